@@ -1,0 +1,1 @@
+"""What the course's notebooks share. Importing this package imports no TensorFlow."""

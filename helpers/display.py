@@ -1,0 +1,131 @@
+"""What a notebook shows: expected errors and figures with a text alternative.
+
+Knows no TensorFlow: everything here works on exceptions and matplotlib figures alone.
+"""
+
+import contextlib
+import io
+import re
+import textwrap
+from collections.abc import Iterator
+
+from IPython.display import Image
+
+from helpers.errors import CourseError
+
+# Okabe and Ito's palette (https://jfly.uni-koeln.de/color/): told apart with every common kind
+# of colour blindness. Lines also differ by marker, bars by hatch, so no figure needs colour.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
+
+
+class NotRaised(CourseError):
+    """A cell that must fail did not."""
+
+
+class WrongError(CourseError):
+    """A cell failed, but not with the expected error."""
+
+
+def _steady(line: str) -> str:
+    """Remove from an error's line what differs from one run or machine to the next."""
+    line = re.sub(r'(?<![\w.])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1", line)  # keep the file's name
+    line = re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+\b", r"\1", line)
+    line = re.sub(r"__autograph_generated_file\w+\.py", "autograph", line)
+    return re.sub(r"0x[0-9a-f]{6,}", "0x…", line).strip()
+
+
+@contextlib.contextmanager
+def expect(error: type[BaseException], match: str) -> Iterator[None]:
+    """Run a block that must fail; show the error in two lines, fail if it does not come.
+
+    Prints the error's type and the line of its message that matches, without paths and numbered
+    function names, so the stored output is the same on every machine.
+
+    Args:
+        error: The exception type that must be raised (a subclass will do).
+        match: Regular expression that must be found in the message.
+
+    Raises:
+        NotRaised: The block ended without an error.
+        WrongError: Another error came, or its message does not match; the error is chained.
+    """
+    try:
+        yield
+    except error as raised:
+        message = str(raised)
+        if not re.search(match, message):
+            raise WrongError(
+                f"{type(raised).__name__} came, but its message does not contain {match!r}.",
+                "The library's wording differs from the version this cell was written for.",
+                "Read the message above, then compare your versions with requirements.txt.",
+            ) from raised
+        lines = message.splitlines()
+        line = next((x for x in lines if re.search(match, x)), " ".join(lines))
+        text = f"{type(raised).__name__}: {_steady(line)}"
+        print(textwrap.fill(text, 96, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
+    except Exception as raised:
+        raise WrongError(
+            f"Expected {error.__name__}, but {type(raised).__name__} came.",
+            "Something else went wrong before the lesson's error could.",
+            "Read the error above; it is the one to mend.",
+        ) from raised
+    else:
+        raise NotRaised(
+            f"Expected {error.__name__}, but nothing was raised.",
+            "This code is no longer refused: it was changed, or the library was.",
+            "Undo the change, or tell us which versions you run.",
+        )
+
+
+def subplots(width: float = 7.0, height: float = 3.0, **options: object) -> tuple:
+    """Make a matplotlib figure in the course's style.
+
+    Args:
+        width: Inches.
+        height: Inches.
+        **options: Passed on to ``matplotlib.pyplot.subplots``.
+
+    Returns:
+        The figure and its axes, as ``matplotlib.pyplot.subplots`` gives them.
+    """
+    import matplotlib.pyplot as plt
+    from cycler import cycler
+
+    style = {
+        "axes.prop_cycle": cycler(color=PALETTE, marker=MARKERS),
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlelocation": "left",
+        "figure.dpi": 110,
+        "figure.facecolor": "white",
+        "font.size": 10,
+        "legend.frameon": False,
+        "lines.markersize": 4,
+    }
+    with plt.rc_context(style):
+        return plt.subplots(figsize=(width, height), layout="constrained", **options)
+
+
+def figure(fig: object, alt: str) -> Image:
+    """Turn a finished matplotlib figure into a picture with a text alternative.
+
+    Args:
+        fig: A ``matplotlib.figure.Figure``; it is closed.
+        alt: What the picture shows, for a reader who can't see it: the finding, not the form.
+
+    Returns:
+        The picture, for the last line of a cell.
+
+    Raises:
+        ValueError: ``alt`` is empty.
+    """
+    import matplotlib.pyplot as plt
+
+    if not alt.strip():
+        raise ValueError("alt is empty: say in a sentence what the figure shows.")
+    png = io.BytesIO()
+    fig.savefig(png, format="png", metadata={"Software": None})
+    plt.close(fig)
+    return Image(png.getvalue(), alt=alt)

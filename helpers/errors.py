@@ -1,0 +1,15 @@
+"""The shape of every error a learner can cause: what happened, why, what to do."""
+
+
+class CourseError(Exception):
+    """An error with a cause and a remedy; each module derives its own, one class per cause.
+
+    Args:
+        what: What happened, one sentence.
+        why: The cause, one sentence.
+        fix: What to do now, one sentence, with the command where there is one.
+    """
+
+    def __init__(self, what: str, why: str, fix: str) -> None:
+        super().__init__(f"{what}\n  Why: {why}\n  Fix: {fix}")
+        self.what, self.why, self.fix = what, why, fix

@@ -1,0 +1,143 @@
+"""Exercises with an answer at once: ``check("02-1", answer)`` and ``hint("02-1")``.
+
+The exercises of notebook 02 are in ``helpers/exercises/notebook_02.py``, and so on: stub, hints,
+solution and typical wrong answers stand together, so the editions of the course can't drift.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+
+from helpers.errors import CourseError
+
+
+class UnknownExercise(CourseError):
+    """No exercise has this name."""
+
+
+class Wrong(Exception):  # noqa: N818 (a verdict, not a fault of the program)
+    """Raised by an exercise's check: says what is not right and why, without the solution."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Exercise:
+    """One exercise.
+
+    Attributes:
+        stub: Source of the cell that the learner completes; its body raises NotImplementedError.
+        answer: Name that the stub defines and that ``check`` is given.
+        check: Takes the answer, raises ``Wrong``, or returns what the answer has shown.
+        hints: From a nudge to nearly the solution.
+        solution: Source that replaces the stub.
+        wrong: Typical wrong answers as (source, words that the verdict must contain).
+    """
+
+    stub: str
+    answer: str
+    check: Callable[[object], str]
+    hints: tuple[str, ...]
+    solution: str
+    wrong: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What ``check`` says of an answer.
+
+    Attributes:
+        name: The exercise, such as ``02-1``.
+        state: ``right``, ``not yet`` (untouched stub) or ``not right``.
+        message: What is right, or what is not and why.
+    """
+
+    name: str
+    state: str
+    message: str
+
+    def __repr__(self) -> str:
+        return f"Exercise {self.name}: {self.state}. {self.message}"
+
+
+def find(name: str) -> Exercise:
+    """Look up an exercise.
+
+    Args:
+        name: Notebook number and exercise number, such as ``02-1``.
+
+    Returns:
+        The exercise.
+
+    Raises:
+        UnknownExercise: There is none of this name.
+    """
+    number, _, _ = name.partition("-")
+    module = f"helpers.exercises.notebook_{number}"
+    try:
+        exercises = importlib.import_module(module).EXERCISES
+        return exercises[name]
+    except (ModuleNotFoundError, KeyError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name != module:
+            raise
+        raise UnknownExercise(
+            f"There is no exercise {name!r}.",
+            "Names are the notebook's number and the exercise's, such as 02-1.",
+            "Copy the name from the exercise's own cell.",
+        ) from None
+
+
+def check(name: str, answer: object) -> Verdict:
+    """Judge an answer at once.
+
+    Args:
+        name: The exercise, such as ``02-1``.
+        answer: What the exercise asks for: a function or a value.
+
+    Returns:
+        A verdict; it never raises for a wrong answer, so the notebook runs on.
+
+    Raises:
+        UnknownExercise: There is no exercise of this name.
+    """
+    exercise = find(name)
+    try:
+        return Verdict(name, "right", exercise.check(answer))
+    except NotImplementedError:
+        message = f'Replace the line that raises NotImplementedError; hint("{name}") helps.'
+        return Verdict(name, "not yet", message)
+    except Wrong as wrong:
+        return Verdict(name, "not right", str(wrong))
+    except Exception as error:  # whatever the learner's code raises is an answer, too
+        lines = [line for line in str(error).splitlines() if line.strip()] or ["no message"]
+        message = f"Your code raised {type(error).__name__}: {lines[-1].strip()[:300]}"
+        return Verdict(name, "not right", message)
+
+
+_shown: dict[str, int] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Hint:
+    """One hint, shown by its text."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def hint(name: str) -> Hint:
+    """Give the next hint; the last one is repeated.
+
+    Args:
+        name: The exercise, such as ``02-1``.
+
+    Returns:
+        The hint, numbered.
+
+    Raises:
+        UnknownExercise: There is no exercise of this name.
+    """
+    hints = find(name).hints
+    number = min(_shown.get(name, 0) + 1, len(hints))
+    _shown[name] = number
+    return Hint(f"Hint {number} of {len(hints)}: {hints[number - 1]}")
