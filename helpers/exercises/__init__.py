@@ -15,7 +15,7 @@ class UnknownExercise(CourseError):
     """No exercise has this name."""
 
 
-class Wrong(Exception):  # noqa: N818 (a verdict, not a fault of the program)
+class Wrong(Exception):
     """Raised by an exercise's check: says what is not right and why, without the solution."""
 
 
