@@ -1,0 +1,43 @@
+# Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
+# or older than the lock.
+.DEFAULT_GOAL := help
+.PHONY: help run test lab lint bench lock badges clean
+.DELETE_ON_ERROR:
+
+# Some environments forbid bytecode; importing TensorFlow then takes three times as long.
+unexport PYTHONDONTWRITEBYTECODE
+
+PYTHON_VENV := .venv/bin/python
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+.venv/.installed: requirements.txt
+	@sh helpers/install.sh
+
+run: .venv/.installed ## Run all notebooks on this CPU and open the page of results
+	@$(PYTHON_VENV) -m helpers run
+
+test: .venv/.installed ## Check everything: helpers, conventions, stored outputs, changed parameters
+	@$(PYTHON_VENV) -m pytest -n 2 --dist loadscope --nbval
+
+lab: .venv/.installed ## Open the course in JupyterLab
+	@$(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks
+
+lint: .venv/.installed ## Check the style of code and notebooks
+	@$(PYTHON_VENV) -m ruff check
+	@$(PYTHON_VENV) -m ruff format --check
+
+bench: .venv/.installed ## Measure, side by side
+	@$(PYTHON_VENV) -m benchmarks
+
+lock: .venv/.installed ## Compile requirements.txt from pyproject.toml
+	@$(PYTHON_VENV) -m uv pip compile -q pyproject.toml --all-extras --universal \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --custom-compile-command "make lock" -o requirements.txt
+
+badges: .venv/.installed ## Set the public address everywhere: make badges REPO=owner/name
+	@$(PYTHON_VENV) -m helpers badges $(REPO)
+
+clean: ## Remove what the other targets made
+	rm -rf .venv build .pytest_cache .ruff_cache .hypothesis

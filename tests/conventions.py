@@ -1,0 +1,170 @@
+"""The rules every notebook of the course keeps, as one function per notebook.
+
+``problems(notebook, name)`` lists what is broken; ``test_conventions.py`` runs it on the course and
+proves on broken notebooks that each rule can fail.
+"""
+
+import pathlib
+import re
+import statistics
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+LONGEST_CELL = 25
+LONGEST_MEDIAN = 8
+MOST_IGNORED = 0.25
+ABSOLUTE = re.compile(
+    r"(?:(?<![\w:/.])/(?:home|root|tmp|Users|usr|var|opt|mnt|private|content)/\w)|\b[A-Z]:\\\w"
+)
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+def repository() -> str:
+    """The public address, from the one place where it is written."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return project["urls"]["Repository"]
+
+
+def badge(name: str) -> str:
+    """The link of the Colab badge that belongs to a notebook."""
+    path = repository().removeprefix("https://github.com/")
+    return f"https://colab.research.google.com/github/{path}/blob/main/notebooks/{name}"
+
+
+def source(cell: dict) -> str:
+    return "".join(cell["source"])
+
+
+def tagged(notebook: dict, tag: str) -> list[int]:
+    return [at for at, c in enumerate(notebook["cells"]) if tag in c["metadata"].get("tags", ())]
+
+
+def _texts(cell: dict) -> list[str]:
+    """Everything a cell shows as text."""
+    texts = [source(cell)]
+    for output in cell.get("outputs", ()):
+        texts.append("".join(output.get("text", "")))
+        for kind, data in output.get("data", {}).items():
+            if kind.startswith("text/"):
+                texts.append("".join(data))
+    return texts
+
+
+def _opening(first: dict, name: str) -> list[str]:
+    text = source(first)
+    broken = []
+    if first["cell_type"] != "markdown" or not re.match(r"# .+\?\n", text):
+        broken.append("the first cell is not a title that asks the notebook's question")
+    if f"]({badge(name)})" not in text:
+        broken.append(f"the Colab badge does not lead to {badge(name)}")
+    if not re.search(r"\*\*You will be able to\*\*\s+(?:[-*] .+\n?)+", text):
+        broken.append("no objectives under **You will be able to**")
+    if not re.search(r"^\*\*Time\*\* .*\d+ minutes.*\*\*Needs\*\*", text, re.MULTILINE):
+        broken.append("no line **Time** … minutes … **Needs** …")
+    return broken
+
+
+def _order(notebook: dict, code: list[dict]) -> list[str]:
+    broken = []
+    setup, parameters = tagged(notebook, "setup"), tagged(notebook, "parameters")
+    if len(setup) != 1 or notebook["cells"][setup[0]] is not code[0]:
+        broken.append("the first code cell is not the one setup cell")
+    if len(parameters) != 1 or notebook["cells"][parameters[0]] is not code[1]:
+        broken.append("the second code cell is not the one parameters cell")
+    return broken
+
+
+def _outputs(code: list[dict]) -> list[str]:
+    broken = []
+    if [c["execution_count"] for c in code] != list(range(1, len(code) + 1)):
+        broken.append("the stored outputs are not from one run from top to bottom")
+    for cell in code:
+        where = f"in the cell {source(cell).splitlines()[0]!r}"
+        for output in cell["outputs"]:
+            if output["output_type"] == "error":
+                broken.append(f"an error is stored {where}")
+            if output.get("name") == "stderr":
+                broken.append(f"stderr is stored {where}")
+            for kind in output.get("data", {}):
+                alt = output.get("metadata", {}).get(kind, {}).get("alt", "")
+                if kind.startswith("image/") and not alt.strip():
+                    broken.append(f"a figure has no alt text {where}")
+    return broken
+
+
+def _text(notebook: dict) -> list[str]:
+    broken = []
+    for cell in notebook["cells"]:
+        for text in _texts(cell):
+            if found := ABSOLUTE.search(text):
+                broken.append(f"an absolute path: {text[found.start() :][:30]!r}")
+        if cell["cell_type"] != "markdown":
+            continue
+        if re.search(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"]+\")[^>]*>", source(cell)):
+            broken.append("a picture in the text has no alt text")
+        for link in re.findall(r"\]\(([^):#]+\.ipynb)\)", source(cell)):
+            if not (ROOT / "notebooks" / link).is_file():
+                broken.append(f"a link to {link}, which does not exist")
+    return broken
+
+
+def _length(code: list[dict]) -> list[str]:
+    lines = [len(source(c).splitlines()) for c in code]
+    broken = []
+    if max(lines) > LONGEST_CELL:
+        broken.append(f"a cell of {max(lines)} lines (at most {LONGEST_CELL})")
+    if statistics.median(lines) > LONGEST_MEDIAN:
+        broken.append(f"a median of {statistics.median(lines)} lines (at most {LONGEST_MEDIAN})")
+    return broken
+
+
+def _checked(code: list[dict]) -> list[str]:
+    broken = []
+    marks = [re.search(r"^# *(NBVAL_\w+|PYTEST_VALIDATE\w+)", source(c)) for c in code]
+    names = [mark[1] for mark in marks if mark]
+    if set(names) - {"NBVAL_IGNORE_OUTPUT"}:
+        broken.append("a cell is marked with more than NBVAL_IGNORE_OUTPUT")
+    if len(names) > MOST_IGNORED * len(code):
+        broken.append(f"{len(names)} of {len(code)} outputs are not compared (at most a quarter)")
+    return broken
+
+
+def _ending(cells: list[dict], number: str) -> list[str]:
+    text = "\n".join(source(c) for c in cells)
+    broken = []
+    if not re.search(r"^## Recap\n(?:.*\n)*?- \[ \] ", text, re.MULTILINE):
+        broken.append("no recap as a checklist")
+    if len(set(re.findall(rf'\bcheck\("{number}-\d+"', text))) < 3:
+        broken.append("fewer than three exercises with a check")
+    return broken
+
+
+def problems(notebook: dict, name: str) -> list[str]:
+    """List what a notebook does against the conventions.
+
+    Args:
+        notebook: The notebook's JSON.
+        name: Its file name, such as ``02_xla_rules.ipynb``.
+
+    Returns:
+        One sentence for each broken rule.
+    """
+    cells = notebook["cells"]
+    code = [c for c in cells if c["cell_type"] == "code"]
+    broken = [
+        *_opening(cells[0], name),
+        *_order(notebook, code),
+        *_outputs(code),
+        *_text(notebook),
+        *_length(code),
+        *_checked(code),
+        *_ending(cells, name[:2]),
+    ]
+    if notebook["metadata"] != METADATA or any(set(c["metadata"]) - {"tags"} for c in cells):
+        broken.append("metadata of one machine or one run is stored")
+    return broken

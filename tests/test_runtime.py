@@ -1,0 +1,128 @@
+"""The kernel is prepared before TensorFlow is imported, or the learner is told why not."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from conventions import ROOT
+
+from helpers import runtime
+
+LOCKED = {
+    "tensorflow": "2.20.0",
+    "tf-keras": "2.20.1",
+    "transformers": "4.57.6",
+    "datasets": "5.0.1",
+    "tokenizers": "0.22.2",
+    "numpy": "2.4.6",
+}
+
+
+def python(script: str, **variables: str) -> subprocess.CompletedProcess:
+    environment = {k: v for k, v in os.environ.items() if k not in runtime.ENVIRONMENT}
+    command = [sys.executable, "-c", script]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment | variables, capture_output=True, text=True
+    )
+
+
+def test_setup_sets_environment_and_seeds_and_can_be_called_again():
+    script = (
+        "import os, random, numpy\n"
+        "from helpers import runtime\n"
+        "def draws():\n"
+        "    runtime.setup(seed=7)\n"
+        "    import tensorflow as tf\n"
+        "    return random.random(), numpy.random.rand(), float(tf.random.uniform([]))\n"
+        "assert draws() == draws()\n"
+        "assert all(os.environ[k] == v for k, v in runtime.ENVIRONMENT.items())\n"
+        "import tensorflow as tf\n"
+        "assert tf.keras.__name__.startswith('tf_keras'), tf.keras.__name__\n"
+    )
+    done = python(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    line = r"Ready: TensorFlow 2\.20\.\d+, transformers 4\.57\.\d+, seed 7\.\n"
+    assert re.fullmatch(line * 2, done.stdout)
+
+
+def test_setup_refuses_when_tensorflow_came_first_with_other_settings():
+    done = python("import tensorflow; from helpers import runtime; runtime.setup()")
+    assert done.returncode == 1
+    assert "ImportedTooEarly: TensorFlow is already imported, without TF_USE_LEGACY_KERAS=1" in (
+        done.stderr
+    )
+    assert "Restart the kernel" in done.stderr
+
+
+def test_setup_accepts_tensorflow_imported_with_the_same_settings():
+    done = python(
+        "import tensorflow; from helpers import runtime; runtime.setup()", **runtime.ENVIRONMENT
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_lock_is_read(tmp_path):
+    lock = tmp_path / "requirements.txt"
+    lock.write_text(
+        "# a comment\n"
+        "one==1.2.3 \\\n    --hash=sha256:00\n    # via two\n"
+        "forked==1.0 ; python_version < '3.12' \\\n    --hash=sha256:00\n"
+        "forked==2.0 ; python_version >= '3.12' \\\n    --hash=sha256:00\n"
+        "last-one==4.0rc1 ; sys_platform == 'linux' \\\n    --hash=sha256:00\n"
+    )
+    assert runtime.locked_versions(lock) == {"one": "1.2.3", "last-one": "4.0rc1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, []),
+        ({"tensorflow": "2.20.7"}, []),
+        ({"tensorflow": None, "tensorflow-tpu": "2.20.0"}, []),
+        ({"tensorflow": None}, ["tensorflow is missing (the course uses 2.20.0)"]),
+        ({"transformers": "5.1.0"}, ["transformers is 5.1.0 (the course uses 4.57.6)"]),
+        ({"tensorflow-tpu": "2.19.1"}, ["tensorflow is 2.19.1 (the course uses 2.20.0)"]),
+    ],
+)
+def test_wrong_packages_are_named(change, told):
+    installed = {k: v for k, v in (LOCKED | change).items() if v is not None}
+    assert runtime.wrong_packages(installed, LOCKED) == told
+
+
+def test_a_hosted_notebook_installs_every_package_at_its_locked_version():
+    (command,) = runtime.install_commands(LOCKED, tpu=False)
+    assert set(command[2:]) == {f"{name}=={version}" for name, version in LOCKED.items()}
+
+
+def test_beside_a_tpu_the_two_tensorflow_wheels_never_meet():
+    remove, install, keras = runtime.install_commands(LOCKED, tpu=True)
+    assert remove[0] == "uninstall"
+    assert "tensorflow" in remove
+    assert "tensorflow-tpu==2.20.0" in install
+    assert not any(p.startswith(("tensorflow==", "tf-keras==")) for p in install)
+    assert "--no-deps" in keras
+    assert "tf-keras==2.20.1" in keras
+
+
+def test_a_local_kernel_with_wrong_packages_is_told_the_command(monkeypatch):
+    monkeypatch.setattr(runtime, "_installed", lambda: LOCKED | {"tensorflow": "2.19.0"})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(runtime.WrongPackages, match=r"tensorflow is 2\.19\.0[\s\S]*make lab"):
+        runtime._check_packages()
+
+
+def test_on_colab_the_packages_are_installed_and_a_restart_is_asked_for(monkeypatch):
+    calls = []
+    monkeypatch.setattr(runtime, "_installed", lambda: {"transformers": "5.1.0"})
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(subprocess, "run", lambda command, check: calls.append(command))
+    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v5e-1")
+    with pytest.raises(runtime.RestartNeeded, match="Runtime > Restart session"):
+        runtime._check_packages()
+    locked = runtime.locked_versions()
+    expected = runtime.install_commands(locked, tpu=True)
+    assert calls == [[sys.executable, "-m", "pip", *command] for command in expected]
