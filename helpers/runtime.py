@@ -1,7 +1,6 @@
 """Before TensorFlow is imported: the right packages, environment variables and seeds."""
 
 import importlib.metadata
-import importlib.util
 import os
 import pathlib
 import re
@@ -116,7 +115,7 @@ def _check_packages() -> None:
     wrong = wrong_packages(_installed(), locked)
     if not wrong:
         return
-    if importlib.util.find_spec("google.colab") is None:
+    if "google.colab" not in sys.modules:  # Colab's kernel imports it as it starts
         raise WrongPackages(
             f"{'; '.join(wrong)}.",
             "The notebooks' outputs were checked with the versions in requirements.txt only.",

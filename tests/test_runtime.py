@@ -1,6 +1,5 @@
 """The kernel is prepared before TensorFlow is imported, or the learner is told why not."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -110,7 +109,6 @@ def test_beside_a_tpu_the_two_tensorflow_wheels_never_meet():
 
 def test_a_local_kernel_with_wrong_packages_is_told_the_command(monkeypatch):
     monkeypatch.setattr(runtime, "_installed", lambda: LOCKED | {"tensorflow": "2.19.0"})
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(runtime.WrongPackages, match=r"tensorflow is 2\.19\.0[\s\S]*make lab"):
         runtime._check_packages()
 
@@ -118,7 +116,7 @@ def test_a_local_kernel_with_wrong_packages_is_told_the_command(monkeypatch):
 def test_on_colab_the_packages_are_installed_and_a_restart_is_asked_for(monkeypatch):
     calls = []
     monkeypatch.setattr(runtime, "_installed", lambda: {"transformers": "5.1.0"})
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "google.colab", object())
     monkeypatch.setattr(subprocess, "run", lambda command, check: calls.append(command))
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v5e-1")
     with pytest.raises(runtime.RestartNeeded, match="Runtime > Restart session"):

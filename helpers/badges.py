@@ -1,0 +1,48 @@
+"""The public address: written once in pyproject.toml, carried from there everywhere."""
+
+import pathlib
+import re
+import tomllib
+
+from helpers import files
+from helpers.errors import CourseError
+from helpers.runtime import ROOT
+
+
+class BadRepository(CourseError):
+    """The given name is no owner/name."""
+
+
+def set_repository(name: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
+    """Set the public address in pyproject.toml, the README and every notebook.
+
+    Args:
+        name: ``owner/name`` on GitHub.
+        root: The course's folder.
+
+    Returns:
+        The files that changed, sorted.
+
+    Raises:
+        BadRepository: ``name`` is not of the form ``owner/name``.
+    """
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name, re.ASCII):
+        raise BadRepository(
+            f"{name!r} is no repository.",
+            "The badges and the setup cell lead to github.com/owner/name.",
+            "Call it as: make badges REPO=owner/name",
+        )
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    old = project["urls"]["Repository"].removeprefix("https://github.com/")
+    changed = []
+    # pyproject.toml last: until it is written, the same call repairs an interrupted one.
+    notebooks = sorted((root / "notebooks").glob("*.ipynb"))
+    for path in (*notebooks, root / "README.md", root / "pyproject.toml"):
+        text = path.read_text("utf-8")
+        new = re.sub(
+            rf"(github\.com/(?:github/)?){re.escape(old)}(?![\w.-])", rf"\g<1>{name}", text
+        )
+        if new != text:
+            files.write(path, new)
+            changed.append(path)
+    return sorted(changed)
