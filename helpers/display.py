@@ -28,12 +28,31 @@ class WrongError(CourseError):
     """A cell failed, but not with the expected error."""
 
 
-def _steady(line: str) -> str:
-    """Remove from an error's line what differs from one run or machine to the next."""
-    line = re.sub(r'(?<![\w.])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1", line)  # keep the file's name
-    line = re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+\b", r"\1", line)
+class NoAlt(CourseError):
+    """A figure came without words for readers who can't see it."""
+
+
+def steady(line: str) -> str:
+    """Remove from an error's line what differs from one run or machine to the next.
+
+    Folders, addresses and the numbers that TensorFlow gives to functions and nodes go; so do its
+    notes to itself (which device, which options), which say nothing to a reader.
+
+    Args:
+        line: A line of an error's message.
+
+    Returns:
+        The line to show or store.
+    """
+    line = re.sub(r"\{\{function_node [^}]*\}\}", "", line)
+    line = re.sub(r" compatible with node \{\{node [^}]*\}\}(.*?\))\{\{node [^}]*\}\}", r"\1", line)
+    line = re.sub(r"\{\{node ([^}]*)\}\}", r"\1", line)
+    line = re.sub(r"\[Op:[^\]]*\](?: name: ?\S*)?", "", line)
+    line = re.sub(r"(__(?:inference|forward|backward)_[\w<>]+?)_\d+\b(?:\[[^\]]*\])?", r"\1", line)
     line = re.sub(r"__autograph_generated_file\w+\.py", "autograph", line)
-    return re.sub(r"0x[0-9a-f]{6,}", "0x…", line).strip()
+    line = re.sub(r'(?<![\w.])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1", line)  # keep the file's name
+    line = re.sub(r"0x[0-9a-f]{6,}", "0x…", line)
+    return re.sub(r"\s+", " ", line).strip()
 
 
 @contextlib.contextmanager
@@ -63,7 +82,7 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
             ) from raised
         lines = message.splitlines()
         line = next((x for x in lines if re.search(match, x)), " ".join(lines))
-        text = f"{type(raised).__name__}: {_steady(line)}"
+        text = f"{type(raised).__name__}: {steady(line)}"
         print(textwrap.fill(text, 96, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
     except Exception as raised:
         raise WrongError(
@@ -119,12 +138,16 @@ def figure(fig: object, alt: str) -> Image:
         The picture, for the last line of a cell.
 
     Raises:
-        ValueError: ``alt`` is empty.
+        NoAlt: ``alt`` is empty.
     """
     import matplotlib.pyplot as plt
 
     if not alt.strip():
-        raise ValueError("alt is empty: say in a sentence what the figure shows.")
+        raise NoAlt(
+            "The figure has no text alternative.",
+            "A reader who can't see the picture would miss what it shows.",
+            'Say the finding in a sentence: figure(fig, alt="...").',
+        )
     png = io.BytesIO()
     fig.savefig(png, format="png", metadata={"Software": None})
     plt.close(fig)
