@@ -430,7 +430,7 @@ def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
         if re.search("get_?compiler_?ir", str(error), re.IGNORECASE):
             raise CantInspect(
                 "XLA can't be asked about this function.",
-                "It reads from something that is neither argument nor variable, such as a lookup table.",
+                "It reads from what is neither argument nor variable, such as a lookup table.",
                 "Look up in the input pipeline, and hand in what was found.",
             ) from error
         return Row(how, refused_by="XLA", message=_useful_line(error))
