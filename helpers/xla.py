@@ -319,6 +319,7 @@ def _bytes(shape: str) -> int:
 def _useful_line(error: Exception) -> str:
     """Pick the line of a TensorFlow error that says what is wrong, without unstable parts."""
     message = str(error).removeprefix("Failed getting HLO text: '")
+    message = re.split(r"(?:Call a|A)rguments received by ", message)[0]  # Keras adds its own
     lines = [line for line in message.splitlines() if line.strip()]
     if message.startswith(("in user code:", "Graph execution error:")):
         # The traceback comes first here, and the error itself last.

@@ -62,6 +62,12 @@ def test_autograph_errors_show_the_error_not_the_traceback():
     assert message == "ValueError: 'y' must also be initialized in the else branch"
 
 
+def test_errors_inside_a_keras_layer_show_the_error_not_the_call():
+    layer = tf.keras.layers.Lambda(halve_if_large)
+    message = compare(lambda x: layer(x), SIX)["graph"].message
+    assert message == "Using a symbolic `tf.Tensor` as a Python `bool` is not allowed."
+
+
 def test_xla_refuses_an_operation_without_a_kernel():
     row = compare(lambda x: tf.unique_with_counts(x)[0], SIX)["XLA:CPU"]
     assert row.refused_by == "XLA"
