@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+import tf_keras
 from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
@@ -63,7 +64,7 @@ def test_autograph_errors_show_the_error_not_the_traceback():
 
 
 def test_errors_inside_a_keras_layer_show_the_error_not_the_call():
-    layer = tf.keras.layers.Lambda(halve_if_large)
+    layer = tf_keras.layers.Lambda(halve_if_large)
     message = compare(lambda x: layer(x), SIX)["graph"].message
     assert message == "Using a symbolic `tf.Tensor` as a Python `bool` is not allowed."
 
