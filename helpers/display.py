@@ -50,17 +50,32 @@ def steady(line: str) -> str:
     line = re.sub(r"\[Op:[^\]]*\](?: name: ?\S*)?", "", line)
     line = re.sub(r"(__(?:inference|forward|backward)_[\w<>]+?)_\d+\b(?:\[[^\]]*\])?", r"\1", line)
     line = re.sub(r"__autograph_generated_file\w+\.py", "autograph", line)
-    line = re.sub(r'(?<![\w.])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1", line)  # keep the file's name
+    line = re.sub(
+        r"Error in user-defined function passed to \S+ transformation.*?::\S+: ", "", line
+    )
+    line = re.sub(
+        r'(?<![\w.:/])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1", line
+    )  # keep the file's name
     line = re.sub(r"0x[0-9a-f]{6,}", "0x…", line)
     return re.sub(r"\s+", " ", line).strip()
+
+
+def _until(line: str, match: str) -> str:
+    """Cut a long line after the sentence that matches; the advice that follows fits seldom."""
+    sentences = re.split(r"(?<=[.!?]) (?=[A-Z])", line) if len(line) > 160 else [line]
+    for i in range(len(sentences)):
+        if re.search(match, part := " ".join(sentences[: i + 1])):
+            return part
+    return line
 
 
 @contextlib.contextmanager
 def expect(error: type[BaseException], match: str) -> Iterator[None]:
     """Run a block that must fail; show the error in two lines, fail if it does not come.
 
-    Prints the error's type and the line of its message that matches, without paths and numbered
-    function names, so the stored output is the same on every machine.
+    Prints the error's type and the line of its message that matches (of a long line, what stands
+    up to the end of the matching sentence), without paths and numbered function names, so the
+    stored output is the same on every machine.
 
     Args:
         error: The exception type that must be raised (a subclass will do).
@@ -82,7 +97,7 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
             ) from raised
         lines = message.splitlines()
         line = next((x for x in lines if re.search(match, x)), " ".join(lines))
-        text = f"{type(raised).__name__}: {steady(line)}"
+        text = f"{type(raised).__name__}: {_until(steady(line), match)}"
         print(textwrap.fill(text, 96, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
     except Exception as raised:
         raise WrongError(
@@ -116,12 +131,9 @@ def subplots(width: float = 7.0, height: float = 3.0, **options: object) -> tupl
         "axes.prop_cycle": cycler(color=PALETTE, marker=MARKERS),
         "axes.spines.right": False,
         "axes.spines.top": False,
-        "axes.titlelocation": "left",
         "figure.dpi": 110,
         "figure.facecolor": "white",
         "font.size": 10,
-        "legend.frameon": False,
-        "lines.markersize": 4,
     }
     with plt.rc_context(style):
         return plt.subplots(figsize=(width, height), layout="constrained", **options)

@@ -92,6 +92,11 @@ class Row:
     refused_by: str = ""
     message: str = ""
 
+    @property
+    def result(self) -> str:
+        """The values in one short line, rounded; a dash where there are none."""
+        return "–" if self.values is None else ", ".join(map(_short, self.values))
+
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
@@ -154,12 +159,7 @@ class Comparison:
 
     def _cells(self) -> list[tuple[str, str, str, str]]:
         return [
-            (
-                row.how,
-                "–" if row.values is None else ", ".join(_short(value) for value in row.values),
-                ", ".join(row.shapes) or "–",
-                self.verdict(row),
-            )
+            (row.how, row.result, ", ".join(row.shapes) or "–", self.verdict(row))
             for row in self.rows
         ]
 
@@ -277,7 +277,7 @@ def _short(value: np.ndarray) -> str:
         value, formatter=form, threshold=8, edgeitems=2, max_line_width=10**6, separator=" "
     )
     text = re.sub(r"\s+", " ", text)
-    return text if len(text) <= 48 else f"{text[:47]}…"
+    return text if len(text) <= 64 else f"{text[:63]}…"
 
 
 def _equal(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:

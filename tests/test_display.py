@@ -26,6 +26,12 @@ def test_expect_takes_a_subclass_and_names_it(capsys):
     assert capsys.readouterr().out == "FileNotFoundError: gone\n"
 
 
+def test_expect_ends_a_long_line_with_the_matching_sentence(capsys):
+    with display.expect(ValueError, match="second"):
+        raise ValueError(f"The first. The second one. {'Advice follows here. ' * 20}")
+    assert capsys.readouterr().out == "ValueError: The first. The second one.\n"
+
+
 def test_expect_wraps_long_lines(capsys):
     with display.expect(ValueError, match="word"):
         raise ValueError("word " * 60)
@@ -86,6 +92,15 @@ def test_expect_lets_an_interrupt_through():
         ),
         ("op kernel compatible with node {{node U}}){{node U}}", "op kernel)"),
         ("Input 1 to {{node range}} is bad", "Input 1 to range is bad"),
+        (
+            "See https://example.org/guide/limits.md#top",
+            "See https://example.org/guide/limits.md#top",
+        ),
+        (
+            "Error in user-defined function passed to MapDataset:4 transformation with iterator: "
+            "Iterator::Root::ParallelMapV2: assertion failed: [no]",
+            "assertion failed: [no]",
+        ),
         ("a ratio of 3/4 and a/b/c stay", "a ratio of 3/4 and a/b/c stay"),
     ],
 )

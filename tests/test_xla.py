@@ -286,6 +286,11 @@ def test_the_html_table_says_the_same_and_escapes():
     assert "<strong>refused by Python</strong>" in text
 
 
+def test_a_rows_result_is_one_line():
+    assert Row("eager", refused_by="Python").result == "–"
+    assert Row("eager", ("s32[]", "f32[2]"), (np.int32(3), np.ones(2))).result == "3, [1 1]"
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -307,7 +312,7 @@ def test_values_are_short_and_rounded(value, text):
 @given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=20)))
 def test_any_value_fits_in_one_short_line(value):
     text = xla._short(value)
-    assert len(text) <= 48
+    assert len(text) <= 64
     assert "\n" not in text
 
 
