@@ -1,0 +1,254 @@
+"""The shipped text, its tokenizer, and what can be wrong with a corpus. Imports no TensorFlow."""
+
+import hashlib
+import pathlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from helpers.errors import CourseError
+
+if TYPE_CHECKING:
+    from tokenizers import BertWordPieceTokenizer
+    from transformers import BertTokenizerFast
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / "notebooks" / "data"
+LANGUAGES = ("ko", "en")
+
+# Training WordPiece twice on the same text gives two vocabularies, so a model fits one file only.
+TOKENIZER_SHA256 = "48f07447b584b372a43f42d322bc507ba38d7b38dd7b58783f8e2d006d6369a8"
+
+# Korean text uses some two thousand different syllables, and Hanja; the library keeps the thousand
+# most frequent characters and turns the others into [UNK].
+ALPHABET = 6000
+
+
+class CorpusMissing(CourseError):
+    """There is no such text file."""
+
+
+class CorpusEmpty(CourseError):
+    """A text file has no bytes."""
+
+
+class NotUtf8(CourseError):
+    """A text file has another encoding, or is damaged."""
+
+
+class CorpusWithoutText(CourseError):
+    """A text file holds white space only."""
+
+
+class VocabularyTooLarge(CourseError):
+    """The text doesn't give as many tokens as were asked for."""
+
+
+class VocabularyTooSmall(CourseError):
+    """The text's characters alone are more tokens than were asked for."""
+
+
+class TokenizerMissing(CourseError):
+    """There is no such tokenizer file."""
+
+
+class TokenizerChanged(CourseError):
+    """A tokenizer file is not the one that was kept."""
+
+
+class HubUnreachable(CourseError):
+    """The Hugging Face Hub doesn't answer."""
+
+
+class UnknownDataset(CourseError):
+    """The Hugging Face Hub knows no public dataset of this name."""
+
+
+def read(path: pathlib.Path) -> list[str]:
+    """Read a text file, one paragraph per line.
+
+    Args:
+        path: The file: UTF-8, with or without a byte order mark.
+
+    Returns:
+        Its lines in order, without line ends; lines of white space only are left out.
+
+    Raises:
+        CorpusMissing: There is no such file.
+        CorpusEmpty: It has no bytes.
+        NotUtf8: It has another encoding; the message names line and byte.
+        CorpusWithoutText: It holds white space only.
+    """
+    if not path.is_file():
+        raise CorpusMissing(
+            f"The text {path.name} is not there.",
+            f"{path.name} is a folder." if path.is_dir() else "No file of this name exists.",
+            "Check the path; the course's own text comes back with `git checkout notebooks/data`.",
+        )
+    data = path.read_bytes()
+    if not data:
+        raise CorpusEmpty(
+            f"The text {path.name} is empty.",
+            "The file has 0 bytes: a download or a copy was probably cut off.",
+            "Copy it again, or choose another file.",
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise NotUtf8(
+            f"The text {path.name} is not UTF-8.",
+            f"Line {line}: byte 0x{data[error.start]:02x} at position {error.start} of the file "
+            f"({error.reason}).",
+            "Older Korean files are often CP949: `iconv -f CP949 -t UTF-8 FILE > NEW_FILE`.",
+        ) from None
+    paragraphs = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    if not paragraphs:
+        raise CorpusWithoutText(
+            f"The text {path.name} has no text.",
+            f"Its {len(data):,} bytes are spaces and line ends only.",
+            "Choose another file.",
+        )
+    return paragraphs
+
+
+def shipped() -> dict[str, str]:
+    """Find the course's own text, and make sure that it can be read.
+
+    Returns:
+        Path by language, for ``datasets.load_dataset("text", data_files=...)``.
+
+    Raises:
+        CorpusMissing, CorpusEmpty, NotUtf8, CorpusWithoutText: As ``read``.
+    """
+    paths = {language: DATA / f"{language}.txt" for language in LANGUAGES}
+    for path in paths.values():
+        read(path)
+    return {language: str(path) for language, path in paths.items()}
+
+
+def held_out(line: int, every: int = 10) -> bool:
+    """Tell whether a paragraph is kept away from training.
+
+    It depends on the line's number alone: so a paragraph and its translation, which stand on the
+    same line of their files, are always on the same side.
+
+    Args:
+        line: The paragraph's number in its file, from 0.
+        every: One paragraph in this many is held out.
+
+    Returns:
+        True for the last paragraph of each ``every``.
+    """
+    return line % every == every - 1
+
+
+def reach_hub(dataset: str, timeout: float = 10.0) -> None:
+    """Ask the Hugging Face Hub for a dataset's description, once, before anything is loaded.
+
+    ``datasets`` alone tries for minutes where the network doesn't answer, and fills the screen.
+
+    Args:
+        dataset: Name on the Hub, such as ``wikimedia/wikipedia``.
+        timeout: Seconds to wait for the connection and for each part of the answer.
+
+    Raises:
+        HubUnreachable: No connection, no answer in time, or an answer that is an error.
+        UnknownDataset: The Hub answers that it has no such public dataset.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        HfApi().dataset_info(dataset, timeout=timeout, token=False)
+    except RepositoryNotFoundError:
+        raise UnknownDataset(
+            f"The Hugging Face Hub has no public dataset {dataset!r}.",
+            "The name is misspelt, or the dataset was moved or made private.",
+            "Copy the name from the dataset's page.",
+        ) from None
+    except OSError as error:  # what requests raises, and the Hub's own offline mode
+        raise HubUnreachable(
+            f"The Hugging Face Hub can't be reached, so {dataset!r} can't be loaded.",
+            f"{type(error).__name__}, within {timeout:g} seconds.",
+            'Check the network and HF_HUB_OFFLINE, or use the shipped text: DATASET = "shipped".',
+        ) from None
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int) -> "BertWordPieceTokenizer":
+    """Train a WordPiece tokenizer that tells cases apart and leaves Hangul whole.
+
+    Not reproducible: two trainings on one text number their tokens differently. Train once and
+    keep the file.
+
+    Args:
+        texts: Paragraphs.
+        vocabulary: Number of tokens wanted, with BERT's five special ones.
+
+    Returns:
+        The tokenizer; it puts ``[CLS]`` before a text and ``[SEP]`` after it.
+
+    Raises:
+        VocabularyTooLarge: The text gives fewer tokens; the message says how many.
+        VocabularyTooSmall: The text has more characters than that; the message says how many.
+    """
+    from tokenizers import BertWordPieceTokenizer
+    from tokenizers.processors import BertProcessing
+
+    # strip_accents would decompose each Hangul syllable into its letters (NFD).
+    tokenizer = BertWordPieceTokenizer(lowercase=False, strip_accents=False)
+    tokenizer.train_from_iterator(
+        texts, vocab_size=vocabulary, limit_alphabet=ALPHABET, show_progress=False
+    )
+    given = tokenizer.get_vocab_size()
+    if given < vocabulary:
+        raise VocabularyTooLarge(
+            f"The text gives {given:,} tokens; {vocabulary:,} were asked for.",
+            "WordPiece joins pairs of tokens that occur at least twice, and none are left. A model "
+            "of the size asked for would have rows that no text reaches.",
+            f"Ask for at most {given - given % 100 or given:,} tokens, or give it more text.",
+        )
+    if given > vocabulary:
+        raise VocabularyTooSmall(
+            f"The text needs at least {given:,} tokens; {vocabulary:,} were asked for.",
+            "Every character is a token, at the start of a word and inside, before any is joined.",
+            f"Ask for clearly more than {given:,} tokens.",
+        )
+    tokenizer.post_processor = BertProcessing(
+        *((token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]"))
+    )
+    return tokenizer
+
+
+def load_tokenizer(
+    path: pathlib.Path = DATA / "tokenizer.json", sha256: str = TOKENIZER_SHA256
+) -> "BertTokenizerFast":
+    """Load a kept tokenizer, only if it is the very file that was kept.
+
+    Args:
+        path: A file that ``tokenizers`` saved.
+        sha256: Of its bytes, in hexadecimal.
+
+    Returns:
+        The tokenizer, for use with ``transformers``.
+
+    Raises:
+        TokenizerMissing: There is no such file.
+        TokenizerChanged: It has other bytes; a model trained with the kept one would read noise.
+    """
+    if not path.is_file():
+        raise TokenizerMissing(
+            f"The tokenizer {path.name} is not there.",
+            "It is kept beside the text, because training it again would give another one.",
+            "Bring it back with `git checkout notebooks/data/tokenizer.json`.",
+        )
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    if found != sha256:
+        raise TokenizerChanged(
+            f"The tokenizer {path.name} is not the one that was kept.",
+            f"Its SHA-256 begins with {found[:12]}, the kept one's with {sha256[:12]}: its ids "
+            "mean other words.",
+            "Bring it back with `git checkout notebooks/data/tokenizer.json`, or give the new "
+            "file's own sha256 and train the model from the start.",
+        )
+    from transformers import BertTokenizerFast
+
+    return BertTokenizerFast(tokenizer_file=str(path), do_lower_case=False, strip_accents=False)
