@@ -1,0 +1,93 @@
+"""BERT's masking for tf.data: vectorised, with static shapes, drawn anew at each step.
+
+Source: Devlin et al., "BERT" (https://arxiv.org/abs/1810.04805), section 3.1, task 1; the fixed
+number of places is ``max_predictions_per_seq`` of google-research/bert.
+"""
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+RATE = 0.15  # of the ordinary tokens are chosen; of ten of these
+TO_MASK = 8  # become [MASK],
+TO_RANDOM = 1  # becomes any token, and one stays as it is
+
+
+def draw(seed: int, epoch: int | tf.Tensor, step: int | tf.Tensor) -> tf.Tensor:
+    """Name one batch's random numbers, so that they are a pure function of where the run stands.
+
+    A run resumed at this epoch and step masks what the undisturbed run would have masked.
+
+    Args:
+        seed: Of the run.
+        epoch: From 0, below 2**31; may be a tensor inside tf.data.
+        step: Of this epoch, from 0; may be a tensor inside tf.data.
+
+    Returns:
+        int64, shape [2]: a stateless seed; no other (seed, epoch, step) gives the same.
+    """
+    high = tf.bitwise.left_shift(tf.cast(seed, tf.int64), 31) + tf.cast(epoch, tf.int64)
+    return tf.stack([high, tf.cast(step, tf.int64)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Masking:
+    """How a batch of token ids is masked.
+
+    Attributes:
+        vocabulary: Number of tokens; ids are below it.
+        mask_id: The id of ``[MASK]``.
+        special_ids: Ids that are never chosen and never drawn: ``tokenizer.all_special_ids``.
+        predictions: Places per row, the same for every row: shapes stay static. Rows in which
+            more would be chosen get this many; the places that a row doesn't need weigh 0.
+    """
+
+    vocabulary: int
+    mask_id: int
+    special_ids: tuple[int, ...]
+    predictions: int
+
+    def __call__(self, ids: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Mask a batch.
+
+        In each row round(0.15 × its ordinary tokens) places are chosen, at least one where there
+        is an ordinary token, at most ``predictions``. Runs in tf.data, in a graph and under XLA.
+
+        Args:
+            ids: int32, shape [rows, length], length at least ``predictions``.
+            seed: int64, shape [2], from ``draw``.
+
+        Returns:
+            ``input_ids`` int32 [rows, length], masked; ``masked_positions`` int32
+            [rows, predictions]; ``masked_ids`` int32 [rows, predictions], the tokens that stood
+            there; ``masked_weights`` float32 [rows, predictions], 1 where a place is used.
+        """
+        may = ~np.isin(np.arange(self.vocabulary), self.special_ids)
+        ordinary = np.flatnonzero(may).astype(np.int32)
+
+        # Whole numbers from a named algorithm: then tf.data, a graph and XLA draw the same. (Real
+        # numbers from the same seed differ under XLA, the default algorithm between devices.)
+        def uniform(seed: tf.Tensor, shape: tf.Tensor, below: int) -> tf.Tensor:
+            return tf.random.stateless_uniform(shape, seed, 0, below, tf.int32, alg="philox")
+
+        seeds = tf.random.experimental.stateless_split(seed, 3, alg="philox")
+        allowed = tf.gather(may, ids)
+        order = tf.where(allowed, uniform(seeds[0], tf.shape(ids), tf.int32.max), -1)
+        _, at = tf.math.top_k(order, self.predictions)
+        tokens = tf.reduce_sum(tf.cast(allowed, tf.float32), 1, keepdims=True)
+        wanted = tf.minimum(tf.maximum(tf.round(RATE * tokens), 1.0), tokens)
+        used = tf.range(self.predictions, dtype=tf.float32)[None] < wanted
+
+        old = tf.gather(ids, at, batch_dims=1)
+        of_ten = uniform(seeds[1], tf.shape(at), 10)
+        word = tf.gather(ordinary, uniform(seeds[2], tf.shape(at), len(ordinary)))
+        other = tf.where(of_ten < TO_MASK + TO_RANDOM, word, old)
+        new = tf.where(used, tf.where(of_ten < TO_MASK, self.mask_id, other), old)
+        row = tf.broadcast_to(tf.range(tf.shape(at)[0])[:, None], tf.shape(at))
+        return {
+            "input_ids": tf.tensor_scatter_nd_update(ids, tf.stack([row, at], -1), new),
+            "masked_positions": at,
+            "masked_ids": old,
+            "masked_weights": tf.cast(used, tf.float32),
+        }
