@@ -244,9 +244,10 @@ _TEMPLATE = """{%- extends "lab/index.html.j2" -%}
 """
 
 _NOTEBOOK_STYLE = """
-/* JupyterLab's own greys for prompts are too pale to read. */
+/* JupyterLab's own colours for prompts and, in the dark, comments are too faint to read. */
 :root { color-scheme: light dark; --jp-cell-prompt-not-active-opacity: 1; }
 :root { --jp-cell-prompt-not-active-font-color: var(--jp-ui-font-color2); }
+@media (prefers-color-scheme: dark) { :root { --jp-mirror-editor-comment-color: #86b3b3; } }
 body.jp-Notebook { background: var(--jp-layout-color0); margin: 0; padding: 0; }
 [data-mime-type="application/vnd.jupyter.stderr"] span { color: inherit; }
 .jp-OutputArea-child .jp-RenderedText pre { padding-left: 5px; }
@@ -311,6 +312,8 @@ def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) ->
     dark = environment.loader.get_source(environment, "static/theme-dark.css")[0]
     soup = BeautifulSoup(html, "html.parser")
     _cut_network(soup)
+    for link in soup.select("a[href]"):  # to another notebook: there is a page of it, too
+        link["href"] = re.sub(r"^(\d\d_\w+)\.ipynb(?=#|$)", r"\1.html", link["href"])
     for attributes, text in (
         ({"media": "(prefers-color-scheme: dark)"}, dark),
         ({}, _NOTEBOOK_STYLE),

@@ -30,7 +30,7 @@ OPENING = """# {title}
 
 **You will be able to**
 
-- run it
+- run it, then go on to [the next](07_child.ipynb)
 
 **Time** about 20 minutes to read and try; 1 to run · **Needs** a CPU and 2 GB of memory
 """
@@ -532,6 +532,7 @@ def test_a_page_keeps_text_links_and_alternatives(ran):
     page = ran.page("06_big")
     assert '<a href="https://example.org">a link</a>' in page
     assert ">Open in Colab</a>" in page
+    assert '<a href="07_child.html">the next</a>' in page
     assert "a far picture" in page and "kept</p>" in page
     assert 'alt="one point"' in page
     assert "A widget is here: open the notebook itself" in page
