@@ -180,8 +180,11 @@ class Comparison:
 
         body = []
         for (how, result, shape, verdict), source in zip(self._cells(), self.rows, strict=True):
-            result, shape = (f"<code>{html.escape(text)}</code>" for text in (result, shape))
-            if verdict not in ("reference", "same"):
+            result, shape = (
+                f'<code style="white-space:nowrap">{html.escape(text)}</code>'
+                for text in (result, shape)
+            )
+            if verdict.startswith(("refused", "differs")):
                 verdict = f"<strong>{html.escape(verdict)}</strong>"
             if source.message:
                 verdict += f"<br><small>{html.escape(source.message)}</small>"
