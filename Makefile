@@ -19,7 +19,8 @@ run: .venv/.installed ## Run all notebooks on this CPU and open the page of resu
 	@$(PYTHON_VENV) -m helpers run
 
 test: .venv/.installed ## Check everything: helpers, conventions, stored outputs, changed parameters
-	@$(PYTHON_VENV) -m pytest -n 2 --dist loadscope --nbval
+	@$(PYTHON_VENV) -m pytest -n 2 --dist loadscope --no-loadscope-reorder \
+	  --nbval --nbval-current-env notebooks tests
 
 lab: .venv/.installed ## Open the course in JupyterLab
 	@$(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks
