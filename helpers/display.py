@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from IPython.display import Image
+from IPython.display import Image, Markdown, display
 
 from helpers.errors import CourseError
 
@@ -139,15 +139,29 @@ def subplots(width: float = 7.0, height: float = 3.0, **options: object) -> tupl
         return plt.subplots(figsize=(width, height), layout="constrained", **options)
 
 
-def figure(fig: object, alt: str) -> Image:
+class Figure:
+    """A picture with a caption below it, which is also its text alternative.
+
+    The caption is text of its own because JupyterLab 4.6 passes a picture's alt text over.
+    """
+
+    def __init__(self, png: bytes, alt: str) -> None:
+        self.png, self.alt = png, alt
+
+    def _ipython_display_(self) -> None:
+        display(Image(self.png, alt=self.alt), Markdown(f"*{self.alt}*"))
+
+
+def figure(fig: object, alt: str) -> Figure:
     """Turn a finished matplotlib figure into a picture with a text alternative.
 
     Args:
         fig: A ``matplotlib.figure.Figure``; it is closed.
         alt: What the picture shows, for a reader who can't see it: the finding, not the form.
+            It stands below the picture, too.
 
     Returns:
-        The picture, for the last line of a cell.
+        The picture with its caption, for the last line of a cell.
 
     Raises:
         NoAlt: ``alt`` is empty.
@@ -163,4 +177,4 @@ def figure(fig: object, alt: str) -> Image:
     png = io.BytesIO()
     fig.savefig(png, format="png", metadata={"Software": None})
     plt.close(fig)
-    return Image(png.getvalue(), alt=alt)
+    return Figure(png.getvalue(), alt)

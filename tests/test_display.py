@@ -1,5 +1,3 @@
-import json
-
 import matplotlib.pyplot as plt
 import pytest
 from matplotlib.figure import Figure
@@ -126,15 +124,19 @@ def test_subplots_pass_options_on_and_leave_the_global_style_alone():
     plt.close(fig)
 
 
-def test_figure_gives_a_closed_png_with_its_alt_text():
+def test_figure_shows_a_closed_png_with_its_alt_text_and_a_caption(monkeypatch):
+    shown = []
+    monkeypatch.setattr(display, "display", lambda *parts: shown.extend(parts))
     fig, ax = display.subplots()
     ax.plot([1, 2])
-    image = display.figure(fig, alt="it rises")
-    assert image.data.startswith(b"\x89PNG")
+    display.figure(fig, alt="it rises")._ipython_display_()
     assert not plt.fignum_exists(fig.number)
+    image, caption = shown
     data, metadata = image._repr_mimebundle_()
+    assert image.data.startswith(b"\x89PNG")
     assert "image/png" in data
-    assert "it rises" in json.dumps(metadata)
+    assert metadata["image/png"]["alt"] == "it rises"
+    assert caption.data == "*it rises*"
 
 
 def test_figure_is_the_same_twice():
@@ -142,7 +144,7 @@ def test_figure_is_the_same_twice():
     for _ in range(2):
         fig, ax = display.subplots()
         ax.plot([1, 2])
-        pictures.append(display.figure(fig, alt="it rises").data)
+        pictures.append(display.figure(fig, alt="it rises").png)
     assert pictures[0] == pictures[1]
 
 
