@@ -83,7 +83,7 @@ def run(
 
     - `python -m helpers run`: all notebooks
     - `python -m helpers run 2 7`: two of them
-    - `python -m helpers run 07 -p steps 50`: one, with a changed parameter
+    - `python -m helpers run 07 -p STEPS 50`: one, with a changed parameter
     - `python -m helpers run --no-open`: without opening a browser
 
     **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried

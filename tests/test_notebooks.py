@@ -12,11 +12,11 @@ from helpers import course
 # here for a new notebook; the tests below say what is missing.
 CHANGED = {
     "02_xla_rules": {
-        "batches": 4,
-        "batch_size": 8,
-        "multiple": 16,
-        "positions": 256,
-        "classes": 500,
+        "BATCHES": 4,
+        "BATCH_SIZE": 8,
+        "MULTIPLE": 16,
+        "POSITIONS": 256,
+        "CLASSES": 500,
     },
 }
 
