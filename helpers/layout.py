@@ -69,7 +69,7 @@ class Layout:
         moved = "" if self.order == tuple(range(len(self.shape))) else f" in the order {self.order}"
         return (
             f"{self.dtype} {shape}, in memory {padded}{moved}: "
-            f"{self.unpadded_bytes:,} → {self.bytes:,} bytes ({self.expansion:.1f}x)"
+            f"{self.unpadded_bytes:,} → {self.bytes:,} bytes ({self.expansion:.2f}x)"
         )
 
 
@@ -135,9 +135,9 @@ def rearranged(shape: Sequence[int], dtype: str = "float32") -> Layout:
     Any two dimensions may come last, and a tile may have 1, 2 or 4 rows instead of 8 where there
     are no more (but never less than 512 bytes). For an argument of a program that leaves the
     choice free, this gives the size that the compiler of libtpu 0.0.51 gives for v4, v5e and v6e:
-    equal for 150 random shapes in each of the four types (2026-11; compiled, not run). A convolution, a matrix
-    product or a collective may force another order, and v2 and v3 have tiles of at least 1024
-    bytes.
+    equal for 150 random shapes in each of the four types (2026-11; compiled, not run). A
+    convolution, a matrix product or a collective may force another order, and v2 and v3 have
+    tiles of at least 1024 bytes.
 
     Args:
         shape: The tensor's dimensions.

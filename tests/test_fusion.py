@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
+import helpers
 from helpers.fusion import Buffer, InBackground, NotAProgram, draw, executed, kernels
+from helpers.layout import rearranged
 from helpers.xla import ProfilerBusy, hlo
 
 X = tf.TensorSpec([1024, 1000])
@@ -87,39 +89,7 @@ to_apply=%parallel_broadcast_divide_fusion
 }}
 """
 
-# libtpu 0.0.51 for a v5e, jax 0.10.2, compiled ahead of time in 2026-11, without its metadata.
-TPU = """HloModule jit_softmax, is_scheduled=true
-
-%region_0.1 (reduce_sum.3: f32[], reduce_sum.4: f32[]) -> f32[] {
-  %reduce_sum.4 = f32[]{:T(128)} parameter(1)
-  %reduce_sum.3 = f32[]{:T(128)} parameter(0)
-  ROOT %reduce_sum.5 = f32[]{:T(128)} add(%reduce_sum.3, %reduce_sum.4)
-}
-
-%fused_computation (param_0.5: f32[65536,1000]) -> f32[65536] {
-  %param_0.5 = f32[65536,1000]{0,1:T(8,128)} parameter(0)
-  %exp.0 = f32[65536,1000]{0,1:T(8,128)} exponential(%param_0.5)
-  %constant.0 = f32[]{:T(128)} constant(0)
-  ROOT %reduce_sum.0 = f32[65536]{0:T(1024)S(1)} reduce(%exp.0, %constant.0), dimensions={1}, \
-to_apply=%region_0.1
-}
-
-%fused_computation.1 (param_0.4: f32[65536,1000], param_1.4: f32[65536]) -> f32[65536,1000] {
-  %param_0.4 = f32[65536,1000]{0,1:T(8,128)} parameter(0)
-  %exp.1 = f32[65536,1000]{0,1:T(8,128)} exponential(%param_0.4)
-  %param_1.4 = f32[65536]{0:T(1024)S(1)} parameter(1)
-  %div.1 = f32[65536,1000]{0,1:T(8,128)} broadcast(%param_1.4), dimensions={0}
-  ROOT %div.0 = f32[65536,1000]{0,1:T(8,128)} divide(%exp.1, %div.1)
-}
-
-ENTRY %main.2 (x.1: f32[65536,1000]) -> f32[65536,1000] {
-  %x.1 = f32[65536,1000]{0,1:T(8,128)} parameter(0), sharding={replicated}
-  %exponential_reduce_fusion = f32[65536]{0:T(1024)S(1)} fusion(%x.1), kind=kLoop, \
-calls=%fused_computation
-  ROOT %exponential_divide_fusion = f32[65536,1000]{0,1:T(8,128)} fusion(%x.1, \
-%exponential_reduce_fusion), kind=kLoop, calls=%fused_computation.1
-}
-"""
+TPU = Path(helpers.__file__).with_name("softmax_v5e.hlo").read_text("utf-8")
 
 SEVERAL = """HloModule several
 ENTRY %main (a.1: f32[4], b.1: (f32[2], s32[])) -> (f32[4], f32[2], f32[4,3], s32[4,3]) {
@@ -206,6 +176,9 @@ def test_a_program_of_the_tpu_compiler():
         ("exponential", "broadcast", "divide"),
     ]
     assert program.bytes_moved == 3 * 4 * 65536 * 1000 + 2 * 4 * 65536
+    layout = rearranged([65536, 1000])
+    assert f"{{{','.join(map(str, layout.order[::-1]))}:T(8,128)}}" in TPU.rpartition("ENTRY")[2]
+    assert layout.expansion == 1.0
 
 
 def test_tuples_constants_and_bitcasts():
@@ -264,7 +237,7 @@ def test_what_is_no_program(text):
 
 
 def test_a_program_that_works_in_the_background():
-    text = TPU.replace("fusion(%x.1), kind", "copy-start(%x.1), kind")
+    text = TPU.replace("= f32[65536]{0:T(1024)S(1)} fusion(", "= f32[65536]{0} copy-start(")
     with pytest.raises(InBackground, match="copy-start"):
         kernels(text)
 

@@ -64,7 +64,7 @@ def test_the_expansion_reported_in_tensorflow_30803():
     assert layout.padded == (256, 512, 128, 128)
     assert repr(layout) == (
         "float32 256 × 512 × 128 × 2, in memory 256 × 512 × 128 × 128: "
-        "134,217,728 → 8,589,934,592 bytes (64.0x)"
+        "134,217,728 → 8,589,934,592 bytes (64.00x)"
     )
 
 
