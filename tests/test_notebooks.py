@@ -19,6 +19,15 @@ CHANGED = {
         "POSITIONS": 256,
         "CLASSES": 500,
     },
+    "03_padding_buckets": {
+        "PARAGRAPHS": 128,
+        "BATCH_SIZE": 8,
+        "MAXIMUM": 256,
+        "BUCKETS": 3,
+        "MULTIPLE": 16,
+        "COMPILE_SECONDS": 1.0,
+        "PLACES_PER_SECOND": 20_000,
+    },
 }
 
 KNOWN = {notebook.name: notebook for notebook in course.notebooks()}
