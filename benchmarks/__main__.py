@@ -1,0 +1,66 @@
+"""The command line: ``python -m benchmarks``."""
+
+import importlib
+import os
+import platform
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group
+from rich.progress import Progress
+
+from benchmarks import measure
+from helpers import runtime
+
+# In the order in which they run; each is a module here.
+NAMES = ("algorithms", "epochs")
+WIDTH = 150  # where the output is no terminal
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    wanted: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BENCHMARK", help=f"{' or '.join(NAMES)}; all if none is named."),
+    ] = None,
+    small: Annotated[
+        bool, typer.Option("--small", help="A tiny size, only to see that everything works.")
+    ] = False,
+) -> None:
+    """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
+
+    algorithms takes about half a minute, epochs some five minutes on two cores. Ratios of one run
+    can be compared between machines; seconds can't.
+    """
+    unknown = sorted(set(wanted or []) - set(NAMES))
+    if unknown:
+        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(NAMES)}")
+    os.environ.update(runtime.ENVIRONMENT)
+    import tensorflow as tf
+
+    tf.get_logger().setLevel("ERROR")
+    tf.keras.utils.set_random_seed(0)
+    size = measure.SMALL if small else measure.FULL
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
+    tables = []
+    with Progress(console=console, transient=True) as progress:
+        for name in wanted or NAMES:
+            bar = progress.add_task(name, total=None)
+
+            def done(what: str, total: int, name: str = name, bar: int = bar) -> None:
+                progress.update(bar, description=f"{name}: {what}", total=total, advance=1)
+
+            tables.append(importlib.import_module(f"benchmarks.{name}").run(size, done))
+    machine = (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"TensorFlow {tf.__version__}, XLA on the CPU"
+    )
+    console.print(Group(*tables, machine))
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks")
