@@ -34,6 +34,9 @@ def set_repository(name: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
         )
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     old = project["urls"]["Repository"].removeprefix("https://github.com/")
+    link = re.compile(
+        rf"((?:github\.com|colab\.research\.google\.com/github)/){re.escape(old)}(?![\w.-])"
+    )
     changed = []
     # pyproject.toml last: until it is written, the same call repairs an interrupted one.
     notebooks = sorted((root / "notebooks").glob("*.ipynb"))
