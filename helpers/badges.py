@@ -42,9 +42,7 @@ def set_repository(name: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     notebooks = sorted((root / "notebooks").glob("*.ipynb"))
     for path in (*notebooks, root / "README.md", root / "pyproject.toml"):
         text = path.read_text("utf-8")
-        new = re.sub(
-            rf"(github\.com/(?:github/)?){re.escape(old)}(?![\w.-])", rf"\g<1>{name}", text
-        )
+        new = link.sub(rf"\g<1>{name}", text)
         if new != text:
             files.write(path, new)
             changed.append(path)
