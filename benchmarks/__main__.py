@@ -31,8 +31,9 @@ def main(
 ) -> None:
     """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
 
-    algorithms takes about half a minute, epochs some five minutes on two cores. Ratios of one run
-    can be compared between machines; seconds can't.
+    algorithms takes about a minute, epochs some six minutes on two free cores. Ratios of one run
+    can be compared between machines; seconds can't. Where others use the machine, too, look at
+    the ratios of processor time.
     """
     unknown = sorted(set(wanted or []) - set(NAMES))
     if unknown:
