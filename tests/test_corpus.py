@@ -362,3 +362,54 @@ def test_hub_answers_with_an_error(endpoint, serve, status, headers, error):
 def test_hub_that_knows_the_dataset_is_reached(endpoint, serve):
     endpoint(serve(200, {"Content-Type": "application/json"}, json.dumps({"id": NAME}).encode()))
     corpus.reach_hub(NAME)
+
+
+# The notebook's own loading cell, with the Hub as DATASET
+
+
+@pytest.fixture
+def load():
+    """Run notebook 07's loading cell with a DATASET; return what it calls ``text``."""
+    notebook = json.loads((corpus.DATA.parent / "07_bert_pretraining.ipynb").read_text("utf-8"))
+    (source,) = ["".join(c["source"]) for c in notebook["cells"] if "reach_hub" in str(c["source"])]
+
+    def run(dataset, cache):
+        import types
+
+        from datasets import Dataset, load_dataset
+
+        names = {"DATASET": dataset, "CONFIG": "20231101.ko", "DOCUMENTS": 8}
+        names |= {"corpus": corpus, "Dataset": Dataset, "load_dataset": load_dataset}
+        names["work"] = types.SimpleNamespace(name=str(cache))
+        exec(source, names)
+        return names["text"]
+
+    return run
+
+
+def test_notebook_loads_the_shipped_text(load, texts, tmp_path, capsys):
+    loaded = load("shipped", tmp_path)
+    assert {language: rows["text"][:] for language, rows in loaded.items()} == texts
+
+
+def test_notebook_says_that_the_hub_is_unreachable(load, endpoint, tmp_path):
+    endpoint("http://127.0.0.1:9")
+    with pytest.raises(corpus.HubUnreachable, match=r"can't be reached, so 'wikimedia/wikipedia'"):
+        load(NAME, tmp_path)
+
+
+def test_notebook_loads_what_the_hub_has(load, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "wikipedia" / "20231101.ko"
+    folder.mkdir(parents=True)
+    articles = [
+        {"id": str(at), "title": "제목", "text": f"문서 {at}\n\n둘째 단락"} for at in range(9)
+    ]
+    lines = (json.dumps(article, ensure_ascii=False) for article in articles)
+    (folder / "train.jsonl").write_text("\n".join(lines), "utf-8")
+    (folder.parent / "README.md").write_text(
+        "---\nconfigs:\n- config_name: 20231101.ko\n  data_files:\n"
+        "  - split: train\n    path: 20231101.ko/train.jsonl\n---\n"
+    )
+    monkeypatch.setattr(corpus, "reach_hub", lambda dataset: None)  # a folder stands in for the Hub
+    loaded = load(str(folder.parent), tmp_path)
+    assert loaded["ko"]["text"][:] == [article["text"] for article in articles[:8]]

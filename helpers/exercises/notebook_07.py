@@ -1,0 +1,184 @@
+"""Exercises of notebook 07: what a loss means before, during and across replicas."""
+
+import numpy as np
+import tensorflow as tf
+
+from helpers.exercises import Exercise, Wrong
+
+CLOSE = 1e-5
+
+
+def _number(value: object) -> float:
+    if value is None:
+        raise Wrong("Your function returns None: the return is missing.")
+    return float(value)
+
+
+def _check_first_loss(first_loss: object) -> str:
+    for size in (3000, 30522):
+        found = _number(first_loss(size))
+        if abs(found - np.log2(size)) < CLOSE:
+            raise Wrong(
+                "That is in bits. TensorFlow's cross-entropy is in nats: natural logarithm."
+            )
+        if abs(found + np.log(size)) < CLOSE:
+            raise Wrong("The sign: a loss is minus the logarithm of a probability, so positive.")
+        if abs(found - np.log(size)) > CLOSE:
+            raise Wrong(
+                f"For {size} tokens yours is {found:.4f}. Each has the probability 1/{size}; "
+                "the loss is minus its natural logarithm."
+            )
+    return "3,000 tokens: 8.01. BERT's own vocabulary of 30,522: 10.33."
+
+
+def _check_unigram(unigram: object) -> str:
+    rng = np.random.default_rng(0)
+    for counts in (np.array([3, 1, 0, 4]), rng.integers(0, 50, 200)):
+        tokens = rng.integers(0, len(counts), (5, 7))
+        p = (counts + 1) / (counts + 1).sum()
+        expected = -np.mean([np.log(p[token]) for token in tokens.ravel()])
+        before = counts.copy()
+        found = _number(unigram(counts, tokens))
+        if not np.array_equal(counts, before):
+            raise Wrong("Your function changes the counts it is given: work on a new array.")
+        if not np.isfinite(found):
+            raise Wrong(
+                "The loss is not finite: a token that training never saw has probability 0."
+            )
+        if abs(found - np.log(len(counts))) < CLOSE:
+            raise Wrong("That is the uniform baseline: the counts don't matter in it.")
+        if abs(found - expected) > CLOSE:
+            raise Wrong(
+                f"Yours is {found:.4f}, expected {expected:.4f}. Add 1 to each count, divide by "
+                "the sum of the new counts, take minus the mean logarithm over the masked tokens."
+            )
+    return "Finite for every token, and the right mean: a baseline to be beaten."
+
+
+def _check_replica_loss(replica_loss: object) -> str:
+    rng = np.random.default_rng(1)
+    compiled = tf.function(replica_loss, jit_compile=True)
+    for numbers in ((20, 2), (7, 0), (0, 0)):
+        losses = [rng.uniform(1, 9, 24).astype(np.float32) for _ in numbers]
+        weights = [(np.arange(24) < number).astype(np.float32) for number in numbers]
+        total = np.float32(sum(numbers))
+        pairs = list(zip(losses, weights, strict=True))
+        parts = [
+            _number(compiled(tf.constant(a), tf.constant(b), tf.constant(total))) for a, b in pairs
+        ]
+        if not np.isfinite(parts).all():
+            raise Wrong(f"With {numbers} masked tokens a share is not finite: 0 is divided by 0.")
+        summed = sum(float((a * b).sum()) for a, b in pairs)
+        if abs(sum(parts) - summed / max(total, 1)) > 1e-4:
+            raise Wrong(
+                f"With {numbers} masked tokens the shares add up to {sum(parts):.4f}; the "
+                f"mean over all of them is {summed / max(total, 1):.4f}. Divide the sum of this "
+                "replica's losses, of masked places only, by the number in all replicas."
+            )
+    return "The sum over the replicas is the mean over all masked tokens, compiled by XLA."
+
+
+EXERCISES = {
+    "07-1": Exercise(
+        stub='''def first_loss(vocabulary_size: int) -> float:
+    """The loss of a model that gives each token the same probability."""
+    raise NotImplementedError("your code here")''',
+        answer="first_loss",
+        check=_check_first_loss,
+        hints=(
+            "Which probability does each of 4 equally likely tokens have?",
+            "The loss of one masked token is minus the natural logarithm of its probability.",
+            "-log(1/n) is log(n).",
+        ),
+        solution='''def first_loss(vocabulary_size: int) -> float:
+    """The loss of a model that gives each token the same probability."""
+    return float(np.log(vocabulary_size))''',
+        wrong=(
+            ("def first_loss(vocabulary_size):\n    return np.log2(vocabulary_size)", "in bits"),
+            ("def first_loss(vocabulary_size):\n    return np.log(1 / vocabulary_size)", "sign"),
+            (
+                "def first_loss(vocabulary_size):\n    return 1 / vocabulary_size",
+                "probability 1/3000",
+            ),
+            ("def first_loss(vocabulary_size):\n    np.log(vocabulary_size)", "return is missing"),
+        ),
+    ),
+    "07-2": Exercise(
+        stub='''def unigram(counts: np.ndarray, masked: np.ndarray) -> float:
+    """Mean loss of the masked ids, from the training text's count of each id."""
+    raise NotImplementedError("your code here")''',
+        answer="unigram",
+        check=_check_unigram,
+        hints=(
+            "A token that training never saw must not have the probability 0.",
+            "Add 1 to each count, then divide by the new sum: that is the probability of each id.",
+            "probabilities[masked] looks all of them up; then minus the mean of the logarithm.",
+        ),
+        solution='''def unigram(counts: np.ndarray, masked: np.ndarray) -> float:
+    """Mean loss of the masked ids, from the training text's count of each id."""
+    probabilities = (counts + 1) / (counts + 1).sum()
+    return float(-np.log(probabilities[masked]).mean())''',
+        wrong=(
+            (
+                "def unigram(counts, masked):\n"
+                "    with np.errstate(divide='ignore'):\n"
+                "        return -np.log((counts / counts.sum())[masked]).mean()",
+                "not finite",
+            ),
+            (
+                "def unigram(counts, masked):\n    return np.log(len(counts))",
+                "uniform baseline",
+            ),
+            (
+                "def unigram(counts, masked):\n"
+                "    counts += 1\n"
+                "    return -np.log((counts / counts.sum())[masked]).mean()",
+                "changes the counts",
+            ),
+            (
+                "def unigram(counts, masked):\n"
+                "    own = np.bincount(masked.ravel(), minlength=len(counts)) + 1\n"
+                "    return -np.log((own / own.sum())[masked]).mean()",
+                "expected",
+            ),
+        ),
+    ),
+    "07-3": Exercise(
+        stub='''def replica_loss(losses: tf.Tensor, weights: tf.Tensor, masked: tf.Tensor):
+    """This replica's share of the loss; weights are 1 at masked places, else 0.
+
+    masked: the number of masked tokens in all replicas together.
+    """
+    raise NotImplementedError("your code here")''',
+        answer="replica_loss",
+        check=_check_replica_loss,
+        hints=(
+            "A mean of means weighs the replica with 2 tokens as much as the one with 20.",
+            "Multiply by the weights and sum; no boolean mask, so the shape stays static.",
+            "Divide by masked, but never by 0: tf.maximum(masked, 1.0).",
+        ),
+        solution='''def replica_loss(losses: tf.Tensor, weights: tf.Tensor, masked: tf.Tensor):
+    """This replica's share of the loss; weights are 1 at masked places, else 0.
+
+    masked: the number of masked tokens in all replicas together.
+    """
+    return tf.reduce_sum(losses * weights) / tf.maximum(masked, 1.0)''',
+        wrong=(
+            (
+                "def replica_loss(losses, weights, masked):\n"
+                "    return tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)",
+                "(20, 2) masked tokens the shares add up",
+            ),
+            (
+                "def replica_loss(losses, weights, masked):\n"
+                "    return tf.reduce_sum(losses * weights) / masked",
+                "0 is divided by 0",
+            ),
+            (
+                "def replica_loss(losses, weights, masked):\n"
+                "    return tf.reduce_sum(losses) / tf.maximum(masked, 1.0)",
+                "masked places only",
+            ),
+        ),
+    ),
+}
