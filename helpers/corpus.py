@@ -144,7 +144,7 @@ def held_out(line: int, every: int = 10) -> bool:
 def reach_hub(dataset: str, timeout: float = 10.0) -> None:
     """Ask the Hugging Face Hub for a dataset's description, once, before anything is loaded.
 
-    ``datasets`` alone tries for minutes where the network doesn't answer, and fills the screen.
+    ``datasets`` alone tries five times more, each longer apart, and fills the screen with it.
 
     Args:
         dataset: Name on the Hub, such as ``wikimedia/wikipedia``.

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import unicodedata
 
 import pytest
@@ -326,10 +325,8 @@ def test_hub_that_never_answers_is_given_up(endpoint):
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}")
-        start = time.monotonic()
         with pytest.raises(corpus.HubUnreachable, match=r"ReadTimeout, within 0\.5 seconds"):
             corpus.reach_hub(NAME, timeout=0.5)
-        assert time.monotonic() - start < 30  # not the minutes that `datasets` takes
 
 
 def test_hub_is_off_by_setting(monkeypatch):
