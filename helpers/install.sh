@@ -48,11 +48,11 @@ explain() {
     stop "The installation failed: the reason is in the lines above."
 }
 
-# Runs a command, keeps what it says in the log, and shows the lines that tell how far it is.
+# Runs a command, keeps what it says in the log, and shows how far it is: the large downloads.
 watch() {
     { "$@" 2>&1 || touch "$log.failed"; } | tee -a "$log" |
-        grep -E '^ *(Downloading|Using cached|Resolved|Prepared|Installing|Installed|Successfully|Bytecode)' |
-        cut -c1-100
+        grep -E '^ *(Downloading .*[0-9]{2}(\.[0-9])? ?Mi?B|Resolved|Prepared|Installing|Installed|Bytecode)' |
+        cut -c1-90
     [ ! -e "$log.failed" ] || explain
 }
 
