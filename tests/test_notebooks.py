@@ -28,6 +28,14 @@ CHANGED = {
         "COMPILE_SECONDS": 1.0,
         "PLACES_PER_SECOND": 20_000,
     },
+    "07_bert_pretraining": {
+        "STEPS": 12,
+        "SEQUENCE_LENGTH": 64,
+        "BATCH_SIZE": 16,
+        "LAYERS": 2,
+        "HIDDEN": 64,
+        "SEED": 3,
+    },
 }
 
 KNOWN = {notebook.name: notebook for notebook in course.notebooks()}
