@@ -28,7 +28,7 @@ class Size:
     rounds: int
 
 
-FULL = Size(10**6, 256, 6, 2, 500_000, 3)
+FULL = Size(10**6, 256, 4, 2, 500_000, 3)
 SMALL = Size(30, 16, 2, 1, 2_000, 1)
 
 
