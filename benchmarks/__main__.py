@@ -31,7 +31,7 @@ def main(
 ) -> None:
     """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
 
-    algorithms takes about a minute, epochs some six minutes on two free cores. Ratios of one run
+    algorithms takes about a minute, epochs some eight minutes on two free cores. Ratios of one run
     can be compared between machines; seconds can't. Where others use the machine, too, look at
     the ratios of processor time.
     """
