@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from helpers import badges, course
+from helpers import badges, course, explain
 from helpers.errors import CourseError
 
 app = typer.Typer(
@@ -117,6 +117,26 @@ def store(wanted: Wanted = None) -> None:
     report = course.store(wanted or [])
     typer.echo(f"{report.summary}.")
     raise typer.Exit(report.status)
+
+
+@app.command(name="explain")
+def explain_log() -> None:
+    """Explain an error: read a pasted log, say cause and fix.
+
+    In a notebook, `%explain` does the same after a failed cell.
+
+    **Examples**
+
+    - `python -m helpers explain < training.log`
+    - `python train.py 2>&1 | python -m helpers explain`
+
+    **Exit status**: 0 explained · 1 nothing known is in it
+    """
+    if sys.stdin.isatty():
+        typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
+    found = explain.explain(sys.stdin.buffer.read().decode("utf-8", errors="replace"))
+    typer.echo(repr(found))
+    raise typer.Exit(0 if found else 1)
 
 
 @app.command(name="badges")
