@@ -502,7 +502,10 @@ def checkpoint_missing():
         ("Code of TensorFlow 1", lambda: tf.contrib),
         ("Code of TensorFlow 1", lambda: tf.compat.v1.estimator),
         ("An operation that XLA doesn't have", lambda: string_under_xla(tf.constant([1]))),
-        ("A size that is known too late", lambda: size_under_xla(tf.constant([1, 2]))),
+        (
+            "A size that is known too late",
+            lambda: size_under_xla.experimental_get_compiler_ir(tf.TensorSpec([2], "int32"))("hlo"),
+        ),
         ("A Python if on a tensor", lambda: python_if(tf.constant([1.0]))),
         ("A label out of range", label_out_of_range),
         ("No checkpoint there", checkpoint_missing),
