@@ -26,7 +26,9 @@ def write(path: pathlib.Path, data: str | bytes) -> None:
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
             temporary = pathlib.Path(file.name)
             file.write(data)
             file.flush()
