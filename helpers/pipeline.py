@@ -1,0 +1,239 @@
+"""What a ``tf.data`` pipeline will send to a TPU, and what stands in its way.
+
+Looks into the pipeline's own functions, and iterates over a sample of it.
+"""
+
+import collections
+import dataclasses
+import pathlib
+import time
+
+import tensorflow as tf
+
+# Operations that call back into the Python process that built the pipeline.
+PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
+READERS = {
+    "TFRecordDataset",
+    "TFRecordDatasetV2",
+    "TextLineDataset",
+    "FixedLengthRecordDataset",
+    "FixedLengthRecordDatasetV2",
+    "CSVDataset",
+    "ReadFile",
+    "WholeFileReaderV2",
+    "LoadDataset",
+}
+
+# kTpuAllTypes in tensorflow/core/tpu/tpu_defs.h: the types that kernels for TPU are made for.
+TPU_TYPES = frozenset(
+    [
+        "bool",
+        "int4",
+        "uint4",
+        "int8",
+        "uint8",
+        "int16",
+        "uint16",
+        "int32",
+        "uint32",
+        "int64",
+        "uint64",
+        "qint8",
+        "quint8",
+        "qint32",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+        "complex64",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    ]
+)
+
+MOST_NAMES = 1000
+KEPT = 3  # batches to run
+
+Signature = tuple[tuple[int, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Python:
+    """A place where the pipeline calls Python.
+
+    Attributes:
+        kind: ``generator`` or ``py_function``.
+        traceback: Of the operation, outermost frame first: pairs of file and line.
+    """
+
+    kind: str
+    traceback: tuple[tuple[str, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """What a pipeline is made of.
+
+    Attributes:
+        python: Where it calls Python.
+        reads_files: Whether it opens files.
+        names: Strings in memory that may be names of files, at most a thousand.
+    """
+
+    python: tuple[Python, ...]
+    reads_files: bool
+    names: tuple[str, ...]
+
+    @property
+    def local(self) -> tuple[str, ...]:
+        """The names of files on this machine; empty where none is read."""
+        if not self.reads_files:
+            return ()
+        return tuple(n for n in self.names if "://" not in n and pathlib.Path(n).exists())
+
+    @property
+    def remote(self) -> tuple[str, ...]:
+        """The names at gs://."""
+        return tuple(n for n in self.names if n.startswith("gs://")) if self.reads_files else ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """The first batches of a pipeline.
+
+    Attributes:
+        shapes: How often each set of shapes came, in the order of first appearance.
+        batches: The first batches that share the first set of shapes, at most three, flat.
+        ended: Whether the pipeline ended within the sample.
+        length: Batches in an epoch; None where unknown, -1 where it never ends.
+        error: What the pipeline raised; empty where it raised nothing.
+        slow: Whether the sample was cut short by its time limit.
+    """
+
+    shapes: dict[Signature, int]
+    batches: tuple[tuple[tf.Tensor, ...], ...]
+    ended: bool
+    length: int | None
+    error: str = ""
+    slow: bool = False
+
+    @property
+    def seen(self) -> int:
+        """How many batches were looked at."""
+        return sum(self.shapes.values())
+
+
+def parts(dataset: tf.data.Dataset) -> Parts:
+    """Look into every stage of a pipeline without running it.
+
+    Args:
+        dataset: Any ``tf.data.Dataset``.
+
+    Returns:
+        What it is made of.
+    """
+    python: list[Python] = []
+    names: list[str] = []
+    reads = False
+    queue, known = [dataset], set()
+    while queue:
+        stage = queue.pop()
+        if id(stage) in known:
+            continue
+        known.add(id(stage))
+        if type(stage).__name__.strip("_") in READERS:
+            reads = True
+        if _holds_names(stage):
+            taken = stage.take(MOST_NAMES - len(names)).as_numpy_iterator()
+            names += [name.decode("utf-8", "replace") for name in taken]
+        for function in stage._functions():
+            graph = function.function.graph
+            generators = leading_to(graph, {"GeneratorDataset"})
+            python += [Python("generator", _frames(op)) for op in generators]
+            if not generators:
+                python += [Python("py_function", _frames(op)) for op in leading_to(graph, PYTHON)]
+            reads = reads or bool(leading_to(graph, READERS))
+        queue += stage._inputs()
+    return Parts(tuple(python), reads, tuple(names))
+
+
+def _holds_names(stage: tf.data.Dataset) -> bool:
+    spec = stage.element_spec
+    source = type(stage).__name__ in ("_TensorSliceDataset", "_TensorDataset")
+    return source and isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string
+
+
+def leading_to(graph: tf.Graph, kinds: set[str]) -> list[tf.Operation]:
+    """Find the operations of some kinds in a function's graph, also in the functions it calls.
+
+    Args:
+        graph: Of a traced function.
+        kinds: Types of operations, such as ``{"PyFunc"}``.
+
+    Returns:
+        The graph's own operations: those of the kinds, and those that call a function with one.
+    """
+    library = {f.signature.name: f.node_def for f in graph.as_graph_def().library.function}
+    guilty: set[str] = set()
+    while more := {
+        name
+        for name, nodes in library.items()
+        if name not in guilty and any(n.op in kinds or _called(n) & guilty for n in nodes)
+    }:
+        guilty |= more
+    return [
+        op for op in graph.get_operations() if op.type in kinds or _called(op.node_def) & guilty
+    ]
+
+
+def _called(node: object) -> set[str]:
+    """Names of the functions that a node hands its work to."""
+    names = {node.op}
+    for value in node.attr.values():
+        names |= {value.func.name, *(f.name for f in value.list.func)}
+    return names
+
+
+def _frames(operation: tf.Operation) -> tuple[tuple[str, int], ...]:
+    return tuple((frame.filename, frame.lineno) for frame in operation.traceback)
+
+
+def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
+    """Iterate over the first batches, as training would.
+
+    Args:
+        dataset: Any ``tf.data.Dataset``.
+        batches: At most so many.
+        seconds: No further batch is asked for after so long. (A batch that never comes can't be
+            given up from here; run the preflight from the command line then, it has a time limit.)
+
+    Returns:
+        Their shapes, and the first of the batches themselves.
+    """
+    shapes: collections.Counter[Signature] = collections.Counter()
+    kept: list[tuple[tf.Tensor, ...]] = []
+    ended = slow = False
+    length, error = None, ""
+    try:
+        cardinality = int(dataset.cardinality())
+        length = {-1: -1, -2: None}.get(cardinality, cardinality)
+        iterator = iter(dataset)
+        start = time.monotonic()
+        while sum(shapes.values()) < batches:
+            batch = next(iterator, None)
+            if batch is None:
+                ended = True
+                break
+            flat = tuple(tf.nest.flatten(batch, expand_composites=True))
+            signature = tuple(tuple(x.shape) for x in flat)
+            shapes[signature] += 1
+            if len(kept) < KEPT and signature == next(iter(shapes)):
+                kept.append(flat)
+            if time.monotonic() - start > seconds:
+                slow = True
+                break
+    except Exception as raised:  # whatever the learner's pipeline raises is the finding
+        error = f"{type(raised).__name__}: {raised}"
+    if length is not None and 0 <= length <= sum(shapes.values()):
+        ended = True
+    return Sample(dict(shapes), tuple(kept), ended, length, error, slow)

@@ -1,0 +1,1045 @@
+"""Is this model ready for a TPU? The checklist of the source documents, carried out.
+
+Seven checks (``helpers.report.CHECKS``): some look at the Python objects, some run a few real
+batches on this CPU, and some ask Google's TPU compiler (``helpers.tpu_compiler``). Nothing runs on
+a TPU, and the learner's variables hold afterwards what they held before.
+"""
+
+import contextlib
+import dataclasses
+import inspect
+import linecache
+import pathlib
+import re
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from helpers import pipeline
+from helpers.display import steady
+from helpers.errors import CourseError
+from helpers.report import FAIL, OPEN, PASS, WARN, Item, Report
+
+# A batch is compared on a CPU: a forward pass of this many parameters takes seconds there.
+MANY_PARAMETERS = 30_000_000
+FEW_SHAPES = 8  # each is a compilation; more than these make a short run wait for XLA
+RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
+
+DROPPED = {"Assert", "CheckNumerics", "CheckNumericsV2", "VerifyTensorAllFinite"}
+
+# What to do instead, by the words of a refusal; the first that matches.
+FIXES = (
+    (
+        r"EagerPyFunc|PyFunc",
+        "Do it with TensorFlow operations, or before the model, in the input pipeline.",
+    ),
+    (
+        r"as a Python `?bool|over a? ?symbolic|symbolic.*bool",
+        "Write the decision with tf.where, tf.cond or an indicator variable (notebook 02, rule 1).",
+    ),
+    (
+        r"compile-time constant",
+        "Take sizes from shapes or from Python numbers, not from a tensor's value "
+        "(notebook 02, rule 2).",
+    ),
+    (
+        r"fixed tensor list size",
+        "Give the loop its maximum_iterations, or the TensorArray its size.",
+    ),
+    (
+        r"String|Regex|Unicode|AsString|_Arg|Print",
+        "A TPU knows no text: do it in the input pipeline, or take it out of the model.",
+    ),
+    (
+        r"lookup table|LookupTable|get_?compiler_?ir",
+        "Look up in the input pipeline, and hand the numbers in.",
+    ),
+    (
+        r"X\{64\|128\}|int64|s64|complex128",
+        "Use int32 or float32 (complex64) there: the TPU has no 64-bit matrix unit.",
+    ),
+)
+DEFAULT_FIX = (
+    "Replace the operation by one that XLA has (python -m helpers ops lists them), or move it to "
+    "the input pipeline."
+)
+
+
+class NothingToCheck(CourseError):
+    """What was given is neither a function nor a Keras model, or comes without any data."""
+
+
+class NoBatch(CourseError):
+    """A dataset gave no batch, so there are no shapes to compile for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """A function that can't be compiled on the CPU, which has no chance on a TPU.
+
+    Attributes:
+        by: ``Python`` (tracing) or ``XLA``.
+        message: The first useful line.
+        where: The learner's line, if it can be told.
+    """
+
+    by: str
+    message: str
+    where: str
+
+    @property
+    def fix(self) -> str:
+        """What to do instead."""
+        return next((fix for words, fix in FIXES if re.search(words, self.message)), DEFAULT_FIX)
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is checked, as a function of flat tensors.
+
+    Attributes:
+        name: Of the function or model.
+        kind: ``function``, ``train step`` or ``forward pass``.
+        step: Takes the data's tensors, flat; this is what a TPU would run.
+        model: The Keras model, or None.
+        given: What the learner handed in.
+    """
+
+    name: str
+    kind: str
+    step: Callable[..., Any]
+    model: Any = None
+    given: Any = None
+
+
+# --- Where in the learner's code ---------------------------------------------------------------
+
+_LIBRARIES = tuple(
+    str(pathlib.Path(sysconfig.get_paths()[name]).resolve()) for name in ("stdlib", "platstdlib")
+)
+
+
+def _learners(filename: str) -> bool:
+    """Whether a file is the learner's own, not of a library and not this module."""
+    if filename.startswith("<") or "site-packages" in filename or "dist-packages" in filename:
+        return False
+    if "__autograph_generated" in filename or filename.endswith(
+        ("helpers/preflight.py", "helpers/pipeline.py", "helpers/tpu_compiler.py")
+    ):
+        return False
+    return not filename.startswith(_LIBRARIES)
+
+
+def where(frames: Sequence[tuple[str, int]]) -> str:
+    """Write the learner's innermost line.
+
+    Args:
+        frames: Pairs of file and line, outermost first.
+
+    Returns:
+        ``model.py:12  y = tf.unique(x)``; ``cell:3  ...`` for a notebook's cell; empty where all
+        frames are a library's.
+    """
+    # What called the preflight is no part of the step.
+    ours = [i for i, (f, _) in enumerate(frames) if f.endswith("helpers/preflight.py")]
+    for filename, line in reversed(frames[ours[-1] + 1 if ours else 0 :]):
+        # TensorFlow's own messages leave the first slash out.
+        path = filename if pathlib.Path(filename).exists() else f"/{filename}"
+        known = path if linecache.getline(path, line) else filename
+        if not _learners(path):
+            continue
+        text = linecache.getline(known, line).strip()
+        name = "cell" if "ipykernel" in path else pathlib.Path(path).name
+        return f"{name}:{line}" + (f"  {text}" if text else "")
+    return ""
+
+
+def _frames(operation: tf.Operation) -> list[tuple[str, int]]:
+    return [(frame.filename, frame.lineno) for frame in operation.traceback]
+
+
+def _frames_of_error(error: BaseException) -> list[tuple[str, int]]:
+    """Frames from the message (AutoGraph and XLA write them there), else from the traceback."""
+    told = re.findall(r'File "([^"]+)", line (\d+)', str(error))
+    if told and any(_learners(f if f.startswith("/") else f"/{f}") for f, _ in told):
+        return [(filename, int(line)) for filename, line in told]
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return frames
+
+
+def _line(error: BaseException) -> str:
+    """The one line of an error that says what is wrong."""
+    text = str(error).removeprefix("Failed getting HLO text: '")
+    text = re.split(r"(?:Call a|A)rguments received by ", text)[0]
+    lines = [x for x in text.splitlines() if x.strip()] or [type(error).__name__]
+    if text.startswith(("in user code:", "Graph execution error:", "Exception encountered")):
+        told = [
+            x
+            for x in lines[1:]
+            if not re.match(r"\s+(File |\[\[)|\s*Stack trace|.*\[\[\{\{", x)
+            and re.match(r"\s*\w+(?:Error|Exception)?: ", x)
+        ]
+        lines = told[-1:] or lines[-1:]
+    line = steady(lines[0])
+    line = re.sub(r" when trying to compile graph \S+ on ", " on ", line)
+    if len(line) > 120:
+        cut = re.match(r".{20,200}?[.)](?= [A-Z])|.{119,199}", line)
+        line = cut[0] if cut[0].endswith((".", ")")) else f"{cut[0]}…"
+    return line
+
+
+# --- What is checked ---------------------------------------------------------------------------
+
+
+def _is_model(thing: object) -> bool:
+    return any(
+        base.__name__ == "Model" and base.__module__.split(".")[0] in ("keras", "tf_keras")
+        for base in type(thing).__mro__
+    )
+
+
+def _structure(data: object) -> object:
+    """The nest of ``TensorSpec`` that describes one element of the data."""
+    if isinstance(data, tf.data.Dataset):
+        return data.element_spec
+    return tf.nest.map_structure(_spec, data)
+
+
+def _spec(leaf: object) -> tf.TypeSpec:
+    if isinstance(leaf, tf.TypeSpec):
+        return leaf
+    tensor = tf.convert_to_tensor(leaf)
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _calls(fn: Callable, structure: object, is_dataset: bool) -> Callable[[object], Any]:
+    """Say how an element of the data becomes the function's arguments, as tf.data's map does."""
+    if not isinstance(structure, tuple) or hasattr(structure, "_fields"):
+        return fn
+    try:
+        parameters = inspect.signature(getattr(fn, "python_function", fn)).parameters.values()
+    except (TypeError, ValueError):
+        return lambda element: fn(*element)
+    needed = [p for p in parameters if p.default is p.empty and p.kind in (0, 1)]
+    several = len(needed) > 1 or any(p.kind == p.VAR_POSITIONAL for p in parameters)
+    if is_dataset and len(structure) > 1 and not several:
+        return fn
+    return lambda element: fn(*element)
+
+
+def _subject(given: object, data: object) -> Subject:
+    structure = _structure(data)
+    is_dataset = isinstance(data, tf.data.Dataset)
+
+    def flat(call: Callable[[object], Any]) -> Callable[..., Any]:
+        def step(*tensors: tf.Tensor) -> object:
+            return call(tf.nest.pack_sequence_as(structure, tensors, expand_composites=True))
+
+        return step
+
+    if _is_model(given):
+        name = given.name
+        if getattr(given, "optimizer", None) is None:
+            return Subject(name, "forward pass", flat(_forward(given)), given, given)
+        return Subject(name, "train step", flat(given.train_step), given, given)
+    if not callable(given):
+        raise NothingToCheck(
+            f"A {type(given).__name__} can't be checked.",
+            "It must be a function of tensors or a Keras model.",
+            "Write preflight(model, dataset) or preflight(train_step, specs).",
+        )
+    call = _calls(given, structure, is_dataset)
+    inner = getattr(given, "python_function", given)
+    name = getattr(inner, "__name__", type(given).__name__)
+    return Subject(name, "function", flat(call), None, given)
+
+
+def _forward(model: Any) -> Callable[[object], Any]:
+    def forward(element: object) -> object:
+        inputs = element[0] if isinstance(element, tuple) else element
+        return model(inputs, training=False)
+
+    return forward
+
+
+def _flat_specs(data: object) -> tuple[tf.TypeSpec, ...]:
+    return tuple(tf.nest.flatten(_structure(data)))
+
+
+# --- Check 1 on the CPU -------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """A function that XLA accepts on this CPU.
+
+    Attributes:
+        function: The ``tf.function``, compiled by XLA.
+        graph: Its graph.
+        hlo: XLA's program as text.
+    """
+
+    function: Any
+    graph: tf.Graph
+    hlo: str
+
+
+def _trace(step: Callable, specs: Sequence[tf.TensorSpec]) -> Traced | Refusal:
+    compiled = tf.function(step, jit_compile=True)
+    try:
+        concrete = compiled.get_concrete_function(*specs)
+    except Exception as error:  # whatever the learner's code raises is the finding
+        return Refusal("Python", _line(error), where(_frames_of_error(error)))
+    try:
+        text = compiled.experimental_get_compiler_ir(*specs)(stage="hlo")
+    except Exception as error:
+        return Refusal("XLA", _line(error), where(_frames_of_error(error)))
+    return Traced(compiled, concrete.graph, text)
+
+
+def _bounded(traced: Traced) -> list[tuple[str, str]]:
+    """Bounded results in XLA's program that no other bounded result explains: shape and line."""
+    by_name = {op.name: op for op in traced.graph.get_operations()}
+    found: dict[str, str] = {}
+    for line in traced.hlo.splitlines():
+        made = re.match(r"\s+(?:ROOT )?%?\S+ = (\w+\[[^\]]*<=[^\]]*\])\S* ", line)
+        if not made:
+            continue
+        name = re.search(r'op_name="([^"]+)"', line)
+        operation = by_name.get(name[1]) if name else None
+        place = where(_frames(operation)) if operation is not None else ""
+        if place not in found:
+            found[place] = made[1]
+    return [(shape, place) for place, shape in found.items()]
+
+
+def _check_rules(subject: Subject, traced: Traced | Refusal) -> list[Item]:
+    name = f"{subject.kind} under XLA on this CPU"
+    if isinstance(traced, Refusal):
+        layer = "Python refuses while it traces" if traced.by == "Python" else "XLA refuses"
+        return [Item(1, name, FAIL, f"{layer}: {traced.message}", traced.fix, traced.where)]
+    items = [Item(1, name, PASS, "compiles, from shapes and types alone")]
+    bounded = _bounded(traced)
+    own = [(shape, place) for shape, place in bounded if place]
+    if not own:
+        inside = "every shape is static"
+        if bounded:
+            inside = f"none in your code; {bounded[0][0]} inside a library"
+        return [*items, Item(1, "data-dependent sizes", PASS, inside)]
+    for shape, place in own:
+        items.append(
+            Item(
+                1,
+                "data-dependent size",
+                WARN,
+                f"{shape}: the size depends on values, so every step computes all "
+                f"{_room(shape)} places, and what follows may answer for them too",
+                "Keep the full size and let a mask decide what counts (notebook 02, rule 2).",
+                place,
+            )
+        )
+    return items
+
+
+def _room(shape: str) -> str:
+    sizes = [int(n.removeprefix("<=")) for n in shape.rstrip("]").partition("[")[2].split(",")]
+    return f"{int(np.prod(sizes)):,}"
+
+
+# --- Checks 2 and 3: the dataset -----------------------------------------------------------------
+
+
+def _check_shapes(sample: pipeline.Sample, structure: object) -> list[Item]:
+    count, seen = len(sample.shapes), sample.seen
+    every = "all" if sample.ended else "the first"
+    shapes = f"{count} {'set' if count == 1 else 'sets'} of shapes in {every} {seen} batches"
+    unknown = [str(spec) for spec in tf.nest.flatten(structure) if not _static(spec)]
+    items = []
+    if count == 1:
+        compilations = "1 compilation" if sample.ended else "1 compilation so far"
+        items.append(Item(2, "compilations in an epoch", PASS, f"{shapes}: {compilations}"))
+    else:
+        many = count > FEW_SHAPES
+        at_least = "" if sample.ended else "at least "
+        items.append(
+            Item(
+                2,
+                "compilations in an epoch",
+                FAIL if many else WARN,
+                f"{shapes}: {at_least}{count} compilations, each a wait for the whole TPU",
+                "Pad to a few widths, or pack (notebook 03); batch(..., drop_remainder=True).",
+            )
+        )
+    if unknown and count == 1:
+        items.append(
+            Item(
+                2,
+                "shapes that the dataset promises",
+                WARN,
+                f"{len(unknown)} of {len(tf.nest.flatten(structure))} tensors leave a size open, "
+                "though all batches seen agree",
+                "batch(..., drop_remainder=True); tf.ensure_shape after a py_function.",
+            )
+        )
+    return items
+
+
+def _static(spec: tf.TypeSpec) -> bool:
+    shape = getattr(spec, "shape", None)
+    return shape is not None and tf.TensorShape(shape).is_fully_defined()
+
+
+def _batch_size(signature: pipeline.Signature) -> int | None:
+    sizes = {shape[0] for shape in signature if shape}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _names(structure: object) -> list[str]:
+    """Name each tensor of an element as the learner would: ``input_ids``, ``[1]``."""
+    try:
+        paths = tf.nest.flatten(
+            tf.__internal__.nest.map_structure_with_tuple_paths(
+                lambda path, _: "/".join(map(str, path)) or "the element", structure
+            )
+        )
+    except (AttributeError, TypeError, ValueError):
+        return [f"tensor {i}" for i in range(len(tf.nest.flatten(structure)))]
+    return paths
+
+
+def _check_types(structure: object) -> list[Item]:
+    leaves = tf.nest.flatten(structure)
+    names = _names(structure)
+    items = []
+    for name, spec in zip(names, leaves, strict=True):
+        if not isinstance(spec, tf.TensorSpec):
+            kind = type(spec).__name__.removesuffix("Spec")
+            items.append(
+                Item(
+                    3,
+                    f"tensor {name!r}",
+                    FAIL,
+                    f"it is a {kind}; a TPU takes dense tensors only",
+                    "Pad it to a fixed width in the pipeline: to_tensor(shape=[None, width]).",
+                )
+            )
+        elif spec.dtype == tf.string:
+            items.append(
+                Item(
+                    3,
+                    f"tensor {name!r}",
+                    FAIL,
+                    "it holds text; a TPU has no strings",
+                    "Tokenise in the pipeline and drop the column before the model.",
+                )
+            )
+        elif spec.dtype.name not in pipeline.TPU_TYPES:
+            items.append(
+                Item(
+                    3,
+                    f"tensor {name!r}",
+                    FAIL,
+                    f"it is {spec.dtype.name}, which no kernel for TPU takes",
+                    "Cast it in the pipeline: int32, float32, bfloat16 or complex64.",
+                )
+            )
+        elif spec.dtype == tf.float64:
+            items.append(
+                Item(
+                    3,
+                    f"tensor {name!r}",
+                    WARN,
+                    "it is float64, which a TPU imitates with several 32-bit operations",
+                    "Cast it to float32 in the pipeline.",
+                )
+            )
+    if not items:
+        dtypes = sorted({spec.dtype.name for spec in leaves})
+        items.append(Item(3, "types", PASS, f"all of {', '.join(dtypes)}"))
+    return items
+
+
+def _check_batch(
+    sample: pipeline.Sample, structure: object, slices: Sequence[tuple[str, int]]
+) -> list[Item]:
+    items = []
+    largest = max(sample.shapes, key=lambda s: sum(int(np.prod(shape)) for shape in s))
+    rows = _batch_size(largest)
+    for target, replicas in slices:
+        if replicas == 1:
+            continue
+        if rows is None:
+            items.append(
+                Item(
+                    3,
+                    f"batch over {replicas} replicas",
+                    WARN,
+                    "the tensors of a batch have no common first size, so it can't be divided",
+                    "Batch the dataset: every tensor's first dimension is the global batch.",
+                )
+            )
+        elif rows % replicas:
+            more = -(-rows // replicas) * replicas
+            items.append(
+                Item(
+                    3,
+                    f"batch over {replicas} replicas",
+                    FAIL,
+                    f"a global batch of {rows} can't be divided by {replicas} ({target})",
+                    f"Take a multiple of {replicas}, such as {more}.",
+                )
+            )
+        else:
+            items.append(
+                Item(
+                    3,
+                    f"batch over {replicas} replicas",
+                    PASS,
+                    f"{rows} rows are {rows // replicas} for each ({target})",
+                )
+            )
+    if rows is not None:
+        items.append(_remainder(sample, structure, rows))
+    return items
+
+
+def _remainder(sample: pipeline.Sample, structure: object, rows: int) -> Item:
+    partial = [_batch_size(s) for s in sample.shapes if _batch_size(s) not in (rows, None)]
+    fix = "batch(..., drop_remainder=True), and repeat() if no row may be lost."
+    if partial:
+        return Item(
+            3,
+            "remainder of an epoch",
+            WARN,
+            f"the last batch has {min(partial)} rows instead of {rows}: one more compilation, and "
+            "a step that may not divide",
+            fix,
+        )
+    open_ = any(
+        isinstance(spec, tf.TensorSpec) and spec.shape.rank and spec.shape[0] is None
+        for spec in tf.nest.flatten(structure)
+    )
+    if open_ and not sample.ended and sample.length != -1:
+        return Item(
+            3,
+            "remainder of an epoch",
+            WARN,
+            "the dataset may end with a smaller batch; the sample did not reach its end",
+            fix,
+        )
+    return Item(3, "remainder of an epoch", PASS, f"every batch has {rows} rows")
+
+
+def _check_python(parts: pipeline.Parts, node: bool) -> list[Item]:
+    if not parts.python:
+        return [Item(3, "Python in the pipeline", PASS, "none: TensorFlow operations alone")]
+    items = []
+    for call in parts.python:
+        what = "a generator" if call.kind == "generator" else "a Python function"
+        items.append(
+            Item(
+                3,
+                "Python in the pipeline",
+                FAIL if node else WARN,
+                f"{what} feeds the pipeline: "
+                + (
+                    "a TPU Node can't call back into this process"
+                    if node
+                    else "it runs on a TPU VM's own host, one thread at a time; on a TPU Node it "
+                    "fails"
+                ),
+                "Write TFRecords once (notebook 06) and read those, or use TensorFlow operations.",
+                where(call.traceback),
+            )
+        )
+    return items
+
+
+def _check_files(parts: pipeline.Parts, node: bool) -> list[Item]:
+    if not parts.reads_files:
+        return [Item(3, "files", PASS, "none are read: the data is in memory or comes from Python")]
+    local, remote = parts.local, parts.remote
+    if local:
+        example = pathlib.Path(local[0]).name
+        return [
+            Item(
+                3,
+                "files",
+                FAIL if node else PASS,
+                f"{len(local)} on this machine's disk, such as {example}: "
+                + (
+                    "a TPU Node can't see that disk"
+                    if node
+                    else "copy them to each TPU VM's disk, or to gs://"
+                ),
+                "Copy them to gs:// in the TPU's region." if node else "",
+            )
+        ]
+    if remote:
+        return [Item(3, "files", PASS, f"{len(remote)} at gs://: every kind of TPU can read them")]
+    return [
+        Item(
+            3,
+            "files",
+            OPEN,
+            "the pipeline opens files whose names are not written in it",
+            "See that they are at gs://, or on each TPU VM's own disk.",
+        )
+    ]
+
+
+def _check_dataset(
+    data: tf.data.Dataset,
+    sample: pipeline.Sample,
+    slices: Sequence[tuple[str, int]],
+    node: bool,
+) -> list[Item]:
+    structure = data.element_spec
+    items = []
+    if sample.shapes:
+        items += _check_shapes(sample, structure)
+    if sample.error:
+        items.append(
+            Item(
+                3,
+                "reading it",
+                FAIL,
+                f"after {sample.seen} batches: {steady(sample.error)[:200]}",
+                "Mend the pipeline first: for batch in dataset: pass",
+            )
+        )
+    items += _check_types(structure)
+    if sample.shapes:
+        items += _check_batch(sample, structure, slices)
+    parts = pipeline.parts(data)
+    return [*items, *_check_python(parts, node), *_check_files(parts, node)]
+
+
+# --- Check 4: eager against compiled --------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _kept(variables: Sequence[tf.Variable]) -> Iterator[Callable[[], None]]:
+    """Give a function that puts the variables' values back; it is called at the end, too."""
+    values = [np.array(v.numpy()) for v in variables]
+
+    def restore() -> None:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+    try:
+        yield restore
+    finally:
+        restore()
+
+
+@contextlib.contextmanager
+def _eagerly() -> Iterator[None]:
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def _results(nest: object) -> dict[str, np.ndarray]:
+    """Name the results of a step."""
+    if isinstance(nest, dict):
+        pairs = nest.items()
+    else:
+        flat = tf.nest.flatten(nest)
+        pairs = ((f"result {i}" if len(flat) > 1 else "result", x) for i, x in enumerate(flat))
+    return {
+        str(name): np.asarray(x)
+        for name, value in pairs
+        for x in tf.nest.flatten(value)[:1]
+        if x is not None
+    }
+
+
+def _differ(left: dict[str, np.ndarray], right: dict[str, np.ndarray]) -> list[str]:
+    """Names of the results that differ by more than rounding."""
+    return [name for name, a in left.items() if not _same(a, right.get(name))]
+
+
+def _same(a: np.ndarray, b: np.ndarray | None) -> bool:
+    if b is None or a.shape != b.shape:
+        return False
+    if not np.issubdtype(a.dtype, np.number):
+        return np.array_equal(a, b)
+    a, b = np.asarray(a, np.complex128), np.asarray(b, np.complex128)
+    return np.allclose(a, b, RELATIVE, ABSOLUTE, equal_nan=True)
+
+
+def _say(value: np.ndarray) -> str:
+    if value.size == 1:
+        return f"{value.reshape(())[()]:.3g}" if value.dtype != object else str(value)
+    bad = np.count_nonzero(~np.isfinite(value)) if np.issubdtype(value.dtype, np.inexact) else 0
+    return f"{list(value.shape)}" + (f" with {bad} nan or inf" if bad else "")
+
+
+def _evaluation(subject: Subject, structure: object) -> Callable[..., Any]:
+    """The model's step without dropout, as a function of flat tensors."""
+    model = subject.model
+
+    def evaluate(*tensors: tf.Tensor) -> object:
+        return model.test_step(tf.nest.pack_sequence_as(structure, tensors, expand_composites=True))
+
+    return evaluate
+
+
+def _compare(
+    what: str, step: Callable, traced: Traced, batches: Sequence[tuple[tf.Tensor, ...]]
+) -> Item | None:
+    """Compare on real batches; None where the step draws random numbers."""
+    kinds = {op.type for op in traced.graph.get_operations()}
+    with _kept(traced.graph.variables) as restore:
+        for number, batch in enumerate(batches, 1):
+            of = f"batch {number}"
+            eager, refused = {}, None
+            try:
+                with _eagerly():
+                    eager = _results(step(*batch))
+                    restore()
+                    again = _results(step(*batch))
+                    restore()
+            except Exception as error:  # an error of the learner's batch is a finding
+                refused = error
+                restore()
+            if refused is None and _differ(eager, again):
+                return None
+            compiled = _results(traced.function(*batch))
+            restore()
+            if refused is not None:
+                gives = ", ".join(f"{k} {_say(v)}" for k, v in list(compiled.items())[:2])
+                return Item(
+                    4,
+                    f"{what} on {of}",
+                    FAIL,
+                    f"TensorFlow raises: {_line(refused)} The compiled step says nothing and "
+                    f"gives {gives}",
+                    "Mend the data, or check it in the pipeline: a TPU will not complain.",
+                    where(_frames_of_error(refused)),
+                )
+            if different := _differ(eager, compiled):
+                if any("Random" in kind for kind in kinds):
+                    return None
+                told = "; ".join(
+                    f"{name}: eager {_say(eager[name])}, compiled "
+                    f"{_say(compiled[name]) if name in compiled else 'missing'}"
+                    for name in different[:2]
+                )
+                return Item(
+                    4,
+                    f"{what} on {of}",
+                    FAIL,
+                    told,
+                    "Look for the cases in notebook 02's table of silent differences.",
+                )
+            bad = [
+                name
+                for name, value in compiled.items()
+                if np.issubdtype(value.dtype, np.inexact) and not np.isfinite(value).all()
+            ]
+            if bad:
+                return Item(
+                    4,
+                    f"{what} on {of}",
+                    FAIL,
+                    f"{', '.join(bad)} is not finite, eager and compiled",
+                    "Find where it begins: tf.debugging.enable_check_numerics() on a CPU.",
+                )
+    number = len(batches)
+    return Item(
+        4,
+        what,
+        PASS,
+        f"the same results on {number} real {'batch' if number == 1 else 'batches'}",
+    )
+
+
+def _check_answers(
+    subject: Subject,
+    traced: Traced | Refusal,
+    sample: pipeline.Sample | None,
+    structure: object,
+) -> list[Item]:
+    name = "results on real batches"
+    if isinstance(traced, Refusal):
+        return [Item(4, name, OPEN, "the step does not compile yet")]
+    items = _check_dropped(traced)
+    if sample is None or not sample.batches:
+        return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *items]
+    model = subject.model
+    large = model is not None and model.count_params() > MANY_PARAMETERS
+    item = None if large else _compare(subject.kind, subject.step, traced, sample.batches)
+    if item is None and subject.kind == "train step":
+        step = _evaluation(subject, structure)
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in sample.batches[0]]
+        evaluated = _trace(step, specs)
+        if isinstance(evaluated, Refusal):
+            item = Item(4, name, OPEN, f"the model's test_step is refused: {evaluated.message}")
+        else:
+            batches = sample.batches[:1] if large else sample.batches
+            item = _compare("test step (the train step has dropout)", step, evaluated, batches)
+    if item is None:
+        item = Item(
+            4,
+            name,
+            OPEN,
+            "two eager runs differ, too: random numbers",
+            "Hand in a function without them, or with stateless ones.",
+        )
+    return [item, *items]
+
+
+def _check_dropped(traced: Traced) -> list[Item]:
+    found = pipeline.leading_to(traced.graph, DROPPED)
+    if not found:
+        return []
+    places = list(dict.fromkeys(place for op in found if (place := where(_frames(op)))))
+    more = f", and {len(places) - 1} more" if len(places) > 1 else ""
+    return [
+        Item(
+            4,
+            "checks inside the step",
+            WARN,
+            "XLA drops assertions without a word" + (more if places else "; here a library's"),
+            "Check in the input pipeline, or return a flag and look at it.",
+            places[0] if places else "",
+        )
+    ]
+
+
+# --- Check 5: what must change ------------------------------------------------------------------
+
+
+def _check_jit(subject: Subject) -> Item:
+    given = subject.given
+    name = "jit_compile"
+    if subject.model is not None:
+        on = getattr(given, "jit_compile", None)
+        if on is None:
+            on = getattr(given, "_jit_compile", None)
+        if on is True:
+            return Item(
+                5,
+                name,
+                FAIL,
+                "compile(jit_compile=True): right for the test on a CPU, but TPUStrategy compiles "
+                "the whole step itself, and under a strategy this setting fails (keras#19005)",
+                "Take jit_compile=True out again: model.compile(...) without it.",
+            )
+        return Item(5, name, PASS, "not set: TPUStrategy compiles the whole step itself")
+    if getattr(given, "_jit_compile", None):
+        return Item(
+            5,
+            name,
+            WARN,
+            "the function is marked jit_compile=True; TPUStrategy compiles what strategy.run "
+            "is given",
+            "Take it out again for the TPU.",
+        )
+    return Item(5, name, PASS, "not set: TPUStrategy compiles the whole step itself")
+
+
+def _all_variables(model: Any) -> dict[str, tf.Variable]:
+    """Variables of a model, its optimizer and its metrics, each under whose it is."""
+    found: dict[str, tf.Variable] = {}
+    owners = [("model", model.variables)]
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None:
+        variables = optimizer.variables
+        owners.append(("optimizer", variables() if callable(variables) else variables))
+    owners += [(f"metric {m.name}", m.variables) for m in getattr(model, "metrics", ())]
+    for owner, variables in owners:
+        for variable in variables:
+            inner = variable if isinstance(variable, tf.Variable) else variable.value
+            found.setdefault(f"{owner}: {variable.name}", inner)
+    return found
+
+
+def _check_scope(subject: Subject) -> Item:
+    model, name = subject.model, "made inside strategy.scope()"
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is None or isinstance(strategy, type(tf.distribute.get_strategy())):
+        return Item(
+            5,
+            name,
+            WARN,
+            "made without a strategy, so there is no scope to look at",
+            "For the TPU make model, optimizer and metrics inside strategy.scope(); hand in the "
+            "function that makes them, and this is tried.",
+        )
+    return _outside(strategy, model, name)
+
+
+def _outside(strategy: tf.distribute.Strategy, model: Any, name: str) -> Item:
+    variables = _all_variables(model)
+    outside = [
+        label
+        for label, v in variables.items()
+        if not strategy.extended.variable_created_in_scope(v)
+    ]
+    if outside:
+        return Item(
+            5,
+            name,
+            FAIL,
+            f"{len(outside)} of {len(variables)} variables were made outside, such as {outside[0]}",
+            "Move what makes them (model, optimizer, metrics, compile) inside strategy.scope().",
+        )
+    return Item(5, name, PASS, f"all {len(variables)} variables of model, optimizer and metrics")
+
+
+# --- The whole ------------------------------------------------------------------------------------
+
+
+def _made(factory: Callable[[], Any]) -> tuple[Any, Any, Item | None]:
+    """Call a factory: model and data, and whether all was made inside a scope."""
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    item, name = None, "made inside strategy.scope()"
+    made = factory()
+    given, data = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if _is_model(given):
+        try:
+            with strategy.scope():
+                again = factory()
+            again = again[0] if isinstance(again, tuple) else again
+            if again is given:
+                item = Item(
+                    5,
+                    name,
+                    WARN,
+                    "the factory gives the same model twice, so there is no scope to look at",
+                    "Make the model inside the factory.",
+                )
+            else:
+                item = _outside(strategy, again, name)
+        except ValueError as error:
+            item = Item(
+                5,
+                name,
+                FAIL,
+                _line(error),
+                "Move what makes model, optimizer and metrics inside strategy.scope().",
+                where(_frames_of_error(error)),
+            )
+    return given, data, item
+
+
+def _is_factory(subject: object) -> bool:
+    if _is_model(subject) or not callable(subject) or hasattr(subject, "input_signature"):
+        return False
+    try:
+        parameters = inspect.signature(subject).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return all(p.default is not p.empty or p.kind in (2, 4) for p in parameters)
+
+
+def preflight(
+    subject: Any,
+    data: Any = None,
+    target: str | Sequence[str] = "v5e-8",
+    *,
+    node: bool = False,
+    largest_batch: bool = False,
+    batches: int = 64,
+    seconds: float = 20.0,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Go through the checklist.
+
+    Args:
+        subject: A function of tensors, a Keras model (tf-keras, Keras 3, any TF model of Hugging
+            Face), or a factory: a function without arguments that returns a model, or a pair
+            (model or function, data). A factory is called twice, the second time inside a
+            strategy's scope, to see whether all is made there.
+        data: A ``tf.data.Dataset`` of global batches, as ``fit`` takes it: its batch is divided by
+            the target's replicas. Or ``tf.TensorSpec``s (tensors, arrays), as a tuple of the
+            function's arguments: what one replica gets. None where the factory gives it.
+        target: A TPU by Google's name, such as ``v5e-8``; or several, to compare.
+        node: Whether the TPU is another machine (a TPU Node), which can't call back and can't see
+            this disk.
+        largest_batch: Whether to search for the largest batch that fits; takes several compiles.
+        batches: How many batches of the dataset are looked at.
+        seconds: No further batch is asked for after so long.
+        progress: Called with one line when a step begins.
+
+    Returns:
+        The report.
+
+    Raises:
+        NothingToCheck: The subject is neither function nor model, or there are no data.
+        NoBatch: The dataset is empty.
+        UnknownAccelerator: There is no such target.
+    """
+    from helpers import hardware
+
+    say = progress or (lambda line: None)
+    targets = (target,) if isinstance(target, str) else tuple(target)
+    slices = [(name, hardware.slice_of(name).replicas) for name in targets]
+    scope = None
+    if data is None and _is_factory(subject):
+        say("making the model")
+        subject, data, scope = _made(subject)
+    if data is None:
+        data = getattr(subject, "input_signature", None)
+    if data is None:
+        raise NothingToCheck(
+            "There are no data, so there are no shapes to compile for.",
+            "XLA compiles for one set of shapes at a time.",
+            "Hand in a dataset or TensorSpecs: preflight(model, dataset).",
+        )
+    checked = _subject(subject, data)
+    structure = _structure(data)
+    items: list[Item] = []
+    sample = None
+    if isinstance(data, tf.data.Dataset):
+        say("reading a sample of the dataset")
+        sample = pipeline.sample(data, batches, seconds)
+        items += _check_dataset(data, sample, slices, node)
+        if not sample.shapes:
+            if sample.error:
+                return Report(checked.name, targets, tuple(items))
+            raise NoBatch(
+                "The dataset gave no batch.",
+                "It is empty, or all its rows are fewer than one batch with drop_remainder=True.",
+                "Look at it: next(iter(dataset)).",
+            )
+    else:
+        items += [
+            Item(check, name, OPEN, "only shapes were given, no dataset")
+            for check, name in ((2, "compilations in an epoch"), (3, "the dataset"))
+        ]
+    specs = _main_specs(structure, sample)
+    say("tracing, and asking XLA on this CPU")
+    traced = _trace(checked.step, specs)
+    items += _check_rules(checked, traced)
+    say("comparing eager and compiled results on real batches")
+    items += _check_answers(checked, traced, sample, structure)
+    items += [_check_jit(checked), *([scope] if scope else [])]
+    if checked.model is not None and scope is None:
+        items.append(_check_scope(checked))
+    items.sort(key=lambda item: item.check)
+    return Report(checked.name, targets, tuple(items))
+
+
+def _main_specs(structure: object, sample: pipeline.Sample | None) -> tuple[tf.TypeSpec, ...]:
+    """The shapes to compile for: the largest that came, or what was given."""
+    specs = tf.nest.flatten(structure, expand_composites=True)
+    if sample is None:
+        return tuple(specs)
+    largest = max(sample.shapes, key=lambda s: sum(int(np.prod(shape)) for shape in s))
+    return tuple(
+        tf.TensorSpec(shape, spec.dtype) for shape, spec in zip(largest, specs, strict=True)
+    )
