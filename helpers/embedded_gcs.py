@@ -75,7 +75,8 @@ class Bucket:
     Attributes:
         name: Its name, without ``gs://``.
         location: A region such as ``US-CENTRAL1`` or a multi-region such as ``US``.
-        fault: None; ``"read-only"``: nothing may be written; ``"forbidden"``: nothing at all.
+        fault: None; ``"read-only"``: nothing may be written; ``"objects-only"``: the bucket's own
+            description may not be read; ``"forbidden"``: nothing at all.
     """
 
     name: str
@@ -206,12 +207,12 @@ class Store:
         with self._lock:
             return sorted(self._buckets.values(), key=lambda bucket: bucket.name)
 
-    def bucket(self, name: str, writing: bool = False) -> Bucket:
+    def bucket(self, name: str, permission: str) -> Bucket:
         """Give a bucket to a client that has no account.
 
         Args:
             name: The bucket's name.
-            writing: Whether the client wants to change something in it.
+            permission: What the client needs, such as ``storage.objects.list``.
 
         Raises:
             Refusal: 404, there is none; 403, its fault forbids this.
@@ -220,12 +221,18 @@ class Store:
             bucket = self._buckets.get(name)
         if bucket is None:
             raise Refusal(404, "The specified bucket does not exist.")
-        if bucket.fault == "forbidden" or (bucket.fault and writing):
-            what = "storage.objects.create" if writing else "storage.objects.list"
+        action = permission.rpartition(".")[2]
+        refused = {
+            None: False,
+            "forbidden": True,
+            "objects-only": permission.startswith("storage.buckets."),
+            "read-only": action not in ("get", "list"),
+        }
+        if refused[bucket.fault]:
             raise Refusal(
                 403,
-                f"Anonymous caller does not have {what} access to the Google Cloud Storage bucket. "
-                f"Permission '{what}' denied on resource (or it may not exist).",
+                f"Anonymous caller does not have {permission} access to the Google Cloud Storage "
+                f"bucket. Permission '{permission}' denied on resource (or it may not exist).",
             )
         return bucket
 
@@ -385,6 +392,7 @@ class _Upload:
 class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
+    allow_reuse_port = False  # a port that another program has taken is an error, not shared
 
     def __init__(self, port: int, store: Store, tls: ssl.SSLContext) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
@@ -507,19 +515,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             bucket, name = unquote(bucket), unquote(name)
             if not name or self.command not in ("GET", "HEAD"):
                 raise Refusal(501, "Of the XML API, only reading an object is served.")
-            self.server.store.bucket(bucket)
+            self.server.store.bucket(bucket, "storage.objects.get")
             self._media(bucket, name)
             return
         part = {k: unquote(v) if v else None for k, v in match.groupdict().items()}
         if not part["bucket"]:
             self._all_buckets()
         elif part["kind"] == "upload":
-            self.server.store.bucket(part["bucket"], writing=True)
+            self.server.store.bucket(part["bucket"], "storage.objects.create")
             self._upload(part["bucket"])
         elif not part["objects"]:
             self._bucket(part["bucket"])
         elif not part["name"]:
-            self.server.store.bucket(part["bucket"])
+            self.server.store.bucket(part["bucket"], "storage.objects.list")
             self._listing(part["bucket"])
         else:
             self._object(part)
@@ -536,7 +544,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._reply(200, {"kind": "storage#buckets", "items": items})
 
     def _bucket(self, name: str) -> None:
-        bucket = self.server.store.bucket(name, writing=self.command != "GET")
+        action = {"GET": "get", "DELETE": "delete"}.get(self.command, "update")
+        bucket = self.server.store.bucket(name, f"storage.buckets.{action}")
         if self.command == "DELETE":
             self.server.store.drop(name)
             self._reply(204)
@@ -566,8 +575,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _object(self, part: dict[str, str | None]) -> None:
         store, bucket, name = self.server.store, part["bucket"], part["name"]
         generation = self._query.get("ifGenerationMatch")
-        moving = part["verb"] == "moveTo" or self.command == "DELETE"
-        store.bucket(bucket, writing=moving or bool(part["compose"]))
+        if part["verb"] == "moveTo" or self.command == "DELETE":
+            action = "delete"
+        else:
+            action = "create" if part["compose"] else "get"
+        store.bucket(bucket, f"storage.objects.{action}")
         if part["compose"]:
             wish = self._json()
             sources = [source["name"] for source in wish.get("sourceObjects", [])]
@@ -590,7 +602,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _copy(self, part: dict[str, str | None], generation: str | None) -> None:
         store, bucket, name = self.server.store, part["bucket"], part["name"]
         target = part["to_bucket"] or bucket
-        store.bucket(target, writing=True)
+        store.bucket(target, "storage.objects.create")
         about = store.find(bucket, name).resource() | self._json()
         made = store.put(
             target, part["to_name"], store.read(bucket, name), about=about, generation=generation
