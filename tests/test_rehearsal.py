@@ -298,11 +298,11 @@ with remote_node(replicas=1) as node:
 
 
 @pytest.mark.parametrize("how", ["kernel", "kernel with a forked child", "guard"])
-def test_killed_leaves_no_worker(how):
+def test_killed_leaves_no_worker(how, tmp_path):
     kernel = subprocess.Popen(
         [sys.executable, "-c", KERNEL, "fork" if "fork" in how else "alone"],
         cwd=ROOT,
-        env=os.environ | runtime.ENVIRONMENT,
+        env=os.environ | runtime.ENVIRONMENT | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -381,7 +381,7 @@ with rehearsal.remote_node(replicas=1) as node:
 
 
 @pytest.mark.parametrize("way", ["root", "none"])
-def test_a_taken_port_is_never_used(way):
+def test_a_taken_port_is_never_used(way, tmp_path):
     """No check, so no gap: the system hands out a free port at the moment of use.
 
     The only free one of six, here, in a network of the test's own.
@@ -389,9 +389,8 @@ def test_a_taken_port_is_never_used(way):
     if not permitted("root"):
         pytest.skip("this machine permits no network of our own")
     command = ["unshare", "-n", sys.executable, "-c", PORTS, way]
-    done = subprocess.run(
-        command, cwd=ROOT, env=os.environ | runtime.ENVIRONMENT, capture_output=True, text=True
-    )
+    variables = os.environ | runtime.ENVIRONMENT | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
     expected = "grpc://127.0.0.1:40005\n" + ("True\n" if way == "root" else "")
     assert done.stdout == expected, done.stderr
 
