@@ -1,0 +1,286 @@
+"""The process in which Google's TPU compiler runs; `tpu_compiler` starts it and talks to it.
+
+The compiler can end its process (SIGILL and SIGSEGV were seen), take all memory, or go on for
+hours, so it never runs in the learner's own. Imports jax and no TensorFlow: two copies of XLA in
+one process are one too many.
+
+A job is a line of JSON on standard input, followed by the module's bytes; an answer is a line of
+JSON on standard output, followed by the compressed text of the compiled program. Knows nothing of
+caches, limits and messages for people.
+"""
+
+import contextlib
+import gzip
+import json
+import os
+import re
+import sys
+import threading
+import time
+from typing import Any, BinaryIO
+
+# Names of element types in StableHLO's text (https://openxla.org/stablehlo/spec) and in NumPy's.
+_TYPES = {
+    "i1": "bool",
+    "bf16": "bfloat16",
+    "complex<f32>": "complex64",
+    "complex<f64>": "complex128",
+    **{f"f{n}": f"float{n}" for n in (16, 32, 64)},
+    **{f"i{n}": f"int{n}" for n in (2, 4, 8, 16, 32, 64)},
+    **{f"ui{n}": f"uint{n}" for n in (2, 4, 8, 16, 32, 64)},
+}
+
+
+class RefusedError(Exception):
+    """A program has values that no TPU has."""
+
+
+def _end_with_the_parent() -> None:
+    """End this process soon after the one that started it, which may have been killed."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class Compiler:
+    """Google's TPU compiler by way of jax."""
+
+    def __init__(self) -> None:
+        import jax
+        import numpy as np
+        from jax.experimental import topologies
+        from jax.extend.core import Primitive
+        from jax.extend.mlir import hlo_to_stablehlo
+        from jax.extend.mlir.dialects import func, stablehlo
+        from jax.interpreters import mlir
+
+        # TensorFlow's int64 and float64 stay what they are.
+        jax.config.update("jax_enable_x64", True)
+        self._jax, self._np, self._mlir, self._func, self._hlo = jax, np, mlir, func, stablehlo
+        self._topology, self._stablehlo = topologies.get_topology_desc, hlo_to_stablehlo
+        self._module = Primitive("tensorflow_module")
+        self._module.multiple_results = True
+        self._module.def_abstract_eval(lambda *_, module, results: list(results))
+        mlir.register_lowering(self._module, self._lower)
+
+    def _operations(self, operation: Any) -> list[Any]:
+        """List all operations inside one, the innermost included."""
+        found = []
+        for region in operation.regions:
+            for block in region.blocks:
+                for inner in block.operations:
+                    found += [inner, *self._operations(inner.operation)]
+        return found
+
+    def _main(self, module: Any) -> tuple[Any, Any]:
+        """Find the main function of a module, and its type."""
+        ir = self._mlir.ir
+        named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations}
+        main = named["main"]
+        return main, ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+
+    def _fill(self, module: Any) -> None:
+        """Make each bounded result as large as its bound, as a TPU hands it to its host.
+
+        jax has no bounded shapes, and the compiler takes them inside a program only.
+        """
+        ir, hlo = self._mlir.ir, self._hlo
+        main, kind = self._main(module)
+        block = main.regions[0].blocks[0]
+        end = list(block.operations)[-1]
+        results = []
+        with ir.Location.unknown(), ir.InsertionPoint(end):
+            for at, value in enumerate(end.operands):
+                ranked = ir.RankedTensorType(value.type)
+                bounds = re.search(r"bounds<(.*?)>", str(ranked))
+                if bounds is not None:
+                    sizes, left = list(ranked.shape), bounds[1].replace(" ", "").split(",")
+                    for i, bound in enumerate(left):
+                        if bound == "?":
+                            continue
+                        sizes[i], left[i] = int(bound), "?"
+                        encoding = (
+                            ir.Attribute.parse(f"#stablehlo.bounds<{', '.join(left)}>")
+                            if set(left) != {"?"}
+                            else None
+                        )
+                        shape = ir.RankedTensorType.get(sizes, ranked.element_type, encoding)
+                        most = ir.DenseElementsAttr.get(self._np.array(sizes[i], "int32"))
+                        size = hlo.ConstantOp(most).result
+                        value = hlo.SetDimensionSizeOp(value, size, i, results=[shape]).result
+                    end.operands[at] = value
+                results.append(value.type)
+        kind = ir.FunctionType.get(list(kind.inputs), results)
+        main.attributes["function_type"] = ir.TypeAttr.get(kind)
+
+    def _lower(self, context: Any, *arguments: Any, module: bytes, results: tuple) -> Any:
+        """Put the module into the program that jax builds, as a function, and call it."""
+        ir, mlir = self._mlir.ir, self._mlir
+        inner = ir.Module.parse(module)
+        types = list(self._main(inner)[1].results)
+        outer = context.module_context
+        name = mlir.merge_mlir_modules(
+            outer.module, "tensorflow_main", inner, dst_symtab=outer.symbol_table
+        )
+        call = self._func.CallOp(types, ir.FlatSymbolRefAttr.get(name), list(arguments))
+        return call.results
+
+    def _abstract(self, type_: Any) -> Any:
+        ranked = self._mlir.ir.RankedTensorType(type_)
+        text = str(ranked.element_type)
+        if text not in _TYPES:
+            raise RefusedError(f"A TPU has no values of type {text}.")
+        if any(ranked.is_dynamic_dim(i) for i in range(ranked.rank)):
+            raise RefusedError(f"The shape {ranked} is known only at run time.")
+        return self._jax.core.ShapedArray(tuple(ranked.shape), self._jax.numpy.dtype(_TYPES[text]))
+
+    def _read(self, hlo: bytes) -> tuple[bytes, tuple, tuple]:
+        """Translate TensorFlow's module; give its parameters and results, too."""
+        mlir = self._mlir
+        with mlir.make_ir_context():
+            module = mlir.ir.Module.parse(self._stablehlo(hlo))
+            for operation in self._operations(module.operation):
+                kind = operation.operation.name
+                if kind == "mhlo.copy":  # the TPU's plugin has no such operation
+                    operation.results[0].replace_all_uses_with(operation.operands[0])
+                    operation.operation.erase()
+                elif kind == "stablehlo.all_reduce":  # jax counts devices, not groups of them
+                    unit = mlir.ir.UnitAttr.get()
+                    operation.operation.attributes["use_global_device_ids"] = unit
+            self._fill(module)
+            main = self._main(module)[1]
+            inputs, results = (
+                tuple(map(self._abstract, types)) for types in (main.inputs, main.results)
+            )
+            return mlir.module_to_bytecode(module), inputs, results
+
+    def compile(self, job: dict[str, Any], hlo: bytes) -> Any:
+        """Compile a module for one device, or for several that each run it.
+
+        Args:
+            job: ``topology``, ``replicas``, ``sharded`` (number of parameters, the first ones,
+                of which each replica has its own part), ``donated`` (parameters whose memory
+                holds a result), ``effort``.
+            hlo: An ``HloModuleProto``, serialised.
+
+        Returns:
+            jax's compiled program.
+        """
+        jax, replicas = self._jax, job["replicas"]
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+        module, inputs, results = self._read(hlo)
+        devices = self._topology(platform="tpu", topology_name=job["topology"]).devices
+        # v4 shows two cores a chip where TensorFlow has one device; one core stands for it.
+        step = max(1, len(devices) // job["devices"])
+        mesh = Mesh(self._np.array(devices[::step][:replicas]), ("replica",))
+        own, same = PartitionSpec("replica"), PartitionSpec()
+        specs = tuple(
+            own if replicas > 1 and i < job["sharded"] and x.shape else same
+            for i, x in enumerate(inputs)
+        )
+
+        def run(*arguments: Any) -> Any:
+            return self._module.bind(*arguments, module=module, results=results)
+
+        if replicas > 1:
+            run = jax.shard_map(
+                run, mesh=mesh, in_specs=specs, out_specs=[same] * len(results), check_vma=False
+            )
+        arguments = [
+            jax.ShapeDtypeStruct(
+                (x.shape[0] * replicas, *x.shape[1:]) if spec == own else x.shape,
+                x.dtype,
+                sharding=NamedSharding(mesh, spec),
+            )
+            for x, spec in zip(inputs, specs, strict=True)
+        ]
+        lowered = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True).lower(
+            *arguments
+        )
+        options = {"optimization_level": 9} if job["effort"] == "least" else None
+        return lowered.compile(compiler_options=options)
+
+    def answer(self, job: dict[str, Any], hlo: bytes) -> tuple[dict[str, Any], bytes]:
+        """Compile and measure; a refusal is an answer, too.
+
+        Args:
+            job: As for `compile`.
+            hlo: As for `compile`.
+
+        Returns:
+            What is to be told, and the compressed text of the program.
+        """
+        start = time.monotonic()
+        try:
+            compiled = self.compile(job, hlo)
+        except RefusedError as error:
+            return {"verdict": "refused", "message": str(error)}, b""
+        except self._jax.errors.JaxRuntimeError as error:
+            full = str(error).startswith("RESOURCE_EXHAUSTED")
+            verdict = "out of memory" if full else "refused"
+            return {"verdict": verdict, "message": str(error)}, b""
+        finally:
+            self._jax.clear_caches()
+        seconds = time.monotonic() - start
+        cost, memory = compiled.cost_analysis() or {}, compiled.memory_analysis()
+        told = {
+            "verdict": "compiles",
+            "message": "",
+            "seconds": seconds,
+            "flops": cost.get("flops", 0.0),
+            "bytes_accessed": cost.get("bytes accessed", 0.0),
+            "argument_bytes": memory.argument_size_in_bytes,
+            "output_bytes": memory.output_size_in_bytes,
+            "alias_bytes": memory.alias_size_in_bytes,
+            "temporary_bytes": memory.temp_size_in_bytes,
+            "peak_bytes": getattr(memory, "peak_memory_in_bytes", 0),
+        }
+        return told, gzip.compress(compiled.as_text().encode(), 1, mtime=0)
+
+
+def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
+    """Answer jobs until there are no more.
+
+    Args:
+        jobs: Lines of JSON, each followed by as many bytes as its ``size`` says.
+        answers: As ``jobs``.
+    """
+
+    def tell(told: dict[str, Any], text: bytes = b"") -> None:
+        answers.write(json.dumps(told | {"size": len(text)}).encode() + b"\n" + text)
+        answers.flush()
+
+    compiler = None
+    while line := jobs.readline():
+        job = json.loads(line)
+        hlo = jobs.read(job["size"])
+        try:
+            if compiler is None:
+                tell({"stage": "starting"})
+                compiler = Compiler()
+            tell({"stage": "compiling"})
+            told, text = compiler.answer(job, hlo)
+        except MemoryError:
+            os._exit(1)
+        except Exception as error:  # not Google's verdict: this jax is not the one we know
+            told, text = {"verdict": "error", "message": f"{type(error).__name__}: {error}"}, b""
+        tell(told, text)
+
+
+def main() -> None:
+    """Serve the process that started this one; nothing else reaches its pipes."""
+    _end_with_the_parent()
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints harms nothing
+    with contextlib.suppress(BrokenPipeError):
+        serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()
