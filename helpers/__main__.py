@@ -1,6 +1,7 @@
 """The command line: ``python -m helpers``."""
 
 import os
+import pathlib
 import sys
 import webbrowser
 from typing import Annotated
@@ -149,6 +150,71 @@ def set_badges(
     """
     changed = badges.set_repository(repository)
     typer.echo("\n".join(f"changed {path.name}" for path in changed) or "nothing to change")
+
+
+@app.command()
+def preflight(
+    name: Annotated[
+        str, typer.Argument(metavar="MODULE:NAME", help="Imported from the current folder.")
+    ],
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", "-t", help="Such as v5e-8 (the default). Can be repeated."),
+    ] = None,
+    node: Annotated[
+        bool, typer.Option("--node", help="The TPU is another machine (a TPU Node).")
+    ] = False,
+    largest_batch: Annotated[
+        bool, typer.Option("--largest-batch", help="Search for the largest batch that fits.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
+    page: Annotated[
+        pathlib.Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the report as one page, too."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which the check is ended.")] = 900.0,
+) -> None:
+    """Go through the checklist for a TPU with your own model, without a TPU.
+
+    NAME is a function without arguments that returns a Keras model and its dataset (or a function
+    and its TensorSpecs); or such a pair itself; or a tf.function with an input signature. It is
+    imported and traced in a process of its own.
+
+    **Examples**
+
+    - `python -m helpers preflight my_model:build --target v5e-8`
+    - `python -m helpers preflight my_model:build -t v3-8 -t v5e-8 --html report.html`
+
+    **Exit status**: 0 ready · 1 not ready · 2 can't tell, with the reason
+    """
+    from rich.console import Console
+
+    from helpers import preflight_child
+
+    err = Console(stderr=True)
+    with err.status("preflight: starting") as status:
+
+        def tell(stage: str) -> None:
+            if err.is_terminal:
+                status.update(f"preflight: {stage}")
+            else:
+                typer.echo(f"preflight: {stage}", err=True)
+
+        report = preflight_child.apart(
+            name,
+            target or ["v5e-8"],
+            node=node,
+            largest_batch=largest_batch,
+            timeout=timeout,
+            progress=tell,
+        )
+    if page is not None:
+        report.save_html(page)
+    if as_json:
+        typer.echo(report.json())
+    else:
+        Console().print(report)
+    raise typer.Exit(report.exit_status)
 
 
 def _has_screen() -> bool:

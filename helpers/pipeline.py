@@ -63,11 +63,11 @@ class Python:
 
     Attributes:
         kind: ``generator`` or ``py_function``.
-        traceback: Of the operation, outermost frame first: pairs of file and line.
+        traceback: Of the operation, outermost frame first: file, line and function.
     """
 
     kind: str
-    traceback: tuple[tuple[str, int], ...]
+    traceback: tuple[tuple[str, int, str], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,8 +194,8 @@ def _called(node: object) -> set[str]:
     return names
 
 
-def _frames(operation: tf.Operation) -> tuple[tuple[str, int], ...]:
-    return tuple((frame.filename, frame.lineno) for frame in operation.traceback)
+def _frames(operation: tf.Operation) -> tuple[tuple[str, int, str], ...]:
+    return tuple((frame.filename, frame.lineno, frame.name) for frame in operation.traceback)
 
 
 def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:

@@ -5,67 +5,50 @@ batches on this CPU, and some ask Google's TPU compiler (``helpers.tpu_compiler`
 a TPU, and the learner's variables hold afterwards what they held before.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import inspect
 import linecache
 import pathlib
 import re
-import sysconfig
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from helpers import pipeline
+from helpers import hardware, pipeline, tpu_compiler
 from helpers.display import steady
 from helpers.errors import CourseError
-from helpers.report import FAIL, OPEN, PASS, WARN, Item, Report
+from helpers.report import FAIL, OPEN, PASS, WARN, Estimate, Item, Report, big
+from helpers.tpu_program import NotCompilable, Program, Source, export
 
 # A batch is compared on a CPU: a forward pass of this many parameters takes seconds there.
 MANY_PARAMETERS = 30_000_000
 FEW_SHAPES = 8  # each is a compilation; more than these make a short run wait for XLA
 RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
 
+RANDOM = {
+    "RandomUniform",
+    "RandomStandardNormal",
+    "TruncatedNormal",
+    "RandomUniformInt",
+    "StatelessRandomUniformV2",
+    "StatelessRandomUniformIntV2",
+    "StatelessRandomNormalV2",
+    "StatelessTruncatedNormalV2",
+    "StatefulUniform",
+    "StatefulStandardNormalV2",
+}
 DROPPED = {"Assert", "CheckNumerics", "CheckNumericsV2", "VerifyTensorAllFinite"}
 
-# What to do instead, by the words of a refusal; the first that matches.
-FIXES = (
-    (
-        r"EagerPyFunc|PyFunc",
-        "Do it with TensorFlow operations, or before the model, in the input pipeline.",
-    ),
-    (
-        r"as a Python `?bool|over a? ?symbolic|symbolic.*bool",
-        "Write the decision with tf.where, tf.cond or an indicator variable (notebook 02, rule 1).",
-    ),
-    (
-        r"compile-time constant",
-        "Take sizes from shapes or from Python numbers, not from a tensor's value "
-        "(notebook 02, rule 2).",
-    ),
-    (
-        r"fixed tensor list size",
-        "Give the loop its maximum_iterations, or the TensorArray its size.",
-    ),
-    (
-        r"String|Regex|Unicode|AsString|_Arg|Print",
-        "A TPU knows no text: do it in the input pipeline, or take it out of the model.",
-    ),
-    (
-        r"lookup table|LookupTable|get_?compiler_?ir",
-        "Look up in the input pipeline, and hand the numbers in.",
-    ),
-    (
-        r"X\{64\|128\}|int64|s64|complex128",
-        "Use int32 or float32 (complex64) there: the TPU has no 64-bit matrix unit.",
-    ),
+BOOL_FIX = (
+    "Write the decision with tf.where, tf.cond or an indicator variable (notebook 02, rule 1)."
 )
-DEFAULT_FIX = (
-    "Replace the operation by one that XLA has (python -m helpers ops lists them), or move it to "
-    "the input pipeline."
-)
+NEAR_LIMIT = 0.9  # of the memory: above it the compiler may compute parts twice to save some
+MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
 
 
 class NothingToCheck(CourseError):
@@ -74,26 +57,6 @@ class NothingToCheck(CourseError):
 
 class NoBatch(CourseError):
     """A dataset gave no batch, so there are no shapes to compile for."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Refusal:
-    """A function that can't be compiled on the CPU, which has no chance on a TPU.
-
-    Attributes:
-        by: ``Python`` (tracing) or ``XLA``.
-        message: The first useful line.
-        where: The learner's line, if it can be told.
-    """
-
-    by: str
-    message: str
-    where: str
-
-    @property
-    def fix(self) -> str:
-        """What to do instead."""
-        return next((fix for words, fix in FIXES if re.search(words, self.message)), DEFAULT_FIX)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,59 +80,65 @@ class Subject:
 
 # --- Where in the learner's code ---------------------------------------------------------------
 
-_LIBRARIES = tuple(
-    str(pathlib.Path(sysconfig.get_paths()[name]).resolve()) for name in ("stdlib", "platstdlib")
-)
+_OURS = ("helpers/preflight.py", "helpers/pipeline.py", "helpers/tpu_program.py")
+_LIBRARY = re.compile(r"(?:site|dist)-packages/|/lib/python3\.\d+/|^<|__autograph_generated_file")
+_CORE = re.compile(r"packages/(?:tensorflow|keras|tf_keras)/|/lib/python3\.\d+/[^/]*\.py|^<")
+
+Frames = Sequence[tuple[str, int, str]]
 
 
-def _learners(filename: str) -> bool:
-    """Whether a file is the learner's own, not of a library and not this module."""
-    if filename.startswith("<") or "site-packages" in filename or "dist-packages" in filename:
-        return False
-    if "__autograph_generated" in filename or filename.endswith(
-        ("helpers/preflight.py", "helpers/pipeline.py", "helpers/tpu_compiler.py")
-    ):
-        return False
-    return not filename.startswith(_LIBRARIES)
-
-
-def where(frames: Sequence[tuple[str, int]]) -> str:
-    """Write the learner's innermost line.
+def where(frames: Frames) -> str:
+    """Write the learner's innermost line; where there is none, that of the library they call.
 
     Args:
-        frames: Pairs of file and line, outermost first.
+        frames: File, line and function, the outermost first.
 
     Returns:
-        ``model.py:12  y = tf.unique(x)``; ``cell:3  ...`` for a notebook's cell; empty where all
-        frames are a library's.
+        Such as ``model.py, line 12, in call: y = tf.unique(x)``; empty where only TensorFlow and
+        Keras are in the stack.
     """
     # What called the preflight is no part of the step.
-    ours = [i for i, (f, _) in enumerate(frames) if f.endswith("helpers/preflight.py")]
-    for filename, line in reversed(frames[ours[-1] + 1 if ours else 0 :]):
+    ours = [i for i, frame in enumerate(frames) if frame[0].endswith(_OURS)]
+    inner = frames[ours[-1] + 1 if ours else 0 :]
+    own = [f for f in inner if not _LIBRARY.search(f[0])]
+    near = [f for f in inner if not _CORE.search(f[0]) and "__autograph" not in f[0]]
+    for filename, line, function in reversed(own or near):
         # TensorFlow's own messages leave the first slash out.
-        path = filename if pathlib.Path(filename).exists() else f"/{filename}"
-        known = path if linecache.getline(path, line) else filename
-        if not _learners(path):
-            continue
-        text = linecache.getline(known, line).strip()
-        name = "cell" if "ipykernel" in path else pathlib.Path(path).name
-        return f"{name}:{line}" + (f"  {text}" if text else "")
+        path = filename if filename.startswith("/") else f"/{filename}"
+        path = path if linecache.getline(path, line) else filename
+        code = linecache.getline(path, line).strip()
+        return repr(Source(path, line, function.strip().rstrip("*").strip(), code))
     return ""
 
 
-def _frames(operation: tf.Operation) -> list[tuple[str, int]]:
-    return [(frame.filename, frame.lineno) for frame in operation.traceback]
+def _called_from(source: Source | None) -> bool:
+    """Whether a line is not of the step, but of the code that called the preflight."""
+    frame = sys._getframe()
+    while frame is not None and source is not None:
+        if (frame.f_code.co_filename, frame.f_lineno) == (source.file, source.line):
+            return True
+        frame = frame.f_back
+    return source is None
 
 
-def _frames_of_error(error: BaseException) -> list[tuple[str, int]]:
+def _frames(operation: tf.Operation) -> Frames:
+    return [(frame.filename, frame.lineno, frame.name) for frame in operation.traceback]
+
+
+def _frames_of_error(error: BaseException) -> Frames:
     """Frames from the message (AutoGraph and XLA write them there), else from the traceback."""
-    told = re.findall(r'File "([^"]+)", line (\d+)', str(error))
-    if told and any(_learners(f if f.startswith("/") else f"/{f}") for f, _ in told):
-        return [(filename, int(line)) for filename, line in told]
-    frames = []
-    trace = error.__traceback__
+    text = getattr(error, "message", "") if isinstance(error, NotCompilable) else str(error)
+    # The first stack is that of the operation itself; those that follow are its callers'.
+    text = text.split("tf2xla conversion failed")[0].split("[[{{node")[0]
+    told = re.findall(r'File "(.+?)", line (\d+), in ([^\n]*)', text)
+    if told:
+        return [(filename, int(line), function) for filename, line, function in told]
+    cause = error.__cause__ if isinstance(error, NotCompilable) and error.__cause__ else error
+    frames, trace = [], cause.__traceback__
     while trace is not None:
-        frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        frames.append(
+            (trace.tb_frame.f_code.co_filename, trace.tb_lineno, trace.tb_frame.f_code.co_name)
+        )
         trace = trace.tb_next
     return frames
 
@@ -278,74 +247,55 @@ def _flat_specs(data: object) -> tuple[tf.TypeSpec, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
-    """A function that XLA accepts on this CPU.
+    """A function that can be run, compiled by XLA.
 
     Attributes:
         function: The ``tf.function``, compiled by XLA.
         graph: Its graph.
-        hlo: XLA's program as text.
     """
 
     function: Any
     graph: tf.Graph
-    hlo: str
 
 
-def _trace(step: Callable, specs: Sequence[tf.TensorSpec]) -> Traced | Refusal:
+def _trace(step: Callable, specs: Sequence[tf.TensorSpec]) -> Traced:
     compiled = tf.function(step, jit_compile=True)
-    try:
-        concrete = compiled.get_concrete_function(*specs)
-    except Exception as error:  # whatever the learner's code raises is the finding
-        return Refusal("Python", _line(error), where(_frames_of_error(error)))
-    try:
-        text = compiled.experimental_get_compiler_ir(*specs)(stage="hlo")
-    except Exception as error:
-        return Refusal("XLA", _line(error), where(_frames_of_error(error)))
-    return Traced(compiled, concrete.graph, text)
+    return Traced(compiled, compiled.get_concrete_function(*specs).graph)
 
 
-def _bounded(traced: Traced) -> list[tuple[str, str]]:
-    """Bounded results in XLA's program that no other bounded result explains: shape and line."""
-    by_name = {op.name: op for op in traced.graph.get_operations()}
-    found: dict[str, str] = {}
-    for line in traced.hlo.splitlines():
-        made = re.match(r"\s+(?:ROOT )?%?\S+ = (\w+\[[^\]]*<=[^\]]*\])\S* ", line)
-        if not made:
-            continue
-        name = re.search(r'op_name="([^"]+)"', line)
-        operation = by_name.get(name[1]) if name else None
-        place = where(_frames(operation)) if operation is not None else ""
-        if place not in found:
-            found[place] = made[1]
-    return [(shape, place) for place, shape in found.items()]
-
-
-def _check_rules(subject: Subject, traced: Traced | Refusal) -> list[Item]:
+def _check_rules(subject: Subject, outcome: Program | NotCompilable) -> list[Item]:
     name = f"{subject.kind} under XLA on this CPU"
-    if isinstance(traced, Refusal):
-        layer = "Python refuses while it traces" if traced.by == "Python" else "XLA refuses"
-        return [Item(1, name, FAIL, f"{layer}: {traced.message}", traced.fix, traced.where)]
+    if isinstance(outcome, NotCompilable):
+        return [Item(1, name, FAIL, *_refusal(outcome))]
     items = [Item(1, name, PASS, "compiles, from shapes and types alone")]
-    bounded = _bounded(traced)
-    own = [(shape, place) for shape, place in bounded if place]
+    own = [bounded for bounded in outcome.bounded if not _called_from(bounded.source)]
     if not own:
         inside = "every shape is static"
-        if bounded:
-            inside = f"none in your code; {bounded[0][0]} inside a library"
+        if outcome.bounded:
+            inside = f"none in your code; {outcome.bounded[0].shape} inside a library"
         return [*items, Item(1, "data-dependent sizes", PASS, inside)]
-    for shape, place in own:
+    for bounded in own:
         items.append(
             Item(
                 1,
-                "data-dependent size",
+                f"data-dependent size ({bounded.operation})",
                 WARN,
-                f"{shape}: the size depends on values, so every step computes all "
-                f"{_room(shape)} places, and what follows may answer for them too",
+                f"{bounded.shape}: the size depends on values, so every step computes all "
+                f"{_room(bounded.shape)} places, and what follows may answer for them too",
                 "Keep the full size and let a mask decide what counts (notebook 02, rule 2).",
-                place,
+                repr(bounded.source),
             )
         )
     return items
+
+
+def _refusal(error: NotCompilable) -> tuple[str, str, str]:
+    """What was refused, what to do, and where."""
+    what = error.what.replace(f" at {error.source}", "")
+    if not what.startswith(("XLA has no", "The size that")):
+        what = f"{what} {error.why}"
+    fix = BOOL_FIX if "as a Python `bool`" in error.message else error.fix
+    return what, fix, where(_frames_of_error(error))
 
 
 def _room(shape: str) -> str:
@@ -700,7 +650,7 @@ def _compare(
     what: str, step: Callable, traced: Traced, batches: Sequence[tuple[tf.Tensor, ...]]
 ) -> Item | None:
     """Compare on real batches; None where the step draws random numbers."""
-    kinds = {op.type for op in traced.graph.get_operations()}
+    draws = bool(pipeline.leading_to(traced.graph, RANDOM))
     with _kept(traced.graph.variables) as restore:
         for number, batch in enumerate(batches, 1):
             of = f"batch {number}"
@@ -730,7 +680,7 @@ def _compare(
                     where(_frames_of_error(refused)),
                 )
             if different := _differ(eager, compiled):
-                if any("Random" in kind for kind in kinds):
+                if draws:
                     return None
                 told = "; ".join(
                     f"{name}: eager {_say(eager[name])}, compiled "
@@ -768,37 +718,34 @@ def _compare(
 
 def _check_answers(
     subject: Subject,
-    traced: Traced | Refusal,
+    specs: Sequence[tf.TensorSpec],
     sample: pipeline.Sample | None,
     structure: object,
 ) -> list[Item]:
     name = "results on real batches"
-    if isinstance(traced, Refusal):
-        return [Item(4, name, OPEN, "the step does not compile yet")]
-    items = _check_dropped(traced)
-    if sample is None or not sample.batches:
-        return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *items]
     model = subject.model
     large = model is not None and model.count_params() > MANY_PARAMETERS
-    item = None if large else _compare(subject.kind, subject.step, traced, sample.batches)
-    if item is None and subject.kind == "train step":
+    evaluate = large and subject.kind == "train step"
+    step = _evaluation(subject, structure) if evaluate else subject.step
+    traced = _trace(step, specs)
+    dropped = _check_dropped(traced)
+    if sample is None:
+        return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *dropped]
+    batches = sample.batches[:1] if large else sample.batches
+    item = _compare("test step" if evaluate else subject.kind, step, traced, batches)
+    if item is None and subject.kind == "train step" and not evaluate:
         step = _evaluation(subject, structure)
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in sample.batches[0]]
-        evaluated = _trace(step, specs)
-        if isinstance(evaluated, Refusal):
-            item = Item(4, name, OPEN, f"the model's test_step is refused: {evaluated.message}")
-        else:
-            batches = sample.batches[:1] if large else sample.batches
-            item = _compare("test step (the train step has dropout)", step, evaluated, batches)
+        what = "test step (the train step draws random numbers)"
+        item = _compare(what, step, _trace(step, specs), batches)
     if item is None:
         item = Item(
             4,
             name,
             OPEN,
-            "two eager runs differ, too: random numbers",
-            "Hand in a function without them, or with stateless ones.",
+            "the step draws random numbers, so no two runs agree",
+            'Hand in a function without them, or with tf.random.stateless_...(alg="philox").',
         )
-    return [item, *items]
+    return [item, *dropped]
 
 
 def _check_dropped(traced: Traced) -> list[Item]:
@@ -900,6 +847,184 @@ def _outside(strategy: tf.distribute.Strategy, model: Any, name: str) -> Item:
     return Item(5, name, PASS, f"all {len(variables)} variables of model, optimizer and metrics")
 
 
+# --- Checks 1, 6 and 7 with the compiler of the TPU -----------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A program for one target.
+
+    Attributes:
+        target: Such as ``v5e-8``.
+        replicas: TensorFlow devices of the target.
+        rows: Rows of the batch on each; None where the batch has no common first size.
+        specs: What one replica gets.
+        program: For all replicas together where that can be exported, else for one.
+    """
+
+    target: str
+    replicas: int
+    rows: int | None
+    specs: tuple[tf.TensorSpec, ...]
+    program: Program
+
+
+def _of_one(specs: Sequence[tf.TensorSpec], rows: int, share: int) -> tuple[tf.TensorSpec, ...]:
+    """Put another number of rows where the specs have ``rows`` first."""
+    return tuple(
+        tf.TensorSpec([share, *spec.shape[1:]], spec.dtype)
+        if spec.shape.rank and spec.shape[0] == rows
+        else spec
+        for spec in specs
+    )
+
+
+def _jobs(
+    subject: Subject,
+    specs: Sequence[tf.TensorSpec],
+    slices: Sequence[tuple[str, int]],
+    divided: bool,
+) -> list[Job]:
+    """Export what each target would run; the same program once.
+
+    Raises:
+        NotCompilable: TensorFlow or XLA refuses.
+    """
+    rows = _batch_size(tuple(tuple(spec.shape) for spec in specs))
+    made: dict[tuple[int, int | None], Program] = {}
+    jobs = []
+    for target, replicas in slices:
+        share = -(-rows // replicas) if divided and rows is not None else rows
+        own = _of_one(specs, rows, share) if rows is not None else tuple(specs)
+        if (replicas, share) not in made:
+            try:
+                program = export(subject.step, *own, replicas=replicas)
+            except NotCompilable:
+                if replicas == 1:
+                    raise
+                program = export(subject.step, *own)
+            made[replicas, share] = dataclasses.replace(program, name=subject.name)
+        jobs.append(Job(target, replicas, share, own, made[replicas, share]))
+    return jobs
+
+
+def _compile(job: Job, say: Callable[[str], None]) -> tpu_compiler.Compiled:
+    def tell(stage: str, seconds: float) -> None:
+        say(f"{job.target}: {stage}, {seconds:.0f} s")
+
+    return tpu_compiler.compile(job.program, job.target, progress=tell)
+
+
+def _check_target(job: Job, compiled: tpu_compiler.Compiled) -> tuple[list[Item], Estimate | None]:
+    name = f"{job.program.name} for {job.target}"
+    if compiled.verdict == "refused":
+        fix = "Google's compiler refuses what XLA's own accepts: look for 64-bit types first."
+        return [Item(1, name, FAIL, compiled.message, fix)], None
+    if compiled.verdict == "out of memory":
+        return [
+            Item(1, name, PASS, "Google's compiler accepts every operation"),
+            Item(
+                6,
+                f"memory of {job.target}",
+                FAIL,
+                compiled.message,
+                "Make the batch smaller, compute in bfloat16, or take a target with more memory.",
+            ),
+        ], None
+    if not compiled.ok:
+        fix = "" if compiled.verdict == "not available" else "Try a smaller model, then halve it."
+        items = [Item(1, name, OPEN, compiled.message, fix, decisive=True)]
+        reason = "Google's compiler gave no answer"
+        items += [Item(check, f"{what} for {job.target}", OPEN, reason) for check, what in LATER]
+        return items, None
+    roof = tpu_compiler.roofline(compiled)
+    together = compiled.replicas > 1
+    estimate = Estimate(
+        job.target,
+        job.replicas,
+        job.rows,
+        compiled.flops,
+        compiled.bytes_accessed,
+        compiled.peak_bytes,
+        compiled.available_bytes,
+        roof.compute_seconds * 1e3,
+        roof.hbm_seconds * 1e3,
+        compiled.all_reduce_bytes if together else None,
+    )
+    return [
+        Item(1, name, PASS, "Google's compiler makes a program of it" + _note(compiled)),
+        _memory(job, compiled),
+        _cost(job, estimate),
+        *_waste(job, compiled),
+    ], estimate
+
+
+LATER = ((6, "memory"), (7, "cost"))
+
+
+def _note(compiled: tpu_compiler.Compiled) -> str:
+    return f" ({compiled.note})" if compiled.note else ""
+
+
+def _memory(job: Job, compiled: tpu_compiler.Compiled) -> Item:
+    share = compiled.peak_bytes / compiled.available_bytes
+    name = f"memory of {job.target}"
+    parts = (
+        f"{big(compiled.peak_bytes, 'B')} of {big(compiled.available_bytes, 'B')} on each replica "
+        f"({big(compiled.argument_bytes, 'B')} of it variables and batch)"
+    )
+    if share > NEAR_LIMIT:
+        fix = "Look at the flops per row against a smaller batch: largest_batch=True does."
+        return Item(6, name, WARN, f"{parts}: parts may be computed twice to make it fit", fix)
+    return Item(6, name, PASS, parts)
+
+
+def _cost(job: Job, estimate: Estimate) -> Item:
+    text = (
+        f"{big(estimate.flops, 'FLOP')} and {big(estimate.bytes, 'B')} of memory traffic a step on "
+        f"each replica: bound by {estimate.limited_by}"
+    )
+    if estimate.all_reduce_bytes:
+        text += f"; {big(estimate.all_reduce_bytes, 'B')} of gradients added across replicas"
+    return Item(7, f"cost on {job.target}", PASS, text)
+
+
+def _waste(job: Job, compiled: tpu_compiler.Compiled) -> list[Item]:
+    found = tpu_compiler.padding(compiled)
+    name = f"padding on {job.target}"
+    much = [p for p in found if p.bytes >= MUCH_PADDING and p.layout.expansion >= 2]
+    if not much:
+        return [Item(7, name, PASS, "no tensor wastes much memory")]
+    worst = much[0]
+    return [
+        Item(
+            7,
+            name,
+            WARN,
+            f"{worst.name}: {worst.layout}, {worst.count} times",
+            "Make the last dimension a multiple of 128 and the one before a multiple of 8.",
+        )
+    ]
+
+
+def _search(subject: Subject, job: Job, say: Callable[[str], None]) -> tuple[Item, int | None]:
+    name = f"largest batch on {job.target}"
+    if job.rows is None:
+        return Item(6, name, OPEN, "the tensors of a batch have no common first size"), None
+
+    def program_of(rows: int) -> Program:
+        return export(subject.step, *_of_one(job.specs, job.rows, rows))
+
+    found = tpu_compiler.largest_batch(
+        program_of, job.target, progress=lambda stage, seconds: say(f"{job.target}: {stage}")
+    )
+    if not found.largest:
+        return Item(6, name, FAIL, found.reason, "Take a target with more memory."), None
+    return Item(
+        6, name, PASS, f"{found.largest} rows on each replica. {found.reason}"
+    ), found.largest
+
+
 # --- The whole ------------------------------------------------------------------------------------
 
 
@@ -983,8 +1108,6 @@ def preflight(
         NoBatch: The dataset is empty.
         UnknownAccelerator: There is no such target.
     """
-    from helpers import hardware
-
     say = progress or (lambda line: None)
     targets = (target,) if isinstance(target, str) else tuple(target)
     slices = [(name, hardware.slice_of(name).replicas) for name in targets]
@@ -1023,15 +1146,56 @@ def preflight(
         ]
     specs = _main_specs(structure, sample)
     say("tracing, and asking XLA on this CPU")
-    traced = _trace(checked.step, specs)
-    items += _check_rules(checked, traced)
-    say("comparing eager and compiled results on real batches")
-    items += _check_answers(checked, traced, sample, structure)
+    try:
+        jobs = _jobs(checked, specs, slices, divided=sample is not None)
+    except NotCompilable as error:
+        items += [*_check_rules(checked, error), *_not_compiled(targets)]
+        estimates = []
+    else:
+        items += _check_rules(checked, jobs[0].program)
+        found, estimates = _ask(checked, jobs, specs, sample, structure, largest_batch, say)
+        items += found
     items += [_check_jit(checked), *([scope] if scope else [])]
     if checked.model is not None and scope is None:
         items.append(_check_scope(checked))
     items.sort(key=lambda item: item.check)
-    return Report(checked.name, targets, tuple(items))
+    return Report(checked.name, targets, tuple(items), tuple(estimates))
+
+
+def _not_compiled(targets: Sequence[str]) -> list[Item]:
+    reason = "the step does not compile yet"
+    names = [(4, "results on real batches")]
+    names += [(check, f"{what} for {target}") for target in targets for check, what in LATER]
+    return [Item(check, name, OPEN, reason) for check, name in names]
+
+
+def _ask(
+    subject: Subject,
+    jobs: Sequence[Job],
+    specs: Sequence[tf.TensorSpec],
+    sample: pipeline.Sample | None,
+    structure: object,
+    largest_batch: bool,
+    say: Callable[[str], None],
+) -> tuple[list[Item], list[Estimate]]:
+    """Compile for the targets, and meanwhile run real batches on this CPU."""
+    items: list[Item] = []
+    estimates: list[Estimate] = []
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        waiting = [pool.submit(_compile, job, say) for job in jobs]
+        say("comparing eager and compiled results")
+        items += _check_answers(subject, specs, sample, structure)
+        results = [future.result() for future in waiting]
+    for job, compiled in zip(jobs, results, strict=True):
+        found, estimate = _check_target(job, compiled)
+        items += found
+        largest = None
+        if largest_batch and compiled.verdict in ("compiles", "out of memory"):
+            item, largest = _search(subject, job, say)
+            items.append(item)
+        if estimate is not None:
+            estimates.append(dataclasses.replace(estimate, largest_rows=largest))
+    return items, estimates
 
 
 def _main_specs(structure: object, sample: pipeline.Sample | None) -> tuple[tf.TypeSpec, ...]:
