@@ -156,7 +156,7 @@ def draw(run: Run, tick: int) -> Figure:
                 text if on else f"{run.weights[k, n]}",
                 ha="center",
                 va="center",
-                color="black" if on else "#555555",
+                bbox=None if on else {"facecolor": "white", "edgecolor": "none", "pad": 2},
             )
         ax.annotate("", (0, depth - 0.5 - k), (-0.4, depth - 0.5 - k), arrowprops=_ARROW)
     for n in range(columns):
