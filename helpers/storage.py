@@ -53,18 +53,18 @@ class EmbeddedStorage:
         authority: The file with the certificate that a client must trust.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, name: str | None) -> None:
         self._folder = folder
         self._process: subprocess.Popen | None = None
         self.port = 0
         self._start()
         self.authority = folder / server.AUTHORITY
         self.environment = self._variables()
-        self.url = self.bucket()
+        self.url = self.bucket(name)
 
     def __repr__(self) -> str:
         state = "running" if self.process.poll() is None else "ended"
-        return f"EmbeddedStorage({self.url}, 127.0.0.1:{self.port}, {state})"
+        return f"EmbeddedStorage({self.url}, {state})"
 
     @property
     def process(self) -> subprocess.Popen:
@@ -171,7 +171,7 @@ class EmbeddedStorage:
             "REQUESTS_CA_BUNDLE": str(self.authority),
             "GCS_STAT_CACHE_MAX_AGE": "0",  # what another process wrote is seen at once
             "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "100000",
-            "GCS_RETRY_CONFIG_MAX_RETRIES": "5",
+            "GCS_RETRY_CONFIG_MAX_RETRIES": "3",
             # gcsfs, google-cloud-storage: plain HTTP, so no proxy on the way
             "http_proxy": "",
             "HTTP_PROXY": "",
@@ -188,7 +188,7 @@ class EmbeddedStorage:
 
 
 @contextlib.contextmanager
-def embedded_gcs() -> Iterator[EmbeddedStorage]:
+def embedded_gcs(name: str | None = None) -> Iterator[EmbeddedStorage]:
     """Start a ``gs://`` of this machine's own, for this process and those it starts.
 
     Inside, every ``gs://`` path leads to it: TensorFlow's, gcsfs's, and so that of pandas and
@@ -196,12 +196,18 @@ def embedded_gcs() -> Iterator[EmbeddedStorage]:
     over https meanwhile. Processes of other users of this machine can reach it; it is for
     rehearsals.
 
+    Args:
+        name: The first bucket's name, such as ``course-data``; a new one when not given. TensorFlow
+            remembers an object's size for 5 seconds: two storages one after the other in a process
+            should not have buckets of the same name.
+
     Yields:
         The storage, with a bucket in it. It ends with the block, and with this process, however
         that ends; its objects go with it.
 
     Raises:
         StorageDidNotStart: The process did not get ready.
+        BucketNotMade: No bucket can have that name.
         ImportedTooEarly: gcsfs was imported before with settings that make it ask Google.
     """
     import fsspec.config  # before the environment is set: it keeps what it reads on import
@@ -217,7 +223,7 @@ def embedded_gcs() -> Iterator[EmbeddedStorage]:
     storage = None
     before, conf = {}, {name: dict(values) for name, values in fsspec.config.conf.items()}
     try:
-        storage = EmbeddedStorage(folder)
+        storage = EmbeddedStorage(folder, name)
         before = {name: os.environ.get(name) for name in storage.environment}
         os.environ.update(storage.environment)
         for scheme in ("gs", "gcs"):
@@ -572,7 +578,7 @@ def reach(seconds: float = 3.0) -> Reach:
 
     def ask() -> None:
         with contextlib.suppress(urllib.error.HTTPError):  # a refusal is an answer
-            urllib.request.urlopen(address, timeout=seconds).close()
+            urllib.request.build_opener().open(address, timeout=seconds).close()
 
     why = ""
     try:
