@@ -13,3 +13,7 @@ class CourseError(Exception):
     def __init__(self, what: str, why: str, fix: str) -> None:
         super().__init__(f"{what}\n  Why: {why}\n  Fix: {fix}")
         self.what, self.why, self.fix = what, why, fix
+
+    def __reduce__(self) -> tuple[type["CourseError"], tuple[str, str, str]]:
+        # An error that comes from another process is made again from its three parts.
+        return type(self), (self.what, self.why, self.fix)

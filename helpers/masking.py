@@ -5,6 +5,7 @@ number of places is ``max_predictions_per_seq`` of google-research/bert.
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +13,8 @@ import tensorflow as tf
 RATE = 0.15  # of the ordinary tokens are chosen; of ten of these
 TO_MASK = 8  # become [MASK],
 TO_RANDOM = 1  # becomes any token, and one stays as it is
+
+PASSES = 3  # over the words of a row, to find those that still fit
 
 
 def draw(seed: int, epoch: int | tf.Tensor, step: int | tf.Tensor) -> tf.Tensor:
@@ -41,18 +44,24 @@ class Masking:
         special_ids: Ids that are never chosen and never drawn: ``tokenizer.all_special_ids``.
         predictions: Places per row, the same for every row: shapes stay static. Rows in which
             more would be chosen get this many; the places that a row doesn't need weigh 0.
+        continuations: Ids of the tokens that continue a word, from `continuations`, to choose
+            whole words; empty to choose single tokens.
     """
 
     vocabulary: int
     mask_id: int
     special_ids: tuple[int, ...]
     predictions: int
+    continuations: tuple[int, ...] = ()
 
     def __call__(self, ids: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Mask a batch.
 
         In each row round(0.15 × its ordinary tokens) places are chosen, at least one where there
-        is an ordinary token, at most ``predictions``. Runs in tf.data, in a graph and under XLA.
+        is an ordinary token, at most ``predictions``. Whole words are taken in random order and
+        those that don't fit any more are passed over (as in google-research/bert), up to
+        ``PASSES`` times: a row may then stay a token or two short. Rows may be packed: the special
+        tokens between two sequences end a word. Runs in tf.data, in a graph and under XLA.
 
         Args:
             ids: int32, shape [rows, length], length at least ``predictions``.
@@ -63,31 +72,118 @@ class Masking:
             [rows, predictions]; ``masked_ids`` int32 [rows, predictions], the tokens that stood
             there; ``masked_weights`` float32 [rows, predictions], 1 where a place is used.
         """
-        may = ~np.isin(np.arange(self.vocabulary), self.special_ids)
-        ordinary = np.flatnonzero(may).astype(np.int32)
+        # Sizes that are known as numbers save their computation in each batch.
+        rows, length = (
+            known or size for known, size in zip(ids.shape, tf.unstack(tf.shape(ids)), strict=True)
+        )
 
         # Whole numbers from a named algorithm: then tf.data, a graph and XLA draw the same. (Real
         # numbers from the same seed differ under XLA, the default algorithm between devices.)
-        def uniform(seed: tf.Tensor, shape: tf.Tensor, below: int) -> tf.Tensor:
-            return tf.random.stateless_uniform(shape, seed, 0, below, tf.int32, alg="philox")
+        def uniform(seed: tf.Tensor, places: int | tf.Tensor, below: int) -> tf.Tensor:
+            return tf.random.stateless_uniform(
+                [rows, places], seed, 0, below, tf.int32, alg="philox"
+            )
 
-        seeds = tf.random.experimental.stateless_split(seed, 3, alg="philox")
-        allowed = tf.gather(may, ids)
-        order = tf.where(allowed, uniform(seeds[0], tf.shape(ids), tf.int32.max), -1)
-        _, at = tf.math.top_k(order, self.predictions)
+        seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 3, alg="philox"))
+        allowed = ~self._in(ids, self.special_ids)
         tokens = tf.reduce_sum(tf.cast(allowed, tf.float32), 1, keepdims=True)
         wanted = tf.minimum(tf.maximum(tf.round(RATE * tokens), 1.0), tokens)
-        used = tf.range(self.predictions, dtype=tf.float32)[None] < wanted
+        keys = uniform(seeds[0], length, tf.int32.max)
+        if self.continuations:
+            wanted = tf.cast(tf.minimum(wanted, self.predictions), tf.int32)
+            at, used = self._words(ids, allowed, keys, wanted, length)
+        else:
+            _, at = tf.math.top_k(tf.where(allowed, keys, -1), self.predictions)
+            used = tf.range(self.predictions, dtype=tf.float32)[None] < wanted
 
-        old = tf.gather(ids, at, batch_dims=1)
-        of_ten = uniform(seeds[1], tf.shape(at), 10)
-        word = tf.gather(ordinary, uniform(seeds[2], tf.shape(at), len(ordinary)))
-        other = tf.where(of_ten < TO_MASK + TO_RANDOM, word, old)
+        flat, place = tf.reshape(ids, [-1]), at + tf.range(rows)[:, None] * length
+        old = tf.gather(flat, place)
+        of_ten = uniform(seeds[1], self.predictions, 10)
+        other = tf.where(of_ten < TO_MASK + TO_RANDOM, self._ordinary(seeds[2], uniform), old)
         new = tf.where(used, tf.where(of_ten < TO_MASK, self.mask_id, other), old)
-        row = tf.broadcast_to(tf.range(tf.shape(at)[0])[:, None], tf.shape(at))
+        masked = tf.tensor_scatter_nd_update(
+            flat, tf.reshape(place, [-1, 1]), tf.reshape(new, [-1])
+        )
         return {
-            "input_ids": tf.tensor_scatter_nd_update(ids, tf.stack([row, at], -1), new),
+            "input_ids": tf.reshape(masked, [rows, length]),
             "masked_positions": at,
             "masked_ids": old,
             "masked_weights": tf.cast(used, tf.float32),
         }
+
+    def _in(self, ids: tf.Tensor, some: tuple[int, ...]) -> tf.Tensor:
+        """Tell which ids are among some, bool [rows, length]."""
+        first, last = min(some), max(some)
+        if last - first + 1 == len(set(some)):  # two comparisons are faster than a table
+            return (ids >= first) & (ids <= last)
+        return tf.gather(np.isin(np.arange(self.vocabulary), some), ids)
+
+    def _ordinary(self, seed: tf.Tensor, uniform: Callable[..., tf.Tensor]) -> tf.Tensor:
+        """Draw a token for each place that isn't special, int32 [rows, predictions]."""
+        ordinary = np.setdiff1d(np.arange(self.vocabulary), self.special_ids).astype(np.int32)
+        number = uniform(seed, self.predictions, len(ordinary))
+        if ordinary[-1] - ordinary[0] + 1 == len(ordinary):
+            return number + ordinary[0]
+        return tf.gather(ordinary, number)
+
+    def _words(
+        self,
+        ids: tf.Tensor,
+        allowed: tf.Tensor,
+        keys: tf.Tensor,
+        wanted: tf.Tensor,
+        length: int | tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Choose whole words.
+
+        Args:
+            ids: int32 [rows, length].
+            allowed: Which tokens may be chosen, bool [rows, length].
+            keys: Random numbers, int32 [rows, length].
+            wanted: Tokens to choose, at most, int32 [rows, 1].
+            length: Of a row.
+
+        Returns:
+            Positions, int32 [rows, predictions], and which of them are used, bool, the same shape.
+        """
+        continued = self._in(ids, self.continuations) & allowed
+        after_special = tf.pad(~allowed[:, :-1], [[0, 0], [1, 0]], constant_values=True)
+        starts = ~continued | after_special
+        word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
+        # The numbers in `keys` are independent, so a word's may be taken from any place.
+        keys = tf.where(allowed, tf.gather(keys, word, batch_dims=1), -1)
+        # A stable sort keeps the tokens of a word together and in order.
+        order = tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)
+        first = tf.gather(starts, order, batch_dims=1)
+        may = tf.gather(allowed, order, batch_dims=1)
+        pieces = tf.reduce_sum(tf.one_hot(word, length, dtype=tf.int32), axis=1)
+        pieces = tf.gather(pieces, tf.gather(word, order, batch_dims=1), batch_dims=1)
+
+        chosen, left = tf.zeros_like(may), wanted
+        for _ in range(PASSES):
+            fits = may & ~chosen & (pieces <= left)
+            so_far = tf.cumsum(tf.where(fits & first, pieces, 0), axis=1)
+            taken = fits & (so_far <= left)
+            chosen, left = (
+                chosen | taken,
+                left - tf.reduce_sum(tf.cast(taken, tf.int32), axis=1, keepdims=True),
+            )
+        rank = tf.where(chosen, tf.range(length, 0, -1)[None], 0)
+        ranks, at = tf.math.top_k(rank, self.predictions)
+        return tf.gather(order, at, batch_dims=1), ranks > 0
+
+
+def continuations(tokens: Mapping[str, int]) -> tuple[int, ...]:
+    """Find the tokens that continue a word: WordPiece writes them with ``##``.
+
+    A word is then a token and the ``##`` tokens that follow it. In Korean that is an eojeol, what
+    stands between two spaces, without its punctuation marks: BERT's tokenizer cuts at white space
+    and punctuation first, and at Chinese characters, never between Hangul and other letters.
+
+    Args:
+        tokens: Id by token: ``tokenizer.get_vocab()``.
+
+    Returns:
+        Their ids in rising order.
+    """
+    return tuple(sorted(number for token, number in tokens.items() if token.startswith("##")))

@@ -8,16 +8,20 @@ Which documents a shard holds depends on their numbers alone, so shards can be w
 by one process or by eight machines, and have the same bytes. A shard is whole or absent.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import itertools
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
 import struct
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import google_crc32c
@@ -586,27 +590,28 @@ def _text_crc(texts: Sequence[str], crc: int = 0) -> int:
 
 
 def _chunks(
-    documents: Sequence[str], numbers: np.ndarray
-) -> Iterator[tuple[list[str], Sequence[int]]]:
+    documents: Sequence[str] | dict[int, str], numbers: list[int]
+) -> Iterator[tuple[list[int], list[str]]]:
+    """Give some documents at a time, with their numbers."""
     for start in range(0, len(numbers), CHUNK):
-        chunk = numbers[start : start + CHUNK].tolist()
-        yield [documents[number] for number in chunk], chunk
+        chunk = numbers[start : start + CHUNK]
+        yield chunk, [documents[number] for number in chunk]
 
 
 def _write_shard(
-    documents: Sequence[str],
-    numbers: np.ndarray,
+    chunks: Iterable[tuple[list[int], list[str]]],
     name: str,
     settings: Settings,
     encode: Encoder,
     place: _Folder | _Bucket,
     done: Callable[[int], None],
-) -> Shard:
+) -> None:
     """Write one shard, then its description: a shard with a description is finished."""
-    sequences, crc = [], 0
-    for texts, chunk in _chunks(documents, numbers):
-        sequences += _sequences(texts, chunk, encode, settings.sequence_length)
+    documents, sequences, crc = 0, [], 0
+    for numbers, texts in chunks:
+        sequences += _sequences(texts, numbers, encode, settings.sequence_length)
         crc = _text_crc(texts, crc)
+        documents += len(texts)
         done(len(texts))
     lengths = np.fromiter(map(len, sequences), np.int64) // encode.type.itemsize
     packing = buckets.pack(lengths, settings.sequence_length)
@@ -621,7 +626,7 @@ def _write_shard(
     )
     shard = Shard(
         name=name,
-        documents=len(numbers),
+        documents=documents,
         sequences=len(sequences),
         rows=len(packing.splits) - 1,
         tokens=packing.tokens,
@@ -631,7 +636,6 @@ def _write_shard(
     )
     place.write(name, data)
     place.write(_description(name), _json(settings, shard=dataclasses.asdict(shard)))
-    return shard
 
 
 def _description(name: str) -> str:
@@ -686,10 +690,7 @@ def _short(path: str) -> str:
 
 
 def _kept(
-    documents: Sequence[str],
-    numbers: np.ndarray,
-    shard: Shard,
-    place: _Folder | _Bucket,
+    documents: Sequence[str], numbers: list[int], shard: Shard, place: _Folder | _Bucket
 ) -> bool:
     """Tell whether a finished shard is there, whole and of these documents."""
     data = place.read(shard.name)
@@ -697,7 +698,7 @@ def _kept(
         return False
     _check_bytes(shard, data)
     crc = 0
-    for texts, _ in _chunks(documents, numbers):
+    for _, texts in _chunks(documents, numbers):
         crc = _text_crc(texts, crc)
     if f"{crc:08x}" != shard.text_crc32c:
         raise OtherDocuments(
@@ -731,6 +732,7 @@ def write(
     shards: int = 8,
     part: tuple[int, int] = (1, 1),
     seed: int = 0,
+    workers: int = 1,
     done: Callable[[int], None] = lambda documents: None,
 ) -> Manifest:
     """Write documents as packed rows; go on where an earlier run of the same stopped.
@@ -746,6 +748,8 @@ def write(
         part: (3, 8) writes the third of eight parts of the shards; whichever part ends last, with
             the others' shards in the same folder, writes the manifest.
         seed: Shuffles documents over the shards.
+        workers: Processes that write shards side by side. More than one needs a script whose
+            main part stands under ``if __name__ == "__main__":``.
         done: Called with the number of documents just finished.
 
     Returns:
@@ -776,15 +780,78 @@ def write(
     if place.size(TOKENIZER) is None:
         place.write(TOKENIZER, canonical)
     order = _order(len(documents), seed)
+    missing = []
     for at, name in enumerate(shard_names(shards)):
         if at % part[1] != part[0] - 1:
             continue
-        numbers = np.sort(order[at::shards])
+        numbers = np.sort(order[at::shards]).tolist()
         if name in finished and _kept(documents, numbers, finished[name], place):
             done(len(numbers))
-            continue
-        finished[name] = _write_shard(documents, numbers, name, settings, encode, place, done)
+        else:
+            missing.append((name, numbers))
+    if workers > 1 and len(missing) > 1:
+        _write_in_parallel(documents, missing, settings, output, canonical.decode(), workers, done)
+    else:
+        for name, numbers in missing:
+            _write_shard(_chunks(documents, numbers), name, settings, encode, place, done)
     return _join(output, place, settings)
+
+
+def _write_in_parallel(
+    documents: Sequence[str],
+    missing: Sequence[tuple[str, list[int]]],
+    settings: Settings,
+    output: str,
+    tokenizer: str,
+    workers: int,
+    done: Callable[[int], None],
+) -> None:
+    """Write shards in processes of their own; each gets the texts of its shard only."""
+    with concurrent.futures.ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), _start_worker, (settings, output, tokenizer)
+    ) as pool:
+        running = {}
+        try:
+            for name, numbers in missing:
+                while len(running) == workers:
+                    _wait(running, done)
+                texts = [documents[number] for number in numbers]
+                running[pool.submit(_work, name, numbers, texts)] = len(numbers)
+            while running:
+                _wait(running, done)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _wait(running: dict[concurrent.futures.Future, int], done: Callable[[int], None]) -> None:
+    for future in concurrent.futures.wait(
+        running, return_when=concurrent.futures.FIRST_COMPLETED
+    ).done:
+        documents = running.pop(future)
+        future.result()
+        done(documents)
+
+
+def _start_worker(settings: Settings, output: str, tokenizer: str) -> None:
+    """Prepare a process for all shards it will write; end it when its parent is gone."""
+    import tokenizers
+
+    def watch() -> None:
+        multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    encode = Encoder(tokenizers.Tokenizer.from_str(tokenizer))
+    _worker.update(settings=settings, encode=encode, place=_place(output))
+
+
+_worker: dict[str, Any] = {}
+
+
+def _work(name: str, numbers: list[int], texts: list[str]) -> None:
+    chunks = _chunks(dict(zip(numbers, texts, strict=True)), numbers)
+    _write_shard(chunks, name, **_worker, done=lambda documents: None)
 
 
 def _join(output: str, place: _Folder | _Bucket, settings: Settings) -> Manifest:
@@ -1000,8 +1067,9 @@ def dataset(
             byte_offsets=tf.gather(tf.constant(block_offset, tf.int64), [block]),
         )
         spec = tf.TensorSpec([], tf.string)
-        rows = tf.gather(tf.constant(block_rows, tf.int64), block)
-        return tf.data.experimental.from_variant(variant, spec).take(rows).batch(rows)
+        # Only the last block of a shard can have fewer rows, and there the file ends.
+        records = tf.data.experimental.from_variant(variant, spec)
+        return records.batch(rows_per_block).take(1)
 
     def read_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         order = _permutation(len(block_rows), at(epoch, 0))
@@ -1022,7 +1090,9 @@ def dataset(
             ).rebatch(rows_per_block * POOL_BLOCKS)
             drop = tf.where(pool == tf.cast(first_pool, tf.int64), skipped, 0)
             return records.map(
-                lambda some: tf.gather(some, _permutation(tf.size(some), at(epoch, pool + 1))[drop:])
+                lambda some: tf.gather(
+                    some, _permutation(tf.size(some), at(epoch, pool + 1))[drop:]
+                )
             )
 
         pool_numbers = tf.data.Dataset.range(tf.cast(first_pool, tf.int64), pools)
