@@ -217,6 +217,134 @@ def preflight(
     raise typer.Exit(report.exit_status)
 
 
+@app.command()
+def prepare(
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Folder or gs://….")
+    ] = "build/records",
+    texts: Annotated[
+        list[pathlib.Path] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Text, UTF-8, one document per line; can be repeated. Without: the shipped text.",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        pathlib.Path | None,
+        typer.Option(metavar="FILE", help="tokenizer.json. Without: the shipped one."),
+    ] = None,
+    sequence_length: Annotated[int, typer.Option(help="Places per row.")] = 128,
+    shards: Annotated[int, typer.Option(help="Files; for much text some 100 MB each.")] = 8,
+    part: Annotated[
+        str, typer.Option(metavar="K/N", help="Write the K-th of N parts of the shards only.")
+    ] = "1/1",
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that write side by side.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Shuffles documents over the shards.")] = 0,
+) -> None:
+    """Turn text into training records: packed rows of token ids in TFRecord files.
+
+    One document in ten (the last of each ten lines of a file) is held out of them and written to
+    DIR/held-out. Killed or interrupted: the same command again goes on with the shards that are
+    not finished, and the bytes are the same in the end. Several machines can each write a part
+    into one bucket; the last one writes the manifest.
+
+    **Examples**
+
+    - `python -m helpers prepare`: the shipped Korean and English text, to build/records
+    - `python -m helpers prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
+    - `python -m helpers prepare -i wiki.txt -o gs://mine/wiki --shards 64 --part 3/8 --workers 4`
+
+    **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
+    """
+    from helpers import prepare as command
+
+    for line in command.prepare(
+        output,
+        texts=texts,
+        tokenizer=tokenizer,
+        sequence_length=sequence_length,
+        shards=shards,
+        part=part,
+        workers=workers,
+        seed=seed,
+    ):
+        typer.echo(line)
+
+
+@app.command()
+def pretrain(
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Of this run: folder or gs://….")
+    ],
+    config: Annotated[str, typer.Option(help="tiny, mini, small or base.")] = "tiny",
+    steps: Annotated[int, typer.Option(help="Of the whole run.")] = 1_000,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Records of `prepare`. Without: the shipped text."),
+    ] = None,
+    tpu: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="local, grpc://… or a TPU's name. Without: the CPU."),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Rows per step, on all replicas together.")] = 32,
+    learning_rate: Annotated[float, typer.Option(help="The highest.")] = 2e-3,
+    warm_up: Annotated[int, typer.Option(help="Steps until it.")] = 100,
+    dropout: Annotated[float, typer.Option(help="Share of values.")] = 0.1,
+    accumulate: Annotated[
+        int, typer.Option(help="Parts of a step's rows, one after the other: less memory.")
+    ] = 1,
+    steps_per_execution: Annotated[
+        int, typer.Option(help="Steps in one call; on a TPU 50 or more.")
+    ] = 1,
+    save_every: Annotated[int, typer.Option(help="Steps between two checkpoints.")] = 100,
+    patience: Annotated[
+        int,
+        typer.Option(help="Steps after the warm-up until it must beat counting words; 0: never."),
+    ] = 500,
+    seed: Annotated[int, typer.Option(help="Of weights, order, masks, dropout.", min=0)] = 0,
+) -> None:
+    """Pretrain BERT; the same command again goes on where it ended, to the last bit.
+
+    Killed, crashed or interrupted: nothing is lost but the steps since the last checkpoint, and
+    they are done again with the same numbers. Ctrl-C and SIGTERM save first. Curves for
+    TensorBoard are in DIR/tensorboard, the losses in DIR/log.jsonl.
+
+    **Examples**
+
+    - `python -m helpers pretrain --output build/tiny`: on the shipped text, on this CPU
+    - `python -m helpers pretrain -o build/mini --config mini --steps 5000 --data build/records`
+    - `python -m helpers pretrain -o gs://mine/base --config base --steps 100000
+      --data gs://mine/records --batch 256 --learning-rate 1e-4 --warm-up 10000
+      --steps-per-execution 50 --tpu local`: on a TPU VM
+
+    **Exit status**: 0 all steps are done · 2 can't begin or go on, with the reason · 130 stopped
+    by Ctrl-C · 143 by SIGTERM; saved in both cases
+    """
+    from helpers import pretrain_command
+
+    status = pretrain_command.pretrain(
+        config,
+        output,
+        data,
+        tpu=tpu,
+        steps_per_execution=steps_per_execution,
+        save_every=save_every,
+        patience=patience,
+        steps=steps,
+        global_batch_size=batch,
+        learning_rate=learning_rate,
+        warm_up=warm_up,
+        dropout=dropout,
+        accumulate=accumulate,
+        seed=seed,
+    )
+    raise typer.Exit(status)
+
+
 def _has_screen() -> bool:
     """Tell whether a person sits here: not in CI, and not in a terminal without a screen."""
     if not sys.stdout.isatty() or os.environ.get("CI"):

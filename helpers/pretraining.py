@@ -90,7 +90,6 @@ class Settings:
         dropout: Share of values dropped.
         accumulate: Parts that a replica's rows are divided into, one after the other.
         precision: ``float32`` or ``mixed_bfloat16``.
-        patience: Steps after which the loss must be clearly below the unigram baseline; 0: never.
         seed: Of weights, order, masks and dropout.
     """
 
@@ -104,7 +103,6 @@ class Settings:
     dropout: float = 0.1
     accumulate: int = 1
     precision: str = "float32"
-    patience: int = 5_000
     seed: int = 0
 
 
@@ -356,13 +354,22 @@ def _lock(output: str) -> Iterator[None]:
     if _is_remote(output):
         yield
         return
-    files.write(pathlib.Path(output, ".lock"), "")
-    with pathlib.Path(output, ".lock").open() as file:
+    folder = pathlib.Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder.joinpath(".lock").open("a")
+    except OSError as error:
+        raise files.CantWrite(
+            f"Nothing can be written into {folder.name}.",
+            f"{error.strerror}: {error.filename}",
+            "Check who owns the folder and that it is writable, or take another output folder.",
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunInUse(
-                f"Another process is training in {pathlib.Path(output).name}.",
+                f"Another process is training in {folder.name}.",
                 "Two would overwrite each other's checkpoints.",
                 "Wait until it ends, or stop it (Ctrl-C there): then run this again to go on.",
             ) from None
@@ -625,16 +632,17 @@ def _check_losses(first: int, outcome: bert.Outcome, checkpoint: int, learning_r
         )
 
 
-def _check_progress(recent: list[float], unigram: float, settings: Settings) -> None:
+def _check_progress(step: int, recent: list[float], unigram: float) -> None:
     mean = float(np.mean(recent))
     if mean > unigram - CLEARLY:
         raise NoProgress(
-            f"After {settings.patience:,} steps the loss is {mean:.2f} (mean of {len(recent)} "
-            f"steps); counting words gives {unigram:.2f}.",
-            "The model reads no context yet: it may need more steps, another learning rate, or "
-            "the data's order of words is lost.",
+            f"After {step:,} steps the loss is {mean:.2f} (mean of {len(recent)} steps); guessing "
+            f"by the tokens' frequencies alone gives {unigram:.2f}.",
+            "The model reads no context yet: the learning rate is far too high or too low, the "
+            "words' order is lost in the data, or a large model needs more steps.",
             "Look at decoded rows of the data first; then try a learning rate three times higher "
-            "and three times lower, each in another output folder. patience=0 goes on regardless.",
+            "and three times lower, each in another output folder. With patience 0 this run goes "
+            "on, from here.",
         )
 
 
@@ -646,6 +654,7 @@ def run(
     strategy: tf.distribute.Strategy | None = None,
     steps_per_execution: int = 1,
     save_every: int = 100,
+    patience: int = 500,
     jit: bool | None = None,
     say: Callable[[str], None] = lambda text: None,
     report: Callable[[Progress], None] = lambda progress: None,
@@ -663,6 +672,8 @@ def run(
             replicas.
         steps_per_execution: Steps for each time that Python is asked.
         save_every: Steps from one checkpoint to the next.
+        patience: Steps after the warm-up until the loss must be below the unigram baseline, by
+            ``CLEARLY``; 0: never.
         jit: Whether XLA compiles the step; None: yes, except on a TPU, which does so by itself.
         say: Called with each line that a person should read.
         report: Called after each execution.
@@ -720,7 +731,7 @@ def run(
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
         board = _Board(_at(output, "tensorboard"))
         clock = _Clock(settings.steps)
-        done = start
+        done, judged = start, False
         while done < settings.steps and signals.received is None:
             outcome = execute(iterator, done, steps_per_execution)
             _check_losses(done, outcome, saved, settings.learning_rate)
@@ -730,13 +741,14 @@ def run(
             progress = clock.progress(done, rows)
             board.write(progress, rows[-1])
             report(progress)
-            if 0 <= settings.patience - done < steps_per_execution:
-                recent = [row["loss"] for row in log.rows[-RECENT:]]
-                _check_progress(recent, unigram, settings)
-            if done % save_every == 0 or done == settings.steps:
+            late = not judged and patience > 0 and done >= settings.warm_up + patience
+            if done % save_every == 0 or done == settings.steps or late:
                 log.commit()
                 checkpoints.save(done)
                 saved = done
+            if late:
+                judged = True
+                _check_progress(done, [row["loss"] for row in log.rows[-RECENT:]], unigram)
         if done != saved:
             log.commit()
             checkpoints.save(done)
