@@ -7,7 +7,11 @@ import re
 import subprocess
 import sys
 
+from helpers.connection import connect, tensorflow_environment
 from helpers.errors import CourseError
+from helpers.place import detect
+
+__all__ = ["connect", "detect", "setup"]
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -143,15 +147,16 @@ def setup(seed: int = 0) -> None:
         RestartNeeded: On Colab, after the packages were installed.
         ImportedTooEarly: TensorFlow is already imported and its settings differ.
     """
-    late = [name for name, value in ENVIRONMENT.items() if os.environ.get(name) != value]
+    settings = ENVIRONMENT | tensorflow_environment(detect())
+    late = [name for name, value in settings.items() if os.environ.get(name) != value]
     if late and "tensorflow" in sys.modules:
         raise ImportedTooEarly(
-            f"TensorFlow is already imported, without {late[0]}={ENVIRONMENT[late[0]]}.",
+            f"TensorFlow is already imported, without {late[0]}={settings[late[0]]}.",
             "It reads its settings once, while it is imported.",
             "Restart the kernel and run the setup cell before any other.",
         )
     _check_packages()
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(settings)
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")
