@@ -240,9 +240,7 @@ def prepare(
     part: Annotated[
         str, typer.Option(metavar="K/N", help="Write the K-th of N parts of the shards only.")
     ] = "1/1",
-    workers: Annotated[
-        int, typer.Option(min=1, help="Processes that write side by side.")
-    ] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that write side by side.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Shuffles documents over the shards.")] = 0,
 ) -> None:
     """Turn text into training records: packed rows of token ids in TFRecord files.

@@ -1,8 +1,11 @@
 """The shipped text, its tokenizer, and what can be wrong with a corpus. Imports no TensorFlow."""
 
+import dataclasses
 import hashlib
 import pathlib
-from collections.abc import Iterable
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from helpers.errors import CourseError
@@ -22,6 +25,20 @@ TOKENIZER_SHA256 = "48f07447b584b372a43f42d322bc507ba38d7b38dd7b58783f8e2d006d63
 ALPHABET = 6000
 
 
+# More characters than any text has in one piece: the longest articles of Wikipedia have about one
+# million. What is longer is a file without line ends.
+LONGEST = 10_000_000
+
+# Control characters that are no white space; and what is drawn as nothing: soft hyphen, zero-width
+# space, marks of direction, joiners of words, the byte order mark. U+200C and U+200D stay: they
+# change how some scripts and emoji are drawn.
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
+INVISIBLE = re.compile(
+    r"[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]"
+)
+REPLACED = "\ufffd"  # what a decoder writes where bytes were no character: the text is lost
+
+
 class CorpusMissing(CourseError):
     """There is no such text file."""
 
@@ -36,6 +53,10 @@ class NotUtf8(CourseError):
 
 class CorpusWithoutText(CourseError):
     """A text file holds white space only."""
+
+
+class LineTooLong(CourseError):
+    """A text file has a line longer than any text: line ends are probably missing."""
 
 
 class VocabularyTooLarge(CourseError):
@@ -76,6 +97,7 @@ def read(path: pathlib.Path) -> list[str]:
         CorpusEmpty: It has no bytes.
         NotUtf8: It has another encoding; the message names line and byte.
         CorpusWithoutText: It holds white space only.
+        LineTooLong: A line is longer than any text; the message names it.
     """
     if not path.is_file():
         raise CorpusMissing(
@@ -100,7 +122,14 @@ def read(path: pathlib.Path) -> list[str]:
             f"({error.reason}).",
             "Older Korean files are often CP949: `iconv -f CP949 -t UTF-8 FILE > NEW_FILE`.",
         ) from None
-    paragraphs = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    lines = text.split("\n")
+    if len(longest := max(lines, key=len)) > LONGEST:
+        raise LineTooLong(
+            f"Line {lines.index(longest) + 1:,} of {path.name} has {len(longest):,} characters.",
+            f"No text has more than {LONGEST:,} in one piece: the line ends are probably missing.",
+            "Write one paragraph or article per line.",
+        )
+    paragraphs = [line.removesuffix("\r") for line in lines if line.strip()]
     if not paragraphs:
         raise CorpusWithoutText(
             f"The text {path.name} has no text.",
@@ -108,6 +137,91 @@ def read(path: pathlib.Path) -> list[str]:
             "Choose another file.",
         )
     return paragraphs
+
+
+def clean(text: str) -> str:
+    """Write a text the one way in which it can be written.
+
+    - NFC: a Hangul syllable that came as its letters (as file names on a Mac do) becomes one
+      character again, and an accent joins its letter. Not NFKC: it would change what is said (x²
+      to x2, ½ to 1⁄2) and tear ㅋㅋㅋ into letters of another block
+      (https://unicode.org/reports/tr15/).
+    - No control characters, no zero-width space, no soft hyphen: a reader can't see them, a
+      tokenizer can.
+    - One space for any white space, none at the ends: a document is one line.
+
+    Args:
+        text: Any string.
+
+    Returns:
+        The text; empty if nothing can be seen of it.
+    """
+    text = INVISIBLE.sub("", CONTROL.sub("", text))
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """What cleaning finds in texts.
+
+    Attributes:
+        texts: How many there are.
+        decomposed: Texts that are not in NFC.
+        control: Control characters, without white space.
+        invisible: Zero-width spaces, soft hyphens and other format characters.
+        replaced: U+FFFD: what stood there was lost when someone decoded the text wrongly.
+        first_replaced: Number of the first text with such a character, from 0; None without.
+        empty: Texts of which nothing is left.
+    """
+
+    texts: int
+    decomposed: int
+    control: int
+    invisible: int
+    replaced: int
+    first_replaced: int | None
+    empty: int
+
+    def __repr__(self) -> str:
+        where = "" if self.first_replaced is None else f" (first in text {self.first_replaced:,})"
+        return (
+            f"{self.texts:,} texts: {self.decomposed:,} not in NFC, {self.control:,} control and "
+            f"{self.invisible:,} invisible characters, {self.replaced:,} lost{where}, "
+            f"{self.empty:,} empty"
+        )
+
+
+def survey(texts: Sequence[str]) -> Survey:
+    """Count what `clean` will change, and what it can't repair.
+
+    Args:
+        texts: As they were read.
+
+    Returns:
+        The counts.
+    """
+    replaced = [text.count(REPLACED) for text in texts]
+    return Survey(
+        texts=len(texts),
+        decomposed=sum(not unicodedata.is_normalized("NFC", text) for text in texts),
+        control=sum(len(CONTROL.findall(text)) for text in texts),
+        invisible=sum(len(INVISIBLE.findall(text)) for text in texts),
+        replaced=sum(replaced),
+        first_replaced=next((at for at, count in enumerate(replaced) if count), None),
+        empty=sum(not clean(text) for text in texts),
+    )
+
+
+def documents(texts: Iterable[str]) -> list[str]:
+    """Clean texts, and leave out those of which nothing is left.
+
+    Args:
+        texts: As they were read.
+
+    Returns:
+        The cleaned texts in order, without empty ones.
+    """
+    return [text for text in map(clean, texts) if text]
 
 
 def shipped() -> dict[str, str]:
@@ -218,17 +332,17 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> "BertWordPieceToke
     return tokenizer
 
 
-def load_tokenizer(
+def kept_tokenizer(
     path: pathlib.Path = DATA / "tokenizer.json", sha256: str = TOKENIZER_SHA256
-) -> "BertTokenizerFast":
-    """Load a kept tokenizer, only if it is the very file that was kept.
+) -> pathlib.Path:
+    """Find a kept tokenizer, and make sure that it is the very file that was kept.
 
     Args:
         path: A file that ``tokenizers`` saved.
         sha256: Of its bytes, in hexadecimal.
 
     Returns:
-        The tokenizer, for use with ``transformers``.
+        The path.
 
     Raises:
         TokenizerMissing: There is no such file.
@@ -249,6 +363,25 @@ def load_tokenizer(
             "Bring it back with `git checkout notebooks/data/tokenizer.json`, or give the new "
             "file's own sha256 and train the model from the start.",
         )
+    return path
+
+
+def load_tokenizer(
+    path: pathlib.Path = DATA / "tokenizer.json", sha256: str = TOKENIZER_SHA256
+) -> "BertTokenizerFast":
+    """Load a kept tokenizer, only if it is the very file that was kept.
+
+    Args:
+        path: A file that ``tokenizers`` saved.
+        sha256: Of its bytes, in hexadecimal.
+
+    Returns:
+        The tokenizer, for use with ``transformers``.
+
+    Raises:
+        TokenizerMissing, TokenizerChanged: As `kept_tokenizer`.
+    """
     from transformers import BertTokenizerFast
 
-    return BertTokenizerFast(tokenizer_file=str(path), do_lower_case=False, strip_accents=False)
+    file = str(kept_tokenizer(path, sha256))
+    return BertTokenizerFast(tokenizer_file=file, do_lower_case=False, strip_accents=False)

@@ -38,10 +38,6 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 
-# More characters than any text has in one piece: the longest articles of Wikipedia have about one
-# million. What is longer is a file without line ends.
-LONGEST_DOCUMENT = 10_000_000
-
 CHUNK = 1_000  # documents that are tokenized together
 
 # Words whose ids are kept, at most, and the longest such word: a bound for the memory.
@@ -567,10 +563,10 @@ def _sequences(
     """Cut documents into pieces ``[CLS] … [SEP]``, as Hugging Face's overflowing tokens are."""
     room = (sequence_length - 2) * encode.type.itemsize
     for number, text in zip(numbers, texts, strict=True):
-        if len(text) > LONGEST_DOCUMENT:
+        if len(text) > corpus.LONGEST:
             raise DocumentTooLong(
                 f"Document {number} has {len(text):,} characters.",
-                f"No text has more than {LONGEST_DOCUMENT:,} in one piece: its line ends are "
+                f"No text has more than {corpus.LONGEST:,} in one piece: its line ends are "
                 "probably missing, and it would have to be held in memory as a whole.",
                 "Cut it into paragraphs or articles, one per line, and start again.",
             )
@@ -579,7 +575,7 @@ def _sequences(
             raise EmptyDocument(
                 f"Document {number} has no token.",
                 "It is empty, or has white space and control characters only.",
-                "Leave such documents out; corpus.clean and corpus.read do.",
+                "Leave such documents out; corpus.documents does.",
             )
         for start in range(0, len(ids), room):
             yield encode.cls + ids[start : start + room] + encode.sep
@@ -886,7 +882,7 @@ def _check_numbers(
         raise NoDocuments(
             "There are no documents.",
             "Nothing was left of the input, or the list is empty.",
-            "Check what you pass; corpus.read gives a file's paragraphs.",
+            "Check what you pass; corpus.documents gives those of which something is left.",
         )
     if sequence_length < 3:
         raise RowTooShort(
