@@ -28,6 +28,7 @@ CHANGED = {
         "COMPILE_SECONDS": 1.0,
         "PLACES_PER_SECOND": 20_000,
     },
+    "04_colab_tpu_node": {"EXAMPLES": 32, "BATCH_SIZE": 8, "EPOCHS": 3, "DEVICES": 2},
     "07_bert_pretraining": {
         "STEPS": 12,
         "SEQUENCE_LENGTH": 64,

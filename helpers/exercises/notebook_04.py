@@ -1,0 +1,268 @@
+"""The exercises of notebook 04, a TPU in another machine."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from helpers.exercises import Exercise, Wrong
+
+_WORKS = {
+    "NumPy arrays given to fit": True,
+    "TFRecord in a folder beside the notebook": False,
+    "TFRecord on gs://": True,
+    "from_generator over rows in memory": False,
+    "Hugging Face's to_tf_dataset": False,
+    "from_tensor_slices, then map with tf.strings": True,
+    "Checkpoint.write to your disk": False,
+    "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": True,
+}
+_WHY = {
+    "NumPy arrays given to fit": "Arrays are sent along with the graph.",
+    "TFRecord in a folder beside the notebook": "The worker opens the path on its own disk.",
+    "TFRecord on gs://": "Both machines reach the bucket.",
+    "from_generator over rows in memory": "The rows are here, and the Python that gives them, too.",
+    "Hugging Face's to_tf_dataset": "There is a numpy_function in it.",
+    "from_tensor_slices, then map with tf.strings": "tf.strings is part of the graph, no Python.",
+    "Checkpoint.write to your disk": "The worker holds the weights, so it writes them.",
+    "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": (
+        "The weights come home first, and your machine writes."
+    ),
+}
+# The kernel may still be connected to a worker that has ended.
+_HERE = "/job:localhost/replica:0/task:0/device:CPU:0"
+
+
+def _check_works(answer: object) -> str:
+    given = answer()
+    if not isinstance(given, dict) or set(given) != set(_WORKS):
+        raise Wrong("Return the dictionary with its eight keys unchanged.")
+    for case, truth in _WORKS.items():
+        if not isinstance(given[case], bool):
+            raise Wrong(f"Say True or False for {case!r}.")
+        if given[case] != truth:
+            raise Wrong(f"{case}: not {given[case]}. {_WHY[case]}")
+    return (
+        "All eight: what is sent or lies on gs:// works; your disk and your Python are not there."
+    )
+
+
+def _check_prepare(answer: object) -> str:
+    texts = ["  Hello TPU ", "ÉCOLE\n", "한국어 BERT", "", "already clean", "\tTab\t"]
+    with tf.device(_HERE):
+        traced = tf.function(answer).get_concrete_function(tf.TensorSpec([], tf.string))
+        graph = traced.graph.as_graph_def()
+        inside = (node for function in graph.library.function for node in function.node_def)
+        if any("PyFunc" in node.op for node in (*graph.node, *inside)):
+            raise Wrong("The graph still has a PyFunc in it: the worker would call your Python.")
+        for text in texts:
+            given = traced(tf.constant(text))
+            if not isinstance(given, tf.Tensor) or given.dtype != tf.string:
+                raise Wrong("Return one string tensor.")
+            given = given.numpy().decode(errors="replace")
+            if given != text.strip().lower():
+                raise Wrong(f"{text!r} must become {text.strip().lower()!r}, not {given!r}.")
+    return "The same text for every example, and nothing in the graph but TensorFlow."
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[int]:
+    """A port that takes no further connection and refuses none: what a dead host looks like."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):  # fill the queue; who comes next waits for ever
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+def _check_answers(answer: object) -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for address in (f"grpc://127.0.0.1:{port}", f"127.0.0.1:{port}"):
+            if answer(address, 2.0) is not True:
+                raise Wrong(f"Somebody listens at {address.replace(str(port), 'PORT')}: True.")
+    if answer(f"grpc://127.0.0.1:{port}", 2.0) is not False:
+        raise Wrong("Nobody listens there: return False, don't raise.")
+    with _silent() as port:
+        start = time.monotonic()
+        given = answer(f"grpc://127.0.0.1:{port}", 0.5)
+        if given is not False:
+            raise Wrong("A host that never answers: return False when the seconds are over.")
+        if time.monotonic() - start > 5:
+            raise Wrong("A host that never answers must cost no more than the given seconds.")
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # somebody else listens there, which serves as well
+            stack.enter_context(socket.create_server(("127.0.0.1", 8470)))
+        if answer("grpc://127.0.0.1", 2.0) is not True:
+            raise Wrong("Without a port it is 8470, as the resolver has it.")
+    return "Yes, no and silence, each within its seconds; and 8470 where no port is given."
+
+
+EXERCISES = {
+    "04-1": Exercise(
+        stub="""\
+def works_on_a_node():
+    raise NotImplementedError("04-1")
+    # True where it works with a worker in another machine, False where it fails.
+    return {
+        "NumPy arrays given to fit": ...,
+        "TFRecord in a folder beside the notebook": ...,
+        "TFRecord on gs://": ...,
+        "from_generator over rows in memory": ...,
+        "Hugging Face's to_tf_dataset": ...,
+        "from_tensor_slices, then map with tf.strings": ...,
+        "Checkpoint.write to your disk": ...,
+        "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": ...,
+    }
+""",
+        answer="works_on_a_node",
+        check=_check_works,
+        hints=(
+            "Ask of each: who opens the file, and who runs the function?",
+            "A graph is sent to the worker. A file, a generator and a Python function are not.",
+            "Four are True.",
+        ),
+        solution="""\
+def works_on_a_node():
+    return {
+        "NumPy arrays given to fit": True,
+        "TFRecord in a folder beside the notebook": False,
+        "TFRecord on gs://": True,
+        "from_generator over rows in memory": False,
+        "Hugging Face's to_tf_dataset": False,
+        "from_tensor_slices, then map with tf.strings": True,
+        "Checkpoint.write to your disk": False,
+        "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": True,
+    }
+""",
+        wrong=(
+            (
+                """\
+def works_on_a_node():
+    return {
+        "NumPy arrays given to fit": True,
+        "TFRecord in a folder beside the notebook": False,
+        "TFRecord on gs://": True,
+        "from_generator over rows in memory": True,
+        "Hugging Face's to_tf_dataset": False,
+        "from_tensor_slices, then map with tf.strings": True,
+        "Checkpoint.write to your disk": False,
+        "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": True,
+    }
+""",
+                "the Python that gives them, too",
+            ),
+            ("def works_on_a_node():\n    return {}\n", "eight keys"),
+        ),
+    ),
+    "04-2": Exercise(
+        stub="""\
+def prepare(text):
+    # text: a string tensor. This calls Python, so it fails on a worker in another machine:
+    #     return tf.numpy_function(lambda t: t.decode().strip().lower().encode(), [text], tf.string)
+    raise NotImplementedError("04-2")
+""",
+        answer="prepare",
+        check=_check_prepare,
+        hints=(
+            "Each step of the Python has a relative in tf.strings.",
+            "tf.strings.strip and tf.strings.lower.",
+            "lower knows only a to z unless it is told the encoding.",
+        ),
+        solution="""\
+def prepare(text):
+    return tf.strings.lower(tf.strings.strip(text), encoding="utf-8")
+""",
+        wrong=(
+            (
+                """\
+def prepare(text):
+    return tf.strings.lower(tf.strings.strip(text))
+""",
+                "must become 'école'",
+            ),
+            (
+                """\
+def prepare(text):
+    function = lambda t: t.decode().strip().lower().encode()
+    return tf.numpy_function(function, [text], tf.string)
+""",
+                "still has a PyFunc",
+            ),
+            (
+                """\
+def prepare(text):
+    return tf.strings.lower(text, encoding="utf-8")
+""",
+                "must become 'hello tpu'",
+            ),
+        ),
+    ),
+    "04-3": Exercise(
+        stub="""\
+def answers(address, seconds):
+    # address: "grpc://host:port", "host:port" or "grpc://host" (then the port is 8470).
+    # True if somebody accepts a connection there within so many seconds, else False.
+    raise NotImplementedError("04-3")
+""",
+        answer="answers",
+        check=_check_answers,
+        hints=(
+            "The notebook's knock does most of it; what must happen to its error?",
+            "Refused, unknown and too slow are all subclasses of OSError.",
+            'removeprefix("grpc://"), then partition(":"), then socket.create_connection.',
+        ),
+        solution="""\
+import socket
+
+def answers(address, seconds):
+    host, _, port = address.removeprefix("grpc://").partition(":")
+    try:
+        socket.create_connection((host, int(port or 8470)), seconds).close()
+    except OSError:
+        return False
+    return True
+""",
+        wrong=(
+            (
+                """\
+import socket
+
+def answers(address, seconds):
+    host, _, port = address.removeprefix("grpc://").partition(":")
+    try:
+        socket.create_connection((host, int(port)), seconds).close()
+    except (OSError, ValueError):
+        return False
+    return True
+""",
+                "Without a port it is 8470",
+            ),
+            (
+                """\
+import socket
+
+def answers(address, seconds):
+    host, _, port = address.removeprefix("grpc://").partition(":")
+    try:
+        socket.create_connection((host, int(port or 8470)), seconds).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+""",
+                "timed out",
+            ),
+            (
+                """\
+def answers(address, seconds):
+    return address.startswith("grpc://")
+""",
+                "True",
+            ),
+        ),
+    ),
+}
