@@ -74,7 +74,7 @@ def _date(moment: datetime.datetime) -> str:
     return f"{local.day} {local:%b %Y, %H:%M}"
 
 
-_STYLE = """
+STYLE = """
 :root {
   color-scheme: light dark;
   --paper: #fbfaf7; --card: #ffffff; --ink: #1f2328; --soft: #57606a; --line: #dcd8cf;
@@ -215,7 +215,7 @@ def index(rows: list[Row], machine: str) -> str:
         rows=rows,
         machine=machine,
         policy=POLICY,
-        style=jinja2.utils.markupsafe.Markup(_STYLE),
+        style=jinja2.utils.markupsafe.Markup(STYLE),
         duration=duration,
         memory=memory,
         date=_date,

@@ -90,6 +90,9 @@ CHILD_ENVIRONMENT = {
 # needs more (libtpu 0.0.51, 2026-11). Less than the chip has: the rest is the system's.
 AVAILABLE_GIB = {"v2": 7.48, "v3": 15.48, "v4": 15.25, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24}
 
+# Where the compiler's device is not TensorFlow's.
+_HALVES = {"v4": "compiled for one of the chip's two cores, which TensorFlow uses as one device"}
+
 # Seconds after which a compile is given up. BERT-base takes half a minute on two cores.
 TIMEOUT = 600.0
 
@@ -532,7 +535,7 @@ def _one(
         "effort": effort,
     }
     used = f"jax {found['jax']}, libtpu {found['libtpu']}"
-    note = _note(found)
+    note = "; ".join(filter(None, (_note(found), _HALVES.get(place.chip.name))))
     key = _key(program, job, found)
     if (entry := _remembered(key)) is not None:
         return _compiled(program, target, *entry, cached=True, note=note, used=used)
@@ -613,7 +616,7 @@ def compile_many(
 
 # --- bounds, padding, batches ---------------------------------------------------------------------
 
-# Devices that the compiler sees in a chip, where TensorFlow or the table of chips sees one.
+# Devices that the compiler sees in a chip.
 _PARTS = {"v2": 2, "v3": 2, "v4": 2}
 
 
@@ -886,13 +889,15 @@ def _next_units(
             return None
         if len(attempts) == 1:
             return min(4, most)
-        return min(most, max(at + 1, _where_memory_ends(attempts[0], low, unit)))
+        guess = _where_memory_ends(attempts[0], low, unit)
+        # Where the line's end was passed, the compiler saves memory by computing parts twice.
+        return min(most, guess if guess > at + at // 20 else at + max(1, at // 4))
     end = high.batch // unit
     if end - at <= max(1, at // 20):
         return None
     guess = _where_memory_ends(low, high, unit) if high.compiled.peak_bytes else (at + end) // 2
-    margin = max(1, (end - at) // 8)
-    return min(max(guess, at + margin), end - margin) if end - at > 2 * margin else at + margin
+    margin = max(1, (end - at) // 4)
+    return min(max(guess, at + margin), end - margin)
 
 
 def _where_memory_ends(first: Attempt, second: Attempt, unit: int) -> int:

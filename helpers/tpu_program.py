@@ -193,7 +193,7 @@ def _refused(error: Exception, name: str) -> NotCompilable:
                 line,
                 "Keep strings and the like in the input pipeline; hand in numbers.",
                 operation,
-                source,
+                None,
                 message,
             )
         return NotCompilable(
@@ -212,15 +212,6 @@ def _refused(error: Exception, name: str) -> NotCompilable:
             "Take the size from a Python number or a static shape; or compute at the largest size "
             "and mask.",
             found[3],
-            source,
-            message,
-        )
-    if re.search("get_?compiler_?ir", message, re.IGNORECASE):
-        return NotCompilable(
-            f"{name} reads from what is neither argument nor variable, such as a lookup table.",
-            line,
-            "Look up in the input pipeline, and hand in what was found.",
-            "",
             source,
             message,
         )
@@ -246,7 +237,9 @@ def _untraceable(error: Exception, name: str) -> NotCompilable:
         told = [x for x in lines if not re.match(r"\s+(File |\[\[)|\s*Stack trace", x)]
         lines = told[-1:] if message.startswith("in user") else told[1:2] or told
     line = steady(lines[0]) if lines else ""
-    line = line if line.startswith(type(error).__name__) else f"{type(error).__name__}: {line}"
+    # AutoGraph's own wrapper of an error says the error's name in its text.
+    if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
+        line = f"{type(error).__name__}: {line}"
     return NotCompilable(
         f"TensorFlow can't trace {name}" + (f" at {source}." if source else "."),
         line[:500],
@@ -402,6 +395,14 @@ def export(
         raise
     except Exception as error:
         raise _untraceable(error, name) from error
+    handles = {id(v.handle) for v in concrete.graph.variables}
+    for captured in concrete.captured_inputs:
+        if captured.dtype == tf.resource and id(captured) not in handles:
+            raise NotCompilable(
+                f"{name} reads from what is neither argument nor variable.",
+                "A lookup table or an iterator lives on the host; XLA can't hold it.",
+                "Look up in the input pipeline, and hand in what was found.",
+            )
     try:
         hlo = step.experimental_get_compiler_ir(*flat)(stage="hlo_serialized")
     except Exception as error:
