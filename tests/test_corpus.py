@@ -154,6 +154,70 @@ def test_rebuild_says_which_folder_is_missing(rebuild, tmp_path):
         rebuild.main([str(tmp_path)])
 
 
+# Cleaning
+
+
+def test_what_is_removed_is_what_unicode_calls_control_and_format():
+    for number in range(0x110000):
+        character = chr(number)
+        kind = unicodedata.category(character)
+        assert bool(corpus.CONTROL.match(character)) == (kind == "Cc" and not character.isspace())
+        if corpus.INVISIBLE.match(character) and number != 0xFFF8:
+            assert kind == "Cf"
+    for name in ("ZERO WIDTH SPACE", "SOFT HYPHEN", "WORD JOINER", "ZERO WIDTH NO-BREAK SPACE"):
+        assert corpus.INVISIBLE.match(unicodedata.lookup(name))
+    for name in ("ZERO WIDTH JOINER", "ZERO WIDTH NON-JOINER", "NO-BREAK SPACE"):
+        assert not corpus.INVISIBLE.match(unicodedata.lookup(name))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (unicodedata.normalize("NFD", "한글 é"), "한글 é"),
+        ("ㅋㅋㅋ x² ½ ㎏ ①", "ㅋㅋㅋ x² ½ ㎏ ①"),  # NFKC would change every one
+        ("소프트\u00ad하이픈 제로\u200b폭 \ufeff표시", "소프트하이픈 제로폭 표시"),
+        ("\t a\u3000b\xa0c\r\n", "a b c"),
+        ("a\x00b\x07c\x9dd", "abcd"),
+        ("👩\u200d💻", "👩\u200d💻"),
+        ("\u200b\x07 \n", ""),
+    ],
+)
+def test_clean_writes_a_text_in_one_way(text, wanted):
+    assert corpus.clean(text) == wanted
+
+
+@given(st.text())
+def test_clean_twice_is_clean_once(text):
+    once = corpus.clean(text)
+    assert corpus.clean(once) == once
+    assert unicodedata.is_normalized("NFC", once)
+    assert not corpus.CONTROL.search(once) and not corpus.INVISIBLE.search(once)
+    assert "  " not in once and once == once.strip()
+
+
+def test_survey_counts_what_there_is():
+    texts = [
+        "가나",
+        unicodedata.normalize("NFD", "가나"),
+        "a\x07\u200b\u00ad",
+        "b\ufffd\ufffd",
+        " ",
+    ]
+    found = corpus.survey(texts)
+    assert found == corpus.Survey(5, 1, 1, 2, 2, 3, 1)
+    assert repr(found) == (
+        "5 texts: 1 not in NFC, 1 control and 2 invisible characters, 2 lost (first in text 3), "
+        "1 empty"
+    )
+    assert "lost, 0 empty" in repr(corpus.survey(["a"]))
+    assert corpus.documents(texts) == ["가나", "가나", "a", "b\ufffd\ufffd"]
+
+
+def test_the_shipped_text_is_clean_already(texts):
+    for lines in texts.values():
+        assert corpus.documents(lines) == lines
+
+
 # Reading
 
 
@@ -175,6 +239,7 @@ def test_read_takes_a_byte_order_mark_for_what_it_is(tmp_path):
     ("data", "error", "words"),
     [
         (b"", corpus.CorpusEmpty, "0 bytes"),
+        (b"a\n" + b"b " * 25_000_000, corpus.LineTooLong, "Line 2 of text.txt has 50,000,000"),
         (b" \n\t\n\r\n", corpus.CorpusWithoutText, "6 bytes are spaces"),
         ("하나\n둘\n".encode() + "셋".encode("cp949"), corpus.NotUtf8, "Line 3: byte 0xbc .* 11"),
         ("하나".encode("utf-16"), corpus.NotUtf8, "Line 1: byte 0xff at position 0"),
