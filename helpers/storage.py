@@ -298,6 +298,8 @@ class CheckedBucket:
 
     def __repr__(self) -> str:
         where = f", in {self.location}" if self.location else ""
+        if self.location in ("us", "eu", "asia"):
+            where += " (many regions: every byte read is billed)"  # the locations page, 2026-11
         return f"{self.url}: readable{', writable' if self.writable else ''}{where}"
 
 
@@ -306,8 +308,8 @@ _LOGIN = (
     f"Run `{LOGIN}`; in Colab `from google.colab import auth; auth.authenticate_user()`; on a "
     "TPU VM give its service account access to the bucket."
 )
-# Places that hold more than one region (cloud.google.com/storage/docs/locations, as of 2025; from
-# memory, not confirmed for this course). "EU" is the European Union: not London, not Zurich.
+# Places that hold more than one region (cloud.google.com/storage/docs/locations, read in 2026-11).
+# "eu" is the European Union: without London and Zurich, west2 and west6 (geography, not the page).
 _REGIONS = {
     "us": r"us-.*",
     "eu": r"europe-(?!west2$|west6$).*",
@@ -536,7 +538,7 @@ def _compare(url: str, location: str, region: str) -> None:
         raise WrongRegion(
             f"{url} is in {location}, the TPU in {region}.",
             "Every byte that is read crosses regions: it is slower, and it is billed.",
-            f"A bucket can't move; make one there and copy: gcloud storage buckets create gs://NEW "
+            f"Make one there and copy: gcloud storage buckets create gs://NEW "
             f"--location={region} --uniform-bucket-level-access && gcloud storage cp --recursive "
             f"'{url}/*' gs://NEW",
         )

@@ -78,16 +78,24 @@ def finished(process, seconds=60):
     return out
 
 
-def gone(pid, seconds=10):
-    """Wait until a process that isn't ours has ended."""
+def wait_for(condition, seconds=10):
+    """Whether a condition came true in time."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                time.sleep(0.02)
-                continue
-        return True
-    return False
+    while not (true := condition()) and time.monotonic() < end:
+        time.sleep(0.002)
+    return true
+
+
+def gone(pid):
+    """Whether a process that isn't ours ends."""
+
+    def ended():
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return wait_for(ended)
 
 
 def tunnel(gs, host="storage.googleapis.com"):
@@ -272,7 +280,8 @@ for line in sys.stdin:
 def other(gs):
     process = Other(gs.environment)
     yield process
-    finished(process.process)
+    process.process.kill()
+    process.process.communicate()
 
 
 def test_another_process_sees_the_same_objects_at_once_and_what_is_written_over(gs, other):
@@ -486,8 +495,7 @@ def test_what_a_dying_client_sent_is_no_object(gs, head):
     where = f"/upload/storage/v1/b/{name(gs.url)}/o?uploadType=media&name=half"
     with socket.create_connection(("127.0.0.1", gs.port)) as client:
         client.sendall(f"POST {where} HTTP/1.1\r\nHost: x\r\n".encode() + head)
-    while "ConnectionAbortedError" not in "".join(gs.log.splitlines()[lines:]):
-        time.sleep(0.01)
+    assert wait_for(lambda: "ConnectionAbortedError" in "".join(gs.log.splitlines()[lines:]))
     assert not gfile.exists(f"{gs.url}/half")
 
 
@@ -740,8 +748,8 @@ def test_no_shard_is_half_written_when_the_server_is_killed_and_the_writer_goes_
         assert other.hear() == str(written)
         if written in (1, 3):
             # The next shard, of several megabytes, has begun to arrive, and is not there yet.
-            while f"uploadType=resumable name={written + 1:02}" not in gs.log:
-                time.sleep(0.001)
+            begun = f"uploadType=resumable name={written + 1:02}"
+            assert wait_for(lambda begun=begun: begun in gs.log)
             gs.kill()
             gs.restart()
             there = shards(url)
@@ -782,6 +790,8 @@ def test_a_bucket_that_will_do(gs):
     checked = storage.check_bucket(f"{url}/run/1/", region="europe-west4-a")
     assert checked == storage.CheckedBucket(f"{url}/run/1", "europe-west4", True)
     assert repr(checked) == f"{url}/run/1: readable, writable, in europe-west4"
+    wide = storage.check_bucket(gs.bucket(region="US"), region="us-central1", write=False)
+    assert repr(wide).endswith(": readable, in us (many regions: every byte read is billed)")
     assert repr(storage.check_bucket(url, write=False)) == f"{url}: readable"
     assert gfile.listdir(url) == []
 
