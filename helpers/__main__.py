@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from helpers import badges, course, explain, files
+from helpers import badges, course, explain, files, runtime
 from helpers.errors import CourseError
 
 app = typer.Typer(
@@ -140,6 +140,49 @@ def explain_log() -> None:
     raise typer.Exit(0 if found else 1)
 
 
+@app.command()
+def doctor(
+    bucket: Annotated[
+        str | None,
+        typer.Option(
+            metavar="gs://…",
+            help="Examine a bucket, too: an empty object is written and deleted.",
+            show_default=False,
+        ),
+    ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            help="Region or zone of the TPU, to compare with the bucket's.", show_default=False
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+) -> None:
+    """Look at everything that a run needs: versions, place, devices, chip, disk, memory.
+
+    Asks TensorFlow for its devices in a process of its own, with a time limit of a minute. Nothing
+    is asked of the network, except of a TPU's address and of the bucket you name.
+
+    **Examples**
+
+    - `python -m helpers doctor`
+    - `python -m helpers doctor --bucket gs://my-bucket --region us-central1`
+    - `python -m helpers doctor --json`
+
+    **Exit status**: 0 nothing must be mended · 1 something must
+    """
+    from rich.console import Console
+
+    from helpers import doctor as examination
+
+    found = examination.doctor(bucket, region=region)
+    if as_json:
+        typer.echo(found.json())
+    else:
+        Console().print(found)
+    raise typer.Exit(found.exit_status)
+
+
 @app.command(name="badges")
 def set_badges(
     repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The new repository.")],
@@ -241,6 +284,7 @@ def make_ops(
     if stored:
         table = ops.read()
     else:
+        os.environ.update(runtime.ENVIRONMENT)
         table = ops.make(lambda done, of: typer.echo(f"{done} of {of} compiled", err=True))
         ops.write(table)
     files.write(ops.PAGE, ops.page(table))
