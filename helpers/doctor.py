@@ -4,6 +4,7 @@ Asks TensorFlow for its devices in a process of its own, with a time limit, so i
 ever nor keeps a TPU. Imports no TensorFlow itself.
 """
 
+import contextlib
 import dataclasses
 import html
 import importlib.metadata
@@ -15,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import psutil
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -253,12 +254,17 @@ def holders(root: str | os.PathLike = "/") -> dict[int, str]:
     found = {}
     for folder in pathlib.Path(root, "proc").glob("[0-9]*"):
         try:
-            targets = [str(link.readlink()) for link in (folder / "fd").iterdir()]
-            if any(CHIP.fullmatch(target) for target in targets):
+            if any(CHIP.fullmatch(target) for target in _open_files(folder / "fd")):
                 found[int(folder.name)] = (folder / "comm").read_text("utf-8", "replace").strip()
         except OSError:
             continue  # it has ended, or belongs to somebody else
     return dict(sorted(found.items()))
+
+
+def _open_files(folder: pathlib.Path) -> Iterator[str]:
+    for link in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            yield str(link.readlink())
 
 
 def check_chip(held: Mapping[int, str], own: int) -> Finding:
