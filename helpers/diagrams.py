@@ -1,7 +1,6 @@
 """Diagrams of machines and of the course, drawn by code. Knows no TensorFlow."""
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from helpers.display import HATCHES, PALETTE, Figure, figure, subplots
@@ -161,12 +160,11 @@ def course_map(questions: dict[str, str]) -> Figure:
         The picture.
     """
     fig, ax = subplots(8.5, 3.6)
-    lines: Sequence[tuple[str, str, str]] = [
-        (part if first else "", number, questions[number])
-        for part, numbers in PARTS
-        for first, number in [(n == numbers[0], n) for n in numbers]
-        if number in questions
-    ]
+    lines = []
+    for part, numbers in PARTS:
+        for number in (n for n in numbers if n in questions):
+            lines.append((part, number, questions[number]))
+            part = ""
     for line, (part, number, question) in enumerate(lines):
         bottom = len(lines) - 1 - line
         ax.text(0, bottom + 0.4, part, va="center", fontweight="bold")

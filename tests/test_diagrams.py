@@ -43,6 +43,13 @@ def test_the_map_has_the_notebooks_that_there_are():
     assert drawn.alt == "The course in five parts. 00: Where am I? 07: How do I train?"
 
 
+def test_each_part_of_the_map_is_named_once(monkeypatch):
+    said = []
+    monkeypatch.setattr(Axes, "text", lambda self, x, y, text, **options: said.append(text))
+    diagrams.course_map({"01": "a?", "02": "b?", "08": "c?"})
+    assert said == ["Understand", "01", "a?", "", "02", "b?", "Check", "08", "c?"]
+
+
 def test_the_map_has_a_place_for_every_notebook():
     numbers = [number for _, part in diagrams.PARTS for number in part]
     assert sorted(numbers) == [f"0{n}" for n in range(9)]
