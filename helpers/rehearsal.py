@@ -36,6 +36,7 @@ ENDED_SECONDS = 5.0
 
 # What must not reach the worker: the client's proxies, and what names the client's own TPU.
 PRIVATE = re.compile(r"(?i)(.*_proxy|TPU_.*|COLAB_.*|KUBE_.*|GOOGLE_.*|GCS_.*|PYTHONPATH)")
+DIRECT = ("no_grpc_proxy", "no_proxy")  # would let the worker's gRPC past the refusal below
 LOOPBACK = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d{1,5})\b")
 # gRPC in the worker asks this address for a way to the client, and nobody listens there (port 9,
 # "discard", is privileged and unused). The same refusal in every kind of isolation.
@@ -115,6 +116,21 @@ class Node:
 
     def __repr__(self) -> str:
         return f"Node({self.address}, isolation {self.isolation.way})"
+
+
+@contextlib.contextmanager
+def _log_folder() -> Iterator[pathlib.Path]:
+    """A folder for a rehearsal; it stays, with the worker's log, when the block fails."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="tpu-rehearsal-"))
+    keep = False
+    try:
+        yield folder
+    except Exception:  # the end of the kernel and an interrupt are others
+        keep = True
+        raise
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _tail(log: pathlib.Path, lines: int = 12) -> str:
@@ -250,44 +266,38 @@ def remote_node(
         )
     _check_replicas(replicas)
     given = dict(environment or {})
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="tpu-rehearsal-"))
-    log, root, disk = folder / "worker.log", folder / "root", folder / "disk"
-    root.mkdir()
-    disk.mkdir()
-    status, theirs = os.pipe()
-    settings = {
-        "client": os.getpid(),
-        "replicas": replicas,
-        "ways": WAYS,
-        "private_network": not internet,
-        "root": str(root),
-        "shown": _shown(given),
-        "ports": sorted({int(x) for value in given.values() for x in LOOPBACK.findall(value)}),
-        "status": theirs,
-        "remove_at_end": [str(root), str(disk)],
-        "remove_alone": [str(folder)],
-    }
     variables = {k: v for k, v in os.environ.items() if not PRIVATE.fullmatch(k)} | given
-    variables = {
-        k: v for k, v in variables.items() if k.lower() not in ("no_grpc_proxy", "no_proxy")
-    }
-    with contextlib.ExitStack() as stack, log.open("wb") as output:
+    variables = {k: v for k, v in variables.items() if k.lower() not in DIRECT}
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_log_folder())
+        log, root, disk = folder / "worker.log", folder / "root", folder / "disk"
+        root.mkdir()
+        disk.mkdir()
+        status, theirs = os.pipe()
         stack.callback(os.close, status)
-        # A session of its own: interrupting a cell must not reach the worker.
-        guard = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                PROGRAM,
-                json.dumps(settings),
-            ],
-            env=variables | NO_CALL_BACK | {"HOME": "/tmp"},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            pass_fds=[theirs],
-            start_new_session=True,
-        )
+        settings = {
+            "client": os.getpid(),
+            "replicas": replicas,
+            "ways": WAYS,
+            "private_network": not internet,
+            "root": str(root),
+            "shown": _shown(given),
+            "ports": sorted({int(x) for value in given.values() for x in LOOPBACK.findall(value)}),
+            "status": theirs,
+            "remove_at_end": [str(root), str(disk)],
+            "remove_alone": [str(folder)],
+        }
+        with log.open("wb") as output:
+            # A session of its own: interrupting a cell must not reach the worker.
+            guard = subprocess.Popen(
+                [sys.executable, "-P", PROGRAM, json.dumps(settings)],
+                env=variables | NO_CALL_BACK | {"HOME": "/tmp"},
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=[theirs],
+                start_new_session=True,
+            )
         stack.callback(_end, guard)
         os.close(theirs)
         ready = _wait(status, log)
@@ -304,10 +314,9 @@ def remote_node(
                 log=log,
                 process=psutil.Process(ready["pid"]),
             )
-        except BaseException as error:
+        except Exception as error:
             error.add_note(f"The rehearsal's worker wrote, in {log}:\n{_tail(log)}")
             raise
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _check_replicas(replicas: int) -> None:

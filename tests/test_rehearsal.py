@@ -325,6 +325,24 @@ def test_interrupting_a_cell_does_not_reach_the_worker(node):
     assert os.getpgid(node.process.pid) != os.getpgrp()
 
 
+ENDS = """
+import contextlib, os, sys
+from helpers.rehearsal import remote_node
+stack = contextlib.ExitStack()   # as in a notebook: nobody closes it
+node = stack.enter_context(remote_node(replicas=1))
+print(node.process.pid, flush=True)
+"""
+
+
+def test_a_kernel_that_ends_leaves_neither_worker_nor_files(tmp_path):
+    variables = os.environ | runtime.ENVIRONMENT | {"TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", ENDS]
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+    assert not psutil.pid_exists(int(done.stdout))
+    assert not list(tmp_path.iterdir())
+
+
 BROKEN = "raise ImportError('no TensorFlow here')\n"
 
 
