@@ -34,6 +34,10 @@ class NoTPU(CantConnect):
     """This kernel has no TPU, and no address was given."""
 
 
+class NotAnAddress(CantConnect):
+    """Host or port are missing, or can't be."""
+
+
 class NobodyThere(CantConnect):
     """No program listens at the address."""
 
@@ -120,8 +124,16 @@ def _proxy(host: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _with_port(endpoint: str) -> str:
-    host = endpoint.removeprefix("grpc://")
-    return host if re.search(r":\d+$", host) else f"{host}:{PORT}"
+    """Write an address as ``HOST:PORT``."""
+    bare = endpoint.removeprefix("grpc://")
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", bare)
+    if not match or not 0 < int(match[2] or PORT) < 2**16:
+        raise NotAnAddress(
+            f"{endpoint[:60]!r} is no address.",
+            "An address is a host, a colon and a port from 1 to 65535.",
+            f"Write it so: grpc://10.0.0.2:{PORT}",
+        )
+    return f"{match[1]}:{match[2] or PORT}"
 
 
 def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
@@ -135,6 +147,7 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
         Such as ``["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]``.
 
     Raises:
+        NotAnAddress: Host or port are missing, or can't be.
         NobodyThere: Nobody listens there, or there is no such host.
         NoAnswer: No answer in time.
         NotAWorker: The answer is not a worker's.
@@ -327,6 +340,7 @@ def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.St
 
     Raises:
         NoTPU: This kernel has none, and no address was given.
+        NotAnAddress: What was given is neither an address nor a name.
         NobodyThere: Nobody listens at the address.
         NoAnswer: The address stays silent for six seconds.
         NotAWorker: Something else answers there.
@@ -350,7 +364,9 @@ def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.St
             raise
         import tensorflow as tf
 
-        strategy, where = tf.distribute.OneDeviceStrategy("/CPU:0"), f"this CPU ({error.what})"
+        # The name in full: after an earlier connection, "/CPU:0" may be the worker's.
+        here = "/job:localhost/replica:0/task:0/device:CPU:0"
+        strategy, where = tf.distribute.OneDeviceStrategy(here), f"this CPU ({error.what})"
     replicas = strategy.num_replicas_in_sync
     noun = "replica" if replicas == 1 else "replicas"
     print(f"{type(strategy).__name__} with {replicas} {noun} on {where}")  # noqa: T201

@@ -70,6 +70,8 @@ class Place:
         rows = [("place", self.name), ("told by", self.mark)]
         if self.accelerator:
             rows.append(("TPU", repr(self.accelerator)))
+        elif self.kind == "rehearsal":
+            rows.append(("TPU", "none; the worker has CPU devices in the place of cores"))
         elif self.tpu is not None:
             rows.append(("TPU", "its type can't be told from here"))
         rows.append(

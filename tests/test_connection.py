@@ -20,6 +20,7 @@ from helpers.connection import (
     NameOffGoogleCloud,
     NoAnswer,
     NobodyThere,
+    NotAnAddress,
     NotAWorker,
     NotInitialised,
     NoTPU,
@@ -103,6 +104,27 @@ def test_dead_address_is_told_and_tensorflow_is_never_asked(monkeypatch):
     with pytest.raises(NobodyThere, match=dead):
         runtime.connect()
     assert issubclass(NobodyThere, CantConnect)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["grpc://", "grpc://:8470", "grpc://a:", "a:0", "a:65536", "1.2.3.4:99999999", "a b:1", "ü:1"],
+)
+def test_what_can_not_be_an_address_is_refused(wrong):
+    with pytest.raises(NotAnAddress, match=r"is no address[\s\S]*grpc://10\.0\.0\.2:8470"):
+        runtime.connect(wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("grpc://10.0.0.2", "10.0.0.2:8470"),
+        ("grpc://tpu-host.example:1", "tpu-host.example:1"),
+        ("[::1]:65535", "[::1]:65535"),
+    ],
+)
+def test_an_address_gets_the_port_that_tensorflow_gives_it(given, expected):
+    assert connection._with_port(given) == expected
 
 
 def test_another_grpc_server_is_no_worker():
@@ -254,6 +276,9 @@ def test_local_without_tpu_and_the_wrong_wheel_are_told_apart_and_the_cpu_is_tak
         "with strategy.scope(): print(tf.Variable(1.0).device)\n"
         "runtime.connect('127.0.0.1:9', fallback=True)\n"
         "runtime.connect(fallback=True)\n"
+        "namespace = {'tf': tf}\n"
+        "exec(runtime.detect().code, namespace)\n"
+        "print(namespace['strategy'].num_replicas_in_sync)\n"
     )
     done = python(script)
     assert done.returncode == 0, done.stderr
@@ -266,6 +291,7 @@ def test_local_without_tpu_and_the_wrong_wheel_are_told_apart_and_the_cpu_is_tak
         "/job:localhost/replica:0/task:0/device:CPU:0",
         "OneDeviceStrategy with 1 replica on this CPU (Nobody answers at 127.0.0.1:9.)",
         "OneDeviceStrategy with 1 replica on this CPU (This kernel has no TPU.)",
+        "1",
     ]
     assert issubclass(WrongWheel, CantConnect)
 

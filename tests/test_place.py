@@ -293,6 +293,8 @@ def test_advice_fits_the_place(tmp_path):
     rehearsal = detect({"COLAB_TPU_ADDR": "localhost:1"}, bare)
     assert "no TPU behind the address" in rehearsal.advice
     assert "OneDeviceStrategy" in rehearsal.code
+    assert "TPU       none; the worker has CPU devices" in repr(rehearsal)
+    assert "TPU       its type can't be told from here" in repr(detect({"TPU_NAME": "x"}, bare))
 
 
 def test_a_place_reads_well_as_text_and_as_a_table(tmp_path):
