@@ -156,7 +156,7 @@ def installed() -> dict[str, str]:
         Version by package name, of those that are installed.
     """
     found = {}
-    for name in {*runtime.BOOTSTRAP, *WHEELS}:
+    for name in {*runtime.BOOTSTRAP, *runtime.ANY_VERSION, *WHEELS}:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
