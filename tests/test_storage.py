@@ -989,12 +989,26 @@ def test_a_token_that_a_client_sends_is_not_logged(gs):
     assert SECRET not in gs.log
 
 
-def test_the_users_account_is_hidden_from_the_embedded_storage(gs, monkeypatch):
+@pytest.mark.parametrize("place", ["variable", "home"])
+def test_the_users_account_is_hidden_from_the_embedded_storage(monkeypatch, tmp_path, place):
     import google.auth
 
-    monkeypatch.setenv("HOME", "/nowhere")
-    with pytest.raises(google.auth.exceptions.DefaultCredentialsError):
-        google.auth.default()
+    login = tmp_path / ".config/gcloud/application_default_credentials.json"
+    login.parent.mkdir(parents=True)
+    about = {"type": "authorized_user", "client_id": "a", "quota_project_id": "p"}
+    login.write_text(json.dumps({**about, "client_secret": SECRET, "refresh_token": SECRET}))
+    for variable in ("CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path if place == "home" else tmp_path / "other"))
+    if place == "variable":
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(login))
+    assert google.auth.default()[0].refresh_token == SECRET
+    with storage.embedded_gcs() as running:
+        with pytest.raises(google.auth.exceptions.DefaultCredentialsError):
+            google.auth.default()
+        assert gfile.exists(running.url)
+        assert "oauth2" not in running.log  # where TensorFlow would send it
+    assert google.auth.default()[0].refresh_token == SECRET
 
 
 LOOKS_SECRET = re.compile(
