@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+from helpers import explain
 from helpers.connection import connect, tensorflow_environment
 from helpers.errors import CourseError
 from helpers.place import detect
@@ -29,6 +30,9 @@ ENVIRONMENT = {
 # The direct dependencies that a notebook imports. The others belong to the place where it runs
 # (Colab brings its own JupyterLab and widgets) and are left as they are there.
 BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers", "numpy")
+
+# Of these any version will do, so a place's own is left alone: records and buckets need them.
+ANY_VERSION = ("cryptography", "gcsfs", "google-crc32c")
 
 
 class WrongPackages(CourseError):
@@ -65,10 +69,11 @@ def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[st
         locked: Version by package name, at least for all of ``BOOTSTRAP``.
 
     Returns:
-        One line for each package of ``BOOTSTRAP`` that is missing or of another release.
-        ``tensorflow-tpu`` counts as ``tensorflow``: it is the same library for another device.
+        One line for each package of ``BOOTSTRAP`` that is missing or of another release, and of
+        ``ANY_VERSION`` that is missing. ``tensorflow-tpu`` counts as ``tensorflow``: it is the
+        same library for another device.
     """
-    wrong = []
+    wrong = [f"{name} is missing" for name in ANY_VERSION if name not in installed]
     for name in BOOTSTRAP:
         found = installed.get(name)
         if name == "tensorflow":
@@ -93,6 +98,7 @@ def install_commands(locked: dict[str, str], tpu: bool) -> list[list[str]]:
         Arguments for ``python -m pip``, one list per call, in order.
     """
     pins = {name: f"{name}=={locked[name]}" for name in BOOTSTRAP}
+    pins |= {name: name for name in ANY_VERSION}
     if not tpu:
         return [["install", "-q", *pins.values()]]
     tf_keras = pins.pop("tf-keras")
@@ -106,7 +112,7 @@ def install_commands(locked: dict[str, str], tpu: bool) -> list[list[str]]:
 
 def _installed() -> dict[str, str]:
     found = {}
-    for name in (*BOOTSTRAP, "tensorflow-tpu"):
+    for name in (*BOOTSTRAP, *ANY_VERSION, "tensorflow-tpu"):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -137,6 +143,8 @@ def _check_packages() -> None:
 def setup(seed: int = 0) -> None:
     """Prepare this kernel: check the packages, set the environment, import TensorFlow, set seeds.
 
+    In a notebook it also adds ``%explain``, for the cell after one that failed.
+
     Call it once, first. Prints the versions in use, one line.
 
     Args:
@@ -161,5 +169,7 @@ def setup(seed: int = 0) -> None:
 
     tf.get_logger().setLevel("ERROR")
     tf.keras.utils.set_random_seed(seed)
+    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
+        explain.load_ipython_extension(shell)
     transformers = importlib.metadata.version("transformers")
     print(f"Ready: TensorFlow {tf.__version__}, transformers {transformers}, seed {seed}.")  # noqa: T201

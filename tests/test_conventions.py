@@ -204,6 +204,7 @@ def test_environment_yml_installs_the_lock():
 def test_the_bootstrap_installs_locked_direct_dependencies():
     direct = {Requirement(line).name for line in PROJECT["dependencies"]}
     assert set(runtime.BOOTSTRAP) <= direct
+    assert set(runtime.ANY_VERSION) <= direct
     assert set(runtime.BOOTSTRAP) <= set(runtime.locked_versions())
 
 

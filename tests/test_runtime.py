@@ -20,6 +20,9 @@ LOCKED = {
 }
 
 
+INSTALLED = LOCKED | dict.fromkeys(runtime.ANY_VERSION, "1.0")
+
+
 def python(script: str, **variables: str) -> subprocess.CompletedProcess:
     environment = {k: v for k, v in os.environ.items() if k not in runtime.ENVIRONMENT}
     command = [sys.executable, "-c", script]
@@ -85,16 +88,19 @@ def test_the_lock_is_read(tmp_path):
         ({"tensorflow": None}, ["tensorflow is missing (the course uses 2.20.0)"]),
         ({"transformers": "5.1.0"}, ["transformers is 5.1.0 (the course uses 4.57.6)"]),
         ({"tensorflow-tpu": "2.19.1"}, ["tensorflow is 2.19.1 (the course uses 2.20.0)"]),
+        ({"gcsfs": "2019.1"}, []),
+        ({"gcsfs": None}, ["gcsfs is missing"]),
     ],
 )
 def test_wrong_packages_are_named(change, told):
-    installed = {k: v for k, v in (LOCKED | change).items() if v is not None}
+    installed = {k: v for k, v in (INSTALLED | change).items() if v is not None}
     assert runtime.wrong_packages(installed, LOCKED) == told
 
 
 def test_a_hosted_notebook_installs_every_package_at_its_locked_version():
     (command,) = runtime.install_commands(LOCKED, tpu=False)
-    assert set(command[2:]) == {f"{name}=={version}" for name, version in LOCKED.items()}
+    pins = {f"{name}=={version}" for name, version in LOCKED.items()}
+    assert set(command[2:]) == pins | set(runtime.ANY_VERSION)
 
 
 def test_beside_a_tpu_the_two_tensorflow_wheels_never_meet():
@@ -108,7 +114,7 @@ def test_beside_a_tpu_the_two_tensorflow_wheels_never_meet():
 
 
 def test_a_local_kernel_with_wrong_packages_is_told_the_command(monkeypatch):
-    monkeypatch.setattr(runtime, "_installed", lambda: LOCKED | {"tensorflow": "2.19.0"})
+    monkeypatch.setattr(runtime, "_installed", lambda: INSTALLED | {"tensorflow": "2.19.0"})
     with pytest.raises(runtime.WrongPackages, match=r"tensorflow is 2\.19\.0[\s\S]*make lab"):
         runtime._check_packages()
 
@@ -124,3 +130,14 @@ def test_on_colab_the_packages_are_installed_and_a_restart_is_asked_for(monkeypa
     locked = runtime.locked_versions()
     expected = runtime.install_commands(locked, tpu=True)
     assert calls == [[sys.executable, "-m", "pip", *command] for command in expected]
+
+
+def test_in_a_notebook_setup_adds_explain():
+    script = (
+        "from IPython.testing.globalipapp import start_ipython\n"
+        "shell = start_ipython()\n"
+        "from helpers import runtime; runtime.setup()\n"
+        "assert 'explain' in shell.magics_manager.magics['line']\n"
+    )
+    done = python(script)
+    assert done.returncode == 0, done.stderr
