@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import pathlib
 import queue
@@ -16,6 +17,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -304,6 +306,7 @@ class CheckedBucket:
 
 
 LOGIN = "gcloud auth application-default login"
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _LOGIN = (
     f"Run `{LOGIN}`; in Colab `from google.colab import auth; auth.authenticate_user()`; on a "
     "TPU VM give its service account access to the bucket."
@@ -321,7 +324,7 @@ _REGIONS = {
 
 
 def check_bucket(
-    url: str, *, region: str | None = None, write: bool = True, seconds: float = 15.0
+    url: str, *, region: str | None = None, write: bool = True, seconds: float = 30.0
 ) -> CheckedBucket:
     """Find out before a run whether a bucket will do.
 
@@ -467,10 +470,15 @@ def _credentials() -> object | None:
     """The account known here, or None."""
     import google.auth
 
+    if "STORAGE_EMULATOR_HOST" in os.environ:
+        return None
+    log = logging.getLogger("google.auth._default")
+    level = log.level
+    log.setLevel(logging.ERROR)  # it warns of what is told here by an error
     try:
-        return google.auth.default(
-            scopes=["https://www.googleapis.com/auth/devstorage.read_write"]
-        )[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an account without a project of its own will do
+            return google.auth.default(scopes=[_SCOPE])[0]
     except google.auth.exceptions.DefaultCredentialsError as error:
         if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
             raise CredentialsRefused(
@@ -479,6 +487,8 @@ def _credentials() -> object | None:
                 f"Correct the variable, or unset it. {_LOGIN}",
             ) from error
         return None
+    finally:
+        log.setLevel(level)
 
 
 @contextlib.contextmanager
