@@ -289,7 +289,7 @@ class CheckedBucket:
     """A bucket that passed `check_bucket`.
 
     Attributes:
-        url: Its address, ``gs://…``, as given.
+        url: Its address, ``gs://…``, with the place in it that was given.
         location: Where it is, such as ``us-central1`` or ``us``; None when that was not asked.
         writable: Whether writing and deleting were tried; they worked.
     """
@@ -305,14 +305,14 @@ class CheckedBucket:
         return f"{self.url}: readable{', writable' if self.writable else ''}{where}"
 
 
-LOGIN = "gcloud auth application-default login"
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _LOGIN = (
-    f"Run `{LOGIN}`; in Colab `from google.colab import auth; auth.authenticate_user()`; on a "
+    "Run `gcloud auth application-default login`; in Colab `from google.colab import auth; auth.authenticate_user()`; on a "
     "TPU VM give its service account access to the bucket."
 )
-# Places that hold more than one region (cloud.google.com/storage/docs/locations, read in 2026-11).
-# "eu" is the European Union: without London and Zurich, west2 and west6 (geography, not the page).
+# Places that hold more than one region: asia1 from cloud.google.com/storage/docs/locations, nam4 and
+# eur4 from docs.rs/cloud-storage 0.10 (both 2026-11); "eu" is the European Union, so it is without
+# London and Zurich, west2 and west6 (geography, not a page).
 _REGIONS = {
     "us": r"us-.*",
     "eu": r"europe-(?!west2$|west6$).*",
