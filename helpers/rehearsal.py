@@ -238,7 +238,8 @@ def remote_node(
     Node for these reasons fails here. It has CPU devices and no TPU. While the block runs, its
     address stands in ``COLAB_TPU_ADDR``, without the scheme, as in Colab until 2024; two further
     variables let TensorFlow reach the worker past a proxy, and make each error of the worker's
-    come from the line that caused it. Connect inside the block.
+    come from the line that caused it. Connect inside the block. TensorFlow's client, in this
+    process, listens on every interface from then on; that can't be chosen.
 
     The worker is gone after the block, and also when this process is killed. When the block ends
     by an error, the worker's log stays and the error gets a note of its last lines.
