@@ -121,7 +121,11 @@ def store(wanted: Wanted = None) -> None:
 
 
 @app.command(name="explain")
-def explain_log() -> None:
+def explain_log(
+    page: Annotated[
+        bool, typer.Option("--page", help="Print all symptoms as a page in Markdown.")
+    ] = False,
+) -> None:
     """Explain an error: read a pasted log, say cause and fix.
 
     In a notebook, `%explain` does the same after a failed cell.
@@ -133,6 +137,9 @@ def explain_log() -> None:
 
     **Exit status**: 0 explained · 1 nothing known is in it
     """
+    if page:
+        typer.echo(explain.page(), nl=False)
+        return
     if sys.stdin.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
     found = explain.explain(sys.stdin.buffer.read().decode("utf-8", errors="replace"))

@@ -564,6 +564,45 @@ def explain(error: BaseException | str) -> Explanation:
     return Explanation(tuple(matches[:MOST_MATCHES]))
 
 
+def page() -> str:
+    """Write all symptoms as one page.
+
+    Returns:
+        Markdown, ordered by notebook.
+    """
+    lines = [
+        "# When it fails: all symptoms",
+        "",
+        "Made from `helpers/explain.py` by `python -m helpers explain --page`. Paste an error into "
+        "`python -m helpers explain`, or type `%explain` after a failed cell, and the right line "
+        "finds you.",
+    ]
+    for lesson in sorted({symptom.lesson for symptom in SYMPTOMS}):
+        lines += ["", f"## Notebook {lesson}", "", "| symptom | why | fix | met in |"]
+        lines.append("| --- | --- | --- | --- |")
+        for symptom in SYMPTOMS:
+            if symptom.lesson == lesson:
+                texts = (symptom.name, symptom.cause, symptom.fix)
+                cells = [*map(_plain, texts), _link(symptom.source)]
+                lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Keep Markdown from reading underscores and stars of names as its own."""
+    parts = text.replace("|", "&#124;").split("`")  # every second one is code
+    return "`".join(
+        re.sub(r"([_*<])", r"\\\1", x) if n % 2 == 0 else x for n, x in enumerate(parts)
+    )
+
+
+def _link(source: str) -> str:
+    repository, _, number = source.partition("#")
+    if not number:
+        return source
+    return f"[{source}](https://github.com/{repository}/issues/{number})"
+
+
 def load_ipython_extension(shell: "InteractiveShell") -> None:
     """Add ``%explain``, which explains the error of the cell that failed last."""
 

@@ -606,6 +606,23 @@ def test_the_command_reads_a_log(text, status, said):
     assert (result.exit_code, said in result.stdout) == (status, True)
 
 
+def test_the_page_of_all_symptoms_is_up_to_date():
+    kept = (ROOT / "notebooks/TROUBLESHOOTING.md").read_text("utf-8")
+    assert kept == module.page(), "python -m helpers explain --page > notebooks/TROUBLESHOOTING.md"
+    assert CliRunner().invoke(app, ["explain", "--page"]).stdout == kept
+
+
+def test_the_page_has_a_line_for_each_symptom_that_markdown_reads_as_written():
+    from markdown_it import MarkdownIt
+
+    tokens = MarkdownIt().enable("table").parse(module.page())
+    cells = [token.children for token in tokens if token.type == "inline"]
+    shown = {"".join(part.content for part in children or ()) for children in cells}
+    for symptom in SYMPTOMS:
+        assert symptom.name in shown
+        assert symptom.fix.replace("`", "") in shown, symptom.fix
+
+
 def test_the_command_reads_bytes_that_are_no_text():
     result = CliRunner().invoke(app, ["explain"], input=b"\xff\xfe Socket closed \xff")
     assert result.exit_code == 0
