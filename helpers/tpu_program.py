@@ -169,7 +169,8 @@ def _source_of(frames: Iterable[tuple[str, int, str]]) -> Source | None:
     for file, line, function in reversed(own or near):
         path = file if pathlib.Path(file).exists() or file.startswith(("<", "/")) else f"/{file}"
         code = linecache.getline(path, line).strip()
-        return Source(path, line, function.strip().rstrip("*").strip(), code)
+        name = function.strip().rstrip("*").strip()  # AutoGraph marks its own with a star
+        return Source(path, line, "" if name == "None" else name, code)
     return None
 
 
@@ -177,7 +178,7 @@ def _frames(text: str) -> list[tuple[str, int, str]]:
     return [(file, int(line), name) for file, line, name in _FRAME.findall(text)]
 
 
-def _refused(error: Exception, name: str) -> NotCompilable:
+def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
     """Say which operation XLA refused while it made its program, and where that stands."""
     message = str(error).removeprefix("Failed getting HLO text: '").rstrip("'")
     # The first stack is that of the operation itself; those that follow are its callers'.
@@ -216,7 +217,9 @@ def _refused(error: Exception, name: str) -> NotCompilable:
             message,
         )
     found = re.search(r"\{\{node ([^}]*)\}\}|\[\[([^\]{]+)\]\]", message)
-    node = re.sub(r"_\d+$", "", (found[1] or found[2]).rsplit("/", 1)[-1]) if found else ""
+    node = (found[1] or found[2]) if found else ""
+    made = _graph_operations(graph).get(node)
+    node = made.type if made is not None else node
     return NotCompilable(
         f"XLA refuses {node or name}{at}.",
         line[:500],
@@ -240,11 +243,12 @@ def _untraceable(error: Exception, name: str) -> NotCompilable:
     # AutoGraph's own wrapper of an error says the error's name in its text.
     if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
         line = f"{type(error).__name__}: {line}"
+    underivable = re.search(r"gradient registry has no entry for: (\w+)", message)
     return NotCompilable(
         f"TensorFlow can't trace {name}" + (f" at {source}." if source else "."),
         line[:500],
         "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
-        "",
+        underivable[1] if underivable else "",
         source,
         message,
     )
@@ -406,7 +410,7 @@ def export(
     try:
         hlo = step.experimental_get_compiler_ir(*flat)(stage="hlo_serialized")
     except Exception as error:
-        raise _refused(error, name) from error
+        raise _refused(error, name, concrete.graph) from error
     return _program(name, hlo, concrete, flat, replicas)
 
 
