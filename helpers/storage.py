@@ -307,11 +307,12 @@ class CheckedBucket:
 
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _LOGIN = (
-    "Run `gcloud auth application-default login`; in Colab `from google.colab import auth; auth.authenticate_user()`; on a "
-    "TPU VM give its service account access to the bucket."
+    "Run `gcloud auth application-default login`; in Colab "
+    "`from google.colab import auth; auth.authenticate_user()`; on a TPU VM give its service "
+    "account access to the bucket."
 )
-# Places that hold more than one region: asia1 from cloud.google.com/storage/docs/locations, nam4 and
-# eur4 from docs.rs/cloud-storage 0.10 (both 2026-11); "eu" is the European Union, so it is without
+# Places that hold more than one region: asia1 by cloud.google.com/storage/docs/locations, nam4 and
+# eur4 by docs.rs/cloud-storage 0.10 (both 2026-11); "eu" is the European Union, so it is without
 # London and Zurich, west2 and west6 (geography, not a page).
 _REGIONS = {
     "us": r"us-.*",
