@@ -25,6 +25,7 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "true",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",  # a bar's output differs at each run
+    "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks Google about each bucket, for minutes
 }
 
 # The direct dependencies that a notebook imports. The others belong to the place where it runs
