@@ -7,15 +7,14 @@ between them never reaches memory.
 
 import dataclasses
 import html
-import math
 import re
-import tempfile
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 
 from helpers.display import subplots
 from helpers.errors import CourseError
+from helpers.profiler import recording
+from helpers.shapes import shape_bytes
 
 # Operations that only name or regroup what is in memory already.
 _FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}
@@ -48,10 +47,7 @@ class Buffer:
     @property
     def bytes(self) -> int:
         """Size in bytes, without padding; a bounded dimension such as ``<=8`` counts in full."""
-        kind, _, sizes = self.shape.rstrip("]").partition("[")
-        bits = re.search(r"\d+", kind)
-        item = max(int(bits[0]) // 8, 1) if bits else 1  # pred, the truth value, takes a byte
-        return item * math.prod(int(n.removeprefix("<=")) for n in sizes.split(",") if n)
+        return shape_bytes(self.shape)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,35 +322,16 @@ def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     Raises:
         ProfilerBusy: A profiler runs already.
     """
-    import tensorflow as tf
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+    with recording("Operations", _operation) as seen:
+        fn(*args)
+    return tuple(seen)
 
-    from helpers.xla import ProfilerBusy
 
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            tf.profiler.experimental.start(folder)
-        except tf.errors.AlreadyExistsError as error:
-            raise ProfilerBusy(
-                "The operations can't be listed here: a profiler is running.",
-                "TensorFlow has one profiler for the whole process, and the list comes from it.",
-                "End the count_compilations block, profile or TensorBoard callback first.",
-            ) from error
-        try:
-            fn(*args)
-        finally:
-            tf.profiler.experimental.stop()
-        seen = []
-        for path in Path(folder).rglob("*.xplane.pb"):
-            for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
-                for line in plane.lines:
-                    for event in line.events:
-                        name = plane.event_metadata[event.metadata_id].name
-                        # An eager operation, or a node of a graph with its operation.
-                        ran = re.fullmatch(r"(?:EagerLocalExecute: |[\w./]+:)(\w+)", name)
-                        if ran and not ran[1].startswith("_"):  # those are TensorFlow's own
-                            seen.append((line.timestamp_ns * 1000 + event.offset_ps, ran[1]))
-    return tuple(name for _, name in sorted(seen))
+def _operation(event: str) -> str | None:
+    """Tell the operation that an event of the profiler is; None for TensorFlow's own doings."""
+    # An eager operation, or a node of a graph with its operation.
+    ran = re.fullmatch(r"(?:EagerLocalExecute: |[\w./]+:)(\w+)", event)
+    return ran[1] if ran and not ran[1].startswith("_") else None
 
 
 def draw(program: Program, width: float = 7.0) -> object:

@@ -8,15 +8,15 @@ import contextlib
 import dataclasses
 import html
 import re
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from helpers.display import steady
 from helpers.errors import CourseError
+from helpers.profiler import recording
+from helpers.shapes import shape_bytes
 
 # Names of element types as XLA writes them (https://openxla.org/xla/shapes).
 _HLO_TYPES = {
@@ -36,7 +36,6 @@ _HLO_TYPES = {
     tf.complex64: "c64",
     tf.complex128: "c128",
 }
-_HLO_BYTES = {name: dtype.size for dtype, name in _HLO_TYPES.items()}
 
 # Written by XLA:CPU once for each module it turns into machine code.
 _COMPILE_EVENT = "JitCompiler::Compile"
@@ -59,10 +58,6 @@ class CantInspect(CourseError):
 
 class UnknownRow(CourseError):
     """A comparison has no row of this name."""
-
-
-class ProfilerBusy(CourseError):
-    """Another profiler runs, or ours was stopped from elsewhere."""
 
 
 class StillCounting(CourseError):
@@ -223,7 +218,7 @@ class Hlo:
             made = re.match(r"\s+(?:ROOT )?%?\S+ = (\([^=]*?\)|\S+) ([\w-]+)\(", line)
             if made and made[2] not in _NO_BUFFER:
                 found += re.findall(r"\w+\[[^\]]*\]", made[1])
-        return tuple(sorted(found, key=lambda shape: (-_bytes(shape), shape)))
+        return tuple(sorted(found, key=lambda shape: (-shape_bytes(shape), shape)))
 
     @property
     def bytes_written(self) -> int:
@@ -231,7 +226,7 @@ class Hlo:
 
         A lower bound of the whole traffic (reading comes on top), good for comparing two programs.
         """
-        return sum(_bytes(shape) for shape in self.buffers)
+        return sum(shape_bytes(shape) for shape in self.buffers)
 
     def __repr__(self) -> str:
         lines = len(self.optimized.splitlines())
@@ -310,13 +305,6 @@ def _result_shapes(hlo_text: str) -> tuple[str, ...]:
     """Read the results' types and shapes from the first line of a program."""
     layout = re.search(r"entry_computation_layout=\{(.*)\}", hlo_text.partition("\n")[0])
     return tuple(re.findall(r"\w+\[[^\]]*\]", layout[1].rpartition("->")[2]))
-
-
-def _bytes(shape: str) -> int:
-    """Size of a buffer such as ``f32[512,1000]`` in bytes; a bounded dimension counts in full."""
-    name, _, dimensions = shape.rstrip("]").partition("[")
-    sizes = [int(n.removeprefix("<=")) for n in dimensions.split(",") if n]
-    return _HLO_BYTES.get(name, 0) * int(np.prod(sizes, dtype=np.int64))
 
 
 def _useful_line(error: Exception) -> str:
@@ -499,20 +487,9 @@ def hlo(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Hlo:
     return Hlo(*(re.sub(r", metadata=\{[^{}]*\}", "", text) for text in texts))
 
 
-def _events(folder: str, name: str) -> int:
-    """Count the events of one name in the profiles under a folder."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-    total = 0
-    for path in Path(folder).rglob("*.xplane.pb"):
-        for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
-            wanted = {
-                number
-                for number, data in plane.event_metadata.items()
-                if data.name.partition("#")[0] == name
-            }
-            total += sum(e.metadata_id in wanted for line in plane.lines for e in line.events)
-    return total
+def _compilation(event: str) -> str | None:
+    name = event.partition("#")[0]
+    return name if name == _COMPILE_EVENT else None
 
 
 @contextlib.contextmanager
@@ -531,27 +508,6 @@ def count_compilations() -> Iterator[Compilations]:
             stopped this one.
     """
     compilations = Compilations()
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            tf.profiler.experimental.start(folder)
-        except tf.errors.AlreadyExistsError as error:
-            raise ProfilerBusy(
-                "Compilations can't be counted here: a profiler is running.",
-                "TensorFlow has one profiler for the whole process, and the count comes from it.",
-                "End the outer count_compilations block, profile or TensorBoard callback first.",
-            ) from error
-        try:
-            yield compilations
-        except BaseException:
-            with contextlib.suppress(tf.errors.UnavailableError):
-                tf.profiler.experimental.stop(save=False)
-            raise
-        try:
-            tf.profiler.experimental.stop()
-        except tf.errors.UnavailableError as error:
-            raise ProfilerBusy(
-                "The compilations were not counted: the profiler was stopped inside the block.",
-                "TensorFlow has one profiler for the whole process, and other code ended it.",
-                "Take the TensorBoard callback's profile_batch (or the other stop) out.",
-            ) from error
-        compilations._count = _events(folder, _COMPILE_EVENT)
+    with recording("Compilations", _compilation) as seen:
+        yield compilations
+    compilations._count = len(seen)

@@ -14,7 +14,8 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 import helpers
 from helpers.fusion import Buffer, InBackground, NotAProgram, draw, executed, kernels
 from helpers.layout import rearranged
-from helpers.xla import ProfilerBusy, hlo
+from helpers.profiler import ProfilerBusy
+from helpers.xla import hlo
 
 X = tf.TensorSpec([1024, 1000])
 

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
 from helpers import runtime, xla
+from helpers.profiler import ProfilerBusy
+from helpers.shapes import shape_bytes
 from helpers.xla import Comparison, Row, compare, count_compilations, hlo
 
 SIX = tf.constant([1.0, 2, 3, 4, 5, 6])
@@ -367,22 +369,7 @@ def test_buffers_do_not_count_what_is_fused():
 def test_buffers_of_several_results():
     program = hlo(lambda x: tf.math.top_k(x, 3), tf.TensorSpec([64, 32]))
     assert program.buffers[0].startswith("f32[64,3")
-    assert program.bytes_written == sum(map(xla._bytes, program.buffers))
-
-
-@pytest.mark.parametrize(
-    ("shape", "size"),
-    [
-        ("f32[]", 4),
-        ("f32[2,3]", 24),
-        ("pred[7]", 7),
-        ("s64[<=4,1]", 32),
-        ("bf16[8]", 16),
-        ("f32[0]", 0),
-    ],
-)
-def test_bytes_of_a_shape(shape, size):
-    assert xla._bytes(shape) == size
+    assert program.bytes_written == sum(map(shape_bytes, program.buffers))
 
 
 def test_hlo_text_is_the_same_everywhere():
@@ -438,7 +425,7 @@ def test_the_count_is_not_there_before_the_end():
 def test_nesting_is_refused_and_the_outer_block_still_counts():
     square = tf.function(lambda x: x * x, jit_compile=True)
     with count_compilations() as outer:
-        with pytest.raises(xla.ProfilerBusy, match="a profiler is running"), count_compilations():
+        with pytest.raises(ProfilerBusy, match="a profiler is running"), count_compilations():
             pass
         square(tf.ones([11]))
     assert outer.count == 1
@@ -447,14 +434,14 @@ def test_nesting_is_refused_and_the_outer_block_still_counts():
 def test_another_profiler_is_told(tmp_path):
     tf.profiler.experimental.start(str(tmp_path))
     try:
-        with pytest.raises(xla.ProfilerBusy, match="a profiler is running"), count_compilations():
+        with pytest.raises(ProfilerBusy, match="a profiler is running"), count_compilations():
             pass
     finally:
         tf.profiler.experimental.stop(save=False)
 
 
 def test_a_stop_from_inside_is_told():
-    with pytest.raises(xla.ProfilerBusy, match="stopped inside the block"), count_compilations():
+    with pytest.raises(ProfilerBusy, match="stopped inside the block"), count_compilations():
         tf.profiler.experimental.stop(save=False)
 
 
