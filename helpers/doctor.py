@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import psutil
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -267,17 +267,18 @@ def _open_files(folder: pathlib.Path) -> Iterator[str]:
             yield str(link.readlink())
 
 
-def check_chip(held: Mapping[int, str], own: int) -> Finding:
+def check_chip(held: Mapping[int, str], own: Collection[int]) -> Finding:
     """Say who holds the chip.
 
     Args:
         held: From `holders`.
-        own: This process's id.
+        own: Ids of this process and of those that started it: from a notebook's ``!`` line, the
+            kernel is one of them.
 
     Returns:
         The finding.
     """
-    others = {pid: name for pid, name in held.items() if pid != own}
+    others = {pid: name for pid, name in held.items() if pid not in own}
     if others:
         listed = ", ".join(f"{name} ({pid})" for pid, name in others.items())
         return Finding(
@@ -286,7 +287,7 @@ def check_chip(held: Mapping[int, str], own: int) -> Finding:
             f"held by another process: {listed}; a TPU serves one at a time",
             f"shut the other notebook's kernel down, or: kill {' '.join(map(str, others))}",
         )
-    said = "held by this process" if held else "no other process was seen to hold a TPU"
+    said = "held by this notebook or program" if held else "no other process was seen to hold a TPU"
     return Finding("chip", WELL, said)
 
 
@@ -421,7 +422,8 @@ def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis
         The diagnosis; it prints as one screen.
     """
     place, found, held = detect(), installed(), holders()
-    chip = check_chip(held, os.getpid())
+    this = psutil.Process()
+    chip = check_chip(held, {this.pid, *(parent.pid for parent in this.parents())})
     findings = [
         check_versions(found, runtime.locked_versions(), sys.version_info[:2]),
         check_wheel(found, place),
