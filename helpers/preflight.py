@@ -27,6 +27,7 @@ from helpers.tpu_program import NotCompilable, Program, Source, export
 
 # A batch is compared on a CPU: a forward pass of this many parameters takes seconds there.
 MANY_PARAMETERS = 30_000_000
+FEW_ROWS = 4  # of a batch are compared where there are as many parameters
 FEW_SHAPES = 8  # each is a compilation; more than these make a short run wait for XLA
 RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
 
@@ -53,6 +54,10 @@ MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
 
 class NothingToCheck(CourseError):
     """What was given is neither a function nor a Keras model, or comes without any data."""
+
+
+class UnderStrategy(CourseError):
+    """A model was made under a strategy of this machine, so the bare step can't be had."""
 
 
 class NoBatch(CourseError):
@@ -207,27 +212,42 @@ def _subject(given: object, data: object) -> Subject:
     structure = _structure(data)
     is_dataset = isinstance(data, tf.data.Dataset)
 
-    def flat(call: Callable[[object], Any]) -> Callable[..., Any]:
+    def flat(call: Callable[[object], Any], name: str) -> Callable[..., Any]:
         def step(*tensors: tf.Tensor) -> object:
             return call(tf.nest.pack_sequence_as(structure, tensors, expand_composites=True))
 
+        step.__name__ = name
         return step
 
     if _is_model(given):
-        name = given.name
+        _refuse_strategy(given)
         if getattr(given, "optimizer", None) is None:
-            return Subject(name, "forward pass", flat(_forward(given)), given, given)
-        return Subject(name, "train step", flat(given.train_step), given, given)
+            return Subject(
+                given.name, "forward pass", flat(_forward(given), given.name), given, given
+            )
+        return Subject(given.name, "train step", flat(given.train_step, given.name), given, given)
     if not callable(given):
         raise NothingToCheck(
-            f"A {type(given).__name__} can't be checked.",
+            f"A value of type {type(given).__name__} can't be checked.",
             "It must be a function of tensors or a Keras model.",
             "Write preflight(model, dataset) or preflight(train_step, specs).",
         )
     call = _calls(given, structure, is_dataset)
     inner = getattr(given, "python_function", given)
     name = getattr(inner, "__name__", type(given).__name__)
-    return Subject(name, "function", flat(call), None, given)
+    return Subject(name, "function", flat(call, name), None, given)
+
+
+def _refuse_strategy(model: Any) -> None:
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is None or isinstance(strategy, type(tf.distribute.get_strategy())):
+        return
+    raise UnderStrategy(
+        f"The model was made under a {type(strategy).__name__}.",
+        "The TPU's compiler is asked about a step without this machine's strategy in it.",
+        "Hand in the function that makes the model: it is called outside a scope, and once more "
+        "inside, to see that everything is made there.",
+    )
 
 
 def _forward(model: Any) -> Callable[[object], Any]:
@@ -292,7 +312,7 @@ def _check_rules(subject: Subject, outcome: Program | NotCompilable) -> list[Ite
 def _refusal(error: NotCompilable) -> tuple[str, str, str]:
     """What was refused, what to do, and where."""
     what = error.what.replace(f" at {error.source}", "")
-    if not what.startswith(("XLA has no", "The size that")):
+    if error.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {error.why}"
     fix = BOOL_FIX if "as a Python `bool`" in error.message else error.fix
     return what, fix, where(_frames_of_error(error))
@@ -351,17 +371,19 @@ def _batch_size(signature: pipeline.Signature) -> int | None:
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _names(structure: object) -> list[str]:
-    """Name each tensor of an element as the learner would: ``input_ids``, ``[1]``."""
-    try:
-        paths = tf.nest.flatten(
-            tf.__internal__.nest.map_structure_with_tuple_paths(
-                lambda path, _: "/".join(map(str, path)) or "the element", structure
-            )
-        )
-    except (AttributeError, TypeError, ValueError):
-        return [f"tensor {i}" for i in range(len(tf.nest.flatten(structure)))]
-    return paths
+def _names(structure: object, path: str = "") -> list[str]:
+    """Name each tensor of an element, in the order of ``tf.nest.flatten``: ``input_ids``, ``1``."""
+    if isinstance(structure, dict):
+        pairs = [(str(key), structure[key]) for key in sorted(structure)]
+    elif isinstance(structure, tuple | list):
+        pairs = [(str(i), part) for i, part in enumerate(structure)]
+    else:
+        return [path or "the element"]
+    return [
+        name
+        for key, part in pairs
+        for name in _names(part, key if path.isdigit() or not path else f"{path}/{key}")
+    ]
 
 
 def _check_types(structure: object) -> list[Item]:
@@ -374,7 +396,7 @@ def _check_types(structure: object) -> list[Item]:
             items.append(
                 Item(
                     3,
-                    f"tensor {name!r}",
+                    f"tensor {name}",
                     FAIL,
                     f"it is a {kind}; a TPU takes dense tensors only",
                     "Pad it to a fixed width in the pipeline: to_tensor(shape=[None, width]).",
@@ -384,7 +406,7 @@ def _check_types(structure: object) -> list[Item]:
             items.append(
                 Item(
                     3,
-                    f"tensor {name!r}",
+                    f"tensor {name}",
                     FAIL,
                     "it holds text; a TPU has no strings",
                     "Tokenise in the pipeline and drop the column before the model.",
@@ -394,7 +416,7 @@ def _check_types(structure: object) -> list[Item]:
             items.append(
                 Item(
                     3,
-                    f"tensor {name!r}",
+                    f"tensor {name}",
                     FAIL,
                     f"it is {spec.dtype.name}, which no kernel for TPU takes",
                     "Cast it in the pipeline: int32, float32, bfloat16 or complex64.",
@@ -404,7 +426,7 @@ def _check_types(structure: object) -> list[Item]:
             items.append(
                 Item(
                     3,
-                    f"tensor {name!r}",
+                    f"tensor {name}",
                     WARN,
                     "it is float64, which a TPU imitates with several 32-bit operations",
                     "Cast it to float32 in the pipeline.",
@@ -643,6 +665,9 @@ def _evaluation(subject: Subject, structure: object) -> Callable[..., Any]:
     def evaluate(*tensors: tf.Tensor) -> object:
         return model.test_step(tf.nest.pack_sequence_as(structure, tensors, expand_composites=True))
 
+    if hasattr(subject.step, "autograph_info__"):
+        evaluate = tf.autograph.experimental.do_not_convert(evaluate)
+
     return evaluate
 
 
@@ -659,7 +684,7 @@ def _compare(
                 with _eagerly():
                     eager = _results(step(*batch))
                     restore()
-                    again = _results(step(*batch))
+                    again = _results(step(*batch)) if draws else eager
                     restore()
             except Exception as error:  # an error of the learner's batch is a finding
                 refused = error
@@ -727,12 +752,21 @@ def _check_answers(
     large = model is not None and model.count_params() > MANY_PARAMETERS
     evaluate = large and subject.kind == "train step"
     step = _evaluation(subject, structure) if evaluate else subject.step
+    batches = sample.batches if sample is not None else ()
+    if batches:
+        specs = [tf.TensorSpec(x.shape, x.dtype) for x in batches[0]]
+    if large and batches:
+        rows = _batch_size(tuple(tuple(x.shape) for x in batches[0])) or 0
+        batches = [
+            tuple(x[:FEW_ROWS] if len(x.shape) and x.shape[0] == rows else x for x in batches[0])
+        ]
+        specs = _of_one(specs, rows, min(rows, FEW_ROWS))
     traced = _trace(step, specs)
     dropped = _check_dropped(traced)
     if sample is None:
         return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *dropped]
-    batches = sample.batches[:1] if large else sample.batches
-    item = _compare("test step" if evaluate else subject.kind, step, traced, batches)
+    what = f"test step on {FEW_ROWS} rows (a large model)" if evaluate else subject.kind
+    item = _compare(what, step, traced, batches)
     if item is None and subject.kind == "train step" and not evaluate:
         step = _evaluation(subject, structure)
         what = "test step (the train step draws random numbers)"
@@ -814,19 +848,14 @@ def _all_variables(model: Any) -> dict[str, tf.Variable]:
     return found
 
 
-def _check_scope(subject: Subject) -> Item:
-    model, name = subject.model, "made inside strategy.scope()"
-    strategy = getattr(model, "distribute_strategy", None)
-    if strategy is None or isinstance(strategy, type(tf.distribute.get_strategy())):
-        return Item(
-            5,
-            name,
-            WARN,
-            "made without a strategy, so there is no scope to look at",
-            "For the TPU make model, optimizer and metrics inside strategy.scope(); hand in the "
-            "function that makes them, and this is tried.",
-        )
-    return _outside(strategy, model, name)
+NO_SCOPE = Item(
+    5,
+    "made inside strategy.scope()",
+    WARN,
+    "made without a strategy, so there is no scope to look at",
+    "For the TPU make model, optimizer and metrics inside strategy.scope(). Hand in the function "
+    "that makes them, and this is tried.",
+)
 
 
 def _outside(strategy: tf.distribute.Strategy, model: Any, name: str) -> Item:
@@ -844,7 +873,7 @@ def _outside(strategy: tf.distribute.Strategy, model: Any, name: str) -> Item:
             f"{len(outside)} of {len(variables)} variables were made outside, such as {outside[0]}",
             "Move what makes them (model, optimizer, metrics, compile) inside strategy.scope().",
         )
-    return Item(5, name, PASS, f"all {len(variables)} variables of model, optimizer and metrics")
+    return Item(5, name, PASS, f"every variable that exists before fit ({len(variables)})")
 
 
 # --- Checks 1, 6 and 7 with the compiler of the TPU -----------------------------------------------
@@ -908,9 +937,28 @@ def _jobs(
     return jobs
 
 
+def _quickest(
+    subject: Subject,
+    specs: Sequence[tf.TensorSpec],
+    slices: Sequence[tuple[str, int]],
+    divided: bool,
+) -> tuple[Subject, list[Job]]:
+    """Export without AutoGraph where that can be: tracing a library's model takes a third of it.
+
+    What AutoGraph rewrites (an ``if`` or a loop on a tensor) raises without it, so a program that
+    comes out is the same.
+    """
+    if subject.model is not None:
+        plain = tf.autograph.experimental.do_not_convert(subject.step)
+        quick = dataclasses.replace(subject, step=plain)
+        with contextlib.suppress(NotCompilable):
+            return quick, _jobs(quick, specs, slices, divided)
+    return subject, _jobs(subject, specs, slices, divided)
+
+
 def _compile(job: Job, say: Callable[[str], None]) -> tpu_compiler.Compiled:
     def tell(stage: str, seconds: float) -> None:
-        say(f"{job.target}: {stage}, {seconds:.0f} s")
+        say(f"{job.target}: {stage}")
 
     return tpu_compiler.compile(job.program, job.target, progress=tell)
 
@@ -1106,9 +1154,16 @@ def preflight(
     Raises:
         NothingToCheck: The subject is neither function nor model, or there are no data.
         NoBatch: The dataset is empty.
+        UnderStrategy: The model was made under a strategy; hand in the function that makes it.
         UnknownAccelerator: There is no such target.
     """
-    say = progress or (lambda line: None)
+    last = [""]
+
+    def say(line: str) -> None:
+        if progress is not None and line != last[0]:
+            last[0] = line
+            progress(line)
+
     targets = (target,) if isinstance(target, str) else tuple(target)
     slices = [(name, hardware.slice_of(name).replicas) for name in targets]
     scope = None
@@ -1144,10 +1199,11 @@ def preflight(
             Item(check, name, OPEN, "only shapes were given, no dataset")
             for check, name in ((2, "compilations in an epoch"), (3, "the dataset"))
         ]
+        items += _check_types(structure)
     specs = _main_specs(structure, sample)
     say("tracing, and asking XLA on this CPU")
     try:
-        jobs = _jobs(checked, specs, slices, divided=sample is not None)
+        checked, jobs = _quickest(checked, specs, slices, divided=sample is not None)
     except NotCompilable as error:
         items += [*_check_rules(checked, error), *_not_compiled(targets)]
         estimates = []
@@ -1155,9 +1211,9 @@ def preflight(
         items += _check_rules(checked, jobs[0].program)
         found, estimates = _ask(checked, jobs, specs, sample, structure, largest_batch, say)
         items += found
-    items += [_check_jit(checked), *([scope] if scope else [])]
-    if checked.model is not None and scope is None:
-        items.append(_check_scope(checked))
+    items.append(_check_jit(checked))
+    if checked.model is not None:
+        items.append(scope or NO_SCOPE)
     items.sort(key=lambda item: item.check)
     return Report(checked.name, targets, tuple(items), tuple(estimates))
 

@@ -25,7 +25,7 @@ import psutil
 from helpers import runtime
 from helpers.display import steady
 from helpers.errors import CourseError
-from helpers.report import CHECKS, OPEN, Item, Report
+from helpers.report import OPEN, Item, Report
 
 STARTING = "importing"
 
@@ -136,7 +136,7 @@ def _wait(
 
 
 def _open(name: str, targets: tuple[str, ...], why: str, fix: str) -> Report:
-    item = Item(1, CHECKS[1].lower(), OPEN, f"no answer: {why}", fix, decisive=True)
+    item = Item(1, "the step", OPEN, f"no answer: {why}", fix, decisive=True)
     return Report(name, targets, (item,))
 
 

@@ -1,0 +1,226 @@
+"""The exercises of notebook 08, the preflight."""
+
+import numpy as np
+import tensorflow as tf
+
+from helpers.exercises import Exercise, Wrong
+from helpers.tpu_program import NotCompilable, export
+
+_FOUND_BY = {
+    "a loss of nan from a label of -100": 4,
+    "a global batch of 100 on a v5e-8": 3,
+    "numpy_function in the model": 1,
+    "a metric made outside strategy.scope()": 5,
+    "rows padded to the longest of each batch": 2,
+    "12 GB of activations on a v2-8": 6,
+}
+
+
+def _check_found_by(answer: object) -> str:
+    given = answer()
+    if not isinstance(given, dict) or set(given) != set(_FOUND_BY):
+        raise Wrong("Return the dictionary with its six keys unchanged.")
+    for case, number in _FOUND_BY.items():
+        if given[case] != number:
+            raise Wrong(f"{case}: it is not check {given[case]}. Look at the headings of a report.")
+    return "All six. Check 4 is the only one that needs your data's values."
+
+
+def _check_mean_loss(answer: object) -> str:
+    logits = tf.constant([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]])
+    labels = tf.constant([0, 1, -100])
+    specs = tf.TensorSpec([3, 2]), tf.TensorSpec([3], tf.int32)
+    try:
+        program = export(answer, *specs)
+    except NotCompilable as error:
+        if isinstance(error.__cause__, NotImplementedError):
+            raise error.__cause__ from None
+        raise Wrong(f"It does not compile: {error.what}") from error
+    if program.bounded:
+        shape = program.bounded[0].shape
+        raise Wrong(f"It compiles, but {shape} depends on values. Keep the full size.")
+    compiled = tf.function(answer, jit_compile=True)
+    expected = float(np.mean([np.log1p(np.exp(-2.0)), np.log1p(np.exp(-1.0))]))
+    given = float(compiled(logits, labels))
+    if not np.isclose(given, expected, atol=1e-5):
+        raise Wrong(f"With labels 0, 1 and -100 the mean is {expected:.4f}, not {given:.4f}.")
+    empty = float(compiled(logits, tf.constant([-100, -100, -100])))
+    if empty != 0.0:
+        raise Wrong(f"A batch without labels must give 0, not {empty:.4g}: look at 0/0.")
+    return "Every shape is static, the mean is right, and a batch without labels gives 0."
+
+
+def _check_least_ms(answer: object) -> str:
+    cases = {
+        (197e12, 819e9, 197.0, 819.0): (1000.0, "compute"),
+        (1e12, 10e9, 197.0, 819.0): (10e9 / 819e9 * 1e3, "memory"),
+        (2.77e12, 26.3e9, 918.0, 1640.0): (26.3e9 / 1640e9 * 1e3, "memory"),
+        (4e12, 1e9, 45.0, 700.0): (4e12 / 45e12 * 1e3, "compute"),
+    }
+    for arguments, (milliseconds, limit) in cases.items():
+        given = answer(*arguments)
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise Wrong('Return a pair: (milliseconds, "compute" or "memory").')
+        flops, traffic, tflops, gb = arguments
+        step = f"{flops:.3g} operations and {traffic:.3g} bytes at {tflops:g} TFLOP/s, {gb:g} GB/s"
+        if not np.isclose(given[0], milliseconds, rtol=1e-6):
+            raise Wrong(f"{step}: {milliseconds:.4g} ms, not {given[0]:.4g}.")
+        if given[1] != limit:
+            raise Wrong(f"{step}: bound by {limit}, not by {given[1]}.")
+    return "The longer of the two, in milliseconds: the whole roofline."
+
+
+EXERCISES = {
+    "08-1": Exercise(
+        stub="""\
+def found_by():
+    raise NotImplementedError("08-1")
+    # The number of the check, 1 to 7, that finds it.
+    return {
+        "a loss of nan from a label of -100": 0,
+        "a global batch of 100 on a v5e-8": 0,
+        "numpy_function in the model": 0,
+        "a metric made outside strategy.scope()": 0,
+        "rows padded to the longest of each batch": 0,
+        "12 GB of activations on a v2-8": 0,
+    }
+""",
+        answer="found_by",
+        check=_check_found_by,
+        hints=(
+            "Three of them are about the data, but only two of these can be told from shapes.",
+            "Which check refuses, which counts, which divides, which runs both ways?",
+            "nan: 4; the batch: 3; numpy: 1; the metric: 5; the widths: 2; the last is memory.",
+        ),
+        solution="""\
+def found_by():
+    return {
+        "a loss of nan from a label of -100": 4,
+        "a global batch of 100 on a v5e-8": 3,
+        "numpy_function in the model": 1,
+        "a metric made outside strategy.scope()": 5,
+        "rows padded to the longest of each batch": 2,
+        "12 GB of activations on a v2-8": 6,
+    }
+""",
+        wrong=(
+            (
+                """\
+def found_by():
+    return {
+        "a loss of nan from a label of -100": 1,
+        "a global batch of 100 on a v5e-8": 3,
+        "numpy_function in the model": 1,
+        "a metric made outside strategy.scope()": 5,
+        "rows padded to the longest of each batch": 2,
+        "12 GB of activations on a v2-8": 6,
+    }
+""",
+                "it is not check 1",
+            ),
+            ("def found_by():\n    return {}\n", "six keys"),
+        ),
+    ),
+    "08-2": Exercise(
+        stub="""\
+def mean_loss(logits, labels):
+    # The mean over the rows with a label >= 0; 0 where there is none. Two faults to mend:
+    #     rows = tf.range(tf.reduce_sum(tf.cast(labels >= 0, tf.int32)))
+    #     picked = tf.numpy_function(np.flatnonzero, [labels >= 0], tf.int64)
+    #     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
+    #         tf.gather(labels, picked), tf.gather(logits, picked))
+    #     return tf.reduce_sum(loss) / tf.cast(tf.size(rows), tf.float32)
+    raise NotImplementedError("08-2")
+""",
+        answer="mean_loss",
+        check=_check_mean_loss,
+        hints=(
+            "Compute the loss of every row, and let a weight decide which rows count.",
+            "tf.maximum(labels, 0) is a label that no cross-entropy stumbles over.",
+            "tf.math.divide_no_nan(a, b) gives 0 where b is 0.",
+        ),
+        solution="""\
+def mean_loss(logits, labels):
+    weights = tf.cast(labels >= 0, logits.dtype)
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+    return tf.math.divide_no_nan(tf.reduce_sum(loss * weights), tf.reduce_sum(weights))
+""",
+        wrong=(
+            (
+                """\
+def mean_loss(logits, labels):
+    rows = tf.range(tf.reduce_sum(tf.cast(labels >= 0, tf.int32)))
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+    return tf.reduce_sum(loss) / tf.cast(tf.size(rows), tf.float32)
+""",
+                "Range",
+            ),
+            (
+                """\
+def mean_loss(logits, labels):
+    keep = labels >= 0
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels[keep], logits[keep])
+    return tf.reduce_mean(loss)
+""",
+                "depends on values",
+            ),
+            (
+                """\
+def mean_loss(logits, labels):
+    weights = tf.cast(labels >= 0, logits.dtype)
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    return tf.math.divide_no_nan(tf.reduce_sum(loss * weights), tf.reduce_sum(weights))
+""",
+                "not nan",
+            ),
+            (
+                """\
+def mean_loss(logits, labels):
+    weights = tf.cast(labels >= 0, logits.dtype)
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
+    return tf.reduce_sum(loss * weights) / tf.reduce_sum(weights)
+""",
+                "look at 0/0",
+            ),
+        ),
+    ),
+    "08-3": Exercise(
+        stub="""\
+def least_ms(flops, traffic, tflops, gb_per_s):
+    # A step of so many operations and bytes, on a chip of so many TFLOP/s and GB/s.
+    # Give a pair: (least time in milliseconds, "compute" or "memory")
+    raise NotImplementedError("08-3")
+""",
+        answer="least_ms",
+        check=_check_least_ms,
+        hints=(
+            "Two times: the operations at the chip's rate, the bytes at the memory's.",
+            "Both may go on at once, so the longer one is the least time.",
+            "tflops is 10**12 operations a second, gb_per_s is 10**9 bytes; a second is 1000 ms.",
+        ),
+        solution="""\
+def least_ms(flops, traffic, tflops, gb_per_s):
+    compute = flops / (tflops * 1e12) * 1e3
+    memory = traffic / (gb_per_s * 1e9) * 1e3
+    return max(compute, memory), "compute" if compute >= memory else "memory"
+""",
+        wrong=(
+            (
+                """\
+def least_ms(flops, traffic, tflops, gb_per_s):
+    compute = flops / (tflops * 1e12) * 1e3
+    memory = traffic / (gb_per_s * 1e9) * 1e3
+    return compute + memory, "compute" if compute >= memory else "memory"
+""",
+                "1000 ms",
+            ),
+            (
+                """\
+def least_ms(flops, traffic, tflops, gb_per_s):
+    return flops / (tflops * 1e12) * 1e3, "compute"
+""",
+                "not",
+            ),
+        ),
+    ),
+}
