@@ -37,6 +37,14 @@ CHANGED = {
         "PLACES_PER_SECOND": 20_000,
     },
     "04_colab_tpu_node": {"EXAMPLES": 32, "BATCH_SIZE": 8, "EPOCHS": 3, "DEVICES": 2},
+    "06_bert_data": {
+        "VOCABULARIES": [1500, 2500],
+        "SEQUENCE_LENGTH": 64,
+        "SHARDS": 5,
+        "BATCH_SIZE": 32,
+        "SECONDS": 0.2,
+        "SEED": 3,
+    },
     "07_bert_pretraining": {
         "STEPS": 12,
         "SEQUENCE_LENGTH": 64,
@@ -44,6 +52,15 @@ CHANGED = {
         "LAYERS": 2,
         "HIDDEN": 64,
         "SEED": 3,
+    },
+    "08_preflight": {
+        "TARGET": "v3-8",
+        "COMPARED": "v5e-8 v6e-8",
+        "PARAGRAPHS": 200,
+        "LAYERS": 1,
+        "HIDDEN": 64,
+        "SEQUENCE_LENGTH": 64,
+        "ROWS": 32,
     },
 }
 
