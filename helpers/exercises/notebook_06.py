@@ -1,0 +1,255 @@
+"""The exercises of notebook 06, text to records."""
+
+import numpy as np
+import tensorflow as tf
+
+from helpers.exercises import Exercise, Wrong
+from helpers.xla import compare
+
+
+def _check_plan(answer: object) -> str:
+    for case, wanted in {
+        (1_000, 5.0, 8, 4, 400): (25, 3),
+        (1_001, 5.0, 8, 4, 400): (26, 3),
+        (10**9, 4.0, 128, 4, 10**8): (1_953_125, 11),
+    }.items():
+        given = answer(*case)
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise Wrong("Give two numbers: return rows, shards.")
+        names = ("text_bytes", "bytes_per_token", "row_length", "bytes_per_place", "shard_bytes")
+        told = ", ".join(f"{name}={value:,}" for name, value in zip(names, case, strict=True))
+        for what, mine, right in zip(("rows", "shards"), given, wanted, strict=True):
+            if mine != right:
+                raise Wrong(f"With {told} there are {right:,} {what}, not {mine:,}.")
+    return "Rows round up, and a row is never cut between two shards."
+
+
+def _records(rows: np.ndarray) -> tf.Tensor:
+    """Write rows as the notebook's records, with one feature."""
+    return tf.constant(
+        [
+            tf.train.Example(
+                features=tf.train.Features(
+                    feature={
+                        "input_ids": tf.train.Feature(
+                            bytes_list=tf.train.BytesList(value=[row.astype("<u2").tobytes()])
+                        )
+                    }
+                )
+            ).SerializeToString()
+            for row in rows
+        ]
+    )
+
+
+def _check_parse_batch(answer: object) -> str:
+    rows = np.arange(24, dtype=np.int32).reshape(3, 8) * 2_000
+    records = _records(rows)
+    given = answer(records)
+    if not isinstance(given, tf.Tensor) or given.dtype != tf.int32:
+        kind = given.dtype.name if isinstance(given, tf.Tensor) else type(given).__name__
+        raise Wrong(f"It must give an int32 tensor, not {kind}.")
+    if given.shape != (3, 8):
+        raise Wrong(f"Three records of 8 ids must give shape [3, 8], not {given.shape.as_list()}.")
+    if not np.array_equal(given, rows):
+        raise Wrong("The ids differ. They were written as little-endian uint16.")
+    graph = tf.function(answer).get_concrete_function(tf.TensorSpec([None], tf.string)).graph
+    loops = [node.type for node in graph.get_operations() if "While" in node.type]
+    if loops:
+        raise Wrong(f"It loops over the records ({loops[0]}): parse them in one call.")
+    return "One call for the whole batch: the pipeline's overhead is paid once, not for each row."
+
+
+def _word_numbers(ids: np.ndarray, continues: np.ndarray, special: np.ndarray) -> np.ndarray:
+    numbers = np.zeros_like(ids)
+    for row, at in np.ndindex(*ids.shape):
+        if at:
+            same = continues[ids[row, at]] and not special[ids[row, at - 1]]
+            numbers[row, at] = numbers[row, at - 1] + (not same)
+    return numbers
+
+
+def _check_word_numbers(answer: object) -> str:
+    continues, special = np.zeros((2, 12), bool)
+    continues[8:], special[:3] = True, True
+    draw = np.random.default_rng(6)
+    for ids in (
+        np.array([[1, 5, 8, 9, 6, 2]]),
+        np.array([[1, 8, 9, 2, 1, 10]]),
+        draw.integers(0, 12, (20, 30)),
+    ):
+        given = np.asarray(answer(*map(tf.constant, (ids.astype(np.int32), continues, special))))
+        wanted = _word_numbers(ids, continues, special)
+        if given.shape != wanted.shape:
+            raise Wrong(f"For ids {list(ids.shape)} it must be as large, not {list(given.shape)}.")
+        if wrong := np.argwhere((given != wanted).any(1)).ravel().tolist():
+            row = wrong[0]
+            raise Wrong(
+                f"Ids {ids[row][:12].tolist()} (8 and more continue, 0 to 2 are special) have the "
+                f"words {wanted[row][:12].tolist()}, not {given[row][:12].tolist()}."
+            )
+    specs = tf.TensorSpec([4, 6], tf.int32), tf.TensorSpec([12], tf.bool)
+    refused = compare(answer, *specs, specs[1])["XLA:CPU"]
+    if refused.refused_by:
+        raise Wrong(f"It is refused by {refused.refused_by}: {refused.message}")
+    return "A running count of the places where a word begins: a cumulative sum, nothing else."
+
+
+EXERCISES = {
+    "06-1": Exercise(
+        stub="""\
+def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
+    raise NotImplementedError("06-1")
+    return rows, shards
+""",
+        answer="plan",
+        check=_check_plan,
+        hints=(
+            "First the tokens, then the rows that hold them, then the bytes of a row.",
+            "A shard holds whole rows: how many fit into shard_bytes?",
+            "-(-a // b) divides and rounds up.",
+        ),
+        solution="""\
+def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
+    tokens = text_bytes / bytes_per_token
+    rows = int(-(-tokens // row_length))
+    rows_per_shard = shard_bytes // (row_length * bytes_per_place)
+    return rows, -(-rows // rows_per_shard)
+""",
+        wrong=(
+            (
+                """\
+def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
+    rows = int(text_bytes / bytes_per_token // row_length)
+    return rows, -(-rows // (shard_bytes // (row_length * bytes_per_place)))
+""",
+                "there are 26 rows, not 25",
+            ),
+            (
+                """\
+def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
+    rows = int(-(-(text_bytes / bytes_per_token) // row_length))
+    return rows, rows * row_length * bytes_per_place // shard_bytes
+""",
+                "shards, not",
+            ),
+            (
+                """\
+def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
+    return int(-(-(text_bytes / bytes_per_token) // row_length))
+""",
+                "two numbers",
+            ),
+        ),
+    ),
+    "06-2": Exercise(
+        stub="""\
+def parse_batch(records):
+    # records: serialized examples, string [batch]. Here is how one is parsed:
+    #     spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
+    #     raw = tf.io.parse_single_example(record, spec)["input_ids"]
+    #     return tf.cast(tf.io.decode_raw(raw, tf.uint16), tf.int32)
+    raise NotImplementedError("06-2")
+""",
+        answer="parse_batch",
+        check=_check_parse_batch,
+        hints=(
+            "tf.io has a function of nearly the same name that takes many records.",
+            "tf.io.parse_example gives string [batch]; decode_raw takes that as it is.",
+        ),
+        solution="""\
+def parse_batch(records):
+    spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
+    raw = tf.io.parse_example(records, spec)["input_ids"]
+    return tf.cast(tf.io.decode_raw(raw, tf.uint16), tf.int32)
+""",
+        wrong=(
+            (
+                """\
+def parse_batch(records):
+    def one(record):
+        spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
+        raw = tf.io.parse_single_example(record, spec)["input_ids"]
+        return tf.cast(tf.io.decode_raw(raw, tf.uint16), tf.int32)
+
+    return tf.map_fn(one, records, fn_output_signature=tf.TensorSpec([8], tf.int32))
+""",
+                "It loops",
+            ),
+            (
+                """\
+def parse_batch(records):
+    spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
+    raw = tf.io.parse_example(records, spec)["input_ids"]
+    return tf.io.decode_raw(raw, tf.uint16)
+""",
+                "not uint16",
+            ),
+            (
+                """\
+def parse_batch(records):
+    spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
+    raw = tf.io.parse_example(records, spec)["input_ids"]
+    return tf.cast(tf.io.decode_raw(raw, tf.uint8), tf.int32)
+""",
+                "not [3, 16]",
+            ),
+            (
+                """\
+def parse_batch(records):
+    spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
+    raw = tf.io.parse_example(records, spec)["input_ids"]
+    return tf.cast(tf.io.decode_raw(raw, tf.int16), tf.int32)
+""",
+                "The ids differ",
+            ),
+        ),
+    ),
+    "06-3": Exercise(
+        stub="""\
+def word_numbers(ids, continues, special):
+    # ids: int32 [rows, places]. continues and special: bool [vocabulary], by id.
+    # Give the number of each place's word in its row, from 0, int32 [rows, places].
+    raise NotImplementedError("06-3")
+""",
+        answer="word_numbers",
+        check=_check_word_numbers,
+        hints=(
+            "Find the places where a word begins. Their running count numbers the words.",
+            "tf.gather(continues, ids) looks every id up; tf.cumsum counts along an axis.",
+            "The token before: tf.roll(x, 1, axis=1), but the first place has none.",
+        ),
+        solution="""\
+def word_numbers(ids, continues, special):
+    after_special = tf.roll(tf.gather(special, ids), 1, axis=1)
+    begins = ~tf.gather(continues, ids) | after_special
+    numbers = tf.cumsum(tf.cast(begins, tf.int32), axis=1)
+    return numbers - numbers[:, :1]
+""",
+        wrong=(
+            (
+                """\
+def word_numbers(ids, continues, special):
+    begins = ~tf.gather(continues, ids)
+    return tf.cumsum(tf.cast(begins, tf.int32), axis=1) - 1
+""",
+                "have the words [0, 1, 1, 2, 3, 4], not [0, 0, 0, 1, 2, 2]",
+            ),
+            (
+                """\
+def word_numbers(ids, continues, special):
+    begins = ~tf.gather(continues, ids) | tf.roll(tf.gather(special, ids), 1, axis=1)
+    return tf.cumsum(tf.cast(begins, tf.int32), axis=1)
+""",
+                "not [1, 2, 2, 2, 3, 4]",
+            ),
+            (
+                """\
+def word_numbers(ids, continues, special):
+    return tf.cumsum(tf.cast(~tf.gather(continues, ids), tf.int32), axis=1)[:, 1:]
+""",
+                "it must be as large",
+            ),
+        ),
+    ),
+}
