@@ -55,6 +55,10 @@ class AllDamaged(CourseError):
     """No checkpoint of a run is whole."""
 
 
+class CantRead(CourseError):
+    """A checkpoint's place does not answer."""
+
+
 class CantSave(CourseError):
     """A checkpoint could not be written."""
 
@@ -491,6 +495,7 @@ class _Checkpoints:
 
         Raises:
             AllDamaged: There are some, and none is whole.
+            CantRead: Their place does not answer.
         """
         if not _is_remote(self.folder):
             for leftover in pathlib.Path(self.folder).glob(".writing-*"):
@@ -523,9 +528,28 @@ def _damage(prefix: str) -> str:
         reader = tf.train.load_checkpoint(prefix)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except _DAMAGE as error:
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
+    except tf.errors.OpError as error:
+        # A bucket that doesn't answer says nothing about the checkpoint in it.
+        raise CantRead(
+            "A checkpoint could not be read.",
+            str(error).strip().splitlines()[0][:300],
+            "Run the same command again when the place can be reached; nothing was changed.",
+        ) from error
     return ""
+
+
+# What TensorFlow's reader raises where bytes are wrong or missing; some with types of Python's.
+_DAMAGE = (
+    tf.errors.DataLossError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+    tf.errors.OutOfRangeError,
+    IndexError,
+    RuntimeError,
+    ValueError,
+)
 
 
 class _Signals:
@@ -692,7 +716,7 @@ def run(
     Raises:
         BadSettings, DataOutOfReach: The arguments don't fit each other.
         OtherRun, NotARun, RunInUse: The folder is not this run's, or not free.
-        AllDamaged: The run's checkpoints can't be read.
+        AllDamaged, CantRead: The run's checkpoints can't be read.
         LossNotFinite, NoProgress: Training went wrong; the checkpoints from before stay.
         CantSave, files.CantWrite: The output could not be written; what was there stays.
         records.CourseError: As `read` and `records.dataset`.
