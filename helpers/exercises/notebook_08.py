@@ -47,7 +47,17 @@ def _check_mean_loss(answer: object) -> str:
     empty = float(compiled(logits, tf.constant([-100, -100, -100])))
     if empty != 0.0:
         raise Wrong(f"A batch without labels must give 0, not {empty:.4g}: look at 0/0.")
-    return "Every shape is static, the mean is right, and a batch without labels gives 0."
+
+    @tf.function(jit_compile=True)
+    def slope(logits: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = answer(logits, labels)
+        return tape.gradient(loss, logits)
+
+    if not np.isfinite(slope(logits)).all():
+        raise Wrong("The value is right, but the gradient holds nan: make the label valid first.")
+    return "Static shapes, the right mean, a finite gradient, and 0 for a batch without labels."
 
 
 def _check_least_ms(answer: object) -> str:
@@ -171,7 +181,7 @@ def mean_loss(logits, labels):
     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     return tf.math.divide_no_nan(tf.reduce_sum(loss * weights), tf.reduce_sum(weights))
 """,
-                "not nan",
+                "gradient holds nan",
             ),
             (
                 """\
