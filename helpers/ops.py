@@ -215,7 +215,6 @@ def _quiet() -> Iterator[None]:
 
 def _first_line(text: str) -> str:
     line = text.splitlines()[0] if text else ""
-    line = line.replace(" when trying to compile graph __inference_of_tensors", "")
     return line if len(line) <= 240 else f"{line[:239]}…"
 
 

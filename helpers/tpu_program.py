@@ -52,6 +52,10 @@ class TracingTooLong(NotCompilable):
     """A function did not come back from tracing in time."""
 
 
+class _StoppedTracing(BaseException):
+    """Passes through the learner's and AutoGraph's ``except Exception``."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Source:
     """A line of Python.
@@ -185,6 +189,7 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
     first = message.split("tf2xla conversion failed")[0].split("[[{{node")[0]
     source = _source_of(_frames(first))
     line = steady(next((x for x in message.splitlines() if x.strip()), type(error).__name__))
+    line = re.sub(r" when trying to compile graph \S+ on ", " on ", line)
     at = f" at {source}" if source else ""
     if found := re.search(r"unsupported operations.*?: (\w+) \(", first, re.DOTALL):
         operation = found[1]
@@ -254,6 +259,23 @@ def _untraceable(error: Exception, name: str) -> NotCompilable:
     )
 
 
+def _written_frames(frame: Any) -> list[tuple[str, int, str]]:
+    """List a running stack (outermost first) by the lines that were written, not AutoGraph's."""
+    stack = [(f, f.f_code.co_filename, line) for f, line in traceback.walk_stack(frame)][::-1]
+    written = {}
+    for running, _, _ in stack:  # what AutoGraph converted hangs on the function that it calls
+        found = getattr(running.f_locals.get("converted_f"), "ag_source_map", None) or {}
+        written |= {(at.filename, at.lineno): origin for at, origin in found.items()}
+    frames = []
+    for running, file, line in stack:
+        origin = written.get((file, line))
+        if origin is not None:
+            frames.append((origin.loc.filename, origin.loc.lineno, origin.function_name))
+        else:
+            frames.append((file, line, running.f_code.co_name))
+    return frames
+
+
 @contextlib.contextmanager
 def _limited(seconds: float | None, name: str) -> Iterator[None]:
     """Interrupt Python code that takes too long; only the main thread can be interrupted."""
@@ -268,8 +290,14 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
         return
 
     def stop(number: int, frame: Any) -> None:
-        stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack(frame)]
-        source = _source_of(stack)
+        raise _StoppedTracing(_source_of(_written_frames(frame)))
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again each second, where it is caught
+    try:
+        yield
+    except _StoppedTracing as stopped:
+        source = stopped.args[0]
         raise TracingTooLong(
             f"{name} did not come back from tracing within {seconds:g} s"
             + (f"; it was at {source}." if source else "."),
@@ -277,12 +305,7 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
             "Make it a loop over a tensor, or bound its rounds.",
             "",
             source,
-        )
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
+        ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
