@@ -28,6 +28,8 @@ def small():
     [
         *("maximum", "multiple of 32", "optimal edges, short", "optimal edges, long", "packed"),
         *("plain Python", "group_texts", "group_by_length", "bucket_by_sequence_length"),
+        *("helpers.records", "helpers.records, whole words", "Hugging Face's TPU script"),
+        *("helpers.masking", "Hugging Face's collator, NumPy"),
     ],
 )
 def test_the_tables_have_every_row(small, row):
