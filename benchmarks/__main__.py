@@ -13,7 +13,7 @@ from benchmarks import measure
 from helpers import runtime
 
 # In the order in which they run; each is a module here.
-NAMES = ("algorithms", "epochs", "records")
+NAMES = ("algorithms", "epochs", "records", "pretraining")
 WIDTH = 150  # where the output is no terminal
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -31,9 +31,9 @@ def main(
 ) -> None:
     """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
 
-    algorithms takes about a minute, epochs some eight minutes on two free cores. Ratios of one run
-    can be compared between machines; seconds can't. Where others use the machine, too, look at
-    the ratios of processor time.
+    algorithms takes about a minute, epochs some eight and pretraining some four minutes on two
+    free cores. Ratios of one run can be compared between machines; seconds can't. Where others
+    use the machine, too, look at the ratios of processor time.
     """
     unknown = sorted(set(wanted or []) - set(NAMES))
     if unknown:

@@ -18,6 +18,7 @@ class Size:
         epoch_rounds: How often each run of the benchmark ``epochs`` is repeated.
         lengths: Sequences for the algorithms.
         rounds: How often each algorithm is repeated.
+        step_rounds: How often a few steps of pretraining are repeated.
     """
 
     paragraphs: int
@@ -26,10 +27,11 @@ class Size:
     epoch_rounds: int
     lengths: int
     rounds: int
+    step_rounds: int
 
 
-FULL = Size(10**6, 256, 4, 2, 500_000, 3)
-SMALL = Size(30, 16, 2, 1, 2_000, 1)
+FULL = Size(10**6, 256, 4, 2, 500_000, 3, 10)
+SMALL = Size(30, 16, 2, 1, 2_000, 1, 1)
 
 
 @dataclasses.dataclass(frozen=True)

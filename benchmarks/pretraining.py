@@ -1,0 +1,286 @@
+"""The pretraining step beside Hugging Face's, and what comes before the first step."""
+
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from rich.console import Group
+from rich.table import Table
+from transformers import BertConfig, TFBertForMaskedLM
+
+from benchmarks.measure import Clock, Size, alternating, ratio
+from helpers import bert, buckets, corpus, masking
+
+LENGTH = 128
+ROWS = 16
+STEPS = 4  # per round
+NAMES = ("tiny", "mini")
+SMALLEST = 64  # a width below it, of --small, stands for one layer of it
+CACHE = "--tf_xla_persistent_cache_directory={} --tf_xla_persistent_cache_device_types=CPU"
+STARTS = ("import", "model", "trace", "first step", "second step")
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Korean sentences as one batch, padded and packed, masked in both ways.
+
+    Attributes:
+        padded: Of Hugging Face's model: a sentence per row.
+        packed: Of ours: as many sentences as fit.
+        same: For the step alone: the packed rows, and the same masks, for Hugging Face's model.
+        vocabulary: Number of tokens.
+    """
+
+    padded: dict[str, np.ndarray]
+    packed: dict[str, np.ndarray]
+    same: dict[str, np.ndarray]
+    vocabulary: int
+
+
+def sentences(paragraphs: int) -> list[str]:
+    """Cut the shipped Korean paragraphs after full stops and marks."""
+    lines = corpus.read(pathlib.Path(corpus.shipped()["ko"]))[:paragraphs]
+    return [part for line in lines for part in re.split(r"(?<=[.!?]) +", line) if part]
+
+
+def read(paragraphs: int) -> Text:
+    """Make the batches: sentences drawn once, the same in every run."""
+    tokenizer = corpus.load_tokenizer()
+    texts = sentences(paragraphs)
+    texts = [texts[at] for at in np.random.default_rng(0).permutation(len(texts))]
+    ids = tokenizer(texts, truncation=True, max_length=LENGTH)["input_ids"]
+    lengths = np.array([len(row) for row in ids])
+    places = max(1, round(masking.RATE * LENGTH))
+    special = tuple(tokenizer.all_special_ids)
+    masks = masking.Masking(len(tokenizer), tokenizer.mask_token_id, special, places)
+
+    def masked(rows: np.ndarray) -> dict[str, np.ndarray]:
+        drawn = masks(tf.constant(rows), masking.draw(0, 0, 0))
+        return {name: value.numpy() for name, value in drawn.items()}
+
+    def everywhere(batch: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:
+        labels = np.full(mask.shape, buckets.IGNORED_LABEL, np.int32)
+        used = np.where(batch["masked_weights"] > 0, batch["masked_ids"], buckets.IGNORED_LABEL)
+        np.put_along_axis(labels, batch["masked_positions"], used, axis=1)
+        mask = np.minimum(mask, 1).astype(np.int32)
+        return {"input_ids": batch["input_ids"], "attention_mask": mask, "labels": labels}
+
+    alone = np.zeros((ROWS, LENGTH), np.int32)
+    for row, tokens in zip(alone, ids, strict=False):
+        row[: len(tokens)] = tokens
+    packing = buckets.pack(lengths, LENGTH)
+    full = np.resize(np.arange(len(packing.rows)), ROWS)
+    rows, segments, positions = (
+        values[full].astype(np.int32)
+        for values in (
+            packing.lay_out(np.concatenate(ids).astype(np.int32)),
+            packing.segment_ids(),
+            packing.position_ids(),
+        )
+    )
+    drawn = masked(rows)
+    return Text(
+        everywhere(masked(alone), alone > 0),
+        drawn | {"attention_mask": segments, "position_ids": positions},
+        everywhere(drawn, segments),
+        len(tokenizer),
+    )
+
+
+def configuration(size: bert.Configuration, vocabulary: int) -> BertConfig:
+    """Give Hugging Face's name for a size."""
+    return BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        intermediate_size=4 * size.hidden,
+    )
+
+
+def hugging_face(size: bert.Configuration, vocabulary: int) -> TFBertForMaskedLM:
+    """Make Hugging Face's model, compiled by XLA, with the same optimizer as ours."""
+    model = TFBertForMaskedLM(configuration(size, vocabulary))
+    model.build_in_name_scope()
+    optimizer = tf.keras.optimizers.AdamW(1e-4, 0.01, epsilon=1e-6, global_clipnorm=1.0)
+    optimizer.exclude_from_weight_decay(var_names=["LayerNorm", "bias"])
+    model.compile(optimizer, jit_compile=True)
+    return model
+
+
+def usual(size: bert.Configuration, text: Text, batch: dict) -> Callable[[], object]:
+    """Make a round of `fit`."""
+    model = hugging_face(size, text.vocabulary)
+    dataset = tf.data.Dataset.from_tensors(batch).repeat(STEPS)
+    return lambda: model.fit(dataset, verbose=0)
+
+
+def ours(size: bert.Configuration, text: Text, batch: dict) -> Callable[[], object]:
+    """Make a round of our steps, one for each call from Python, as in `fit`."""
+    model = bert.pretraining_model(size, text.vocabulary)
+    step = bert.training_step(model, bert.adamw(model, 1e-4))
+    run = bert.steps_function(tf.distribute.get_strategy(), step)
+    iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
+
+    def steps() -> None:
+        for number in range(STEPS):
+            outcome = run(iterator, number, 1)
+            float(outcome.loss[0])  # fit's progress waits for the loss, too
+
+    return steps
+
+
+def table_of_steps(text: Text, size: Size, done: Callable[[str, int], None]) -> Table:
+    """Measure steps of the same batches, and of the same text in each one's own batches."""
+    table = Table(
+        title=f"pretraining: one step, {ROWS} rows of {LENGTH}, AdamW, dropout 0.1, XLA",
+        caption="× is real tokens per second against Hugging Face's fit on the same model size: "
+        "median (min–max of the rounds); cpu: the same in processor time. Padded: a Korean "
+        "sentence per row. Same rows: both get the packed rows.",
+    )
+    table.add_column("size", no_wrap=True)
+    table.add_column("step", no_wrap=True)
+    for column in ("real tokens", "tokens/s", "×", "× cpu"):
+        table.add_column(column, justify="right")
+    sizes = {name: bert.CONFIGURATIONS[name] for name in NAMES}
+    if size.width < SMALLEST:
+        sizes = {"1 layer": bert.Configuration(1, size.width, 1)}
+    total = len(sizes) * 4 * size.step_rounds
+    for name, model in sizes.items():
+        calls = {
+            "TFBertForMaskedLM.fit, same rows": usual(model, text, text.same),
+            "masked head, same rows": ours(model, text, text.packed),
+            "TFBertForMaskedLM.fit, padded": usual(model, text, text.padded),
+            "masked head, packed": ours(model, text, text.packed),
+        }
+        batches = (text.same, text.packed, text.padded, text.packed)
+        real = [int(np.count_nonzero(batch["attention_mask"])) for batch in batches]
+        times = alternating(
+            calls,
+            size.step_rounds,
+            lambda name=name: done(name, total),
+        )
+        for at, (way, clocks) in enumerate(times.items()):
+            base = times[list(calls)[at // 2 * 2]]
+            share = real[at] / real[at // 2 * 2]
+            wall = statistics.median(clock.wall for clock in clocks)
+            cells = [name, way, f"{real[at]:,}", f"{real[at] * STEPS / wall:,.0f}"]
+            for kind in ("wall", "cpu"):
+                before = [getattr(clock, kind) * share for clock in base]
+                cells.append(ratio(before, [getattr(clock, kind) for clock in clocks]))
+            table.add_row(*cells)
+    return table
+
+
+def start(way: str, name: str, width: int, begun: Clock) -> dict[str, list[float]]:
+    """Go from the import to the second step in this process, reading the clocks in between."""
+    ends = [Clock.now()]
+
+    def ended() -> None:
+        ends.append(Clock.now())
+
+    size = bert.Configuration(1, width, 1) if width < SMALLEST else bert.configuration(name)
+    ids = tf.ones((ROWS, LENGTH), tf.int32)
+    batch = {"input_ids": ids, "attention_mask": ids}
+    if way == "fit":
+        batch["labels"] = ids
+        model = hugging_face(size, 3_000)
+        model.optimizer.build(model.trainable_variables)
+        arguments = [batch]
+        function = tf.function(model.train_step, jit_compile=True)
+    else:
+        batch["position_ids"] = ids
+        batch |= dict.fromkeys(("masked_positions", "masked_ids"), tf.ones((ROWS, 19), tf.int32))
+        batch["masked_weights"] = tf.ones((ROWS, 19))
+        model = bert.pretraining_model(size, 3_000)
+        arguments = [batch, tf.constant(0, tf.int64), tf.constant(0, tf.int64)]
+        function = bert.training_step(model, bert.adamw(model, 1e-4))
+    ended()
+    concrete = function.get_concrete_function(*arguments)
+    for _ in range(3):
+        ended()
+        tf.nest.map_structure(lambda value: value.numpy(), concrete(*arguments))
+    clocks = [begun, *ends]
+    spans = [after.since(before) for before, after in itertools.pairwise(clocks)]
+    return {part: [c.wall, c.cpu] for part, c in zip(STARTS, spans, strict=True)}
+
+
+def started(way: str, name: str, size: Size, flags: str) -> dict[str, list[float]]:
+    """Do `start` in a process of its own."""
+    environment = {**os.environ, "TF_XLA_FLAGS": flags}
+    words = [sys.executable, "-m", "benchmarks.pretraining", way, name, str(size.width)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table_of_starts(size: Size, done: Callable[[str, int], None]) -> Table:
+    """Measure the start: Hugging Face's step, ours, and ours with XLA's cache on the disk."""
+    name = "mini"
+    with tempfile.TemporaryDirectory() as folder:
+        cache = CACHE.format(folder)
+        ways = {
+            "TFBertForMaskedLM.train_step": ("fit", ""),
+            "ours: no AutoGraph": ("ours", ""),
+            "ours, filling XLA's cache": ("ours", cache),
+            "ours, from XLA's cache": ("ours", cache),
+        }
+        if size.width < SMALLEST:
+            ways = dict(list(ways.items())[::2])  # every start is a process: two show that it works
+        rounds = {}
+        for way, (kind, flags) in ways.items():
+            rounds[way] = started(kind, name, size, flags)
+            done(f"start: {way}", len(ways))
+        kept = len(list(pathlib.Path(folder).iterdir()))
+    table = Table(
+        title="pretraining: from the start to the second step, seconds (processor time), "
+        + ("1 layer" if size.width < SMALLEST else name),
+        caption="One process each. XLA's cache on the disk "
+        + (f"held {kept} file(s)." if kept else "stayed empty: it doesn't work here.")
+        + " It is for this very processor and TensorFlow alone.",
+    )
+    table.add_column("step", no_wrap=True)
+    for part in (*STARTS, "to the first step"):
+        table.add_column(part, justify="right")
+    for way, times in rounds.items():
+        together = np.sum([times[part] for part in STARTS[:-1]], 0)
+        cells = [*(times[part] for part in STARTS), together]
+        table.add_row(way, *(f"{wall:.1f} ({cpu:.1f})" for wall, cpu in cells))
+    return table
+
+
+def run(size: Size, done: Callable[[str, int], None]) -> Group:
+    """Measure and make the tables.
+
+    Args:
+        size: How much.
+        done: Called with what was done, and how many runs there are in all.
+
+    Returns:
+        The step's table and the start's.
+    """
+    return Group(
+        table_of_steps(read(size.paragraphs), size, done),
+        table_of_starts(size, done),
+        "PyTorch isn't compared: it is not among the course's packages.",
+    )
+
+
+if __name__ == "__main__":
+    # The imports above are the first part of the start; the process began with its first tick.
+    tf.get_logger().setLevel("ERROR")
+    now = Clock.now()
+    age = float(pathlib.Path("/proc/uptime").read_text().split()[0])
+    age -= int(pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / (
+        os.sysconf("SC_CLK_TCK")
+    )
+    print(json.dumps(start(sys.argv[1], sys.argv[2], int(sys.argv[3]), Clock(now.wall - age, 0.0))))
