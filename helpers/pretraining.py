@@ -528,28 +528,26 @@ def _damage(prefix: str) -> str:
         reader = tf.train.load_checkpoint(prefix)
         for name in reader.get_variable_to_shape_map():
             reader.get_tensor(name)
-    except _DAMAGE as error:
+    # The reader gives most of what can happen the same type, some of it types of Python's.
+    except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        _check_answers(prefix)
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
-    except tf.errors.OpError as error:
-        # A bucket that doesn't answer says nothing about the checkpoint in it.
-        raise CantRead(
-            "A checkpoint could not be read.",
-            str(error).strip().splitlines()[0][:300],
-            "Run the same command again when the place can be reached; nothing was changed.",
-        ) from error
     return ""
 
 
-# What TensorFlow's reader raises where bytes are wrong or missing; some with types of Python's.
-_DAMAGE = (
-    tf.errors.DataLossError,
-    tf.errors.InvalidArgumentError,
-    tf.errors.NotFoundError,
-    tf.errors.OutOfRangeError,
-    IndexError,
-    RuntimeError,
-    ValueError,
-)
+def _check_answers(prefix: str) -> None:
+    """Make sure that a checkpoint's place can be read: one that can't says nothing of its bytes."""
+    folder = prefix.rpartition("/")[0]
+    try:
+        for name in tf.io.gfile.listdir(folder):
+            with tf.io.gfile.GFile(_at(folder, name), "rb") as file:
+                file.read(1)
+    except tf.errors.OpError as error:
+        raise CantRead(
+            "A checkpoint could not be read.",
+            str(error).strip().splitlines()[0][:300],
+            "Run the same command again when its place can be reached; nothing was changed.",
+        ) from error
 
 
 class _Signals:

@@ -243,6 +243,17 @@ def test_no_whole_checkpoint_is_an_error_and_not_a_new_start(whole, data, tmp_pa
     assert log(output) == log(whole)
 
 
+def test_a_checkpoint_that_can_not_be_reached_is_not_taken_for_damaged(whole, monkeypatch):
+    def silent(*_):
+        raise tf.errors.UnavailableError(None, None, "Could not resolve the host")
+
+    monkeypatch.setattr(tf.train, "load_checkpoint", silent)
+    assert pretraining._damage(f"{whole}/checkpoints/step-{STEPS:09d}/state")
+    monkeypatch.setattr(tf.io.gfile, "listdir", silent)
+    with pytest.raises(pretraining.CantRead, match=r"resolve the host(.|\n)*nothing was changed"):
+        pretraining._damage(f"{whole}/checkpoints/step-{STEPS:09d}/state")
+
+
 def test_what_a_crash_leaves_in_log_and_folder_is_taken_away(whole, data, tmp_path):
     output = copy(whole, tmp_path)
     shutil.rmtree(output / "checkpoints" / f"step-{STEPS:09d}")
