@@ -40,6 +40,9 @@ _HLO_TYPES = {
 # Written by XLA:CPU once for each module it turns into machine code.
 _COMPILE_EVENT = "JitCompiler::Compile"
 
+# Begins the name of the row of a TPU's compiler.
+TPU = "TPU "
+
 # Instructions that name or regroup a buffer which exists already.
 _NO_BUFFER = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}
 
@@ -128,8 +131,15 @@ class Comparison:
 
     @property
     def agree(self) -> bool:
-        """Whether every way gave the same values; refusals and missing values are no agreement."""
-        return all(self.verdict(row) in ("reference", "same") for row in self.rows)
+        """Whether every way gave the same values; refusals and missing values are no agreement.
+
+        The compiler of a TPU gives no values here: it agrees when it accepts.
+        """
+        return all(
+            self.verdict(row) in ("reference", "same")
+            or (row.how.startswith(TPU) and self.verdict(row) == "accepted")
+            for row in self.rows
+        )
 
     def verdict(self, row: Row) -> str:
         """Say in a word or two how a row compares with the first.
@@ -436,7 +446,32 @@ def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
         return Row(how, refused_by="XLA", message=_useful_line(error))
 
 
-def compare(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Comparison:
+def _tpu(fn: Callable, specs: tuple, target: str) -> Row:
+    """Ask Google's compiler; nothing is run."""
+    from helpers import hardware, tpu_compiler
+    from helpers.tpu_program import NotCompilable, export
+
+    how = TPU + hardware.slice_of(target).chip.name
+    try:
+        program = export(fn, *specs)
+    except NotCompilable as error:
+        # Both refuse before the TPU is asked, in the words that the rows above show.
+        row = _xla(fn, specs, None)
+        layer = row.refused_by if row.refused_by == "tracing" else "XLA"
+        return Row(how, refused_by=layer, message=row.message or error.what)
+    compiled = tpu_compiler.compile(program, target)
+    if compiled.ok:
+        kept = len(program.results) - len(program.donated)
+        return Row(how, program.results[:kept])
+    if compiled.verdict in ("refused", "out of memory"):
+        message = compiled.message.partition(": %")[0]  # the instruction has numbers of its own
+        return Row(how, refused_by=f"the compiler of {how}", message=message)
+    return Row(how, message=compiled.message)
+
+
+def compare(
+    fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec, target: str | None = None
+) -> Comparison:
     """Run a function eagerly, as a graph and compiled by XLA, and set the three side by side.
 
     Graph and compiled program are made from the arguments' shapes and types alone. With the
@@ -450,19 +485,24 @@ def compare(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Comp
             marked with ``tf.autograph.experimental.do_not_convert``.
         *args: Tensors or NumPy arrays; or a ``tf.TensorSpec`` where only its shape and type
             matter, in which case nothing is run and no values are shown.
+        target: A TPU, such as ``v5e-1``: Google's compiler is asked as well (``tpu_compiler``),
+            in a fourth row. It compiles and runs nothing, so there are no values.
 
     Returns:
-        A table with the rows ``eager``, ``graph`` and ``XLA:CPU``.
+        A table with the rows ``eager``, ``graph`` and ``XLA:CPU``, and ``TPU v5e`` if asked for.
 
     Raises:
+        UnknownAccelerator: There is no such target.
         NotATensor: An argument is something else, such as a Python number.
         NoResult: The function returned None, or None among its results.
         CantInspect: The function reads from a lookup table.
     """
     specs, tensors = _specs(args)
     run = _of_tensors(fn)
-    rows = (_eager(run, tensors), _graph(run, specs, tensors), _xla(run, specs, tensors))
-    return Comparison(getattr(fn, "__name__", type(fn).__name__), rows)
+    rows = [_eager(run, tensors), _graph(run, specs, tensors), _xla(run, specs, tensors)]
+    if target is not None:
+        rows.append(_tpu(run, specs, target))
+    return Comparison(getattr(fn, "__name__", type(fn).__name__), tuple(rows))
 
 
 def hlo(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Hlo:

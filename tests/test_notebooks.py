@@ -26,6 +26,7 @@ CHANGED = {
         "MULTIPLE": 16,
         "POSITIONS": 256,
         "CLASSES": 500,
+        "TARGET": "v3-8",
     },
     "03_padding_buckets": {
         "PARAGRAPHS": 128,
@@ -37,12 +38,22 @@ CHANGED = {
         "PLACES_PER_SECOND": 20_000,
     },
     "04_colab_tpu_node": {"EXAMPLES": 32, "BATCH_SIZE": 8, "EPOCHS": 3, "DEVICES": 2},
+    "05_tpu_vm": {
+        "REPLICAS": 2,
+        "PROJECT": "another-project",
+        "ZONE": "us-central1-a",
+        "ACCELERATOR": "v3-8",
+        "SYMBOLS": 8,
+        "LENGTH": 16,
+        "PER_REPLICA": 8,
+        "STEPS": 16,
+    },
     "06_bert_data": {
         "VOCABULARIES": [1500, 2500],
         "SEQUENCE_LENGTH": 64,
         "SHARDS": 5,
         "BATCH_SIZE": 32,
-        "SECONDS": 0.2,
+        "BATCHES": 30,
         "SEED": 3,
     },
     "07_bert_pretraining": {

@@ -509,3 +509,60 @@ def test_the_count_agrees_with_xlas_own_dump(tmp_path):
     assert found["one trace"] == [3, 3]
     assert found["no jit"] == [0, 0]
     assert found["fit"][0] > found["fit, whole batches"][0] > 0
+
+
+# --- the row of a TPU's compiler
+
+
+@pytest.fixture
+def tpu_says(monkeypatch):
+    """Set what the TPU's compiler answers; each test says it of a real program of ours."""
+    from helpers import tpu_compiler
+
+    def says(verdict, message=""):
+        def compile(program, target):
+            return tpu_compiler.Compiled(program.name, target, verdict, message)
+
+        monkeypatch.setattr(tpu_compiler, "compile", compile)
+
+    return says
+
+
+def test_a_tpu_that_accepts_agrees_and_shows_the_shape_without_values(tpu_says):
+    tpu_says("compiles")
+    table = compare(halve_if_large, SIX, target="v5e-1")
+    assert table.agree and [row.how for row in table.rows][3] == "TPU v5e"
+    assert table["TPU v5e"].shapes == ("f32[6]",) and table["TPU v5e"].values is None
+    assert "TPU v5e" in repr(table) and table.verdict(table.rows[3]) == "accepted"
+
+
+def test_variables_are_no_results_on_the_tpu(tpu_says):
+    tpu_says("compiles")
+    count = tf.Variable(1.0)
+    table = compare(lambda x: count.assign_add(x) * tf.ones([2]), tf.constant(1.0), target="v3-8")
+    assert table["TPU v3"].shapes == table["XLA:CPU"].shapes == ("f32[2]",)
+
+
+@pytest.mark.parametrize("verdict", ["refused", "out of memory"])
+def test_a_tpu_that_refuses_is_named(tpu_says, verdict):
+    tpu_says(verdict, "UNIMPLEMENTED: not for this type: %dot.3 = s64[2] dot(...)")
+    table = compare(halve_if_large, SIX, target="v5e-1")
+    row = table["TPU v5e"]
+    assert not table.agree and row.refused_by == "the compiler of TPU v5e"
+    assert row.message == "UNIMPLEMENTED: not for this type"
+
+
+def test_a_tpu_compiler_that_gives_no_answer_is_no_refusal(tpu_says):
+    tpu_says("not available", "jax is not installed")
+    table = compare(halve_if_large, SIX, target="v5e-1")
+    assert table.verdict(table["TPU v5e"]) == "not run" and not table.agree
+    assert "jax is not installed" in repr(table)
+
+
+def test_what_xla_refuses_is_not_asked_of_the_tpu(tpu_says):
+    tpu_says("compiles")
+    table = compare(tf.range, tf.constant(4), target="v5e-1")
+    assert table["TPU v5e"].refused_by == "XLA"
+    assert table["TPU v5e"].message == table["XLA:CPU"].message
+    plain = tf.autograph.experimental.do_not_convert(halve_if_large)
+    assert compare(plain, SIX, target="v5e-1")["TPU v5e"].refused_by == "tracing"
