@@ -59,6 +59,7 @@ __all__ = [
     "Roofline",
     "Source",
     "TracingTooLong",
+    "UnknownEffort",
     "WrongReplicas",
     "available_bytes",
     "compile",
@@ -96,6 +97,8 @@ _HALVES = {"v4": "compiled for one of the chip's two cores, which TensorFlow use
 # Seconds after which a compile is given up. BERT-base takes half a minute on two cores.
 TIMEOUT = 600.0
 
+EFFORTS = ("least", "full")
+
 CACHE_BYTES = 256_000_000
 
 # Changes when entries of the cache change their meaning.
@@ -106,6 +109,10 @@ Progress = Callable[[str, float], None]
 
 class WrongReplicas(CourseError):
     """A program was exported for another number of replicas than the target has."""
+
+
+class UnknownEffort(CourseError):
+    """The compiler was asked for an effort that it has not."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -515,6 +522,12 @@ def _one(
     progress: Progress | None,
 ) -> Compiled:
     place = hardware.slice_of(target)
+    if effort not in EFFORTS:
+        raise UnknownEffort(
+            f"There is no effort {effort!r}.",
+            f"The compiler works with {' or '.join(EFFORTS)} effort.",
+            "Leave it out for the least, which is enough for a verdict.",
+        )
     if program.replicas not in (1, place.replicas):
         raise WrongReplicas(
             f"{program.name} was exported for {program.replicas} replicas; {target} has "
@@ -578,6 +591,7 @@ def compile(
 
     Raises:
         WrongReplicas: The program is for several replicas, but not for the target's number.
+        UnknownEffort: ``effort`` is another word.
         hardware.UnknownAccelerator: There is no such target.
     """
     limit = memory_limit or _memory_limit()
