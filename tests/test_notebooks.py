@@ -53,7 +53,7 @@ CHANGED = {
         "SEQUENCE_LENGTH": 64,
         "SHARDS": 5,
         "BATCH_SIZE": 32,
-        "BATCHES": 30,
+        "BATCHES": 10,
         "SEED": 3,
     },
     "07_bert_pretraining": {
