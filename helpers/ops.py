@@ -348,6 +348,11 @@ pre { margin: .3rem 0 0; font: .82rem/1.4 ui-monospace, "DejaVu Sans Mono", mono
   white-space: pre-wrap; overflow-wrap: anywhere; font-weight: 400; }
 .compiles { color: var(--good); } .refused, .crashed { color: var(--bad); }
 .not-reached { color: var(--soft); } .bounded { color: var(--wait); }
+td { overflow-wrap: anywhere; }
+@media (max-width: 44rem) {
+  td:empty { display: none; }
+  tbody th[scope="rowgroup"] { background: none; }
+}
 @media (min-width: 44.01rem) {
   table { table-layout: fixed; }
   thead th:nth-child(1) { width: 46%; }
