@@ -362,13 +362,13 @@ def _check_runtime(version: str, accelerator: Slice) -> None:
     if accelerator.hosts > 1 and not pod:
         raise NeedsPod(
             f"{version} is for one host; a {accelerator.name} has {accelerator.hosts}.",
-            "The hosts of a pod slice must find each other, which is what -pod images do.",
+            f"Slices of several hosts need an image with -pod ({RELEASES_SOURCE}, {CHECKED}).",
             f"Take tpu-vm-tf-{release}-pod{interface or ''}.",
         )
     if accelerator.hosts == 1 and pod:
         raise NotAPod(
             f"{version} is for pod slices; a {accelerator.name} has one host.",
-            "A -pod image waits for other hosts.",
+            f"-pod stands for slices of several hosts ({RELEASES_SOURCE}, {CHECKED}).",
             f"Take tpu-vm-tf-{release}{interface or ''}.",
         )
 
@@ -672,7 +672,8 @@ class TpuVm:
         if match and version != match[1]:
             raise Mismatch(
                 f"The image {self.version} has TensorFlow {match[1]}; yours is {version}.",
-                "An image's TPU driver belongs to its own TensorFlow.",
+                "The image must match the TensorFlow that your model is written for "
+                f"({RELEASES_SOURCE}, {CHECKED}).",
                 f"Write your program for {match[1]}, or take the image of "
                 f"helpers.cloud.runtime({version!r}, {self.accelerator.name!r}).",
             )
