@@ -835,7 +835,11 @@ def _check_jit(subject: Subject) -> Item:
 def _all_variables(model: Any) -> dict[str, tf.Variable]:
     """Variables of a model, its optimizer and its metrics, each under whose it is."""
     found: dict[str, tf.Variable] = {}
-    owners = [("model", model.variables)]
+    owners = []
+    # A model that is not built yet has no variables, and tf-keras may raise instead of saying so;
+    # fit will make them inside the scope.
+    with contextlib.suppress(ValueError):
+        owners.append(("model", model.variables))
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
         variables = optimizer.variables
@@ -1086,26 +1090,15 @@ def _made(factory: Callable[[], Any]) -> tuple[Any, Any, Item | None]:
         try:
             with strategy.scope():
                 again = factory()
-            again = again[0] if isinstance(again, tuple) else again
-            if again is given:
-                item = Item(
-                    5,
-                    name,
-                    WARN,
-                    "the factory gives the same model twice, so there is no scope to look at",
-                    "Make the model inside the factory.",
-                )
-            else:
-                item = _outside(strategy, again, name)
         except ValueError as error:
-            item = Item(
-                5,
-                name,
-                FAIL,
-                _line(error),
-                "Move what makes model, optimizer and metrics inside strategy.scope().",
-                where(_frames_of_error(error)),
-            )
+            fix = "Move what makes model, optimizer and metrics inside strategy.scope()."
+            item = Item(5, name, FAIL, _line(error), fix, where(_frames_of_error(error)))
+            return given, data, item
+        again = again[0] if isinstance(again, tuple) else again
+        if again is not given:
+            return given, data, _outside(strategy, again, name)
+        said = "the factory gives the same model twice, so there is no scope to look at"
+        item = Item(5, name, WARN, said, "Make the model inside the factory.")
     return given, data, item
 
 

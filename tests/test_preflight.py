@@ -517,6 +517,24 @@ def test_a_metric_from_outside_the_scope(no_compiler):
     assert item.state == FAIL and "Metric" in item.finding and "model.compile" in item.where
 
 
+def test_a_model_that_is_not_built_yet_has_nothing_outside(no_compiler):
+    model, data = bert()
+    config = model.config
+
+    def unbuilt():
+        model = TFBertForMaskedLM(config)
+        model.compile("adam")
+        return model, data
+
+    assert the(preflight(unbuilt, target="v5e-8"), 5, "scope").state == PASS
+
+
+def test_a_model_without_an_optimizer_is_checked_forward(no_compiler):
+    model = tf.keras.Sequential([tf.keras.layers.Input([8]), tf.keras.layers.Dense(4)])
+    result = preflight(model, batches(), "v5e-8")
+    assert "forward pass" in the(result, 4).name and result.status == "ready"
+
+
 def test_a_model_without_a_factory_leaves_the_scope_open(no_compiler):
     model = dense()
     assert the(preflight(model, batches(), "v5e-1"), 5, "scope").state == WARN
