@@ -6,18 +6,23 @@ masked language model that is worth its name beats the last one.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from helpers import bert, masking
+from helpers import bert, corpus, masking, pretraining, records
 from helpers.errors import CourseError
 
 RESAMPLED = 1_000  # times that documents are drawn for a confidence interval
 TUNED = 10  # one document in so many sets the n-gram's weights instead of its counts
 ROUNDS = 30  # of setting them
+ROWS = 10_000  # of records, at most, that the n-gram is fitted to
+ASKED = 50  # frequent tokens that the probe tells apart
+RIDGE = 10.0  # of the probe's regression: the states are scaled to a deviation of 1
 
 
 class NothingHeldOut(CourseError):
@@ -275,6 +280,13 @@ class Evaluation:
 
     scores: dict[str, dict[str, Score]]
 
+    def markdown(self) -> str:
+        """Write the table in Markdown."""
+        table = self.table()
+        lines = [["text", "guessed by", *table.columns], ["---"] * (2 + len(table.columns))]
+        lines += [[*index, *row] for index, row in zip(table.index, table.to_numpy(), strict=True)]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
     def table(self) -> pd.DataFrame:
         """Lay the scores out: a line for each language and way, numbers rounded."""
         lines = {
@@ -363,22 +375,109 @@ def _guess(scores_of: object, fixed: FixedMasks, rows: int) -> tuple[np.ndarray,
     return np.concatenate(losses), np.concatenate(right)
 
 
+def evaluate_shipped(model: tf.keras.Model, data: pretraining.Data) -> Evaluation:
+    """Evaluate on the held-out paragraphs of the course's own text, each language by itself.
+
+    Args:
+        model: Trained on the others, with the shipped tokenizer.
+        data: That it was trained on.
+
+    Returns:
+        The scores by language.
+
+    Raises:
+        corpus.TokenizerChanged, corpus.CorpusMissing: The shipped files are not as they were.
+    """
+    tokenizer, length = corpus.load_tokenizer(), data.manifest.settings.sequence_length
+    held_out, baselines = {}, {}
+    for language, path in corpus.shipped().items():
+        ids = tokenizer(corpus.read(pathlib.Path(path)))["input_ids"]
+        unseen = [document for line, document in enumerate(ids) if corpus.held_out(line)]
+        seen = [document for line, document in enumerate(ids) if not corpus.held_out(line)]
+        held_out[language] = fix_masks(unseen, data.masks, length)
+        baselines[language] = fit_ngram(seen, data.masks.vocabulary)
+    return evaluate(model, held_out, baselines)
+
+
+def evaluate_records(
+    model: tf.keras.Model, data: pretraining.Data, path: str | os.PathLike[str]
+) -> Evaluation:
+    """Evaluate on records that were held out.
+
+    Args:
+        model: Trained on ``data``.
+        data: The training's records; the baselines are fitted to its first ``ROWS`` rows.
+        path: Folder of the held-out records.
+
+    Returns:
+        The scores of ``held-out``.
+
+    Raises:
+        records.OtherTokenizer: The held-out records were written with another tokenizer.
+        records.ManifestMissing, records.ManifestDamaged: There are no finished records.
+    """
+    unseen = records.manifest(path)
+    if unseen.settings.tokenizer_sha256 != data.manifest.settings.tokenizer_sha256:
+        raise records.OtherTokenizer(
+            "The held-out records were written with another tokenizer than the training's.",
+            "The same id is another token there.",
+            "Write both with one call of `python -m helpers prepare`.",
+        )
+    length = data.manifest.settings.sequence_length
+    held_out = fix_masks(list(sequences(unseen)), data.masks, length)
+    ngram = fit_ngram(list(sequences(data.manifest)), data.masks.vocabulary)
+    return evaluate(model, {HELD_OUT: held_out}, {HELD_OUT: ngram})
+
+
+HELD_OUT = "held-out"
+
+
+def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:
+    """Unpack the first ``ROWS`` rows of records.
+
+    Args:
+        manifest: Of the records.
+
+    Yields:
+        Token ids of each sequence with ``[CLS]`` and ``[SEP]``.
+    """
+    paths = [f"{manifest.path.rstrip('/')}/{shard.name}" for shard in manifest.shards]
+    kinds = {name: np.dtype(kind).newbyteorder("<") for name, kind in manifest.features.items()}
+    spec = {name: tf.io.FixedLenFeature([], tf.string) for name in kinds}
+    for record in tf.data.TFRecordDataset(paths).take(ROWS):
+        row = tf.io.parse_single_example(record, spec)
+        ids, number = (
+            np.frombuffer(row[name].numpy(), kinds[name])
+            for name in ("input_ids", "attention_mask")
+        )
+        for one in range(1, int(number.max()) + 1):
+            yield ids[number == one]
+
+
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """Whether a linear model on top of frozen hidden states can tell real tokens from swapped ones.
+    """What a linear model reads from frozen states at masked places: which token is missing.
 
     Attributes:
-        pretrained: Share of tokens judged right with the model's weights; 50 % is guessing.
-        pretrained_interval: 95 % confidence interval over documents.
-        random: The same with fresh weights of the same shape.
-        random_interval: The same for it.
-        tokens: Number of judged tokens.
+        pretrained: Share named rightly from the trained model's states.
+        pretrained_interval: 95 % confidence interval of it, over documents.
+        random: The same for fresh weights of the same shape.
+        random_interval: Its interval.
+        more: The difference of the two.
+        more_interval: Its interval, both judged on the same draws of documents.
+        frequent: Share of the commonest of these tokens: guessing blindly.
+        asked: Number of tokens to choose from.
+        tokens: Number of judged places.
     """
 
     pretrained: float
     pretrained_interval: tuple[float, float]
     random: float
     random_interval: tuple[float, float]
+    more: float
+    more_interval: tuple[float, float]
+    frequent: float
+    asked: int
     tokens: int
 
     def __repr__(self) -> str:
@@ -386,109 +485,85 @@ class Probe:
             return f"{share:.0%} ({interval[0]:.0%} to {interval[1]:.0%})"
 
         return (
-            f"replaced tokens found among {self.tokens:,}: pretrained "
+            f"which of {self.asked} tokens is missing, at {self.tokens:,} places: pretrained "
             f"{line(self.pretrained, self.pretrained_interval)}, random weights "
-            f"{line(self.random, self.random_interval)}, guessing 50%"
+            f"{line(self.random, self.random_interval)}, the commonest {self.frequent:.0%}; "
+            f"difference {line(self.more, self.more_interval)}"
         )
 
 
-JUDGED = 0.3  # of the tokens; half of these are replaced
-RIDGE = 1.0
-
-
 def probe(
-    model: tf.keras.Model,
-    fresh: tf.keras.Model,
-    training: Sequence[Sequence[int]],
-    testing: Sequence[Sequence[int]],
-    masks: masking.Masking,
-    length: int,
-    seed: int = 0,
+    model: tf.keras.Model, fresh: tf.keras.Model, fitted: FixedMasks, judged: FixedMasks
 ) -> Probe:
-    """Ask whether pretraining left something in the hidden states that random weights lack.
+    """Ask whether pretraining left something in the states that random weights lack.
 
-    In real text some tokens are replaced by others of the same frequency. A linear model (ridge
-    regression) reads the frozen hidden state at a place and says whether its token is the
-    original. It is fitted on one part of the text and judged on another.
+    The encoder is frozen and its head is not used. A linear model (ridge regression) reads the
+    state at a masked place and names the missing token, among the ``ASKED`` most frequent ones. It
+    is fitted on one text and judged on another, once on the model's states and once on those of
+    fresh weights (which pass the words around on, too, if less usefully): only the states differ.
 
     Args:
         model: Pretrained, from `bert.pretraining_model`.
         fresh: The same with fresh weights.
-        training: Documents to fit the linear model on: token ids with ``[CLS]`` and ``[SEP]``.
-        testing: Documents to judge it on.
-        masks: Only its vocabulary and special tokens are used.
-        length: Places per row; what is beyond is left out.
-        seed: Of the choice of places and tokens.
+        fitted: Text to fit the linear models on; the training's own will do.
+        judged: Text to judge them on, which the pretraining has not seen.
 
     Returns:
         How often each is right.
 
     Raises:
-        NothingHeldOut: There is no document to judge on, or to fit on.
+        NothingHeldOut: None of the frequent tokens is masked in ``judged``.
     """
-    random = np.random.default_rng(seed)
-    shares = np.ones(masks.vocabulary)
-    for document in training:
-        shares += np.bincount(document, minlength=masks.vocabulary)
-    shares[list(masks.special_ids)] = 0
-    shares /= shares.sum()
-    parts = [
-        _replace(documents, masks, length, shares, random) for documents in (training, testing)
-    ]
-    found = []
+    labels, weights = fitted.batch["masked_ids"], fitted.batch["masked_weights"]
+    counts = np.bincount(labels[weights > 0])
+    asked = np.argsort(-counts, kind="stable")[: min(ASKED, np.count_nonzero(counts))]
+    used = [_asked(part, asked) for part in (fitted, judged)]
+    if not used[1].any():
+        raise NothingHeldOut(
+            "The probe has nothing to judge.",
+            f"None of the {len(asked)} most frequent masked tokens is masked in the text.",
+            "Give more held-out text.",
+        )
+    right = []
     for one in (model, fresh):
-        (fit_x, fit_y, _), (test_x, test_y, document) = (
-            (_hidden(one, part)[part["judged"]], part["replaced"][part["judged"]], part["judged"])
-            for part in parts
+        fit_x, test_x = (
+            _states(one, part)[where] for part, where in zip((fitted, judged), used, strict=True)
         )
         mean, deviation = fit_x.mean(0), fit_x.std(0) + 1e-6
-        fit_x, test_x = (fit_x - mean) / deviation, (test_x - mean) / deviation
+        fit_x, test_x = (
+            np.insert((states - mean) / deviation, 0, 1.0, axis=1) for states in (fit_x, test_x)
+        )
         square = fit_x.T @ fit_x + RIDGE * np.eye(fit_x.shape[1])
-        direction = np.linalg.solve(square, fit_x.T @ np.where(fit_y, 1.0, -1.0))
-        right = np.zeros(document.shape)
-        right[document] = (test_x @ direction > 0) == test_y
-        found.append(score(np.zeros(document.shape), right, document.astype(float), seed))
+        matrix = np.linalg.solve(square, fit_x.T @ (labels[used[0]][:, None] == asked))
+        right.append(np.zeros(used[1].shape))
+        named = asked[(test_x @ matrix).argmax(1)]
+        right[-1][used[1]] = named == judged.batch["masked_ids"][used[1]]
+    where = used[1].astype(float)
+    trained, random = (score(right[0] - right[1], each, where) for each in right)
+    present = judged.batch["masked_ids"][used[1]]
     return Probe(
-        found[0].accuracy,
-        found[0].accuracy_interval,
-        found[1].accuracy,
-        found[1].accuracy_interval,
-        found[0].tokens,
+        trained.accuracy,
+        trained.accuracy_interval,
+        random.accuracy,
+        random.accuracy_interval,
+        trained.loss,
+        trained.loss_interval,
+        float(np.bincount(present).max() / len(present)),
+        len(asked),
+        trained.tokens,
     )
 
 
-def _replace(
-    documents: Sequence[Sequence[int]],
-    masks: masking.Masking,
-    length: int,
-    shares: np.ndarray,
-    random: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    fixed = fix_masks(documents, masks, length)
-    used = fixed.batch["attention_mask"]
-    ids = np.zeros_like(used)
-    special = set(masks.special_ids)
-    kept = [document for document in documents if not special.issuperset(document[:length])]
-    for row, document in enumerate(kept):
-        ids[row, : min(len(document), length)] = document[:length]
-    ordinary = ~np.isin(ids, masks.special_ids) & (used > 0)
-    judged = ordinary & (random.random(ids.shape) < JUDGED)
-    replaced = judged & (random.random(ids.shape) < 0.5)
-    others = random.choice(masks.vocabulary, ids.shape, p=shares).astype(ids.dtype)
-    replaced &= others != ids  # drawn its own token: nothing was replaced
-    return {
-        "input_ids": np.where(replaced, others, ids),
-        "attention_mask": used,
-        "position_ids": fixed.batch["position_ids"],
-        "judged": judged,
-        "replaced": replaced,
-    }
+def _asked(part: FixedMasks, asked: np.ndarray) -> np.ndarray:
+    return np.isin(part.batch["masked_ids"], asked) & (part.batch["masked_weights"] > 0)
 
 
-def _hidden(model: tf.keras.Model, part: dict[str, np.ndarray], rows: int = 32) -> np.ndarray:
+def _states(model: tf.keras.Model, part: FixedMasks, rows: int = 64) -> np.ndarray:
     names = ("input_ids", "attention_mask", "position_ids")
     found = []
-    for first in range(0, len(part["judged"]), rows):
-        batch = {name: tf.constant(part[name][first : first + rows]) for name in names}
-        found.append(tf.cast(model.bert(**batch)[0], tf.float32).numpy())
+    for first in range(0, len(part.batch["input_ids"]), rows):
+        batch = {name: tf.constant(part.batch[name][first : first + rows]) for name in names}
+        hidden = tf.cast(model.bert(**batch)[0], tf.float32)
+        at = part.batch["masked_positions"][first : first + rows]
+        found.append(tf.gather(hidden, at, batch_dims=1).numpy())
     return np.concatenate(found)
