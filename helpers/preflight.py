@@ -258,10 +258,6 @@ def _forward(model: Any) -> Callable[[object], Any]:
     return forward
 
 
-def _flat_specs(data: object) -> tuple[tf.TypeSpec, ...]:
-    return tuple(tf.nest.flatten(_structure(data)))
-
-
 # --- Check 1 on the CPU -------------------------------------------------------------------------
 
 
@@ -444,9 +440,8 @@ def _check_batch(
     items = []
     largest = max(sample.shapes, key=lambda s: sum(int(np.prod(shape)) for shape in s))
     rows = _batch_size(largest)
-    for target, replicas in slices:
-        if replicas == 1:
-            continue
+    for replicas in sorted({replicas for _, replicas in slices} - {1}):
+        target = ", ".join(name for name, number in slices if number == replicas)
         if rows is None:
             items.append(
                 Item(
@@ -691,7 +686,12 @@ def _compare(
                 restore()
             if refused is None and _differ(eager, again):
                 return None
-            compiled = _results(traced.function(*batch))
+            try:
+                compiled = _results(traced.function(*batch))
+            except Exception as error:  # XLA refuses at run time what it took when it compiled
+                fix = "Run it as tf.function(step, jit_compile=True) on this batch."
+                place = where(_frames_of_error(error))
+                return Item(4, f"{what} on {of}", FAIL, f"compiled: {_line(error)}", fix, place)
             restore()
             if refused is not None:
                 gives = ", ".join(f"{k} {_say(v)}" for k, v in list(compiled.items())[:2])
@@ -761,8 +761,13 @@ def _check_answers(
             tuple(x[:FEW_ROWS] if len(x.shape) and x.shape[0] == rows else x for x in batches[0])
         ]
         specs = _of_one(specs, rows, min(rows, FEW_ROWS))
-    traced = _trace(step, specs)
-    dropped = _check_dropped(traced)
+    try:
+        traced = _trace(step, specs)
+        dropped = _check_dropped(traced)
+    except Exception as error:  # a test step of the learner's may do anything
+        return [
+            Item(4, name, OPEN, f"test_step: {_line(error)}", "", where(_frames_of_error(error)))
+        ]
     if sample is None:
         return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *dropped]
     what = f"test step on {FEW_ROWS} rows (a large model)" if evaluate else subject.kind
@@ -770,7 +775,10 @@ def _check_answers(
     if item is None and subject.kind == "train step" and not evaluate:
         step = _evaluation(subject, structure)
         what = "test step (the train step draws random numbers)"
-        item = _compare(what, step, _trace(step, specs), batches)
+        try:
+            item = _compare(what, step, _trace(step, specs), batches)
+        except Exception as error:
+            item = Item(4, what, OPEN, _line(error), "", where(_frames_of_error(error)))
     if item is None:
         item = Item(
             4,
@@ -1150,11 +1158,11 @@ def preflight(
         UnderStrategy: The model was made under a strategy; hand in the function that makes it.
         UnknownAccelerator: There is no such target.
     """
-    last = [""]
+    told: set[str] = set()
 
     def say(line: str) -> None:
-        if progress is not None and line != last[0]:
-            last[0] = line
+        if progress is not None and line not in told:
+            told.add(line)
             progress(line)
 
     targets = (target,) if isinstance(target, str) else tuple(target)

@@ -467,6 +467,20 @@ def test_random_numbers_are_no_difference(no_compiler):
         assert item.state == PASS and "3 real batches" in item.finding
 
 
+def test_a_test_step_that_fails_leaves_the_comparison_open(no_compiler):
+    class Odd(tf.keras.Sequential):
+        def test_step(self, data):
+            raise KeyError("no test step here")
+
+    layers = [tf.keras.layers.Input([8]), tf.keras.layers.Dropout(0.5), tf.keras.layers.Dense(4)]
+    model = Odd(layers)
+    model.compile("sgd", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    result = preflight(model, batches(), "v5e-1")
+    item = the(result, 4)
+    assert item.state == OPEN and "no test step here" in item.finding
+    assert "raise KeyError" in item.where and result.status == "ready"
+
+
 @pytest.mark.parametrize("kind", [tf.keras, keras], ids=["tf_keras", "keras3"])
 def test_the_model_holds_what_it_held_before(kind, no_compiler):
     model = dense(kind)
