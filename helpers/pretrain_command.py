@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from helpers import runtime
+from helpers.connection import tensorflow_environment
 
 if TYPE_CHECKING:
     from helpers.pretraining import Progress
@@ -109,7 +110,7 @@ def pretrain(
         CourseError: As `pretraining.run`.
     """
     display = Display(Console(stderr=False))
-    os.environ.update(runtime.ENVIRONMENT)
+    os.environ.update(runtime.ENVIRONMENT | tensorflow_environment(runtime.detect()))
     try:
         display.say("Starting TensorFlow.")
         import tensorflow as tf

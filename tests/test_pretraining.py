@@ -1,6 +1,7 @@
 """A run that is killed, stopped, moved or spread gives the losses of a run that was not."""
 
 import contextlib
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from helpers import bert, corpus, files, pretraining, records, rehearsal, runtime, storage
+from helpers import bert, corpus, files, pretraining, records, rehearsal, storage
 from helpers.pretraining import Settings
 
 NANO = bert.Configuration(1, 32, 1)
@@ -280,8 +281,6 @@ def test_what_a_crash_leaves_in_log_and_folder_is_taken_away(whole, data, tmp_pa
     ],
 )
 def test_other_settings_are_refused_with_the_difference(whole, data, change, words):
-    import dataclasses
-
     with pytest.raises(pretraining.OtherRun, match=re.escape(f"another run: {words}.")):
         train(data, whole, dataclasses.replace(SETTINGS, **change))
 
@@ -466,16 +465,50 @@ def on_replicas(data, output, number):
     )
 
 
+def with_uneven_masks():
+    """One step on two replicas with 20 and 2 masked tokens, and on one: the same."""
+    draw = np.random.default_rng(0)
+    ids = draw.integers(5, 300, (4, 16), dtype=np.int32)
+    weights = np.ones((4, 10), np.float32)
+    weights[2:] = np.eye(10)[:2]
+    batch = {
+        "input_ids": ids,
+        "attention_mask": np.ones_like(ids),
+        "position_ids": np.tile(np.arange(16, dtype=np.int32), (4, 1)),
+        "masked_positions": np.tile(np.arange(10, dtype=np.int32), (4, 1)),
+        "masked_ids": draw.integers(5, 300, (4, 10), dtype=np.int32),
+        "masked_weights": weights,
+    }
+    results = []
+    for strategy in (rehearsal.replicas(2), tf.distribute.get_strategy()):
+        with strategy.scope():
+            model = bert.pretraining_model(NANO, 300, longest=16)
+            optimizer = bert.adamw(model, 1e-3)
+        replicas = strategy.num_replicas_in_sync
+        step = bert.training_step(model, optimizer, replicas=replicas, jit=False)
+        dataset = tf.data.Dataset.from_tensors(batch).repeat()
+        iterator = iter(strategy.experimental_distribute_dataset(dataset))
+        outcome = bert.steps_function(strategy, step)(iterator, 0, 3)
+        assert outcome.tokens.numpy().tolist() == [64] * 3
+        results.append(np.stack([outcome.loss, outcome.norm]))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
+
+
+def test_replicas_with_20_and_2_masked_tokens_give_the_step_of_one(tmp_path):
+    process = child(with_uneven_masks, output=tmp_path / "shown")
+    assert ended(process) == 0, (tmp_path / "shown").read_text()
+
+
 def on_a_node(data, output):
     with storage.embedded_gcs() as gcs:
         for path in pathlib.Path(data).iterdir():
             tf.io.gfile.copy(str(path), f"{gcs.url}/data/{path.name}")
         with rehearsal.remote_node(1, gcs.environment) as node:
-            strategy = runtime.connect(node.address)
-            settings = Settings(NANO, 20, global_batch_size=8, warm_up=5)
-            with pytest.raises(pretraining.DataOutOfReach, match="the training on another machine"):
-                train(data, f"{output}-local", settings, strategy=strategy)
-            train(f"{gcs.url}/data", output, settings, strategy=strategy, save_every=10)
+            words = ["--tpu", node.address, "--steps", 20, "--batch", 8, "--warm-up", 5]
+            words += ["--learning-rate", 1e-3, "--save-every", 10]
+            with pytest.raises(SystemExit, match="2"):
+                command("-o", f"{output}-2", "--data", data, *words)
+            command("-o", output, "--data", f"{gcs.url}/data", *words)
 
 
 def losses(output):
@@ -492,4 +525,6 @@ def test_replicas_and_a_node_give_the_losses_of_one_machine(data, tmp_path, wher
     else:
         process = child(on_a_node, data, tmp_path / "there", output=shown)
     assert ended(process) == 0, shown.read_text()
+    if where == "node":
+        assert "the training on another machine" in shown.read_text()
     np.testing.assert_allclose(losses(tmp_path / "there"), expected, rtol=1e-5)
