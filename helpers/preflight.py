@@ -25,9 +25,11 @@ from helpers.errors import CourseError
 from helpers.report import FAIL, OPEN, PASS, WARN, Estimate, Item, Report, big
 from helpers.tpu_program import NotCompilable, Program, Source, export
 
-# A batch is compared on a CPU: a forward pass of this many parameters takes seconds there.
+# Batches are compared on a CPU. With this many parameters, or values in one tensor of a batch (of
+# images), a whole training step takes long there: then a few rows go through the test step.
 MANY_PARAMETERS = 30_000_000
-FEW_ROWS = 4  # of a batch are compared where there are as many parameters
+MANY_VALUES = 1_000_000
+FEW_ROWS = 4
 FEW_SHAPES = 8  # each is a compilation; more than these make a short run wait for XLA
 RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
 
@@ -749,7 +751,10 @@ def _check_answers(
 ) -> list[Item]:
     name = "results on real batches"
     model = subject.model
-    large = model is not None and model.count_params() > MANY_PARAMETERS
+    large = model is not None and (
+        model.count_params() > MANY_PARAMETERS
+        or max(int(np.prod(spec.shape)) for spec in specs) > MANY_VALUES
+    )
     evaluate = large and subject.kind == "train step"
     step = _evaluation(subject, structure) if evaluate else subject.step
     batches = sample.batches if sample is not None else ()
@@ -770,7 +775,7 @@ def _check_answers(
         ]
     if sample is None:
         return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *dropped]
-    what = f"test step on {FEW_ROWS} rows (a large model)" if evaluate else subject.kind
+    what = f"test step on {FEW_ROWS} rows (model or batch is large)" if evaluate else subject.kind
     item = _compare(what, step, traced, batches)
     if item is None and subject.kind == "train step" and not evaluate:
         step = _evaluation(subject, structure)

@@ -1,5 +1,6 @@
 """The preflight: each check passes what is right, names what is wrong, and changes nothing."""
 
+import importlib
 import importlib.metadata
 import io
 import json
@@ -465,6 +466,15 @@ def test_random_numbers_are_no_difference(no_compiler):
         result = preflight(lambda: (dense(kind, dropout=0.5), batches()), target="v5e-1")  # noqa: B023
         item = the(result, 4, "test step")
         assert item.state == PASS and "3 real batches" in item.finding
+
+
+@pytest.mark.parametrize("limit", ["MANY_PARAMETERS", "MANY_VALUES"])
+def test_of_what_is_large_a_few_rows_are_compared(limit, no_compiler, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("helpers.preflight"), limit, 10)
+    item = the(preflight(lambda: (dense(), batches()), target="v5e-1"), 4)
+    assert item.state == PASS and item.name.startswith("test step on 4 rows")
+    bad = lambda: (dense(), batches(labels=[0, 0, 0, -100] * 16))  # noqa: E731
+    assert the(preflight(bad, target="v5e-1"), 4).state == FAIL
 
 
 def test_a_test_step_that_fails_leaves_the_comparison_open(no_compiler):
