@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test lab lint bench lock badges clean
+.PHONY: help run test pytorch lab lint bench lock badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -21,6 +21,16 @@ run: .venv/.installed ## Run all notebooks on this CPU and open the page of resu
 test: .venv/.installed ## Check everything: helpers, conventions, stored outputs, changed parameters
 	@$(PYTHON_VENV) -m pytest -n 2 --dist loadscope --no-loadscope-reorder \
 	  --nbval --nbval-current-env notebooks tests
+
+build/pytorch/.installed: .venv/.installed
+	@rm -rf build/pytorch
+	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/pytorch
+	@$(PYTHON_VENV) -m uv pip install -q --python build/pytorch/bin/python \
+	  "torch>=2.4" "transformers>=5"
+	@touch $@
+
+pytorch: build/pytorch/.installed ## Load an exported model with today's PyTorch (some GB, apart)
+	@$(PYTHON_VENV) -m pytest -q -k pytorch tests/test_export.py
 
 lab: .venv/.installed ## Open the course in JupyterLab
 	@$(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks

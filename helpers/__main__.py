@@ -424,6 +424,42 @@ def pretrain(
     raise typer.Exit(status)
 
 
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Output folder of `pretrain`.")],
+    folder: Annotated[pathlib.Path, typer.Argument(metavar="FOLDER", help="To make.")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="The run's records. Without: the shipped text.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write a run's model so that transformers reads it, in PyTorch and in TensorFlow.
+
+    In the folder: weights for both, configuration, tokenizer, and a model card with data, settings
+    and results on held-out text.
+
+    **Examples**
+
+    - `python -m helpers export build/tiny build/bert`
+    - `python -m helpers export gs://mine/base build/base --data gs://mine/records`
+
+    **Exit status**: 0 written · 2 can't be written, with the reason
+    """
+    os.environ.update(runtime.ENVIRONMENT)
+    import tensorflow as tf
+
+    tf.get_logger().setLevel("ERROR")
+    from helpers import export as exporting
+
+    facts = exporting.export(run, folder, data)
+    results = f"\n{facts.results!r}" if facts.results else ""
+    typer.echo(f"{folder}: step {facts.step:,} of {facts.settings.steps:,}.{results}")
+
+
 def _has_screen() -> bool:
     """Tell whether a person sits here: not in CI, and not in a terminal without a screen."""
     if not sys.stdout.isatty() or os.environ.get("CI"):
