@@ -8,7 +8,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import keras
 import numpy as np
@@ -658,10 +657,6 @@ def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build):
         assert estimate.replicas == 8 and estimate.rows == 2
         assert parameters * 4 <= estimate.all_reduce_bytes <= parameters * 4 + 100
         assert 4 * parameters < estimate.peak_bytes < estimate.available_bytes
-    assert hardware.slice_of("v3-8").replicas == 8
-    start = time.monotonic()
-    assert preflight(build, target=["v5e-8", "v3-8"]).estimates == result.estimates
-    assert time.monotonic() - start < 60
 
 
 def test_dense_flops_are_two_for_each_weight_and_row():
