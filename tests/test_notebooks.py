@@ -57,11 +57,11 @@ CHANGED = {
         "SEED": 3,
     },
     "07_bert_pretraining": {
-        "STEPS": 12,
+        "STEPS": 20,
         "SEQUENCE_LENGTH": 64,
-        "BATCH_SIZE": 16,
-        "LAYERS": 2,
-        "HIDDEN": 64,
+        "BATCH_SIZE": 8,
+        "STEPS_PER_EXECUTION": 2,
+        "SIZE": "mini",
         "SEED": 3,
     },
     "08_preflight": {
