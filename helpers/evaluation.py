@@ -194,7 +194,10 @@ def _triples(documents: Sequence[Sequence[int]]) -> tuple[np.ndarray, ...]:
 
 
 def _weigh(chances: np.ndarray) -> np.ndarray:
-    """Find the weights that make the tokens likeliest, by expectation and maximisation."""
+    """Find weights that make the tokens likely: expectation and maximisation.
+
+    Exact where all contexts were counted; where some were not, the others share their weight.
+    """
     weights = np.full(chances.shape[1], 1 / chances.shape[1])
     known = ~np.isnan(chances)
     for _ in range(ROUNDS):
@@ -257,8 +260,10 @@ def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray, seed: int 
     """
     sums = np.stack([(values * weights).sum(1) for values in (losses, right)])
     counts = weights.sum(1)
-    drawn = np.random.default_rng(seed).integers(0, len(counts), (RESAMPLED, len(counts)))
-    resampled = sums[:, drawn].sum(2) / counts[drawn].sum(1).clip(1)
+    random, resampled = np.random.default_rng(seed), np.empty((2, RESAMPLED))
+    for draw in range(RESAMPLED):  # one after the other: there may be many documents
+        documents = random.integers(0, len(counts), len(counts))
+        resampled[:, draw] = sums[:, documents].sum(1) / counts[documents].sum().clip(1)
     (loss_low, right_low), (loss_high, right_high) = np.quantile(resampled, [0.025, 0.975], axis=1)
     loss, accuracy = sums.sum(1) / counts.sum()
     return Score(
