@@ -24,6 +24,7 @@ from helpers.display import steady
 from helpers.errors import CourseError
 from helpers.report import FAIL, OPEN, PASS, WARN, Estimate, Item, Report, big
 from helpers.tpu_program import NotCompilable, Program, Source, export
+from helpers.xla import functions_run_eagerly
 
 # Batches are compared on a CPU. With this many parameters, or values in one tensor of a batch (of
 # images), a whole training step takes long there: then a few rows go through the test step.
@@ -609,16 +610,6 @@ def _kept(variables: Sequence[tf.Variable]) -> Iterator[Callable[[], None]]:
         restore()
 
 
-@contextlib.contextmanager
-def _eagerly() -> Iterator[None]:
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
-
-
 def _results(nest: object) -> dict[str, np.ndarray]:
     """Name the results of a step."""
     if isinstance(nest, dict):
@@ -678,7 +669,7 @@ def _compare(
             of = f"batch {number}"
             eager, refused = {}, None
             try:
-                with _eagerly():
+                with functions_run_eagerly():
                     eager = _results(step(*batch))
                     restore()
                     again = _results(step(*batch)) if draws else eager

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from helpers.environment import variables_set
 from helpers.errors import CourseError
 
 if TYPE_CHECKING:
@@ -212,20 +213,6 @@ def _client_variables(address: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _set(variables: Mapping[str, str]) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
 def remote_node(
     replicas: int = 8,
     environment: Mapping[str, str] | None = None,
@@ -305,7 +292,7 @@ def remote_node(
         isolation = Isolation(ready["way"], ready["way"] != "none", ready["private_network"])
         name = str(disk) if isolation.files else stack.enter_context(_hidden(disk))
         address = f"127.0.0.1:{ready['port']}"
-        stack.enter_context(_set(_client_variables(address)))
+        stack.enter_context(variables_set(_client_variables(address)))
         try:
             yield Node(
                 address=f"grpc://{address}",

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from helpers import embedded_gcs as server
+from helpers.environment import variables_set
 from helpers.errors import CourseError
 from helpers.runtime import ROOT, ImportedTooEarly
 
@@ -223,20 +224,14 @@ def embedded_gcs(name: str | None = None) -> Iterator[EmbeddedStorage]:
         )
     folder = pathlib.Path(tempfile.mkdtemp(prefix="embedded-gcs-"))
     storage = None
-    before, conf = {}, {name: dict(values) for name, values in fsspec.config.conf.items()}
+    conf = {name: dict(values) for name, values in fsspec.config.conf.items()}
     try:
         storage = EmbeddedStorage(folder, name)
-        before = {name: os.environ.get(name) for name in storage.environment}
-        os.environ.update(storage.environment)
-        for scheme in ("gs", "gcs"):
-            fsspec.config.conf[scheme] = json.loads(storage.environment["FSSPEC_GS"])
-        yield storage
+        with variables_set(storage.environment):
+            for scheme in ("gs", "gcs"):
+                fsspec.config.conf[scheme] = json.loads(storage.environment["FSSPEC_GS"])
+            yield storage
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
         fsspec.config.conf.clear()
         fsspec.config.conf.update(conf)
         if storage is not None:

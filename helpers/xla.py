@@ -384,7 +384,8 @@ def _of_tensors(fn: Callable) -> Callable:
 
 
 @contextlib.contextmanager
-def _functions_eager() -> Iterator[None]:
+def functions_run_eagerly() -> Iterator[None]:
+    """Run what stands in ``tf.function`` operation by operation, for the block."""
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
@@ -397,7 +398,7 @@ def _eager(fn: Callable, tensors: tuple | None) -> Row:
     if tensors is None:
         return Row("eager")
     try:
-        with _functions_eager():
+        with functions_run_eagerly():
             results = fn(*tensors)
     except Exception as error:  # whatever it raises is the answer
         return Row("eager", refused_by=_runtime_layer(error), message=_useful_line(error))
