@@ -429,35 +429,32 @@ def test_hub_that_knows_the_dataset_is_reached(endpoint, serve):
 # The notebook's own loading cell, with the Hub as DATASET
 
 
-@pytest.fixture
-def load():
-    """Run notebook 07's loading cell with a DATASET; return what it calls ``text``."""
-    notebook = json.loads((corpus.DATA.parent / "07_bert_pretraining.ipynb").read_text("utf-8"))
+@pytest.fixture(params=["06_bert_data", "07_bert_pretraining"])
+def load(request):
+    """Run a notebook's loading cell with a DATASET; return the documents it makes."""
+    notebook = json.loads((corpus.DATA.parent / f"{request.param}.ipynb").read_text("utf-8"))
     (source,) = ["".join(c["source"]) for c in notebook["cells"] if "reach_hub" in str(c["source"])]
 
-    def run(dataset, cache):
-        import types
-
-        from datasets import Dataset, load_dataset
+    def run(dataset):
+        from datasets import load_dataset
 
         names = {"DATASET": dataset, "CONFIG": "20231101.ko", "DOCUMENTS": 8}
-        names |= {"corpus": corpus, "Dataset": Dataset, "load_dataset": load_dataset}
-        names["work"] = types.SimpleNamespace(name=str(cache))
+        names |= {"corpus": corpus, "pathlib": pathlib, "load_dataset": load_dataset}
         exec(source, names)
-        return names["text"]
+        loaded = names.get("raw") or names["text"]
+        return {language: corpus.documents(some) for language, some in loaded.items()}
 
     return run
 
 
-def test_notebook_loads_the_shipped_text(load, texts, tmp_path, capsys):
-    loaded = load("shipped", tmp_path)
-    assert {language: rows["text"][:] for language, rows in loaded.items()} == texts
+def test_notebook_loads_the_shipped_text(load, texts, capsys):
+    assert load("shipped") == {language: corpus.documents(some) for language, some in texts.items()}
 
 
-def test_notebook_says_that_the_hub_is_unreachable(load, endpoint, tmp_path):
+def test_notebook_says_that_the_hub_is_unreachable(load, endpoint):
     endpoint("http://127.0.0.1:9")
     with pytest.raises(corpus.HubUnreachable, match=r"can't be reached, so 'wikimedia/wikipedia'"):
-        load(NAME, tmp_path)
+        load(NAME)
 
 
 def test_notebook_loads_what_the_hub_has(load, tmp_path, monkeypatch, capsys):
@@ -473,5 +470,5 @@ def test_notebook_loads_what_the_hub_has(load, tmp_path, monkeypatch, capsys):
         "  - split: train\n    path: 20231101.ko/train.jsonl\n---\n"
     )
     monkeypatch.setattr(corpus, "reach_hub", lambda dataset: None)  # a folder stands in for the Hub
-    loaded = load(str(folder.parent), tmp_path)
-    assert loaded["ko"]["text"][:] == [article["text"] for article in articles[:8]]
+    wanted = corpus.documents([article["text"] for article in articles[:8]])
+    assert load(str(folder.parent)) == {"ko": wanted}
