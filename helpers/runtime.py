@@ -32,8 +32,9 @@ ENVIRONMENT = {
 # (Colab brings its own JupyterLab and widgets) and are left as they are there.
 BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers", "numpy")
 
-# Of these any version will do, so a place's own is left alone: records and buckets need them.
-ANY_VERSION = ("cryptography", "gcsfs", "google-crc32c")
+# Of these any version will do, so a place's own is left alone: records and buckets need them, and
+# the map of the course is read by the module that runs it.
+ANY_VERSION = ("cryptography", "gcsfs", "google-crc32c", "papermill")
 
 
 class WrongPackages(CourseError):

@@ -1,12 +1,16 @@
 """The kernel is prepared before TensorFlow is imported, or the learner is told why not."""
 
+import ast
+import importlib.metadata
+import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
-from conventions import ROOT
+from conventions import NOTEBOOKS, ROOT, source
 
 from helpers import runtime
 
@@ -141,3 +145,45 @@ def test_in_a_notebook_setup_adds_explain():
     )
     done = python(script)
     assert done.returncode == 0, done.stderr
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Every module that a source names in an import, wherever the import stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def needed() -> set[str]:
+    """Packages that the notebooks import, themselves or by way of helpers."""
+    cells = [cell for path in NOTEBOOKS for cell in json.loads(path.read_text("utf-8"))["cells"]]
+    code = [source(cell) for cell in cells if cell["cell_type"] == "code"]
+    todo = [name for text in code for name in imported(ast.parse(text))]
+    seen, found = set(), set()
+    while todo:
+        name = todo.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name.split(".")[0] == "helpers":
+            path = ROOT / name.replace(".", "/")
+            for file in (path.with_suffix(".py"), path / "__init__.py"):
+                if file.is_file():
+                    todo += imported(ast.parse(file.read_text("utf-8")))
+        elif name.split(".")[0] not in sys.stdlib_module_names:
+            found.add(name.split(".")[0])
+    packages = importlib.metadata.packages_distributions()
+    # A namespace of many packages; what helpers use of it comes with gcsfs.
+    names = {packages[name][0] for name in found - {"google"}}
+    return {re.sub("[_.]", "-", name).lower() for name in names}
+
+
+@pytest.mark.parametrize("place", ["colab.txt", "colab_tpu.txt"])
+def test_what_the_notebooks_import_is_there_on_colab_or_installed(place):
+    lines = re.findall(r"^[\w.-]+", (ROOT / "tests" / place).read_text("utf-8"), re.MULTILINE)
+    there = {re.sub("[_.]", "-", name).lower() for name in lines}
+    assert needed() > {"tensorflow", "pandas", "papermill"}
+    assert needed() - there - {*runtime.BOOTSTRAP, *runtime.ANY_VERSION} == set()
