@@ -1,6 +1,9 @@
 """Before TensorFlow is imported: the right packages, environment variables and seeds."""
 
+import atexit
+import contextlib
 import importlib.metadata
+import io
 import os
 import pathlib
 import re
@@ -142,6 +145,20 @@ def _check_packages() -> None:
     )
 
 
+def _send_native_log_to_the_terminal() -> None:
+    """Let what C++ writes to stderr go where Jupyter was started, not below the cells.
+
+    TensorFlow's C++ logs an expected error in dozens of lines, whatever TF_CPP_MIN_LOG_LEVEL says,
+    and ipykernel shows on red ground what it finds on file descriptor 2. Python's own stderr and
+    every exception stay in the notebook.
+    """
+    with contextlib.suppress(io.UnsupportedOperation):  # run by papermill or nbval: not captured
+        terminal = sys.stderr.fileno()
+        # At its end ipykernel waits for a last byte that comes through its own pipe.
+        atexit.register(os.dup2, os.dup(2), 2)
+        os.dup2(terminal, 2)
+
+
 def setup(seed: int = 0) -> None:
     """Prepare this kernel: check the packages, set the environment, import TensorFlow, set seeds.
 
@@ -173,5 +190,6 @@ def setup(seed: int = 0) -> None:
     tf.keras.utils.set_random_seed(seed)
     if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
         explain.load_ipython_extension(shell)
+        _send_native_log_to_the_terminal()
     transformers = importlib.metadata.version("transformers")
     print(f"Ready: TensorFlow {tf.__version__}, transformers {transformers}, seed {seed}.")  # noqa: T201

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 from conventions import NOTEBOOKS, ROOT, source
+from jupyter_client.manager import start_new_kernel
 
 from helpers import runtime
 
@@ -145,6 +146,32 @@ def test_in_a_notebook_setup_adds_explain():
     )
     done = python(script)
     assert done.returncode == 0, done.stderr
+
+
+def test_in_a_kernel_the_log_of_c_goes_to_the_terminal_and_pythons_own_stderr_stays(
+    tmp_path, monkeypatch
+):
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # with it ipykernel captures no file descriptor
+    shown = []
+    with (tmp_path / "terminal").open("w") as terminal:
+        manager, client = start_new_kernel(cwd=ROOT, stderr=terminal)
+        try:
+            for code in (
+                "import os, sys; os.write(2, b'before the setup\\n')",
+                "from helpers import runtime; runtime.setup()",
+                "_ = os.write(2, b'a line of C++\\n'); print('of Python', file=sys.stderr)",
+            ):
+                client.execute_interactive(
+                    code, timeout=120, output_hook=lambda message: shown.append(message["content"])
+                )
+            client.shutdown()
+            manager.provisioner.process.wait(60)  # or it hangs at its end
+        finally:
+            manager.shutdown_kernel(now=True)
+            client.stop_channels()
+    stderr = "".join(content["text"] for content in shown if content.get("name") == "stderr")
+    assert stderr == "before the setup\nof Python\n"
+    assert "a line of C++\n" in (tmp_path / "terminal").read_text("utf-8")
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
