@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from helpers import badges, course, explain, files, runtime
+from helpers import badges, course, explain, files, progress, runtime
 from helpers.errors import CourseError
 
 app = typer.Typer(
@@ -118,6 +118,50 @@ def store(wanted: Wanted = None) -> None:
     report = course.store(wanted or [])
     typer.echo(f"{report.summary}.")
     raise typer.Exit(report.status)
+
+
+@app.command(name="progress")
+def show_progress(
+    page: Annotated[
+        bool, typer.Option("--page", help="Write it as a page to print: build/progress.html.")
+    ] = False,
+    name: Annotated[str, typer.Option(help="A name for the page; it is not kept.")] = "",
+    reset: Annotated[bool, typer.Option("--reset", help="Forget everything.")] = False,
+) -> None:
+    """Say which sections and exercises are done, and what comes next.
+
+    The notebooks keep it on this machine while you work; nothing is sent anywhere. A section is
+    done when all its cells have run, in one session or in several, an exercise when its check
+    says right.
+
+    **Examples**
+
+    - `python -m helpers progress`
+    - `python -m helpers progress --page --name "Ada Lovelace"`
+    - `python -m helpers progress --reset`
+
+    **Exit status**: 0 done · 2 its file, or a notebook, can't be used
+    """
+    from rich.console import Console
+
+    where = progress.place()
+    if reset:
+        typer.echo(f"Deleted {where}" if progress.reset() else "There was nothing to forget.")
+        return
+    course.notebooks()  # says it when one is damaged
+    found = progress.progress()
+    if found.damaged:
+        told = f"Lines of {where} that can't be read and are left out: {found.damaged}"
+        typer.secho(told, err=True, fg="yellow")
+    if page:
+        target = course.BUILD / "progress.html"
+        files.write(target, progress.page(found, name))
+        typer.echo(f"Page: {target}")
+        if _has_screen():
+            webbrowser.open(target.as_uri())
+        return
+    Console().print(found)
+    typer.echo(f"Kept in {where}")
 
 
 @app.command(name="explain")

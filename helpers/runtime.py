@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-from helpers import explain
+from helpers import explain, progress
 from helpers.connection import connect, tensorflow_environment
 from helpers.errors import CourseError
 from helpers.place import detect
@@ -162,7 +162,8 @@ def _send_native_log_to_the_terminal() -> None:
 def setup(seed: int = 0) -> None:
     """Prepare this kernel: check the packages, set the environment, import TensorFlow, set seeds.
 
-    In a notebook it also adds ``%explain``, for the cell after one that failed.
+    In a notebook it also adds ``%explain``, for the cell after one that failed, and lets
+    ``helpers.progress`` see what is done.
 
     Call it once, first. Prints the versions in use, one line.
 
@@ -190,6 +191,7 @@ def setup(seed: int = 0) -> None:
     tf.keras.utils.set_random_seed(seed)
     if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
         explain.load_ipython_extension(shell)
+        progress.follow(shell)
         _send_native_log_to_the_terminal()
     transformers = importlib.metadata.version("transformers")
     print(f"Ready: TensorFlow {tf.__version__}, transformers {transformers}, seed {seed}.")  # noqa: T201

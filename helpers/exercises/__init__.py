@@ -9,6 +9,7 @@ import importlib
 import pathlib
 from collections.abc import Callable
 
+from helpers import progress
 from helpers.errors import CourseError
 
 
@@ -84,7 +85,7 @@ def find(name: str) -> Exercise:
 
 
 def check(name: str, answer: object) -> Verdict:
-    """Judge an answer at once.
+    """Judge an answer at once; ``helpers.progress`` remembers a right one.
 
     Args:
         name: The exercise, such as ``02-1``.
@@ -98,7 +99,7 @@ def check(name: str, answer: object) -> Verdict:
     """
     exercise = find(name)
     try:
-        return Verdict(name, "right", exercise.check(answer))
+        verdict = Verdict(name, "right", exercise.check(answer))
     except NotImplementedError:
         message = f'Replace the line that raises NotImplementedError; hint("{name}") helps.'
         return Verdict(name, "not yet", message)
@@ -108,6 +109,8 @@ def check(name: str, answer: object) -> Verdict:
         lines = [line for line in str(error).splitlines() if line.strip()] or ["no message"]
         message = f"Your code raised {type(error).__name__}: {lines[-1].strip()[:300]}"
         return Verdict(name, "not right", message)
+    progress.exercise_done(name)
+    return verdict
 
 
 _shown: dict[str, int] = {}
