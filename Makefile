@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test pytorch lab lint bench lock badges clean
+.PHONY: help run test pytorch browser lab lint bench lock badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -31,6 +31,16 @@ build/pytorch/.installed: .venv/.installed
 
 pytorch: build/pytorch/.installed ## Load an exported model with today's PyTorch (some GB, apart)
 	@$(PYTHON_VENV) -m pytest -q -k pytorch tests/test_export.py
+
+build/browser/.installed: .venv/.installed
+	@rm -rf build/browser
+	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/browser
+	@$(PYTHON_VENV) -m uv pip install -q --python build/browser/bin/python \
+	  "playwright==1.65.2" "axe-playwright-python==0.1.8" "pytest==9.2.0" "pytest-xdist==3.8.0"
+	@touch $@
+
+browser: build/browser/.installed ## Try notebooks and pages in this machine's Chromium
+	@build/browser/bin/python -m pytest -q -n 2 --dist loadgroup tests/browser
 
 lab: .venv/.installed ## Open the course in JupyterLab
 	@$(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks

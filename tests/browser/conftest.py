@@ -1,0 +1,126 @@
+"""A real browser and the course's own JupyterLab, on a copy: the repository stays as it is."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import subprocess
+import time
+
+import chromium
+import pytest
+from playwright.sync_api import sync_playwright
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = ROOT / ".venv/bin/python"
+SHOTS = ROOT / "build/browser/shots"
+
+# What JupyterLab asks at its first start, in a corner of the page, answered.
+_NOTIFICATIONS = {"fetchNews": "false", "checkForUpdates": False}
+
+
+def pytest_sessionstart() -> None:
+    try:
+        chromium.executable()
+    except FileNotFoundError as error:
+        pytest.exit(str(error), returncode=3)
+
+
+def environment() -> dict[str, str]:
+    """The environment of a person's terminal: nothing of the tests' own venv is in it."""
+    ours = ("PYTEST_", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "JUPYTER", "IPYTHON")
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def copied(folder: pathlib.Path) -> pathlib.Path:
+    """Copy the course, its notebooks without outputs: what is seen later was made later."""
+    for name in ("helpers", "notebooks"):
+        hidden = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(ROOT / name, folder / name, ignore=hidden)
+    for name in ("pyproject.toml", "requirements.txt"):
+        shutil.copy(ROOT / name, folder)
+    for path in (folder / "notebooks").glob("*.ipynb"):
+        notebook = json.loads(path.read_text("utf-8"))
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "code":
+                cell |= {"outputs": [], "execution_count": None}
+        path.write_text(json.dumps(notebook), "utf-8")
+    return folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Lab:
+    """A running JupyterLab.
+
+    Attributes:
+        folder: The copy of the course that it serves.
+        address: Its own, with a slash at the end.
+        token: Lets a request in.
+    """
+
+    folder: pathlib.Path
+    address: str
+    token: str
+
+    def url(self, notebook: str) -> str:
+        """Where a notebook is opened, by its file name without suffix."""
+        return f"{self.address}lab/tree/{notebook}.ipynb?reset&token={self.token}"
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory):
+    own = tmp_path_factory.mktemp("lab")
+    folder = copied(tmp_path_factory.mktemp("course"))
+    settings = own / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(json.dumps(_NOTIFICATIONS))
+    places = {
+        "JUPYTERLAB_SETTINGS_DIR": own / "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": own / "workspaces",
+        "JUPYTER_CONFIG_DIR": own / "config",
+        "JUPYTER_DATA_DIR": own / "data",
+        "JUPYTER_RUNTIME_DIR": own / "runtime",
+        "IPYTHONDIR": own / "ipython",
+    }
+    token = secrets.token_hex()
+    command = [PYTHON, "-m", "jupyterlab", "--no-browser", "--allow-root", "--port=0"]
+    command += [f"--notebook-dir={folder / 'notebooks'}", f"--IdentityProvider.token={token}"]
+    log = own / "log"
+    with log.open("w") as file:
+        server = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment() | {name: str(place) for name, place in places.items()},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        for _ in range(600):
+            if told := re.search(r"(http://127\.0\.0\.1:\d+/)lab\?token", log.read_text()):
+                break
+            assert server.poll() is None, f"JupyterLab ended:\n{log.read_text()}"
+            time.sleep(0.1)
+        else:
+            raise TimeoutError(f"JupyterLab does not start:\n{log.read_text()}")
+        yield Lab(folder, told[1], token)
+    finally:
+        server.terminate()  # the server ends its kernels
+        server.wait(60)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with sync_playwright() as playwright:
+        browser = chromium.launch(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser):
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    yield page
+    page.close()
