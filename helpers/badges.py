@@ -14,7 +14,7 @@ class BadRepository(CourseError):
 
 
 def set_repository(name: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
-    """Set the public address in pyproject.toml, the README and every notebook.
+    """Set the public address in pyproject.toml, every notebook and the pages that name it.
 
     Args:
         name: ``owner/name`` on GitHub.
@@ -40,7 +40,8 @@ def set_repository(name: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     changed = []
     # pyproject.toml last: until it is written, the same call repairs an interrupted one.
     notebooks = sorted((root / "notebooks").glob("*.ipynb"))
-    for path in (*notebooks, root / "README.md", root / "pyproject.toml"):
+    pages = [root / name for name in ("README.md", "CHANGELOG.md", "CITATION.cff")]
+    for path in (*notebooks, *pages, root / "pyproject.toml"):
         text = path.read_text("utf-8")
         new = link.sub(rf"\g<1>{name}", text)
         if new != text:

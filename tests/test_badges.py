@@ -11,7 +11,8 @@ from helpers.badges import BadRepository, set_repository
 @pytest.fixture
 def course(tmp_path):
     (tmp_path / "notebooks").mkdir()
-    for path in (ROOT / "pyproject.toml", ROOT / "README.md", *NOTEBOOKS):
+    pages = ("README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml")
+    for path in (*map(ROOT.joinpath, pages), *NOTEBOOKS):
         shutil.copy(path, tmp_path / path.relative_to(ROOT))
     return tmp_path
 
@@ -23,8 +24,7 @@ def texts(course):
 def test_the_address_is_exchanged_everywhere_and_back(course):
     before = texts(course)
     changed = set_repository("some-owner/tpu.course", course)
-    assert course / "pyproject.toml" in changed
-    assert {p.name for p in changed} >= {"README.md", *(p.name for p in NOTEBOOKS)}
+    assert set(changed) == {p for p in course.rglob("*") if p.is_file()}
     old = repository().removeprefix("https://github.com/")
     after = texts(course)
     assert not [p.name for p, text in after.items() if old in text]
