@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test pytorch browser lab lint bench lock badges clean
+.PHONY: help run test pytorch browser lab lint spelling bench lock colab release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -45,7 +45,16 @@ browser: build/browser/.installed ## Try notebooks and pages in this machine's C
 lab: .venv/.installed ## Open the course in JupyterLab
 	@$(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks
 
-lint: .venv/.installed ## Check the style of code and notebooks
+build/spelling/.installed: .venv/.installed
+	@rm -rf build/spelling
+	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/spelling
+	@$(PYTHON_VENV) -m uv pip install -q --python build/spelling/bin/python "codespell==2.4.3"
+	@touch $@
+
+spelling: build/spelling/.installed
+	@build/spelling/bin/codespell
+
+lint: spelling ## Check the style of code and notebooks, and the spelling
 	@$(PYTHON_VENV) -m ruff check
 	@$(PYTHON_VENV) -m ruff format --check
 
@@ -56,6 +65,26 @@ lock: .venv/.installed ## Compile requirements.txt from pyproject.toml
 	@$(PYTHON_VENV) -m uv pip compile -q pyproject.toml --all-extras --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements.txt
+
+build/colab/.installed: tests/colab.txt .venv/.installed
+	@rm -rf build/colab
+	@$(PYTHON_VENV) -m uv venv -q --python 3.12 build/colab
+	@$(PYTHON_VENV) -m uv pip install -q --python build/colab/bin/python -r tests/colab.txt
+	@touch $@
+
+colab: build/colab/.installed ## Run notebooks as in Colab, with its packages (minutes, some GB)
+	@rm build/colab/.installed # the first cell replaces packages: the next time begins afresh
+	@$(PYTHON_VENV) -m pytest -q tests/colab.py
+
+build/sbom/.installed: .venv/.installed
+	@rm -rf build/sbom
+	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/sbom
+	@$(PYTHON_VENV) -m uv pip install -q --python build/sbom/bin/python \
+	  "cyclonedx-bom==7.5.0" "cyclonedx-python-lib==11.12.0"
+	@touch $@
+
+release: build/sbom/.installed ## Write the archive of this version, its SBOM and checksums
+	@TOOLS=build/sbom/bin sh .ci/release
 
 badges: .venv/.installed ## Set the public address everywhere: make badges REPO=owner/name
 	@$(PYTHON_VENV) -m helpers badges $(REPO)

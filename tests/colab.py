@@ -1,0 +1,121 @@
+"""The course in a place made like Colab: `make colab`, some minutes and GB, apart from `make test`.
+
+The packages are Colab's own (``colab.txt``), the folder is empty, `google.colab` is imported as
+the kernel starts, and git is told that the public address is this repository. The notebooks run
+as they are.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+
+import nbformat
+import pytest
+from conventions import ROOT, repository, tagged
+from jupyter_client import KernelManager
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+PYTHON = ROOT / "build/colab/bin/python"
+NOTEBOOKS = os.environ.get("NOTEBOOKS", "00 06").split()
+OF_THE_PLACE = ("ipykernel", "ipython", "ipywidgets", "nbclient", "pandas", "matplotlib", "psutil")
+
+
+def versions() -> dict[str, str]:
+    """Version by name of what is installed in the place."""
+    listed = [PYTHON, "-m", "pip", "list", "--format=json"]
+    found = json.loads(subprocess.run(listed, capture_output=True, check=True).stdout)
+    return {package["name"].lower().replace("_", "-"): package["version"] for package in found}
+
+
+class Kernels(KernelSpecManager):
+    """Knows one kernel, the place's."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        launch = [str(PYTHON), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=launch, display_name=kernel_name, language="python")
+
+
+class Place:
+    """An empty folder, and a kernel that believes it is Colab's."""
+
+    def __init__(self, home: pathlib.Path) -> None:
+        self.content = home / "content"
+        self.content.mkdir()
+        package = next((PYTHON.parent.parent / "lib").glob("python3*/site-packages"))
+        (package / "google/colab").mkdir(exist_ok=True)
+        (package / "google/colab/__init__.py").write_text("")
+        startup = home / "ipython/profile_default/startup"
+        startup.mkdir(parents=True)
+        (startup / "00_colab.py").write_text("import google.colab\n")
+        (home / ".gitconfig").write_text(
+            f'[url "{ROOT.as_uri()}"]\n  insteadOf = {repository()}\n[safe]\n  directory = *\n'
+        )
+        kept = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "LANG", "LC_", "SSL"))}
+        self.environment = kept | {
+            "HOME": str(home),
+            "IPYTHONDIR": str(home / "ipython"),
+            "PATH": f"{PYTHON.parent}:/usr/bin:/bin",
+            "PIP_CACHE_DIR": str(ROOT / "build/colab/cache"),
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            "COLAB_TPU_1VM": "",
+            "COLAB_RELEASE_TAG": "release-colab",
+        }
+
+    def run(self, node: nbformat.NotebookNode) -> nbformat.NotebookNode:
+        """Execute a notebook in a new kernel of the place."""
+        manager = KernelManager(kernel_spec_manager=Kernels())
+        node = nbformat.from_dict(node)
+        client = NotebookClient(
+            node, km=manager, timeout=1200, resources={"metadata": {"path": str(self.content)}}
+        )
+        client.execute(env=self.environment)
+        return node
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return Place(tmp_path_factory.mktemp("colab"))
+
+
+@pytest.fixture(scope="module")
+def before():
+    return versions()
+
+
+def load(number: str) -> nbformat.NotebookNode:
+    (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
+    return nbformat.read(path, 4)
+
+
+def text(node: nbformat.NotebookNode) -> str:
+    """All that a notebook shows as text."""
+    outputs = [o for c in node.cells if c.cell_type == "code" for o in c.outputs]
+    return "".join(o.get("text", "") or o.get("data", {}).get("text/plain", "") for o in outputs)
+
+
+def test_the_first_cell_installs_and_asks_for_a_restart(place, before):
+    assert before["transformers"].startswith("5.")
+    assert before["tensorflow"].startswith("2.19.")
+    node = load("00")
+    node.cells = node.cells[: tagged(node, "setup")[0] + 1]
+    with pytest.raises(CellExecutionError) as told:
+        place.run(node)
+    assert "The course's packages are installed now." in str(told.value)
+    assert "Runtime > Restart session" in str(told.value)
+    assert (place.content / "tensorflow-on-tpu/helpers/runtime.py").is_file()
+
+
+def test_what_belongs_to_the_place_is_left_as_it_was(before):
+    after = versions()
+    assert {name: after[name] for name in OF_THE_PLACE} == {
+        name: before[name] for name in OF_THE_PLACE
+    }
+
+
+@pytest.mark.parametrize("number", NOTEBOOKS)
+def test_after_the_restart_the_whole_notebook_runs(place, number):
+    node = place.run(load(number))
+    assert "Ready: TensorFlow 2.20." in text(node)
