@@ -767,6 +767,7 @@ def run(
     given = values(parameters, chosen)
     page = build / "index.html"
     _write_map(known, build, page)  # now, so that a folder without permission is told at once
+    _write_texts(known[0].path.parent, build)
     results = []
     with _Progress(chosen, console or Console()) as progress:
         for notebook in chosen:
@@ -851,6 +852,17 @@ def _keep(
     html = pages.notebook(node, notebook.name, notebook.title, str(notebook.path.parent))
     files.write(build / f"{notebook.name}.html", html)
     files.write(build / f"{notebook.name}.ipynb", _text(node))
+
+
+def _write_texts(folder: pathlib.Path, build: pathlib.Path) -> None:
+    """Write the texts that notebooks link to (glossary, symptoms) as pages beside theirs."""
+    for path in sorted(folder.glob("*.md")):
+        text = path.read_text("utf-8")
+        node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
+        title = text.partition("\n")[0].removeprefix("# ")
+        files.write(
+            build / f"{path.stem}.html", pages.notebook(node, path.stem, title, str(folder))
+        )
 
 
 def _kept(notebook: Notebook, build: pathlib.Path) -> Result:

@@ -312,8 +312,8 @@ def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) ->
     dark = environment.loader.get_source(environment, "static/theme-dark.css")[0]
     soup = BeautifulSoup(html, "html.parser")
     _cut_network(soup)
-    for link in soup.select("a[href]"):  # to another notebook: there is a page of it, too
-        link["href"] = re.sub(r"^(\d\d_\w+)\.ipynb(?=#|$)", r"\1.html", link["href"])
+    for link in soup.select("a[href]"):  # to another notebook or text: a page of it, too
+        link["href"] = re.sub(r"^(\w+)\.(?:ipynb|md)(?=#|$)", r"\1.html", link["href"])
     for attributes, text in (
         ({"media": "(prefers-color-scheme: dark)"}, dark),
         ({}, _NOTEBOOK_STYLE),

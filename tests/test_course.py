@@ -30,7 +30,7 @@ OPENING = """# {title}
 
 **You will be able to**
 
-- run it, then go on to [the next](07_child.ipynb)
+- run it, then go on to [the next](07_child.ipynb); what a [TPU VM](WORDS.md#TPU-VM) is
 
 **Time** about 20 minutes to read and try; 1 to run · **Needs** a CPU and 2 GB of memory
 """
@@ -96,6 +96,8 @@ class Ran:
         write(
             self.folder, "07_child", f"import subprocess, sys\nsubprocess.run({child}, check=True)"
         )
+        words = '# Words & more\n\n### <a id="TPU-VM"></a>TPU VM\n\nSee [big](06_big.ipynb).\n'
+        (self.folder / "WORDS.md").write_text(words)
         self.sources = {path.name: path.read_bytes() for path in self.folder.glob("*.ipynb")}
         console = quiet()
         self.report = course.run(folder=self.folder, build=self.build, console=console)
@@ -503,7 +505,7 @@ class Page(html.parser.HTMLParser):
         return [attributes for tag, attributes in self.tags if tag in names]
 
 
-@pytest.mark.parametrize("name", ["01_ok", "02_fails", "03_killed", "06_big", "index"])
+@pytest.mark.parametrize("name", ["01_ok", "02_fails", "03_killed", "06_big", "WORDS", "index"])
 def test_a_page_loads_nothing_from_outside(ran, name):
     page = Page(ran.page(name))
     assert not page.named("script", "iframe", "object", "embed", "base", "link", "video", "audio")
@@ -537,6 +539,13 @@ def test_a_page_keeps_text_links_and_alternatives(ran):
     assert 'alt="one point"' in page
     assert "A widget is here: open the notebook itself" in page
     assert '<a href="index.html">← Map of the course</a>' in page
+
+
+def test_a_text_beside_the_notebooks_is_a_page_too_and_links_lead_there_and_back(ran):
+    assert '<a href="WORDS.html#TPU-VM">TPU VM</a>' in ran.page("06_big")
+    page = ran.page("WORDS")
+    assert "<title>Words &amp; more</title>" in page
+    assert 'id="TPU-VM"' in page and '<a href="06_big.html">big</a>' in page
 
 
 def test_texts_of_a_notebook_are_escaped_in_the_map(ran):
