@@ -204,14 +204,15 @@ class Commands:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>Not checked: {html.escape(doubt)}</p>" for doubt in self.doubts)
-        rows = "".join(
-            '<tr><td style="text-align:left;vertical-align:top">'
-            f"{html.escape(command.purpose)}{'<br><b>costs from here on</b>' * command.costs}</td>"
-            '<td style="text-align:left"><pre style="margin:0">'
-            f"{html.escape(command.lines())}</pre></td></tr>"
+        # JupyterLab would break long lines within a word.
+        style = "white-space:pre;overflow-x:auto;margin:0 0 1em"
+        shown = "".join(
+            f"<p>{html.escape(command.purpose)}"
+            f"{' <b>(costs from here on)</b>' * command.costs}</p>"
+            f'<pre style="{style}">{html.escape(command.lines())}</pre>'
             for command in self.commands
         )
-        return f"{notes}<table><tr><th>what for</th><th>command</th></tr>{rows}</table>"
+        return notes + shown
 
 
 @dataclasses.dataclass(frozen=True)

@@ -578,7 +578,9 @@ def page() -> str:
         "finds you.",
     ]
     for lesson in sorted({symptom.lesson for symptom in SYMPTOMS}):
-        lines += ["", f"## Notebook {lesson}", "", "| symptom | why | fix | met in |"]
+        # GitHub makes its own anchors small; JupyterLab keeps the heading's letters.
+        heading = f'## <a id="Notebook-{lesson}"></a>Notebook {lesson}'
+        lines += ["", heading, "", "| symptom | why | fix | met in |"]
         lines.append("| --- | --- | --- | --- |")
         for symptom in SYMPTOMS:
             if symptom.lesson == lesson:

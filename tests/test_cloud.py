@@ -384,7 +384,7 @@ def test_a_zone_that_was_not_read_is_a_doubt_on_what_costs():
     assert len(both.doubts) == 1 and len(both.commands) == 3
 
 
-def test_shown_as_text_and_as_a_table():
+def test_shown_as_text_and_as_html():
     commands = vm().create(spot=True) + vm().ssh("echo '<b>' && ls")
     assert repr(commands) == (
         "# rent the TPU, as long as Google can spare it (costs from here on)\n"
@@ -396,7 +396,11 @@ def test_shown_as_text_and_as_a_table():
         "    '--command=echo '\"'\"'<b>'\"'\"' && ls'"
     )
     page = commands._repr_html_()
-    assert page.count("<tr>") == 3 and "&lt;b&gt;" in page and "<b>'" not in page
+    assert (
+        page.count("<pre") == page.count("white-space:pre") == 2
+        and "&lt;b&gt;" in page
+        and "<b>'" not in page
+    )
     assert page.count("costs from here on") == 1
     assert "bucket gs://my-project-tpu-course in us-west4" in repr(vm())
     assert "v3-8: us-central1-a" in repr(cloud.zones()) and "2026-11" in repr(cloud.zones())
