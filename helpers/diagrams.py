@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from helpers.display import HATCHES, PALETTE, Figure, figure, subplots
-from helpers.hardware import slice_of
+from helpers.hardware import Slice, slice_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,18 +89,20 @@ def slices(*types: str) -> Figure:
         ax.text(
             right,
             bottom + 0.5,
-            f"{tpu.hosts} host{'s' * (tpu.hosts > 1)}\n{tpu.chips} chip{'s' * (tpu.chips > 1)}\n"
-            f"{tpu.replicas} replica{'s' * (tpu.replicas > 1)}",
+            "\n".join(_counts(tpu)),
             va="center",
             fontsize=9,
         )
     ax.set(xlim=(-1.0, widest + 1.3), ylim=(-0.1, 1.3 * len(found)))
     ax.set_axis_off()
-    said = "; ".join(
-        f"{tpu.name} has {tpu.hosts} host(s), {tpu.chips} chip(s), {tpu.replicas} replica(s)"
-        for tpu in found
-    )
+    said = "; ".join(f"{tpu.name} has {', '.join(_counts(tpu))}" for tpu in found)
     return figure(fig, f"Hosts (grey) hold chips (white), chips hold replicas (blue): {said}.")
+
+
+def _counts(tpu: Slice) -> list[str]:
+    """Say how many hosts, chips and replicas there are."""
+    counts = {"host": tpu.hosts, "chip": tpu.chips, "replica": tpu.replicas}
+    return [f"{number} {what}{'s' * (number > 1)}" for what, number in counts.items()]
 
 
 def _chip(ax: "Axes", corner: tuple[float, float], replicas: int) -> None:
@@ -147,6 +149,38 @@ def node_and_vm() -> Figure:
         "With a TPU Node, your Python talks over gRPC to a worker on another machine, which sees "
         "its chips and gs:// but not your disk. With a TPU VM, Python, disk and chips are in one "
         "machine.",
+    )
+
+
+def node_traffic() -> Figure:
+    """Draw what reaches a worker in another machine, and what it can't reach.
+
+    Returns:
+        The picture.
+    """
+    fig, ax = subplots(7.5, 3.0)
+    _box(ax, (0, 1.2), (1.5, 1.2), "your machine", "#eeeeee", at="top")
+    _box(ax, (0.1, 1.72), (1.3, 0.38), "your Python")
+    _box(ax, (0.1, 1.27), (1.3, 0.38), "your disk", hatch=HATCHES[2])
+    _box(ax, (4.0, 1.2), (1.5, 1.2), "the worker", "#eeeeee", at="top")
+    _box(ax, (4.1, 1.72), (1.3, 0.38), "its devices", PALETTE[5])
+    _box(ax, (4.1, 1.27), (1.3, 0.38), "a disk of its own", hatch=HATCHES[2])
+    _box(ax, (2.0, 0), (1.5, 0.5), "gs:// bucket", hatch=HATCHES[1])
+    arrives = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.6}
+    ax.annotate("", (4.0, 2.25), (1.5, 2.25), arrowprops=arrives)
+    ax.text(2.75, 2.29, "graphs and arrays: arrive", ha="center", va="bottom", fontsize=8)
+    for height, said in ((1.91, "calls: refused"), (1.46, "opens: not there")):
+        refused = arrives | {"linestyle": ":"}
+        ax.annotate("", (1.4, height), (4.0, height), arrowprops=refused)
+        ax.text(2.75, height + 0.04, said, ha="center", va="bottom", fontsize=8)
+    _arrow(ax, (0.9, 1.2), (2.3, 0.5), "files")
+    _arrow(ax, (4.6, 1.2), (3.2, 0.5), "files")
+    ax.set(xlim=(-0.1, 5.6), ylim=(-0.1, 2.5))
+    ax.set_axis_off()
+    return figure(
+        fig,
+        "Graphs and arrays reach the worker; your files and your Python don't. Both machines reach "
+        "gs://.",
     )
 
 

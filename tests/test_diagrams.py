@@ -25,7 +25,13 @@ def test_a_slice_has_its_hosts_chips_and_replicas(boxes, name):
     tpu = slice_of(name)
     drawn = diagrams.slices(name)
     assert len(boxes) == tpu.hosts + tpu.chips + tpu.replicas
-    assert f"{tpu.chips} chip(s), {tpu.replicas} replica(s)" in drawn.alt
+    numbers = [int(word) for word in drawn.alt.split(" has ")[1].replace(".", "").split()[::2]]
+    assert numbers == [tpu.hosts, tpu.chips, tpu.replicas]
+
+
+def test_one_is_said_without_a_plural():
+    assert diagrams.slices("v5e-1").alt.endswith("v5e-1 has 1 host, 1 chip, 1 replica.")
+    assert diagrams.slices("v3-8").alt.endswith("v3-8 has 1 host, 4 chips, 8 replicas.")
 
 
 def test_a_type_that_does_not_exist_is_refused():
@@ -36,6 +42,11 @@ def test_a_type_that_does_not_exist_is_refused():
 def test_node_and_vm():
     drawn = diagrams.node_and_vm()
     assert "not your disk" in drawn.alt and drawn.png.startswith(b"\x89PNG")
+
+
+def test_node_traffic():
+    drawn = diagrams.node_traffic()
+    assert "your Python don't" in drawn.alt and drawn.png.startswith(b"\x89PNG")
 
 
 def test_the_map_has_the_notebooks_that_there_are():
