@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test pytorch browser lab lint spelling bench lock colab release badges clean
+.PHONY: help run test pytorch browser slides lab lint spelling bench lock colab release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -41,6 +41,16 @@ build/browser/.installed: .venv/.installed
 
 browser: build/browser/.installed ## Try notebooks and pages in this machine's Chromium
 	@build/browser/bin/python -m pytest -q -n 2 --dist loadgroup tests/browser
+
+# A package of the index that carries reveal.js; its own dependencies aren't needed.
+build/reveal/.installed: .venv/.installed
+	@rm -rf build/reveal
+	@$(PYTHON_VENV) -m uv pip install -q --no-deps --python $(PYTHON_VENV) --target build/reveal \
+	  "sphinx-revealjs==3.2.1"
+	@touch $@
+
+slides: build/reveal/.installed ## Write the notebooks as slides: build/slides
+	@$(PYTHON_VENV) -m helpers slides
 
 lab: .venv/.installed ## Open the course in JupyterLab
 	@$(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks

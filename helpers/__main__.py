@@ -64,6 +64,14 @@ def run(
             "each chosen notebook that has it.",
         ),
     ] = None,
+    workshop: Annotated[
+        bool,
+        typer.Option(
+            "--workshop",
+            help="Run only the core of each notebook, for a class: under 5 minutes in all. "
+            "Results go to build/workshop.",
+        ),
+    ] = False,
     open_page: Annotated[
         bool | None,
         typer.Option(
@@ -86,6 +94,7 @@ def run(
     - `python -m helpers run 2 7`: two of them
     - `python -m helpers run 07 -p STEPS 50`: one, with a changed parameter
     - `python -m helpers run --no-open`: without opening a browser
+    - `python -m helpers run --workshop`: the core of all notebooks
 
     **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
     out · 130 interrupted
@@ -93,8 +102,9 @@ def run(
     pairs = [tuple(pair.split(_BETWEEN, 1)) for pair in parameter or []]
     if any(len(pair) != 2 for pair in pairs):
         raise typer.BadParameter("write it as -p NAME VALUE", param_hint="'-p'")
-    report = course.run(wanted or [], pairs)
-    typer.echo(f"{report.summary}. Results: {report.page}")
+    report = course.run(wanted or [], pairs, workshop=workshop)
+    what = "The core alone: " if workshop else ""
+    typer.echo(f"{what}{report.summary}. Results: {report.page}")
     if open_page or (open_page is None and _has_screen() and report.status != 130):
         webbrowser.open(report.page.as_uri())
     raise typer.Exit(report.status)
@@ -162,6 +172,33 @@ def show_progress(
         return
     Console().print(found)
     typer.echo(f"Kept in {where}")
+
+
+@app.command()
+def slides(
+    wanted: Wanted = None,
+    reveal: Annotated[
+        pathlib.Path, typer.Option(metavar="DIR", help="Where `make slides` unpacked reveal.js.")
+    ] = course.BUILD / "reveal",
+) -> None:
+    """Write notebooks as slides, with their stored outputs: **build/slides/NN.html**.
+
+    Each deck is one file that opens in a browser without a network: arrow keys turn the slides,
+    Esc shows them all, F fills the screen.
+
+    **Examples**
+
+    - `make slides`: fetches reveal.js once, then writes all decks
+    - `python -m helpers slides 02`: one of them, again
+
+    **Exit status**: 0 written · 2 reveal.js is missing, or a notebook is damaged
+    """
+    from helpers import slides as decks
+
+    for notebook in course.choose(wanted or [], course.notebooks()):
+        target = course.BUILD / f"slides/{notebook.name}.html"
+        files.write(target, decks.deck(notebook.path, notebook.title, reveal))
+        typer.echo(f"{target}")
 
 
 @app.command(name="explain")

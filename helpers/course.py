@@ -45,6 +45,9 @@ from helpers.runtime import ROOT
 NOTEBOOKS = ROOT / "notebooks"
 BUILD = ROOT / "build"
 
+# The tag of a cell that a workshop has no time for.
+BEYOND_CORE = "beyond-core"
+
 _ENGINE = "helpers.course"
 _TRACEBACK_LINES = 12
 
@@ -333,6 +336,7 @@ class Result:
         finished: When it ended.
         failure: Where and why it stopped, unless it passed.
         parameters: Value by name of the parameters that were changed.
+        left_out: Cells that a workshop's run left out.
     """
 
     name: str
@@ -342,6 +346,7 @@ class Result:
     finished: datetime.datetime | None = None
     failure: Failure | None = None
     parameters: dict[str, object] = dataclasses.field(default_factory=dict)
+    left_out: int = 0
 
     def __repr__(self) -> str:
         if self.state == "not run":
@@ -496,16 +501,45 @@ def _headings(node: nbformat.NotebookNode) -> list[str]:
     return found
 
 
+def core(node: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
+    """Shorten a notebook to what a workshop has time for: the cells without ``beyond-core``.
+
+    Args:
+        node: The notebook; it is not changed.
+        name: File name without suffix.
+
+    Returns:
+        A copy without the other cells; below its title it says how many are left out.
+    """
+    short = nbformat.from_dict(node)
+    short.cells = [c for c in short.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
+    gone = len(node.cells) - len(short.cells)
+    told = (
+        f"> **Workshop edition.** The core of the notebook: {gone} of its {len(node.cells)} cells "
+        f"are left out. All of it: `notebooks/{name}.ipynb`."
+    )
+    short.cells.insert(1, nbformat.v4.new_markdown_cell(told, id="workshop-edition"))
+    return short
+
+
 class _Job:
     """One notebook on its way through a kernel."""
 
     def __init__(
-        self, notebook: Notebook, parameters: dict[str, object], progress: "_Progress"
+        self,
+        notebook: Notebook,
+        parameters: dict[str, object],
+        progress: "_Progress",
+        workshop: bool = False,
     ) -> None:
         self.notebook = notebook
         self.parameters = parameters
         self.progress = progress
         self.node = _read(notebook.path)
+        self.left_out = 0
+        if workshop:
+            whole, self.node = self.node, core(self.node, notebook.name)
+            self.left_out = 1 + len(whole.cells) - len(self.node.cells)
         self.cell = 0
         self.memory: _Memory | None = None
         self.client: _Client | None = None
@@ -546,6 +580,7 @@ class _Job:
             datetime.datetime.now(datetime.UTC),
             failure,
             self.parameters,
+            self.left_out,
         )
 
     def execute(self, manager: NotebookExecutionManager) -> None:
@@ -740,11 +775,14 @@ def run(
     folder: pathlib.Path = NOTEBOOKS,
     build: pathlib.Path = BUILD,
     console: Console | None = None,
+    workshop: bool = False,
 ) -> Report:
     """Run notebooks in order, each in a kernel of its own, and write the map of the course.
 
     Goes on after a notebook that fails. Each executed notebook is written to ``build``, also a
-    partial one, as ``.ipynb`` and as a page; results of earlier runs stay there.
+    partial one, as ``.ipynb`` and as a page; results of earlier runs stay there. A workshop's run
+    leaves the cells tagged ``beyond-core`` out and writes to ``build / "workshop"``, so that it
+    is never taken for a whole one.
 
     Args:
         wanted: Numbers or names; none means all.
@@ -752,6 +790,7 @@ def run(
         folder: Where the notebooks are.
         build: Where the results go.
         console: Where progress is shown.
+        workshop: Run only the core of each notebook.
 
     Returns:
         The report. An interrupt (Ctrl-C) ends the run and is a state in it.
@@ -765,19 +804,23 @@ def run(
     known = notebooks(folder)
     chosen = choose(wanted, known)
     given = values(parameters, chosen)
+    if workshop:
+        build = build / "workshop"
     page = build / "index.html"
-    _write_map(known, build, page)  # now, so that a folder without permission is told at once
+    _write_map(
+        known, build, page, workshop
+    )  # now, so that a folder without permission is told at once
     _write_texts(known[0].path.parent, build)
     results = []
     with _Progress(chosen, console or Console()) as progress:
         for notebook in chosen:
-            job = _Job(notebook, given[notebook.name], progress)
+            job = _Job(notebook, given[notebook.name], progress, workshop)
             progress.notebook(notebook.name)
             result = job.run()
             results.append(result)
             progress.result(result)
             _keep(result, job.node, notebook, build)
-            _write_map(known, build, page)
+            _write_map(known, build, page, workshop)
             if result.state == "interrupted":
                 break
     missing = [Result(notebook.name, "not run") for notebook in chosen[len(results) :]]
@@ -893,6 +936,7 @@ def _row(notebook: Notebook, build: pathlib.Path) -> pages.Row:
         peak=result.peak,
         finished=result.finished,
         parameters=", ".join(f"{name} = {value!r}" for name, value in result.parameters.items()),
+        left_out=result.left_out,
     )
 
 
@@ -907,5 +951,8 @@ def _machine() -> str:
     return f"{where}, {', '.join(versions)}"
 
 
-def _write_map(known: Sequence[Notebook], build: pathlib.Path, page: pathlib.Path) -> None:
-    files.write(page, pages.index([_row(notebook, build) for notebook in known], _machine()))
+def _write_map(
+    known: Sequence[Notebook], build: pathlib.Path, page: pathlib.Path, workshop: bool
+) -> None:
+    rows = [_row(notebook, build) for notebook in known]
+    files.write(page, pages.index(rows, _machine(), workshop))

@@ -36,6 +36,7 @@ class Row:
         peak: Highest resident memory of its kernel, bytes.
         finished: When it ended.
         parameters: Parameters that were changed, in words; may be empty.
+        left_out: Cells that a workshop's run left out.
     """
 
     number: str
@@ -49,6 +50,7 @@ class Row:
     peak: int | None = None
     finished: datetime.datetime | None = None
     parameters: str = ""
+    left_out: int = 0
 
     @property
     def symbol(self) -> str:
@@ -142,13 +144,18 @@ _INDEX = """<!DOCTYPE html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{{ policy }}">
-<title>TensorFlow on TPU: the map of the course</title>
+<title>TensorFlow on TPU: {{ "a workshop's run" if workshop else "the map of the course" }}</title>
 <style>{{ style }}</style>
 </head>
 <body>
 <header>
 <h1>TensorFlow on TPU</h1>
+{%- if workshop %}
+<p class="lead"><strong>A workshop's run:</strong> only the core of each notebook was run. A whole
+run is made by <code>make run</code>.</p>
+{%- else %}
 <p class="lead">A course that you can trust on a machine without a TPU.</p>
+{%- endif %}
 </header>
 <main>
 <h2>In short</h2>
@@ -178,6 +185,8 @@ _INDEX = """<!DOCTYPE html>
 <td role="cell" data-label="State"><span class="state {{ row.state|replace(" ", "-") }}">
 {#- #}<span aria-hidden="true">{{ row.symbol }}</span> {{ row.state }}</span>
 {%- if row.detail %}<span class="small">{{ row.detail }}</span>{% endif %}
+{%- if row.left_out %}
+<span class="small">the core, without {{ row.left_out }} cells</span>{% endif %}
 {%- if row.parameters %}<span class="small">with {{ row.parameters }}</span>{% endif %}
 {%- if row.finished %}<span class="small"><time datetime="{{ row.finished.isoformat() }}">
 {#- #}{{ date(row.finished) }}</time></span>{% endif %}</td>
@@ -192,20 +201,22 @@ _INDEX = """<!DOCTYPE html>
 </main>
 <footer>
 <p>Times and memory are this machine's: {{ machine }}. They say nothing about a TPU.
-Run again with <code>make run</code>, or one notebook alone with
-<code>python -m helpers run 02</code>.</p>
+Run again with <code>{{ "python -m helpers run --workshop" if workshop else "make run" }}</code>, or
+one notebook alone with
+<code>python -m helpers run {{ "--workshop " if workshop }}02</code>.</p>
 </footer>
 </body>
 </html>
 """
 
 
-def index(rows: list[Row], machine: str) -> str:
+def index(rows: list[Row], machine: str, workshop: bool = False) -> str:
     """Write the map of the course.
 
     Args:
         rows: One for each notebook, in order.
         machine: What it ran on, in words.
+        workshop: The run was a workshop's: the page says so.
 
     Returns:
         The page. Every text is escaped.
@@ -214,6 +225,7 @@ def index(rows: list[Row], machine: str) -> str:
     return environment.from_string(_INDEX).render(
         rows=rows,
         machine=machine,
+        workshop=workshop,
         policy=POLICY,
         style=jinja2.utils.markupsafe.Markup(STYLE),
         duration=duration,
@@ -227,9 +239,9 @@ def index(rows: list[Row], machine: str) -> str:
     )
 
 
-# The lab template's own scripts only fetch other scripts: without a network they do nothing.
+# nbconvert's own scripts only fetch other scripts: without a network they do nothing.
 # Its pictures forget the text alternative that the output carries.
-_TEMPLATE = """{%- extends "lab/index.html.j2" -%}
+BLOCKS = """
 {%- block html_head_js -%}{%- endblock -%}
 {%- block jupyter_widgets -%}{%- endblock -%}
 {%- block html_head_js_mathjax -%}{%- endblock -%}
@@ -277,7 +289,9 @@ def _exporter() -> "nbconvert.HTMLExporter":  # noqa: F821
 
     return nbconvert.HTMLExporter(
         template_file="course.html.j2",
-        extra_loaders=[jinja2.DictLoader({"course.html.j2": _TEMPLATE})],
+        extra_loaders=[
+            jinja2.DictLoader({"course.html.j2": '{%- extends "lab/index.html.j2" -%}' + BLOCKS})
+        ],
         embed_images=True,
         exclude_anchor_links=True,
     )
@@ -298,22 +312,10 @@ def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) ->
     Returns:
         The page.
     """
-    node = nbformat.from_dict(node)
-    node.metadata.title = title
-    for output in (output for cell in node.cells for output in cell.get("outputs", [])):
-        data = output.get("data", {})
-        data.pop("application/javascript", None)
-        if data.pop(WIDGET, None) is not None:
-            data["text/html"] = "<p>A widget is here: open the notebook itself to move it.</p>"
     exporter = _exporter()
-    resources = {"metadata": {"name": name, "path": folder}}
-    html, _ = exporter.from_notebook_node(node, resources)
+    soup = page(exporter, node, name, title, folder)
     environment = exporter.environment
     dark = environment.loader.get_source(environment, "static/theme-dark.css")[0]
-    soup = BeautifulSoup(html, "html.parser")
-    _cut_network(soup)
-    for link in soup.select("a[href]"):  # to another notebook or text: a page of it, too
-        link["href"] = re.sub(r"^(\w+)\.(?:ipynb|md)(?=#|$)", r"\1.html", link["href"])
     for attributes, text in (
         ({"media": "(prefers-color-scheme: dark)"}, dark),
         ({}, _NOTEBOOK_STYLE),
@@ -321,13 +323,52 @@ def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) ->
         style = soup.new_tag("style", attrs=attributes)
         style.string = text
         soup.head.append(style)
-    # Before anything else in the head: a policy holds from where it stands.
-    policy = {"http-equiv": "Content-Security-Policy", "content": POLICY}
-    soup.head.insert(0, soup.new_tag("meta", attrs=policy))
+    add_policy(soup, POLICY)
     nav = soup.new_tag("nav", attrs={"class": "course-map", "aria-label": "Course"})
     nav.append(soup.new_tag("a", attrs={"href": "index.html"}, string="← Map of the course"))
     soup.body.insert(0, nav)
     return str(soup)
+
+
+def page(
+    exporter: "nbconvert.HTMLExporter",  # noqa: F821
+    node: nbformat.NotebookNode,
+    name: str,
+    title: str,
+    folder: str,
+) -> BeautifulSoup:
+    """Convert a notebook to HTML that fetches and runs nothing; links to notebooks go to pages.
+
+    Args:
+        exporter: nbconvert's, with ``BLOCKS`` in its template.
+        node: The notebook with its outputs; it is not changed.
+        name: File name without suffix.
+        title: The page's title.
+        folder: Where the notebook's relative pictures are.
+
+    Returns:
+        The page, to be completed with styles and a policy.
+    """
+    node = nbformat.from_dict(node)
+    node.metadata.title = title
+    for output in (output for cell in node.cells for output in cell.get("outputs", [])):
+        data = output.get("data", {})
+        data.pop("application/javascript", None)
+        if data.pop(WIDGET, None) is not None:
+            data["text/html"] = "<p>A widget is here: open the notebook itself to move it.</p>"
+    resources = {"metadata": {"name": name, "path": folder}}
+    html, _ = exporter.from_notebook_node(node, resources)
+    soup = BeautifulSoup(html, "html.parser")
+    _cut_network(soup)
+    for link in soup.select("a[href]"):  # to another notebook or text: a page of it, too
+        link["href"] = re.sub(r"^(\w+)\.(?:ipynb|md)(?=#|$)", r"\1.html", link["href"])
+    return soup
+
+
+def add_policy(soup: BeautifulSoup, policy: str) -> None:
+    """Write a content policy before anything else in the head: it holds from where it stands."""
+    attributes = {"http-equiv": "Content-Security-Policy", "content": policy}
+    soup.head.insert(0, soup.new_tag("meta", attrs=attributes))
 
 
 def _cut_network(soup: BeautifulSoup) -> None:

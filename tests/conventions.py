@@ -15,9 +15,14 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LONGEST_CELL = 25
 LONGEST_MEDIAN = 8
 MOST_IGNORED = 0.25
+LONGEST_SLIDE = 40
+PICTURE = 15  # lines that a picture takes on a slide
+MOST_OUTPUT = 20  # lines of an output; a longer one scrolls on its slide
+SLIDE_MARKS = {"slide", "subslide", "fragment", "-", "skip", "notes"}
 ABSOLUTE = re.compile(
     r"(?:(?<![\w:/.])/(?:home|root|tmp|Users|usr|var|opt|mnt|private|content)/\w)|\b[A-Z]:\\\w"
 )
+KEPT = {"tags", "slideshow"}
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -134,6 +139,49 @@ def _checked(code: list[dict]) -> list[str]:
     return broken
 
 
+def _mark(cell: dict) -> str:
+    return cell["metadata"].get("slideshow", {}).get("slide_type", "")
+
+
+def _lines(cell: dict) -> float:
+    """About how many lines of a slide a cell takes."""
+    hidden = "hide-input" in cell["metadata"].get("tags", ())
+    lines = 0 if hidden else sum(max(1, -(-len(x) // 115)) for x in source(cell).splitlines())
+    shown = 0.0
+    for output in cell.get("outputs", ()):
+        data = output.get("data", {})
+        text = "".join(output.get("text", data.get("text/plain", "")))
+        rows = "".join(data.get("text/html", "")).count("<tr")
+        shown += PICTURE if "image/png" in data else 1.6 * rows or len(text.splitlines())
+    return lines + min(shown, MOST_OUTPUT)
+
+
+def _slides(cells: list[dict]) -> list[str]:
+    broken = []
+    for cell in cells:
+        first = next(iter(source(cell).splitlines()), "")
+        if _mark(cell) not in SLIDE_MARKS:
+            broken.append(f"no mark for slides in the cell {first!r}")
+        elif (
+            re.match(r"##? ", first) and cell["cell_type"] == "markdown" and _mark(cell) != "slide"
+        ):
+            broken.append(f"a section that begins no slide: {first!r}")
+        if cell["cell_type"] == "markdown" and re.search(
+            r"\n#{1,3} ", re.sub(r"^```.*?^```", "", source(cell), flags=re.MULTILINE | re.DOTALL)
+        ):
+            broken.append(f"a heading in the middle of the cell {first!r}: begin a cell with it")
+    slide, lines = "", 0.0
+    for cell in cells:
+        if _mark(cell) in ("slide", "subslide"):
+            slide, lines = next(iter(source(cell).splitlines()), ""), 0.0
+        if _mark(cell) not in ("skip", "notes"):
+            lines += _lines(cell)
+        if lines > LONGEST_SLIDE:
+            broken.append(f"a slide of {lines:.0f} lines (at most {LONGEST_SLIDE}): {slide!r}")
+            lines = 0.0
+    return broken
+
+
 def _ending(cells: list[dict], number: str) -> list[str]:
     text = "\n".join(source(c) for c in cells)
     broken = []
@@ -164,7 +212,8 @@ def problems(notebook: dict, name: str) -> list[str]:
         *_length(code),
         *_checked(code),
         *_ending(cells, name[:2]),
+        *_slides(cells),
     ]
-    if notebook["metadata"] != METADATA or any(set(c["metadata"]) - {"tags"} for c in cells):
+    if notebook["metadata"] != METADATA or any(set(c["metadata"]) - KEPT for c in cells):
         broken.append("metadata of one machine or one run is stored")
     return broken

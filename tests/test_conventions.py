@@ -28,14 +28,19 @@ def code(text: str, count: int, outputs: list | None = None, tags: list | None =
         "cell_type": "code",
         "execution_count": count,
         "id": f"cell-{count}",
-        "metadata": {"tags": tags} if tags else {},
+        "metadata": marked("-") | ({"tags": tags} if tags else {}),
         "outputs": outputs or [],
         "source": text,
     }
 
 
+def marked(slide: str) -> dict:
+    return {"slideshow": {"slide_type": slide}}
+
+
 def markdown(text: str) -> dict:
-    return {"cell_type": "markdown", "id": "text", "metadata": {}, "source": text}
+    metadata = marked("slide" if text.startswith("#") else "-")
+    return {"cell_type": "markdown", "id": "text", "metadata": metadata, "source": text}
 
 
 def image(alt: str) -> dict:
@@ -122,6 +127,21 @@ BROKEN = {
     ),
     "recap": (replace(9, "- [ ]", "-"), "recap"),
     "exercises": (replace(8, "09-3", "09-2"), "exercises"),
+    "no mark": (lambda nb: nb["cells"][3]["metadata"].pop("slideshow"), "no mark for slides"),
+    "unknown mark": (lambda nb: nb["cells"][3]["metadata"].update(marked("page")), "no mark"),
+    "section": (lambda nb: nb["cells"][9]["metadata"].update(marked("-")), "begins no slide"),
+    "heading inside": (set_source(5, "Text.\n\n### More"), "in the middle of the cell"),
+    "long slide": (
+        lambda nb: nb["cells"][5].update(source="\n".join(["A line."] * 41)),
+        "(at most 40)",
+    ),
+    "long slide of outputs": (
+        lambda nb: (
+            [nb["cells"][4]["outputs"].append(image("Bars")) for _ in range(2)]
+            + [c.update(source="x\n" * 12) for c in nb["cells"][6:8]]
+        ),
+        "(at most 40)",
+    ),
     "timing": (lambda nb: nb["cells"][3]["metadata"].update(execution={}), "metadata"),
     "kernel": (lambda nb: nb["metadata"]["kernelspec"].update(name="mine"), "metadata"),
 }
