@@ -23,7 +23,7 @@ from helpers import hardware, pipeline, tpu_compiler
 from helpers.display import steady
 from helpers.errors import CourseError
 from helpers.report import FAIL, OPEN, PASS, WARN, Estimate, Item, Report, big
-from helpers.tpu_program import NotCompilable, Program, Source, export
+from helpers.tpu_program import NotCompilable, Program, Source, export, program, trace
 from helpers.xla import functions_run_eagerly
 
 # Batches are compared on a CPU. With this many parameters, or values in one tensor of a batch (of
@@ -34,17 +34,25 @@ FEW_ROWS = 4
 FEW_SHAPES = 8  # each is a compilation; more than these make a short run wait for XLA
 RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
 
-RANDOM = {
-    "RandomUniform",
+# Other numbers at each call; and those of a seed, which XLA may draw by another algorithm.
+DRAWN = {
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "RandomGammaV2",
+    "RandomPoissonV2",
+    "RandomShuffle",
     "RandomStandardNormal",
-    "TruncatedNormal",
+    "RandomUniform",
     "RandomUniformInt",
+    "StatefulStandardNormalV2",
+    "StatefulUniform",
+    "TruncatedNormal",
+}
+SEEDED = {
     "StatelessRandomUniformV2",
     "StatelessRandomUniformIntV2",
     "StatelessRandomNormalV2",
     "StatelessTruncatedNormalV2",
-    "StatefulUniform",
-    "StatefulStandardNormalV2",
 }
 DROPPED = {"Assert", "CheckNumerics", "CheckNumericsV2", "VerifyTensorAllFinite"}
 
@@ -663,7 +671,9 @@ def _compare(
     what: str, step: Callable, traced: Traced, batches: Sequence[tuple[tf.Tensor, ...]]
 ) -> Item | None:
     """Compare on real batches; None where the step draws random numbers."""
-    draws = bool(pipeline.leading_to(traced.graph, RANDOM))
+    if pipeline.leading_to(traced.graph, DRAWN):
+        return None
+    draws = bool(pipeline.leading_to(traced.graph, SEEDED))
     with _kept(traced.graph.variables) as restore:
         for number, batch in enumerate(batches, 1):
             of = f"batch {number}"
@@ -736,58 +746,54 @@ def _compare(
 
 def _check_answers(
     subject: Subject,
+    graph: tf.Graph,
     specs: Sequence[tf.TensorSpec],
     sample: pipeline.Sample | None,
     structure: object,
 ) -> list[Item]:
-    name = "results on real batches"
-    model = subject.model
+    name, dropped = "results on real batches", _check_dropped(graph)
+    if sample is None:
+        return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *dropped]
+    batches, model = sample.batches, subject.model
     large = model is not None and (
         model.count_params() > MANY_PARAMETERS
         or max(int(np.prod(spec.shape)) for spec in specs) > MANY_VALUES
     )
-    evaluate = large and subject.kind == "train step"
-    step = _evaluation(subject, structure) if evaluate else subject.step
-    batches = sample.batches if sample is not None else ()
-    if batches:
-        specs = [tf.TensorSpec(x.shape, x.dtype) for x in batches[0]]
-    if large and batches:
+    if large:
         rows = _batch_size(tuple(tuple(x.shape) for x in batches[0])) or 0
         batches = [
             tuple(x[:FEW_ROWS] if len(x.shape) and x.shape[0] == rows else x for x in batches[0])
         ]
-        specs = _of_one(specs, rows, min(rows, FEW_ROWS))
-    try:
-        traced = _trace(step, specs)
-        dropped = _check_dropped(traced)
-    except Exception as error:  # a test step of the learner's may do anything
-        return [
-            Item(4, name, OPEN, f"test_step: {_line(error)}", "", where(_frames_of_error(error)))
-        ]
-    if sample is None:
-        return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *dropped]
-    what = f"test step on {FEW_ROWS} rows (model or batch is large)" if evaluate else subject.kind
-    item = _compare(what, step, traced, batches)
-    if item is None and subject.kind == "train step" and not evaluate:
-        step = _evaluation(subject, structure)
-        what = "test step (the train step draws random numbers)"
+    specs = [tf.TensorSpec(x.shape, x.dtype) for x in batches[0]]
+    steps = [(subject.kind, subject.step)]
+    if subject.kind == "train step":
+        why = "the train step draws random numbers"
+        if large:
+            steps, why = [], f"on {FEW_ROWS} rows (model or batch is large)"
+        elif pipeline.leading_to(graph, DRAWN):
+            steps = []
+        what = f"test step {why}" if large else f"test step ({why})"
+        steps.append((what, _evaluation(subject, structure)))
+    for what, step in steps:
         try:
-            item = _compare(what, step, _trace(step, specs), batches)
-        except Exception as error:
+            traced = _trace(step, specs)
+        except Exception as error:  # a test step of the learner's may do anything
             item = Item(4, what, OPEN, _line(error), "", where(_frames_of_error(error)))
-    if item is None:
-        item = Item(
-            4,
-            name,
-            OPEN,
-            "the step draws random numbers, so no two runs agree",
-            'Hand in a function without them, or with tf.random.stateless_...(alg="philox").',
-        )
+            return [item, *dropped]
+        if (item := _compare(what, step, traced, batches)) is not None:
+            return [item, *dropped]
+    item = Item(
+        4,
+        name,
+        OPEN,
+        "the step draws random numbers, so no two runs agree",
+        'Hand in a function without them, or with tf.random.stateless_...(alg="philox").',
+    )
     return [item, *dropped]
 
 
-def _check_dropped(traced: Traced) -> list[Item]:
-    found = pipeline.leading_to(traced.graph, DROPPED)
+def _check_dropped(graph: tf.Graph) -> list[Item]:
+    found = pipeline.leading_to(graph, DROPPED)
     if not found:
         return []
     places = list(dict.fromkeys(place for op in found if (place := where(_frames(op)))))
@@ -897,6 +903,7 @@ class Job:
         rows: Rows of the batch on each; None where the batch has no common first size.
         specs: What one replica gets.
         program: For all replicas together where that can be exported, else for one.
+        graph: TensorFlow's, of which the program was made.
     """
 
     target: str
@@ -904,6 +911,7 @@ class Job:
     rows: int | None
     specs: tuple[tf.TensorSpec, ...]
     program: Program
+    graph: tf.Graph
 
 
 def _of_one(specs: Sequence[tf.TensorSpec], rows: int, share: int) -> tuple[tf.TensorSpec, ...]:
@@ -928,20 +936,23 @@ def _jobs(
         NotCompilable: TensorFlow or XLA refuses.
     """
     rows = _batch_size(tuple(tuple(spec.shape) for spec in specs))
-    made: dict[tuple[int, int | None], Program] = {}
+    made: dict[tuple[int, int | None], tuple[Program, tf.Graph]] = {}
     jobs = []
     for target, replicas in slices:
         share = -(-rows // replicas) if divided and rows is not None else rows
         own = _of_one(specs, rows, share) if rows is not None else tuple(specs)
         if (replicas, share) not in made:
             try:
-                program = export(subject.step, *own, replicas=replicas)
+                traced = trace(subject.step, *own, replicas=replicas)
+                exported = program(traced)
             except NotCompilable:
                 if replicas == 1:
                     raise
-                program = export(subject.step, *own)
-            made[replicas, share] = dataclasses.replace(program, name=subject.name)
-        jobs.append(Job(target, replicas, share, own, made[replicas, share]))
+                traced = trace(subject.step, *own)
+                exported = program(traced)
+            exported = dataclasses.replace(exported, name=subject.name)
+            made[replicas, share] = exported, traced.graph
+        jobs.append(Job(target, replicas, share, own, *made[replicas, share]))
     return jobs
 
 
@@ -1162,6 +1173,20 @@ def preflight(
             progress(line)
 
     targets = (target,) if isinstance(target, str) else tuple(target)
+    with tpu_compiler.started():
+        return _preflight(subject, data, targets, node, largest_batch, batches, seconds, say)
+
+
+def _preflight(
+    subject: Any,
+    data: Any,
+    targets: tuple[str, ...],
+    node: bool,
+    largest_batch: bool,
+    batches: int,
+    seconds: float,
+    say: Callable[[str], None],
+) -> Report:
     slices = [(name, hardware.slice_of(name).replicas) for name in targets]
     scope = None
     if data is None and _is_factory(subject):
@@ -1237,7 +1262,7 @@ def _ask(
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         waiting = [pool.submit(_compile, job, say) for job in jobs]
         say("comparing eager and compiled results")
-        items += _check_answers(subject, specs, sample, structure)
+        items += _check_answers(subject, jobs[0].graph, specs, sample, structure)
         results = [future.result() for future in waiting]
     for job, compiled in zip(jobs, results, strict=True):
         found, estimate = _check_target(job, compiled)

@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 import psutil
 
-from helpers import runtime
+from helpers import runtime, tpu_compiler
 from helpers.display import steady
 from helpers.errors import CourseError
 from helpers.report import OPEN, Item, Report
@@ -213,7 +213,9 @@ def main(arguments: list[str]) -> None:
             data = data[os.write(pipe, data) :]
 
     loading = True
+    compiler = contextlib.ExitStack()
     try:
+        compiler.enter_context(tpu_compiler.started())  # while the learner's imports take time
         subject = _load(job["module"], job["attribute"])
         loading = False
         from helpers.preflight import preflight
@@ -232,6 +234,8 @@ def main(arguments: list[str]) -> None:
         tell(report=report.json())
     except CourseError as error:
         tell(error=[error.what, error.why, error.fix], **{"import": loading})
+    finally:
+        compiler.close()
     # Threads and exit handlers of the learner's code are not waited for.
     os._exit(0)
 

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import psutil
@@ -44,6 +44,7 @@ from helpers.tpu_program import (
     Source,
     TracingTooLong,
     export,
+    named,
     shape_bytes,
 )
 
@@ -68,6 +69,7 @@ __all__ = [
     "largest_batch",
     "padding",
     "roofline",
+    "started",
     "versions",
 ]
 
@@ -102,7 +104,7 @@ EFFORTS = ("least", "full")
 CACHE_BYTES = 256_000_000
 
 # Changes when entries of the cache change their meaning.
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
 
 Progress = Callable[[str, float], None]
 
@@ -169,6 +171,7 @@ class Compiled:
     seconds: float = 0.0
     cached: bool = False
     _text: bytes = dataclasses.field(default=b"", repr=False)
+    _names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
@@ -178,7 +181,9 @@ class Compiled:
     @property
     def hlo(self) -> str:
         """The compiled program in XLA's text form; empty where nothing was compiled."""
-        return gzip.decompress(self._text).decode() if self._text else ""
+        if not self._text:
+            return ""
+        return named(gzip.decompress(self._text).decode(), self._names)
 
     def __repr__(self) -> str:
         line = f"{self.name} for {self.target}: {self.verdict}"
@@ -330,7 +335,7 @@ class _Child:
     """A process that compiles one job after the other, and is started anew when it has died."""
 
     def __init__(self, memory_limit: int | None) -> None:
-        self._limit = memory_limit
+        self.limit = memory_limit
         self._process: subprocess.Popen | None = None
         self._errors: Any = None
 
@@ -340,7 +345,8 @@ class _Child:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _start(self) -> subprocess.Popen:
+    def start(self) -> subprocess.Popen:
+        """Start the process; it gets ready without waiting for a job."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "helpers.tpu_child"],
@@ -352,6 +358,11 @@ class _Child:
             start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
         )
         return self._process
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
         """End the process, at once."""
@@ -370,7 +381,7 @@ class _Child:
     ) -> tuple[dict[str, Any], bytes]:
         """Give a job and wait for the answer; a death, a limit passed are answers, too."""
         start = time.monotonic()
-        process = self._process or self._start()
+        process = self._process or self.start()
         header = json.dumps(job | {"size": len(hlo)}).encode() + b"\n"
 
         def send() -> None:
@@ -407,11 +418,11 @@ class _Child:
                     self.stop()
                     limit = f"The compiler was stopped after the time limit of {timeout:g} s."
                     return {"verdict": "timed out", "message": limit}, b""
-                if self._limit is not None and self._memory() > self._limit:
+                if self.limit is not None and self._memory() > self.limit:
                     self.stop()
                     limit = (
                         "The compiler was stopped: it took more of this machine's memory than the "
-                        f"limit of {self._limit / 1e9:.1f} GB."
+                        f"limit of {self.limit / 1e9:.1f} GB."
                     )
                     return {"verdict": "crashed", "message": limit}, b""
         except BaseException:  # Ctrl-C, or the caller's progress
@@ -435,6 +446,45 @@ class _Child:
         self.stop()
         how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
         return f"The compiler's process ended {how}." + (f" {steady(told)[:200]}" if told else "")
+
+
+# Processes that were started before there was a job for them.
+_waiting: list[_Child] = []
+
+
+@contextlib.contextmanager
+def started() -> Iterator[None]:
+    """Start a compiler's process now, while TensorFlow is busy; the first compile inside takes it.
+
+    Inside another `started`, or where a package is missing, nothing is started.
+
+    Yields:
+        Nothing. What nobody took is ended.
+    """
+    if _waiting or _missing(versions()):
+        yield
+        return
+    child = _Child(_memory_limit())
+    child.start()
+    _waiting.append(child)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # somebody took it
+            _waiting.remove(child)
+            child.stop()
+
+
+def _child(memory_limit: int | None) -> _Child:
+    """Take the process that waits, or none that runs yet."""
+    limit = memory_limit or _memory_limit()
+    with contextlib.suppress(IndexError):
+        child = _waiting.pop()
+        child.limit = limit
+        if child.alive:
+            return child
+        child.stop()
+    return _Child(limit)
 
 
 # --- compile --------------------------------------------------------------------------------------
@@ -477,7 +527,7 @@ def _compiled(
     note: str,
     used: str,
 ) -> Compiled:
-    verdict, message = told["verdict"], told["message"]
+    verdict, message = told["verdict"], named(told["message"], program.names)
     if verdict == "error":  # of our own route, so it is no word of Google's
         verdict = "not available"
     fields = {f.name for f in dataclasses.fields(Compiled)} & set(told)
@@ -509,6 +559,7 @@ def _compiled(
         available_bytes=available_bytes(target),
         cached=cached,
         _text=text,
+        _names=program.names if text else (),
         **numbers,
     )
 
@@ -594,8 +645,7 @@ def compile(
         UnknownEffort: ``effort`` is another word.
         hardware.UnknownAccelerator: There is no such target.
     """
-    limit = memory_limit or _memory_limit()
-    with _Child(limit) as child:
+    with _child(memory_limit) as child:
         return _one(child, program, target, timeout, effort, progress)
 
 
@@ -623,8 +673,7 @@ def compile_many(
     Returns:
         A result for each program, in order.
     """
-    limit = memory_limit or _memory_limit()
-    with _Child(limit) as child:
+    with _child(memory_limit) as child:
         return [_one(child, p, target, timeout, effort, progress) for p in programs]
 
 
@@ -856,9 +905,7 @@ def largest_batch(
         NotCompilable: The function can't be exported.
     """
     attempts: list[Attempt] = []
-    limit = memory_limit or _memory_limit()
-
-    with _Child(limit) as child:
+    with _child(memory_limit) as child:
 
         def fits(units: int) -> Attempt:
             batch = units * smallest

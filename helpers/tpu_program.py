@@ -15,7 +15,7 @@ import re
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from helpers.display import steady
@@ -122,19 +122,46 @@ class Bounded:
 
 
 @dataclasses.dataclass(frozen=True)
+class Tracing:
+    """A TensorFlow function as TensorFlow's own graph.
+
+    Attributes:
+        name: The function's name.
+        specs: What it is given, flat.
+        replicas: How many devices run it together.
+        function: The ``tf.function``.
+        concrete: Its concrete function.
+    """
+
+    name: str
+    specs: tuple[Any, ...]
+    replicas: int
+    function: Any = dataclasses.field(repr=False)
+    concrete: Any = dataclasses.field(repr=False)
+
+    @property
+    def graph(self) -> Any:
+        """The graph, a ``tf.Graph``."""
+        return self.concrete.graph
+
+
+@dataclasses.dataclass(frozen=True)
 class Program:
     """A TensorFlow function as XLA's program. Holds plain values only, so it can be pickled.
 
     Attributes:
         name: The function's name.
-        hlo: The module, a serialised ``HloModuleProto``. The same function gives the same bytes,
-            in another process, too.
+        hlo: The module, a serialised ``HloModuleProto``, with numbers for TensorFlow's names. The
+            same function gives the same bytes, in another process, too, and under another model's
+            name.
         parameters: What it is given: first the arguments, then variables and other captures.
         results: Types and shapes of what it gives back; updated variables come last.
         donated: Positions of the parameters whose memory a result takes over: the variables that
             the function changes.
         replicas: How many devices run it together, with their gradients added up.
         bounded: Where sizes come to depend on values, in the order of the program.
+        names: TensorFlow's names of the operations, which begin with their layers; the module
+            holds a name's position instead (`named`).
     """
 
     name: str
@@ -144,6 +171,7 @@ class Program:
     donated: tuple[int, ...] = dataclasses.field(repr=False)
     replicas: int = 1
     bounded: tuple[Bounded, ...] = ()
+    names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 
     def __repr__(self) -> str:
         variables = sum(p.kind == "variable" for p in self.parameters)
@@ -361,6 +389,90 @@ def _never(self: Any) -> bool:
     return False
 
 
+def trace(fn: Callable, *specs: Any, replicas: int = 1, timeout: float | None = TIMEOUT) -> Tracing:
+    """Let TensorFlow build the graph of a function, without running anything.
+
+    Args:
+        fn: As for `export`.
+        *specs: As for `export`.
+        replicas: As for `export`.
+        timeout: As for `export`.
+
+    Returns:
+        The graph, for `program`.
+
+    Raises:
+        NotCompilable: Tracing refuses, or the shapes aren't all known.
+        TracingTooLong: Tracing did not end in time.
+    """
+    import tensorflow as tf
+
+    name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
+    fn = getattr(fn, "python_function", fn)
+    process = os.getpid()
+
+    def described(x: Any) -> Any:
+        if isinstance(x, tf.TypeSpec):
+            return x
+        return tf.TensorSpec(*(lambda t: (t.shape, t.dtype))(tf.convert_to_tensor(x)))
+
+    specs = tf.nest.map_structure(described, specs)
+    flat = tuple(tf.nest.flatten(specs))
+    for i, spec in enumerate(flat, 1):
+        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
+            raise NotCompilable(
+                f"Argument {i} of {name} is {spec}.",
+                "XLA compiles for one shape at a time; every dimension must be a number.",
+                "Give the shape of a batch: drop_remainder=True makes the batch size known.",
+            )
+
+    def of_tensors(*tensors: Any) -> Any:
+        return fn(*tf.nest.pack_sequence_as(specs, tensors))
+
+    step = tf.function(of_tensors, jit_compile=True)
+    adding = _gradients_added(replicas) if replicas > 1 else contextlib.nullcontext()
+    try:
+        with _limited(timeout, name), adding:
+            concrete = step.get_concrete_function(*flat)
+            if os.getpid() != process:  # the model forked: its copy has no business here
+                os._exit(0)
+    except NotCompilable:
+        raise
+    except Exception as error:
+        raise _untraceable(error, name) from error
+    return Tracing(name, flat, replicas, step, concrete)
+
+
+def program(traced: Tracing) -> Program:
+    """Let TensorFlow write a graph in XLA's operations.
+
+    Args:
+        traced: From `trace`.
+
+    Returns:
+        The program.
+
+    Raises:
+        NotCompilable: XLA refuses; says the operation and the line where it can.
+    """
+    import tensorflow as tf
+
+    name, graph = traced.name, traced.graph
+    handles = {id(v.handle) for v in graph.variables}
+    for captured in traced.concrete.captured_inputs:
+        if captured.dtype == tf.resource and id(captured) not in handles:
+            raise NotCompilable(
+                f"{name} reads from what is neither argument nor variable.",
+                "A lookup table or an iterator lives on the host; XLA can't hold it.",
+                "Look up in the input pipeline, and hand in what was found.",
+            )
+    try:
+        hlo = traced.function.experimental_get_compiler_ir(*traced.specs)(stage="hlo_serialized")
+    except Exception as error:
+        raise _refused(error, name, graph) from error
+    return _program(traced, hlo)
+
+
 def export(
     fn: Callable, *specs: Any, replicas: int = 1, timeout: float | None = TIMEOUT
 ) -> Program:
@@ -387,54 +499,7 @@ def export(
         NotCompilable: Tracing or XLA refuses; says the operation and the line where it can.
         TracingTooLong: Tracing did not end in time.
     """
-    import tensorflow as tf
-
-    name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
-    fn = getattr(fn, "python_function", fn)
-    process = os.getpid()
-
-    def described(x: Any) -> Any:
-        if isinstance(x, tf.TypeSpec):
-            return x
-        return tf.TensorSpec(*(lambda t: (t.shape, t.dtype))(tf.convert_to_tensor(x)))
-
-    specs = tf.nest.map_structure(described, specs)
-    flat = tf.nest.flatten(specs)
-    for i, spec in enumerate(flat, 1):
-        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
-            raise NotCompilable(
-                f"Argument {i} of {name} is {spec}.",
-                "XLA compiles for one shape at a time; every dimension must be a number.",
-                "Give the shape of a batch: drop_remainder=True makes the batch size known.",
-            )
-
-    def of_tensors(*tensors: Any) -> Any:
-        return fn(*tf.nest.pack_sequence_as(specs, tensors))
-
-    step = tf.function(of_tensors, jit_compile=True)
-    adding = _gradients_added(replicas) if replicas > 1 else contextlib.nullcontext()
-    try:
-        with _limited(timeout, name), adding:
-            concrete = step.get_concrete_function(*flat)
-            if os.getpid() != process:  # the model forked: its copy has no business here
-                os._exit(0)
-    except NotCompilable:
-        raise
-    except Exception as error:
-        raise _untraceable(error, name) from error
-    handles = {id(v.handle) for v in concrete.graph.variables}
-    for captured in concrete.captured_inputs:
-        if captured.dtype == tf.resource and id(captured) not in handles:
-            raise NotCompilable(
-                f"{name} reads from what is neither argument nor variable.",
-                "A lookup table or an iterator lives on the host; XLA can't hold it.",
-                "Look up in the input pipeline, and hand in what was found.",
-            )
-    try:
-        hlo = step.experimental_get_compiler_ir(*flat)(stage="hlo_serialized")
-    except Exception as error:
-        raise _refused(error, name, concrete.graph) from error
-    return _program(name, hlo, concrete, flat, replicas)
+    return program(trace(fn, *specs, replicas=replicas, timeout=timeout))
 
 
 # XLA's names of element types by their number in its protocol
@@ -475,7 +540,28 @@ def _shape_text(shape: Any) -> str:
     return f"{kind}[{','.join(sizes)}]"
 
 
-def _program(name: str, hlo: bytes, concrete: Any, flat: list, replicas: int) -> Program:
+_NAMED = re.compile(r"\btf_op_(\d+)\b")
+
+
+def named(text: str, names: Sequence[str]) -> str:
+    """Put TensorFlow's names of operations back where a program has their positions.
+
+    Args:
+        text: Of a program, or of a message about one.
+        names: `Program.names`.
+
+    Returns:
+        The text with the names.
+    """
+
+    def name(found: re.Match) -> str:
+        at = int(found[1])
+        return names[at] if at < len(names) else found[0]
+
+    return _NAMED.sub(name, text)
+
+
+def _program(traced: Tracing, hlo: bytes) -> Program:
     """Read from the module what a report needs, and make its bytes independent of this run."""
     from tensorflow.compiler.xla.service import hlo_pb2
 
@@ -484,6 +570,8 @@ def _program(name: str, hlo: bytes, concrete: Any, flat: list, replicas: int) ->
     # The numbers that TensorFlow gives to functions, and paths of this machine's libraries.
     module.name, module.id = "tensorflow", 0
     module.ClearField("stack_frame_index")
+    bounded = tuple(_bounded(module, traced.graph))
+    places: dict[str, int] = {}
     for i, computation in enumerate(module.computations):
         computation.name = f"computation.{i}"
         shapes = {i.id: i.shape for i in computation.instructions}
@@ -497,27 +585,32 @@ def _program(name: str, hlo: bytes, concrete: Any, flat: list, replicas: int) ->
             for field in ("source_file", "source_line", "stack_frame_id"):
                 if field in metadata.DESCRIPTOR.fields_by_name:
                     metadata.ClearField(field)
-            metadata.op_name = re.sub(
-                r"(__(?:inference|forward|backward)_\w+?)_\d+", r"\1", metadata.op_name
-            )
+            # A model that is made again in the same process has another name: it isn't another
+            # program. What XLA makes of a program doesn't depend on the names.
+            if metadata.op_name:
+                place = places.setdefault(metadata.op_name, len(places))
+                metadata.op_name = f"tf_op_{place}"
     module.entry_computation_name = entry.name
 
-    variables = {id(v.handle): v.name.partition(":")[0] for v in concrete.graph.variables}
-    names = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(flat)]
-    for captured in concrete.captured_inputs:
+    variables = {id(v.handle): v.name.partition(":")[0] for v in traced.graph.variables}
+    names = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(traced.specs)]
+    for captured in traced.concrete.captured_inputs:
         kind = "variable" if id(captured) in variables else "captured"
         names.append((variables.get(id(captured), "a tensor from outside"), kind))
     shapes = map(_shape_text, module.host_program_shape.parameters)
     parameters = tuple(Parameter(*n, s) for n, s in zip(names, shapes, strict=True))
     result = module.host_program_shape.result
     return Program(
-        name,
+        traced.name,
         module.SerializeToString(deterministic=True),
         parameters,
         tuple(map(_shape_text, result.tuple_shapes or [result])),
         tuple(sorted({e.parameter_number for e in module.input_output_alias.entries})),
-        replicas,
-        tuple(_bounded(module, concrete.graph)),
+        traced.replicas,
+        bounded,
+        tuple(
+            re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+", r"\1", name) for name in places
+        ),
     )
 
 

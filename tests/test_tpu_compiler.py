@@ -517,6 +517,25 @@ def test_the_compiler_ends_with_a_parent_that_was_killed(slow, tmp_path):
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
+def test_a_process_started_ahead_is_taken_once_and_never_left(slow):
+    with tpu_compiler.started(), tpu_compiler.started():
+        (ahead,) = children()
+        seen = []
+        result = tpu_compiler.compile(
+            product_program(40), memory_limit=10**10, progress=lambda *_: seen.extend(children())
+        )
+        assert result.ok and {p.pid for p in seen} <= {ahead.pid} and children() == []
+        assert tpu_compiler.compile(slow, memory_limit=10**8).verdict == "crashed"
+    with tpu_compiler.started():
+        (ahead,) = children()
+        ahead.kill()
+        ahead.wait(10)
+        assert tpu_compiler.compile(product_program(41)).ok
+    with pytest.raises(KeyError), tpu_compiler.started():
+        raise KeyError
+    assert children() == []
+
+
 def test_several_at_once_do_not_fight():
     programs = [product_program(n) for n in (32, 40, 48)]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
@@ -587,6 +606,17 @@ def test_the_second_answer_is_the_first_without_a_compiler(own_cache, monkeypatc
     assert numbers(again) == first
     assert again.hlo == first.hlo
     assert len(list(own_cache.iterdir())) == 1
+
+
+def test_a_model_made_again_under_another_name_is_answered_from_the_cache_by_its_own_names():
+    def narrow(name):
+        layer = tf_keras.layers.Dense(2, name=name)
+        return export(lambda x: tf.nn.relu(layer(x)), tf.TensorSpec([4096, 8]))
+
+    first, again = (tpu_compiler.compile(narrow(name)) for name in ("early", "late"))
+    assert (first.cached, again.cached) == (False, True)
+    for result, own, other in ((first, "early/", "late/"), (again, "late/", "early/")):
+        assert own in result.hlo and other not in result.hlo and "tf_op_" not in result.hlo
 
 
 def test_another_question_is_not_answered_from_the_cache():
