@@ -271,6 +271,26 @@ def doctor(
     raise typer.Exit(found.exit_status)
 
 
+@app.command()
+def solutions() -> None:
+    """Write the teacher's edition: the notebooks with the solutions in: **build/solutions**.
+
+    Made from helpers/exercises, where each solution stands beside its stub, hints and check.
+
+    **Example**: `python -m helpers solutions`
+    """
+    os.environ.update(runtime.ENVIRONMENT)
+    import nbformat
+
+    from helpers import exercises
+
+    folder = course.BUILD / "solutions"
+    for notebook in course.notebooks():
+        solved = exercises.solve(nbformat.read(notebook.path, 4))
+        files.write(folder / notebook.path.name, nbformat.writes(solved) + "\n")
+    typer.echo(f"The teacher's edition: {folder}")
+
+
 @app.command(name="badges")
 def set_badges(
     repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The new repository.")],
@@ -404,6 +424,9 @@ def prepare(
     ] = "1/1",
     workers: Annotated[int, typer.Option(min=1, help="Processes that write side by side.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Shuffles documents over the shards.")] = 0,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Write pairs, for `pretrain --next-sentence`.")
+    ] = False,
 ) -> None:
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
@@ -431,6 +454,7 @@ def prepare(
         part=part,
         workers=workers,
         seed=seed,
+        pairs=pairs,
     ):
         typer.echo(line)
 
@@ -466,6 +490,13 @@ def pretrain(
         typer.Option(help="Steps after the warm-up until it must beat counting words; 0: never."),
     ] = 500,
     seed: Annotated[int, typer.Option(help="Of weights, order, masks, dropout.", min=0)] = 0,
+    next_sentence: Annotated[
+        bool,
+        typer.Option(
+            "--next-sentence",
+            help="Train the paper's second head, too; needs records of `prepare --pairs`.",
+        ),
+    ] = False,
 ) -> None:
     """Pretrain BERT; the same command again goes on where it ended, to the last bit.
 
@@ -501,6 +532,7 @@ def pretrain(
         dropout=dropout,
         accumulate=accumulate,
         seed=seed,
+        next_sentence=next_sentence,
     )
     raise typer.Exit(status)
 

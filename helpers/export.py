@@ -99,6 +99,10 @@ def card(facts: Facts) -> str:
         "seed": f"{settings.seed}",
         "training loss": f"{facts.loss:.2f} (counting words alone: {facts.unigram:.2f})",
     }
+    objective = "alone (no next sentence prediction)"
+    if settings.next_sentence:
+        objective = "and next sentence prediction"
+        rows["training loss"] += ", with that of next sentence prediction (a coin: 0.69)"
     results = "No text was held out: nothing is known of how well it guesses unseen text."
     if facts.results is not None:
         results = (
@@ -113,8 +117,8 @@ def card(facts: Facts) -> str:
         "",
         f"# BERT, {size.layers} layers of {size.hidden}",
         "",
-        "Pretrained from random weights by masked language modelling alone (no next sentence "
-        "prediction), with the course's `python -m helpers pretrain`.",
+        f"Pretrained from random weights by masked language modelling {objective}, with the "
+        "course's `python -m helpers pretrain`.",
         "",
         "## Data",
         "",
@@ -189,7 +193,8 @@ def write(
         _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
         # The name of the ordinary class: packed rows are a matter of its input, not of its weights.
         config = copy.deepcopy(model.config)
-        config.architectures = ["BertForMaskedLM"]
+        both = isinstance(model, bert.TFPackedBertForPreTraining)
+        config.architectures = ["BertForPreTraining" if both else "BertForMaskedLM"]
         files.write(writing / "config.json", config.to_json_string())
         weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
         files.write(writing / WEIGHTS, weights)

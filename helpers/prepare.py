@@ -42,6 +42,7 @@ def prepare(
     part: str,
     workers: int,
     seed: int,
+    pairs: bool = False,
 ) -> Iterator[str]:
     """Clean, divide into training and held-out documents, write both.
 
@@ -55,6 +56,7 @@ def prepare(
         part: Such as ``3/8``.
         workers: Processes.
         seed: Shuffles documents over the shards.
+        pairs: As `records.write`; held-out documents stay whole.
 
     Yields:
         What to tell the user, line by line.
@@ -82,6 +84,7 @@ def prepare(
             shards=shards,
             part=this,
             workers=workers,
+            pairs=pairs,
             done=lambda documents: progress.advance(bar, documents),
             **settings,
         )

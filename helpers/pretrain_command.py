@@ -89,7 +89,7 @@ def pretrain(
     steps_per_execution: int,
     save_every: int,
     patience: int,
-    **settings: int | float,
+    **settings: float,
 ) -> int:
     """Train as the command line asks for, and show it.
 
@@ -125,7 +125,9 @@ def pretrain(
             size, **settings, precision="mixed_bfloat16" if on_tpu else "float32"
         )
         if data is None:
-            data = pretraining.prepare_shipped(f"{output.rstrip('/')}/data")
+            data = pretraining.prepare_shipped(
+                f"{output.rstrip('/')}/data", pairs=wanted.next_sentence
+            )
             display.say("The data: the shipped Korean and English text, nine paragraphs of ten.")
         with display.shown():
             run = pretraining.run(

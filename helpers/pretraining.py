@@ -75,6 +75,10 @@ class BadSettings(CourseError):
     """Numbers that don't fit each other."""
 
 
+class NoPairs(CourseError):
+    """Next sentence prediction is asked for, and the records hold no pairs."""
+
+
 class DataOutOfReach(CourseError):
     """The data is on this machine's disk, and the training is on another machine."""
 
@@ -95,6 +99,7 @@ class Settings:
         accumulate: Parts that a replica's rows are divided into, one after the other.
         precision: ``float32`` or ``mixed_bfloat16``.
         seed: Of weights, order, masks and dropout.
+        next_sentence: Whether the loss of the paper's second head is added; the data holds pairs.
     """
 
     size: bert.Configuration
@@ -108,6 +113,7 @@ class Settings:
     accumulate: int = 1
     precision: str = "float32"
     seed: int = 0
+    next_sentence: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +123,7 @@ class Progress:
     Attributes:
         step: Steps done.
         steps: Of the whole run.
-        loss: Of the last step, in nats per masked token.
+        loss: Of the last step, in nats per masked token (plus per pair).
         tokens_per_second: Places that held a token, since the first execution of this process.
         seconds_left: At that speed; None before there is one.
     """
@@ -139,7 +145,8 @@ class Run:
         steps: Of the whole run.
         resumed: The step at which this call began.
         loss: Loss of every step since the beginning, float64 [step].
-        unigram: Loss of guessing by the tokens' frequencies alone.
+        unigram: Loss of guessing by the tokens' frequencies alone (and, with next sentence
+            prediction, by a coin).
         stopped: The signal that ended the call; None where it came to its end.
         model: With the weights of the last step.
     """
@@ -226,12 +233,15 @@ def read(path: str | os.PathLike[str]) -> Data:
     return Data(manifest, masks)
 
 
-def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) -> str:
+def prepare_shipped(
+    output: str | os.PathLike[str], sequence_length: int = 128, *, pairs: bool = False
+) -> str:
     """Write the course's own text as records, without its held-out paragraphs.
 
     Args:
         output: Folder, here or ``gs://``; what is finished there is kept.
         sequence_length: Places per row.
+        pairs: As `records.write`.
 
     Returns:
         The folder.
@@ -246,7 +256,9 @@ def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) 
         if not corpus.held_out(line)
     ]
     tokenizer = corpus.load_tokenizer()
-    records.write(documents, output, tokenizer, sequence_length=sequence_length, shards=2)
+    records.write(
+        documents, output, tokenizer, sequence_length=sequence_length, shards=2, pairs=pairs
+    )
     return os.fspath(output)
 
 
@@ -255,7 +267,7 @@ def batches(data: Data, settings: Settings, start_step: int = 0) -> tf.data.Data
 
     Args:
         data: From `read`.
-        settings: Batch size and seed are used.
+        settings: Batch size, seed and ``next_sentence`` are used.
         start_step: Steps already done.
 
     Returns:
@@ -274,10 +286,32 @@ def batches(data: Data, settings: Settings, start_step: int = 0) -> tf.data.Data
     @tf.autograph.experimental.do_not_convert  # half a second less at the start
     def mask(step: tf.Tensor, batch: dict) -> dict:
         # The step of the whole run: a row is masked otherwise in each epoch.
-        return batch | data.masks(batch["input_ids"], masking.draw(settings.seed, 0, step))
+        masked = data.masks(batch["input_ids"], masking.draw(settings.seed, 0, step))
+        return batch | masked | (pairs(batch) if settings.next_sentence else {})
 
     numbered = rows.enumerate(start_step)
     return numbered.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)
+
+
+def pairs(batch: bert.Batch) -> bert.Batch:
+    """Find the pairs of packed rows and their labels.
+
+    Args:
+        batch: Of records with pairs, from `records.dataset`.
+
+    Returns:
+        ``pair_positions``, ``pair_labels`` int32 and ``pair_weights`` float32 [rows, pairs], as
+        `bert.losses` takes them: as many as a row can hold of the shortest pairs,
+        ``[CLS] a [SEP] b [SEP]``.
+    """
+    first = (batch["attention_mask"] > 0) & (batch["position_ids"] == 0)
+    places = first.shape[1]
+    rank, at = tf.math.top_k(tf.where(first, tf.range(places, 0, -1), 0), places // 5)
+    return {
+        "pair_positions": at,
+        "pair_labels": tf.gather(batch["random_next"], at, batch_dims=1),
+        "pair_weights": tf.cast(rank > 0, tf.float32),
+    }
 
 
 def count_tokens(data: Data) -> np.ndarray:
@@ -712,7 +746,7 @@ def run(
         What was done.
 
     Raises:
-        BadSettings, DataOutOfReach: The arguments don't fit each other.
+        BadSettings, NoPairs, DataOutOfReach: The arguments don't fit each other.
         OtherRun, NotARun, RunInUse: The folder is not this run's, or not free.
         AllDamaged, CantRead: The run's checkpoints can't be read.
         LossNotFinite, NoProgress: Training went wrong; the checkpoints from before stay.
@@ -724,12 +758,14 @@ def run(
     replicas = strategy.num_replicas_in_sync
     _check(settings, steps_per_execution, save_every, replicas)
     source = read(data)
+    _check_pairs(settings, source)
     _check_reach(strategy, source.manifest.path)
     if _is_remote(output):
         tf.io.gfile.makedirs(output)
     with _lock(output), _Signals(say) as signals:
         _same_run(output, settings, source)
         scores, baseline = unigram(count_tokens(source))
+        baseline += np.log(2) if settings.next_sentence else 0
         if jit is None:
             jit = not isinstance(strategy, tf.distribute.TPUStrategy)
         with strategy.scope():
@@ -809,11 +845,22 @@ def make(
         longest=data.manifest.settings.sequence_length,
         dropout=settings.dropout,
         seed=settings.seed,
+        next_sentence=settings.next_sentence,
         precision=settings.precision,
     )
     model.mlm.predictions.bias.assign(scores.astype(np.float32))
     schedule = bert.WarmUpLinearDecay(settings.learning_rate, settings.warm_up, settings.steps)
     return model, bert.adamw(model, schedule, settings.weight_decay)
+
+
+def _check_pairs(settings: Settings, data: Data) -> None:
+    if settings.next_sentence and not data.manifest.settings.pairs:
+        raise NoPairs(
+            "Next sentence prediction is asked for, and the records hold no pairs.",
+            "Each of their sequences is one piece of text: there is no second to judge.",
+            "Write records with pairs (`prepare --pairs`, records.write(…, pairs=True)), or train "
+            "without next sentence prediction.",
+        )
 
 
 def _check_reach(strategy: tf.distribute.Strategy, path: str) -> None:

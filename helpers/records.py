@@ -8,6 +8,7 @@ Which documents a shard holds depends on their numbers alone, so shards can be w
 by one process or by eight machines, and have the same bytes. A shard is whole or absent.
 """
 
+import collections
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -21,6 +22,7 @@ import os
 import pathlib
 import struct
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -44,6 +46,8 @@ CHUNK = 1_000  # documents that are tokenized together
 CACHED_WORDS = 500_000
 CACHED_LENGTH = 64
 
+GROUP = 16  # pairs that exchange their second halves, at least
+
 JOINED = 256  # new words that are given to the tokenizer as one text
 
 # Read at once, from one place of one shard; and the blocks whose rows are mixed with each other.
@@ -65,6 +69,10 @@ class DocumentTooLong(CourseError):
 
 class RowTooShort(CourseError):
     """A row has no place for a token between ``[CLS]`` and ``[SEP]``."""
+
+
+class TooFewDocuments(CourseError):
+    """Second halves of other documents can't be had: there are not enough others."""
 
 
 class BadPart(CourseError):
@@ -126,6 +134,7 @@ class Settings:
         shards: Number of files.
         seed: Says which documents come together in a shard.
         documents: Number of documents in all shards.
+        pairs: Whether a sequence is ``[CLS] A [SEP] B [SEP]``, for next sentence prediction.
     """
 
     tokenizer_sha256: str
@@ -134,6 +143,7 @@ class Settings:
     shards: int
     seed: int
     documents: int
+    pairs: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +213,7 @@ class Manifest:
     @property
     def features(self) -> dict[str, str]:
         """Type of each feature's numbers: ``sequence_length`` of them, little-endian, as bytes."""
-        return dict(_features(self.settings.vocabulary, self.settings.sequence_length))
+        return dict(_features(self.settings))
 
     @property
     def record_bytes(self) -> int:
@@ -366,6 +376,8 @@ class Encoder:
         self._separator_id = around[1]
         self._separator = self.backend.id_to_token(around[1])
         self.pad_id = self.backend.token_to_id("[PAD]")
+        inside = [at for token, at in self.backend.get_vocab().items() if token.startswith("##")]
+        self.continues = np.isin(np.arange(self.vocabulary), inside)
         self._ids: dict[str, bytes] | None = {} if self._by_words() else None
 
     @property
@@ -449,11 +461,14 @@ class Encoder:
 # The bytes of a record
 
 
-def _features(vocabulary: int, sequence_length: int) -> Iterator[tuple[str, str]]:
-    places = "uint8" if sequence_length <= 2**8 else "uint16"
-    yield "input_ids", "uint16" if vocabulary <= 2**16 else "int32"
+def _features(settings: Settings) -> Iterator[tuple[str, str]]:
+    places = "uint8" if settings.sequence_length <= 2**8 else "uint16"
+    yield "input_ids", "uint16" if settings.vocabulary <= 2**16 else "int32"
     yield "attention_mask", places
     yield "position_ids", places
+    if settings.pairs:
+        yield "token_type_ids", "uint8"
+        yield "random_next", "uint8"
 
 
 def _varint(number: int) -> bytes:
@@ -493,23 +508,19 @@ class _Layout:
 
     @classmethod
     @functools.cache
-    def _made(cls, vocabulary: int, sequence_length: int) -> Self:
+    def of(cls, settings: Settings) -> Self:
         entries, starts, types = [], {}, {}
-        for name, kind in _features(vocabulary, sequence_length):
+        for name, kind in _features(settings):
             types[name] = np.dtype(kind).newbyteorder("<")
-            value = _field(1, _field(1, bytes(types[name].itemsize * sequence_length)))
+            value = _field(1, _field(1, bytes(types[name].itemsize * settings.sequence_length)))
             entries.append(_field(1, _field(1, name.encode()) + _field(2, value)))
         template = _field(1, b"".join(entries))
         at = len(template) - sum(map(len, entries))
         for (name, kind), entry in zip(types.items(), entries, strict=True):
             at += len(entry)
-            starts[name] = at - kind.itemsize * sequence_length
+            starts[name] = at - kind.itemsize * settings.sequence_length
         length = struct.pack("<Q", len(template))
         return cls(length + _masked_crc(length), template, starts, types)
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        return cls._made(settings.vocabulary, settings.sequence_length)
 
     @property
     def record_bytes(self) -> int:
@@ -557,11 +568,10 @@ def shard_names(shards: int) -> list[str]:
     return [f"shard-{number:05}-of-{shards:05}.tfrecord" for number in range(shards)]
 
 
-def _sequences(
-    texts: Sequence[str], numbers: Sequence[int], encode: Encoder, sequence_length: int
-) -> Iterator[bytes]:
-    """Cut documents into pieces ``[CLS] … [SEP]``, as Hugging Face's overflowing tokens are."""
-    room = (sequence_length - 2) * encode.type.itemsize
+def _encoded(
+    texts: Sequence[str], numbers: Sequence[int], encode: Encoder
+) -> Iterator[tuple[int, bytes]]:
+    """Give each document's number and ids."""
     for number, text in zip(numbers, texts, strict=True):
         if len(text) > corpus.LONGEST:
             raise DocumentTooLong(
@@ -577,8 +587,124 @@ def _sequences(
                 "It is empty, or has white space and control characters only.",
                 "Leave such documents out; corpus.documents does.",
             )
-        for start in range(0, len(ids), room):
-            yield encode.cls + ids[start : start + room] + encode.sep
+        yield number, ids
+
+
+def _halves(
+    ids: bytes, encode: Encoder, longest: int, seed: int
+) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Cut a document into pieces of nearly equal length, each of them in two at random.
+
+    The place of the second cut is in the middle half of the piece.
+
+    Args:
+        ids: Of the document.
+        encode: It says where words begin: there a cut is made, where nothing gets too long by it.
+        longest: Tokens of a half, at most; at least 2.
+        seed: With the piece itself it decides where the piece is cut.
+
+    Yields:
+        A half, the other, and ``longest`` tokens that follow the first, or as many as there are.
+        Nothing for a document of a single token.
+    """
+    numbers = np.frombuffer(ids, encode.type)
+    size, count = encode.type.itemsize, -(-len(numbers) // (2 * longest))
+    if len(numbers) < 2:
+        return
+
+    def word(edge: int, least: int) -> int:
+        start = edge
+        while start > least and encode.continues[numbers[start]]:
+            start -= 1
+        return edge if encode.continues[numbers[start]] else start
+
+    begin = 0
+    for piece in range(1, count + 1):
+        end = piece * len(numbers) // count
+        if piece < count:
+            following = (piece + 1) * len(numbers) // count
+            end = word(end, max(begin + 2, following - 2 * longest))
+        quarter = max(1, (end - begin) // 4)
+        least = max(begin + quarter, end - longest)
+        most = min(end - quarter, begin + longest)
+        drawn = zlib.crc32(ids[begin * size : end * size], seed) % (most - least + 1)
+        middle = word(least + drawn, max(begin + 1, end - longest))
+        after = ids[middle * size : (middle + longest) * size]
+        yield ids[begin * size : middle * size], after[: (end - middle) * size], after
+        begin = end
+
+
+def _exchange(
+    pairs: list[tuple[int, bytes, bytes, bytes]], name: str, seed: int
+) -> list[tuple[bytes, bytes, bool]]:
+    """Exchange the second halves of every other pair, so that they come from another document.
+
+    The paper draws a random text for them and drops what stood there. An exchange drops nothing,
+    and no half is seen twice. It is made among halves of about one length: else a model could tell
+    a random one by the lengths alone.
+
+    Args:
+        pairs: Number of the document and what `_halves` gives.
+        name: Of the shard.
+        seed: With the name it decides which pairs are taken, and what they get.
+
+    Returns:
+        First half, second half, and whether the second is a random one: where it happens to be
+        what follows the very same first half in this shard, it is not.
+    """
+    draw = _order(len(pairs), zlib.crc32(f"{name} {seed}".encode()))
+    chosen = draw[: len(pairs) // 2]
+    chosen = chosen[np.argsort([len(pairs[at][2]) for at in chosen], kind="stable")]
+    documents = np.array([number for number, *_ in pairs])
+    follow = collections.defaultdict(list)
+    for _, first, _, after in pairs:
+        follow[first].append(after)
+    found = [(first, second, False) for _, first, second, _ in pairs]
+    for start, end in itertools.pairwise(_groups(documents[chosen], name)):
+        some = chosen[start:end]
+        _, seen, of = np.unique(documents[some], return_index=True, return_inverse=True)
+        some = some[np.argsort(seen[of], kind="stable")]  # each document's in one piece:
+        others = np.roll(some, np.bincount(of).max())  # so far on there is another document
+        for at, other in zip(some.tolist(), others.tolist(), strict=True):
+            first, second = pairs[at][1], pairs[other][2]
+            random_next = not any(text.startswith(second) for text in follow[first])
+            found[at] = (first, second, random_next)
+    return found
+
+
+def _groups(documents: np.ndarray, name: str) -> list[int]:
+    """Divide neighbours into groups in which no document has more than half of the places.
+
+    Args:
+        documents: Number of each one's document.
+        name: Of the shard.
+
+    Returns:
+        Where groups begin, and the last one ends.
+
+    Raises:
+        TooFewDocuments: Not even all of them together are such a group.
+    """
+
+    def mixed(some: np.ndarray) -> bool:
+        return len(some) > 0 and 2 * np.unique(some, return_counts=True)[1].max() <= len(some)
+
+    edges = [0]
+    for end in range(GROUP, len(documents) - GROUP + 1, GROUP):
+        if mixed(documents[edges[-1] : end]):
+            edges.append(end)
+    while not mixed(documents[edges[-1] :]):
+        if len(edges) == 1:
+            raise TooFewDocuments(
+                f"{name} would have too few documents to take random second halves from.",
+                f"It would have {len(documents)} pairs that need one, and most of their text is of "
+                "one document."
+                if len(documents)
+                else "It would have one pair.",
+                "Ask for fewer shards, give more documents, or write the records without pairs.",
+            )
+        edges.pop()
+    return [*edges, len(documents)]
 
 
 def _text_crc(texts: Sequence[str], crc: int = 0) -> int:
@@ -603,23 +729,41 @@ def _write_shard(
     done: Callable[[int], None],
 ) -> None:
     """Write one shard, then its description: a shard with a description is finished."""
-    documents, sequences, crc = 0, [], 0
+    documents, pieces, crc = 0, [], 0
+    size = encode.type.itemsize
+    room = (settings.sequence_length - 2) * size
+    half = (settings.sequence_length - 3) // 2
     for numbers, texts in chunks:
-        sequences += _sequences(texts, numbers, encode, settings.sequence_length)
+        for number, ids in _encoded(texts, numbers, encode):
+            if settings.pairs:
+                halves = _halves(ids, encode, half, settings.seed)
+                pieces += [(number, *pair) for pair in halves]
+            else:  # as Hugging Face's overflowing tokens are
+                pieces += [ids[start : start + room] for start in range(0, len(ids), room)]
         crc = _text_crc(texts, crc)
         documents += len(texts)
         done(len(texts))
-    lengths = np.fromiter(map(len, sequences), np.int64) // encode.type.itemsize
+    if settings.pairs:
+        pairs = _exchange(pieces, name, settings.seed)
+        pieces = [first + encode.sep + second for first, second, _ in pairs]
+    sequences = [encode.cls + piece + encode.sep for piece in pieces]
+    lengths = np.fromiter(map(len, sequences), np.int64) // size
     packing = buckets.pack(lengths, settings.sequence_length)
-    data = _Layout.of(settings).records(
-        {
-            "input_ids": packing.lay_out(
-                np.frombuffer(b"".join(sequences), encode.type), encode.pad_id
-            ),
-            "attention_mask": packing.segment_ids(),
-            "position_ids": packing.position_ids(),
-        }
-    )
+    features = {
+        "input_ids": packing.lay_out(
+            np.frombuffer(b"".join(sequences), encode.type), encode.pad_id
+        ),
+        "attention_mask": packing.segment_ids(),
+        "position_ids": packing.position_ids(),
+    }
+    if settings.pairs:
+        seconds = np.fromiter((len(second) for _, second, _ in pairs), np.int64) // size + 1
+        types = np.repeat(np.tile([0, 1], len(pairs)), np.ravel([lengths - seconds, seconds], "F"))
+        features["token_type_ids"] = packing.lay_out(types)
+        random_next = np.zeros(lengths.sum(), np.uint8)
+        random_next[np.cumsum(lengths) - lengths] = [random for *_, random in pairs]
+        features["random_next"] = packing.lay_out(random_next)
+    data = _Layout.of(settings).records(features)
     shard = Shard(
         name=name,
         documents=documents,
@@ -639,7 +783,7 @@ def _description(name: str) -> str:
 
 
 def _json(settings: Settings, **more: Any) -> bytes:
-    features = dict(_features(settings.vocabulary, settings.sequence_length))
+    features = dict(_features(settings))
     content = {"format": FORMAT, "settings": dataclasses.asdict(settings), "features": features}
     return (json.dumps(content | more, indent=1, sort_keys=True) + "\n").encode()
 
@@ -672,7 +816,7 @@ def _check_settings(path: str, found: Settings, wanted: Settings) -> None:
         )
     was, now = dataclasses.asdict(found), dataclasses.asdict(wanted)
     differences = [
-        f"{key} is {was[key]:,} there, {now[key]:,} here" for key in was if was[key] != now[key]
+        f"{key} is {was[key]} there, {now[key]} here" for key in was if was[key] != now[key]
     ]
     raise OtherSettings(
         f"{_short(path)} holds records of other settings.",
@@ -728,12 +872,14 @@ def write(
     shards: int = 8,
     part: tuple[int, int] = (1, 1),
     seed: int = 0,
+    pairs: bool = False,
     workers: int = 1,
     done: Callable[[int], None] = lambda documents: None,
 ) -> Manifest:
     """Write documents as packed rows; go on where an earlier run of the same stopped.
 
-    The bytes depend on documents, tokenizer, ``sequence_length``, ``shards`` and ``seed`` alone.
+    The bytes depend on documents, tokenizer, ``sequence_length``, ``shards``, ``seed`` and
+    ``pairs`` alone.
 
     Args:
         documents: The texts; a list, or anything with ``len`` and ``[number]``.
@@ -744,6 +890,11 @@ def write(
         part: (3, 8) writes the third of eight parts of the shards; whichever part ends last, with
             the others' shards in the same folder, writes the manifest.
         seed: Shuffles documents over the shards.
+        pairs: Write sequences ``[CLS] A [SEP] B [SEP]``, packed as others are: in one half of
+            them B follows A in the document, in the other it comes from another document of the
+            shard (BERT's paper, section 3.1, task 2). ``token_type_ids`` is 1 on B,
+            ``random_next`` 1 on the ``[CLS]`` of the other half. The same in each epoch.
+            Documents of a single token are left out.
         workers: Processes that write shards side by side. More than one needs a script whose
             main part stands under ``if __name__ == "__main__":``.
         done: Called with the number of documents just finished.
@@ -754,13 +905,14 @@ def write(
     Raises:
         NoDocuments, EmptyDocument, DocumentTooLong: The documents can't be written.
         RowTooShort, TooManyShards, BadPart: A number can't be.
+        TooFewDocuments: A shard would have too few for ``pairs``.
         corpus.TokenizerMissing, NotATokenizer, SpecialTokensMissing: The tokenizer can't be used.
         OtherTokenizer, OtherSettings, OtherDocuments: The folder holds other records.
         ShardDamaged, ManifestDamaged: What an earlier run wrote was changed since.
         files.CantWrite: The disk is full, or the place is not writable.
     """
     output = os.fspath(output)
-    _check_numbers(len(documents), sequence_length, shards, part)
+    _check_numbers(len(documents), sequence_length, shards, part, pairs)
     encode = Encoder(tokenizer)
     canonical = _canonical(encode.backend)
     settings = Settings(
@@ -770,6 +922,7 @@ def write(
         shards=shards,
         seed=seed,
         documents=len(documents),
+        pairs=pairs,
     )
     place = _place(output)
     finished = _finished(output, place, settings)
@@ -876,7 +1029,7 @@ def _finished(path: str, place: _Folder | _Bucket, settings: Settings) -> dict[s
 
 
 def _check_numbers(
-    documents: int, sequence_length: int, shards: int, part: tuple[int, int]
+    documents: int, sequence_length: int, shards: int, part: tuple[int, int], pairs: bool
 ) -> None:
     if documents == 0:
         raise NoDocuments(
@@ -884,11 +1037,13 @@ def _check_numbers(
             "Nothing was left of the input, or the list is empty.",
             "Check what you pass; corpus.documents gives those of which something is left.",
         )
-    if sequence_length < 3:
+    if sequence_length < (least := 7 if pairs else 3):
         raise RowTooShort(
             f"sequence_length is {sequence_length}.",
-            "[CLS] and [SEP] take two places of each sequence, so no token would fit.",
-            "Take 128, or at least 3.",
+            "[CLS] and two [SEP] take three places of each pair; each half needs two."
+            if pairs
+            else "[CLS] and [SEP] take two places of each sequence, so no token would fit.",
+            f"Take 128, or at least {least}.",
         )
     if not 1 <= shards <= documents:
         raise TooManyShards(
@@ -1000,7 +1155,8 @@ def dataset(
 
     Returns:
         Batches ``input_ids``, ``attention_mask`` (1, 2, ... for the sequences of a row, 0 on
-        padding) and ``position_ids``, each int32 [rows, sequence_length], for ever.
+        padding) and ``position_ids``, with pairs also ``token_type_ids`` and ``random_next``, each
+        int32 [rows, sequence_length], for ever.
 
     Raises:
         ManifestMissing, ManifestDamaged: As `manifest`.

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from transformers import BertTokenizerFast, TFBertForMaskedLM
+from transformers import BertTokenizerFast, TFBertForMaskedLM, TFBertForPreTraining
 from typer.testing import CliRunner
 
 from helpers import bert, corpus, evaluation, export, files, pretraining, records
@@ -76,6 +76,25 @@ def test_the_configuration_names_the_ordinary_class(exported):
     config = json.loads((exported / "config.json").read_text())
     assert config["architectures"] == ["BertForMaskedLM"]
     assert config["vocab_size"] == 3000 and config["max_position_embeddings"] == 64
+
+
+def test_a_run_with_next_sentence_keeps_both_heads(tmp_path):
+    settings = dataclasses.replace(SETTINGS, next_sentence=True)
+    data = pretraining.prepare_shipped(tmp_path / "data", 64, pairs=True)
+    model = pretraining.run(settings, data, tmp_path, patience=0, jit=False).model
+    facts = export.export(tmp_path, tmp_path / "bert")
+    assert json.loads((tmp_path / "bert/config.json").read_text())["architectures"] == [
+        "BertForPreTraining"
+    ]
+    card = (tmp_path / "bert/README.md").read_text()
+    assert "modelling and next sentence prediction" in card and "a coin" in card
+    assert facts.results is not None
+    ids = np.array(corpus.load_tokenizer()(TEXTS[0], "저장합니다.")["input_ids"])[None]
+    ours = model(input_ids=ids)
+    theirs = TFBertForPreTraining.from_pretrained(tmp_path / "bert", use_safetensors=False)(ids)
+    for name in ("prediction_logits", "seq_relationship_logits"):
+        np.testing.assert_allclose(theirs[name], ours[name], atol=1e-4)
+    assert "cls.seq_relationship.weight" in export.pytorch_weights(model)
 
 
 CHILD = """

@@ -137,7 +137,7 @@ def test_another_seed_is_another_run(whole, data, tmp_path):
 # Killed.
 
 
-def killed(data, output, how, number):
+def killed(data, output, how, number, settings=SETTINGS):
     """Train until this process kills itself with SIGKILL."""
 
     def kill(*_):
@@ -172,7 +172,7 @@ def killed(data, output, how, number):
             return path
 
         tf.train.Checkpoint.write = written
-    train(data, output, report=slow)
+    train(data, output, settings, report=slow)
 
 
 def _Saved(output):
@@ -197,6 +197,57 @@ def test_killed_at_twenty_moments_the_run_equals_the_undisturbed_one(whole, data
     assert sorted(path.name for path in (output / "checkpoints").iterdir()) == sorted(
         path.name for path in (whole / "checkpoints").iterdir()
     )
+
+
+# With next sentence prediction.
+
+
+PAIRED = dataclasses.replace(SETTINGS, steps=20, next_sentence=True)
+
+
+@pytest.fixture(scope="module")
+def paired(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paired")
+    return pretraining.prepare_shipped(folder, sequence_length=64, pairs=True)
+
+
+def test_the_pairs_of_a_batch_are_those_of_its_rows(paired):
+    data = pretraining.read(paired)
+    rows = next(iter(records.dataset(paired, global_batch_size=8, seed=0)))
+    batch = next(iter(pretraining.batches(data, PAIRED)))
+    cls = corpus.load_tokenizer().cls_token_id
+    for row in range(8):
+        used = batch["pair_weights"][row].numpy() > 0
+        at = batch["pair_positions"][row].numpy()[used]
+        np.testing.assert_array_equal(at, np.flatnonzero(rows["input_ids"][row] == cls))
+        labels = batch["pair_labels"][row].numpy()[used]
+        np.testing.assert_array_equal(labels, rows["random_next"][row].numpy()[at])
+    assert batch["pair_weights"].shape == (8, 64 // 5)
+    np.testing.assert_array_equal(batch["token_type_ids"], rows["token_type_ids"])
+    assert 0.2 < np.average(batch["pair_labels"], weights=batch["pair_weights"]) < 0.8
+    alone = next(iter(pretraining.batches(data, dataclasses.replace(PAIRED, next_sentence=False))))
+    assert not any(name.startswith("pair") for name in alone)
+    np.testing.assert_array_equal(alone["input_ids"], batch["input_ids"])
+
+
+def test_with_next_sentence_a_killed_run_equals_the_undisturbed_one(paired, tmp_path):
+    whole = train(paired, tmp_path / "whole", PAIRED)
+    assert abs(np.mean(whole.loss[:5]) - whole.unigram) < 0.2  # counting words, and a coin
+    without = pretraining.unigram(pretraining.count_tokens(pretraining.read(paired)))[1]
+    assert whole.unigram == pytest.approx(without + np.log(2))
+    process = child(killed, paired, tmp_path / "run", "after a step", 7, PAIRED)
+    assert ended(process) == -signal.SIGKILL
+    assert _Saved(tmp_path / "run").steps()[0] == 6
+    assert train(paired, tmp_path / "run", PAIRED).resumed == 6
+    assert log(tmp_path / "run") == log(tmp_path / "whole")
+    with pytest.raises(pretraining.OtherRun, match="next_sentence True there, False now"):
+        train(paired, tmp_path / "run", dataclasses.replace(PAIRED, next_sentence=False))
+
+
+def test_next_sentence_without_pairs_is_refused(data, tmp_path):
+    with pytest.raises(pretraining.NoPairs, match=r"hold no pairs(.|\n)*prepare --pairs"):
+        train(data, tmp_path / "run", PAIRED)
+    assert not (tmp_path / "run").exists()
 
 
 # Damaged.
