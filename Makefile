@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test pytorch browser slides lab lint spelling bench lock colab release badges clean
+.PHONY: help run test pytorch browser slides solutions lab lint spelling bench lock colab release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON_VENV := .venv/bin/python
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 .venv/.installed: requirements.txt
 	@sh helpers/install.sh
@@ -67,6 +67,9 @@ spelling: build/spelling/.installed
 lint: spelling ## Check the style of code and notebooks, and the spelling
 	@$(PYTHON_VENV) -m ruff check
 	@$(PYTHON_VENV) -m ruff format --check
+
+solutions: .venv/.installed ## Write the teacher's edition, with the solutions in: build/solutions
+	@$(PYTHON_VENV) -m helpers solutions
 
 bench: .venv/.installed ## Measure, side by side
 	@$(PYTHON_VENV) -m benchmarks

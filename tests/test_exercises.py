@@ -1,5 +1,6 @@
 """Every exercise of the course, from one source: stub, solution, typical wrong answers, hints."""
 
+import functools
 import importlib
 import pathlib
 import re
@@ -8,8 +9,10 @@ import nbformat
 import numpy as np
 import pytest
 import tensorflow as tf
+from typer.testing import CliRunner
 
 from helpers import exercises
+from helpers.__main__ import app
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
@@ -20,9 +23,9 @@ EXERCISES = {
     for name, exercise in importlib.import_module(f"helpers.exercises.{module}").EXERCISES.items()
 }
 WRONG = [
-    pytest.param(name, source, words, id=f"{name}-{at}")
+    pytest.param(name, at, words, id=f"{name}-{at + 1}")
     for name, exercise in EXERCISES.items()
-    for at, (source, words) in enumerate(exercise.wrong, 1)
+    for at, (_, words) in enumerate(exercise.wrong)
 ]
 
 
@@ -60,6 +63,68 @@ def test_the_notebook_shows_each_stub_then_its_check(number):
         assert shown.startswith(f"Exercise {name}: not yet.")
 
 
+@pytest.mark.parametrize("number", NOTEBOOKS)
+def test_a_notebook_asks_to_recall_then_to_change_then_to_build(number):
+    cells = nbformat.read(NOTEBOOKS[number], 4).cells
+    at = [i for i, cell in enumerate(cells) if "exercise" in cell.metadata.get("tags", [])]
+    asked = [
+        re.match(r"\*\*(\d\d-\d+) · (Recall|Change|Build)\.\*\* \S", cells[i - 1].source)
+        for i in at
+    ]
+    assert all(asked), [
+        cells[i - 1].source for i, found in zip(at, asked, strict=True) if not found
+    ]
+    assert [found[1] for found in asked] == [n for n in EXERCISES if n.startswith(number)]
+    kinds = [found[2] for found in asked]
+    assert list(dict.fromkeys(kinds)) == ["Recall", "Change", "Build"]
+
+
+@pytest.mark.parametrize("number", NOTEBOOKS)
+def test_the_teachers_edition_differs_in_the_cells_of_exercises_only(number):
+    learners = nbformat.read(NOTEBOOKS[number], 4)
+    before = nbformat.writes(learners)
+    teachers = exercises.solve(learners)
+    assert nbformat.writes(learners) == before
+    assert teachers.metadata == learners.metadata
+    solutions = [e.solution.rstrip() for name, e in EXERCISES.items() if name.startswith(number)]
+    shown = []
+    for mine, theirs in zip(learners.cells, teachers.cells, strict=True):
+        if "exercise" in mine.metadata.get("tags", []):
+            shown.append(theirs.source)
+            theirs.source = mine.source
+        elif mine.source.startswith("check("):
+            assert theirs.outputs == []
+            theirs.outputs = mine.outputs
+        assert theirs == mine
+    assert shown == solutions
+
+
+def test_an_edited_stub_is_solved_by_the_name_in_its_check():
+    stub = nbformat.v4.new_code_cell("x = 1", metadata={"tags": ["exercise"]})
+    between = nbformat.v4.new_code_cell("x")
+    asked = nbformat.v4.new_code_cell('check("03-3", may_attend)')
+    solved = exercises.solve(nbformat.v4.new_notebook(cells=[stub, between, asked]))
+    assert solved.cells[0].source == EXERCISES["03-3"].solution.rstrip()
+    assert solved.cells[1] == between
+    asked.source = 'check("03-77", f)'
+    with pytest.raises(exercises.UnknownExercise, match="03-77"):
+        exercises.solve(nbformat.v4.new_notebook(cells=[stub, asked]))
+
+
+def test_the_command_writes_the_teachers_edition(tmp_path, monkeypatch):
+    monkeypatch.setattr("helpers.course.BUILD", tmp_path)
+    result = CliRunner().invoke(app, ["solutions"])
+    assert result.exit_code == 0, result.output
+    written = sorted((tmp_path / "solutions").iterdir())
+    assert [path.name for path in written] == [path.name for path in NOTEBOOKS.values()]
+    assert str(tmp_path / "solutions") in result.stdout
+    for path in written:
+        nbformat.validate(nbformat.read(path, 4))
+    assert EXERCISES["05-2"].solution.rstrip() in [
+        cell.source for cell in nbformat.read(written[5], 4).cells
+    ]
+
+
 @pytest.mark.parametrize("name", EXERCISES)
 def test_an_untouched_stub_is_not_yet_and_no_error(name):
     verdict = exercises.check(name, answer(name, EXERCISES[name].stub))
@@ -73,19 +138,41 @@ def test_the_solution_is_right(name):
     assert verdict.state == "right", verdict
 
 
-@pytest.mark.parametrize(("name", "source", "words"), WRONG)
-def test_a_typical_wrong_answer_is_refused_with_its_own_words(name, source, words):
-    verdict = exercises.check(name, answer(name, source))
-    assert verdict.state == "not right", verdict
-    assert words in verdict.message
+@functools.cache
+def refusals(name):
+    """What is said of each typical wrong answer."""
+    return [exercises.check(name, answer(name, source)) for source, _ in EXERCISES[name].wrong]
+
+
+@pytest.mark.parametrize(("name", "at", "words"), WRONG)
+def test_a_typical_wrong_answer_is_refused_with_its_own_words(name, at, words):
+    assert refusals(name)[at].state == "not right"
+    assert [words in verdict.message for verdict in refusals(name)] == [
+        other == at for other in range(len(refusals(name)))
+    ]
+
+
+def signature(source):
+    """The first line of the function that a stub asks for."""
+    return re.search(r"^def .*:$", source, re.MULTILINE)[0]
+
+
+@pytest.mark.parametrize("name", EXERCISES)
+def test_a_forgotten_return_is_said(name):
+    verdict = exercises.check(name, answer(name, f"{signature(EXERCISES[name].stub)}\n    ...\n"))
+    assert verdict.state == "not right"
+    assert re.search(
+        "the return is missing|Return the dictionary|Return one|Return a pair|must give an|"
+        "return rows, shards",
+        verdict.message,
+    ), verdict
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_an_exercise_has_wrong_answers_and_hints_in_steps(name, monkeypatch):
     monkeypatch.setattr(exercises, "_shown", {})
     exercise = EXERCISES[name]
-    assert exercise.wrong and all(words for _, words in exercise.wrong)
-    assert len({words for _, words in exercise.wrong}) == len(exercise.wrong)
+    assert len(exercise.wrong) >= 2
     count = len(exercise.hints)
     assert count >= 2
     given = [repr(exercises.hint(name)) for _ in range(count + 1)]

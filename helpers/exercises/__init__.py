@@ -7,7 +7,10 @@ solution and typical wrong answers stand together, so the editions of the course
 import dataclasses
 import importlib
 import pathlib
+import re
 from collections.abc import Callable
+
+import nbformat
 
 from helpers import progress
 from helpers.errors import CourseError
@@ -19,6 +22,23 @@ class UnknownExercise(CourseError):
 
 class Wrong(Exception):
     """Raised by an exercise's check: says what is not right and why, without the solution."""
+
+
+def returned(value: object) -> object:
+    """Pass on what an answer returned, unless it forgot to.
+
+    Args:
+        value: What the learner's function returned.
+
+    Returns:
+        The same.
+
+    Raises:
+        Wrong: It is None.
+    """
+    if value is None:
+        raise Wrong("Your function returns None: the return is missing.")
+    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,3 +162,27 @@ def hint(name: str) -> Hint:
     number = min(_shown.get(name, 0) + 1, len(hints))
     _shown[name] = number
     return Hint(f"Hint {number} of {len(hints)}: {hints[number - 1]}")
+
+
+def solve(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Make the teacher's edition of a notebook.
+
+    Args:
+        notebook: The learner's; it is not changed.
+
+    Returns:
+        The same with the solution in each exercise's cell. The verdict stored below it is taken
+        out: it belongs to the stub.
+
+    Raises:
+        UnknownExercise: The notebook asks for an exercise that is not there.
+    """
+    solved = nbformat.from_dict(notebook)
+    stub = None
+    for cell in solved.cells:
+        if "exercise" in cell.metadata.get("tags", ()):
+            stub = cell
+        elif stub is not None and (asked := re.match(r'check\("(\d\d-\d+)"', cell.source)):
+            stub.source = find(asked[1]).solution.rstrip()
+            cell.outputs, stub = [], None
+    return solved

@@ -3,7 +3,7 @@
 import numpy as np
 
 from helpers import systolic
-from helpers.exercises import Exercise, Wrong
+from helpers.exercises import Exercise, Wrong, returned
 from helpers.hardware import slice_of
 
 _ASKED = ("v2-8", "v3-32", "v4-8", "v5e-4")
@@ -26,11 +26,11 @@ def _check_replicas(answer: object) -> str:
 def _check_busy_share(answer: object) -> str:
     for rows, cells in ((1, 2), (2, 2), (5, 3), (12, 4)):
         unit = systolic.multiply(np.ones((rows, cells), int), np.ones((cells, cells), int))
-        given = float(answer(rows, cells))
+        given = float(returned(answer(rows, cells)))
         if not np.isclose(given, unit.utilisation, atol=1e-6):
             raise Wrong(
-                f"{rows} rows on {cells} x {cells} cells: the simulation has {unit.ticks} ticks "
-                f"and {unit.utilisation:.4f} of the cells busy, your formula says {given:.4f}."
+                f"rows={rows}, cells={cells}: each cell works in {rows} of {unit.ticks} ticks, "
+                f"{unit.utilisation:.4f} of the time; your formula says {given:.4f}."
             )
     return (
         "128 rows keep a third of 128 x 128 cells busy, but only a fifth of 256 x 256: a larger "
@@ -47,11 +47,13 @@ def _check_hours(answer: object) -> str:
     ):
         tpu = slice_of(name)
         truth = flops / (tpu.chips * tpu.chip.bf16_tflops * 1e12 * efficiency) / 3600
-        given = float(answer(flops, name, efficiency))
+        given = float(returned(answer(flops, name, efficiency)))
+        if np.isclose(given, truth * 3600, rtol=1e-6):
+            raise Wrong("These are seconds: an hour has 3600 of them.")
         if not np.isclose(given, truth, rtol=1e-6):
             raise Wrong(
                 f"{flops:.0e} operations on {name} at {efficiency:.0%}: not {given:.4g} hours. "
-                f"{tpu.chips} chips of {tpu.chip.bf16_tflops:g} TFLOP/s each; an hour has 3600 s."
+                f"Chips: {tpu.chips}, of {tpu.chip.bf16_tflops:g} TFLOP/s each."
             )
     return "Now multiply by chips and price, and you have the bill before the run."
 
@@ -106,15 +108,15 @@ EXERCISES = {
         wrong=(
             (
                 "def busy_share(rows, cells):\n    return rows / (rows + cells)",
-                "your formula says",
+                "0.5556 of the time; your formula says 0.6250",
             ),
             (
                 "def busy_share(rows, cells):\n    return min(1.0, rows / cells)",
-                "1 rows on 2 x 2 cells",
+                "0.3333 of the time; your formula says 0.5000",
             ),
             (
                 "def busy_share(rows, cells):\n    return rows / (rows + 2 * cells)",
-                "the simulation has 3 ticks",
+                "0.3333 of the time; your formula says 0.2000",
             ),
         ),
     ),
@@ -145,7 +147,7 @@ def hours_needed(flops, accelerator, efficiency):
 def hours_needed(flops, accelerator, efficiency):
     tpu = slice_of(accelerator)
     return flops / (tpu.replicas * tpu.chip.bf16_tflops * 1e12 * efficiency) / 3600""",
-                "4 chips of 123 TFLOP/s each",
+                "Chips: 4, of 123 TFLOP/s each",
             ),
             (
                 """from helpers.hardware import slice_of
@@ -163,7 +165,7 @@ def hours_needed(flops, accelerator, efficiency):
 def hours_needed(flops, accelerator, efficiency):
     tpu = slice_of(accelerator)
     return flops / (tpu.chips * tpu.chip.bf16_tflops * 1e12 * efficiency)""",
-                "an hour has 3600 s",
+                "These are seconds",
             ),
         ),
     ),

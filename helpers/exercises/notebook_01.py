@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong
+from helpers.exercises import Exercise, Wrong, returned
 from helpers.fusion import executed, kernels
 from helpers.layout import as_written
 from helpers.xla import compare, hlo
@@ -47,13 +47,13 @@ def _check_log_sum_exp(answer: object) -> str:
     rng = np.random.default_rng(1)
     usual = rng.normal(size=(4, 6)).astype(np.float32)
     expected = np.log(np.exp(usual.astype(np.float64)).sum(-1))
-    given = np.asarray(answer(tf.constant(usual)))
+    given = np.asarray(returned(answer(tf.constant(usual))))
     if given.shape != (4,):
         raise Wrong(f"For 4 rows it should give 4 numbers, not the shape {list(given.shape)}.")
     if not np.allclose(given, expected, atol=1e-4):
         raise Wrong(f"For usual numbers the first row should give {expected[0]:.4f}.")
     for row, value in (([1000.0, 1000.0], 1000.6931), ([-1000.0, -1000.0], -999.3069)):
-        given = float(answer(tf.constant([row]))[0])
+        given = float(returned(answer(tf.constant([row])))[0])
         if not np.isclose(given, value, atol=1e-3):
             raise Wrong(f"For {row} it should give {value}, not {given}.")
     row = compare(answer, tf.TensorSpec([4, 6]))["XLA:CPU"]
@@ -64,14 +64,14 @@ def _check_log_sum_exp(answer: object) -> str:
 
 def _check_running_sum(answer: object) -> str:
     batches = [tf.ones([100], tf.bfloat16) for _ in range(30)]
-    given = float(answer(batches))
+    given = float(returned(answer(batches)))
     if not np.isclose(given, 3000.0, rtol=1e-3):
         raise Wrong(
             f"30 batches of 100 ones are 3000, not {given:g}: a total kept in bfloat16 has 8 bits "
             "of precision."
         )
     odd = [tf.ones([257], tf.bfloat16) for _ in range(50)]
-    given = float(answer(odd))
+    given = float(returned(answer(odd)))
     if not np.isclose(given, 50 * 257, rtol=1e-3):
         raise Wrong(
             f"50 batches of 257 ones are {50 * 257}, not {given:g}: the sum of each batch was "
@@ -82,7 +82,7 @@ def _check_running_sum(answer: object) -> str:
 
 def _check_round_up(answer: object) -> str:
     for size in (30522, 119547, 128, 1, 1000, 32000):
-        given = answer(size)
+        given = returned(answer(size))
         if given < size:
             raise Wrong(f"{given} is less than {size}: no entry of the vocabulary may be lost.")
         if as_written([given, 768]).expansion > 1 or as_written([768, given]).expansion > 1:

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong
+from helpers.exercises import Exercise, Wrong, returned
 from helpers.xla import compare, hlo
 
 _QUESTIONS = (
@@ -51,7 +51,7 @@ def _check_clip(answer: object) -> str:
     plain = tf.autograph.experimental.do_not_convert(answer)
     spec = tf.TensorSpec([2])
     for vector, expected in (([3.0, 4.0], [0.6, 0.8]), ([0.3, 0.4], [0.3, 0.4])):
-        given = answer(tf.constant(vector))
+        given = returned(answer(tf.constant(vector)))
         if not np.allclose(given, expected, atol=1e-5):
             raise Wrong(f"For {vector} it should give {expected}, not {np.round(given, 4)}.")
     if not np.allclose(answer(tf.zeros([2])), [0.0, 0.0]):
@@ -68,10 +68,10 @@ _LOGITS = tf.constant([[2.0, 1, 0], [0, 3, 1], [1, 0, 5], [4, 0, 0]])
 def _check_accuracy(answer: object) -> str:
     cases = (([0, 1, 0, 0], 0.75), ([0, 2, -100, -100], 0.5), ([-100, 1, 2, 1], 2 / 3))
     for labels, expected in cases:
-        given = float(answer(_LOGITS, tf.constant(labels)))
+        given = float(returned(answer(_LOGITS, tf.constant(labels))))
         if not np.isclose(given, expected, atol=1e-5):
             raise Wrong(f"For the labels {labels} it should be {expected:.3g}, not {given:.3g}.")
-    given = float(answer(_LOGITS, tf.fill([4], -100)))
+    given = float(returned(answer(_LOGITS, tf.fill([4], -100))))
     if given != 0.0:
         raise Wrong(f"Without any label it should be 0, not {given:.3g}.")
     text = _accepted(answer, tf.TensorSpec([4, 3]), tf.TensorSpec([4], tf.int32))
@@ -86,7 +86,7 @@ def _check_pad(answer: object) -> str:
         ([[1] * 9, [2] * 3], 4, 12),
         ([[1] * 8], 8, 8),
     ):
-        ids, mask = map(np.asarray, answer(sequences, multiple))
+        ids, mask = map(np.asarray, returned(answer(sequences, multiple)))
         if ids.shape != (len(sequences), width) or mask.shape != ids.shape:
             raise Wrong(
                 f"Lengths {[len(s) for s in sequences]} with multiple={multiple} make "
@@ -205,7 +205,8 @@ def masked_accuracy(logits, labels):
         answer="masked_accuracy",
         check=_check_accuracy,
         hints=(
-            "Find out for each position whether it is a hit; keep all positions.",
+            "Find out for each position whether it is a hit; keep all positions. tf.argmax gives "
+            "int64 unless you pass output_type.",
             "Turn `labels >= 0` into 0 and 1, and use it in the sum above and below the line.",
             "tf.math.divide_no_nan(a, b) gives 0 where b is 0.",
         ),

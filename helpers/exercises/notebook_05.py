@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong
+from helpers.exercises import Exercise, Wrong, returned
 from helpers.hardware import slice_of
 
 _KIND, _ROWS, _BATCH = "v3-8", 1000, 96
@@ -56,7 +56,7 @@ def _over_replicas(answer: object, losses: list, real: list) -> list[float]:
     results = []
     for pair in replicas:  # second time: with the sums
         sums = iter(totals)
-        results.append(float(answer(*pair, lambda _, sums=sums: next(sums))))
+        results.append(float(returned(answer(*pair, lambda _, sums=sums: next(sums)))))
     return results
 
 
@@ -87,7 +87,7 @@ def _check_predict_all(answer: object) -> str:
 
     for count in (10, 8, 3):
         rows = np.arange(count * 3).reshape(count, 3)
-        given = np.asarray(answer(predict, rows, 4))
+        given = np.asarray(returned(answer(predict, rows, 4)))
         if given.shape != (count,):
             raise Wrong(f"{count} rows must get {count} answers, not {[*given.shape]}.")
         if not np.array_equal(given, rows.sum(1) * 10):
@@ -100,7 +100,8 @@ def _check_my_share(answer: object) -> str:
     read, steps = [], set()
     for host in range(hosts):
         context = tf.distribute.InputContext(hosts, host, replicas)
-        batches = [x.numpy() for x in answer(tf.data.Dataset.range(rows), context, batch)]
+        shared = returned(answer(tf.data.Dataset.range(rows), context, batch))
+        batches = [x.numpy() for x in shared]
         sizes = {len(x) for x in batches}
         if sizes != {batch // replicas}:
             raise Wrong(

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong
+from helpers.exercises import Exercise, Wrong, returned
 from helpers.xla import compare
 
 
@@ -45,7 +45,7 @@ def _records(rows: np.ndarray) -> tf.Tensor:
 def _check_parse_batch(answer: object) -> str:
     rows = np.arange(24, dtype=np.int32).reshape(3, 8) * 2_000
     records = _records(rows)
-    given = answer(records)
+    given = returned(answer(records))
     if not isinstance(given, tf.Tensor) or given.dtype != tf.int32:
         kind = given.dtype.name if isinstance(given, tf.Tensor) else type(given).__name__
         raise Wrong(f"It must give an int32 tensor, not {kind}.")
@@ -78,7 +78,8 @@ def _check_word_numbers(answer: object) -> str:
         np.array([[1, 8, 9, 2, 1, 10]]),
         draw.integers(0, 12, (20, 30)),
     ):
-        given = np.asarray(answer(*map(tf.constant, (ids.astype(np.int32), continues, special))))
+        looked_up = map(tf.constant, (ids.astype(np.int32), continues, special))
+        given = np.asarray(returned(answer(*looked_up)))
         wanted = _word_numbers(ids, continues, special)
         if given.shape != wanted.shape:
             raise Wrong(f"For ids {list(ids.shape)} it must be as large, not {list(given.shape)}.")

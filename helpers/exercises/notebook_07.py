@@ -3,20 +3,14 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong
+from helpers.exercises import Exercise, Wrong, returned
 
 CLOSE = 1e-5
 
 
-def _number(value: object) -> float:
-    if value is None:
-        raise Wrong("Your function returns None: the return is missing.")
-    return float(value)
-
-
 def _check_first_loss(first_loss: object) -> str:
     for size in (3000, 30522):
-        found = _number(first_loss(size))
+        found = float(returned(first_loss(size)))
         if abs(found - np.log2(size)) < CLOSE:
             raise Wrong(
                 "That is in bits. TensorFlow's cross-entropy is in nats: natural logarithm."
@@ -38,7 +32,7 @@ def _check_unigram(unigram: object) -> str:
         p = (counts + 1) / (counts + 1).sum()
         expected = -np.mean([np.log(p[token]) for token in tokens.ravel()])
         before = counts.copy()
-        found = _number(unigram(counts, tokens))
+        found = float(returned(unigram(counts, tokens)))
         if not np.array_equal(counts, before):
             raise Wrong("Your function changes the counts it is given: work on a new array.")
         if not np.isfinite(found):
@@ -64,10 +58,15 @@ def _check_replica_loss(replica_loss: object) -> str:
         total = np.float32(sum(numbers))
         pairs = list(zip(losses, weights, strict=True))
         parts = [
-            _number(compiled(tf.constant(a), tf.constant(b), tf.constant(total))) for a, b in pairs
+            float(returned(compiled(tf.constant(a), tf.constant(b), tf.constant(total))))
+            for a, b in pairs
         ]
         if not np.isfinite(parts).all():
             raise Wrong(f"With {numbers} masked tokens a share is not finite: 0 is divided by 0.")
+        if abs(sum(parts) - sum(float(a.sum()) for a in losses) / max(total, 1)) < 1e-3:
+            raise Wrong(
+                "Every place counts in it. The masked places only: weights are 0 elsewhere."
+            )
         summed = sum(float((a * b).sum()) for a, b in pairs)
         if abs(sum(parts) - summed / max(total, 1)) > 1e-4:
             raise Wrong(
@@ -177,7 +176,7 @@ EXERCISES = {
             (
                 "def replica_loss(losses, weights, masked):\n"
                 "    return tf.reduce_sum(losses) / tf.maximum(masked, 1.0)",
-                "masked places only",
+                "Every place counts in it",
             ),
         ),
     ),
