@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from helpers import badges, course, explain, files, progress, runtime
+from helpers import badges, course, explain, files, minutes, progress, runtime
 from helpers.errors import CourseError
 
 app = typer.Typer(
@@ -289,6 +289,18 @@ def solutions() -> None:
         solved = exercises.solve(nbformat.read(notebook.path, 4))
         files.write(folder / notebook.path.name, nbformat.writes(solved) + "\n")
     typer.echo(f"The teacher's edition: {folder}")
+
+
+@app.command(name="minutes")
+def set_minutes() -> None:
+    """Count how long each notebook takes, and write it into the notebooks and the README.
+
+    **Example**: `python -m helpers minutes`
+    """
+    for number, counted in minutes.lengths().items():
+        typer.echo(f"{number}: {counted}")
+    changed = minutes.rewrite()
+    typer.echo("\n".join(f"changed {path.name}" for path in changed) or "nothing to change")
 
 
 @app.command(name="badges")
