@@ -39,6 +39,9 @@ BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers",
 # the map of the course is read by the module that runs it.
 ANY_VERSION = ("cryptography", "gcsfs", "google-crc32c", "papermill")
 
+# Google's TPU compiler, for notebooks 01, 02 and 08. A machine with a TPU has a libtpu of its own.
+COMPILER = ("jax", "libtpu")
+
 
 class WrongPackages(CourseError):
     """A package that the notebooks need is missing or of another version than the lock."""
@@ -105,6 +108,7 @@ def install_commands(locked: dict[str, str], tpu: bool) -> list[list[str]]:
     pins = {name: f"{name}=={locked[name]}" for name in BOOTSTRAP}
     pins |= {name: name for name in ANY_VERSION}
     if not tpu:
+        pins |= {name: f"{name}=={locked[name]}" for name in COMPILER}
         return [["install", "-q", *pins.values()]]
     tf_keras = pins.pop("tf-keras")
     pins["tensorflow"] = f"tensorflow-tpu=={locked['tensorflow']}"
@@ -193,5 +197,6 @@ def setup(seed: int = 0) -> None:
         explain.load_ipython_extension(shell)
         progress.follow(shell)
         _send_native_log_to_the_terminal()
+        progress.follow(shell)
     transformers = importlib.metadata.version("transformers")
     print(f"Ready: TensorFlow {tf.__version__}, transformers {transformers}, seed {seed}.")  # noqa: T201

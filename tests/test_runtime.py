@@ -22,6 +22,8 @@ LOCKED = {
     "datasets": "5.0.1",
     "tokenizers": "0.22.2",
     "numpy": "2.4.6",
+    "jax": "0.10.2",
+    "libtpu": "0.0.51",
 }
 
 
@@ -114,6 +116,7 @@ def test_beside_a_tpu_the_two_tensorflow_wheels_never_meet():
     assert "tensorflow" in remove
     assert "tensorflow-tpu==2.20.0" in install
     assert not any(p.startswith(("tensorflow==", "tf-keras==")) for p in install)
+    assert not any(p.startswith(("jax", "libtpu")) for p in install + keras)
     assert "--no-deps" in keras
     assert "tf-keras==2.20.1" in keras
 
