@@ -1,8 +1,8 @@
 """A preflight of ``module:name`` in a process of its own, where the learner's code can do no harm.
 
-The code may print, fork, crash, or never come back from tracing. The parent waits for one answer
-until its time limit, and then ends the child with everything it started. Nothing here imports
-TensorFlow before the child does.
+The code may print, fork, crash, take all memory, or never come back from tracing. The parent waits
+for one answer until a limit of time or memory is passed, and then ends the child with everything it
+started. Nothing here imports TensorFlow before the child does.
 """
 
 import contextlib
@@ -49,6 +49,7 @@ def apart(
     node: bool = False,
     largest_batch: bool = False,
     timeout: float = 900.0,
+    memory_limit: int | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Import ``module:name`` from the current folder in a child process and go through the list.
@@ -60,6 +61,8 @@ def apart(
         node: As for `preflight.preflight`.
         largest_batch: As for `preflight.preflight`.
         timeout: Seconds after which the child is ended, with all it started.
+        memory_limit: Bytes of this machine's memory that the child and all it started may take
+            together; four fifths of all when None.
         progress: Called with one line when a step begins.
 
     Returns:
@@ -98,7 +101,8 @@ def apart(
         )
         os.close(writer)
         try:
-            return _wait(process, answers, said, name, tuple(targets), timeout, progress)
+            limits = timeout, memory_limit or tpu_compiler.memory_limit()
+            return _wait(process, answers, said, name, tuple(targets), limits, progress)
         finally:
             _end(process)
 
@@ -109,15 +113,19 @@ def _wait(
     said: BinaryIO,
     name: str,
     targets: tuple[str, ...],
-    timeout: float,
+    limits: tuple[float, int],
     progress: Callable[[str], None] | None,
 ) -> Report:
-    start, stage, rest = time.monotonic(), STARTING, b""
+    (timeout, memory), start, stage, rest = limits, time.monotonic(), STARTING, b""
     while True:
         left = start + timeout - time.monotonic()
         if left <= 0:
             why = f"it was ended after the time limit of {timeout:g} s, while {stage}"
             return _open(name, targets, why, "Raise it with --timeout, or find what never ends.")
+        if _memory(process) > memory:
+            why = f"it was ended because it took more than {memory / 1e9:.1f} GB of this machine's "
+            why += f"memory, while {stage}"
+            return _open(name, targets, why, "Take fewer rows, a smaller model, or more memory.")
         ready, _, _ = select.select([answers], [], [], min(left, 0.2))
         if ready and (data := os.read(answers.fileno(), 1 << 16)):
             *lines, rest = (rest + data).split(b"\n")
@@ -133,6 +141,17 @@ def _wait(
                     progress(stage)
         elif process.poll() is not None:
             return _open(name, targets, f"{_death(process, said)}, while {stage}", _last(said))
+
+
+def _memory(process: subprocess.Popen) -> int:
+    """Bytes of memory of the child and all it started; what two of them share counts twice."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        child = psutil.Process(process.pid)
+        for member in (child, *child.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                total += member.memory_info().rss
+    return total
 
 
 def _open(name: str, targets: tuple[str, ...], why: str, fix: str) -> Report:

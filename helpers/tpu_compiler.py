@@ -464,7 +464,7 @@ def started() -> Iterator[None]:
     if _waiting or _missing(versions()):
         yield
         return
-    child = _Child(_memory_limit())
+    child = _Child(memory_limit())
     child.start()
     _waiting.append(child)
     try:
@@ -475,9 +475,9 @@ def started() -> Iterator[None]:
             child.stop()
 
 
-def _child(memory_limit: int | None) -> _Child:
+def _child(limit: int | None) -> _Child:
     """Take the process that waits, or none that runs yet."""
-    limit = memory_limit or _memory_limit()
+    limit = limit or memory_limit()
     with contextlib.suppress(IndexError):
         child = _waiting.pop()
         child.limit = limit
@@ -609,8 +609,12 @@ def _one(
     return _compiled(program, target, told, text, cached=False, note=note, used=used)
 
 
-def _memory_limit() -> int:
-    """Leave a fifth of this machine's memory to others."""
+def memory_limit() -> int:
+    """Leave a fifth of this machine's memory to others.
+
+    Returns:
+        Bytes.
+    """
     return int(psutil.virtual_memory().total * 0.8)
 
 

@@ -736,6 +736,12 @@ def never():
 def leaves():
     sys.exit(3)
 
+def hungry():
+    taken = []
+    while len(taken) < 400:
+        taken.append(b"x" * 10**7)
+        time.sleep(0.01)
+
 def nothing():
     return 3, 4
 """
@@ -761,6 +767,19 @@ def test_code_that_dies_or_never_returns_is_a_result(name, timeout, says, module
     assert result.status == "can't tell" and says in result.items[0].finding
     family = psutil.Process().children(recursive=True)
     assert not [p for p in family if "preflight_child" in " ".join(p.cmdline())]
+
+
+def test_code_that_takes_too_much_memory_is_ended(module):
+    result = preflight_child.apart("mine:hungry", ["v5e-8"], memory_limit=2_500_000_000)
+    told = "more than 2.5 GB of this machine's memory, while making the model"
+    assert result.status == "can't tell" and told in result.items[0].finding
+    assert not psutil.Process().children(recursive=True)
+
+
+def test_code_that_imports_tensorflow_and_jax_first_is_checked_like_any_other(module):
+    (module / "mine.py").write_text("import tensorflow, jax\n" + MODULE)
+    result = preflight_child.apart("mine:build", ["v5e-8"])
+    assert result.status == "ready" and result.estimates
 
 
 def test_code_that_forks_answers_once(module):
