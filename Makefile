@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test pytorch browser slides solutions lab lint spelling bench lock colab release badges clean
+.PHONY: help run test pytorch browser bundle slides solutions lab lint spelling bench lock colab newest release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -52,6 +52,14 @@ build/reveal/.installed: .venv/.installed
 slides: build/reveal/.installed ## Write the notebooks as slides: build/slides
 	@$(PYTHON_VENV) -m helpers slides
 
+build/pip/.installed: .venv/.installed
+	@rm -rf build/pip
+	@$(PYTHON_VENV) -m uv pip install -q --python $(PYTHON_VENV) --target build/pip "pip==26.3"
+	@touch $@
+
+bundle: build/pip/.installed ## Pack course and packages for computers without a network
+	@PYTHON=$(PYTHON_VENV) PIP=build/pip sh helpers/bundle.sh
+
 lab: .venv/.installed ## Open the course in JupyterLab
 	@$(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks
 
@@ -88,6 +96,9 @@ build/colab/.installed: tests/colab.txt .venv/.installed
 colab: build/colab/.installed ## Run notebooks as in Colab, with its packages (minutes, some GB)
 	@rm build/colab/.installed # the first cell replaces packages: the next time begins afresh
 	@$(PYTHON_VENV) -m pytest -q tests/colab.py
+
+newest: .venv/.installed ## Run the tests on the newest allowed versions, say what broke (some GB)
+	@$(PYTHON_VENV) .ci/newest.py
 
 build/sbom/.installed: .venv/.installed
 	@rm -rf build/sbom
