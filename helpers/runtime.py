@@ -197,6 +197,5 @@ def setup(seed: int = 0) -> None:
         explain.load_ipython_extension(shell)
         progress.follow(shell)
         _send_native_log_to_the_terminal()
-        progress.follow(shell)
     transformers = importlib.metadata.version("transformers")
     print(f"Ready: TensorFlow {tf.__version__}, transformers {transformers}, seed {seed}.")  # noqa: T201
