@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from helpers import badges, course, explain, files, minutes, progress, runtime
+from helpers import badges, course, explain, files, links, minutes, progress, runtime
 from helpers.errors import CourseError
 
 app = typer.Typer(
@@ -301,6 +301,15 @@ def set_minutes() -> None:
         typer.echo(f"{number}: {counted}")
     changed = minutes.rewrite()
     typer.echo("\n".join(f"changed {path.name}" for path in changed) or "nothing to change")
+
+
+@app.command(name="links")
+def list_links() -> None:
+    """List all addresses outside the course with their places and months: notebooks/LINKS.md.
+
+    **Example**: `python -m helpers links`
+    """
+    typer.echo(f"{links.write()} addresses in {links.PAGE}")
 
 
 @app.command(name="badges")
