@@ -3,8 +3,10 @@
 import random
 import re
 
+import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from conventions import ROOT
 
 from helpers import op_cases, ops, tpu_compiler
 from helpers.ops import NoTable, NoTpuCompiler, Row, Table, UnknownCase
@@ -83,6 +85,17 @@ def test_verdicts_and_messages_go_together():
 def test_known_verdicts(name, cpu, tpu, bounded):
     row = STORED[name]
     assert (row.cpu, row.tpu, row.bounded) == (cpu, tpu, bounded)
+
+
+def test_the_numbers_that_notebook_02_tells():
+    rows = STORED.rows
+    asked = [row for row in rows if row.tpu != "not reached"]
+    differ = [row.name for row in asked if row.tpu != row.cpu]
+    assert sorted(differ) == ["fft_complex128", "int64_matmul", "random_shuffle"]
+    notebook = nbformat.read(ROOT / "notebooks/02_xla_rules.ipynb", 4)
+    text = " ".join(" ".join(c.source for c in notebook.cells).split())
+    assert f"{len(rows)} operations of the course's table" in text
+    assert f"{len(asked)} get as far as this compiler. Its verdict differs" in text
 
 
 def test_the_code_shown_is_the_code_compiled():
