@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make .venv from requirements.txt: exact versions, hashes required, byte-compiled.
 # Called by the Makefile. PYTHON=python3.12 chooses an interpreter, otherwise the first in range.
+# Where `make bundle` has put a folder wheels, everything comes from there, without a network.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -14,8 +15,20 @@ stop() {
     exit 1
 }
 
+needed="3.11, 3.12 or 3.13"
+lock=requirements.txt
+from=
+if [ -f wheels/FITS ]; then
+    read -r needed system <wheels/FITS
+    [ "$(uname -sm)" = "$system" ] ||
+        stop "This bundle holds packages for $system, and this is $(uname -sm): make a bundle on a computer like this one."
+    lock=wheels/requirements.txt
+    from="--no-index --find-links wheels"
+fi
+
 in_range() {
-    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1
+    "$1" -c 'import sys; sys.exit("%s.%s" % sys.version_info[:2] not in sys.argv[1].replace(",", "").split())' \
+        "$needed" >/dev/null 2>&1
 }
 
 python=
@@ -24,8 +37,8 @@ for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
 done
 uv=$(command -v uv || true)
 if [ -z "$python" ]; then
-    [ -z "${PYTHON:-}" ] || stop "$PYTHON is no Python 3.11, 3.12 or 3.13: leave PYTHON out, or name one that is."
-    [ -n "$uv" ] || stop "No Python 3.11, 3.12 or 3.13 was found: install one (https://www.python.org/downloads/), then run the same command again."
+    [ -z "${PYTHON:-}" ] || stop "$PYTHON is no Python $needed: leave PYTHON out, or name one that is."
+    [ -n "$uv" ] && [ -z "$from" ] || stop "No Python $needed was found: install one (https://www.python.org/downloads/), then run the same command again."
     python=3.12 # uv fetches it
 elif [ -z "$uv" ] && ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
     stop "This $python can't make virtual environments: install its venv package (Debian, Ubuntu: sudo apt install python3-venv) or uv, then run the same command again."
@@ -41,7 +54,10 @@ explain() {
     if grep -qiE 'no space left|disk quota' "$log"; then
         stop "The disk is full: make room ($NEEDED_GB GB), then run the same command again."
     elif grep -qiE 'do not match the hashes|hash mismatch' "$log"; then
+        [ -z "$from" ] || stop "A package in the folder wheels is damaged, so nothing of it was used: copy the bundle here again."
         stop "A downloaded package is not the one in requirements.txt, so nothing of it was used: run the same command again, and ask your network's administrator if it happens twice."
+    elif [ -n "$from" ]; then
+        stop "The folder wheels does not fit this computer or is not whole: the reason is in the lines above. Copy the bundle here again, or make one on a computer like this one."
     elif grep -qiE 'connection|name resolution|dns error|error sending request|timed out|proxy|unreachable|could not find a version|failed to fetch|failed to download' "$log"; then
         stop "The package index can't be reached: check the network (or the proxy settings), then run the same command again."
     fi
@@ -62,10 +78,10 @@ echo "Installing the course's packages into .venv: once, a few minutes, 4 GB."
 if [ -n "$uv" ]; then
     watch "$uv" venv -q --python "$python" .venv
     watch "$uv" pip install --python .venv/bin/python --require-hashes --only-binary :all: \
-        --compile-bytecode -r requirements.txt
+        --compile-bytecode $from -r "$lock"
 else
     watch "$python" -m venv .venv
     watch .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes \
-        --only-binary :all: -r requirements.txt
+        --only-binary :all: $from -r "$lock"
 fi
 touch .venv/.installed
