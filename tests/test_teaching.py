@@ -1,0 +1,63 @@
+"""The plans in TEACHING.md add up, and lead to sections and exercises that exist."""
+
+import re
+
+import nbformat
+import pytest
+from conventions import ROOT
+
+TEXT = (ROOT / "notebooks/TEACHING.md").read_text("utf-8")
+PLANS = {"90 minutes": 90, "Half a day": 240, "Day one": 360, "Day two": 360}
+
+
+def rows(heading: str) -> list[tuple[int, str, str]]:
+    """Minutes, notebook's file name (or nothing) and section of each row below a heading."""
+    below = re.split(rf"^#{{2,3}} {heading}$", TEXT, flags=re.MULTILINE)[1]
+    own = re.split(r"^#{2,3} ", below, flags=re.MULTILINE)[0]
+    found = re.findall(r"^\| (\d+) \| (?:\[\d\d\]\((.+?)\))? ?\| (.+?) \|", own, re.MULTILINE)
+    return [(int(minutes), notebook, section) for minutes, notebook, section in found]
+
+
+def texts(notebook: str) -> list[str]:
+    return [cell.source for cell in nbformat.read(ROOT / "notebooks" / notebook, 4).cells]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_the_minutes_of_a_plan_add_up(plan):
+    assert sum(minutes for minutes, _, _ in rows(plan)) == PLANS[plan]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_every_line_of_a_plan_is_read(plan):
+    own = TEXT.split(f" {plan}\n")[1]
+    table = own[own.index("| minutes") :].split("\n\n")[0]
+    assert len(rows(plan)) == len(table.splitlines()) - 2
+
+
+@pytest.mark.parametrize(
+    ("notebook", "section"),
+    sorted({(n, s) for plan in PLANS for _, n, s in rows(plan) if n}),
+)
+def test_every_section_and_exercise_exists(notebook, section):
+    cells = texts(notebook)
+    if section.startswith("Exercise"):
+        named = re.findall(r"\d\d-\d", section)
+        assert named
+        assert all(any(c.startswith(f'check("{name}"') for c in cells) for name in named)
+    else:
+        assert any(c.startswith(f"## {section}") for c in cells)
+
+
+def test_every_link_leads_somewhere():
+    for link in re.findall(r"\]\(([^)]+)\)", TEXT):
+        if link.startswith("#"):
+            headings = re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
+            assert link[1:] in {h.lower().replace(" ", "-") for h in headings}
+        else:
+            assert (ROOT / "notebooks" / link).is_file(), link
+
+
+def test_every_command_exists():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in re.findall(r"`make ([a-z]+)", TEXT):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
