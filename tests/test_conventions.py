@@ -172,18 +172,19 @@ def test_there_are_notebooks_and_they_are_named_in_order():
     assert len(set(numbers)) == len(numbers)
 
 
-def test_the_setup_cell_is_the_same_everywhere_and_knows_the_public_address():
-    notebooks = [json.loads(p.read_text("utf-8")) for p in NOTEBOOKS]
-    cells = {source(nb["cells"][tagged(nb, "setup")[0]]) for nb in notebooks}
-    assert len(cells) == 1
-    assert f'REPOSITORY = "{repository()}"' in cells.pop()
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_setup_cell_is_the_same_everywhere_and_knows_the_public_address(path):
+    first, own = (json.loads(p.read_text("utf-8")) for p in (NOTEBOOKS[0], path))
+    cell = source(own["cells"][tagged(own, "setup")[0]])
+    assert cell == source(first["cells"][tagged(first, "setup")[0]])
+    assert f'REPOSITORY = "{repository()}"' in cell
 
 
-def test_the_readme_links_each_notebook_with_its_badge():
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_readme_links_each_notebook_with_its_badge(path):
     readme = (ROOT / "README.md").read_text("utf-8")
-    for path in NOTEBOOKS:
-        assert f"](notebooks/{path.name})" in readme
-        assert badge(path.name) in readme
+    assert f"](notebooks/{path.name})" in readme
+    assert badge(path.name) in readme
 
 
 def test_the_readme_names_every_target_of_the_makefile():
