@@ -50,6 +50,7 @@ BEYOND_CORE = "beyond-core"
 
 _ENGINE = "helpers.course"
 _TRACEBACK_LINES = 12
+_KEPT = ("tags", "slideshow")  # what a cell's metadata says to the course
 
 # papermill reports through its logger what we tell in our own words.
 logging.getLogger("papermill").addHandler(logging.NullHandler())
@@ -873,10 +874,9 @@ def _stripped(node: nbformat.NotebookNode) -> nbformat.NotebookNode:
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     node.metadata = nbformat.from_dict({"kernelspec": kernel, "language_info": {"name": "python"}})
     for cell in node.cells:
-        for key in ("papermill", "execution", "ExecuteTime", "collapsed", "scrolled"):
-            cell.metadata.pop(key, None)
-        if not cell.metadata.get("tags", True):
-            del cell.metadata["tags"]
+        # The rest is of tools: papermill's times, what JupyterLab folded, VS Code's language.
+        kept = {key: cell.metadata[key] for key in _KEPT if cell.metadata.get(key)}
+        cell.metadata = nbformat.from_dict(kept)
     return node
 
 

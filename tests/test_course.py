@@ -611,7 +611,8 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     native = "import os\nprint('a', flush=True)\nprint('b')\nos.system('echo native')"
     path = write(tmp_path, "02_b", native, "{'x': 1}", parameters="steps = 3")
     node = nbformat.read(path, 4)
-    node.cells[1].metadata["scrolled"] = True
+    node.cells[1].metadata |= {"scrolled": True, "vscode": {"languageId": "python"}}
+    node.cells[2].metadata |= {"slideshow": {"slide_type": "slide"}, "tags": []}
     node.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
     nbformat.write(node, path)
     assert course.store(folder=tmp_path, console=quiet()).status == 0
@@ -627,7 +628,7 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     assert [dict(cell.metadata) for cell in stored.cells] == [
         {},
         {"tags": ["parameters"]},
-        {},
+        {"slideshow": {"slide_type": "slide"}},
         {},
         {},
         {},
