@@ -59,6 +59,7 @@ DROPPED = {"Assert", "CheckNumerics", "CheckNumericsV2", "VerifyTensorAllFinite"
 BOOL_FIX = (
     "Write the decision with tf.where, tf.cond or an indicator variable (notebook 02, rule 1)."
 )
+SEARCH_SECONDS = 300.0  # for the largest batch, on each target
 NEAR_LIMIT = 0.9  # of the memory: above it the compiler may compute parts twice to save some
 MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
 
@@ -1074,7 +1075,9 @@ def _waste(job: Job, compiled: tpu_compiler.Compiled) -> list[Item]:
     ]
 
 
-def _search(subject: Subject, job: Job, say: Callable[[str], None]) -> tuple[Item, int | None]:
+def _search(
+    subject: Subject, job: Job, seconds: float, say: Callable[[str], None]
+) -> tuple[Item, int | None]:
     name = f"largest batch on {job.target}"
     if job.rows is None:
         return Item(6, name, OPEN, "the tensors of a batch have no common first size"), None
@@ -1083,9 +1086,14 @@ def _search(subject: Subject, job: Job, say: Callable[[str], None]) -> tuple[Ite
         return export(subject.step, *_of_one(job.specs, job.rows, rows))
 
     found = tpu_compiler.largest_batch(
-        program_of, job.target, progress=lambda stage, seconds: say(f"{job.target}: {stage}")
+        program_of,
+        job.target,
+        seconds=seconds,
+        progress=lambda stage, passed: say(f"{job.target}: {stage}"),
     )
     if not found.largest:
+        if found.attempts[-1].compiled.verdict != "out of memory":
+            return Item(6, name, OPEN, found.reason, "Give it more time: search_seconds."), None
         return Item(6, name, FAIL, found.reason, "Take a target with more memory."), None
     return Item(
         6, name, PASS, f"{found.largest} rows on each replica. {found.reason}"
@@ -1134,6 +1142,7 @@ def preflight(
     *,
     node: bool = False,
     largest_batch: bool = False,
+    search_seconds: float = SEARCH_SECONDS,
     batches: int = 64,
     seconds: float = 20.0,
     progress: Callable[[str], None] | None = None,
@@ -1151,7 +1160,9 @@ def preflight(
         target: A TPU by Google's name, such as ``v5e-8``; or several, to compare.
         node: Whether the TPU is another machine (a TPU Node), which can't call back and can't see
             this disk.
-        largest_batch: Whether to search for the largest batch that fits; takes several compiles.
+        largest_batch: Whether to search for the largest batch that fits; takes some three compiles
+            more, of large programs.
+        search_seconds: For that search, on each target; what was found until then counts.
         batches: How many batches of the dataset are looked at.
         seconds: No further batch is asked for after so long.
         progress: Called with one line when a step begins.
@@ -1174,7 +1185,8 @@ def preflight(
 
     targets = (target,) if isinstance(target, str) else tuple(target)
     with tpu_compiler.started():
-        return _preflight(subject, data, targets, node, largest_batch, batches, seconds, say)
+        search = search_seconds if largest_batch else None
+        return _preflight(subject, data, targets, node, search, batches, seconds, say)
 
 
 def _preflight(
@@ -1182,7 +1194,7 @@ def _preflight(
     data: Any,
     targets: tuple[str, ...],
     node: bool,
-    largest_batch: bool,
+    search: float | None,
     batches: int,
     seconds: float,
     say: Callable[[str], None],
@@ -1231,7 +1243,7 @@ def _preflight(
         estimates = []
     else:
         items += _check_rules(checked, jobs[0].program)
-        found, estimates = _ask(checked, jobs, specs, sample, structure, largest_batch, say)
+        found, estimates = _ask(checked, jobs, specs, sample, structure, search, say)
         items += found
     items.append(_check_jit(checked))
     if checked.model is not None:
@@ -1253,7 +1265,7 @@ def _ask(
     specs: Sequence[tf.TensorSpec],
     sample: pipeline.Sample | None,
     structure: object,
-    largest_batch: bool,
+    search: float | None,
     say: Callable[[str], None],
 ) -> tuple[list[Item], list[Estimate]]:
     """Compile for the targets, and meanwhile run real batches on this CPU."""
@@ -1268,8 +1280,8 @@ def _ask(
         found, estimate = _check_target(job, compiled)
         items += found
         largest = None
-        if largest_batch and compiled.verdict in ("compiles", "out of memory"):
-            item, largest = _search(subject, job, say)
+        if search is not None and compiled.verdict in ("compiles", "out of memory"):
+            item, largest = _search(subject, job, search, say)
             items.append(item)
         if estimate is not None:
             estimates.append(dataclasses.replace(estimate, largest_rows=largest))

@@ -86,6 +86,8 @@ def apart(
         "targets": list(targets),
         "node": node,
         "largest_batch": largest_batch,
+        # The rest is for everything else: a search that takes longer still leaves a report.
+        "search_seconds": timeout / 2 / max(1, len(targets)),
     }
     reader, writer = os.pipe()
     path = os.pathsep.join(filter(None, (str(runtime.ROOT), os.environ.get("PYTHONPATH"))))
@@ -248,6 +250,7 @@ def main(arguments: list[str]) -> None:
             job["targets"],
             node=job["node"],
             largest_batch=job["largest_batch"],
+            search_seconds=job["search_seconds"],
             progress=lambda stage: tell(stage=stage),
         )
         tell(report=report.json())

@@ -876,6 +876,10 @@ class LargestBatch:
 # Above the smallest batch's operations per sample by more than this: parts are computed twice.
 _RECOMPUTED = 1.05
 
+# Shares of the memory that there is. The next batch is chosen to take AIM; one that takes ENOUGH
+# ends the search. Just below the limit a compile takes long, and computes parts twice.
+_AIM, _ENOUGH = 0.9, 0.85
+
 
 def largest_batch(
     program_of: Callable[[int], Program],
@@ -884,14 +888,17 @@ def largest_batch(
     smallest: int = 8,
     most: int = 65_536,
     timeout: float = TIMEOUT,
+    seconds: float = TIMEOUT,
     memory_limit: int | None = None,
     progress: Progress | None = None,
 ) -> LargestBatch:
     """Search for the largest batch that fits one device, with the compiler's least effort.
 
-    Memory is nearly linear in the batch, so the next one to try is where the line through two
-    results meets the limit; the search ends within a twentieth. Least effort takes up to a tenth
-    more memory than full effort, so somewhat more may fit.
+    Memory is nearly linear in the batch, so after two small batches the next one to try is where
+    the line meets nine tenths of the memory that there is; mostly that ends the search. What takes
+    at least 85 % of the memory, or nine tenths of a batch that doesn't fit, is not exceeded: there
+    the compiler begins to compute parts twice. Least effort takes up to a tenth more memory than
+    full effort, so somewhat more may fit.
 
     Args:
         program_of: Exports the program for a batch of that many samples on one device.
@@ -899,8 +906,9 @@ def largest_batch(
         smallest: Where to begin; all batches tried are multiples of it.
         most: Where to stop.
         timeout: Seconds for each attempt.
+        seconds: Of the whole search; the attempt that is running then is ended.
         memory_limit: As for `compile`.
-        progress: As for `compile`; the stage says the batch.
+        progress: As for `compile`; the stage says the attempt and the batch.
 
     Returns:
         The batch, why not more, and what was tried.
@@ -909,16 +917,17 @@ def largest_batch(
         NotCompilable: The function can't be exported.
     """
     attempts: list[Attempt] = []
+    end = time.monotonic() + seconds
     with _child(memory_limit) as child:
 
-        def fits(units: int) -> Attempt:
-            batch = units * smallest
-
-            def tell(stage: str, seconds: float) -> None:
+        def fits(batch: int) -> Attempt:
+            def tell(stage: str, passed: float) -> None:
                 if progress is not None:
-                    progress(f"batch {batch}: {stage}", seconds)
+                    progress(f"attempt {len(attempts) + 1}, batch {batch}: {stage}", passed)
 
-            compiled = _one(child, program_of(batch), target, timeout, "least", tell)
+            program = program_of(batch)
+            left = min(timeout, end - time.monotonic())
+            compiled = _one(child, program, target, left, "least", tell)
             attempt = Attempt(batch, compiled)
             if compiled.ok and attempts and attempts[0].compiled.ok:
                 grown = attempt.flops_per_sample / (attempts[0].flops_per_sample or 1.0)
@@ -926,51 +935,43 @@ def largest_batch(
             attempts.append(attempt)
             return attempt
 
-        low = high = None  # attempts that fit, and that do not
-        units = 1
-        while True:
-            tried = fits(units)
-            if tried.compiled.ok:
+        low = high = None  # the largest that fits as it is, the smallest that does not
+        units: int | None = 1
+        while units is not None:
+            tried = fits(units * smallest)
+            if tried.compiled.ok and not tried.recomputes:
                 low = tried
-            elif tried.compiled.verdict == "out of memory":
+            elif tried.compiled.verdict in ("compiles", "out of memory"):
                 high = tried
             else:
                 break
-            units = _next_units(attempts, low, high, smallest, most // smallest)
-            if units is None:
-                break
+            units = _next_units(attempts[0], low, high, smallest, most // smallest)
     return _found(target, attempts, low, high, most)
 
 
 def _next_units(
-    attempts: list[Attempt], low: Attempt | None, high: Attempt | None, unit: int, most: int
+    first: Attempt, low: Attempt | None, high: Attempt | None, unit: int, most: int
 ) -> int | None:
     """Choose the next batch to try, in units; None when the search is over."""
-    if low is None:
+    if low is None or low.compiled.peak_bytes >= _ENOUGH * low.compiled.available_bytes:
         return None
     at = low.batch // unit
+    guess = 4 if low is first else _where_memory_ends(first, low, unit)
     if high is None:
-        if at >= most:
-            return None
-        if len(attempts) == 1:
-            return min(4, most)
-        guess = _where_memory_ends(attempts[0], low, unit)
-        # Where the line's end was passed, the compiler saves memory by computing parts twice.
-        return min(most, guess if guess > at + at // 20 else at + max(1, at // 4))
+        return min(most, max(guess, at + 1)) if at < most else None
     end = high.batch // unit
-    if end - at <= max(1, at // 20):
+    if end - at <= max(1, at // 10):
         return None
-    guess = _where_memory_ends(low, high, unit) if high.compiled.peak_bytes else (at + end) // 2
     margin = max(1, (end - at) // 4)
     return min(max(guess, at + margin), end - margin)
 
 
 def _where_memory_ends(first: Attempt, second: Attempt, unit: int) -> int:
-    """Say where the line through two results meets the memory that there is, in units."""
+    """Say where the line through two results meets the memory to be used, in units."""
     growth = (second.compiled.peak_bytes - first.compiled.peak_bytes) / (second.batch - first.batch)
     if growth <= 0:
         return 4 * second.batch // unit
-    left = second.compiled.available_bytes - second.compiled.peak_bytes
+    left = _AIM * second.compiled.available_bytes - second.compiled.peak_bytes
     return int((second.batch + left / growth) // unit)
 
 
@@ -982,16 +983,22 @@ def _found(
     most: int,
 ) -> LargestBatch:
     last = attempts[-1].compiled
-    plain = max((a.batch for a in attempts if a.compiled.ok and not a.recomputes), default=0)
-    if high is not None:
+    fitting = [a for a in attempts if a.compiled.ok]
+    largest = max(fitting, key=lambda a: a.batch, default=None)
+    plain = low.batch if low else 0
+    if last.verdict not in ("compiles", "out of memory"):
+        reason = f"The search ended at {attempts[-1].batch}: {last.verdict}. {last.message}"
+    elif high is not None and not high.compiled.ok:
         reason = f"A batch of {high.batch} does not fit: {high.compiled.message}"
-    elif last.ok:
+    elif low is not None and low.batch + attempts[0].batch > most:
         reason = f"More than {most} was not tried."
     else:
-        reason = f"The search ended at {attempts[-1].batch}: {last.verdict}. {last.message}"
-    if low is not None and low.recomputes:
+        taken, there = largest.compiled.peak_bytes, largest.compiled.available_bytes
+        reason = f"It takes {size(taken)} of {size(there)}; more was not tried."
+    if largest is not None and largest.recomputes:
         reason += (
-            f" Near the limit the compiler computes parts twice: {low.flops_per_sample:.3g} flops "
-            f"per sample instead of {attempts[0].flops_per_sample:.3g}. Up to {plain} it does not."
+            f" Near the limit the compiler computes parts twice: {largest.flops_per_sample:.3g} "
+            f"flops per sample instead of {attempts[0].flops_per_sample:.3g}. Up to {plain} it "
+            "does not."
         )
-    return LargestBatch(target, low.batch if low else 0, plain, reason, tuple(attempts))
+    return LargestBatch(target, largest.batch if largest else 0, plain, reason, tuple(attempts))

@@ -677,6 +677,44 @@ def test_dense_flops_are_two_for_each_weight_and_row():
     assert np.isclose(result.estimates[0].flops, 2 * 256 * 1024 * 512, rtol=0.05)
 
 
+def test_the_largest_batch_is_told_with_its_reason(monkeypatch):
+    def one(child, program, target, timeout, effort, progress):
+        rows, available = program.arguments[0].shape, tpu_compiler.available_bytes(target)
+        needed = 10**7 * int(rows.removeprefix("f32[").partition(",")[0])
+        verdict = "compiles" if needed <= available else "out of memory"
+        fields = {"peak_bytes": needed, "available_bytes": available, "flops": needed}
+        return tpu_compiler.Compiled(program.name, target, verdict, **fields)
+
+    monkeypatch.setattr(tpu_compiler, "_one", one)
+    told = []
+    result = preflight(
+        lambda: (dense(), batches()), target="v5e-1", largest_batch=True, progress=told.append
+    )
+    item, rows = the(result, 6, "largest"), result.estimates[0].largest_rows
+    assert 0.85 <= rows * 10**7 / tpu_compiler.available_bytes("v5e-1") <= 1 and rows % 8 == 0
+    assert item.state == PASS and item.finding.startswith(f"{rows} rows on each replica. It takes")
+    too_wide = preflight(mean, (tf.TensorSpec([2000, 4]),), "v5e-1", largest_batch=True)
+    assert states(too_wide, 6) == [FAIL, PASS]  # this batch doesn't fit, a smaller one does
+    late = preflight(
+        mean, (tf.TensorSpec([16, 4]),), "v5e-1", largest_batch=True, search_seconds=0.0
+    )
+    assert late.estimates[0].largest_rows == rows  # this compiler takes no time
+
+
+def test_the_largest_batch_of_a_real_step():
+    def wide(x):
+        return tf.nn.softmax(x) @ tf.ones([2**17, 8])
+
+    result = preflight(wide, (tf.TensorSpec([64, 2**17]),), "v2-8", largest_batch=True)
+    (estimate,) = result.estimates
+    assert 0.5 < estimate.largest_rows * 2**19 / estimate.available_bytes <= 1
+    late = preflight(
+        wide, (tf.TensorSpec([64, 2**17]),), "v3-8", largest_batch=True, search_seconds=0.0
+    )
+    item = the(late, 6, "largest")
+    assert item.state == OPEN and "timed out" in item.finding
+
+
 # --- what can't be checked ----------------------------------------------------------------------
 
 
