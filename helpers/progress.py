@@ -334,8 +334,10 @@ ul { list-style: none; margin: 0; padding: 0; }
 li { padding-left: 1.4rem; text-indent: -1.4rem; }
 li span { display: inline-block; width: 1.4rem; text-indent: 0; }
 tr { break-inside: avoid; }
+@media (min-width: 44rem) { tbody th { width: 30%; } }
 @media print {
   body { font-size: .75rem; line-height: 1.35; }
+  td:nth-child(2) ul { columns: 2; }
   .lead { margin: .2rem 0 .8rem; }
   dl { margin-bottom: .8rem; }
   th, td, dl div { padding: .3rem .6rem; }
