@@ -552,11 +552,13 @@ def test_a_tpu_that_refuses_is_named(tpu_says, verdict):
     assert row.message == "UNIMPLEMENTED: not for this type"
 
 
-def test_a_tpu_compiler_that_gives_no_answer_is_no_refusal(tpu_says):
+def test_a_tpu_compiler_that_gives_no_answer_has_no_say(tpu_says):
     tpu_says("not available", "jax is not installed")
     table = compare(halve_if_large, SIX, target="v5e-1")
-    assert table.verdict(table["TPU v5e"]) == "not run" and not table.agree
+    assert table.verdict(table["TPU v5e"]) == "not run" and table.agree
     assert "jax is not installed" in repr(table)
+    wrong = compare(lambda x: x[x > 0][-1], np.float32([3, -1, 3, 2]), target="v5e-1")
+    assert wrong.verdict(wrong["TPU v5e"]) == "not run" and not wrong.agree
 
 
 def test_what_xla_refuses_is_not_asked_of_the_tpu(tpu_says):
