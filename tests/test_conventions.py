@@ -226,7 +226,9 @@ def test_the_bootstrap_installs_locked_direct_dependencies():
     direct = {Requirement(line).name for line in PROJECT["dependencies"]}
     assert set(runtime.BOOTSTRAP) <= direct
     assert set(runtime.ANY_VERSION) <= direct
-    assert set(runtime.BOOTSTRAP) <= set(runtime.locked_versions())
+    preflight = {Requirement(line).name for line in PROJECT["optional-dependencies"]["preflight"]}
+    assert set(runtime.COMPILER) == preflight
+    assert {*runtime.BOOTSTRAP, *runtime.COMPILER} <= set(runtime.locked_versions())
 
 
 def test_ci_runs_the_same_two_commands_on_every_supported_python():
