@@ -146,6 +146,21 @@ def test_weights_go_both_ways(models, tmp_path):
         np.testing.assert_allclose(got, ordinary(batch).logits.numpy()[kept], atol=TOLERANCE)
 
 
+def test_chosen_places_alone_get_what_all_get(models):
+    _, packed = models
+    text = Text(8)
+    batch = {k: v for k, v in text.packed.items() if k != "labels"}
+    draw = np.random.default_rng(0)
+    chosen = draw.integers(0, LENGTH, (len(batch["input_ids"]), 9), dtype=np.int32)
+    everywhere = packed.bert(**batch)[0].numpy()
+    got = packed.bert.encode_chosen(chosen, training=False, **batch)
+    expected = np.take_along_axis(everywhere, chosen[..., None], axis=1)
+    np.testing.assert_allclose(got, expected, atol=TOLERANCE)
+    batch["attention_mask"] = batch["attention_mask"][0]
+    with pytest.raises(WrongMask, match="one number per place"):
+        packed.bert.encode_chosen(chosen, training=False, **batch)
+
+
 def test_rows_may_be_longer_than_the_longest_sequence(models):
     _, packed = models
     tokens = np.random.default_rng(5).integers(5, VOCABULARY, (3, LENGTH)).astype(np.int32)
@@ -342,7 +357,7 @@ def dropped(layer, shape, *where, jit=False):
 
 def test_dropout_is_a_function_of_seed_layer_step_and_row():
     layer, other = bert.Dropout(0.1, 0), bert.Dropout(0.1, 1)
-    shape = (8, 33, 7)  # no multiple of a block
+    shape = (8, 33, 7)
     first = dropped(layer, shape, 3, 5)
     np.testing.assert_array_equal(first, dropped(layer, shape, 3, 5, jit=True))
     rows = dropped(layer, (3, *shape[1:]), 3, 5, 4)
@@ -366,6 +381,32 @@ def test_dropout_drops_its_share_and_keeps_the_mean():
     ones = tf.ones((2, 3))
     assert bert.Dropout(0.1, 0)(ones) is ones
     assert bert.Dropout(0.0, 0)(ones, training=True) is ones
+
+
+def test_dropout_has_no_pattern():
+    shape = (40, 30, 20)
+    masks = np.stack(
+        [
+            [dropped(bert.Dropout(0.5, number), shape, seed, step) == 0 for step in range(3)]
+            for seed, number in ((0, 0), (0, 1), (1, 0))
+        ]
+    )
+    signs = np.where(masks, 1.0, -1.0)  # [layers and seeds, steps, rows, 30, 20]
+    for axis in range(5):  # from one layer, seed, step, row or value to the next
+        for far in range(1, min(signs.shape[axis], 9)):
+            along = np.moveaxis(signs, axis, 0)
+            product = along[far:] * along[:-far]
+            assert abs(np.mean(product)) < 5 / np.sqrt(product.size), (axis, far)
+    # As many dropped in each row, column and step as chance has it.
+    for axes in ((2,), (3,), (4,), (3, 4), (0, 1), (0, 2, 3, 4)):
+        share = masks.mean(axes)
+        expected = 0.25 / (masks.size / share.size)
+        assert abs(share.var() / expected - 1) < 5 * np.sqrt(2 / share.size), axes
+    # All patterns of eight neighbours are as frequent.
+    patterns = np.packbits(masks.reshape(-1, 8), axis=1)
+    counts = np.bincount(patterns.ravel(), minlength=256)
+    expected = len(patterns) / 256
+    assert abs(((counts - expected) ** 2 / expected).sum() - 255) < 5 * np.sqrt(2 * 255)
 
 
 def test_dropout_that_does_not_know_the_step_is_refused():
