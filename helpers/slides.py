@@ -34,7 +34,9 @@ main { height: 100vh; }
 .reveal .jp-RenderedHTMLCommon { padding-right: 0; }
 .reveal .jp-RenderedHTMLCommon table { font-size: 18px; margin: 0 0 8px; }
 .reveal :is(.jp-InputPrompt, .jp-OutputPrompt) { display: none; }
-.reveal .jp-Cell pre { font: 17px/1.3 ui-monospace, "DejaVu Sans Mono", monospace; }
+.reveal .jp-Cell pre {
+  box-sizing: border-box; font: 17px/1.3 ui-monospace, "DejaVu Sans Mono", monospace;
+}
 .reveal .jp-Cell-outputWrapper { max-height: 440px; overflow: auto; }
 .reveal .jp-OutputArea-output { overflow: visible; }
 .reveal .jp-OutputArea-output pre { width: 100%; }
