@@ -204,12 +204,13 @@ class Commands:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>Not checked: {html.escape(doubt)}</p>" for doubt in self.doubts)
-        # JupyterLab would break long lines within a word.
-        style = "white-space:pre;overflow-x:auto;margin:0 0 1em"
+        # JupyterLab would break long lines within a word, and takes code's letters for <code> only.
+        style = "white-space:pre;overflow-x:auto"
         shown = "".join(
-            f"<p>{html.escape(command.purpose)}"
+            f'<p style="margin:0">{html.escape(command.purpose)}'
             f"{' <b>(costs from here on)</b>' * command.costs}</p>"
-            f'<pre style="{style}">{html.escape(command.lines())}</pre>'
+            f'<pre style="{style};margin:0 0 1em"><code style="{style}">'
+            f"{html.escape(command.lines())}</code></pre>"
             for command in self.commands
         )
         return notes + shown
