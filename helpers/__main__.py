@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from helpers import badges, course, explain, files, links, minutes, progress, runtime
+# `course` brings Jupyter, which takes seconds: the commands that run notebooks import it.
+from helpers import badges, explain, files, links, minutes, progress, runtime
 from helpers.errors import CourseError
 
 app = typer.Typer(
@@ -99,6 +100,8 @@ def run(
     **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
     out · 130 interrupted
     """
+    from helpers import course
+
     pairs = [tuple(pair.split(_BETWEEN, 1)) for pair in parameter or []]
     if any(len(pair) != 2 for pair in pairs):
         raise typer.BadParameter("write it as -p NAME VALUE", param_hint="'-p'")
@@ -125,6 +128,8 @@ def store(wanted: Wanted = None) -> None:
     **Exit status**: 0 all stored · 1 a notebook failed · 2 the command can't be carried
     out · 130 interrupted
     """
+    from helpers import course
+
     report = course.store(wanted or [])
     typer.echo(f"{report.summary}.")
     raise typer.Exit(report.status)
@@ -158,6 +163,8 @@ def show_progress(
     if reset:
         typer.echo(f"Deleted {where}" if progress.reset() else "There was nothing to forget.")
         return
+    from helpers import course
+
     course.notebooks()  # says it when one is damaged
     found = progress.progress()
     if found.damaged:
@@ -179,7 +186,7 @@ def slides(
     wanted: Wanted = None,
     reveal: Annotated[
         pathlib.Path, typer.Option(metavar="DIR", help="Where `make slides` unpacked reveal.js.")
-    ] = course.BUILD / "reveal",
+    ] = runtime.ROOT / "build" / "reveal",
 ) -> None:
     """Write notebooks as slides, with their stored outputs: **build/slides/NN.html**.
 
@@ -193,6 +200,7 @@ def slides(
 
     **Exit status**: 0 written · 2 reveal.js is missing, or a notebook is damaged
     """
+    from helpers import course
     from helpers import slides as decks
 
     for notebook in course.choose(wanted or [], course.notebooks()):
@@ -282,7 +290,7 @@ def solutions() -> None:
     os.environ.update(runtime.ENVIRONMENT)
     import nbformat
 
-    from helpers import exercises
+    from helpers import course, exercises
 
     folder = course.BUILD / "solutions"
     for notebook in course.notebooks():

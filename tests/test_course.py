@@ -741,7 +741,16 @@ def test_the_module_is_the_command_line_and_a_damaged_notebook_ends_it_with_stat
     assert len(done.stderr.splitlines()) == 3
 
 
+def test_a_command_that_runs_no_notebook_imports_neither_tensorflow_nor_jupyter():
+    code = (
+        "import sys, helpers.__main__, helpers.preflight_child\n"
+        "print({'tensorflow', 'nbformat', 'papermill'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "set()\n"
+
+
 def test_the_course_is_run_without_importing_tensorflow():
-    code = "import sys, helpers.__main__; print('tensorflow' in sys.modules)"
+    code = "import sys, helpers.course; print('tensorflow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout == "False\n"
