@@ -668,7 +668,9 @@ def command(tmp_path, monkeypatch, capsys):
     write(tmp_path, "04_other", "print(2)")
     run, store = course.run, course.store
     build = tmp_path / "build"
-    monkeypatch.setattr(course, "run", lambda *words: run(*words, folder=tmp_path, build=build))
+    monkeypatch.setattr(
+        course, "run", lambda *words, **more: run(*words, folder=tmp_path, build=build, **more)
+    )
     monkeypatch.setattr(course, "store", lambda *words: store(*words, folder=tmp_path))
 
     def call(*words):
