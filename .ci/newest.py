@@ -20,16 +20,21 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build/newest"
 
 
-def pins(lock: str) -> dict[str, str]:
-    """Version by name of a lock, where there is one for every platform."""
-    return dict(re.findall(r"^([a-z0-9-]+)==([^\s;\\]+)", lock, re.MULTILINE))
+def pins(lock: str) -> dict[str, set[str]]:
+    """Versions by name of a lock; more than one where they depend on Python or platform."""
+    found = collections.defaultdict(set)
+    for name, version in re.findall(r"^([a-z0-9-]+)==([^\s;\\]+)", lock, re.MULTILINE):
+        found[name].add(version)
+    return dict(found)
 
 
-def moved(locked: dict[str, str], newest: dict[str, str]) -> list[tuple[str, str, str]]:
-    """Packages whose version differs: name, locked, newest; a dash where there is none."""
-    names = sorted(locked.keys() | newest.keys())
-    rows = [(name, locked.get(name, "-"), newest.get(name, "-")) for name in names]
-    return [row for row in rows if row[1] != row[2] and row[2] != "-"]
+def moved(locked: dict[str, set[str]], newest: dict[str, set[str]]) -> list[tuple[str, str, str]]:
+    """Packages with a version that the lock has not: name, locked, newest; a dash for none."""
+    return [
+        (name, ", ".join(sorted(locked.get(name, "-"))), ", ".join(sorted(newest[name])))
+        for name in sorted(newest)
+        if newest[name] - locked.get(name, set())
+    ]
 
 
 def broken(junit: str) -> list[tuple[str, str, str]]:

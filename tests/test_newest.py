@@ -12,6 +12,15 @@ one==1.0 \\
 two==2.0 ; sys_platform == 'linux' \\
     --hash=sha256:00
 gone==1.0
+forked==1.0 ; python_version < '3.12' \\
+    --hash=sha256:00
+forked==2.0 ; python_version >= '3.12' \\
+    --hash=sha256:00
+"""
+NEW = """forked==1.0
+new==0.1
+one==1.0
+two==2.1
 """
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="test_good"/>
@@ -24,8 +33,7 @@ more</error></testcase>
 
 
 def test_packages_that_moved_are_listed():
-    newest = LOCKED.replace("two==2.0", "two==2.1").replace("gone==1.0", "new==0.1")
-    rows = NEWEST["moved"](NEWEST["pins"](LOCKED), NEWEST["pins"](newest))
+    rows = NEWEST["moved"](NEWEST["pins"](LOCKED), NEWEST["pins"](NEW))
     assert rows == [("new", "-", "0.1"), ("two", "2.0", "2.1")]
 
 
