@@ -396,11 +396,9 @@ def test_shown_as_text_and_as_html():
         "    '--command=echo '\"'\"'<b>'\"'\"' && ls'"
     )
     page = commands._repr_html_()
-    assert (
-        page.count("<pre") == page.count("white-space:pre") == 2
-        and "&lt;b&gt;" in page
-        and "<b>'" not in page
-    )
+    assert page.count("<pre ") == page.count("<code ") == 2
+    assert page.count("white-space:pre;") == 4
+    assert "&lt;b&gt;" in page and "<b>'" not in page
     assert page.count("costs from here on") == 1
     assert "bucket gs://my-project-tpu-course in us-west4" in repr(vm())
     assert "v3-8: us-central1-a" in repr(cloud.zones()) and "2026-11" in repr(cloud.zones())
