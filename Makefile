@@ -89,7 +89,7 @@ lock: .venv/.installed ## Compile requirements.txt from pyproject.toml
 
 build/colab/.installed: tests/colab.txt .venv/.installed
 	@rm -rf build/colab
-	@$(PYTHON_VENV) -m uv venv -q --python 3.12 build/colab
+	@$(PYTHON_VENV) -m uv venv -q --python $(or $(PYTHON),3.12) build/colab
 	@$(PYTHON_VENV) -m uv pip install -q --python build/colab/bin/python -r tests/colab.txt
 	@touch $@
 
