@@ -186,7 +186,7 @@ run is made by <code>make run</code>.</p>
 {#- #}<span aria-hidden="true">{{ row.symbol }}</span> {{ row.state }}</span>
 {%- if row.detail %}<span class="small">{{ row.detail }}</span>{% endif %}
 {%- if row.left_out %}
-<span class="small">the core, without {{ row.left_out }} cells</span>{% endif %}
+<span class="small">the core; cells left out: {{ row.left_out }}</span>{% endif %}
 {%- if row.parameters %}<span class="small">with {{ row.parameters }}</span>{% endif %}
 {%- if row.finished %}<span class="small"><time datetime="{{ row.finished.isoformat() }}">
 {#- #}{{ date(row.finished) }}</time></span>{% endif %}</td>
@@ -256,10 +256,13 @@ BLOCKS = """
 """
 
 _NOTEBOOK_STYLE = """
-/* JupyterLab's own colours for prompts and, in the dark, comments are too faint to read. */
+/* JupyterLab's own colours for prompts, comments, numbers, words such as "in" are too faint. */
 :root { color-scheme: light dark; --jp-cell-prompt-not-active-opacity: 1; }
 :root { --jp-cell-prompt-not-active-font-color: var(--jp-ui-font-color2); }
-@media (prefers-color-scheme: dark) { :root { --jp-mirror-editor-comment-color: #86b3b3; } }
+.highlight .c1 { color: light-dark(#2f6b6b, #86b3b3); }
+.highlight :is(.mi, .mf, .mh) { color: light-dark(#006b00, #66bb6a); }
+.highlight .ow { color: light-dark(#8a1acc, #d9a2ff); }
+.jp-RenderedHTMLCommon a:is(:link, :visited) { text-decoration: underline; text-underline-offset: .2em; }
 body.jp-Notebook { background: var(--jp-layout-color0); margin: 0; padding: 0; }
 [data-mime-type="application/vnd.jupyter.stderr"] span { color: inherit; }
 .jp-OutputArea-child .jp-RenderedText pre { padding-left: 5px; }
@@ -362,6 +365,11 @@ def page(
     _cut_network(soup)
     for link in soup.select("a[href]"):  # to another notebook or text: a page of it, too
         link["href"] = re.sub(r"^(\w+)\.(?:ipynb|md)(?=#|$)", r"\1.html", link["href"])
+    for box in soup.select(".task-list-item > input"):
+        box["aria-label"] = box.parent.get_text(" ", strip=True)
+    for corner in soup.select("th"):  # the empty corner of a table is no header of anything
+        if not corner.get_text(strip=True):
+            corner.name = "td"
     return soup
 
 

@@ -1,13 +1,16 @@
 """The core of each notebook stands alone: it never uses what only a left-out cell makes."""
 
 import builtins
+import io
 import symtable
 
 import nbformat
 import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from rich.console import Console
 
+import helpers.__main__ as commands
 from helpers import course
 
 KNOWN = course.notebooks()
@@ -95,3 +98,62 @@ def test_a_shortened_notebook_says_so_below_its_title():
     assert "notebooks/01_a.ipynb" in told.source
     assert len(node.cells) == 3
     nbformat.validate(short)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """A whole run of a small notebook, then a workshop's with a changed parameter."""
+    folder = tmp_path_factory.mktemp("workshop")
+    cells = [
+        new_markdown_cell("# Is it <short>?"),
+        cell("steps = 1", "parameters"),
+        cell("print('long')", "beyond-core"),
+        cell("print(steps * 2)"),
+    ]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    nbformat.write(
+        new_notebook(cells=cells, metadata={"kernelspec": kernel}), folder / "01_a.ipynb"
+    )
+    console = Console(file=io.StringIO(), width=100)
+    whole = course.run(folder=folder, build=folder / "build", console=console)
+    before = {path.name: path.read_bytes() for path in (folder / "build").iterdir()}
+    given = [("steps", "21")]
+    short = course.run([], given, folder, folder / "build", console, workshop=True)
+    return folder, whole, before, short
+
+
+def test_a_workshops_run_leaves_out_what_is_tagged_and_takes_parameters(ran):
+    folder, _, _, short = ran
+    node = nbformat.read(folder / "build/workshop/01_a.ipynb", 4)
+    printed = [o.text for c in node.cells for o in c.get("outputs", [])]
+    assert printed == ["42\n"]
+    (result,) = short.results
+    assert (result.state, result.left_out) == ("passed", 1)
+
+
+def test_a_workshops_run_is_never_taken_for_a_whole_one(ran):
+    folder, whole, before, short = ran
+    build = folder / "build"
+    assert whole.page == build / "index.html"
+    assert short.page == build / "workshop/index.html"
+    assert {p.name: p.read_bytes() for p in build.iterdir() if p.is_file()} == before
+    page = short.page.read_text("utf-8")
+    assert "A workshop's run:" in page and "the core; cells left out: 1" in page
+    assert "workshop" not in whole.page.read_text("utf-8")
+    assert "Workshop edition" in (build / "workshop/01_a.html").read_text("utf-8")
+
+
+def test_the_command_line_passes_the_wish_on_and_says_what_was_run(monkeypatch, capsys, tmp_path):
+    wanted = []
+
+    def run(*arguments, **keywords):
+        wanted.append((*arguments, keywords))
+        return course.Report((course.Result("02_b", "passed"),), tmp_path / "index.html")
+
+    monkeypatch.setattr(course, "run", run)
+    words = ["run", "2", "--workshop", "-p", "steps", "3", "--no-open"]
+    with pytest.raises(SystemExit) as left:
+        commands.app(words)
+    assert left.value.code == 0
+    assert wanted == [(["2"], [("steps", "3")], {"workshop": True})]
+    assert capsys.readouterr().out.startswith("The core alone: 1 passed.")
