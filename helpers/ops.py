@@ -337,6 +337,7 @@ show();
 _STYLE = """
 body { max-width: 80rem; }
 #controls { display: flex; flex-wrap: wrap; gap: 1rem; align-items: end; margin: 0 0 1.5rem; }
+#controls div { max-width: 100%; }
 #controls[hidden], tr[hidden], tbody[hidden] { display: none; }
 label { display: block; color: var(--soft); font-size: .875rem; }
 input, select { font: inherit; color: inherit; background: var(--card); padding: .4rem .6rem;

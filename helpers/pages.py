@@ -262,7 +262,8 @@ _NOTEBOOK_STYLE = """
 .highlight .c1 { color: light-dark(#2f6b6b, #86b3b3); }
 .highlight :is(.mi, .mf, .mh) { color: light-dark(#006b00, #66bb6a); }
 .highlight .ow { color: light-dark(#8a1acc, #d9a2ff); }
-.jp-RenderedHTMLCommon a:is(:link, :visited) { text-decoration: underline; text-underline-offset: .2em; }
+.jp-RenderedHTMLCommon a:is(:link, :visited) { text-decoration: underline; }
+.jp-RenderedHTMLCommon a { text-underline-offset: .2em; }
 body.jp-Notebook { background: var(--jp-layout-color0); margin: 0; padding: 0; }
 [data-mime-type="application/vnd.jupyter.stderr"] span { color: inherit; }
 .jp-OutputArea-child .jp-RenderedText pre { padding-left: 5px; }

@@ -92,14 +92,14 @@ def not_linked_at_first_use(word: str, cells: Cells) -> str:
 
 WORDS = [
     re.sub(r"<[^>]*>", "", line)
-    for line in re.findall(r"^### (.*)$", PAGES["GLOSSARY.md"], re.MULTILINE)
+    for line in re.findall(r"^## (.*)$", PAGES["GLOSSARY.md"], re.MULTILINE)
 ]
 
 
 def test_the_glossary_is_in_order_and_each_word_names_its_notebook():
     assert sorted(WORDS, key=str.lower) == WORDS
     assert len(set(WORDS)) == len(WORDS) > 40
-    for entry in PAGES["GLOSSARY.md"].split("\n### ")[1:]:
+    for entry in PAGES["GLOSSARY.md"].split("\n## ")[1:]:
         assert re.search(r"\]\(\d\d_\w+\.ipynb\)", entry), entry
 
 
