@@ -84,6 +84,7 @@ def lab(tmp_path_factory):
         "JUPYTER_DATA_DIR": own / "data",
         "JUPYTER_RUNTIME_DIR": own / "runtime",
         "IPYTHONDIR": own / "ipython",
+        "XDG_DATA_HOME": own / "share",
     }
     token = secrets.token_hex()
     command = [PYTHON, "-m", "jupyterlab", "--no-browser", "--allow-root", "--port=0"]

@@ -1,0 +1,129 @@
+"""The pages that a run and the commands write, opened from the disk as a person opens them."""
+
+import pathlib
+import subprocess
+import urllib.parse
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from conftest import PYTHON, ROOT, SHOTS, copied, environment
+
+pytestmark = pytest.mark.xdist_group("pages")
+
+# Two short notebooks: what the others add is their content.
+COMMANDS = (
+    ("run", "00", "06", "--no-open"),
+    ("ops", "--stored"),
+    ("progress", "--page", "--name", "Ada Lovelace"),
+)
+TEXTS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.md"))
+RUN = ("00_start_here", "06_bert_data")
+PAGES = [f"{stem}.html" for stem in ("index", *RUN, *TEXTS, "ops", "progress")]
+NOT_RUN = {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} - set(RUN)
+PHONE = {"width": 360, "height": 740}
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory):
+    folder = copied(tmp_path_factory.mktemp("course"))
+    for command in COMMANDS:
+        done = subprocess.run(
+            [PYTHON, "-m", "helpers", *command],
+            cwd=folder,
+            env=environment() | {"CI": "1", "XDG_DATA_HOME": str(folder / "share")},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "build"
+
+
+@pytest.fixture(params=["light", "dark"])
+def shown(request, browser):
+    """A page in one of the two colour schemes; every request and complaint of it is kept."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme=request.param)
+    page.asked, page.said, page.scheme = [], [], request.param
+    page.on("request", lambda asked: page.asked.append(asked.url))
+    page.on("console", lambda message: page.said.append(message.text))
+    page.on("pageerror", lambda error: page.said.append(str(error)))
+    yield page
+    page.close()
+
+
+def test_every_page_is_looked_at(build):
+    assert {path.name for path in build.glob("*.html")} == set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_keeps_a_person_from_reading_it(build, shown, name):
+    shown.goto((build / name).as_uri())
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    shown.screenshot(path=SHOTS / f"{name}-{shown.scheme}.jpeg", type="jpeg", quality=70)
+    found = Axe().run(shown)
+    broken = [(rule["id"], rule["nodes"][0]["html"]) for rule in found.response["violations"]]
+    assert broken == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_it_asks_for_nothing_and_nothing_is_refused(build, shown, name):
+    shown.goto((build / name).as_uri())
+    shown.wait_for_timeout(300)
+    others = [url for url in shown.asked[1:] if not url.startswith("data:")]
+    assert others == []
+    assert shown.said == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_phone_scrolls_it_one_way_only(build, shown, name):
+    shown.set_viewport_size(PHONE)
+    shown.goto((build / name).as_uri())
+    shown.screenshot(path=SHOTS / f"{name}-{shown.scheme}-phone.jpeg", type="jpeg", quality=70)
+    wide = shown.evaluate(
+        """width => [...document.querySelectorAll("body *")].filter(e =>
+             e.getBoundingClientRect().right > width + 1 &&
+             !e.closest("pre, .jp-OutputArea-output, .jp-RenderedHTMLCommon table, .cm-editor")
+           ).map(e => e.outerHTML.slice(0, 120))""",
+        PHONE["width"],
+    )
+    assert shown.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], wide[:5]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_its_links_lead_somewhere(build, page, name):
+    page.goto((build / name).as_uri())
+    links = page.eval_on_selector_all("a[href]", "found => found.map(a => a.href)")
+    for link in set(links):
+        address, _, anchor = link.partition("#")
+        if not address.startswith("file:"):
+            assert address.startswith("https://"), link
+            continue
+        path = pathlib.Path(urllib.parse.unquote(urllib.parse.urlsplit(address).path))
+        if path.stem in NOT_RUN:
+            assert path.name == f"{path.stem}.html"  # its page comes with its run
+            continue
+        page.goto(link)
+        if anchor:
+            assert page.locator(f'[id="{urllib.parse.unquote(anchor)}"]').count(), link
+
+
+def test_the_map_leads_to_a_notebook_and_back(build, page):
+    page.goto((build / "index.html").as_uri())
+    page.get_by_role("link", name="What is a TPU").click()
+    assert page.locator("h1").first.inner_text().startswith("What is a TPU")
+    page.get_by_role("link", name="Map of the course").click()
+    assert page.locator("h1").inner_text() == "TensorFlow on TPU"
+
+
+def test_operations_are_found_while_typing(build, page):
+    page.goto((build / "ops.html").as_uri())
+    rows = page.locator("tbody tr:not(.subject)")
+    everything = rows.count()
+    shown = page.locator("tbody tr:not(.subject):not([hidden])")
+    page.get_by_label("Search names, code and messages").click()
+    page.keyboard.type("tf.unique")
+    some = shown.count()
+    assert 0 < some < everything / 10
+    assert page.get_by_role("status").inner_text() == f"{some} of {everything} operations"
+    page.get_by_label("Search names, code and messages").fill("")
+    page.get_by_label("Show").select_option("refused")
+    assert 0 < shown.count() < everything
