@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test pytorch browser bundle slides solutions lab lint spelling bench lock colab newest release badges clean
+.PHONY: help run test pytorch browser picture bundle slides solutions lab lint spelling bench lock colab newest release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -41,6 +41,9 @@ build/browser/.installed: .venv/.installed
 
 browser: build/browser/.installed ## Try notebooks and pages in this machine's Chromium
 	@build/browser/bin/python -m pytest -q -n 2 --dist loadgroup tests/browser
+
+picture: build/browser/.installed ## Take the README's picture from the last `make run`
+	@build/browser/bin/python tests/browser/picture.py
 
 # A package of the index that carries reveal.js; its own dependencies aren't needed.
 build/reveal/.installed: .venv/.installed
