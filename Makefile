@@ -32,11 +32,12 @@ build/pytorch/.installed: .venv/.installed
 pytorch: build/pytorch/.installed ## Load an exported model with today's PyTorch (some GB, apart)
 	@$(PYTHON_VENV) -m pytest -q -k pytorch tests/test_export.py
 
+# With pytest 9.2.0, pytest-xdist 3.8.0 doesn't keep the tests of a group together.
 build/browser/.installed: .venv/.installed
 	@rm -rf build/browser
 	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/browser
 	@$(PYTHON_VENV) -m uv pip install -q --python build/browser/bin/python \
-	  "playwright==1.65.2" "axe-playwright-python==0.1.8" "pytest==9.2.0" "pytest-xdist==3.8.0"
+	  "playwright==1.65.2" "axe-playwright-python==0.1.8" "pytest==8.4.2" "pytest-xdist==3.8.0"
 	@touch $@
 
 browser: build/browser/.installed ## Try notebooks and pages in this machine's Chromium
