@@ -98,7 +98,7 @@ def found_by():
         answer="found_by",
         check=_check_found_by,
         hints=(
-            "Print a report: each line begins with the number of its check. None has two here.",
+            "Print a report: each line begins with the number of the check that found it.",
             "1 compiles the step, 2 counts shapes, 3 looks at batches, 4 computes on them twice.",
             "5 makes your model inside a scope, 6 adds up memory, 7 says what a step costs.",
         ),
