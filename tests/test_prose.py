@@ -1,10 +1,15 @@
 """The text keeps its promises: words are explained where they first stand, links lead somewhere."""
 
+import base64
+import io
 import json
 import re
 
 import pytest
 from conventions import NOTEBOOKS, ROOT, source
+from matplotlib.image import imread
+
+from helpers.display import PALETTE
 
 PAGES = {path.name: path.read_text("utf-8") for path in (ROOT / "notebooks").glob("*.md")}
 
@@ -171,3 +176,25 @@ def test_a_box_of_another_form_is_seen():
 def test_an_issue_is_named_by_a_link(name):
     for text in (text for notebook, text in COURSE if notebook == name):
         assert not re.search(r"(?<![\[\w./-])[\w-]+/[\w.-]+#\d+", prose(text)), text
+
+
+def figures(name: str) -> list[bytes]:
+    cells = json.loads((ROOT / "notebooks" / name).read_text("utf-8"))["cells"]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
+    return [base64.b64decode("".join(data["image/png"])) for data in outputs if "image/png" in data]
+
+
+@pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS if figures(path.name)])
+def test_a_figure_brings_its_white_ground_so_that_it_is_read_in_the_dark(name):
+    for png in figures(name):
+        picture = imread(io.BytesIO(png))
+        assert picture[..., 3].min() == 1.0
+        assert picture[[0, 0, -1, -1], [0, -1, 0, -1]].min() == 1.0
+
+
+@pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS])
+def test_a_figure_takes_its_colours_from_the_palette(name):
+    cells = json.loads((ROOT / "notebooks" / name).read_text("utf-8"))["cells"]
+    code = "\n".join(source(cell) for cell in cells if cell["cell_type"] == "code")
+    named = re.findall(r"""color["']?[=:]\s*["']([^"']+)["']""", code)
+    assert set(named) <= {*PALETTE, "black", "white"}
