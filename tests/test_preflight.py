@@ -1,6 +1,7 @@
 """The preflight: each check passes what is right, names what is wrong, and changes nothing."""
 
 import contextlib
+import gc
 import importlib
 import importlib.metadata
 import io
@@ -9,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import weakref
 
 import keras
 import numpy as np
@@ -18,7 +20,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
-from transformers import BertConfig, TFBertForMaskedLM
+from transformers import BertConfig, T5Config, TFBertForMaskedLM, TFT5ForConditionalGeneration
 
 from helpers import files, hardware, pipeline, preflight_child, report, tpu_compiler
 from helpers.preflight import NoBatch, NothingToCheck, UnderStrategy, preflight
@@ -510,6 +512,82 @@ def test_the_model_holds_what_it_held_before(kind, no_compiler):
     assert all(map(np.array_equal, before, after)) and after[-1] == 4
 
 
+# --- the second call ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def traced(monkeypatch):
+    """Counts how often a step is traced, for any reason."""
+    module, count = importlib.import_module("helpers.preflight"), []
+    for name in ("trace", "_trace"):
+        was = getattr(module, name)
+        counted = lambda *a, was=was, **k: count.append(1) or was(*a, **k)  # noqa: E731
+        monkeypatch.setattr(module, name, counted)
+    return count
+
+
+@pytest.mark.parametrize("kind", [tf.keras, keras], ids=["tf_keras", "keras3"])
+def test_a_model_is_traced_once_after_each_compile(kind, no_compiler, traced):
+    model = dense(kind, dropout=0.5)
+    first = preflight(model, batches(), "v5e-8")
+    once = len(traced)
+    assert preflight(model, batches(), "v5e-8") == first and len(traced) == once > 0
+    assert states(preflight(model, batches(labels=[-100] * 64), "v5e-8"), 4) == [FAIL]
+    compared = len(traced)  # other data: compared again, exported not
+    assert compared == once + 1
+    model.set_weights([np.full_like(w, np.nan) for w in model.get_weights()])
+    assert states(preflight(model, batches(), "v5e-8"), 4) == [FAIL]  # other weights
+    model.compile("sgd", "mse")
+    changed = preflight(model, batches(), "v5e-8")
+    assert len(traced) > compared + 1 and changed != first
+
+
+def test_what_a_layer_is_made_of_is_looked_at(no_compiler, traced):
+    class Scaled(tf.keras.layers.Layer):
+        factor = 1.0
+
+        def call(self, x):
+            return x * self.factor
+
+    layer = Scaled()
+    model = tf.keras.Sequential([tf.keras.layers.Input([8]), layer])
+    preflight(model, batches(), "v5e-1")
+    for change in (
+        lambda: setattr(layer, "factor", 2.0),
+        lambda: setattr(Scaled, "call", lambda self, x: x + 1.0),
+    ):
+        before = len(traced)
+        change()
+        preflight(model, batches(), "v5e-1")
+        assert len(traced) > before
+
+
+def test_a_function_is_read_again_and_a_tf_function_is_not(no_compiler, traced):
+    def refused(x):
+        return tf.numpy_function(np.sin, [x], tf.float32)
+
+    def step(x):
+        return inner(x)
+
+    for wrap, again in ((tf.function, PASS), (lambda fn: fn, FAIL)):
+        inner, given = tf.sin, wrap(step)
+        assert states(preflight(given, (tf.TensorSpec([8]),), "v5e-1"), 1, "under XLA") == [PASS]
+        inner = refused
+        assert states(preflight(given, (tf.TensorSpec([8]),), "v5e-1"), 1, "XLA")[:1] == [again]
+
+
+def test_what_is_known_of_a_model_goes_with_it(no_compiler):
+    module = importlib.import_module("helpers.preflight")
+    model = dense()
+    preflight(model, batches(), "v5e-1")
+    gone = weakref.ref(model)
+    assert model in module._KNOWN
+    del model
+    tf.keras.backend.clear_session()
+    gc.collect()
+    assert gone() is None
+
+
 # --- check 5 ------------------------------------------------------------------------------------
 
 
@@ -657,7 +735,24 @@ def bert():
     return model, tf.data.Dataset.from_tensors(batch)
 
 
-@pytest.mark.parametrize("build", [conv_net, bert, lambda: (dense(keras), batches())])
+def t5():
+    config = T5Config(
+        vocab_size=300,
+        d_model=32,
+        d_kv=16,
+        d_ff=64,
+        num_layers=1,
+        num_heads=2,
+        decoder_start_token_id=0,
+    )
+    model = TFT5ForConditionalGeneration(config)
+    model.compile(tf.keras.optimizers.Adam(1e-4))
+    ids = np.random.default_rng(0).integers(5, 300, [16, 16], np.int32)
+    model(input_ids=ids[:1], labels=ids[:1, :8])
+    return model, tf.data.Dataset.from_tensors({"input_ids": ids, "labels": ids[:, :8]})
+
+
+@pytest.mark.parametrize("build", [conv_net, bert, t5, lambda: (dense(keras), batches())])
 def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build):
     model, _ = build()
     result = preflight(build, target=["v5e-8", "v3-8"])
