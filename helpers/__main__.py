@@ -360,6 +360,9 @@ def preflight(
     and its TensorSpecs); or such a pair itself; or a tf.function with an input signature. It is
     imported and traced in a process of its own.
 
+    What the TPU's compiler said of a program is kept on disk. Importing, tracing and comparing are
+    done again each time: only that can tell whether your code is still the same.
+
     **Examples**
 
     - `python -m helpers preflight my_model:build --target v5e-8`
