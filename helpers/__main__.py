@@ -477,7 +477,7 @@ def prepare(
     """
     from helpers import prepare as command
 
-    for line in command.prepare(
+    lines = command.prepare(
         output,
         texts=texts,
         tokenizer=tokenizer,
@@ -487,8 +487,15 @@ def prepare(
         workers=workers,
         seed=seed,
         pairs=pairs,
-    ):
-        typer.echo(line)
+    )
+    try:
+        for line in lines:
+            typer.echo(line)
+    except KeyboardInterrupt:
+        typer.echo(
+            "Stopped. Finished shards are kept: run the same command again to go on.", err=True
+        )
+        raise typer.Exit(130) from None
 
 
 @app.command()
@@ -535,6 +542,10 @@ def pretrain(
     Killed, crashed or interrupted: nothing is lost but the steps since the last checkpoint, and
     they are done again with the same numbers. Ctrl-C and SIGTERM save first. Curves for
     TensorBoard are in DIR/tensorboard, the losses in DIR/log.jsonl.
+
+    On a CPU the compiled step is kept in DIR/compiled with its checksum, so that going on starts
+    without compiling; the numbers are the same. Not for another kind of processor or TensorFlow,
+    not with DIR in a bucket, not on a TPU.
 
     **Examples**
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from helpers import runtime
+from helpers import compiled, runtime
 from helpers.connection import tensorflow_environment
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ QUIET = 10.0  # seconds between two lines where no terminal is
 EXIT = {2: 130, 15: 143}  # signal: 128 and its number, as shells have it
 
 
-def left(seconds: float | None) -> str:
+def left(seconds: float) -> str:
     """Write a time to come: ``1:02:03 left``."""
-    if seconds is None:
-        return "compiling"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02} left" if hours else f"{minutes}:{rest:02} left"
@@ -31,9 +29,10 @@ def left(seconds: float | None) -> str:
 
 def line(progress: "Progress") -> str:
     """Write where a run is, without the step."""
-    speed = progress.tokens_per_second
-    words = [f"loss {progress.loss:.3f}", *([f"{speed:,.0f} tokens/s"] if speed else [])]
-    return " · ".join([*words, left(progress.seconds_left)])
+    words = [f"loss {progress.loss:.3f}"]
+    if progress.tokens_per_second is not None:
+        words += [f"{progress.tokens_per_second:,.0f} tokens/s", left(progress.seconds_left)]
+    return " · ".join(words)
 
 
 class Display:
@@ -56,12 +55,13 @@ class Display:
         self._last = float("-inf")
 
     @contextmanager
-    def shown(self) -> Iterator["Display"]:
-        """Keep the bar on the screen in this block."""
+    def shown(self, steps: int) -> Iterator["Display"]:
+        """Keep the bar on the screen in this block; until the first step it says why it waits."""
         if not self._console.is_terminal:
             yield self
             return
         with self._bars:
+            self._task = self._bars.add_task("the first step is compiled", total=steps)
             yield self
 
     def say(self, text: str) -> None:
@@ -71,8 +71,6 @@ class Display:
     def report(self, progress: "Progress") -> None:
         """Show where the run is."""
         if self._console.is_terminal:
-            if self._task is None:
-                self._task = self._bars.add_task("", total=progress.steps)
             self._bars.update(self._task, completed=progress.step, description=line(progress))
             return
         if time.monotonic() - self._last >= QUIET or progress.step == progress.steps:
@@ -111,6 +109,18 @@ def pretrain(
     """
     display = Display(Console(stderr=False))
     os.environ.update(runtime.ENVIRONMENT | tensorflow_environment(runtime.detect()))
+    kept = None
+    if not tpu and "://" not in output:
+        kept = compiled.Kept(output)
+        os.environ.update(kept.environment())
+
+    def report(progress: "Progress") -> None:
+        nonlocal kept
+        if kept is not None:
+            kept.seal()
+            kept = None
+        display.report(progress)
+
     try:
         display.say("Starting TensorFlow.")
         import tensorflow as tf
@@ -129,7 +139,7 @@ def pretrain(
                 f"{output.rstrip('/')}/data", pairs=wanted.next_sentence
             )
             display.say("The data: the shipped Korean and English text, nine paragraphs of ten.")
-        with display.shown():
+        with display.shown(wanted.steps):
             run = pretraining.run(
                 wanted,
                 data,
@@ -139,7 +149,7 @@ def pretrain(
                 save_every=save_every,
                 patience=patience,
                 say=display.say,
-                report=display.report,
+                report=report,
             )
     except KeyboardInterrupt:
         display.say("Stopped at once. Run the same command again: it goes on from the last save.")

@@ -770,6 +770,21 @@ def run(
             jit = not isinstance(strategy, tf.distribute.TPUStrategy)
         with strategy.scope():
             model, optimizer = make(settings, source, scores)
+        step = bert.training_step(
+            model,
+            optimizer,
+            seed=settings.seed,
+            clip_norm=settings.clip_norm,
+            accumulate=settings.accumulate,
+            replicas=replicas,
+            jit=jit,
+        )
+        dataset = batches(source, settings)
+        if jit and replicas == 1:
+            # Traced before a checkpoint is looked for, the step has the same name in each process
+            # of this run: by it XLA finds in its cache what it compiled before.
+            number = tf.TensorSpec([], tf.int64)
+            step.get_concrete_function(dict(dataset.element_spec), number, number)
         state = tf.train.Checkpoint(model=model, optimizer=optimizer)
         checkpoints = _Checkpoints(output, state)
         start = saved = checkpoints.restore(say)
@@ -782,17 +797,9 @@ def run(
                 f"{LOG} was removed or changed since the checkpoint was written.",
                 "Bring it back from a copy, or start again in another output folder.",
             )
-        step = bert.training_step(
-            model,
-            optimizer,
-            seed=settings.seed,
-            clip_norm=settings.clip_norm,
-            accumulate=settings.accumulate,
-            replicas=replicas,
-            jit=jit,
-        )
         execute = bert.steps_function(strategy, step)
-        dataset = batches(source, settings, start)
+        if start:
+            dataset = batches(source, settings, start)
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
         board = _Board(_at(output, "tensorboard"))
         clock = _Clock(settings.steps)

@@ -20,6 +20,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import pathlib
+import signal
 import struct
 import threading
 import zlib
@@ -991,6 +992,8 @@ def _start_worker(settings: Settings, output: str, tokenizer: str) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+    # Ctrl-C reaches all processes; the parent says what happens, when the shards at work are done.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     encode = Encoder(tokenizers.Tokenizer.from_str(tokenizer))
     _worker.update(settings=settings, encode=encode, place=_place(output))
 
@@ -1211,6 +1214,10 @@ def dataset(
             masking.draw(seed, epoch, number), 1, alg="philox"
         )
 
+    # AutoGraph has nothing to convert in these functions, and takes half a second to see it.
+    as_it_is = tf.autograph.experimental.do_not_convert
+
+    @as_it_is
     def read_block(block: tf.Tensor) -> tf.data.Dataset:
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=tf.gather(paths, [tf.gather(block_shard, block)]),
@@ -1223,6 +1230,7 @@ def dataset(
         records = tf.data.experimental.from_variant(variant, spec)
         return records.batch(rows_per_block).take(1)
 
+    @as_it_is
     def read_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         order = _permutation(len(block_rows), at(epoch, 0))
         pool_ends = tf.gather(tf.cumsum(tf.gather(block_rows, order)), ends)
@@ -1231,6 +1239,7 @@ def dataset(
         first_pool = tf.searchsorted(pool_ends, [first], side="right")[0]
         skipped = first - tf.where(first_pool > 0, pool_ends[first_pool - 1], 0)
 
+        @as_it_is
         def read_pool(pool: tf.Tensor) -> tf.data.Dataset:
             start = tf.cast(pool, tf.int32) * POOL_BLOCKS
             blocks = tf.data.Dataset.from_tensor_slices(order[start : start + POOL_BLOCKS])
@@ -1241,15 +1250,17 @@ def dataset(
                 deterministic=True,
             ).rebatch(rows_per_block * POOL_BLOCKS)
             drop = tf.where(pool == tf.cast(first_pool, tf.int64), skipped, 0)
-            return records.map(
-                lambda some: tf.gather(
-                    some, _permutation(tf.size(some), at(epoch, pool + 1))[drop:]
-                )
-            )
+
+            @as_it_is
+            def shuffle(some: tf.Tensor) -> tf.Tensor:
+                return tf.gather(some, _permutation(tf.size(some), at(epoch, pool + 1))[drop:])
+
+            return records.map(shuffle)
 
         pool_numbers = tf.data.Dataset.range(tf.cast(first_pool, tf.int64), pools)
         return pool_numbers.flat_map(read_pool).rebatch(global_batch_size, drop_remainder=True)
 
+    @as_it_is
     def parse(records: tf.Tensor) -> dict[str, tf.Tensor]:
         # All examples have the same layout: their numbers are cut out, which is faster than to
         # parse them, as tf.io.parse_example does.

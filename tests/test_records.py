@@ -6,6 +6,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -890,6 +891,31 @@ def test_prepare_holds_out_one_document_in_ten(tmp_path):
     tokenizer = corpus.load_tokenizer()
     shown = tokenizer.decode(plain(held_out)["input_ids"][0], skip_special_tokens=True)
     assert "문서 9번입니다" in shown.replace(" 번", "번")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, texts, workers):
+    text, output = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("\n".join(texts * 100), "utf-8")
+    words = ["-i", text, "-o", output, "--shards", 60, "--workers", workers]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "helpers", "prepare", *map(str, words)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not finished(output):
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to all processes
+    told = run.communicate(timeout=60)[1]
+    assert run.returncode == 130, told
+    assert "Finished shards are kept: run the same command again to go on." in told
+    assert "Traceback" not in told and "KeyboardInterrupt" not in told
+    kept = finished(output)
+    assert 0 < len(kept) < 60 and {path.name for path in output.glob("*.tfrecord")} == set(kept)
 
 
 @pytest.mark.parametrize("part", ["3-8", "3", "a/b", "1/2/3", ""])
