@@ -366,6 +366,7 @@ def page(
     _cut_network(soup)
     for link in soup.select("a[href]"):  # to another notebook or text: a page of it, too
         link["href"] = re.sub(r"^(\w+)\.(?:ipynb|md)(?=#|$)", r"\1.html", link["href"])
+    _name_headings(soup)
     for box in soup.select(".task-list-item > input"):
         box["aria-label"] = box.parent.get_text(" ", strip=True)
     for corner in soup.select("th"):  # the empty corner of a table is no header of anything
@@ -378,6 +379,20 @@ def add_policy(soup: BeautifulSoup, policy: str) -> None:
     """Write a content policy before anything else in the head: it holds from where it stands."""
     attributes = {"http-equiv": "Content-Security-Policy", "content": policy}
     soup.head.insert(0, soup.new_tag("meta", attrs=attributes))
+
+
+def _name_headings(soup: BeautifulSoup) -> None:
+    """Let links reach headings, written as JupyterLab names them and as GitHub does."""
+    taken = {tag["id"] for tag in soup.select("[id]")}
+    for heading in soup.select("h1, h2, h3, h4"):
+        text = heading.get_text(strip=True)
+        for name in (
+            text.replace(" ", "-"),
+            re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-"),
+        ):
+            if name and name not in taken:
+                heading.insert(0, soup.new_tag("span", attrs={"id": name}))
+                taken.add(name)
 
 
 def _cut_network(soup: BeautifulSoup) -> None:

@@ -29,6 +29,18 @@ def test_an_empty_corner_is_no_header_and_the_others_are():
     assert not page.select("thead td")[0].get_text()
 
 
+def test_links_reach_headings_by_both_names():
+    page = made(v4.new_markdown_cell("## bounded shape\n## XLA\n## Forty laptops, offline\n## XLA"))
+    names = [tag["id"] for tag in page.select("h2 [id]")]
+    assert names == [
+        "bounded-shape",
+        "xla",
+        "XLA",
+        "forty-laptops-offline",
+        "Forty-laptops,-offline",
+    ]
+
+
 def test_the_notebook_itself_is_not_changed():
     notebook = v4.new_notebook(cells=[v4.new_markdown_cell("- [ ] one")])
     before = nbformat.writes(notebook)

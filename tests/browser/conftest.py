@@ -40,8 +40,8 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
     for name in ("helpers", "notebooks"):
         hidden = shutil.ignore_patterns("__pycache__", ".*")
         shutil.copytree(ROOT / name, folder / name, ignore=hidden)
-    for name in ("pyproject.toml", "requirements.txt"):
-        shutil.copy(ROOT / name, folder)
+    for path in (ROOT / "pyproject.toml", ROOT / "requirements.txt", *ROOT.glob("*.md")):
+        shutil.copy(path, folder)
     for path in (folder / "notebooks").glob("*.ipynb"):
         notebook = json.loads(path.read_text("utf-8"))
         for cell in notebook["cells"]:
