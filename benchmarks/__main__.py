@@ -32,8 +32,9 @@ def main(
     """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
 
     algorithms takes about a minute, epochs some eight and pretraining some four minutes on two
-    free cores. Ratios of one run can be compared between machines; seconds can't. Where others
-    use the machine, too, look at the ratios of processor time.
+    free cores; longer where `make pytorch` was run: then PyTorch is compared, too. Ratios of one
+    run can be compared between machines; seconds can't. Where others use the machine, too, look
+    at the ratios of processor time.
     """
     unknown = sorted(set(wanted or []) - set(NAMES))
     if unknown:

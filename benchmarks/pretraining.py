@@ -26,6 +26,8 @@ ROWS = 16
 STEPS = 4  # per round
 NAMES = ("tiny", "mini")
 SMALLEST = 64  # a width below it, of --small, stands for one layer of it
+ROOT = pathlib.Path(__file__).parents[1]
+PYTORCH = ROOT / "build" / "pytorch" / "bin" / "python"  # made by `make pytorch`
 CACHE = "--tf_xla_persistent_cache_directory={} --tf_xla_persistent_cache_device_types=CPU"
 STARTS = ("import", "model", "trace", "first step", "second step")
 
@@ -38,12 +40,14 @@ class Text:
         padded: Of Hugging Face's model: a sentence per row.
         packed: Of ours: as many sentences as fit.
         same: For the step alone: the packed rows, and the same masks, for Hugging Face's model.
+        whole: The padded rows for our step, with the head at every place.
         vocabulary: Number of tokens.
     """
 
     padded: dict[str, np.ndarray]
     packed: dict[str, np.ndarray]
     same: dict[str, np.ndarray]
+    whole: dict[str, np.ndarray]
     vocabulary: int
 
 
@@ -89,10 +93,21 @@ def read(paragraphs: int) -> Text:
         )
     )
     drawn = masked(rows)
+    padded = everywhere(masked(alone), alone > 0)
+    every = np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1))
+    whole = {
+        "input_ids": padded["input_ids"],
+        "attention_mask": padded["attention_mask"],
+        "position_ids": every,
+        "masked_positions": every,
+        "masked_ids": np.maximum(padded["labels"], 0),
+        "masked_weights": (padded["labels"] >= 0).astype(np.float32),
+    }
     return Text(
-        everywhere(masked(alone), alone > 0),
+        padded,
         drawn | {"attention_mask": segments, "position_ids": positions},
         everywhere(drawn, segments),
+        whole,
         len(tokenizer),
     )
 
@@ -140,36 +155,39 @@ def ours(size: bert.Configuration, text: Text, batch: dict) -> Callable[[], obje
     return steps
 
 
-def table_of_steps(text: Text, size: Size, done: Callable[[str, int], None]) -> Table:
-    """Measure steps of the same batches, and of the same text in each one's own batches."""
-    table = Table(
-        title=f"pretraining: one step, {ROWS} rows of {LENGTH}, AdamW, dropout 0.1, XLA",
-        caption="× is real tokens per second against Hugging Face's fit on the same model size: "
-        "median (min–max of the rounds); cpu: the same in processor time. Padded: a Korean "
-        "sentence per row. Same rows: both get the packed rows.",
-    )
+def sizes(size: Size) -> dict[str, bert.Configuration]:
+    """Give the models to measure."""
+    if size.width < SMALLEST:
+        return {"1 layer": bert.Configuration(1, size.width, 1)}
+    return {name: bert.CONFIGURATIONS[name] for name in NAMES}
+
+
+def table_of_pairs(
+    table: Table,
+    ways: Callable[[bert.Configuration], dict[str, tuple[dict, Callable[[], object]]]],
+    size: Size,
+    done: Callable[[], None],
+) -> Table:
+    """Measure ways to do a step: each second one is compared with the one before it.
+
+    Args:
+        table: To add to.
+        ways: Gives a batch and a round of steps by name, for a size of model.
+        size: How much is measured.
+        done: Called after each round.
+
+    Returns:
+        The table.
+    """
     table.add_column("size", no_wrap=True)
     table.add_column("step", no_wrap=True)
     for column in ("real tokens", "tokens/s", "×", "× cpu"):
         table.add_column(column, justify="right")
-    sizes = {name: bert.CONFIGURATIONS[name] for name in NAMES}
-    if size.width < SMALLEST:
-        sizes = {"1 layer": bert.Configuration(1, size.width, 1)}
-    total = len(sizes) * 4 * size.step_rounds
-    for name, model in sizes.items():
-        calls = {
-            "TFBertForMaskedLM.fit, same rows": usual(model, text, text.same),
-            "masked head, same rows": ours(model, text, text.packed),
-            "TFBertForMaskedLM.fit, padded": usual(model, text, text.padded),
-            "masked head, packed": ours(model, text, text.packed),
-        }
-        batches = (text.same, text.packed, text.padded, text.packed)
-        real = [int(np.count_nonzero(batch["attention_mask"])) for batch in batches]
-        times = alternating(
-            calls,
-            size.step_rounds,
-            lambda name=name: done(name, total),
-        )
+    for name, model in sizes(size).items():
+        all_ways = ways(model)
+        calls = {way: call for way, (_, call) in all_ways.items()}
+        real = [np.count_nonzero(batch["attention_mask"]) for batch, _ in all_ways.values()]
+        times = alternating(calls, size.step_rounds, done)
         for at, (way, clocks) in enumerate(times.items()):
             base = times[list(calls)[at // 2 * 2]]
             share = real[at] / real[at // 2 * 2]
@@ -180,6 +198,91 @@ def table_of_steps(text: Text, size: Size, done: Callable[[str, int], None]) -> 
                 cells.append(ratio(before, [getattr(clock, kind) for clock in clocks]))
             table.add_row(*cells)
     return table
+
+
+def table_of_steps(text: Text, size: Size, done: Callable[[str, int], None]) -> Table:
+    """Measure steps of the same batches, and of the same text in each one's own batches."""
+    table = Table(
+        title=f"pretraining: one step, {ROWS} rows of {LENGTH}, AdamW, dropout 0.1, XLA, "
+        f"{text.vocabulary:,} tokens",
+        caption="× is real tokens per second against Hugging Face's fit on the same model size: "
+        "median (min–max of the rounds); cpu: the same in processor time. Padded: a Korean "
+        "sentence per row. Same rows: both get the packed rows.",
+    )
+
+    def ways(model: bert.Configuration) -> dict:
+        return {
+            "TFBertForMaskedLM.fit, same rows": (text.same, usual(model, text, text.same)),
+            "masked head, same rows": (text.packed, ours(model, text, text.packed)),
+            "TFBertForMaskedLM.fit, padded": (text.padded, usual(model, text, text.padded)),
+            "masked head, packed": (text.packed, ours(model, text, text.packed)),
+        }
+
+    total = len(sizes(size)) * 4 * size.step_rounds
+    return table_of_pairs(table, ways, size, lambda: done("steps", total))
+
+
+class PyTorch:
+    """Steps in PyTorch, in a process of its own: it lives apart from the course's packages."""
+
+    def __init__(self, text: Text, folder: str) -> None:
+        path = f"{folder}/batches.npz"
+        both = {"padded": text.padded, "packed": text.packed}
+        np.savez(path, **{f"{a}/{b}": v for a, batch in both.items() for b, v in batch.items()})
+        self.threads = len(os.sched_getaffinity(0))  # as many as TensorFlow takes
+        words = [PYTORCH, "-m", "benchmarks.pretraining_pytorch", path, str(self.threads)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(words, cwd=ROOT, text=True, **pipes)
+        self.version = self._answer()
+
+    def __enter__(self) -> "PyTorch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.communicate()  # the end of its input ends it
+
+    def _answer(self) -> object:
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"The PyTorch process ended with {self.process.wait()}; see above.")
+        return json.loads(line)
+
+    def ask(self, **question: object) -> object:
+        """Send a question and wait for the answer."""
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def steps(self, size: bert.Configuration, text: Text, way: str) -> Callable[[], Clock]:
+        """Make a round of steps, which says how long it took there."""
+        config = configuration(size, text.vocabulary).to_diff_dict()
+        number = self.ask(way=way, config=config)
+        return lambda: Clock(*self.ask(steps=STEPS, model=number))
+
+
+def table_of_pytorch(text: Text, size: Size, done: Callable[[str, int], None]) -> Table | str:
+    """Measure steps beside PyTorch's, eager, both without and both with the same tricks."""
+    if not PYTORCH.exists():
+        return "PyTorch isn't compared: `make pytorch` installs it (some GB, apart from .venv)."
+    with tempfile.TemporaryDirectory() as folder, PyTorch(text, folder) as other:
+        table = Table(
+            title=f"pretraining: one step beside PyTorch {other.version}, eager, "
+            f"{other.threads} threads each",
+            caption="× is real tokens per second against the line above it: median (min–max of "
+            "the rounds). Padded: a Korean sentence per row, the head at every place. Packed: "
+            "last layer and head at the masked places alone, on both sides.",
+        )
+
+        def ways(model: bert.Configuration) -> dict:
+            return {
+                "PyTorch, padded": (text.padded, other.steps(model, text, "padded")),
+                "our step, padded": (text.whole, ours(model, text, text.whole)),
+                "PyTorch, packed": (text.packed, other.steps(model, text, "packed")),
+                "our step, packed": (text.packed, ours(model, text, text.packed)),
+            }
+
+        total = len(sizes(size)) * 4 * size.step_rounds
+        return table_of_pairs(table, ways, size, lambda: done("steps beside PyTorch", total))
 
 
 def start(way: str, name: str, width: int, begun: Clock) -> dict[str, list[float]]:
@@ -266,12 +369,13 @@ def run(size: Size, done: Callable[[str, int], None]) -> Group:
         done: Called with what was done, and how many runs there are in all.
 
     Returns:
-        The step's table and the start's.
+        The step's tables and the start's.
     """
+    text = read(size.paragraphs)
     return Group(
-        table_of_steps(read(size.paragraphs), size, done),
+        table_of_steps(text, size, done),
+        table_of_pytorch(text, size, done),
         table_of_starts(size, done),
-        "PyTorch isn't compared: it is not among the course's packages.",
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from conventions import ROOT
 
-from benchmarks import algorithms, epochs, measure
+from benchmarks import algorithms, epochs, measure, pretraining
 from benchmarks.measure import Clock
 from helpers import buckets
 
@@ -35,6 +35,60 @@ def small():
 )
 def test_the_tables_have_every_row(small, row):
     assert f"│ {row}" in small
+
+
+def test_pytorch_is_compared_or_the_way_to_it_named(small):
+    if pretraining.PYTORCH.exists():
+        assert all(f"│ {side}, packed" in small for side in ("PyTorch", "our step"))
+    else:
+        assert "`make pytorch` installs it" in small
+
+
+PACKED_IN_PYTORCH = """
+import torch
+from transformers import BertConfig, BertForMaskedLM
+from benchmarks.pretraining_pytorch import packed_loss, padded_loss
+
+torch.manual_seed(0)
+size = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128)
+model = BertForMaskedLM(BertConfig(vocab_size=300, initializer_range=0.2, **size)).eval()
+lengths, start = (10, 7, 15), 0
+alone = {name: torch.zeros(3, 32).long() for name in ("input_ids", "attention_mask", "labels")}
+alone["labels"] -= 100
+packed = {name: torch.zeros(1, 32).long() for name in ("input_ids", "attention_mask")}
+packed |= {"position_ids": torch.zeros(1, 32).long(), "masked_weights": torch.ones(1, 8)}
+packed["masked_weights"][0, 6:] = 0
+packed |= {name: torch.zeros(1, 8).long() for name in ("masked_positions", "masked_ids")}
+for row, length in enumerate(lengths):
+    tokens, here = torch.randint(5, 300, (length,)), slice(start, start + length)
+    alone["input_ids"][row, :length], alone["attention_mask"][row, :length] = tokens, 1
+    packed["input_ids"][0, here], packed["attention_mask"][0, here] = tokens, row + 1
+    packed["position_ids"][0, here] = torch.arange(length)
+    for at, place in enumerate((1, length - 2), 2 * row):
+        alone["labels"][row, place] = packed["masked_ids"][0, at] = 9 + place
+        packed["masked_positions"][0, at] = start + place
+    start += length
+results = []
+for loss_of, batch in ((padded_loss, alone), (packed_loss, packed)):
+    model.zero_grad()
+    loss = loss_of(model, batch)
+    loss.backward()
+    results.append([loss.detach(), *(weight.grad for weight in model.parameters())])
+for expected, got in zip(*results, strict=True):
+    torch.testing.assert_close(got, expected, atol=1e-5, rtol=0)
+"""
+
+
+@pytest.mark.skipif(not pretraining.PYTORCH.exists(), reason="needs PyTorch apart: make pytorch")
+def test_pytorch_with_the_same_tricks_computes_the_same_loss_and_gradients():
+    words = [pretraining.PYTORCH, "-c", PACKED_IN_PYTORCH]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_call_in_another_process_gives_its_own_clock():
+    assert measure.seconds(lambda: Clock(3.0, 2.0)) == Clock(3.0, 2.0)
+    assert measure.seconds(lambda: None).wall >= 0
 
 
 def test_the_output_says_what_it_was_measured_on(small):
