@@ -37,8 +37,8 @@ main { height: 100vh; }
 .reveal .jp-Cell pre {
   box-sizing: border-box; font: 17px/1.3 ui-monospace, "DejaVu Sans Mono", monospace;
 }
-.reveal .jp-Cell-outputWrapper { max-height: 440px; overflow: auto; }
-.reveal .jp-OutputArea-output { overflow: visible; }
+.reveal .jp-Cell-outputWrapper { max-height: 480px; overflow: auto; }
+.reveal :is(.jp-OutputArea, .jp-OutputArea-child, .jp-OutputArea-output) { overflow: visible; }
 .reveal .jp-OutputArea-output pre { width: 100%; }
 .reveal .jp-RenderedImage img { max-width: 100%; max-height: 400px; }
 .reveal a { color: #0b57a4; }

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from conftest import ROOT, environment
 
-SMALLEST = 0.75  # of the type's size; below it the last row of a room can't read
+SMALLEST = 0.7  # of the type's size; below it the last row of a room can't read
 DECKS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 # Of the slide that is shown, in its own points: what goes beyond its place, and what must scroll.
