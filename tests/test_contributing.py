@@ -54,9 +54,9 @@ EXERCISES = {f"09-{at}": _exercise(4) for at in (1, 2, 3)}
 '''
 
 
-def command(line: str) -> list[str]:
-    """The command at the beginning of a line of CONTRIBUTING.md."""
-    return re.match(r"`([^`]+)`", line)[1].split()
+def commands(line: str) -> list[list[str]]:
+    """The commands at the beginning of a line of CONTRIBUTING.md."""
+    return [each.split() for each in re.match(r"`([^`]+)`", line)[1].split(" && ")]
 
 
 def copy(folder: pathlib.Path) -> pathlib.Path:
@@ -103,12 +103,11 @@ def followed(tmp_path_factory):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     environment["PATH"] = f"{python}{os.pathsep}{environment['PATH']}"
 
-    def run(line: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            command(line), cwd=course, env=environment, capture_output=True, text=True
-        )
+    def run(command: list[str]) -> subprocess.CompletedProcess:
+        return subprocess.run(command, cwd=course, env=environment, capture_output=True, text=True)
 
-    assert run(LINES[0]).returncode == 0
+    (copied,), follow, (checked,) = map(commands, (LINES[0], LINES[8], LINES[9]))
+    assert run(copied).returncode == 0
     notebook = course / "notebooks" / f"{NAME}.ipynb"
     write_notebook(notebook)
     (course / "helpers/exercises/notebook_09.py").write_text(EXERCISES)
@@ -121,16 +120,23 @@ def followed(tmp_path_factory):
     row = re.search(r"^\| \[08\].*\n", readme, re.MULTILINE)[0]
     row = row.replace("08_preflight", NAME).replace("[08]", "[09]")
     insert(course / "README.md", "\nEach notebook opens with", row)
-    stored = run(LINES[8])
-    assert stored.returncode == 0, stored.stdout + stored.stderr
-    return course, run(LINES[9])
+    insert(course / "helpers/minutes.py", '    "08": ', '    "09": 5,\n')
+    for command in follow:
+        done = run(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return course, run(checked)
 
 
 def test_there_are_ten_lines_and_they_name_what_is_touched(followed):
     course, _ = followed
     assert len(LINES) == 10
     named = {word for line in LINES for word in re.findall(r"`((?:\w+/)*\w+\.\w+)`", line)}
-    assert named == {"helpers/exercises/notebook_09.py", "tests/test_notebooks.py", "README.md"}
+    assert named == {
+        "helpers/exercises/notebook_09.py",
+        "helpers/minutes.py",
+        "tests/test_notebooks.py",
+        "README.md",
+    }
     files = [p.relative_to(course) for p in course.rglob("*") if p.is_file()]
     made = {".hypothesis", "__pycache__", ".pytest_cache"}
     changed = {
@@ -146,8 +152,8 @@ def test_the_new_notebook_passes_every_check_of_the_last_line(followed):
     _, checked = followed
     assert checked.returncode == 0, checked.stdout
     passed = int(re.search(r"(\d+) passed", checked.stdout)[1])
-    # Conventions, setup cell, README; the exercises; a run with changed parameters.
-    assert passed >= 3 + 3 * 5 + 3
+    # Conventions, setup cell, README; the exercises; its minutes; a run with changed parameters.
+    assert passed >= 3 + 3 * 5 + 1 + 3
 
 
 def test_its_output_is_stored(followed):
