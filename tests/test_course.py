@@ -98,7 +98,7 @@ class Ran:
         )
         words = '# Words & more\n\n### <a id="TPU-VM"></a>TPU VM\n\nSee [big](06_big.ipynb).\n'
         (self.folder / "WORDS.md").write_text(words)
-        self.sources = {path.name: path.read_bytes() for path in self.folder.glob("*.ipynb")}
+        self.sources = {path.name: path.read_bytes() for path in self.folder.iterdir()}
         console = quiet()
         self.report = course.run(folder=self.folder, build=self.build, console=console)
         self.said = console.file.getvalue()
