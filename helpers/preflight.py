@@ -762,6 +762,7 @@ def _check_answers(
     items = _compared(subject, job, specs, sample, structure)
     if values is not None:
         known.answers[values] = items
+        _settle(subject.given, known)
     return items
 
 
@@ -972,6 +973,12 @@ def _known(given: Any) -> Known | None:
     return known
 
 
+def _settle(given: Any, known: Known) -> None:
+    """Take the state after our own tracing, which builds layers that had never been called."""
+    if _is_model(given):
+        _KNOWN[given] = dataclasses.replace(known, state=_state(given))
+
+
 def _state(model: Any) -> tuple:
     """What ``compile`` makes of a model, and what its layers are made of."""
     keras_2, keras_3 = (
@@ -1072,6 +1079,7 @@ def _quickest(
     jobs = jobs or _jobs(subject, specs, slices, divided)
     if known is not None:
         known.jobs[question] = converted, jobs
+        _settle(subject.given, known)
     return subject if converted else quick, jobs
 
 

@@ -542,6 +542,14 @@ def test_a_model_is_traced_once_after_each_compile(kind, no_compiler, traced):
     assert len(traced) > compared + 1 and changed != first
 
 
+def test_a_model_that_was_never_called_is_traced_once_too(no_compiler, traced):
+    model = tf.keras.Sequential([tf.keras.layers.LayerNormalization(), tf.keras.layers.Dense(4)])
+    model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    first = preflight(model, batches(), "v5e-8")
+    once = len(traced)
+    assert preflight(model, batches(), "v5e-8") == first and len(traced) == once > 0
+
+
 def test_what_a_layer_is_made_of_is_looked_at(no_compiler, traced):
     class Scaled(tf.keras.layers.Layer):
         factor = 1.0
