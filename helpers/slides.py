@@ -16,6 +16,8 @@ from helpers.errors import CourseError
 # `make slides` unpacks it here: a package of the index that carries reveal.js.
 REVEAL = pathlib.Path("sphinx_revealjs/_static/revealjs")
 
+_FOR_TESTS = "# NBVAL_IGNORE_OUTPUT\n"
+
 # As on the other pages, but for the script that turns the slides; nothing is fetched.
 _POLICY = f"{pages.POLICY}; script-src 'unsafe-inline'"
 
@@ -115,6 +117,8 @@ def deck(path: pathlib.Path, title: str, reveal: pathlib.Path) -> str:
             "Run `make slides`: it fetches reveal.js once.",
         ) from None
     node = nbformat.reads(path.read_text("utf-8"), as_version=4)
+    for cell in node.cells:
+        cell.source = cell.source.removeprefix(_FOR_TESTS)
     soup = pages.page(_exporter(), node, path.stem, title, str(path.parent))
     for text in (style, _STYLE):
         soup.head.append(soup.new_tag("style", string=text))
