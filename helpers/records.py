@@ -966,12 +966,26 @@ def _write_in_parallel(
                 while len(running) == workers:
                     _wait(running, done)
                 texts = [documents[number] for number in numbers]
-                running[pool.submit(_work, name, numbers, texts)] = len(numbers)
+                with _ctrl_c_later():  # the first one starts the processes
+                    running[pool.submit(_work, name, numbers, texts)] = len(numbers)
             while running:
                 _wait(running, done)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+@contextlib.contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Hold Ctrl-C back; a process that starts meanwhile inherits that from the beginning."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _wait(running: dict[concurrent.futures.Future, int], done: Callable[[int], None]) -> None:
