@@ -30,7 +30,7 @@ build/pytorch/.installed: .venv/.installed
 	@touch $@
 
 pytorch: build/pytorch/.installed ## Load an exported model with today's PyTorch (some GB, apart)
-	@$(PYTHON_VENV) -m pytest -q -k pytorch tests/test_export.py
+	@$(PYTHON_VENV) -m pytest -q -k pytorch tests/bert/test_export.py
 
 # With pytest 9.2.0, pytest-xdist 3.8.0 doesn't keep the tests of a group together.
 build/browser/.installed: .venv/.installed
@@ -62,7 +62,7 @@ build/pip/.installed: .venv/.installed
 	@touch $@
 
 bundle: build/pip/.installed ## Pack course and packages for computers without a network
-	@PYTHON=$(PYTHON_VENV) PIP=build/pip sh helpers/bundle.sh
+	@PYTHON=$(PYTHON_VENV) PIP=build/pip sh helpers/course/bundle.sh
 
 lab: .venv/.installed ## Open the course in JupyterLab
 	@$(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks
@@ -91,15 +91,15 @@ lock: .venv/.installed ## Compile requirements.txt from pyproject.toml
 	  --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements.txt
 
-build/colab/.installed: tests/colab.txt .venv/.installed
+build/colab/.installed: tests/repo/colab.txt .venv/.installed
 	@rm -rf build/colab
 	@$(PYTHON_VENV) -m uv venv -q --python $(or $(PYTHON),3.12) build/colab
-	@$(PYTHON_VENV) -m uv pip install -q --python build/colab/bin/python -r tests/colab.txt
+	@$(PYTHON_VENV) -m uv pip install -q --python build/colab/bin/python -r tests/repo/colab.txt
 	@touch $@
 
 colab: build/colab/.installed ## Run notebooks as in Colab, with its packages (minutes, some GB)
 	@rm build/colab/.installed # the first cell replaces packages: the next time begins afresh
-	@$(PYTHON_VENV) -m pytest -q tests/colab.py
+	@$(PYTHON_VENV) -m pytest -q tests/repo/colab.py
 
 newest: .venv/.installed ## Run the tests on the newest allowed versions, say what broke (some GB)
 	@$(PYTHON_VENV) .ci/newest.py

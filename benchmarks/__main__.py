@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.progress import Progress
 
 from benchmarks import measure
-from helpers import runtime
+from helpers.base.settings import ENVIRONMENT
 
 # In the order in which they run; each is a module here.
 NAMES = ("algorithms", "epochs", "records", "pretraining")
@@ -39,7 +39,7 @@ def main(
     unknown = sorted(set(wanted or []) - set(NAMES))
     if unknown:
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(NAMES)}")
-    os.environ.update(runtime.ENVIRONMENT)
+    os.environ.update(ENVIRONMENT)
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")

@@ -10,12 +10,12 @@ import tensorflow as tf
 from rich.table import Table
 
 from benchmarks.measure import Clock, Size, alternating, ratio
-from helpers import buckets
+from helpers.text import buckets
 
 LONGEST = 512
 BUCKETS = 8
 BATCH = 32
-OURS = "helpers.buckets"
+OURS = "helpers.text.buckets"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +233,7 @@ def run(size: Size, done: Callable[[str, int], None]) -> Table:
     total = size.rounds * sum(len(task.calls) for task in every)
     table = Table(
         title=f"algorithms: {size.lengths:,} lengths or a tenth of them, median of {size.rounds}",
-        caption="×: how many times faster helpers.buckets is, median (min–max of the rounds). "
+        caption="×: how many times faster helpers.text.buckets is, median (min–max of the rounds). "
         "group_by_length is written anew after transformers, which needs PyTorch for it.",
     )
     table.add_column("task")

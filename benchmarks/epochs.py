@@ -11,8 +11,9 @@ from rich.table import Table
 from transformers import BertConfig, TFBertForMaskedLM
 
 from benchmarks.measure import Clock, Size, ratio, turns
-from helpers import buckets, corpus, xla
-from helpers.bert import TFPackedBertForMaskedLM
+from helpers.bert.model import TFPackedBertForMaskedLM
+from helpers.text import buckets, corpus
+from helpers.xla import compare as xla
 
 LENGTH = 128  # BERT's length for nine of ten steps of its pretraining; longer ones are cut
 ROWS = 32

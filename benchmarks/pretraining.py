@@ -19,7 +19,8 @@ from rich.table import Table
 from transformers import BertConfig, TFBertForMaskedLM
 
 from benchmarks.measure import Clock, Size, alternating, ratio
-from helpers import bert, buckets, corpus, masking
+from helpers.bert import model as bert
+from helpers.text import buckets, corpus, masking
 
 LENGTH = 128
 ROWS = 16

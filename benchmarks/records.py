@@ -17,14 +17,14 @@ from transformers import BertTokenizerFast, DataCollatorForLanguageModeling
 
 from benchmarks.algorithms import Task, ratios
 from benchmarks.measure import Size, alternating
-from helpers import corpus, masking, records
+from helpers.text import corpus, masking, records
 
 LENGTH = 128
 BATCH = 256
 BATCHES = 150
-OURS = "helpers.records"
-WORDS = "helpers.records, whole words"
-MASKS = "helpers.masking"
+OURS = "helpers.text.records"
+WORDS = "helpers.text.records, whole words"
+MASKS = "helpers.text.masking"
 FEATURES = ("input_ids", "attention_mask")
 
 

@@ -9,9 +9,13 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
+from helpers.base import files
+from helpers.base.errors import CourseError
+from helpers.base.settings import ENVIRONMENT, ROOT
+
 # `course` brings Jupyter, which takes seconds: the commands that run notebooks import it.
-from helpers import badges, explain, files, links, minutes, progress, runtime
-from helpers.errors import CourseError
+from helpers.course import badges, explain, links, minutes
+from helpers.exercises import progress
 
 app = typer.Typer(
     name="python -m helpers",
@@ -100,7 +104,7 @@ def run(
     **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
     out · 130 interrupted
     """
-    from helpers import course
+    from helpers.course import running as course
 
     pairs = [tuple(pair.split(_BETWEEN, 1)) for pair in parameter or []]
     if any(len(pair) != 2 for pair in pairs):
@@ -128,7 +132,7 @@ def store(wanted: Wanted = None) -> None:
     **Exit status**: 0 all stored · 1 a notebook failed · 2 the command can't be carried
     out · 130 interrupted
     """
-    from helpers import course
+    from helpers.course import running as course
 
     report = course.store(wanted or [])
     typer.echo(f"{report.summary}.")
@@ -163,7 +167,7 @@ def show_progress(
     if reset:
         typer.echo(f"Deleted {where}" if progress.reset() else "There was nothing to forget.")
         return
-    from helpers import course
+    from helpers.course import running as course
 
     course.notebooks()  # says it when one is damaged
     found = progress.progress()
@@ -186,7 +190,7 @@ def slides(
     wanted: Wanted = None,
     reveal: Annotated[
         pathlib.Path, typer.Option(metavar="DIR", help="Where `make slides` unpacked reveal.js.")
-    ] = runtime.ROOT / "build" / "reveal",
+    ] = ROOT / "build" / "reveal",
 ) -> None:
     """Write notebooks as slides, with their stored outputs: **build/slides/NN.html**.
 
@@ -200,8 +204,8 @@ def slides(
 
     **Exit status**: 0 written · 2 reveal.js is missing, or a notebook is damaged
     """
-    from helpers import course
-    from helpers import slides as decks
+    from helpers.course import running as course
+    from helpers.course import slides as decks
 
     for notebook in course.choose(wanted or [], course.notebooks()):
         target = course.BUILD / f"slides/{notebook.name}.html"
@@ -269,7 +273,7 @@ def doctor(
     """
     from rich.console import Console
 
-    from helpers import doctor as examination
+    from helpers.course import doctor as examination
 
     found = examination.doctor(bucket, region=region)
     if as_json:
@@ -287,10 +291,11 @@ def solutions() -> None:
 
     **Example**: `python -m helpers solutions`
     """
-    os.environ.update(runtime.ENVIRONMENT)
+    os.environ.update(ENVIRONMENT)
     import nbformat
 
-    from helpers import course, exercises
+    from helpers import exercises
+    from helpers.course import running as course
 
     folder = course.BUILD / "solutions"
     for notebook in course.notebooks():
@@ -372,7 +377,7 @@ def preflight(
     """
     from rich.console import Console
 
-    from helpers import preflight_child
+    from helpers.preflight import apart as preflight_child
 
     err = Console(stderr=True)
     with err.status("preflight: starting") as status:
@@ -419,12 +424,12 @@ def make_ops(
 
     **Exit status**: 0 written · 2 the command can't be carried out
     """
-    from helpers import ops
+    from helpers.xla import ops
 
     if stored:
         table = ops.read()
     else:
-        os.environ.update(runtime.ENVIRONMENT)
+        os.environ.update(ENVIRONMENT)
         table = ops.make(lambda done, of: typer.echo(f"{done} of {of} compiled", err=True))
         ops.write(table)
     files.write(ops.PAGE, ops.page(table))
@@ -475,7 +480,7 @@ def prepare(
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
-    from helpers import prepare as command
+    from helpers.text import prepare as command
 
     lines = command.prepare(
         output,
@@ -558,7 +563,7 @@ def pretrain(
     **Exit status**: 0 all steps are done · 2 can't begin or go on, with the reason · 130 stopped
     by Ctrl-C · 143 by SIGTERM; saved in both cases
     """
-    from helpers import pretrain_command
+    from helpers.bert import command as pretrain_command
 
     status = pretrain_command.pretrain(
         config,
@@ -605,11 +610,11 @@ def export(
 
     **Exit status**: 0 written · 2 can't be written, with the reason
     """
-    os.environ.update(runtime.ENVIRONMENT)
+    os.environ.update(ENVIRONMENT)
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")
-    from helpers import export as exporting
+    from helpers.bert import export as exporting
 
     facts = exporting.export(run, folder, data)
     results = f"\n{facts.results!r}" if facts.results else ""

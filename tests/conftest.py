@@ -3,9 +3,9 @@
 import os
 import signal
 
-from helpers import runtime
+from helpers.base.settings import ENVIRONMENT
 
-os.environ.update(runtime.ENVIRONMENT)
+os.environ.update(ENVIRONMENT)
 
 # A shell ignores Ctrl-C for what it starts in the background, and so would every process that a
 # test starts and interrupts.

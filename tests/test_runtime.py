@@ -14,6 +14,14 @@ from conventions import NOTEBOOKS, ROOT, source
 from jupyter_client.manager import start_new_kernel
 
 from helpers import runtime
+from helpers.base.settings import (
+    ANY_VERSION,
+    BOOTSTRAP,
+    ENVIRONMENT,
+    install_commands,
+    locked_versions,
+    wrong_packages,
+)
 
 LOCKED = {
     "tensorflow": "2.20.0",
@@ -27,11 +35,11 @@ LOCKED = {
 }
 
 
-INSTALLED = LOCKED | dict.fromkeys(runtime.ANY_VERSION, "1.0")
+INSTALLED = LOCKED | dict.fromkeys(ANY_VERSION, "1.0")
 
 
 def python(script: str, **variables: str) -> subprocess.CompletedProcess:
-    environment = {k: v for k, v in os.environ.items() if k not in runtime.ENVIRONMENT}
+    environment = {k: v for k, v in os.environ.items() if k not in ENVIRONMENT}
     command = [sys.executable, "-c", script]
     return subprocess.run(
         command, cwd=ROOT, env=environment | variables, capture_output=True, text=True
@@ -47,7 +55,8 @@ def test_setup_sets_environment_and_seeds_and_can_be_called_again():
         "    import tensorflow as tf\n"
         "    return random.random(), numpy.random.rand(), float(tf.random.uniform([]))\n"
         "assert draws() == draws()\n"
-        "assert all(os.environ[k] == v for k, v in runtime.ENVIRONMENT.items())\n"
+        "from helpers.base.settings import ENVIRONMENT\n"
+        "assert all(os.environ[k] == v for k, v in ENVIRONMENT.items())\n"
         "import tensorflow as tf\n"
         "assert tf.keras.__name__.startswith('tf_keras'), tf.keras.__name__\n"
     )
@@ -68,9 +77,7 @@ def test_setup_refuses_when_tensorflow_came_first_with_other_settings():
 
 
 def test_setup_accepts_tensorflow_imported_with_the_same_settings():
-    done = python(
-        "import tensorflow; from helpers import runtime; runtime.setup()", **runtime.ENVIRONMENT
-    )
+    done = python("import tensorflow; from helpers import runtime; runtime.setup()", **ENVIRONMENT)
     assert done.returncode == 0, done.stderr
 
 
@@ -83,7 +90,7 @@ def test_the_lock_is_read(tmp_path):
         "forked==2.0 ; python_version >= '3.12' \\\n    --hash=sha256:00\n"
         "last-one==4.0rc1 ; sys_platform == 'linux' \\\n    --hash=sha256:00\n"
     )
-    assert runtime.locked_versions(lock) == {"one": "1.2.3", "last-one": "4.0rc1"}
+    assert locked_versions(lock) == {"one": "1.2.3", "last-one": "4.0rc1"}
 
 
 @pytest.mark.parametrize(
@@ -101,17 +108,17 @@ def test_the_lock_is_read(tmp_path):
 )
 def test_wrong_packages_are_named(change, told):
     installed = {k: v for k, v in (INSTALLED | change).items() if v is not None}
-    assert runtime.wrong_packages(installed, LOCKED) == told
+    assert wrong_packages(installed, LOCKED) == told
 
 
 def test_a_hosted_notebook_installs_every_package_at_its_locked_version():
-    (command,) = runtime.install_commands(LOCKED, tpu=False)
+    (command,) = install_commands(LOCKED, tpu=False)
     pins = {f"{name}=={version}" for name, version in LOCKED.items()}
-    assert set(command[2:]) == pins | set(runtime.ANY_VERSION)
+    assert set(command[2:]) == pins | set(ANY_VERSION)
 
 
 def test_beside_a_tpu_the_two_tensorflow_wheels_never_meet():
-    remove, install, keras = runtime.install_commands(LOCKED, tpu=True)
+    remove, install, keras = install_commands(LOCKED, tpu=True)
     assert remove[0] == "uninstall"
     assert "tensorflow" in remove
     assert "tensorflow-tpu==2.20.0" in install
@@ -135,8 +142,8 @@ def test_on_colab_the_packages_are_installed_and_a_restart_is_asked_for(monkeypa
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v5e-1")
     with pytest.raises(runtime.RestartNeeded, match="Runtime > Restart session"):
         runtime._check_packages()
-    locked = runtime.locked_versions()
-    expected = runtime.install_commands(locked, tpu=True)
+    locked = locked_versions()
+    expected = install_commands(locked, tpu=True)
     assert calls == [[sys.executable, "-m", "pip", *command] for command in expected]
 
 
@@ -216,4 +223,4 @@ def test_what_the_notebooks_import_is_there_on_colab_or_installed(place):
     lines = re.findall(r"^[\w.-]+", (ROOT / "tests" / place).read_text("utf-8"), re.MULTILINE)
     there = {re.sub("[_.]", "-", name).lower() for name in lines}
     assert needed() > {"tensorflow", "pandas", "papermill"}
-    assert needed() - there - {*runtime.BOOTSTRAP, *runtime.ANY_VERSION} == set()
+    assert needed() - there - {*BOOTSTRAP, *ANY_VERSION} == set()

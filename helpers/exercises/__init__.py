@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import nbformat
 
-from helpers import progress
-from helpers.errors import CourseError
+from helpers.base.errors import CourseError
+from helpers.exercises import progress
 
 
 class UnknownExercise(CourseError):
@@ -105,7 +105,7 @@ def find(name: str) -> Exercise:
 
 
 def check(name: str, answer: object) -> Verdict:
-    """Judge an answer at once; ``helpers.progress`` remembers a right one.
+    """Judge an answer at once; ``helpers.exercises.progress`` remembers a right one.
 
     Args:
         name: The exercise, such as ``02-1``.

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from helpers import systolic
+from helpers.display import systolic
 from helpers.exercises import Exercise, Wrong, returned
-from helpers.hardware import slice_of
+from helpers.tpu.hardware import slice_of
 
 _ASKED = ("v2-8", "v3-32", "v4-8", "v5e-4")
 
@@ -131,7 +131,7 @@ EXERCISES = {
             "10**12 operations are a teraflop; `efficiency` of the peak is what you get.",
             "hours = flops / (chips * TFLOP/s * 1e12 * efficiency) / 3600",
         ),
-        solution='''from helpers.hardware import slice_of
+        solution='''from helpers.tpu.hardware import slice_of
 
 
 def hours_needed(flops, accelerator, efficiency):
@@ -141,7 +141,7 @@ def hours_needed(flops, accelerator, efficiency):
     return flops / per_second / 3600''',
         wrong=(
             (
-                """from helpers.hardware import slice_of
+                """from helpers.tpu.hardware import slice_of
 
 
 def hours_needed(flops, accelerator, efficiency):
@@ -150,7 +150,7 @@ def hours_needed(flops, accelerator, efficiency):
                 "Chips: 4, of 123 TFLOP/s each",
             ),
             (
-                """from helpers.hardware import slice_of
+                """from helpers.tpu.hardware import slice_of
 
 
 def hours_needed(flops, accelerator, efficiency):
@@ -159,7 +159,7 @@ def hours_needed(flops, accelerator, efficiency):
                 "at 50%",
             ),
             (
-                """from helpers.hardware import slice_of
+                """from helpers.tpu.hardware import slice_of
 
 
 def hours_needed(flops, accelerator, efficiency):

@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.exercises import Exercise, Wrong, returned
-from helpers.fusion import executed, kernels
-from helpers.layout import as_written
-from helpers.xla import compare, hlo
+from helpers.tpu.layout import as_written
+from helpers.xla.compare import compare, hlo
+from helpers.xla.fusion import executed, kernels
 
 
 def _swish(x: tf.Tensor) -> tf.Tensor:

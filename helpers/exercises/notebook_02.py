@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.exercises import Exercise, Wrong, returned
-from helpers.xla import compare, hlo
+from helpers.xla.compare import compare, hlo
 
 _QUESTIONS = (
     (lambda x: tf.where(x > 0, x, 0.0), "tf.where(x > 0, x, 0)"),

@@ -3,9 +3,9 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.buckets import measure_edges, pack
 from helpers.exercises import Exercise, Wrong, returned
-from helpers.xla import compare
+from helpers.text.buckets import measure_edges, pack
+from helpers.xla.compare import compare
 
 _LENGTHS = (9, 2, 30, 62, 17, 8)
 

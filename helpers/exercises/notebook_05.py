@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.exercises import Exercise, Wrong, returned
-from helpers.hardware import slice_of
+from helpers.tpu.hardware import slice_of
 
 _KIND, _ROWS, _BATCH = "v3-8", 1000, 96
 
@@ -140,7 +140,7 @@ def shares():
         check=_check_shares,
         hints=(
             "How many devices does TensorFlow see on a v3-8: its chips, or its cores?",
-            "helpers.hardware.slice_of knows. The rest is division with remainder.",
+            "helpers.tpu.hardware.slice_of knows. The rest is division with remainder.",
             "divmod(1000, 96) gives two of the four numbers.",
         ),
         solution="""\

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.exercises import Exercise, Wrong, returned
-from helpers.xla import compare
+from helpers.xla.compare import compare
 
 
 def _check_plan(answer: object) -> str:

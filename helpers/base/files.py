@@ -1,0 +1,51 @@
+"""Files that are whole or absent."""
+
+import errno
+import os
+import pathlib
+import tempfile
+
+from helpers.base.errors import CourseError
+
+
+class CantWrite(CourseError):
+    """A file could not be written; what stood there before is untouched."""
+
+
+def write(path: pathlib.Path, data: str | bytes) -> None:
+    """Write a file atomically: after a crash it holds the old content or the new, never a part.
+
+    Args:
+        path: The file; missing parent folders are made.
+        data: Its whole content; text is written as UTF-8, as it is.
+
+    Raises:
+        CantWrite: The disk is full, or the place is not writable.
+    """
+    data = data.encode() if isinstance(data, str) else data
+    temporary = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = pathlib.Path(file.name)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # A temporary file is private to its owner; a file of the course is as readable as others.
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(path.stat().st_mode if path.exists() else 0o666 & ~mask)
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise CantWrite(
+            f"{path.name} could not be written.",
+            "The disk is full." if full else f"{error.strerror}: {path.parent.name or path.parent}",
+            "Make room, then run the same command again; nothing already written is lost."
+            if full
+            else "Check who owns the folder and that it is writable, then run the command again.",
+        ) from error

@@ -1,0 +1,31 @@
+"""What is shown of a library's error: the same words on every machine."""
+
+import re
+
+
+def steady(line: str) -> str:
+    """Remove from an error's line what differs from one run or machine to the next.
+
+    Folders, addresses and the numbers that TensorFlow gives to functions and nodes go; so do its
+    notes to itself (which device, which options), which say nothing to a reader.
+
+    Args:
+        line: A line of an error's message.
+
+    Returns:
+        The line to show or store.
+    """
+    line = re.sub(r"\{\{function_node [^}]*\}\}", "", line)
+    line = re.sub(r" compatible with node \{\{node [^}]*\}\}(.*?\))\{\{node [^}]*\}\}", r"\1", line)
+    line = re.sub(r"\{\{node ([^}]*)\}\}", r"\1", line)
+    line = re.sub(r"\[Op:[^\]]*\](?: name: ?\S*)?", "", line)
+    line = re.sub(r"(__(?:inference|forward|backward)_[\w<>]+?)_\d+\b(?:\[[^\]]*\])?", r"\1", line)
+    line = re.sub(r"__autograph_generated_file\w+\.py", "autograph", line)
+    line = re.sub(
+        r"Error in user-defined function passed to \S+ transformation.*?::\S+: ", "", line
+    )
+    line = re.sub(
+        r'(?<![\w.:/])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1", line
+    )  # keep the file's name
+    line = re.sub(r"0x[0-9a-f]{6,}", "0x…", line)
+    return re.sub(r"\s+", " ", line).strip()

@@ -1,0 +1,103 @@
+"""What the whole course shares: its folder, its environment variables, its locked versions."""
+
+import pathlib
+import re
+
+from helpers.base.errors import CourseError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+# Read by TensorFlow, tf-keras and transformers while they are imported: too late afterwards.
+ENVIRONMENT = {
+    "TF_USE_LEGACY_KERAS": "1",  # transformers 4 is written for Keras 2, which is tf-keras today
+    "TF_ENABLE_ONEDNN_OPTS": "0",  # oneDNN's rounding differs from one processor to the next
+    "TF_CPP_MIN_LOG_LEVEL": "3",  # C++ log lines carry times and addresses; errors still raise
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "true",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",  # a bar's output differs at each run
+    "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks Google about each bucket, for minutes
+}
+
+
+# The direct dependencies that a notebook imports. The others belong to the place where it runs
+# (Colab brings its own JupyterLab and widgets) and are left as they are there.
+BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers", "numpy")
+
+
+# Of these any version will do, so a place's own is left alone: records and buckets need them, and
+# the map of the course is read by the module that runs it.
+ANY_VERSION = ("cryptography", "gcsfs", "google-crc32c", "papermill")
+
+
+# Google's TPU compiler, for notebooks 01, 02 and 08. A machine with a TPU has a libtpu of its own.
+COMPILER = ("jax", "libtpu")
+
+
+class ImportedTooEarly(CourseError):
+    """TensorFlow was imported before its settings were made."""
+
+
+def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str, str]:
+    """Read the lock.
+
+    Args:
+        lock: A requirements file with exact versions.
+
+    Returns:
+        Version by package name, for every package with a single locked version.
+    """
+    pins = re.findall(r"^([a-z0-9-]+)==([^\s;\\]+)", lock.read_text("utf-8"), re.MULTILINE)
+    names = [name for name, _ in pins]
+    return {name: version for name, version in pins if names.count(name) == 1}
+
+
+def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[str]:
+    """Compare what is installed with the lock, by release (major.minor).
+
+    Args:
+        installed: Version by package name.
+        locked: Version by package name, at least for all of ``BOOTSTRAP``.
+
+    Returns:
+        One line for each package of ``BOOTSTRAP`` that is missing or of another release, and of
+        ``ANY_VERSION`` that is missing. ``tensorflow-tpu`` counts as ``tensorflow``: it is the
+        same library for another device.
+    """
+    wrong = [f"{name} is missing" for name in ANY_VERSION if name not in installed]
+    for name in BOOTSTRAP:
+        found = installed.get(name)
+        if name == "tensorflow":
+            found = installed.get("tensorflow-tpu", found)
+        if found is None:
+            wrong.append(f"{name} is missing (the course uses {locked[name]})")
+        elif found.split(".")[:2] != locked[name].split(".")[:2]:
+            wrong.append(f"{name} is {found} (the course uses {locked[name]})")
+    return wrong
+
+
+def install_commands(locked: dict[str, str], tpu: bool) -> list[list[str]]:
+    """Say how pip brings a hosted notebook (Colab, Kaggle) to the locked versions.
+
+    Args:
+        locked: Version by package name.
+        tpu: Whether a TPU is attached to this machine. Then ``tensorflow-tpu`` takes the place of
+            ``tensorflow``: the two share files and must not be installed together, so tf-keras,
+            which asks for ``tensorflow``, comes without its dependencies.
+
+    Returns:
+        Arguments for ``python -m pip``, one list per call, in order.
+    """
+    pins = {name: f"{name}=={locked[name]}" for name in BOOTSTRAP}
+    pins |= {name: name for name in ANY_VERSION}
+    if not tpu:
+        pins |= {name: f"{name}=={locked[name]}" for name in COMPILER}
+        return [["install", "-q", *pins.values()]]
+    tf_keras = pins.pop("tf-keras")
+    pins["tensorflow"] = f"tensorflow-tpu=={locked['tensorflow']}"
+    return [
+        ["uninstall", "-q", "-y", "tensorflow"],
+        ["install", "-q", *pins.values()],
+        ["install", "-q", "--no-deps", tf_keras],
+    ]

@@ -1,0 +1,163 @@
+"""What ``python -m helpers pretrain`` shows: a line of progress, or lines where no terminal is."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bars
+
+from helpers.bert import compiled
+from helpers.tpu.connection import connect, tensorflow_environment
+from helpers.tpu.place import detect
+
+if TYPE_CHECKING:
+    from helpers.bert.pretraining import Progress
+
+QUIET = 10.0  # seconds between two lines where no terminal is
+EXIT = {2: 130, 15: 143}  # signal: 128 and its number, as shells have it
+
+
+def left(seconds: float) -> str:
+    """Write a time to come: ``1:02:03 left``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02} left" if hours else f"{minutes}:{rest:02} left"
+
+
+def line(progress: "Progress") -> str:
+    """Write where a run is, without the step."""
+    words = [f"loss {progress.loss:.3f}"]
+    if progress.tokens_per_second is not None:
+        words += [f"{progress.tokens_per_second:,.0f} tokens/s", left(progress.seconds_left)]
+    return " · ".join(words)
+
+
+class Display:
+    """Shows a run.
+
+    Args:
+        console: Where; a terminal gets a bar that moves, anything else a line now and then.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._bars = Bars(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            console=console,
+        )
+        self._task = None
+        self._last = float("-inf")
+
+    @contextmanager
+    def shown(self, steps: int) -> Iterator["Display"]:
+        """Keep the bar on the screen in this block; until the first step it says why it waits."""
+        if not self._console.is_terminal:
+            yield self
+            return
+        with self._bars:
+            self._task = self._bars.add_task("the first step is compiled", total=steps)
+            yield self
+
+    def say(self, text: str) -> None:
+        """Show a line that stays."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def report(self, progress: "Progress") -> None:
+        """Show where the run is."""
+        if self._console.is_terminal:
+            self._bars.update(self._task, completed=progress.step, description=line(progress))
+            return
+        if time.monotonic() - self._last >= QUIET or progress.step == progress.steps:
+            self._last = time.monotonic()
+            self.say(f"step {progress.step:,} of {progress.steps:,} · {line(progress)}")
+
+
+def pretrain(
+    config: str,
+    output: str,
+    data: str | None,
+    *,
+    tpu: str | None,
+    steps_per_execution: int,
+    save_every: int,
+    patience: int,
+    **settings: float,
+) -> int:
+    """Train as the command line asks for, and show it.
+
+    Args:
+        config: Name of a size, of `bert.CONFIGURATIONS`.
+        output: Folder of the run.
+        data: Records; None: the shipped text, written into the output folder first.
+        tpu: As `runtime.connect` takes it; None: this machine as it is.
+        steps_per_execution: As `pretraining.run`.
+        save_every: As `pretraining.run`.
+        patience: As `pretraining.run`.
+        **settings: Of `pretraining.Settings`.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        CourseError: As `pretraining.run`.
+    """
+    display = Display(Console(stderr=False))
+    os.environ.update(settings.ENVIRONMENT | tensorflow_environment(detect()))
+    kept = None
+    if not tpu and "://" not in output:
+        kept = compiled.Kept(output)
+        os.environ.update(kept.environment())
+
+    def report(progress: "Progress") -> None:
+        nonlocal kept
+        if kept is not None:
+            kept.seal()
+            kept = None
+        display.report(progress)
+
+    try:
+        display.say("Starting TensorFlow.")
+        import tensorflow as tf
+
+        tf.get_logger().setLevel("ERROR")
+        from helpers.bert import model as bert
+        from helpers.bert import pretraining
+
+        size = bert.configuration(config)
+        strategy = connect(tpu) if tpu else None
+        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        wanted = pretraining.Settings(
+            size, **settings, precision="mixed_bfloat16" if on_tpu else "float32"
+        )
+        if data is None:
+            data = pretraining.prepare_shipped(
+                f"{output.rstrip('/')}/data", pairs=wanted.next_sentence
+            )
+            display.say("The data: the shipped Korean and English text, nine paragraphs of ten.")
+        with display.shown(wanted.steps):
+            run = pretraining.run(
+                wanted,
+                data,
+                output,
+                strategy=strategy,
+                steps_per_execution=steps_per_execution,
+                save_every=save_every,
+                patience=patience,
+                say=display.say,
+                report=report,
+            )
+    except KeyboardInterrupt:
+        display.say("Stopped at once. Run the same command again: it goes on from the last save.")
+        return 130
+    display.say(f"Saved in {output}: {run!r}.")
+    if run.stopped is None:
+        return 0
+    display.say("Run the same command again to go on.")
+    return EXIT[run.stopped]

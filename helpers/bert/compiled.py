@@ -1,0 +1,95 @@
+"""XLA's compiled step, kept in a run's folder: going on doesn't compile it again.
+
+XLA can keep what it compiled for a CPU, and believes what it finds: a file that was cut off ends
+the run with an error, one with other bytes ends the process (TensorFlow 2.20, 2026-11). So a file
+is used only if its checksum was written after it had worked, with the same TensorFlow on the same
+kind of processor; any other is deleted before XLA sees it.
+
+The place is the run's folder: the step holds the run's own numbers (learning rate, steps, seed), so
+no other run could use it, and it goes when the run's folder goes.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+
+from helpers.base import files
+
+FOLDER = "compiled"
+SUMS = "checksums.json"
+FLAG = "--tf_xla_persistent_cache_directory"
+
+
+def _machine() -> str:
+    """Name what compiled code depends on, beside the program."""
+    described = [importlib.metadata.version("tensorflow"), platform.machine(), platform.processor()]
+    described.append(os.environ.get("XLA_FLAGS", ""))
+    with contextlib.suppress(OSError):  # Linux alone has it
+        first = pathlib.Path("/proc/cpuinfo").read_text().partition("\n\n")[0].splitlines()
+        kinds = ("model name", "flags", "Features", "CPU part")
+        described += [line for line in first if line.startswith(kinds)]
+    return hashlib.sha256("\n".join(described).encode()).hexdigest()
+
+
+def _sum(path: pathlib.Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+class Kept:
+    """What XLA compiled for one run.
+
+    Args:
+        output: Folder of the run, on this machine; neither made nor needed yet.
+    """
+
+    def __init__(self, output: str | os.PathLike[str]) -> None:
+        self.folder = pathlib.Path(output).absolute() / FOLDER
+        self._trusted: set[str] = set()
+
+    def _files(self) -> list[pathlib.Path]:
+        if not self.folder.is_dir():
+            return []
+        return [path for path in self.folder.iterdir() if path.name != SUMS]
+
+    def _sums(self) -> dict[str, str]:
+        try:
+            content = json.loads((self.folder / SUMS).read_text())
+            return dict(content["files"]) if content["machine"] == _machine() else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}  # as good as none: nothing is used then
+
+    def environment(self) -> dict[str, str]:
+        """Delete what can't be trusted, and say what TensorFlow must find when it is imported.
+
+        Returns:
+            Variables; none where the user has named a cache for XLA, or the folder can't be named.
+        """
+        flags = os.environ.get("TF_XLA_FLAGS", "")
+        if FLAG in flags or "'" in str(self.folder):
+            return {}
+        sums = self._sums()
+        for path in self._files():
+            if sums.get(path.name) == _sum(path):
+                self._trusted.add(path.name)
+            else:
+                path.unlink(missing_ok=True)
+        mine = f"{FLAG}='{self.folder}' --tf_xla_persistent_cache_device_types=CPU"
+        return {"TF_XLA_FLAGS": f"{flags} {mine}".strip()}
+
+    def seal(self) -> None:
+        """Write down checksums, after a step has worked; where it was compiled anew, others go.
+
+        Raises:
+            files.CantWrite: The disk is full, or the place is not writable.
+        """
+        new = [path for path in self._files() if path.name not in self._trusted]
+        if not new:
+            return
+        content = {"machine": _machine(), "files": {path.name: _sum(path) for path in new}}
+        files.write(self.folder / SUMS, json.dumps(content, indent=1) + "\n")
+        for name in self._trusted:
+            (self.folder / name).unlink(missing_ok=True)

@@ -1,0 +1,450 @@
+"""Is this kernel fit for a run, and what is to be done? One look at everything that can be wrong.
+
+Asks TensorFlow for its devices in a process of its own, with a time limit, so it neither waits for
+ever nor keeps a TPU. Imports no TensorFlow itself.
+"""
+
+import contextlib
+import dataclasses
+import html
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+
+import psutil
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from helpers.base.errors import CourseError
+from helpers.base.settings import (
+    ANY_VERSION,
+    BOOTSTRAP,
+    ENVIRONMENT,
+    ROOT,
+    locked_versions,
+    wrong_packages,
+)
+from helpers.course.explain import explain
+from helpers.tpu import connection
+from helpers.tpu.place import LOCAL, Place, detect
+
+WELL, WARN, ILL = "well", "look at it", "must be mended"
+SIGNS = {WELL: "✓", WARN: "!", ILL: "✗"}
+COLOURS = {WELL: "green", WARN: "yellow", ILL: "red"}
+
+SECONDS = 60.0  # TensorFlow's import takes 4 to 10 seconds, a TPU's first answer some more
+WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
+PYTHONS = ((3, 11), (3, 13))
+GIB = 2**30
+CHIP = re.compile(r"/dev/(accel\d+|vfio/\d+)")
+# GiB. TensorFlow with transformers takes 0.7 when imported (measured, CPU); models and data come on
+# top. A small run writes some megabytes.
+LEAST_MEMORY, LITTLE_MEMORY = 1.0, 3.0
+LEAST_DISK, LITTLE_DISK = 0.2, 2.0
+
+_ASK = """\
+import json
+import tensorflow as tf
+print("\\n" + json.dumps([device.device_type for device in tf.config.list_logical_devices()]))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        name: What, in a word or two.
+        state: ``well``, ``look at it`` or ``must be mended``.
+        said: What was seen.
+        fix: What to do; empty where nothing is to be done.
+    """
+
+    name: str
+    state: str
+    said: str
+    fix: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """Everything that was looked at.
+
+    Attributes:
+        findings: In the order of the examination.
+        place: Where this kernel runs.
+    """
+
+    findings: tuple[Finding, ...]
+    place: Place
+
+    @property
+    def state(self) -> str:
+        """The worst state of all findings."""
+        return next(
+            s for s in (ILL, WARN, WELL) if s == WELL or any(f.state == s for f in self.findings)
+        )
+
+    @property
+    def exit_status(self) -> int:
+        """For a shell: 1 when something must be mended, else 0."""
+        return int(self.state == ILL)
+
+    @property
+    def next(self) -> str:
+        """What to do next: the first thing to mend, or else the place's advice."""
+        fixes = [f.fix for s in (ILL, WARN) for f in self.findings if f.state == s and f.fix]
+        return fixes[0] if fixes else self.place.advice
+
+    def json(self) -> str:
+        """Write it as JSON."""
+        plain = {
+            "state": self.state,
+            "place": {
+                "kind": self.place.kind,
+                "name": self.place.name,
+                "mark": self.place.mark,
+                "accelerator": self.place.accelerator and self.place.accelerator.name,
+                "replicas": self.place.replicas,
+                "tpu": self.place.tpu,
+            },
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "next": self.next,
+        }
+        return json.dumps(plain, indent=1, ensure_ascii=False)
+
+    def __repr__(self) -> str:
+        lines = []
+        for finding in self.findings:
+            lines.append(f"{SIGNS[finding.state]} {finding.name:9} {finding.said}")
+            if finding.fix:
+                lines.append(f"{'':11} Fix: {finding.fix}")
+        return "\n".join([*lines, f"Next: {self.next}"])
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for finding in self.findings:
+            said = html.escape(finding.said)
+            said += f"<br><em>Fix: {html.escape(finding.fix)}</em>" if finding.fix else ""
+            rows.append(
+                f"<tr><td>{SIGNS[finding.state]}</td>"
+                f"<th scope='row' style='text-align:left'>{html.escape(finding.name)}</th>"
+                f"<td style='text-align:left'>{said}</td></tr>"
+            )
+        return f"<table>{''.join(rows)}</table><p>Next: {html.escape(self.next)}</p>"
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, style="bold")
+        table.add_column(overflow="fold")
+        for finding in self.findings:
+            said = Text(finding.said)
+            if finding.fix:
+                said.append(f"\nFix: {finding.fix}", style="italic")
+            table.add_row(
+                Text(SIGNS[finding.state], style=COLOURS[finding.state]), finding.name, said
+            )
+        yield table
+        yield Text.assemble(("Next: ", "bold"), self.next)
+
+
+def installed() -> dict[str, str]:
+    """Find the versions of the packages that matter here.
+
+    Returns:
+        Version by package name, of those that are installed.
+    """
+    found = {}
+    for name in {*BOOTSTRAP, *ANY_VERSION, *WHEELS}:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def check_versions(
+    found: Mapping[str, str], locked: Mapping[str, str], python: tuple[int, int]
+) -> Finding:
+    """Compare Python and packages with the lock.
+
+    Args:
+        found: Version by package name.
+        locked: The lock.
+        python: Major and minor version.
+
+    Returns:
+        The finding.
+    """
+    wrong = wrong_packages(dict(found), dict(locked))
+    if not PYTHONS[0] <= python <= PYTHONS[1]:
+        low, high = (".".join(map(str, x)) for x in PYTHONS)
+        wrong.append(f"Python is {python[0]}.{python[1]} (the course needs {low} to {high})")
+    if wrong:
+        return Finding(
+            "versions",
+            ILL,
+            "; ".join(wrong),
+            "make lab, and choose the kernel of the .venv it makes; in Colab run the setup cell",
+        )
+    tensorflow = found.get("tensorflow-tpu") or found["tensorflow"]
+    said = f"Python {python[0]}.{python[1]}, TensorFlow {tensorflow}, transformers "
+    return Finding("versions", WELL, said + f"{found['transformers']}: as locked")
+
+
+def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
+    """Look for the wrong build of TensorFlow, or two of them in one place.
+
+    Args:
+        found: Version by package name.
+        place: Where this kernel runs.
+
+    Returns:
+        The finding.
+    """
+    wheels = [name for name in WHEELS if name in found]
+    here = place.kind in LOCAL
+    right = "tensorflow-tpu" if here else "tensorflow"
+    others = " ".join(name for name in wheels if name != right)
+    pinned = f"{right}=={locked_versions()['tensorflow']}"
+    mend = f"pip uninstall -y {' '.join(wheels)} && pip install {pinned}, then restart the kernel"
+    if not wheels:
+        return Finding("wheel", ILL, "TensorFlow is not installed", f"pip install {pinned}")
+    if len(wheels) > 1:
+        said = f"{' and '.join(wheels)} are installed together and overwrite each other's files"
+        return Finding("wheel", ILL, said, mend)
+    if here and others:
+        # Google's machine images have a TensorFlow for TPU under the ordinary name.
+        state = WARN if place.kind == "tpu_vm" else ILL
+        said = f"{others} is the build for CPU and GPU, but a TPU is in this machine"
+        return Finding("wheel", state, said, mend)
+    return Finding("wheel", WELL, f"{wheels[0]}, alone")
+
+
+def check_place(place: Place, environment: Mapping[str, str] = os.environ) -> Finding:
+    """Say where this kernel runs; notice a TPU that is only announced.
+
+    Args:
+        place: Where this kernel runs.
+        environment: The environment variables.
+
+    Returns:
+        The finding.
+    """
+    said = f"{place.name} ({place.mark})"
+    if place.accelerator:
+        said += f": {place.accelerator}"
+    stray = [x for x in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if environment.get(x)]
+    if place.kind in ("cpu", "gpu") and stray:
+        said += f"; {stray[0]} is set, but no TPU is attached"
+        return Finding("place", WARN, said, f"unset {stray[0]}, or start where the TPU is")
+    return Finding("place", WELL, said)
+
+
+def holders(root: str | os.PathLike = "/") -> dict[int, str]:
+    """Find the processes that hold a TPU chip of this machine.
+
+    Args:
+        root: The root of the file system, with ``proc``.
+
+    Returns:
+        Name by process id, of those that may be looked at.
+    """
+    found = {}
+    for folder in pathlib.Path(root, "proc").glob("[0-9]*"):
+        try:
+            if any(CHIP.fullmatch(target) for target in _open_files(folder / "fd")):
+                found[int(folder.name)] = (folder / "comm").read_text("utf-8", "replace").strip()
+        except OSError:
+            continue  # it has ended, or belongs to somebody else
+    return dict(sorted(found.items()))
+
+
+def _open_files(folder: pathlib.Path) -> Iterator[str]:
+    for link in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            yield str(link.readlink())
+
+
+def check_chip(held: Mapping[int, str], own: Collection[int]) -> Finding:
+    """Say who holds the chip.
+
+    Args:
+        held: From `holders`.
+        own: Ids of this process and of those that started it: from a notebook's ``!`` line, the
+            kernel is one of them.
+
+    Returns:
+        The finding.
+    """
+    others = {pid: name for pid, name in held.items() if pid not in own}
+    if others:
+        listed = ", ".join(f"{name} ({pid})" for pid, name in others.items())
+        return Finding(
+            "chip",
+            ILL,
+            f"held by another process: {listed}; a TPU serves one at a time",
+            f"shut the other notebook's kernel down, or: kill {' '.join(map(str, others))}",
+        )
+    said = "held by this notebook or program" if held else "no other process was seen to hold a TPU"
+    return Finding("chip", WELL, said)
+
+
+def check_devices(
+    place: Place, *, seconds: float = SECONDS, command: tuple[str, ...] | None = None
+) -> Finding:
+    """Ask TensorFlow, in a process of its own, or the worker at the address, for devices.
+
+    Args:
+        place: Where this kernel runs.
+        seconds: When to give up.
+        command: The program that prints a JSON list of device types in its last line; None for
+            Python with TensorFlow.
+
+    Returns:
+        The finding.
+    """
+    if place.tpu and place.tpu.startswith("grpc://"):
+        return _worker(place.tpu)
+    if place.kind in ("node", "pod_slice"):
+        said = "not asked: they belong to another machine, whose address Google Cloud must tell"
+        return Finding("devices", WELL, said)
+    environment = os.environ | ENVIRONMENT | connection.tensorflow_environment(place)
+    try:
+        done = subprocess.run(
+            command or (sys.executable, "-c", _ASK),
+            env=environment,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(
+            "devices",
+            ILL,
+            f"TensorFlow did not list them within {seconds:g} seconds",
+            "restart the runtime; if it happens again, another program holds the TPU",
+        )
+    if done.returncode != 0:
+        return _failed(done)
+    counted = Counter(json.loads(done.stdout.splitlines()[-1]))
+    said = ", ".join(f"{kind} × {number}" for kind, number in sorted(counted.items()))
+    if place.kind in LOCAL and not counted["TPU"]:
+        fix = "see what is said of the wheel above; if that is well, restart the runtime"
+        return Finding("devices", ILL, f"{said}: TensorFlow sees no TPU", fix)
+    if place.kind == "gpu" and not counted["GPU"]:
+        fix = "pip install 'tensorflow[and-cuda]' if you want the GPU; the course doesn't need it"
+        return Finding("devices", WARN, f"{said}: TensorFlow doesn't use the GPU", fix)
+    return Finding("devices", WELL, said)
+
+
+def _worker(target: str) -> Finding:
+    try:
+        names = [x for part in target.split(",") for x in connection.devices_at(part)]
+    except CourseError as error:
+        return Finding("devices", ILL, f"{error.what} {error.why}", error.fix)
+    counted = Counter(name.partition(":")[0] for name in names)
+    said = ", ".join(f"{kind} × {number}" for kind, number in sorted(counted.items()))
+    return Finding("devices", WELL, f"{said} in another machine")
+
+
+def _failed(done: subprocess.CompletedProcess) -> Finding:
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    last = lines[-1].strip()[:200] if lines else f"it ended with {done.returncode}"
+    known = explain(done.stderr).matches
+    fix = known[0].symptom.fix if known else "mend the installation: make lab"
+    return Finding("devices", ILL, f"TensorFlow can't be used: {last}", fix)
+
+
+def check_bucket(url: str, region: str | None) -> Finding:
+    """Find out whether a bucket will do.
+
+    Args:
+        url: ``gs://…``.
+        region: Where the TPU is; None: not compared.
+
+    Returns:
+        The finding.
+    """
+    from helpers.rehearsal import storage
+
+    try:
+        return Finding("bucket", WELL, repr(storage.check_bucket(url, region=region)))
+    except CourseError as error:
+        return Finding("bucket", ILL, f"{error.what} {error.why}", error.fix)
+
+
+def check_room(disk: float, memory: float) -> list[Finding]:
+    """Judge what is free.
+
+    Args:
+        disk: GiB free where the course lies.
+        memory: GiB of memory that programs can still have.
+
+    Returns:
+        A finding for each.
+    """
+    found = []
+    for name, free, least, little, fix in (
+        ("disk", disk, LEAST_DISK, LITTLE_DISK, "make room: a run's checkpoints need it"),
+        ("memory", memory, LEAST_MEMORY, LITTLE_MEMORY, "close other notebooks and programs"),
+    ):
+        state = ILL if free < least else WARN if free < little else WELL
+        found.append(Finding(name, state, f"{free:.1f} GiB free", "" if state == WELL else fix))
+    return found
+
+
+def _free_memory(root: str | os.PathLike = "/") -> float:
+    """Bytes that programs can still have: the machine's, or the container's if that is less."""
+    free = psutil.virtual_memory().available
+    folder = pathlib.Path(root, "sys/fs/cgroup")
+    try:
+        limit = int((folder / "memory.max").read_text())
+        used = int((folder / "memory.current").read_text())
+    except (OSError, ValueError):
+        return free  # no container, or one without a limit ("max")
+    return max(0, min(free, limit - used))
+
+
+def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis:
+    """Look at everything that a run needs.
+
+    Args:
+        bucket: ``gs://…``, to be examined, too; nothing is asked of the network without it, except
+            of a TPU's address.
+        region: Region or zone of the TPU, to compare with the bucket's.
+
+    Returns:
+        The diagnosis; it prints as one screen.
+    """
+    place, found, held = detect(), installed(), holders()
+    this = psutil.Process()
+    chip = check_chip(held, {this.pid, *(parent.pid for parent in this.parents())})
+    findings = [
+        check_versions(found, locked_versions(), sys.version_info[:2]),
+        check_wheel(found, place),
+        check_place(place),
+        chip,
+    ]
+    if place.kind in LOCAL and held:
+        said = f"not asked: the TPU is {chip.said.partition(':')[0]}"
+        findings.append(Finding("devices", WELL, said))
+    else:
+        findings.append(check_devices(place))
+    if bucket is not None:
+        findings.append(check_bucket(bucket, region))
+    disk = shutil.disk_usage(ROOT).free
+    findings += check_room(disk / GIB, _free_memory() / GIB)
+    return Diagnosis(tuple(findings), place)

@@ -1,0 +1,59 @@
+"""A picture that is drawn anew while its controls are moved. Imports no TensorFlow."""
+
+import base64
+import html
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from IPython.display import display
+
+from helpers.base.errors import CourseError
+from helpers.display.figures import Figure
+
+if TYPE_CHECKING:
+    import ipywidgets
+
+
+class Dials:
+    """Controls with a picture below them. Works with ipywidgets 7 and 8.
+
+    Attributes:
+        box: The whole widget: the controls side by side, then the picture with its caption.
+        picture: The part that changes.
+    """
+
+    def __init__(self, draw: Callable[..., Figure], **controls: "ipywidgets.ValueWidget") -> None:
+        """Tie controls to a function that draws.
+
+        Where ``draw`` raises a `CourseError`, its message stands in the picture's place.
+
+        Args:
+            draw: Takes the controls' values by name and gives a figure with its text alternative.
+            **controls: Widgets with a value, by the name of ``draw``'s parameter.
+        """
+        import ipywidgets
+
+        self._draw, self._controls = draw, controls
+        self.picture = ipywidgets.HTML()
+        row = ipywidgets.HBox(list(controls.values()))
+        self.box = ipywidgets.VBox([row, self.picture])
+        for control in controls.values():
+            control.observe(self._show, names="value")
+
+    def _show(self, change: object = None) -> None:
+        try:
+            figure = self._draw(**{name: c.value for name, c in self._controls.items()})
+        except CourseError as error:
+            self.picture.value = f"<pre>{html.escape(str(error))}</pre>"
+            return
+        alt = html.escape(figure.alt)
+        data = base64.b64encode(figure.png).decode()
+        self.picture.value = (
+            f'<img alt="{alt}" src="data:image/png;base64,{data}"><p><em>{alt}</em></p>'
+        )
+
+    def _ipython_display_(self) -> None:
+        # The picture comes after the display: a notebook stores the text of the widget, and a
+        # picture's bytes in it would differ from one machine to the next.
+        display(self.box)
+        self._show()

@@ -1,0 +1,70 @@
+"""A cell that must fail: ``with expect(Error, match="…")``. Imports no TensorFlow."""
+
+import contextlib
+import re
+import textwrap
+from collections.abc import Iterator
+
+from helpers.base.errors import CourseError
+from helpers.base.messages import steady
+
+
+class NotRaised(CourseError):
+    """A cell that must fail did not."""
+
+
+class WrongError(CourseError):
+    """A cell failed, but not with the expected error."""
+
+
+def _until(line: str, match: str) -> str:
+    """Cut a long line after the sentence that matches; the advice that follows fits seldom."""
+    sentences = re.split(r"(?<=[.!?]) (?=[A-Z])", line) if len(line) > 160 else [line]
+    for i in range(len(sentences)):
+        if re.search(match, part := " ".join(sentences[: i + 1])):
+            return part
+    return line
+
+
+@contextlib.contextmanager
+def expect(error: type[BaseException], match: str) -> Iterator[None]:
+    """Run a block that must fail; show the error in two lines, fail if it does not come.
+
+    Prints the error's type and the line of its message that matches (of a long line, what stands
+    up to the end of the matching sentence), without paths and numbered function names, so the
+    stored output is the same on every machine.
+
+    Args:
+        error: The exception type that must be raised (a subclass will do).
+        match: Regular expression that must be found in the message.
+
+    Raises:
+        NotRaised: The block ended without an error.
+        WrongError: Another error came, or its message does not match; the error is chained.
+    """
+    try:
+        yield
+    except error as raised:
+        message = str(raised)
+        if not re.search(match, message):
+            raise WrongError(
+                f"{type(raised).__name__} came, but its message does not contain {match!r}.",
+                "The library's wording differs from the version this cell was written for.",
+                "Read the message above, then compare your versions with requirements.txt.",
+            ) from raised
+        lines = message.splitlines()
+        line = next((x for x in lines if re.search(match, x)), " ".join(lines))
+        text = f"{type(raised).__name__}: {_until(steady(line), match)}"
+        print(textwrap.fill(text, 96, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
+    except Exception as raised:
+        raise WrongError(
+            f"Expected {error.__name__}, but {type(raised).__name__} came.",
+            "Something else went wrong before the lesson's error could.",
+            "Read the error above; it is the one to mend.",
+        ) from raised
+    else:
+        raise NotRaised(
+            f"Expected {error.__name__}, but nothing was raised.",
+            "This code is no longer refused: it was changed, or the library was.",
+            "Undo the change, or tell us which versions you run.",
+        )

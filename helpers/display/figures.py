@@ -1,0 +1,87 @@
+"""What a notebook shows: expected errors and figures with a text alternative.
+
+Knows no TensorFlow: everything here works on exceptions and matplotlib figures alone.
+"""
+
+import io
+
+from IPython.display import Image, Markdown, display
+
+from helpers.base.errors import CourseError
+
+# Okabe and Ito's palette (https://jfly.uni-koeln.de/color/): told apart with every common kind
+# of colour blindness. Lines also differ by marker, bars by hatch, so no figure needs colour.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
+
+
+class NoAlt(CourseError):
+    """A figure came without words for readers who can't see it."""
+
+
+def subplots(width: float = 7.0, height: float = 3.0, **options: object) -> tuple:
+    """Make a matplotlib figure in the course's style.
+
+    Args:
+        width: Inches.
+        height: Inches.
+        **options: Passed on to ``matplotlib.pyplot.subplots``.
+
+    Returns:
+        The figure and its axes, as ``matplotlib.pyplot.subplots`` gives them.
+    """
+    import matplotlib.pyplot as plt
+    from cycler import cycler
+
+    style = {
+        "axes.prop_cycle": cycler(color=PALETTE, marker=MARKERS),
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "figure.dpi": 110,
+        "figure.facecolor": "white",
+        "font.size": 10,
+    }
+    with plt.rc_context(style):
+        return plt.subplots(figsize=(width, height), layout="constrained", **options)
+
+
+class Figure:
+    """A picture with a caption below it, which is also its text alternative.
+
+    The caption is text of its own because JupyterLab 4.6 passes a picture's alt text over.
+    """
+
+    def __init__(self, png: bytes, alt: str) -> None:
+        self.png, self.alt = png, alt
+
+    def _ipython_display_(self) -> None:
+        display(Image(self.png, alt=self.alt), Markdown(f"*{self.alt}*"))
+
+
+def figure(fig: object, alt: str) -> Figure:
+    """Turn a finished matplotlib figure into a picture with a text alternative.
+
+    Args:
+        fig: A ``matplotlib.figure.Figure``; it is closed.
+        alt: What the picture shows, for a reader who can't see it: the finding, not the form.
+            It stands below the picture, too.
+
+    Returns:
+        The picture with its caption, for the last line of a cell.
+
+    Raises:
+        NoAlt: ``alt`` is empty.
+    """
+    import matplotlib.pyplot as plt
+
+    if not alt.strip():
+        raise NoAlt(
+            "The figure has no text alternative.",
+            "A reader who can't see the picture would miss what it shows.",
+            'Say the finding in a sentence: figure(fig, alt="...").',
+        )
+    png = io.BytesIO()
+    fig.savefig(png, format="png", metadata={"Software": None})
+    plt.close(fig)
+    return Figure(png.getvalue(), alt)

@@ -1,0 +1,185 @@
+"""A matrix unit, tick by tick: a grid of cells that multiply, add and pass on. Knows no TensorFlow.
+
+Source: Jouppi et al., "In-Datacenter Performance Analysis of a Tensor Processing Unit"
+(https://arxiv.org/abs/1704.04760), section 2. The weights stay in the cells ("weight stationary").
+A real matrix unit has 128 x 128 cells (256 x 256 on v6e) and loads the next weights meanwhile;
+this model has any size and loads them before it starts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from helpers.base.errors import CourseError
+from helpers.display.figures import HATCHES, PALETTE, Figure, figure, subplots
+
+
+class NoProduct(CourseError):
+    """Two arrays that have no matrix product."""
+
+
+class NoSuchTick(CourseError):
+    """A tick that the run does not have."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a matrix unit did.
+
+    Attributes:
+        product: Whole numbers or floats, [rows, columns]: what left the cells at the bottom.
+        busy: bool, [ticks, depth, columns]: whether the cell multiplied in that tick.
+        passing: [ticks, depth, columns]: the value of ``x`` in the cell; 0 where it is not busy.
+        sums: [ticks, depth, columns]: the sum that the cell passes down.
+        weights: [depth, columns]: what stays in the cells.
+    """
+
+    product: np.ndarray
+    busy: np.ndarray
+    passing: np.ndarray
+    sums: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def ticks(self) -> int:
+        """Number of ticks until the last result left."""
+        return len(self.busy)
+
+    @property
+    def multiplications(self) -> int:
+        """Number of multiplications in all."""
+        return int(self.busy.sum())
+
+    @property
+    def reads(self) -> int:
+        """Number of values read from memory: each value of both arrays once."""
+        return len(self.product) * len(self.weights) + self.weights.size
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the cells that multiply, on average over the ticks."""
+        return float(self.busy.mean())
+
+    def __repr__(self) -> str:
+        depth, columns = self.weights.shape
+        return (
+            f"{depth} x {columns} cells, {self.ticks} ticks: {self.multiplications:,} "
+            f"multiplications, {self.reads:,} values read, {self.utilisation:.0%} of the cells busy"
+        )
+
+
+def multiply(x: np.ndarray, weights: np.ndarray) -> Run:
+    """Multiply two matrices on a matrix unit as large as the weights.
+
+    In each tick every cell takes the value of ``x`` from its left neighbour and the sum from its
+    upper neighbour, adds value times weight, and passes both on: the value to the right, the sum
+    downwards. Row k of the cells starts k ticks late, so that values and sums meet.
+
+    Args:
+        x: [rows, depth].
+        weights: [depth, columns].
+
+    Returns:
+        The run; its ``product`` is ``x @ weights``.
+
+    Raises:
+        NoProduct: One of them is no matrix, is empty, or the depths differ.
+    """
+    x, weights = np.asarray(x), np.asarray(weights)
+    if x.ndim != 2 or weights.ndim != 2 or not x.size or not weights.size:
+        raise NoProduct(
+            f"Arrays of shape {x.shape} and {weights.shape}.",
+            "A matrix unit takes two matrices with at least one row and one column each.",
+            "Give it [rows, depth] and [depth, columns].",
+        )
+    (rows, depth), columns = x.shape, weights.shape[1]
+    if depth != len(weights):
+        raise NoProduct(
+            f"Arrays of shape {x.shape} and {weights.shape}.",
+            f"Rows of {depth} values meet columns of {len(weights)}.",
+            "Make the first one's columns as many as the second one's rows.",
+        )
+    ticks = rows + depth + columns - 2
+    product = np.zeros((rows, columns), np.result_type(x, weights))
+    value = np.zeros((depth, columns), product.dtype)
+    valid = np.zeros((depth, columns), bool)
+    total = np.zeros((depth, columns), product.dtype)
+    busy, passing, sums = [], [], []
+    for tick in range(ticks):
+        row = tick - np.arange(depth)  # of x, that enters each row of cells now
+        enters = (row >= 0) & (row < rows)
+        first = np.where(enters, x[np.clip(row, 0, rows - 1), np.arange(depth)], 0)
+        value = np.column_stack([first, value[:, :-1]])
+        valid = np.column_stack([enters, valid[:, :-1]])
+        total = np.vstack([np.zeros_like(total[:1]), total[:-1]]) + value * weights
+        done = tick - (depth - 1) - np.arange(columns)  # row of the product that leaves below
+        leaves = np.flatnonzero((done >= 0) & (done < rows))
+        product[done[leaves], leaves] = total[-1, leaves]
+        busy.append(valid)
+        passing.append(value)
+        sums.append(total)
+    return Run(product, np.array(busy), np.array(passing), np.array(sums), weights)
+
+
+def draw(run: Run, tick: int) -> Figure:
+    """Draw the cells in one tick.
+
+    Args:
+        run: From `multiply`.
+        tick: From 1 to ``run.ticks``.
+
+    Returns:
+        The picture: in each busy cell value x weight and the sum that it passes down.
+
+    Raises:
+        NoSuchTick: There is no such tick.
+    """
+    if not 1 <= tick <= run.ticks:
+        raise NoSuchTick(
+            f"There is no tick {tick}.",
+            f"This run has {run.ticks}, from 1 on.",
+            f"Choose one from 1 to {run.ticks}.",
+        )
+    busy, values, sums = run.busy[tick - 1], run.passing[tick - 1], run.sums[tick - 1]
+    depth, columns = busy.shape
+    fig, ax = subplots(1.5 * columns + 1.4, 1.0 * depth + 0.9)
+    for k in range(depth):
+        for n in range(columns):
+            on = busy[k, n]
+            ax.add_patch(
+                _cell(n, depth - 1 - k, PALETTE[5] if on else "white", HATCHES[0 if on else 2])
+            )
+            text = f"{values[k, n]} × {run.weights[k, n]}\n↓ {sums[k, n]}"
+            ax.text(
+                n + 0.5,
+                depth - 0.5 - k,
+                text if on else f"{run.weights[k, n]}",
+                ha="center",
+                va="center",
+                bbox=None if on else {"facecolor": "white", "edgecolor": "none", "pad": 2},
+            )
+        ax.annotate("", (0, depth - 0.5 - k), (-0.4, depth - 0.5 - k), arrowprops=_ARROW)
+    for n in range(columns):
+        ax.annotate("", (n + 0.5, -0.4), (n + 0.5, 0), arrowprops=_ARROW)
+    ax.text(-0.45, depth / 2, "rows of x", rotation=90, ha="right", va="center")
+    ax.text(columns / 2, -0.45, "rows of the product", ha="center", va="top")
+    ax.set(xlim=(-0.7, columns + 0.05), ylim=(-0.75, depth + 0.05), aspect="equal")
+    ax.set_axis_off()
+    done = tick - (depth - 1) - np.arange(columns)
+    finished = int(np.clip(done, 0, len(run.product)).sum())
+    return figure(
+        fig,
+        f"Tick {tick} of {run.ticks}: {int(busy.sum())} of {busy.size} cells multiply (plain), the "
+        f"others wait (dotted); {finished} of {run.product.size} results have left at the bottom.",
+    )
+
+
+_ARROW = {"arrowstyle": "->", "color": "black"}
+
+
+def _cell(left: int, bottom: int, colour: str, hatch: str) -> object:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle(
+        (left, bottom), 1, 1, facecolor=colour, edgecolor="#555555", hatch=hatch, linewidth=1.0
+    )

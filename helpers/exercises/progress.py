@@ -1,0 +1,415 @@
+"""What a learner has done: sections whose cells all ran, exercises answered rightly.
+
+Kept in one text file on this machine, a line for each thing done. Lines are only ever added, each
+in one write, so two kernels can keep it at once and nothing done can be lost to a crash.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from helpers.base.errors import CourseError
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
+    from rich.table import Table
+
+NOTEBOOKS = pathlib.Path(__file__).resolve().parents[2] / "notebooks"
+
+# Set where no learner is at work: by `helpers run` and `store` and by pytest; and by CI.
+UNATTENDED = ("PYTEST_CURRENT_TEST", "CI")
+
+_LINE = re.compile(r"(\d{4}-\d\d-\d\d) (cell|section|exercise) (\S.*)")
+
+
+class Unreadable(CourseError):
+    """The file of progress is there and can't be read, or can't be deleted."""
+
+
+# --- What there is to do ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Lesson:
+    """What there is to do in a notebook.
+
+    Attributes:
+        number: Two digits.
+        title: Its question.
+        sections: Fingerprints of its code cells by the name of each section: the notebook's
+            number and the heading. Setup, imports, parameters and exercises are not among them,
+            nor is a section without code.
+        exercises: Names such as ``02-1``, in order.
+    """
+
+    number: str
+    title: str
+    sections: dict[str, tuple[str, ...]]
+    exercises: tuple[str, ...]
+
+
+def _fingerprint(source: str) -> str:
+    return hashlib.sha256(source.strip().encode()).hexdigest()[:12]
+
+
+def _lesson(path: pathlib.Path) -> Lesson:
+    title, heading, exercises = path.stem, "", []
+    sections: dict[str, list[str]] = {}
+    for cell in json.loads(path.read_text("utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            text = re.sub(r"^```.*?^```", "", source, flags=re.MULTILINE | re.DOTALL)
+            for marks, words in re.findall(r"^(##?) (.+)", text, re.MULTILINE):
+                words = words.replace("`", "").strip()
+                title, heading = (words, heading) if marks == "#" else (title, words)
+        elif asked := re.match(r'check\("(\d\d-\d+)"', source):
+            exercises.append(asked[1])
+        elif not (
+            source.startswith("hint(")
+            or {"setup", "parameters", "exercise"} & set(cell["metadata"].get("tags", ()))
+        ):
+            sections.setdefault(heading, []).append(_fingerprint(source))
+    sections.pop("", None)  # imports, before the first section
+    number = path.name[:2]
+    found = {f"{number} {name}": tuple(cells) for name, cells in sections.items()}
+    return Lesson(number, title, found, tuple(exercises))
+
+
+def lessons(folder: pathlib.Path = NOTEBOOKS) -> tuple[Lesson, ...]:
+    """Read from the notebooks what there is to do.
+
+    Args:
+        folder: Where the notebooks are.
+
+    Returns:
+        One lesson for each, in order.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: A file can't be read, or is no notebook.
+    """
+    return tuple(_lesson(path) for path in sorted(folder.glob("[0-9][0-9]_*.ipynb")))
+
+
+# --- The file -----------------------------------------------------------------------------------
+
+
+def place() -> pathlib.Path:
+    """Say where progress is kept: in ``XDG_DATA_HOME``, else in ``~/.local/share``."""
+    data = os.environ.get("XDG_DATA_HOME") or pathlib.Path.home() / ".local/share"
+    return pathlib.Path(data) / "tensorflow-on-tpu/progress.txt"
+
+
+def _read() -> tuple[dict[tuple[str, str], str], int]:
+    """Give the first day of each thing done, and the number of lines that are none of ours."""
+    try:
+        lines = place().read_text("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        return {}, 0
+    done, damaged = {}, 0
+    for line in filter(None, lines):
+        if found := _LINE.fullmatch(line):
+            done.setdefault((found[2], found[3]), found[1])
+        else:
+            damaged += 1
+    return done, damaged
+
+
+def _add(kind: str, name: str) -> dict[tuple[str, str], str]:
+    """Add a line unless it is there; give everything done, also by other kernels."""
+    done, _ = _read()
+    if (kind, name) not in done:
+        path = place()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab", buffering=0) as file:
+            # The newline comes first: a line that a full disk cut off spoils no other.
+            file.write(f"\n{datetime.date.today().isoformat()} {kind} {name}".encode())
+        done, _ = _read()
+    return done
+
+
+# --- Recording ----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _todo() -> tuple[Lesson, ...]:
+    return lessons()
+
+
+_silent = False
+
+
+@contextlib.contextmanager
+def _never_in_the_way() -> Iterator[None]:
+    """Say once that progress can't be kept, and let the lesson go on."""
+    global _silent
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        if not _silent:
+            reason = getattr(error, "strerror", None) or repr(error)
+            message = f"Your progress can't be kept ({reason}); the lesson goes on without."
+            print(message, file=sys.stderr)  # noqa: T201
+        _silent = True
+
+
+def _recording() -> bool:
+    """Tell whether a learner is at work."""
+    return not (_silent or any(os.environ.get(name) for name in UNATTENDED))
+
+
+def exercise_done(name: str) -> None:
+    """Remember that an exercise was answered rightly.
+
+    Args:
+        name: Such as ``02-1``.
+    """
+    if _recording():
+        with _never_in_the_way():
+            _add("exercise", name)
+
+
+def _cell_done(result: "ExecutionResult") -> None:
+    """Remember a cell of the course that ran, and the section that is complete with it."""
+    if not (result.success and _recording()):
+        return
+    with _never_in_the_way():
+        cell = _fingerprint(result.info.raw_cell)
+        for name, cells in (pair for lesson in _todo() for pair in lesson.sections.items()):
+            if cell in cells:
+                done = _add("cell", cell)
+                if all(("cell", each) in done for each in cells):
+                    # By name: it stays done when the learner changes its cells afterwards.
+                    _add("section", name)
+
+
+def follow(shell: "InteractiveShell") -> None:
+    """Watch which cells run in a notebook.
+
+    Args:
+        shell: The notebook's shell. Following it twice is following it once.
+    """
+    shell.events.register("post_run_cell", _cell_done)
+
+
+# --- Looking at it ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """What is done and what is not.
+
+    Attributes:
+        lessons: What there is to do.
+        days: Day by name, for the sections and exercises that are done.
+        damaged: Lines of the file that could not be read.
+    """
+
+    lessons: tuple[Lesson, ...]
+    days: dict[str, str]
+    damaged: int = 0
+
+    @property
+    def sections(self) -> list[str]:
+        """Names of all sections."""
+        return [name for lesson in self.lessons for name in lesson.sections]
+
+    @property
+    def exercises(self) -> list[str]:
+        """Names of all exercises."""
+        return [name for lesson in self.lessons for name in lesson.exercises]
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is done."""
+        return self.days.keys() >= {*self.sections, *self.exercises}
+
+    def count(self, names: Iterable[str]) -> str:
+        """Say how many of some sections or exercises are done, such as ``3 of 7``."""
+        names = list(names)
+        return f"{sum(name in self.days for name in names)} of {len(names)}"
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            f"{lesson.number}: {self.count(lesson.sections)} sections, "
+            f"{self.count(lesson.exercises)} exercises"
+            for lesson in self.lessons
+        )
+
+    def __rich__(self) -> "Table":
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE, pad_edge=False, show_footer=True)
+        table.add_column("notebook", "in all")
+        table.add_column("sections", self.count(self.sections), justify="right", no_wrap=True)
+        table.add_column("exercises", self.count(self.exercises), justify="right", no_wrap=True)
+        table.add_column("next")
+        for lesson in self.lessons:
+            left = [name[3:] for name in lesson.sections if name not in self.days]
+            left += [f"exercise {name}" for name in lesson.exercises if name not in self.days]
+            table.add_row(
+                f"{lesson.number} {lesson.title}",
+                self.count(lesson.sections),
+                self.count(lesson.exercises),
+                left[0] if left else "all done",
+            )
+        return table
+
+
+def progress(folder: pathlib.Path = NOTEBOOKS) -> Progress:
+    """Say what is done.
+
+    Args:
+        folder: Where the notebooks are.
+
+    Returns:
+        Everything there is to do, and the days on which parts of it were done. A section that
+        has got another heading since is known by its cells.
+
+    Raises:
+        Unreadable: The file of progress can't be read.
+    """
+    try:
+        done, damaged = _read()
+    except OSError as error:
+        raise _unreadable(error) from error
+    days, todo = {}, lessons(folder)
+    for lesson in todo:
+        for name, cells in lesson.sections.items():
+            ran = [done.get(("cell", cell), "") for cell in cells]
+            if day := done.get(("section", name)) or (max(ran) if all(ran) else ""):
+                days[name] = day
+        for name in lesson.exercises:
+            if ("exercise", name) in done:
+                days[name] = done["exercise", name]
+    return Progress(todo, days, damaged)
+
+
+def reset() -> bool:
+    """Forget everything.
+
+    Returns:
+        Whether there was anything.
+
+    Raises:
+        Unreadable: The file can't be deleted.
+    """
+    try:
+        place().unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unreadable(error) from error
+    return True
+
+
+def _unreadable(error: OSError) -> Unreadable:
+    return Unreadable(
+        f"{place()} can't be used.",
+        f"{error.strerror}.",
+        "Look who owns it, or delete it: then the course begins a new one.",
+    )
+
+
+# --- A page to print ----------------------------------------------------------------------------
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{{ policy }}">
+<title>TensorFlow on TPU: what was done</title>
+<style>{{ style }}
+ul { list-style: none; margin: 0; padding: 0; }
+li { padding-left: 1.4rem; text-indent: -1.4rem; }
+li span { display: inline-block; width: 1.4rem; text-indent: 0; }
+tr { break-inside: avoid; }
+@media (min-width: 44rem) { tbody th { width: 30%; } }
+@media print {
+  body { font-size: .75rem; line-height: 1.35; }
+  td:nth-child(2) ul { columns: 2; }
+  .lead { margin: .2rem 0 .8rem; }
+  dl { margin-bottom: .8rem; }
+  th, td, dl div { padding: .3rem .6rem; }
+  dd { font-size: 1rem; }
+}
+</style>
+</head>
+<body>
+<header>
+<h1>TensorFlow on TPU</h1>
+<p class="lead">{{ name or "The learner at this machine" }}
+{%- if done.complete %} finished the whole course.{% else %} is on the way.{% endif %}</p>
+</header>
+<main>
+<h2>In short</h2>
+<dl>
+<div><dt>Sections</dt><dd>{{ done.count(done.sections) }}</dd></div>
+<div><dt>Exercises</dt><dd>{{ done.count(done.exercises) }}</dd></div>
+<div><dt>First day</dt><dd>{{ done.days.values()|min if done.days else "–" }}</dd></div>
+<div><dt>Last day</dt><dd>{{ done.days.values()|max if done.days else "–" }}</dd></div>
+</dl>
+{%- macro list(names, cut) %}<ul>
+{%- for name in names %}
+<li>{% if name in done.days %}<span class="passed" role="img" aria-label="done">✓</span>
+{%- else %}<span class="not-run" role="img" aria-label="not done">–</span>{% endif -%}
+{{ name[cut:] }}</li>
+{%- endfor %}</ul>{% endmacro %}
+<table role="table">
+<caption>Notebook by notebook</caption>
+<thead role="rowgroup">
+<tr role="row">
+<th role="columnheader" scope="col">Notebook</th>
+<th role="columnheader" scope="col">Sections</th>
+<th role="columnheader" scope="col">Exercises</th>
+</tr>
+</thead>
+<tbody role="rowgroup">
+{%- for lesson in done.lessons %}
+<tr role="row">
+<th role="rowheader" scope="row"><span class="number">{{ lesson.number }}</span>
+{#- #} {{ lesson.title }}</th>
+<td role="cell" data-label="Sections">{{ list(lesson.sections, 3) }}</td>
+<td role="cell" data-label="Exercises">{{ list(lesson.exercises, 0) }}</td>
+</tr>
+{%- endfor %}
+</tbody>
+</table>
+</main>
+<footer>
+<p>A section is done when all its cells have run, an exercise when its check said right. The course
+kept this on the learner's own machine and sent nothing anywhere.</p>
+</footer>
+</body>
+</html>
+"""
+
+
+def page(done: Progress, name: str = "") -> str:
+    """Write what is done as a page to print.
+
+    Args:
+        done: What is done.
+        name: The learner's, as the page shall say it; nothing keeps it.
+
+    Returns:
+        The page. It loads nothing from anywhere, and every text is escaped.
+    """
+    import jinja2
+
+    from helpers.base import html
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(_PAGE).render(
+        done=done, name=name, policy=html.POLICY, style=jinja2.utils.markupsafe.Markup(html.STYLE)
+    )

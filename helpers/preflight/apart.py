@@ -1,0 +1,267 @@
+"""A preflight of ``module:name`` in a process of its own, where the learner's code can do no harm.
+
+The code may print, fork, crash, take all memory, or never come back from tracing. The parent waits
+for one answer until a limit of time or memory is passed, and then ends the child with everything it
+started. Nothing here imports TensorFlow before the child does.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import re
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
+import psutil
+
+from helpers.base.errors import CourseError
+from helpers.base.messages import steady
+from helpers.base.settings import ENVIRONMENT, ROOT
+from helpers.preflight.report import OPEN, Item, Report
+from helpers.xla import tpu_compiler
+
+STARTING = "importing"
+
+
+class BadName(CourseError):
+    """A name that is not of the form ``module:name``."""
+
+
+class NotImportable(CourseError):
+    """The learner's module can't be imported, or has nothing of this name."""
+
+
+class Refused(CourseError):
+    """The preflight could not begin with what the learner's module holds."""
+
+
+def apart(
+    name: str,
+    targets: Sequence[str],
+    *,
+    node: bool = False,
+    largest_batch: bool = False,
+    timeout: float = 900.0,
+    memory_limit: int | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Import ``module:name`` from the current folder in a child process and go through the list.
+
+    Args:
+        name: Module and name: a factory without arguments that returns a model or a pair (model
+            or function, data); such a pair itself; or a ``tf.function`` with an input signature.
+        targets: Such as ``["v5e-8"]``.
+        node: As for `preflight.preflight`.
+        largest_batch: As for `preflight.preflight`.
+        timeout: Seconds after which the child is ended, with all it started.
+        memory_limit: Bytes of this machine's memory that the child and all it started may take
+            together; four fifths of all when None.
+        progress: Called with one line when a step begins.
+
+    Returns:
+        The report; where the child died or was ended, one that can't tell, and says why.
+
+    Raises:
+        BadName: There is no colon in the name.
+        NotImportable: The module or the name can't be imported.
+        Refused: What it holds is nothing that can be checked.
+    """
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        raise BadName(
+            f"{name!r} names no function of a module.",
+            "A module and a name are needed, with a colon between them.",
+            "Write it as python -m helpers preflight my_model:build, for build in my_model.py.",
+        )
+    job = {
+        "module": module,
+        "attribute": attribute,
+        "targets": list(targets),
+        "node": node,
+        "largest_batch": largest_batch,
+        # The rest is for everything else: a search that takes longer still leaves a report.
+        "search_seconds": timeout / 2 / max(1, len(targets)),
+    }
+    reader, writer = os.pipe()
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    with tempfile.TemporaryFile() as said, os.fdopen(reader, "rb", buffering=0) as answers:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "helpers.preflight.apart", str(writer), json.dumps(job)],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=os.environ | ENVIRONMENT | {"PYTHONPATH": path},
+            pass_fds=(writer,),
+            start_new_session=True,
+        )
+        os.close(writer)
+        try:
+            limits = timeout, memory_limit or tpu_compiler.memory_limit()
+            return _wait(process, answers, said, name, tuple(targets), limits, progress)
+        finally:
+            _end(process)
+
+
+def _wait(
+    process: subprocess.Popen,
+    answers: BinaryIO,
+    said: BinaryIO,
+    name: str,
+    targets: tuple[str, ...],
+    limits: tuple[float, int],
+    progress: Callable[[str], None] | None,
+) -> Report:
+    (timeout, memory), start, stage, rest = limits, time.monotonic(), STARTING, b""
+    while True:
+        left = start + timeout - time.monotonic()
+        if left <= 0:
+            why = f"it was ended after the time limit of {timeout:g} s, while {stage}"
+            return _open(name, targets, why, "Raise it with --timeout, or find what never ends.")
+        if _memory(process) > memory:
+            why = f"it was ended because it took more than {memory / 1e9:.1f} GB of this machine's "
+            why += f"memory, while {stage}"
+            return _open(name, targets, why, "Take fewer rows, a smaller model, or more memory.")
+        ready, _, _ = select.select([answers], [], [], min(left, 0.2))
+        if ready and (data := os.read(answers.fileno(), 1 << 16)):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                told = json.loads(line)
+                if "report" in told:
+                    return Report.from_json(told["report"])
+                if "error" in told:
+                    kind = NotImportable if told["import"] else Refused
+                    raise kind(*told["error"])
+                stage = told["stage"]
+                if progress is not None:
+                    progress(stage)
+        elif process.poll() is not None:
+            return _open(name, targets, f"{_death(process, said)}, while {stage}", _last(said))
+
+
+def _memory(process: subprocess.Popen) -> int:
+    """Bytes of memory of the child and all it started; what two of them share counts twice."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        child = psutil.Process(process.pid)
+        for member in (child, *child.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                total += member.memory_info().rss
+    return total
+
+
+def _open(name: str, targets: tuple[str, ...], why: str, fix: str) -> Report:
+    item = Item(1, "the step", OPEN, f"no answer: {why}", fix, decisive=True)
+    return Report(name, targets, (item,))
+
+
+def _death(process: subprocess.Popen, said: BinaryIO) -> str:
+    status = process.wait()
+    how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+    return f"the process ended {how}"
+
+
+def _last(said: BinaryIO) -> str:
+    """The last line that the learner's code or a library wrote: mostly the reason."""
+    said.seek(0)
+    lines = [x for x in said.read().decode("utf-8", "replace").splitlines() if x.strip()]
+    told = f" It wrote last: {steady(lines[-1])[:200]}" if lines else ""
+    return f"Import the module in a Python of its own first.{told}"
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End the child and everything it started, whatever session that moved to."""
+    family: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        family = psutil.Process(process.pid).children(recursive=True)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for member in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    process.wait()
+
+
+# --- the child ------------------------------------------------------------------------------------
+
+
+def _load(module: str, attribute: str) -> object:
+    """Import the learner's module from the current folder.
+
+    Raises:
+        NotImportable: It, or what it imports, fails; or it has no such name.
+    """
+    sys.path.insert(0, str(pathlib.Path.cwd()))
+    try:
+        loaded = importlib.import_module(module)
+    except Exception as error:  # whatever the module does wrong is the answer
+        last = (str(error).strip().splitlines() or ["no message"])[0]
+        raise NotImportable(
+            f"{module} could not be imported.",
+            f"{type(error).__name__}: {steady(last)[:300]}",
+            "Run the command in the folder that holds the module, and see that "
+            f"`python -c 'import {module}'` works there.",
+        ) from error
+    if not hasattr(loaded, attribute):
+        names = [n for n in vars(loaded) if re.match(r"[a-z]", n) and callable(vars(loaded)[n])]
+        raise NotImportable(
+            f"{module} has no {attribute!r}.",
+            f"Its functions are {', '.join(sorted(names)[:12]) or 'none'}.",
+            "Write the name as the module does.",
+        )
+    return getattr(loaded, attribute)
+
+
+def main(arguments: list[str]) -> None:
+    """Be the child: import, check, answer through the pipe.
+
+    Args:
+        arguments: The pipe's number and the job as JSON.
+    """
+    pipe, job, own = int(arguments[0]), json.loads(arguments[1]), os.getpid()
+
+    def tell(**message: object) -> None:
+        if os.getpid() != own:  # the learner's code forked: its copy has nothing to say
+            os._exit(0)
+        data = json.dumps(message).encode() + b"\n"
+        while data:
+            data = data[os.write(pipe, data) :]
+
+    loading = True
+    compiler = contextlib.ExitStack()
+    try:
+        compiler.enter_context(tpu_compiler.started())  # while the learner's imports take time
+        subject = _load(job["module"], job["attribute"])
+        loading = False
+        from helpers.preflight.checklist import preflight
+
+        data = None
+        if isinstance(subject, tuple) and len(subject) == 2:
+            subject, data = subject
+        report = preflight(
+            subject,
+            data,
+            job["targets"],
+            node=job["node"],
+            largest_batch=job["largest_batch"],
+            search_seconds=job["search_seconds"],
+            progress=lambda stage: tell(stage=stage),
+        )
+        tell(report=report.json())
+    except CourseError as error:
+        tell(error=[error.what, error.why, error.fix], **{"import": loading})
+    finally:
+        compiler.close()
+    # Threads and exit handlers of the learner's code are not waited for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

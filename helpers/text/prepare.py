@@ -1,0 +1,95 @@
+"""The command ``prepare``: text files to records, with a progress bar. Imports no TensorFlow."""
+
+import pathlib
+import re
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from helpers.base.errors import CourseError
+from helpers.text import corpus, records
+
+HELD_OUT = "held-out"
+
+
+class BadPartName(CourseError):
+    """``--part`` is not written as 3/8."""
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """Read ``3/8``.
+
+    Raises:
+        BadPartName: It is written in another way.
+    """
+    if not (found := re.fullmatch(r"(\d+)/(\d+)", text)):
+        raise BadPartName(
+            f"The part {text!r} can't be understood.",
+            "It must say which part of how many: two whole numbers with a slash between.",
+            "Write --part 3/8 for the third of eight.",
+        )
+    return int(found[1]), int(found[2])
+
+
+def prepare(
+    output: str,
+    *,
+    texts: Sequence[pathlib.Path] | None,
+    tokenizer: pathlib.Path | None,
+    sequence_length: int,
+    shards: int,
+    part: str,
+    workers: int,
+    seed: int,
+    pairs: bool = False,
+) -> Iterator[str]:
+    """Clean, divide into training and held-out documents, write both.
+
+    Args:
+        output: Folder here or ``gs://``; held-out documents go to its folder ``held-out``, in one
+            shard, with part 1.
+        texts: Text files, one document per line; None for the shipped text.
+        tokenizer: A ``tokenizer.json``; None for the shipped one.
+        sequence_length: Places per row.
+        shards: Number of files.
+        part: Such as ``3/8``.
+        workers: Processes.
+        seed: Shuffles documents over the shards.
+        pairs: As `records.write`; held-out documents stay whole.
+
+    Yields:
+        What to tell the user, line by line.
+
+    Raises:
+        BadPartName: ``part`` is not written as 3/8.
+        CourseError: As `corpus.read` and `records.write`.
+    """
+    this = part_of(part)
+    tokenizer = tokenizer or corpus.kept_tokenizer()
+    training, held_out = [], []
+    for path in texts or map(pathlib.Path, corpus.shipped().values()):
+        lines = corpus.read(path)
+        yield f"{path.name}: {corpus.survey(lines)}"
+        for number, text in enumerate(corpus.documents(lines)):
+            (held_out if corpus.held_out(number) else training).append(text)
+    settings = {"sequence_length": sequence_length, "seed": seed}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+        bar = progress.add_task("documents", total=len(training) // this[1])
+        written = records.write(
+            training,
+            output,
+            tokenizer,
+            shards=shards,
+            part=this,
+            workers=workers,
+            pairs=pairs,
+            done=lambda documents: progress.advance(bar, documents),
+            **settings,
+        )
+        if held_out and this[0] == 1:
+            records.write(
+                held_out, f"{output.rstrip('/')}/{HELD_OUT}", tokenizer, shards=1, **settings
+            )
+    yield f"{output}: {written}"

@@ -1,0 +1,373 @@
+"""From a place to a strategy, and a clear word within seconds where there is none.
+
+TensorFlow waits for ever at an address where nobody answers, so the address is asked first: the
+same question that TensorFlow's own client asks, with a time limit. ``helpers.runtime`` passes
+``connect`` on.
+"""
+
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import queue
+import re
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from helpers.base.errors import CourseError
+from helpers.tpu.place import LOCAL, Place, address, detect, is_address
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+PORT = 8470  # where a TPU's worker listens, and what TensorFlow adds to an address without a port
+SECONDS = 6.0  # a worker in the same region answers in milliseconds
+
+
+class CantConnect(CourseError):
+    """No TPU can be had; `connect` falls back to the CPU when it was asked to."""
+
+
+class NoTPU(CantConnect):
+    """This kernel has no TPU, and no address was given."""
+
+
+class NotAnAddress(CantConnect):
+    """Host or port are missing, or can't be."""
+
+
+class NobodyThere(CantConnect):
+    """No program listens at the address."""
+
+
+class NoAnswer(CantConnect):
+    """The address stays silent."""
+
+
+class NotAWorker(CantConnect):
+    """Something answers at the address that is no TensorFlow worker."""
+
+
+class NameOffGoogleCloud(CantConnect):
+    """A TPU's name can't be looked up from here."""
+
+
+class NameNotFound(CantConnect):
+    """Google Cloud did not give an address for the TPU's name."""
+
+
+class WrongWheel(CantConnect):
+    """TensorFlow is the build for CPU and GPU; it has no code for a TPU."""
+
+
+class NotInitialised(CantConnect):
+    """The TPU was reached and refused to start."""
+
+
+class WrongEnvironment(CourseError):
+    """TensorFlow was imported before the variables were set that it needs beside this TPU."""
+
+
+def tensorflow_environment(place: Place) -> dict[str, str]:
+    """Say which variables TensorFlow must find when it is imported in a place.
+
+    Args:
+        place: From `detect`.
+
+    Returns:
+        The place's own, and beside the plug-in interface the path of the TPU's library. Nothing
+        of the plug-in where TensorFlow is not the build for TPU: there it ends the process.
+    """
+    variables = dict(place.environment)
+    if "PJRT_DEVICE" not in variables:
+        return variables
+    library = importlib.util.find_spec("libtpu")
+    if library is None or not _is_installed("tensorflow-tpu"):
+        return {}
+    path = pathlib.Path(library.submodule_search_locations[0], "libtpu.so")
+    return variables | {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": str(path)}
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _check_environment(place: Place) -> None:
+    """Set the variables that TensorFlow needs here; refuse when it is too late for that."""
+    needed = tensorflow_environment(place)
+    late = [name for name, value in needed.items() if os.environ.get(name) != value]
+    if late and "tensorflow" in sys.modules:
+        raise WrongEnvironment(
+            f"TensorFlow is already imported, without {late[0]}={needed[late[0]]}.",
+            f"It reads this once, while it is imported; here ({place.name}) it needs it.",
+            "Restart the kernel and run the setup cell before any other.",
+        )
+    os.environ.update(needed)
+
+
+def _proxy(host: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Find the variable by which gRPC would go to a host through a proxy; empty when there is none.
+
+    https://github.com/grpc/grpc/blob/master/doc/environment_variables.md
+    """
+    names = (name for name in ("grpc_proxy", "https_proxy", "http_proxy") if environment.get(name))
+    direct = environment.get("no_grpc_proxy") or environment.get("no_proxy") or ""
+    if any(entry.strip() and host.endswith(entry.strip()) for entry in direct.split(",")):
+        return ""
+    return next(names, "")
+
+
+def _with_port(endpoint: str) -> str:
+    """Write an address as ``HOST:PORT``."""
+    bare = endpoint.removeprefix("grpc://")
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", bare)
+    if not match or not 0 < int(match[2] or PORT) < 2**16:
+        raise NotAnAddress(
+            f"{endpoint[:60]!r} is no address.",
+            "An address is a host, a colon and a port from 1 to 65535.",
+            f"Write it so: grpc://10.0.0.2:{PORT}",
+        )
+    return f"{match[1]}:{match[2] or PORT}"
+
+
+def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
+    """Ask a TensorFlow worker for its devices, without TensorFlow.
+
+    Args:
+        endpoint: ``grpc://HOST:PORT``.
+        seconds: When to give up.
+
+    Returns:
+        Such as ``["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]``.
+
+    Raises:
+        NotAnAddress: Host or port are missing, or can't be.
+        NobodyThere: Nobody listens there, or there is no such host.
+        NoAnswer: No answer in time.
+        NotAWorker: The answer is not a worker's.
+    """
+    import grpc
+
+    target = _with_port(endpoint)
+    host = target.rpartition(":")[0]
+    proxy = _proxy(host)
+    by_way = f" gRPC goes there through the proxy in {proxy}." if proxy else ""
+    fix = "Check that the TPU still exists and is READY (gcloud compute tpus tpu-vm list --zone=Z)"
+    fix += f", and add {host} to no_grpc_proxy." if proxy else ", and its address."
+    with grpc.insecure_channel(target) as channel:
+        ask = channel.unary_unary("/tensorflow.WorkerService/GetStatus")
+        try:
+            answer = ask(b"", timeout=seconds)
+        except grpc.RpcError as error:
+            said = " ".join((error.details() or "").split())[:200]
+            if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise NoAnswer(
+                    f"{target} did not answer within {seconds:g} seconds.",
+                    f"The machine is off, a firewall drops what is sent, or the program there "
+                    f"hangs.{by_way}",
+                    fix,
+                ) from None
+            if error.code() == grpc.StatusCode.UNAVAILABLE and "HTTP/2" not in said:
+                raise NobodyThere(
+                    f"Nobody answers at {target}.", f"gRPC says: {said}.{by_way}", fix
+                ) from None
+            raise NotAWorker(
+                f"What answers at {target} is no TensorFlow worker.",
+                f"gRPC says: {said}.{by_way}",
+                f"Give the address of a TPU; its port is {PORT}."
+                if not proxy
+                else f"Add {host} to no_grpc_proxy.",
+            ) from None
+    # The answer lists the devices with their names in plain text
+    # (tensorflow/core/protobuf/worker.proto, GetStatusResponse).
+    return [name.decode() for name in re.findall(rb"/device:([A-Z_]+:\d+)", answer)]
+
+
+def _within(seconds: float, task: Callable[[], Any]) -> Any:
+    """Run a task that may hang; raises queue.Empty when it is late."""
+    results: queue.Queue = queue.Queue()
+
+    def work() -> None:
+        try:
+            results.put((task(), None))
+        except Exception as error:
+            results.put((None, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    result, error = results.get(timeout=seconds)
+    if error is not None:
+        raise error
+    return result
+
+
+def on_google_cloud(root: str | os.PathLike = "/") -> bool:
+    """Tell whether this is a virtual machine of Google Cloud, by what its firmware says.
+
+    Args:
+        root: The root of the file system.
+
+    Returns:
+        Whether it is; False where the firmware can't be asked.
+    """
+    try:
+        product = pathlib.Path(root, "sys/class/dmi/id/product_name").read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return product.startswith("Google")
+
+
+def _look_up(name: str, seconds: float = SECONDS) -> str:
+    """Ask Google Cloud for the address of a TPU's name."""
+    shown = repr(name[:60])
+    if not on_google_cloud():
+        raise NameOffGoogleCloud(
+            f"{shown} is a name, not an address.",
+            "Names are looked up at Google Cloud's metadata server, which this machine doesn't "
+            "have; TensorFlow would wait for it, here and there for minutes.",
+            f"Give the address, connect('grpc://IP:{PORT}'), or 'local' for a TPU in this machine.",
+        )
+    import tensorflow as tf
+
+    def ask() -> str:
+        return tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name).master()
+
+    try:
+        return _within(seconds, ask)
+    except Exception as error:
+        why = f"No answer in {seconds:g} seconds." if isinstance(error, queue.Empty) else str(error)
+        raise NameNotFound(
+            f"The TPU {shown} was not found.",
+            " ".join(why.split())[:300],
+            "Check name and zone: gcloud compute tpus tpu-vm list --zone=Z. For names TensorFlow "
+            "needs cloud-tpu-client: pip install cloud-tpu-client",
+        ) from None
+
+
+def _target(place: Place, tpu: str | None) -> str:
+    """Say what to connect to: ``local``, or addresses with ``grpc://``."""
+    wanted = (tpu or "").strip() or (place.tpu or "").strip()
+    if not wanted:
+        raise NoTPU(
+            "This kernel has no TPU.",
+            f"It runs on {place.name} ({place.mark}).",
+            place.advice
+            if place.kind == "pod_slice"
+            else "Give an address, connect('grpc://IP:8470'), or take the CPU: "
+            "connect(fallback=True).",
+        )
+    if wanted == "local":
+        return wanted
+    return address(wanted) if is_address(wanted) else address(_look_up(wanted))
+
+
+def _local(place: Place) -> "tf.distribute.Strategy":
+    """Make the strategy of a TPU in this machine."""
+    _check_environment(place)
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+    try:
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    except tf.errors.NotFoundError as error:
+        if place.kind in LOCAL and "No OpKernel" in str(error):
+            raise WrongWheel(
+                "This TensorFlow has no code for a TPU.",
+                "It is the build for CPU and GPU; TensorFlow for TPU is another package.",
+                "pip uninstall -y tensorflow && pip install tensorflow-tpu, then restart the "
+                "kernel; never keep both.",
+            ) from error
+        raise NoTPU(
+            "TensorFlow found no TPU in this machine.",
+            f"It runs on {place.name} ({place.mark}).",
+            "Take the CPU, connect(fallback=True), or give the address of a TPU.",
+        ) from error
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise _not_initialised(error) from error
+
+
+def _not_initialised(error: Exception) -> NotInitialised:
+    said = " ".join(str(error).split())
+    return NotInitialised(
+        "The TPU did not start.",
+        said[:300],
+        "Run `python -m helpers doctor`: another program may hold the TPU, or TensorFlow's "
+        "version may differ from the TPU's.",
+    )
+
+
+def _remote(target: str) -> tuple["tf.distribute.Strategy", str]:
+    """Make the strategy of a TPU, or of a rehearsal's CPU, in another machine; say which."""
+    devices = [name for endpoint in target.split(",") for name in devices_at(endpoint)]
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
+    tf.config.experimental_connect_to_cluster(resolver)
+    if not any(name.startswith("TPU:") for name in devices):
+        return (
+            tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0"),
+            "a worker without TPU, its first CPU device",
+        )
+    try:
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver), "a TPU in another machine"
+    except (tf.errors.OpError, RuntimeError) as error:
+        raise _not_initialised(error) from error
+
+
+def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.Strategy":
+    """Connect this kernel with its TPU: resolver, connection, initialisation, strategy.
+
+    Call it once, before anything is computed: what was made before is lost. Prints one line that
+    says which strategy it is. At a worker without TPU, such as a rehearsal's, it leaves the
+    initialisation out and takes the worker's first CPU device.
+
+    Args:
+        tpu: ``"local"`` for a TPU in this machine, the address of one in another
+            (``"grpc://10.0.0.2:8470"``), or, on a virtual machine of Google Cloud, a name.
+            None: what `detect` finds.
+        fallback: Whether to go on with this machine's CPU where no TPU can be had.
+
+    Returns:
+        The strategy.
+
+    Raises:
+        NoTPU: This kernel has none, and no address was given.
+        NotAnAddress: What was given is neither an address nor a name.
+        NobodyThere: Nobody listens at the address.
+        NoAnswer: The address stays silent for six seconds.
+        NotAWorker: Something else answers there.
+        NameOffGoogleCloud: A name was given where names can't be looked up.
+        NameNotFound: Google Cloud gave no address for the name.
+        WrongWheel: TensorFlow is the build for CPU and GPU.
+        NotInitialised: The TPU was reached and did not start.
+        WrongEnvironment: TensorFlow was imported before its variables for this TPU were set.
+    """
+    place = detect()
+    try:
+        target = _target(place, tpu)
+        if target == "local":
+            strategy, where = _local(place), "the TPU in this machine"
+        else:
+            if place.kind == "pod_slice":
+                _check_environment(place)
+            strategy, where = _remote(target)
+    except CantConnect as error:
+        if not fallback:
+            raise
+        import tensorflow as tf
+
+        # The name in full: after an earlier connection, "/CPU:0" may be the worker's.
+        here = "/job:localhost/replica:0/task:0/device:CPU:0"
+        strategy, where = tf.distribute.OneDeviceStrategy(here), f"this CPU ({error.what})"
+    replicas = strategy.num_replicas_in_sync
+    noun = "replica" if replicas == 1 else "replicas"
+    print(f"{type(strategy).__name__} with {replicas} {noun} on {where}")  # noqa: T201
+    return strategy

@@ -1,0 +1,368 @@
+"""Where this kernel runs, told by environment variables and device files alone.
+
+Reads no network and imports no TensorFlow: asking TensorFlow for TPUs takes hold of the TPU, and
+a machine without one may wait for minutes. ``helpers.runtime`` passes ``detect`` on.
+"""
+
+import dataclasses
+import html
+import ipaddress
+import json
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+
+from helpers.tpu.hardware import CHIPS, Slice, UnknownAccelerator, slice_of
+
+# Chips on the PCI bus: Google's vendor number, and the device numbers that jax 0.10 knows
+# (jax/_src/hardware_utils.py). v2 and v3 share one.
+_GOOGLE = "0x1ae0"
+_PCI = {"0x005e": "v4", "0x0062": "v5p", "0x0063": "v5e", "0x006f": "v6e"}
+_PCI_V2_OR_V3 = "0x0027"
+
+LOCAL = ("colab_vm", "kaggle", "tpu_vm", "gke_vm")
+REMOTE = ("colab_node", "node", "gke_node", "pod_slice")
+_NAMES = {
+    "cpu": "a computer without TPU",
+    "gpu": "a computer with GPU, without TPU",
+    "colab_node": "Colab with a TPU Node (until 2024)",
+    "rehearsal": "a rehearsal of a TPU Node",
+    "colab_vm": "Colab on a TPU VM",
+    "kaggle": "Kaggle on a TPU VM",
+    "tpu_vm": "Cloud TPU VM",
+    "pod_slice": "worker {worker} of a pod slice",
+    "node": "a virtual machine with a TPU Node",
+    "gke_node": "GKE with a TPU Node",
+    "gke_vm": "GKE on a TPU VM",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Where a kernel runs.
+
+    Attributes:
+        kind: ``cpu``, ``gpu``, ``colab_node``, ``rehearsal``, ``colab_vm``, ``kaggle``,
+            ``tpu_vm``, ``pod_slice``, ``node``, ``gke_node`` or ``gke_vm``.
+        name: The same in words.
+        mark: What it was told by.
+        accelerator: The TPU, where its type can be told.
+        replicas: How many replicas a strategy has here; None where only the TPU itself can say.
+        tpu: What `connect` and TensorFlow's resolver are given: ``"local"``, an address or a
+            name; None without TPU.
+        environment: Variables that TensorFlow must find when it is imported here.
+        advice: What to do, in sentences.
+        code: How a strategy is made here, as lines of Python.
+    """
+
+    kind: str
+    name: str
+    mark: str
+    accelerator: Slice | None
+    replicas: int | None
+    tpu: str | None
+    environment: Mapping[str, str]
+    advice: str
+    code: str
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [("place", self.name), ("told by", self.mark)]
+        if self.accelerator:
+            rows.append(("TPU", repr(self.accelerator)))
+        elif self.kind == "rehearsal":
+            rows.append(("TPU", "none; the worker has CPU devices in the place of cores"))
+        elif self.tpu is not None:
+            rows.append(("TPU", "its type can't be told from here"))
+        rows.append(
+            ("replicas", "known once connected" if self.replicas is None else f"{self.replicas}")
+        )
+        if self.environment:
+            pairs = ", ".join(f"{name}={value}" for name, value in self.environment.items())
+            rows.append(("needs", f"{pairs} before TensorFlow is imported"))
+        rows.append(("advice", self.advice))
+        return [*rows, ("strategy", self.code)] if self.code else rows
+
+    def __repr__(self) -> str:
+        return "\n".join(
+            f"{name:9} {text}".replace("\n", "\n" + " " * 10) for name, text in self._rows()
+        )
+
+    def _repr_html_(self) -> str:
+        cells = []
+        for name, text in self._rows():
+            said = html.escape(text)
+            if name == "strategy":
+                said = f"<pre style='margin:0;text-align:left'>{said}</pre>"
+            cells.append(
+                f"<tr><th scope='row' style='text-align:left;vertical-align:top'>{name}</th>"
+                f"<td style='text-align:left'>{said}</td></tr>"
+            )
+        return f"<table>{''.join(cells)}</table>"
+
+
+class _Files:
+    """Looks at a file system below a root; what can't be read is not there."""
+
+    def __init__(self, root: str | os.PathLike) -> None:
+        self._root = pathlib.Path(root)
+
+    def names(self, folder: str, pattern: str) -> list[str]:
+        """Names in a folder that fit a pattern entirely, sorted."""
+        try:
+            found = [path.name for path in (self._root / folder).iterdir()]
+        except (OSError, ValueError):
+            return []
+        return sorted(name for name in found if re.fullmatch(pattern, name))
+
+    def text(self, path: str) -> str:
+        """The first characters of a file, without the spaces around them."""
+        try:
+            with (self._root / path).open(encoding="utf-8", errors="replace") as file:
+                return file.read(200).strip()
+        except (OSError, ValueError):
+            return ""
+
+
+def _short(text: str) -> str:
+    """A value from the environment, so that it can be shown."""
+    return text if len(text) <= 60 and text.isprintable() else f"{text[:57]!a}..."
+
+
+def _quoted(text: str) -> str:
+    """The same as a literal of Python."""
+    return json.dumps(_short(text))
+
+
+def _type(environment: Mapping[str, str]) -> Slice | None:
+    try:
+        return slice_of(environment.get("TPU_ACCELERATOR_TYPE", ""))
+    except UnknownAccelerator:
+        return None
+
+
+def _on_the_bus(files: _Files) -> tuple[Slice | None, int]:
+    """Find this machine's own chips on the PCI bus: as a slice, if that exists, and how many."""
+    devices = [
+        files.text(f"sys/bus/pci/devices/{name}/device")
+        for name in files.names("sys/bus/pci/devices", ".*")
+        if files.text(f"sys/bus/pci/devices/{name}/vendor") == _GOOGLE
+    ]
+    chips = [device for device in devices if device in _PCI or device == _PCI_V2_OR_V3]
+    kinds = {_PCI.get(device) for device in chips}
+    if len(kinds) != 1 or None in kinds:
+        return None, len(chips)
+    kind = kinds.pop()
+    size = len(chips) * (CHIPS[kind].cores if kind in ("v4", "v5p") else 1)
+    try:
+        return slice_of(f"{kind}-{size}"), len(chips)
+    except UnknownAccelerator:
+        return None, len(chips)
+
+
+def _device(environment: Mapping[str, str], files: _Files) -> str:
+    """Find the device file of a TPU; empty when there is none.
+
+    /dev/vfio has other machines' devices, too, so there a second sign is needed.
+    """
+    if names := files.names("dev", r"accel\d+"):
+        return f"/dev/{names[0]}"
+    names = files.names("dev/vfio", r"\d+")
+    _, chips = _on_the_bus(files)
+    library = files.names("lib", r"libtpu\.so") or files.names("usr/lib", r"libtpu\.so")
+    if names and (chips or library or environment.get("TPU_ACCELERATOR_TYPE")):
+        return f"/dev/vfio/{names[0]}"
+    return ""
+
+
+def _hosts(environment: Mapping[str, str], accelerator: Slice | None) -> int:
+    named = [x for x in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if x.strip()]
+    return max(len(named), accelerator.hosts if accelerator else 1)
+
+
+def is_address(name: str) -> bool:
+    """Tell an address from a name that must be looked up.
+
+    Args:
+        name: What someone calls a TPU.
+
+    Returns:
+        Whether it has a scheme, a port, or is in numbers.
+    """
+    first = name.split(",")[0].strip()
+    if first.startswith("grpc://") or re.fullmatch(r"[^/]+:\d+", first):
+        return True
+    try:
+        ipaddress.ip_address(first)
+    except ValueError:
+        return False
+    return True
+
+
+def address(name: str) -> str:
+    """Write an address with its scheme, as TensorFlow's resolver wants it.
+
+    Args:
+        name: ``10.0.0.2:8470``, ``grpc://10.0.0.2:8470``, or several with commas between.
+
+    Returns:
+        With ``grpc://`` before each.
+    """
+    parts = (part.strip().removeprefix("grpc://") for part in name.split(","))
+    return ",".join(f"grpc://{part}" for part in parts if part)
+
+
+def _is_loopback(name: str) -> bool:
+    host = name.removeprefix("grpc://").rpartition(":")[0]
+    return host == "localhost" or host.startswith("127.") or host == "[::1]"
+
+
+def _recognise(
+    environment: Mapping[str, str], files: _Files
+) -> tuple[str, str, str | None, Slice | None]:
+    """Tell kind, mark, what the resolver is given, and the TPU. The most explicit mark wins."""
+
+    def mark(name: str) -> str:
+        return f"{name}={_short(environment[name])}" if environment.get(name) else ""
+
+    def has(name: str) -> bool:
+        return bool(environment.get(name, "").strip())
+
+    device, told = _device(environment, files), _type(environment)
+    here, _ = _on_the_bus(files)
+    tpu_name = environment.get("TPU_NAME", "").strip()
+    if has("COLAB_TPU_ADDR"):
+        reached = address(environment["COLAB_TPU_ADDR"])
+        if _is_loopback(reached):
+            return "rehearsal", "COLAB_TPU_ADDR with this machine's own address", reached, None
+        return "colab_node", mark("COLAB_TPU_ADDR"), reached, slice_of("v2-8")
+    if has("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"):
+        name = "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"
+        return "gke_node", mark(name), address(environment[name]), told
+    if has("COLAB_TPU_1VM"):
+        return "colab_vm", mark("COLAB_TPU_1VM"), "local", told or here
+    kaggle = mark("KAGGLE_KERNEL_RUN_TYPE") or mark("KAGGLE_URL_BASE")
+    tpu = mark("ISTPUVM") or mark("TPU_PROCESS_ADDRESSES") or mark("TPU_WORKER_ID") or device
+    if kaggle and tpu and environment.get("ISTPUVM") != "0":
+        return "kaggle", f"{kaggle}, {tpu}", "local", told or here
+    if tpu_name and tpu_name != "local" and is_address(tpu_name):
+        return "node", mark("TPU_NAME"), address(tpu_name), told
+    if tpu_name and tpu_name != "local":
+        if environment.get("TPU_LOAD_LIBRARY") == "0" or device:
+            second = mark("TPU_LOAD_LIBRARY") or device
+            return "pod_slice", f"{mark('TPU_NAME')}, {second}", tpu_name, told
+        return "node", mark("TPU_NAME"), tpu_name, told
+    if device and _hosts(environment, told) > 1:
+        return "pod_slice", f"{device}, one of {_hosts(environment, told)} hosts", None, told
+    if device and has("KUBERNETES_SERVICE_HOST"):
+        return "gke_vm", f"{device}, {mark('KUBERNETES_SERVICE_HOST')}", "local", told or here
+    if device:
+        return "tpu_vm", device, "local", told or here
+    if gpus := files.names("dev", r"nvidia\d+|kfd|dxg"):
+        return "gpu", f"/dev/{gpus[0]}", None, None
+    lead = kaggle or mark("COLAB_RELEASE_TAG")
+    return "cpu", f"no sign of a TPU{f', {lead}' if lead else ''}", None, None
+
+
+def _worker(environment: Mapping[str, str]) -> str:
+    return _short(environment.get("TPU_WORKER_ID", "").strip() or "0")
+
+
+def _needs(kind: str, accelerator: Slice | None) -> dict[str, str]:
+    """Say what TensorFlow must find in the environment when it is imported.
+
+    Beside a v5e, v5p or v6e it drives the TPU by the plug-in interface PJRT (keras-io's example
+    distributed_embedding_tf.py, 2025-09); the lead of a pod slice must leave the TPU of its own
+    machine to the workers (Cloud TPU, "Run TensorFlow on TPU Pod slices"). Not confirmed on a TPU.
+    """
+    if kind == "pod_slice":
+        return {"TPU_LOAD_LIBRARY": "0"}
+    if kind not in LOCAL or (accelerator and accelerator.chip.name in ("v2", "v3", "v4")):
+        return {}
+    return {"PJRT_DEVICE": "TPU", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true"}
+
+
+_CODE = """\
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu={tpu})
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)"""
+_REHEARSAL_CODE = """\
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu={tpu})
+tf.config.experimental_connect_to_cluster(resolver)
+strategy = tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0")"""
+
+
+def _advise(kind: str, tpu: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
+    """Give the advice in sentences, and the lines that make a strategy."""
+    call = "runtime.connect() makes the strategy"
+    if kind == "cpu":
+        stray = [x for x in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if environment.get(x)]
+        said = (
+            "Try everything here at a small size; for a TPU choose Runtime > Change runtime type "
+            "in Colab, Settings > Accelerator on Kaggle, or make a Cloud TPU VM (notebook 05)."
+        )
+        if stray:
+            said = f"{stray[0]} is set, but no TPU is attached to this machine. {said}"
+        return said, "strategy = tf.distribute.get_strategy()"
+    if kind == "gpu":
+        return (
+            "The notebooks run here as on a CPU; MirroredStrategy uses all GPUs.",
+            "strategy = tf.distribute.MirroredStrategy()",
+        )
+    if kind == "rehearsal":
+        said = f"{call}; there is no TPU behind the address, so it takes one CPU device there."
+        return said, _REHEARSAL_CODE.format(tpu=_quoted(tpu))
+    if kind == "pod_slice":
+        if _worker(environment) != "0":
+            return (
+                "The program runs on worker 0 alone, which hands the work out to this one.",
+                "",
+            )
+        if tpu is None:
+            said = (
+                "Set TPU_NAME to the name you gave the TPU, and TPU_LOAD_LIBRARY=0, before the "
+                f"kernel starts; then {call}."
+            )
+            return said, _CODE.format(tpu=_quoted("NAME"))
+        return f"{call}; it looks the name up at Google Cloud.", _CODE.format(tpu=_quoted(tpu))
+    if kind in LOCAL:
+        said = f"{call}; the TPU is in this machine, so local files will do."
+        return said, _CODE.format(tpu=_quoted(tpu))
+    said = f"{call}; the TPU is another machine: keep data and checkpoints on gs://."
+    return said, _CODE.format(tpu=_quoted(tpu))
+
+
+def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike = "/") -> Place:
+    """Tell where this kernel runs, by which mark, and what to do there.
+
+    Looks at environment variables and device files only: never at the network, never at
+    TensorFlow's devices, so it neither waits nor takes hold of a TPU. Where marks contradict each
+    other the most explicit one wins, an address before a device.
+
+    Args:
+        environment: The environment variables.
+        root: The root of the file system.
+
+    Returns:
+        The place; never raises.
+    """
+    files = _Files(root)
+    kind, mark, tpu, accelerator = _recognise(environment, files)
+    advice, code = _advise(kind, tpu, environment)
+    replicas = accelerator.replicas if accelerator else None
+    if kind in ("cpu", "rehearsal"):
+        replicas = 1
+    elif kind == "gpu":
+        replicas = len(files.names("dev", r"nvidia\d+")) or 1
+    return Place(
+        kind=kind,
+        name=_NAMES[kind].replace("{worker}", _worker(environment)),
+        mark=mark,
+        accelerator=accelerator,
+        replicas=replicas,
+        tpu=tpu,
+        environment=_needs(kind, accelerator),
+        advice=advice,
+        code=code,
+    )

@@ -1,0 +1,498 @@
+"""What XLA makes of a Python function: one table, one count, one look into its program.
+
+The TPU runs nothing but programs that XLA compiled, so each question here ("does it compile?",
+"is the answer still right?", "how often does it compile?") is asked of XLA itself, on a CPU.
+"""
+
+import contextlib
+import dataclasses
+import html
+import re
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from helpers.base.errors import CourseError
+from helpers.base.messages import steady
+from helpers.tpu.shapes import shape_bytes
+
+# Names of element types as XLA writes them (https://openxla.org/xla/shapes).
+_HLO_TYPES = {
+    tf.bool: "pred",
+    tf.bfloat16: "bf16",
+    tf.half: "f16",
+    tf.float32: "f32",
+    tf.float64: "f64",
+    tf.int8: "s8",
+    tf.int16: "s16",
+    tf.int32: "s32",
+    tf.int64: "s64",
+    tf.uint8: "u8",
+    tf.uint16: "u16",
+    tf.uint32: "u32",
+    tf.uint64: "u64",
+    tf.complex64: "c64",
+    tf.complex128: "c128",
+}
+
+
+# Begins the name of the row of a TPU's compiler.
+TPU = "TPU "
+
+# Instructions that name or regroup a buffer which exists already.
+_NO_BUFFER = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}
+
+
+class NotATensor(CourseError):
+    """An argument is neither a tensor nor the description of one."""
+
+
+class NoResult(CourseError):
+    """A function returned None where a tensor was expected."""
+
+
+class CantInspect(CourseError):
+    """TensorFlow can't show XLA's program for this function, so there is no verdict."""
+
+
+class UnknownRow(CourseError):
+    """A comparison has no row of this name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One way to run a function, and what came of it.
+
+    Attributes:
+        how: ``eager``, ``graph``, ``XLA:CPU``, or the name of another compiler.
+        shapes: Type and shape of each result as XLA writes them: ``f32[3]``; ``f32[?]`` where a
+            graph leaves a dimension open, ``f32[<=8]`` where XLA knows only an upper bound.
+            Empty where the function was refused or not run.
+        values: The results as NumPy arrays, in the order of ``shapes``; None where the function
+            was refused, or only compiled.
+        refused_by: The layer that refused: ``tracing`` (Python, rewritten by AutoGraph, while it
+            builds the graph), ``TensorFlow`` (an operation while it runs), ``Python`` (other
+            errors of an eager run) or the compiler's name. Empty where nothing was refused.
+        message: The first useful line of the refusal.
+    """
+
+    how: str
+    shapes: tuple[str, ...] = ()
+    values: tuple[np.ndarray, ...] | None = None
+    refused_by: str = ""
+    message: str = ""
+
+    @property
+    def result(self) -> str:
+        """The values in one short line, rounded; a dash where there are none."""
+        return "–" if self.values is None else ", ".join(map(_short, self.values))
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The same function run in several ways, shown as a table.
+
+    Attributes:
+        name: The function's name.
+        rows: One row for each way; the first is the reference.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+
+    def __getitem__(self, how: str) -> Row:
+        """Look up a row.
+
+        Args:
+            how: Its name, such as ``XLA:CPU``.
+
+        Returns:
+            The row.
+
+        Raises:
+            UnknownRow: There is none of this name.
+        """
+        for row in self.rows:
+            if row.how == how:
+                return row
+        raise UnknownRow(
+            f"There is no row {how!r}.",
+            f"The rows of this comparison are {', '.join(row.how for row in self.rows)}.",
+            "Write the name as the table shows it.",
+        )
+
+    @property
+    def agree(self) -> bool:
+        """Whether every way gave the same values; refusals and missing values are no agreement.
+
+        The compiler of a TPU gives no values here: it agrees unless it refuses. Where it gave no
+        answer (libtpu exists for Linux on x86-64 only) it has no say; the table shows ``not run``.
+        """
+        return all(
+            self.verdict(row) in ("reference", "same")
+            or (row.how.startswith(TPU) and not row.refused_by)
+            for row in self.rows
+        )
+
+    def verdict(self, row: Row) -> str:
+        """Say in a word or two how a row compares with the first.
+
+        Args:
+            row: One of the rows.
+
+        Returns:
+            ``reference``, ``same``, ``differs``, ``differs: eager refuses``, ``refused by ...``,
+            ``accepted`` (no values to compare) or ``not run``.
+        """
+        reference = self.rows[0]
+        if row.refused_by:
+            return f"refused by {row.refused_by}"
+        if row.values is None:
+            return "accepted" if row.shapes else "not run"
+        if row is reference:
+            return "reference"
+        if reference.refused_by:
+            return f"differs: {reference.how} refuses"
+        return "same" if _equal(reference.values, row.values) else "differs"
+
+    def _cells(self) -> list[tuple[str, str, str, str]]:
+        return [
+            (row.how, row.result, ", ".join(row.shapes) or "–", self.verdict(row))
+            for row in self.rows
+        ]
+
+    def __repr__(self) -> str:
+        cells = [(self.name, "result", "shape", "verdict"), *self._cells()]
+        widths = [max(len(row[i]) for row in cells) for i in range(4)]
+        lines = []
+        for i, row in enumerate(cells):
+            lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
+            if i and self.rows[i - 1].message:
+                lines.append(f"  {self.rows[i - 1].message}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        def row(cells: tuple[str, ...], tag: str) -> str:
+            inner = "".join(f'<{tag} style="text-align:left">{cell}</{tag}>' for cell in cells)
+            return f"<tr>{inner}</tr>"
+
+        body = []
+        for (how, result, shape, verdict), source in zip(self._cells(), self.rows, strict=True):
+            result, shape = (
+                f'<code style="white-space:nowrap">{html.escape(text)}</code>'
+                for text in (result, shape)
+            )
+            if verdict.startswith(("refused", "differs")):
+                verdict = f"<strong>{html.escape(verdict)}</strong>"
+            if source.message:
+                verdict += f"<br><small>{html.escape(source.message)}</small>"
+            body.append(row((html.escape(how), result, shape, verdict), "td"))
+        head = row((html.escape(self.name), "result", "shape", "verdict"), "th")
+        return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+
+
+@dataclasses.dataclass(frozen=True)
+class Hlo:
+    """A function as XLA sees it, in XLA's own text form (https://openxla.org/xla/hlo_dumps).
+
+    Attributes:
+        text: The program that TensorFlow hands to XLA.
+        optimized: The program that XLA compiled it to, for this machine's CPU.
+    """
+
+    text: str
+    optimized: str
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Type and shape of each result, such as ``f32[<=8]``."""
+        return _result_shapes(self.text)
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Type and shape of each buffer that the compiled program fills, the largest first.
+
+        Only the main computation counts: what is computed inside one of its steps (a fusion, the
+        body of a loop) stays in registers or is counted with the step's own result.
+        """
+        entry = self.optimized[self.optimized.index("\nENTRY ") :].splitlines()[2:]
+        found = []
+        for line in entry:
+            made = re.match(r"\s+(?:ROOT )?%?\S+ = (\([^=]*?\)|\S+) ([\w-]+)\(", line)
+            if made and made[2] not in _NO_BUFFER:
+                found += re.findall(r"\w+\[[^\]]*\]", made[1])
+        return tuple(sorted(found, key=lambda shape: (-shape_bytes(shape), shape)))
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of all ``buffers`` together: the memory traffic of the results, in bytes.
+
+        A lower bound of the whole traffic (reading comes on top), good for comparing two programs.
+        """
+        return sum(shape_bytes(shape) for shape in self.buffers)
+
+    def __repr__(self) -> str:
+        lines = len(self.optimized.splitlines())
+        return (
+            f"Hlo({', '.join(self.results)}, {lines} lines, {self.bytes_written:,} bytes written)"
+        )
+
+
+def _short(value: np.ndarray) -> str:
+    """Write an array in one short line, rounded to four digits and without rounding noise."""
+    if np.issubdtype(value.dtype, np.inexact):
+        finite = np.abs(value[np.isfinite(value)])
+        noise = 1e-6 * finite.max(initial=0.0)
+        value = np.where(np.abs(value) < noise, 0.0, value)
+        form = {"all": lambda x: f"{x:.4g}"}
+    elif value.dtype == object:
+        form = {"all": lambda x: repr(x.decode("utf-8", "replace"))}
+    else:
+        form = {"all": str}
+    text = np.array2string(
+        value, formatter=form, threshold=8, edgeitems=2, max_line_width=10**6, separator=" "
+    )
+    text = re.sub(r"\s+", " ", text)
+    return text if len(text) <= 64 else f"{text[:63]}…"
+
+
+def _equal(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:
+    """Whether results agree but for the rounding that another order of additions brings."""
+    if len(left) != len(right):
+        return False
+    for a, b in zip(left, right, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if np.issubdtype(a.dtype, np.inexact):
+            if not np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True):
+                return False
+        elif not np.array_equal(a, b):
+            return False
+    return True
+
+
+def _shape(value: object) -> str:
+    """Write a tensor's type and shape as XLA does, with ``?`` for an open dimension."""
+    name = _HLO_TYPES.get(value.dtype, value.dtype.name)
+    if value.shape.rank is None:
+        return f"{name}[…]"
+    return f"{name}[{','.join('?' if n is None else str(n) for n in value.shape)}]"
+
+
+def _result_shapes(hlo_text: str) -> tuple[str, ...]:
+    """Read the results' types and shapes from the first line of a program."""
+    layout = re.search(r"entry_computation_layout=\{(.*)\}", hlo_text.partition("\n")[0])
+    return tuple(re.findall(r"\w+\[[^\]]*\]", layout[1].rpartition("->")[2]))
+
+
+def _useful_line(error: Exception) -> str:
+    """Pick the line of a TensorFlow error that says what is wrong, without unstable parts."""
+    message = str(error).removeprefix("Failed getting HLO text: '")
+    message = re.split(r"(?:Call a|A)rguments received by ", message)[0]  # Keras adds its own
+    lines = [line for line in message.splitlines() if line.strip()]
+    if message.startswith(("in user code:", "Graph execution error:")):
+        # The traceback comes first here, and the error itself last.
+        told = [x for x in lines if not re.match(r"\s+(File |\[\[)|\s*Stack trace|.*\[\[\{\{", x)]
+        lines = told[-1:]
+    line = steady(lines[0]) if lines else type(error).__name__
+    line = re.sub(r" when trying to compile graph \S+ on ", " on ", line)
+    if len(line) > 150:
+        line = re.match(r".{20,150}?[.)](?= [A-Z])|.{149}", line)[0]
+        line = line if line.endswith((".", ")")) else f"{line}…"
+    return line
+
+
+def _specs(args: tuple) -> tuple[tuple, tuple | None]:
+    """Describe the arguments; give the tensors themselves only if there is one for each."""
+    specs, tensors = [], []
+    for i, arg in enumerate(args, 1):
+        if isinstance(arg, tf.TensorSpec):
+            specs.append(arg)
+        elif isinstance(arg, tf.Tensor | np.ndarray | np.generic):
+            tensors.append(tf.convert_to_tensor(arg))
+            specs.append(tf.TensorSpec(tensors[-1].shape, tensors[-1].dtype))
+        else:
+            raise NotATensor(
+                f"Argument {i} is of type {type(arg).__name__}.",
+                "Only a tensor's shape and type reach the compiler; a Python value becomes part "
+                "of the program.",
+                "Give tf.constant(...) for data, or fix the value: compare(lambda x: f(x, 3), x).",
+            )
+    return tuple(specs), tuple(tensors) if len(tensors) == len(args) else None
+
+
+def _flat(results: object) -> list:
+    """List a function's results, which must all be there."""
+    flat = tf.nest.flatten(results)
+    if any(x is None for x in flat):
+        raise NoResult(
+            f"Result {[x is None for x in flat].index(True) + 1} of the function is None.",
+            "Its `return` is missing, or it is the gradient of something the loss doesn't use.",
+            "Return the tensors to compare, and no others.",
+        )
+    return flat
+
+
+def _values(results: object) -> tuple[np.ndarray, ...]:
+    return tuple(np.asarray(x) for x in _flat(results))
+
+
+def _runtime_layer(error: Exception) -> str:
+    return "TensorFlow" if isinstance(error, tf.errors.OpError) else "Python"
+
+
+def _of_tensors(fn: Callable) -> Callable:
+    """Give a function a signature of tensors alone.
+
+    Its other parameters keep their defaults inside; TensorFlow can't export a function that shows
+    a Python value in its signature.
+    """
+    fn = getattr(fn, "python_function", fn)
+    return lambda *tensors: fn(*tensors)
+
+
+@contextlib.contextmanager
+def functions_run_eagerly() -> Iterator[None]:
+    """Run what stands in ``tf.function`` operation by operation, for the block."""
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(before)
+
+
+def _eager(fn: Callable, tensors: tuple | None) -> Row:
+    if tensors is None:
+        return Row("eager")
+    try:
+        with functions_run_eagerly():
+            results = fn(*tensors)
+    except Exception as error:  # whatever it raises is the answer
+        return Row("eager", refused_by=_runtime_layer(error), message=_useful_line(error))
+    results = [tf.convert_to_tensor(x) for x in _flat(results)]
+    return Row("eager", tuple(map(_shape, results)), _values(results))
+
+
+def _graph(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
+    try:
+        concrete = tf.function(fn).get_concrete_function(*specs)
+    except Exception as error:
+        return Row("graph", refused_by="tracing", message=_useful_line(error))
+    shapes = tuple(map(_shape, _flat(concrete.structured_outputs)))
+    if tensors is None:
+        return Row("graph", shapes)
+    try:
+        return Row("graph", shapes, _values(concrete(*tensors)))
+    except Exception as error:
+        return Row("graph", refused_by=_runtime_layer(error), message=_useful_line(error))
+
+
+def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
+    how = "XLA:CPU"
+    compiled = tf.function(fn, jit_compile=True)
+    try:
+        concrete = compiled.get_concrete_function(*specs)
+    except Exception as error:
+        return Row(how, refused_by="tracing", message=_useful_line(error))
+    try:
+        text = compiled.experimental_get_compiler_ir(*specs)(stage="hlo")
+    except ValueError as error:
+        if re.search("get_?compiler_?ir", str(error), re.IGNORECASE):
+            raise CantInspect(
+                "XLA can't be asked about this function.",
+                "It reads from what is neither argument nor variable, such as a lookup table.",
+                "Look up in the input pipeline, and hand in what was found.",
+            ) from error
+        return Row(how, refused_by="XLA", message=_useful_line(error))
+    # After the function's own results, XLA's list holds the variables that it changed.
+    shapes = _result_shapes(text)[: len(_flat(concrete.structured_outputs))]
+    if tensors is None:
+        return Row(how, shapes)
+    try:
+        return Row(how, shapes, _values(concrete(*tensors)))
+    except Exception as error:
+        return Row(how, refused_by="XLA", message=_useful_line(error))
+
+
+def _tpu(fn: Callable, specs: tuple, target: str) -> Row:
+    """Ask Google's compiler; nothing is run."""
+    from helpers.tpu import hardware
+    from helpers.xla import tpu_compiler
+    from helpers.xla.program import NotCompilable, export
+
+    how = TPU + hardware.slice_of(target).chip.name
+    try:
+        program = export(fn, *specs)
+    except NotCompilable as error:
+        # Both refuse before the TPU is asked, in the words that the rows above show.
+        row = _xla(fn, specs, None)
+        layer = row.refused_by if row.refused_by == "tracing" else "XLA"
+        return Row(how, refused_by=layer, message=row.message or error.what)
+    compiled = tpu_compiler.compile(program, target)
+    if compiled.ok:
+        kept = len(program.results) - len(program.donated)
+        return Row(how, program.results[:kept])
+    if compiled.verdict in ("refused", "out of memory"):
+        message = compiled.message.partition(": %")[0]  # the instruction has numbers of its own
+        return Row(how, refused_by=f"the compiler of {how}", message=message)
+    return Row(how, message=compiled.message)
+
+
+def compare(
+    fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec, target: str | None = None
+) -> Comparison:
+    """Run a function eagerly, as a graph and compiled by XLA, and set the three side by side.
+
+    Graph and compiled program are made from the arguments' shapes and types alone. With the
+    tensors at hand TensorFlow would read sizes out of them, and ``tf.range(n)`` would pass here
+    and fail on a TPU. (The values are computed from the tensors, once XLA has accepted.)
+
+    A function that changes a variable changes it once in each way it runs.
+
+    Args:
+        fn: Takes and returns tensors (or nests of them). AutoGraph rewrites it, unless it is
+            marked with ``tf.autograph.experimental.do_not_convert``.
+        *args: Tensors or NumPy arrays; or a ``tf.TensorSpec`` where only its shape and type
+            matter, in which case nothing is run and no values are shown.
+        target: A TPU, such as ``v5e-1``: Google's compiler is asked as well (``tpu_compiler``),
+            in a fourth row. It compiles and runs nothing, so there are no values.
+
+    Returns:
+        A table with the rows ``eager``, ``graph`` and ``XLA:CPU``, and ``TPU v5e`` if asked for.
+
+    Raises:
+        UnknownAccelerator: There is no such target.
+        NotATensor: An argument is something else, such as a Python number.
+        NoResult: The function returned None, or None among its results.
+        CantInspect: The function reads from a lookup table.
+    """
+    specs, tensors = _specs(args)
+    run = _of_tensors(fn)
+    rows = [_eager(run, tensors), _graph(run, specs, tensors), _xla(run, specs, tensors)]
+    if target is not None:
+        rows.append(_tpu(run, specs, target))
+    return Comparison(getattr(fn, "__name__", type(fn).__name__), tuple(rows))
+
+
+def hlo(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Hlo:
+    """Compile a function for this machine's CPU and give XLA's text before and after.
+
+    Args:
+        fn: As for ``compare``.
+        *args: As for ``compare``; of a tensor only shape and type are used.
+
+    Returns:
+        The program before and after XLA's optimisation.
+
+    Raises:
+        NotATensor: An argument is neither a tensor nor a ``tf.TensorSpec``.
+        ValueError: XLA refuses the function; the message is XLA's.
+    """
+    specs, _ = _specs(args)
+    compiled = tf.function(_of_tensors(fn), jit_compile=True)
+    stage = compiled.experimental_get_compiler_ir(*specs)
+    # Each line ends with the Python file that it came from: long, and another on each machine.
+    texts = (stage(stage=name) for name in ("hlo", "optimized_hlo"))
+    return Hlo(*(re.sub(r", metadata=\{[^{}]*\}", "", text) for text in texts))

@@ -1,0 +1,398 @@
+"""The kernels of a compiled program: what each computes, reads and writes, as a table or picture.
+
+A kernel is one pass of the machine over memory: it reads its inputs, computes, and writes its
+results. A *fusion* is a kernel that does several operations in one pass, so that what lies
+between them never reaches memory.
+"""
+
+import dataclasses
+import html
+import re
+import textwrap
+from collections.abc import Callable
+
+from helpers.base.errors import CourseError
+from helpers.display.figures import subplots
+from helpers.tpu.shapes import shape_bytes
+from helpers.xla.profiler import recording
+
+# Operations that only name or regroup what is in memory already.
+_FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}
+
+# Operations whose own computation says what they do to two values at a time.
+_APPLYING = {"reduce", "reduce-window", "scatter", "all-reduce", "map"}
+
+
+class NotAProgram(CourseError):
+    """A text is not the program of an XLA module."""
+
+
+class InBackground(CourseError):
+    """A program copies or communicates in the background, so it is not a list of kernels."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Buffer:
+    """A piece of memory that a kernel reads or writes.
+
+    Attributes:
+        name: ``argument 0`` (the first), ``kernel 1`` (the first kernel's result), ``kernel 1.0``
+            (the first of several), or ``constant``.
+        shape: Type and shape as XLA writes them: ``f32[1024,1000]``.
+    """
+
+    name: str
+    shape: str
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes, without padding; a bounded dimension such as ``<=8`` counts in full."""
+        return shape_bytes(self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One pass over memory.
+
+    Attributes:
+        number: Position in the program, from 1.
+        operations: What it computes, in XLA's names: ``reduce(add)`` is a sum.
+        reads: The buffers it reads, each once; constants are part of the kernel and left out.
+        writes: The buffers it writes.
+    """
+
+    number: int
+    operations: tuple[str, ...]
+    reads: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]
+
+    @property
+    def fused(self) -> bool:
+        """Whether it does more than one operation."""
+        return len(self.operations) > 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A compiled program as a list of kernels, in the order in which they run.
+
+    Attributes:
+        arguments: What the caller hands in.
+        kernels: The kernels.
+        results: What the caller gets.
+    """
+
+    arguments: tuple[Buffer, ...]
+    kernels: tuple[Kernel, ...]
+    results: tuple[Buffer, ...]
+
+    @property
+    def fusions(self) -> tuple[Kernel, ...]:
+        """The kernels that do more than one operation."""
+        return tuple(k for k in self.kernels if k.fused)
+
+    @property
+    def temporaries(self) -> tuple[Buffer, ...]:
+        """The buffers that a kernel writes and only other kernels read."""
+        return tuple(b for k in self.kernels for b in k.writes if b not in self.results)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that all kernels read. A loop counts once, whatever its number of rounds."""
+        return sum(b.bytes for k in self.kernels for b in k.reads)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that all kernels write. A loop counts once, whatever its number of rounds."""
+        return sum(b.bytes for k in self.kernels for b in k.writes)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes read and written: the least memory traffic of one run."""
+        return self.bytes_read + self.bytes_written
+
+    def _cells(self) -> list[tuple[str, str, str, str]]:
+        def list_of(buffers: tuple[Buffer, ...]) -> str:
+            return ", ".join(f"{b.name} {b.shape}" for b in buffers) or "–"
+
+        return [
+            (
+                f"{k.number}{' fusion' if k.fused else ''}",
+                ", ".join(k.operations),
+                list_of(k.reads),
+                ", ".join(b.shape for b in k.writes),
+            )
+            for k in self.kernels
+        ]
+
+    def _summary(self) -> str:
+        def count(n: int, word: str) -> str:
+            return f"{n} {word}{'' if n == 1 else 's'}"
+
+        return (
+            f"{count(len(self.kernels), 'kernel')}, {count(len(self.fusions), 'fusion')} among "
+            f"them; {self.bytes_moved:,} bytes moved"
+        )
+
+    def __repr__(self) -> str:
+        cells = [("kernel", "operations", "reads", "writes"), *self._cells()]
+        widths = [max(len(row[i]) for row in cells) for i in range(4)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+        return "\n".join([*lines, self._summary()])
+
+    def _repr_html_(self) -> str:
+        def row(cells: tuple[str, ...], tag: str) -> str:
+            style = 'style="text-align:left"'
+            inner = "".join(f"<{tag} {style}>{html.escape(c)}</{tag}>" for c in cells)
+            return f"<tr>{inner}</tr>"
+
+        head = row(("kernel", "operations", "reads", "writes"), "th")
+        body = "".join(row(cells, "td") for cells in self._cells())
+        table = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+        return f"{table}<p>{html.escape(self._summary())}</p>"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Instruction:
+    name: str
+    shapes: tuple[str, ...]
+    opcode: str
+    inside: str
+    attributes: str
+    root: bool
+
+    @property
+    def operands(self) -> list[str]:
+        return re.findall(r"%([\w.\-]+)", self.inside)
+
+    def called(self, attribute: str) -> str | None:
+        """Name of the computation that an attribute such as ``calls`` leads to."""
+        found = re.search(rf"\b{attribute}=%?([\w.\-]+)", self.attributes)
+        return found and found[1]
+
+
+def _closing(text: str, start: int) -> int:
+    """Find the parenthesis that closes the one at ``start``."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += (text[at] in "([{") - (text[at] in ")]}")
+        if depth == 0:
+            return at
+    raise _not_a_program(f"a line without end: {text[:60]!r}")
+
+
+def _not_a_program(why: str) -> NotAProgram:
+    return NotAProgram(
+        "This text can't be read as a program of XLA.",
+        f"It has {why}.",
+        "Give the text of experimental_get_compiler_ir(...)(stage='optimized_hlo'), or "
+        "hlo(function, ...).optimized.",
+    )
+
+
+def _instruction(line: str) -> _Instruction:
+    line = re.sub(r"/\*.*?\*/", "", line.strip())
+    name, _, rest = line.removeprefix("ROOT ").partition(" = ")
+    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
+    shapes = tuple(re.findall(r"\w+\[[^\]]*\]", rest[:end]))
+    opening = rest.index("(", end)
+    closing = _closing(rest, opening)
+    return _Instruction(
+        name.lstrip("%"),
+        shapes,
+        rest[end:opening].strip(),
+        rest[opening + 1 : closing],
+        rest[closing + 1 :],
+        line.startswith("ROOT "),
+    )
+
+
+def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
+    """Read all computations of a module, and the name of the main one."""
+    found: dict[str, list[_Instruction]] = {}
+    current = main = None
+    for line in text.splitlines():
+        if head := re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{$", line):
+            current = head[2]
+            found[current] = []
+            main = current if head[1] else main
+        elif line.startswith("}"):
+            current = None
+        elif current is not None and " = " in line:
+            found[current].append(_instruction(line))
+    if main is None or not found[main]:
+        raise _not_a_program("no main computation (ENTRY)")
+    return found, main
+
+
+def _operations(instruction: _Instruction, computations: dict) -> list[str]:
+    """List what an instruction computes, looking into fusions and calls."""
+    opcode = instruction.opcode
+    if opcode in _FREE:
+        return []
+    inner = instruction.called("calls" if opcode == "fusion" else "to_apply")
+    if opcode in ("fusion", "call") and inner:
+        constants = {i.name for i in computations[inner] if i.opcode == "constant"}
+        return [
+            name
+            for i in computations[inner]
+            if not (i.opcode == "broadcast" and set(i.operands) <= constants)
+            for name in _operations(i, computations)
+        ]
+    if opcode in _APPLYING and inner:
+        root = next(i for i in computations[inner] if i.root)
+        return [f"{opcode}({root.opcode})"]
+    if opcode == "custom-call":
+        target = re.search(r'custom_call_target="([^"]+)"', instruction.attributes)
+        return [target[1] if target else opcode]
+    return [opcode]
+
+
+def kernels(optimized: str) -> Program:
+    """Read the kernels from the text of a compiled program.
+
+    Wrappers that only split a kernel among a processor's cores are looked through, so the list is
+    the same on a machine with one core and with many.
+
+    Args:
+        optimized: XLA's program after optimisation, as
+            ``experimental_get_compiler_ir(...)(stage="optimized_hlo")`` or
+            ``hlo(...).optimized`` give it (https://openxla.org/xla/hlo_dumps).
+
+    Returns:
+        The kernels, in the order in which they run.
+
+    Raises:
+        NotAProgram: The text is something else.
+        InBackground: The program has operations that run in the background, as programs for
+            several devices have.
+    """
+    computations, main = _computations(optimized)
+    holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
+    arguments, found, results = {}, [], ()
+    for i in computations[main]:
+        inputs = [b for name in i.operands for b in holds[name]]
+        if i.opcode.endswith(("-start", "-done")):
+            raise InBackground(
+                f"The program has an operation that runs in the background ({i.opcode}).",
+                "Its kernels overlap, so bytes read and written can't be told kernel by kernel.",
+                "Look at a program for one device, with buffers too large for its fast memory.",
+            )
+        if i.opcode == "parameter":
+            arguments[int(i.inside)] = Buffer(f"argument {i.inside}", i.shapes[0])
+            holds[i.name] = (arguments[int(i.inside)],)
+        elif i.opcode == "constant":
+            holds[i.name] = (Buffer("constant", i.shapes[0]),)
+        elif i.opcode == "get-tuple-element":
+            index = int(re.search(r"index=(\d+)", i.attributes)[1])
+            holds[i.name] = (inputs[index],)
+        elif i.opcode in _FREE:
+            holds[i.name] = tuple(inputs)
+        else:
+            kernel = _kernel(len(found) + 1, i, inputs, computations)
+            found.append(kernel)
+            holds[i.name] = kernel.writes
+        if i.root:
+            results = holds[i.name]
+    return Program(tuple(arguments[n] for n in sorted(arguments)), tuple(found), tuple(results))
+
+
+def _kernel(number: int, i: _Instruction, inputs: list[Buffer], computations: dict) -> Kernel:
+    names = [f"kernel {number}"]
+    if len(i.shapes) > 1:
+        names = [f"kernel {number}.{n}" for n in range(len(i.shapes))]
+    reads = dict.fromkeys(b for b in inputs if b.name != "constant")
+    writes = tuple(map(Buffer, names, i.shapes))
+    return Kernel(number, tuple(_operations(i, computations)), tuple(reads), writes)
+
+
+def executed(fn: Callable, *args: object) -> tuple[str, ...]:
+    """Run a function and list the TensorFlow operations that really ran, in their order.
+
+    They are read from TensorFlow's profiler. Each is a kernel of its own, whose result is a
+    temporary in memory. A function that XLA compiled shows none: it runs XLA's kernels instead.
+
+    Args:
+        fn: The function; call it once before, so that tracing is not counted.
+        *args: Its arguments.
+
+    Returns:
+        Names of operations, such as ``("Exp", "Sum", "RealDiv")``.
+
+    Raises:
+        ProfilerBusy: A profiler runs already.
+    """
+    with recording("Operations", _operation) as seen:
+        fn(*args)
+    return tuple(seen)
+
+
+def _operation(event: str) -> str | None:
+    """Tell the operation that an event of the profiler is; None for TensorFlow's own doings."""
+    # An eager operation, or a node of a graph with its operation.
+    ran = re.fullmatch(r"(?:EagerLocalExecute: |[\w./]+:)(\w+)", event)
+    return ran[1] if ran and not ran[1].startswith("_") else None
+
+
+def draw(program: Program, width: float = 7.0) -> object:
+    """Draw a program: a box for each kernel, an arrow for each pass through memory.
+
+    Args:
+        program: What ``kernels`` gives.
+        width: Inches.
+
+    Returns:
+        A matplotlib figure, for ``display.figure(fig, alt=...)``.
+    """
+    boxes = [(b.name, "memory", ()) for b in program.arguments]
+    boxes += [
+        (" · ".join(k.operations), "fusion" if k.fused else "kernel", k.reads)
+        for k in program.kernels
+    ]
+    boxes += [("result", "memory", (b,)) for b in program.results]
+    made = [(b,) for b in program.arguments] + [k.writes for k in program.kernels]
+    row_of = {b.name: row for row, buffers in enumerate(made) for b in buffers}
+
+    fig, ax = subplots(width, 0.2 + 0.62 * len(boxes))
+    ax.set_axis_off()
+    for row, (text, kind, reads) in enumerate(boxes):
+        _box(ax, row, text, kind)
+        for b in reads:
+            if row_of.get(b.name) == row - 1:
+                _arrow(ax, [(0.0, row - 1 + _HALF), (0.0, row - _HALF)], b, (0.02, row - 0.5))
+    # An arrow over more than one row runs in a lane of its own, right of the boxes.
+    reads = [(row_of.get(b.name, row), row, b) for row, x in enumerate(boxes) for b in x[2]]
+    far = [(start, end, b) for start, end, b in reads if end - start > 1]
+    for lane, (start, end, b) in enumerate(far):
+        x, up, down = 1.1 + 0.3 * lane, start + 0.08 * lane, end - 0.08 * lane
+        path = [(1.0, up), (x, up), (x, down), (1.0, down)]
+        _arrow(ax, path, b, (x + 0.02, start + 0.5))
+    ax.set_xlim(-1.02, max(1.95, 1.35 + 0.3 * len(far)))
+    ax.set_ylim(len(boxes) - 0.6, -0.4)
+    return fig
+
+
+_HALF = 0.26  # half a box's height, in rows
+
+
+def _box(ax: object, row: int, text: str, kind: str) -> None:
+    import matplotlib.patches
+
+    looks = {
+        "memory": {"facecolor": "white", "linestyle": "--"},
+        "kernel": {"facecolor": "#EEEEEE"},
+        "fusion": {"facecolor": "#CFE8F7", "linewidth": 2.5},
+    }[kind]
+    box = matplotlib.patches.Rectangle((-1, row - _HALF), 2, 2 * _HALF, ec="black", **looks)
+    ax.add_patch(box)
+    label = f"fusion: {text}" if kind == "fusion" else text
+    ax.text(0, row, textwrap.shorten(label, 64, placeholder=" …"), ha="center", va="center", size=9)
+
+
+def _arrow(ax: object, path: list[tuple], buffer: Buffer, label_at: tuple) -> None:
+    ax.plot(*zip(*path[:-1], strict=True), color="black", marker="", linewidth=1)
+    ax.annotate(
+        "", xy=path[-1], xytext=path[-2], arrowprops={"arrowstyle": "-|>", "color": "black"}
+    )
+    n = buffer.bytes
+    ax.text(*label_at, f"{n / 1e6:,.2f} MB" if n >= 1e4 else f"{n:,} bytes", size=8, va="center")

@@ -1,0 +1,75 @@
+"""What TensorFlow's profiler saw while a block ran. Imports TensorFlow only when it is used."""
+
+import contextlib
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+
+from helpers.base.errors import CourseError
+
+
+class ProfilerBusy(CourseError):
+    """Another profiler runs, or ours was stopped from elsewhere."""
+
+
+@contextlib.contextmanager
+def recording(what: str, keep: Callable[[str], str | None]) -> Iterator[list[str]]:
+    """Record events of TensorFlow's profiler while a block runs.
+
+    Args:
+        what: What the events are for, to begin an error's message: ``Compilations``.
+        keep: From an event's name, what to list for it; None to leave it out.
+
+    Yields:
+        A list that is filled, in the order of time, when the block has ended without an error.
+
+    Raises:
+        ProfilerBusy: A profiler runs already (these blocks can't be nested), or other code
+            stopped this one.
+    """
+    import tensorflow as tf
+
+    events: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tf.profiler.experimental.start(folder)
+        except tf.errors.AlreadyExistsError as error:
+            raise ProfilerBusy(
+                f"{what} can't be seen here: a profiler is running.",
+                "TensorFlow has one profiler for the whole process, and they come from it.",
+                "End the outer count_compilations block, profile or TensorBoard callback first.",
+            ) from error
+        try:
+            yield events
+        except BaseException:
+            with contextlib.suppress(tf.errors.UnavailableError):
+                tf.profiler.experimental.stop(save=False)
+            raise
+        try:
+            tf.profiler.experimental.stop()
+        except tf.errors.UnavailableError as error:
+            raise ProfilerBusy(
+                f"{what} were not seen: the profiler was stopped inside the block.",
+                "TensorFlow has one profiler for the whole process, and other code ended it.",
+                "Take the TensorBoard callback's profile_batch (or the other stop) out.",
+            ) from error
+        events += _read(pathlib.Path(folder), keep)
+
+
+def _read(folder: pathlib.Path, keep: Callable[[str], str | None]) -> list[str]:
+    """Read the events to keep from the profiles under a folder, in the order of time."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    seen = []
+    for path in folder.rglob("*.xplane.pb"):
+        for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
+            # By number, so that a name is looked at once, not for each of its events.
+            kept = {number: keep(data.name) for number, data in plane.event_metadata.items()}
+            for line in plane.lines:
+                start = line.timestamp_ns * 1000
+                seen += [
+                    (start + event.offset_ps, found)
+                    for event in line.events
+                    if (found := kept.get(event.metadata_id))
+                ]
+    return [found for _, found in sorted(seen)]

@@ -1,0 +1,659 @@
+"""A TensorFlow function as XLA's program, ready for the TPU's compiler, without running anything.
+
+What refuses here is TensorFlow: while it builds the graph (tracing), or while it writes the graph
+in XLA's operations. The error says at which operation, and on which of the learner's lines.
+
+Imports TensorFlow only inside `export`.
+"""
+
+import contextlib
+import dataclasses
+import linecache
+import os
+import pathlib
+import re
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from helpers.base.errors import CourseError
+from helpers.base.messages import steady
+
+# Seconds after which tracing is given up.
+TIMEOUT = 600.0
+
+
+class NotCompilable(CourseError):
+    """A function can't become a program for a TPU; says at which operation, and where that is.
+
+    Attributes:
+        operation: TensorFlow's name of the refused operation, such as ``UniqueWithCounts``; empty
+            where no operation, but tracing itself or the arguments were refused.
+        source: The learner's line that made it, where it can be found.
+        message: TensorFlow's own words, whole.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        why: str,
+        fix: str,
+        operation: str = "",
+        source: "Source | None" = None,
+        message: str = "",
+    ) -> None:
+        super().__init__(what, why, fix)
+        self.operation, self.source, self.message = operation, source, message
+
+
+class TracingTooLong(NotCompilable):
+    """A function did not come back from tracing in time."""
+
+
+class _StoppedTracing(BaseException):
+    """Passes through the learner's and AutoGraph's ``except Exception``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A line of Python.
+
+    Attributes:
+        file: Path of the file, or the name that IPython gives to a cell.
+        line: Line number, from 1.
+        function: The function that it stands in.
+        code: The line itself, where it can be read.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+
+    def __repr__(self) -> str:
+        name = "the notebook's cell" if "ipykernel" in self.file else pathlib.Path(self.file).name
+        where = f"{name}, line {self.line}"
+        if self.function and not self.function.startswith("<"):
+            where += f", in {self.function}"
+        return f"{where}: {self.code}" if self.code else where
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """What a program is given.
+
+    Attributes:
+        name: The variable's or the argument's name.
+        kind: ``argument``, ``variable`` or ``captured`` (another tensor from outside).
+        shape: Type and shape as XLA writes them: ``f32[32,128]``.
+    """
+
+    name: str
+    kind: str
+    shape: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the values, without padding."""
+        return shape_bytes(self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounded:
+    """A tensor whose size depends on values; XLA takes the most that is possible.
+
+    Attributes:
+        shape: Type and shape with the bound: ``f32[<=8]``.
+        operation: TensorFlow's operation, such as ``Where``; empty where it isn't known.
+        name: The operation's name in the graph.
+        source: The learner's line, where it can be found.
+    """
+
+    shape: str
+    operation: str
+    name: str
+    source: Source | None = None
+
+    def __repr__(self) -> str:
+        at = f" at {self.source}" if self.source else f" ({self.name})" if self.name else ""
+        return f"{self.operation or 'a tensor'} {self.shape}{at}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tracing:
+    """A TensorFlow function as TensorFlow's own graph.
+
+    Attributes:
+        name: The function's name.
+        specs: What it is given, flat.
+        replicas: How many devices run it together.
+        function: The ``tf.function``.
+        concrete: Its concrete function.
+    """
+
+    name: str
+    specs: tuple[Any, ...]
+    replicas: int
+    function: Any = dataclasses.field(repr=False)
+    concrete: Any = dataclasses.field(repr=False)
+
+    @property
+    def graph(self) -> Any:
+        """The graph, a ``tf.Graph``."""
+        return self.concrete.graph
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A TensorFlow function as XLA's program. Holds plain values only, so it can be pickled.
+
+    Attributes:
+        name: The function's name.
+        hlo: The module, a serialised ``HloModuleProto``, with numbers for TensorFlow's names. The
+            same function gives the same bytes, in another process, too, and under another model's
+            name.
+        parameters: What it is given: first the arguments, then variables and other captures.
+        results: Types and shapes of what it gives back; updated variables come last.
+        donated: Positions of the parameters whose memory a result takes over: the variables that
+            the function changes.
+        replicas: How many devices run it together, with their gradients added up.
+        bounded: Where sizes come to depend on values, in the order of the program.
+        names: TensorFlow's names of the operations, which begin with their layers; the module
+            holds a name's position instead (`named`).
+    """
+
+    name: str
+    hlo: bytes = dataclasses.field(repr=False)
+    parameters: tuple[Parameter, ...] = dataclasses.field(repr=False)
+    results: tuple[str, ...] = dataclasses.field(repr=False)
+    donated: tuple[int, ...] = dataclasses.field(repr=False)
+    replicas: int = 1
+    bounded: tuple[Bounded, ...] = ()
+    names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        variables = sum(p.kind == "variable" for p in self.parameters)
+        arguments = ", ".join(p.shape for p in self.arguments)
+        return f"{self.name}({arguments}) with {variables} variables → {', '.join(self.results)}"
+
+    @property
+    def arguments(self) -> tuple[Parameter, ...]:
+        """The parameters that the caller hands in."""
+        return tuple(p for p in self.parameters if p.kind == "argument")
+
+
+_LIBRARY = re.compile(
+    r"(?:site|dist)-packages/|/lib/python3\.\d+/(?!site|dist)|<frozen|^<__array|"
+    r"helpers/xla/(?:program|ops)\.py$|__autograph_generated_file"
+)
+_CORE = re.compile(r"packages/(?:tensorflow|keras|tf_keras)/|<frozen|helpers/xla/program\.py$")
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in ([^\n]*)')
+
+
+def _source_of(frames: Iterable[tuple[str, int, str]]) -> Source | None:
+    """Choose of a stack's frames (outermost first) the innermost that is the learner's."""
+    frames = list(frames)
+    own = [f for f in frames if not _LIBRARY.search(f[0])]
+    # A model of a library has no line of the learner's but the call: its own line says more.
+    near = [f for f in frames if not _CORE.search(f[0]) and not _LIBRARY.match(f[0])]
+    for file, line, function in reversed(own or near):
+        path = file if pathlib.Path(file).exists() or file.startswith(("<", "/")) else f"/{file}"
+        code = linecache.getline(path, line).strip()
+        name = function.strip().rstrip("*").strip()  # AutoGraph marks its own with a star
+        return Source(path, line, "" if name == "None" else name, code)
+    return None
+
+
+def _frames(text: str) -> list[tuple[str, int, str]]:
+    return [(file, int(line), name) for file, line, name in _FRAME.findall(text)]
+
+
+def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
+    """Say which operation XLA refused while it made its program, and where that stands."""
+    message = str(error).removeprefix("Failed getting HLO text: '").rstrip("'")
+    # The first stack is that of the operation itself; those that follow are its callers'.
+    first = message.split("tf2xla conversion failed")[0].split("[[{{node")[0]
+    source = _source_of(_frames(first))
+    line = steady(next((x for x in message.splitlines() if x.strip()), type(error).__name__))
+    line = re.sub(r" when trying to compile graph \S+ on ", " on ", line)
+    at = f" at {source}" if source else ""
+    if found := re.search(r"unsupported operations.*?: (\w+) \(", first, re.DOTALL):
+        operation = found[1]
+        if operation == "_Arg":
+            return NotCompilable(
+                f"{name} has an argument of a type that XLA does not know.",
+                line,
+                "Keep strings and the like in the input pipeline; hand in numbers.",
+                operation,
+                None,
+                message,
+            )
+        return NotCompilable(
+            f"XLA has no {operation}{at}.",
+            line,
+            "Do this in the input pipeline, before the model, or write it with other operations "
+            "(the operations table lists which compile: python -m helpers ops).",
+            operation,
+            source,
+            message,
+        )
+    if found := re.search(r"Input (\d+) to node `(.*?)` with op (\w+) must be a compile-t", first):
+        return NotCompilable(
+            f"The size that {found[3]} makes depends on a value{at}.",
+            line,
+            "Take the size from a Python number or a static shape; or compute at the largest size "
+            "and mask.",
+            found[3],
+            source,
+            message,
+        )
+    found = re.search(r"\{\{node ([^}]*)\}\}|\[\[([^\]{]+)\]\]", message)
+    node = (found[1] or found[2]) if found else ""
+    made = _graph_operations(graph).get(node)
+    node = made.type if made is not None else node
+    return NotCompilable(
+        f"XLA refuses {node or name}{at}.",
+        line[:500],
+        "Read the line above: it is XLA's own. Cut the function down until it compiles.",
+        node,
+        source,
+        message,
+    )
+
+
+def _untraceable(error: Exception, name: str) -> NotCompilable:
+    message = str(error)
+    stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    source = _source_of(_frames(message)) or _source_of(stack)
+    text = re.split(r"(?:Call a|A)rguments received by ", message)[0]
+    lines = [x for x in text.splitlines() if x.strip()]
+    if message.startswith(("in user code:", "Exception encountered")):
+        told = [x for x in lines if not re.match(r"\s+(File |\[\[)|\s*Stack trace", x)]
+        lines = told[-1:] if message.startswith("in user") else told[1:2] or told
+    line = steady(lines[0]) if lines else ""
+    # AutoGraph's own wrapper of an error says the error's name in its text.
+    if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
+        line = f"{type(error).__name__}: {line}"
+    underivable = re.search(r"gradient registry has no entry for: (\w+)", message)
+    return NotCompilable(
+        f"TensorFlow can't trace {name}" + (f" at {source}." if source else "."),
+        line[:500],
+        "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
+        underivable[1] if underivable else "",
+        source,
+        message,
+    )
+
+
+def _written_frames(frame: Any) -> list[tuple[str, int, str]]:
+    """List a running stack (outermost first) by the lines that were written, not AutoGraph's."""
+    stack = [(f, f.f_code.co_filename, line) for f, line in traceback.walk_stack(frame)][::-1]
+    written = {}
+    for running, _, _ in stack:  # what AutoGraph converted hangs on the function that it calls
+        found = getattr(running.f_locals.get("converted_f"), "ag_source_map", None) or {}
+        written |= {(at.filename, at.lineno): origin for at, origin in found.items()}
+    frames = []
+    for running, file, line in stack:
+        origin = written.get((file, line))
+        if origin is not None:
+            frames.append((origin.loc.filename, origin.loc.lineno, origin.function_name))
+        else:
+            frames.append((file, line, running.f_code.co_name))
+    return frames
+
+
+@contextlib.contextmanager
+def _limited(seconds: float | None, name: str) -> Iterator[None]:
+    """Interrupt Python code that takes too long; only the main thread can be interrupted."""
+    usable = (
+        seconds is not None
+        and hasattr(signal, "setitimer")
+        and threading.current_thread() is threading.main_thread()
+        and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    )
+    if not usable:
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise _StoppedTracing(_source_of(_written_frames(frame)))
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again each second, where it is caught
+    try:
+        yield
+    except _StoppedTracing as stopped:
+        source = stopped.args[0]
+        raise TracingTooLong(
+            f"{name} did not come back from tracing within {seconds:g} s"
+            + (f"; it was at {source}." if source else "."),
+            "While a graph is built, Python runs: a loop over a Python condition may never end.",
+            "Make it a loop over a tensor, or bound its rounds.",
+            "",
+            source,
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _gradients_added(replicas: int) -> Iterator[None]:
+    """Let optimizers add up their gradients across replicas, as they do under a TPUStrategy.
+
+    Keras asks the current strategy's replica context to add. TPUStrategy's own operation has no
+    kernel without a TPU; a collective of the same meaning has, and becomes the same all-reduce.
+    Gradients of embeddings are dense on a TPU, as there.
+    """
+    import tensorflow as tf
+
+    context = type(tf.distribute.get_replica_context())
+    extended = type(tf.distribute.get_strategy().extended)
+    count = 0
+
+    def one(value: Any) -> Any:
+        nonlocal count
+        count += 1
+        return tf.raw_ops.CollectiveReduceV2(
+            input=tf.convert_to_tensor(value),
+            group_size=replicas,
+            group_key=1,
+            instance_key=count,
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+        )
+
+    def all_reduce(self: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        mean = "MEAN" in str(reduce_op).upper()
+        added = tf.nest.map_structure(one, value)
+        return tf.nest.map_structure(lambda x: x / replicas, added) if mean else added
+
+    replaced = [(context, "all_reduce", all_reduce), (extended, "_use_merge_call", _never)]
+    before = [(owner, name, owner.__dict__.get(name)) for owner, name, _ in replaced]
+    for owner, name, new in replaced:
+        setattr(owner, name, new)
+    try:
+        yield
+    finally:
+        for owner, name, old in before:
+            if old is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, old)
+
+
+def _never(self: Any) -> bool:
+    return False
+
+
+def trace(fn: Callable, *specs: Any, replicas: int = 1, timeout: float | None = TIMEOUT) -> Tracing:
+    """Let TensorFlow build the graph of a function, without running anything.
+
+    Args:
+        fn: As for `export`.
+        *specs: As for `export`.
+        replicas: As for `export`.
+        timeout: As for `export`.
+
+    Returns:
+        The graph, for `program`.
+
+    Raises:
+        NotCompilable: Tracing refuses, or the shapes aren't all known.
+        TracingTooLong: Tracing did not end in time.
+    """
+    import tensorflow as tf
+
+    name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
+    fn = getattr(fn, "python_function", fn)
+    process = os.getpid()
+
+    def described(x: Any) -> Any:
+        if isinstance(x, tf.TypeSpec):
+            return x
+        return tf.TensorSpec(*(lambda t: (t.shape, t.dtype))(tf.convert_to_tensor(x)))
+
+    specs = tf.nest.map_structure(described, specs)
+    flat = tuple(tf.nest.flatten(specs))
+    for i, spec in enumerate(flat, 1):
+        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
+            raise NotCompilable(
+                f"Argument {i} of {name} is {spec}.",
+                "XLA compiles for one shape at a time; every dimension must be a number.",
+                "Give the shape of a batch: drop_remainder=True makes the batch size known.",
+            )
+
+    def of_tensors(*tensors: Any) -> Any:
+        return fn(*tf.nest.pack_sequence_as(specs, tensors))
+
+    step = tf.function(of_tensors, jit_compile=True)
+    adding = _gradients_added(replicas) if replicas > 1 else contextlib.nullcontext()
+    try:
+        with _limited(timeout, name), adding:
+            concrete = step.get_concrete_function(*flat)
+            if os.getpid() != process:  # the model forked: its copy has no business here
+                os._exit(0)
+    except NotCompilable:
+        raise
+    except Exception as error:
+        raise _untraceable(error, name) from error
+    return Tracing(name, flat, replicas, step, concrete)
+
+
+def program(traced: Tracing) -> Program:
+    """Let TensorFlow write a graph in XLA's operations.
+
+    Args:
+        traced: From `trace`.
+
+    Returns:
+        The program.
+
+    Raises:
+        NotCompilable: XLA refuses; says the operation and the line where it can.
+    """
+    import tensorflow as tf
+
+    name, graph = traced.name, traced.graph
+    handles = {id(v.handle) for v in graph.variables}
+    for captured in traced.concrete.captured_inputs:
+        if captured.dtype == tf.resource and id(captured) not in handles:
+            raise NotCompilable(
+                f"{name} reads from what is neither argument nor variable.",
+                "A lookup table or an iterator lives on the host; XLA can't hold it.",
+                "Look up in the input pipeline, and hand in what was found.",
+            )
+    try:
+        hlo = traced.function.experimental_get_compiler_ir(*traced.specs)(stage="hlo_serialized")
+    except Exception as error:
+        raise _refused(error, name, graph) from error
+    return _program(traced, hlo)
+
+
+def export(
+    fn: Callable, *specs: Any, replicas: int = 1, timeout: float | None = TIMEOUT
+) -> Program:
+    """Trace a function and let TensorFlow make XLA's program of it, without running anything.
+
+    Captured variables become parameters; those that the function changes become results that take
+    over their memory, as on a TPU. A function that changes variables (a training step) does not
+    change them here.
+
+    Args:
+        fn: A function of tensors, a ``tf.function``, or a Keras model; what it returns is kept.
+            AutoGraph rewrites it, as ``tf.function`` does.
+        *specs: A ``tf.TensorSpec`` for each argument, or nests of them (tuples, lists, dicts). A
+            tensor or an array stands for its shape and type: its values are never seen.
+        replicas: How many devices run it together. With more than one, Keras optimizers (and
+            ``tf.distribute.get_replica_context().all_reduce``) add up gradients across them; the
+            specs are those of one replica.
+        timeout: Seconds for tracing; None for no limit. Kept in the main thread only.
+
+    Returns:
+        The program.
+
+    Raises:
+        NotCompilable: Tracing or XLA refuses; says the operation and the line where it can.
+        TracingTooLong: Tracing did not end in time.
+    """
+    return program(trace(fn, *specs, replicas=replicas, timeout=timeout))
+
+
+# XLA's names of element types by their number in its protocol
+# (https://github.com/openxla/xla/blob/main/xla/xla_data.proto), and bits of a value.
+_ELEMENTS = {
+    "PRED": ("pred", 8),
+    **{f"{kind}{n}": (f"{kind.lower()}{n}", n) for kind in "SUF" for n in (4, 8, 16, 32, 64)},
+    "BF16": ("bf16", 16),
+    "C64": ("c64", 64),
+    "C128": ("c128", 128),
+}
+_BITS = dict(_ELEMENTS.values())
+
+
+def shape_bytes(shape: str) -> int:
+    """Size of ``f32[512,<=8]`` without padding; a bound counts in full.
+
+    Args:
+        shape: Type and shape as XLA writes them.
+
+    Returns:
+        Bytes.
+    """
+    kind, _, sizes = shape.partition("[")
+    values = 1
+    for n in re.findall(r"\d+", sizes.partition("]")[0]):
+        values *= int(n)
+    return values * _BITS.get(kind, 0) // 8
+
+
+def _shape_text(shape: Any) -> str:
+    """Write a shape of XLA's protocol as XLA's text does."""
+    from tensorflow.compiler.xla import xla_data_pb2
+
+    kind = _ELEMENTS.get(xla_data_pb2.PrimitiveType.Name(shape.element_type), ("token", 0))[0]
+    bounds = list(shape.is_dynamic_dimension) or [False] * len(shape.dimensions)
+    sizes = (f"{'<=' * b}{n}" for n, b in zip(shape.dimensions, bounds, strict=True))
+    return f"{kind}[{','.join(sizes)}]"
+
+
+_NAMED = re.compile(r"\btf_op_(\d+)\b")
+
+
+def named(text: str, names: Sequence[str]) -> str:
+    """Put TensorFlow's names of operations back where a program has their positions.
+
+    Args:
+        text: Of a program, or of a message about one.
+        names: `Program.names`.
+
+    Returns:
+        The text with the names.
+    """
+
+    def name(found: re.Match) -> str:
+        at = int(found[1])
+        return names[at] if at < len(names) else found[0]
+
+    return _NAMED.sub(name, text)
+
+
+def _program(traced: Tracing, hlo: bytes) -> Program:
+    """Read from the module what a report needs, and make its bytes independent of this run."""
+    from tensorflow.compiler.xla.service import hlo_pb2
+
+    module = hlo_pb2.HloModuleProto.FromString(hlo)
+    entry = next(c for c in module.computations if c.id == module.entry_computation_id)
+    # The numbers that TensorFlow gives to functions, and paths of this machine's libraries.
+    module.name, module.id = "tensorflow", 0
+    module.ClearField("stack_frame_index")
+    bounded = tuple(_bounded(module, traced.graph))
+    places: dict[str, int] = {}
+    for i, computation in enumerate(module.computations):
+        computation.name = f"computation.{i}"
+        shapes = {i.id: i.shape for i in computation.instructions}
+        for instruction in computation.instructions:
+            if (
+                instruction.opcode == "reshape"
+                and shapes[instruction.operand_ids[0]] == instruction.shape
+            ):
+                instruction.opcode = "copy"  # StableHLO can't reshape two bounded dimensions
+            metadata = instruction.metadata
+            for field in ("source_file", "source_line", "stack_frame_id"):
+                if field in metadata.DESCRIPTOR.fields_by_name:
+                    metadata.ClearField(field)
+            # A model that is made again in the same process has another name: it isn't another
+            # program. What XLA makes of a program doesn't depend on the names.
+            if metadata.op_name:
+                place = places.setdefault(metadata.op_name, len(places))
+                metadata.op_name = f"tf_op_{place}"
+    module.entry_computation_name = entry.name
+
+    variables = {id(v.handle): v.name.partition(":")[0] for v in traced.graph.variables}
+    names = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(traced.specs)]
+    for captured in traced.concrete.captured_inputs:
+        kind = "variable" if id(captured) in variables else "captured"
+        names.append((variables.get(id(captured), "a tensor from outside"), kind))
+    shapes = map(_shape_text, module.host_program_shape.parameters)
+    parameters = tuple(Parameter(*n, s) for n, s in zip(names, shapes, strict=True))
+    result = module.host_program_shape.result
+    return Program(
+        traced.name,
+        module.SerializeToString(deterministic=True),
+        parameters,
+        tuple(map(_shape_text, result.tuple_shapes or [result])),
+        tuple(sorted({e.parameter_number for e in module.input_output_alias.entries})),
+        traced.replicas,
+        bounded,
+        tuple(
+            re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+", r"\1", name) for name in places
+        ),
+    )
+
+
+def _graph_operations(graph: Any) -> dict[str, Any]:
+    """List the operations of a graph and of the functions that it calls, by name."""
+    found, graphs = {}, [graph]
+    seen = set()
+    while graphs:
+        graph = graphs.pop()
+        if id(graph) in seen:
+            continue
+        seen.add(id(graph))
+        for operation in graph.get_operations():
+            found.setdefault(operation.name, operation)
+        for function in getattr(graph, "_functions", {}).values():
+            inner = getattr(function, "graph", None)
+            if inner is not None:
+                graphs.append(inner)
+    return found
+
+
+def _bounded(module: Any, graph: Any) -> Iterator[Bounded]:
+    """Find the operations that make a size depend on values, not those that only inherit it."""
+    operations, seen = None, set()
+    for computation in module.computations:
+        dynamic = set()
+        for instruction in computation.instructions:
+            shape, metadata = instruction.shape, instruction.metadata
+            parts = shape.tuple_shapes or [shape]
+            bounded = [part for part in parts if any(part.is_dynamic_dimension)]
+            if not bounded:
+                continue
+            inherited = dynamic.intersection(instruction.operand_ids)
+            dynamic.add(instruction.id)
+            if inherited or instruction.opcode == "parameter" or metadata.op_name in seen:
+                continue
+            seen.add(metadata.op_name)
+            operations = _graph_operations(graph) if operations is None else operations
+            made = operations.get(metadata.op_name)
+            stack = made.traceback if made is not None else ()
+            yield Bounded(
+                _shape_text(bounded[0]),
+                metadata.op_type,
+                metadata.op_name,
+                _source_of((f.filename, f.lineno, f.name) for f in stack),
+            )

@@ -1,0 +1,149 @@
+"""What XLA compiled is used only where it was seen to work, and changes no number."""
+
+import json
+import shutil
+
+import pytest
+from test_pretraining import NANO, child, command, ended, log
+from typer.testing import CliRunner
+
+from helpers.__main__ import app
+from helpers.bert import compiled, pretraining
+
+
+def kept(tmp_path, files=("one", "two")):
+    """A sealed folder, made without XLA."""
+    folder = tmp_path / compiled.FOLDER
+    folder.mkdir(parents=True)
+    for name in files:
+        (folder / name).write_bytes(name.encode() * 100)
+    compiled.Kept(tmp_path).seal()
+    return folder
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if path.name != compiled.SUMS)
+
+
+def test_what_was_sealed_is_kept_and_all_else_is_deleted(tmp_path):
+    folder = kept(tmp_path, ("good", "cut", "flipped"))
+    (folder / "cut").write_bytes((folder / "cut").read_bytes()[:-1])
+    (folder / "flipped").write_bytes(b"F" + (folder / "flipped").read_bytes()[1:])
+    (folder / "of a killed run").write_bytes(b"?")
+    again = compiled.Kept(tmp_path)
+    again.environment()
+    assert names(folder) == ["good"]
+    (folder / "cut").write_bytes(b"compiled again, with the same name")
+    again.seal()
+    compiled.Kept(tmp_path).environment()
+    assert names(folder) == ["cut"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[:-5],
+        lambda text: "[1]",
+        lambda text: json.dumps(json.loads(text) | {"machine": "another"}),
+    ],
+)
+def test_without_sound_checksums_of_this_machine_nothing_is_used(tmp_path, damage):
+    folder = kept(tmp_path)
+    sums = folder / compiled.SUMS
+    sums.write_text(damage(sums.read_text()))
+    compiled.Kept(tmp_path).environment()
+    assert names(folder) == []
+
+
+def test_another_tensorflow_or_other_flags_are_another_machine(tmp_path, monkeypatch):
+    folder = kept(tmp_path)
+    compiled.Kept(tmp_path).environment()
+    assert names(folder) == ["one", "two"]
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    compiled.Kept(tmp_path).environment()
+    assert names(folder) == []
+    folder = kept(tmp_path / "next")
+    monkeypatch.setattr(compiled.importlib.metadata, "version", lambda _: "9.9")
+    compiled.Kept(tmp_path / "next").environment()
+    assert names(folder) == []
+
+
+def test_steps_that_are_no_longer_used_go(tmp_path):
+    folder = kept(tmp_path)
+    again = compiled.Kept(tmp_path)
+    again.environment()
+    again.seal()
+    assert names(folder) == ["one", "two"]
+    (folder / "three").write_bytes(b"3")
+    again.seal()
+    assert names(folder) == ["three"]
+    compiled.Kept(tmp_path).environment()
+    assert names(folder) == ["three"]
+
+
+def test_the_users_own_flags_stay(tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug")
+    wanted = compiled.Kept(tmp_path).environment()["TF_XLA_FLAGS"]
+    assert wanted.startswith("--tf_xla_clustering_debug ") and f"'{tmp_path}/compiled'" in wanted
+    assert not compiled.Kept(tmp_path / "it's").environment()
+    monkeypatch.setenv("TF_XLA_FLAGS", f"{compiled.FLAG}=/elsewhere")
+    assert not compiled.Kept(tmp_path).environment()
+    assert not list(tmp_path.iterdir())
+
+
+STEPS = 6
+
+
+def test_from_the_cache_without_it_and_with_a_damaged_one_the_losses_are_the_same(tmp_path):
+    """The command compiles; goes on from the cache; goes on from a damaged one."""
+    data = pretraining.prepare_shipped(tmp_path / "data", sequence_length=64)
+    settings = pretraining.Settings(NANO, STEPS, global_batch_size=8, learning_rate=2e-3)
+    pretraining.run(settings, data, tmp_path / "without", patience=0)
+    output = tmp_path / "a run"
+    words = ["-o", output, "--data", data, "--steps", STEPS, "--batch", 8, "--save-every", 2]
+    shown = tmp_path / "shown"
+
+    def go_on():
+        if output.exists():
+            shutil.rmtree(output / "checkpoints" / f"step-{STEPS:09d}")
+        process = child(command, *words, output=shown)
+        assert ended(process, 600) == 0, shown.read_text()
+        assert log(output) == log(tmp_path / "without")
+        (path,) = (path for path in (output / compiled.FOLDER).glob("xla_compile_cache*"))
+        return path, path.stat().st_mtime_ns, path.read_bytes()
+
+    first, second = go_on(), go_on()
+    assert first == second  # used, and not compiled again
+    path, _, content = first
+    half = len(content) // 2
+    path.write_bytes(content[:half] + bytes(64) + content[half + 64 :])
+    assert path.read_bytes() != content
+    third = go_on()
+    assert third[1] != first[1]
+    assert go_on() == third
+    assert shown.read_text().count(f"Going on after step {STEPS - 2} of {STEPS}.") == 3
+
+
+def test_in_a_bucket_and_on_a_tpu_nothing_is_kept_and_help_says_so(monkeypatch):
+    from helpers import runtime
+    from helpers.base.errors import CourseError
+    from helpers.bert import command as pretrain_command
+
+    class Stopped(CourseError):
+        pass
+
+    def stop(*_, **__):
+        raise Stopped("", "", "")
+
+    def never(*_):
+        raise AssertionError("a cache was asked for")
+
+    assert "without compiling" in CliRunner().invoke(app, ["pretrain", "--help"]).output
+    monkeypatch.setattr(compiled, "Kept", never)
+    monkeypatch.setattr(runtime, "connect", stop)
+    monkeypatch.setattr(pretraining, "run", stop)
+    options = {"steps_per_execution": 1, "save_every": 1, "patience": 0, "steps": 2}
+    for output, tpu in (("gs://course/run", None), ("run", "local")):
+        with pytest.raises(Stopped):
+            pretrain_command.pretrain("tiny", output, "data", tpu=tpu, **options)

@@ -1,0 +1,311 @@
+"""An exported folder: the same scores in TensorFlow and in today's PyTorch, whole or absent."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from transformers import BertTokenizerFast, TFBertForMaskedLM, TFBertForPreTraining
+from typer.testing import CliRunner
+
+from helpers.__main__ import app
+from helpers.base import files
+from helpers.bert import evaluation, export, pretraining
+from helpers.bert import model as bert
+from helpers.text import corpus, records
+
+PYTORCH = pathlib.Path(__file__).parents[2] / "build/pytorch/bin/python"
+SETTINGS = pretraining.Settings(bert.Configuration(2, 64, 2), 4, 8, warm_up=1)
+TEXTS = [
+    "문서를 저장합니다.",
+    "Select a file name and click [MASK] to save the file.",
+    "Cell (A1)!",
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A short run on the shipped text, as the command line makes it."""
+    folder = tmp_path_factory.mktemp("run")
+    data = pretraining.prepare_shipped(folder / "data", sequence_length=64)
+    pretraining.run(SETTINGS, data, folder, save_every=2, patience=0, jit=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("out") / "bert"
+    result = CliRunner().invoke(app, ["export", str(run), str(folder)])
+    assert result.exit_code == 0, result.output
+    assert "step 4 of 4" in result.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def scores(run, exported):
+    """Ordinary rows with padding, and what our model says of their tokens."""
+    tokenizer = corpus.load_tokenizer()
+    rows = tokenizer(TEXTS, padding=True, return_tensors="np")
+    model = export.load(run, run / "data").model
+    # The bias of the head starts as frequencies; the other weights moved only four steps: both
+    # must be there for equal scores.
+    logits = model(
+        input_ids=rows["input_ids"].astype(np.int32),
+        attention_mask=rows["attention_mask"].astype(np.int32),
+    ).logits.numpy()
+    return {**rows, "logits": logits}
+
+
+def test_tensorflow_loads_it_with_equal_scores(exported, scores):
+    model = TFBertForMaskedLM.from_pretrained(exported, use_safetensors=False)
+    found = model(input_ids=scores["input_ids"], attention_mask=scores["attention_mask"]).logits
+    used = scores["attention_mask"] > 0  # padding attends to other places in a packed model
+    np.testing.assert_allclose(found[used], scores["logits"][used], atol=1e-4)
+    assert scores["logits"][used].std() > 0.1
+
+
+def test_the_tokenizer_comes_with_it(exported):
+    loaded, kept = BertTokenizerFast.from_pretrained(exported), corpus.load_tokenizer()
+    assert loaded(TEXTS)["input_ids"] == kept(TEXTS)["input_ids"]
+    assert loaded.model_max_length == 64
+
+
+def test_the_configuration_names_the_ordinary_class(exported):
+    config = json.loads((exported / "config.json").read_text())
+    assert config["architectures"] == ["BertForMaskedLM"]
+    assert config["vocab_size"] == 3000 and config["max_position_embeddings"] == 64
+
+
+def test_a_run_with_next_sentence_keeps_both_heads(tmp_path):
+    settings = dataclasses.replace(SETTINGS, next_sentence=True)
+    data = pretraining.prepare_shipped(tmp_path / "data", 64, pairs=True)
+    model = pretraining.run(settings, data, tmp_path, patience=0, jit=False).model
+    facts = export.export(tmp_path, tmp_path / "bert")
+    assert json.loads((tmp_path / "bert/config.json").read_text())["architectures"] == [
+        "BertForPreTraining"
+    ]
+    card = (tmp_path / "bert/README.md").read_text()
+    assert "modelling and next sentence prediction" in card and "a coin" in card
+    assert facts.results is not None
+    ids = np.array(corpus.load_tokenizer()(TEXTS[0], "저장합니다.")["input_ids"])[None]
+    ours = model(input_ids=ids)
+    theirs = TFBertForPreTraining.from_pretrained(tmp_path / "bert", use_safetensors=False)(ids)
+    for name in ("prediction_logits", "seq_relationship_logits"):
+        np.testing.assert_allclose(theirs[name], ours[name], atol=1e-4)
+    assert "cls.seq_relationship.weight" in export.pytorch_weights(model)
+
+
+CHILD = """
+import json, sys, numpy, torch, transformers
+folder, rows, output = sys.argv[1:]
+model, told = transformers.BertForMaskedLM.from_pretrained(folder, output_loading_info=True)
+tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+batch = numpy.load(rows)
+tensors = {name: torch.tensor(batch[name]).long() for name in ("input_ids", "attention_mask")}
+with torch.no_grad():
+    numpy.save(output, model.eval()(**tensors).logits.numpy())
+ids = tokenizer(json.loads(batch["texts"].item()), padding=True)["input_ids"]
+told = {name: sorted(map(str, found)) for name, found in told.items()}
+print(json.dumps({"version": transformers.__version__, "ids": ids, "told": told}))
+"""
+
+
+@pytest.mark.skipif(not PYTORCH.exists(), reason="needs PyTorch apart: make pytorch")
+def test_todays_pytorch_loads_it_with_equal_scores(exported, scores, tmp_path):
+    np.savez(tmp_path / "rows.npz", texts=json.dumps(TEXTS), **scores)
+    # Its own packages only: nothing of the course's environment.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [PYTORCH, "-c", CHILD, exported, tmp_path / "rows.npz", tmp_path / "logits.npy"],
+        capture_output=True,
+        text=True,
+        env=clean | {"HF_HUB_OFFLINE": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert int(said["version"].split(".")[0]) >= 5
+    assert said["told"] and not any(said["told"].values()), "a weight is missing or left over"
+    assert said["ids"] == scores["input_ids"].tolist()
+    used = scores["attention_mask"] > 0
+    found = np.load(tmp_path / "logits.npy")
+    np.testing.assert_allclose(found[used], scores["logits"][used], atol=1e-4)
+
+
+def test_pytorchs_weights_are_all_there_and_turned(run):
+    model = export.load(run, run / "data").model
+    found = export.pytorch_weights(model)
+    assert len(found) == len(model.weights)
+    assert found["cls.predictions.bias"].shape == (3000,)
+    assert found["bert.embeddings.word_embeddings.weight"].shape == (3000, 64)
+    dense = model.bert.encoder.layer[1].intermediate.dense.kernel.numpy()
+    name = "bert.encoder.layer.1.intermediate.dense.weight"
+    np.testing.assert_array_equal(found[name], dense.T)
+
+
+# The card.
+
+
+def test_the_card_tells_data_settings_results_and_limits(exported, run):
+    text = (exported / "README.md").read_text()
+    for words in (
+        "pipeline_tag: fill-mask",
+        "Mozilla Public License 2.0",
+        "2,636 documents",
+        "| steps | 4 of 4 planned |",
+        "| ko | n-gram |",
+        "| en | BERT |",
+        "## Limits",
+    ):
+        assert words in text
+    loss = np.mean([json.loads(line)["loss"] for line in (run / "log.jsonl").open()])
+    assert f"| training loss | {loss:.2f} (counting words alone:" in text
+
+
+def test_a_card_without_held_out_text_says_so(run):
+    trained = export.load(run, run / "data")
+    facts = export.Facts(SETTINGS, trained.data.manifest, 4, 6.6, 6.7, "Text of mine.", None)
+    text = export.card(facts)
+    assert "Text of mine." in text and "No text was held out" in text
+
+
+def test_results_come_from_the_records_held_out_folder(run, tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    data.mkdir()
+    for file in (run / "data").iterdir():
+        (data / file.name).write_bytes(file.read_bytes())
+    assert export.export(run, tmp_path / "without", data).results is None
+    records.write(["문서를 저장합니다."] * 20, data / "held-out", corpus.load_tokenizer(), shards=1)
+    facts = export.export(run, tmp_path / "with", data)
+    assert list(facts.results.scores) == ["held-out"]
+    assert export.UNNAMED in (tmp_path / "with/README.md").read_text()
+
+
+# Whole or absent.
+
+
+def tiny(vocabulary=3000):
+    return bert.pretraining_model(bert.Configuration(1, 64, 1), vocabulary, longest=16)
+
+
+TOKENIZER = corpus.kept_tokenizer().read_text()
+
+
+@pytest.mark.parametrize("failing", ["save_weights", "rename"])
+def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, failing):
+    model = tiny()
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    owner = model if failing == "save_weights" else pathlib.Path
+    monkeypatch.setattr(owner, failing, full)
+    with pytest.raises(files.CantWrite, match="No space left"):
+        export.write(model, TOKENIZER, tmp_path / "out", "# Card")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_are_readable_by_others(tmp_path):
+    folder = export.write(tiny(), TOKENIZER, tmp_path / "made/out", "# Card")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o666 & ~mask}
+    assert folder.stat().st_mode & 0o777 == 0o777 & ~mask
+    assert (folder / "README.md").read_text() == "# Card"
+    assert {file.name for file in folder.iterdir()} >= {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "tf_model.h5",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path):
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(export.FolderInUse, match="exists and is not empty"):
+        export.write(tiny(), TOKENIZER, tmp_path, "# Card")
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_an_empty_folder_is_filled(tmp_path):
+    (tmp_path / "out").mkdir()
+    assert any(export.write(tiny(), TOKENIZER, tmp_path / "out", "# Card").iterdir())
+
+
+def test_a_bucket_is_refused():
+    with pytest.raises(export.NotLocal, match="no folder of this machine"):
+        export.write(tiny(), TOKENIZER, "gs://mine/bert", "# Card")
+
+
+# What is not a run.
+
+
+def copy(run, folder):
+    for file in run.rglob("*"):
+        if file.is_file():
+            to = folder / file.relative_to(run)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_bytes(file.read_bytes())
+    return folder
+
+
+def test_no_run_is_told(run, tmp_path):
+    with pytest.raises(export.NothingTrained, match="holds no run that can be read"):
+        export.load(tmp_path, run / "data")
+    broken = copy(run, tmp_path / "broken")
+    (broken / "settings.json").write_text("{}")
+    with pytest.raises(export.NothingTrained, match="holds no run that can be read"):
+        export.load(broken, run / "data")
+
+
+def test_other_records_are_refused(run, tmp_path):
+    other = pretraining.prepare_shipped(tmp_path / "other", sequence_length=32)
+    with pytest.raises(export.OtherData, match="not those that the run was trained on"):
+        export.load(run, other)
+
+
+def test_a_damaged_checkpoint_is_passed_over(run, tmp_path):
+    broken = copy(run, tmp_path / "run")
+    newest, before = sorted((broken / "checkpoints").iterdir(), reverse=True)
+    for file in newest.glob("*.data*"):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    loaded = export.load(broken, broken / "data")
+    assert loaded.step == 2
+    again = tf.train.load_checkpoint(str(before / "state"))
+    bias = again.get_tensor("model/mlm/predictions/bias/.ATTRIBUTES/VARIABLE_VALUE")
+    np.testing.assert_array_equal(loaded.model.mlm.predictions.bias.numpy(), bias)
+    for file in before.glob("*.data*"):
+        file.unlink()
+    with pytest.raises(export.NothingTrained, match="no whole checkpoint"):
+        export.load(broken, broken / "data")
+
+
+def test_loading_changes_nothing_in_the_runs_folder(run):
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    loaded = export.load(run, run / "data")
+    assert loaded.step == 4 and dataclasses.asdict(loaded.settings)["steps"] == 4
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_the_command_line_tells_what_is_wrong(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "helpers", "export", tmp_path, tmp_path / "out"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "holds no run" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_results_are_the_trained_models(run, exported):
+    trained = export.load(run, run / "data")
+    found = evaluation.evaluate_shipped(trained.model, trained.data)
+    assert found.markdown() in (exported / "README.md").read_text()

@@ -1,0 +1,79 @@
+"""Controls that redraw a picture."""
+
+import base64
+import re
+
+import ipywidgets
+import pytest
+
+from helpers.base.errors import CourseError
+from helpers.display import dials
+from helpers.display.figures import Figure
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What is displayed, as its text at that moment."""
+    texts = []
+    monkeypatch.setattr(dials, "display", lambda widget: texts.append(repr(widget)))
+    return texts
+
+
+def numbered(number, word):
+    if number > 8:
+        raise CourseError(f"{number} is too much.", "<8> is the limit.", "Take less.")
+    return Figure(f"png {number} {word}".encode(), f'{number} & "{word}"')
+
+
+def picture(panel):
+    data = re.search(r'src="data:image/png;base64,([^"]*)"', panel.picture.value)
+    return base64.b64decode(data[1]).decode()
+
+
+def make():
+    slider = ipywidgets.IntSlider(value=4, min=1, max=12, description="number")
+    menu = ipywidgets.Dropdown(options=["a", "b"], value="a", description="word")
+    return dials.Dials(numbered, number=slider, word=menu), slider, menu
+
+
+def test_the_picture_follows_every_control(shown):
+    panel, slider, menu = make()
+    panel._ipython_display_()
+    assert picture(panel) == "png 4 a"
+    slider.value = 7
+    assert picture(panel) == "png 7 a"
+    menu.value = "b"
+    assert picture(panel) == "png 7 b"
+
+
+def test_the_picture_has_its_alternative_text_escaped_and_as_caption(shown):
+    panel, _, _ = make()
+    panel._ipython_display_()
+    assert panel.picture.value.count("4 &amp; &quot;a&quot;") == 2
+    assert 'alt="4 &amp; &quot;a&quot;"' in panel.picture.value
+
+
+def test_a_refusal_stands_in_the_pictures_place_and_goes_again(shown):
+    panel, slider, _ = make()
+    panel._ipython_display_()
+    slider.value = 9
+    assert "9 is too much." in panel.picture.value and "&lt;8&gt; is" in panel.picture.value
+    assert "<img" not in panel.picture.value
+    slider.value = 8
+    assert picture(panel) == "png 8 a"
+
+
+def test_an_error_that_is_not_ours_is_not_hidden(shown):
+    slider = ipywidgets.IntSlider(value=1, max=5)
+    panel = dials.Dials(lambda number: {1: Figure(b"", "one")}[number], number=slider)
+    panel._ipython_display_()
+    with pytest.raises(KeyError):
+        slider.value = 3
+
+
+def test_what_is_stored_is_the_same_each_time_and_holds_no_picture(shown):
+    for _ in range(2):
+        make()[0]._ipython_display_()
+    first, second = shown
+    assert first == second
+    assert "IntSlider(value=4" in first and "png" not in first and "0x" not in first

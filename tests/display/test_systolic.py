@@ -1,0 +1,79 @@
+"""The matrix unit against NumPy, and against counts made by hand."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.display.systolic import NoProduct, NoSuchTick, draw, multiply
+
+sizes = st.integers(1, 6)
+
+
+@given(sizes, sizes, sizes, st.integers(0, 2**31))
+def test_the_product_is_numpys(rows, depth, columns, seed):
+    random = np.random.default_rng(seed)
+    x = random.integers(-9, 10, (rows, depth))
+    weights = random.integers(-9, 10, (depth, columns))
+    run = multiply(x, weights)
+    np.testing.assert_array_equal(run.product, x @ weights)
+    assert run.multiplications == rows * depth * columns
+    assert run.ticks == rows + depth + columns - 2
+    assert run.utilisation == pytest.approx(rows / run.ticks)
+
+
+def test_floats_stay_floats():
+    run = multiply(np.array([[0.5, 1.5]]), np.array([[2.0], [4.0]]))
+    np.testing.assert_array_equal(run.product, [[7.0]])
+
+
+def test_a_run_of_two_by_two_by_hand():
+    run = multiply([[1, 2], [3, 4]], [[5, 6], [7, 8]])
+    assert run.ticks == 4
+    np.testing.assert_array_equal(
+        run.busy.astype(int),
+        [[[1, 0], [0, 0]], [[1, 1], [1, 0]], [[0, 1], [1, 1]], [[0, 0], [0, 1]]],
+    )
+    assert [run.passing[1][0, 0], run.passing[1][0, 1], run.passing[1][1, 0]] == [3, 1, 2]
+    assert [run.sums[1][0, 0], run.sums[1][0, 1], run.sums[1][1, 0]] == [15, 6, 19]
+    assert run.reads == 8
+    assert repr(run) == (
+        "2 x 2 cells, 4 ticks: 8 multiplications, 8 values read, 50% of the cells busy"
+    )
+
+
+def test_a_row_alone_leaves_most_cells_idle():
+    one = multiply(np.ones((1, 8), int), np.ones((8, 8), int))
+    many = multiply(np.ones((800, 8), int), np.ones((8, 8), int))
+    assert one.utilisation == pytest.approx(1 / 15)
+    assert many.utilisation > 0.98
+
+
+@pytest.mark.parametrize(
+    ("x", "weights", "said"),
+    [
+        ([[1, 2]], [[1], [2], [3]], "Rows of 2 values meet columns of 3."),
+        ([1, 2], [[1], [2]], "takes two matrices"),
+        (np.ones((0, 2)), np.ones((2, 2)), "takes two matrices"),
+    ],
+)
+def test_what_has_no_product_is_refused(x, weights, said):
+    with pytest.raises(NoProduct, match=said):
+        multiply(x, weights)
+
+
+def test_the_picture_says_what_it_shows():
+    run = multiply([[1, 2], [3, 4]], [[5, 6], [7, 8]])
+    assert draw(run, 2).alt == (
+        "Tick 2 of 4: 3 of 4 cells multiply (plain), the others wait (dotted); 1 of 4 results "
+        "have left at the bottom."
+    )
+    assert "4 of 4 results" in draw(run, 4).alt
+    assert draw(run, 1).png.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("tick", [0, 5, -1])
+def test_a_tick_that_is_not_there_is_refused(tick):
+    run = multiply([[1, 2], [3, 4]], [[5, 6], [7, 8]])
+    with pytest.raises(NoSuchTick, match=f"There is no tick {tick}"):
+        draw(run, tick)

@@ -1,0 +1,227 @@
+"""`make bundle` packs the course and its packages; the archive installs without a network."""
+
+import hashlib
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+from conventions import ROOT
+
+SYSTEM = f"{platform.system()} {platform.machine()}"
+PYTHON = "{}.{}".format(*sys.version_info)
+NAME = "tensorflow-on-tpu-9.9"
+ARCHIVE = f"{NAME}-offline-py{PYTHON}-{SYSTEM.lower().replace(' ', '-')}.tar"
+OFFLINE = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_RETRIES": "0"}
+
+
+def wheel(folder: pathlib.Path, name: str) -> str:
+    """Make a package of one module that says its name; give its line for a lock."""
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": f"NAME = {name!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            archive.writestr(file, text)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return f"{name}==1.0 \\\n    --hash=sha256:{digest}\n    # via\n    #   tensorflow-on-tpu\n"
+
+
+class Course:
+    """A clone with a lock of two packages, which lie in a folder and nowhere else."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder, self.index = folder / "clone", folder / "index"
+        self.index.mkdir()
+        (self.folder / "helpers").mkdir(parents=True)
+        for name in ("bundle.sh", "install.sh"):
+            shutil.copy(ROOT / "helpers" / name, self.folder / "helpers")
+        shutil.copy(ROOT / "Makefile", self.folder)
+        (self.folder / "pyproject.toml").write_text('[project]\nversion = "9.9"\n')
+        (self.folder / ".gitignore").write_text("build/\n")
+        lock = "".join(wheel(self.index, name) for name in ("libtpu", "small"))
+        (self.folder / "requirements.txt").write_text(lock)
+        self.git("init", "-q", "-b", "main")
+        self.git("add", ".")
+        self.git("commit", "-q", "-m", "Begin")
+
+    def git(self, *words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.invalid"]
+        subprocess.run(["git", *who, *words], cwd=self.folder, check=True)
+
+    def bundle(self, **variables: str) -> subprocess.CompletedProcess:
+        pip = subprocess.run(
+            [sys.executable, "-c", "import ensurepip; print(ensurepip.__path__[0])"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        (pip,) = pathlib.Path(pip, "_bundled").glob("pip-*.whl")
+        given = {"PYTHON": sys.executable, "PIP": str(pip), "PIP_FIND_LINKS": str(self.index)}
+        return subprocess.run(
+            ["sh", "helpers/course/bundle.sh"],
+            cwd=self.folder,
+            env=os.environ | OFFLINE | given | variables,
+            capture_output=True,
+            text=True,
+        )
+
+    def archive(self) -> pathlib.Path:
+        return self.folder / "build" / ARCHIVE
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    return Course(tmp_path_factory.mktemp("bundle"))
+
+
+@pytest.fixture(scope="module")
+def bundled(course):
+    done = course.bundle()
+    assert done.returncode == 0, done.stderr
+    return course, done.stdout
+
+
+@pytest.fixture
+def unpacked(bundled, tmp_path):
+    with tarfile.open(bundled[0].archive()) as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path / NAME
+
+
+def install(folder: pathlib.Path, *prefix: str, **variables: str) -> tuple[int, str]:
+    """Run the installer as on another computer: no uv, no settings of pip, room enough."""
+    tools = folder.parent / "bin"
+    tools.mkdir(exist_ok=True)
+    words = "awk cat cut dirname grep mktemp rm sh sleep tail tee touch uname unshare"
+    for name in words.split():
+        tool = tools / name
+        if not tool.exists() and shutil.which(name):
+            tool.symlink_to(shutil.which(name))
+    scripts = {
+        "df": "echo head; echo disk 0 0 99000000 0% /",
+        "python3": f'exec {sys.executable} "$@"',
+    }
+    for name, script in scripts.items():
+        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tools / name).chmod(0o755)
+    given = {"PATH": str(tools), "HOME": str(folder.parent), "PIP_CONFIG_FILE": os.devnull}
+    done = subprocess.run(
+        [*prefix, "sh", "helpers/install.sh"],
+        cwd=folder,
+        env=given | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.returncode, done.stdout
+
+
+def test_the_archive_holds_course_and_packages_but_not_libtpu(bundled):
+    course, said = bundled
+    with tarfile.open(course.archive()) as archive:
+        files = {name for name in archive.getnames() if not archive.getmember(name).isdir()}
+    wheels = {"FITS", "requirements.txt", "small-1.0-py3-none-any.whl"}
+    own = {"Makefile", ".gitignore", "pyproject.toml", "requirements.txt"}
+    own |= {f"helpers/{name}.sh" for name in ("bundle", "install")}
+    assert files == {f"{NAME}/{x}" for x in own | {f"wheels/{w}" for w in wheels}}
+    assert "libtpu, Google's TPU compiler, is not inside" in said
+    assert f"for Python {PYTHON} {SYSTEM}" in said
+
+
+def test_the_checksum_beside_it_is_right(bundled):
+    archive = bundled[0].archive()
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert archive.with_name(f"{ARCHIVE}.sha256").read_text() == f"{digest}  {ARCHIVE}\n"
+
+
+def test_it_installs_where_there_is_no_network(unpacked):
+    """In a network namespace without interfaces, where the system lets us make one."""
+    alone = ["unshare", "-rn"]
+    may = subprocess.run([*alone, "true"], capture_output=True).returncode == 0
+    code, said = install(unpacked, *(alone if may else []))
+    assert code == 0, said
+    python = unpacked / ".venv/bin/python"
+    there = [python, "-c", "import small; print(small.NAME)"]
+    assert subprocess.run(there, capture_output=True, text=True).stdout == "small\n"
+    assert subprocess.run([python, "-c", "import libtpu"], capture_output=True).returncode == 1
+    assert (unpacked / ".venv/.installed").exists()
+
+
+def test_a_damaged_package_is_told_and_nothing_of_it_is_used(unpacked):
+    (package,) = (unpacked / "wheels").glob("*.whl")
+    package.write_bytes(package.read_bytes().replace(b"NAME", b"GAME"))
+    code, said = install(unpacked)
+    assert (code, "copy the bundle here again" in said) == (1, True), said
+    assert not (unpacked / ".venv/.installed").exists()
+
+
+def test_a_missing_package_is_told(unpacked):
+    next((unpacked / "wheels").glob("*.whl")).unlink()
+    code, said = install(unpacked)
+    assert (code, "does not fit this computer or is not whole" in said) == (1, True), said
+
+
+@pytest.mark.parametrize(
+    ("fits", "words"),
+    [
+        (f"{PYTHON} Plan9 mips", f"packages for Plan9 mips, and this is {SYSTEM}"),
+        (f"3.99 {SYSTEM}", "No Python 3.99 was found"),
+    ],
+)
+def test_another_computer_is_told_before_anything_is_installed(unpacked, fits, words):
+    (unpacked / "wheels/FITS").write_text(f"{fits}\n")
+    code, said = install(unpacked)
+    assert (code, words in said) == (1, True), said
+    assert not (unpacked / ".venv").exists()
+
+
+def test_libtpu_is_packed_when_asked_and_the_terms_are_named(course):
+    done = course.bundle(LIBTPU="1")
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(course.archive()) as archive:
+        assert f"{NAME}/wheels/libtpu-1.0-py3-none-any.whl" in archive.getnames()
+    assert "Google Cloud Platform Terms of Service" in done.stdout
+    assert "your own room" in done.stdout
+
+
+def test_changes_that_are_not_committed_are_told(course):
+    (course.folder / "note.md").write_text("Mine.")
+    assert "not committed are not in the bundle" in course.bundle().stdout
+    (course.folder / "note.md").unlink()
+
+
+def test_packages_that_can_not_be_had_leave_the_last_archive(course):
+    course.bundle()
+    before = course.archive().read_bytes()
+    lock = course.folder / "requirements.txt"
+    text = lock.read_text()
+    lock.write_text(f"{text}nobody-has-this==1.0 --hash=sha256:{'0' * 64}\n")
+    done = course.bundle()
+    lock.write_text(text)
+    assert done.returncode == 1
+    assert "can't be collected" in done.stderr
+    assert course.archive().read_bytes() == before
+
+
+def test_a_folder_that_is_no_clone_is_told(course, tmp_path):
+    shutil.copytree(course.folder / "helpers", tmp_path / "helpers")
+    done = subprocess.run(
+        ["sh", "helpers/course/bundle.sh"],
+        cwd=tmp_path,
+        env=os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "no clone" in done.stderr

@@ -1,0 +1,132 @@
+"""Each line of the cheat sheet was run, or is a command that exists."""
+
+import re
+import shlex
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import typer
+from conventions import NOTEBOOKS, ROOT
+
+from helpers.__main__ import app
+from helpers.text import corpus
+from helpers.tpu import cloud, hardware
+
+TEXT = (ROOT / "notebooks/CHEATSHEET.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """Run all Python of the sheet, in order, on what a reader has at hand."""
+    folder = tmp_path_factory.mktemp("sheet")
+    files = [str(folder / f"{part}.tfrecord") for part in range(2)]
+    for path in files:
+        with tf.io.TFRecordWriter(path) as writer:
+            for number in range(100):
+                writer.write(np.float32(number).tobytes())
+
+    def parse(records):
+        x = tf.reshape(tf.io.decode_raw(records, tf.float32), [-1, 1])
+        return x / 100, x / 50
+
+    found = {
+        "tf": tf,
+        "x": tf.constant([-1.0, 0.0, 4.0]),
+        "labels": tf.constant([0, 1, -100]),
+        "logits": tf.constant([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]]),
+        "fn": lambda x: x * 2,
+        "tokenizer": corpus.load_tokenizer(),
+        "texts": ["a short text", "a longer text " * 30],
+        "lengths": [9, 2, 30, 62, 17, 8, 500],
+        "files": files,
+        "parse": parse,
+        "folder": str(folder / "run"),
+        "make_model": lambda: tf.keras.Sequential([tf.keras.layers.Dense(1)]),
+        "make_loss": tf.keras.losses.MeanSquaredError,
+    }
+    for kind, block in BLOCKS:
+        if kind == "python":
+            exec(compile(block, "<cheat sheet>", "exec"), found)
+    return found
+
+
+def test_there_is_nothing_but_python_and_commands():
+    assert {kind for kind, _ in BLOCKS} == {"python", "sh"}
+
+
+def test_the_rules_for_values(names):
+    np.testing.assert_allclose(names["root"], [0, 0, 2])
+    x = tf.Variable([-1.0, 0.0, 4.0])
+    line = next(line for _, block in BLOCKS for line in block.splitlines() if "root =" in line)
+    with tf.GradientTape() as tape:
+        scope = {"tf": tf, "x": x}
+        exec(line, scope)
+    np.testing.assert_allclose(tape.gradient(scope["root"], x), [0, 0, 0.25])
+    expected = np.mean([np.log1p(np.exp(-2.0)), np.log1p(np.exp(-1.0))])
+    assert float(names["loss"]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_compiling_and_comparing(names):
+    np.testing.assert_allclose(names["fast"], [-2, 0, 8])
+    assert names["report"].agree
+    assert names["seen"].count == 1
+
+
+def test_feeding(names):
+    assert np.shape(names["ids"])[1] % 64 == 0
+    assert len(names["edges"]) == 4 and names["edges"][-1] >= 500
+    assert len(names["rows"]) < len(names["lengths"])
+    assert names["dataset"].element_spec[0].shape[1:] == [1]
+
+
+def test_training_is_saved_and_goes_on(names):
+    assert names["strategy"].num_replicas_in_sync == 1
+    again = names["make_model"]()
+    again.build([None, 1])
+    tf.train.Checkpoint(model=again).restore(names["saved"]).expect_partial()
+    np.testing.assert_array_equal(again.get_weights()[0], names["model"].get_weights()[0])
+
+
+def test_what_it_says_of_tpus():
+    said = re.search(r"A `(v3-8)` has\s+(\d) replicas, a `(v4-8)` (\d), a `(v5e-8)` (\d)", TEXT)
+    for name, number in zip(said.groups()[::2], said.groups()[1::2], strict=True):
+        assert hardware.slice_of(name).replicas == int(number)
+    cores, chips = re.search(
+        r"- (`v2`.*): the number .* counts cores; (.*): chips\.", TEXT
+    ).groups()
+    for name in hardware.CHIPS:
+        by_chips = hardware.slice_of(f"{name}-8").chips == 8
+        assert (f"`{name}`" in cores, f"`{name}`" in chips) == (not by_chips, by_chips)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_exists_with_its_options(line):
+    words = shlex.split(line.partition(" < ")[0])
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    if words[0] == "python":
+        assert words[1:3] == ["-m", "helpers"]
+        command = typer.main.get_command(app).commands[words[3]]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert set(options) <= known
+    else:  # gcloud itself isn't here: the sheet says what notebook 05 makes
+        image = cloud.runtime("2.18.0", "v5e-8").version
+        vm = cloud.TpuVm("my-project", "us-west4-a", "v5e-8", image)
+        made = [[*c.words] for c in (vm.create() + vm.delete() + vm.what_bills()).commands]
+        plain = [word for word in words if not word.startswith("--") and word != "NAME"]
+        (same,) = [m for m in made if m[: len(plain)] == plain]
+        assert set(options) <= {word.partition("=")[0] for word in same}
+        for option in words:
+            if "v5litepod" in option:
+                assert option in same
+
+
+def test_every_notebook_is_named_and_it_stays_one_page():
+    assert set(re.findall(r"\]\((\d\d_\w+\.ipynb)\)", TEXT)) == {path.name for path in NOTEBOOKS}
+    # Looked at as a PDF (Chromium, A4, 10 points): these numbers of it fill the page.
+    code = [line for _, block in BLOCKS for line in block.splitlines()]
+    prose = re.sub(r"^```.*?^```|\]\([^)]*\)", "", TEXT, flags=re.MULTILINE | re.DOTALL)
+    assert len(code) <= 30 and max(map(len, code)) <= 100
+    assert len(prose.split()) <= 300 and TEXT.count("\n## ") <= 5

@@ -1,0 +1,163 @@
+"""The ten lines of CONTRIBUTING.md lead to a notebook that the course accepts."""
+
+import filecmp
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from conventions import ROOT, badge, source, tagged
+
+LINES = re.findall(r"^\d+\. (.+)$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
+NAME = "09_my_question"
+
+OPENING = f"""# What is two and two?
+
+[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({badge(f"{NAME}.ipynb")})
+
+**You will be able to**
+
+- add.
+
+**Time** about 5 minutes to read and try; seconds to run · **Needs** a CPU
+"""
+EXERCISES = '''"""The exercises of notebook 09."""
+
+from helpers.exercises import Exercise, Wrong, returned
+
+
+def _exercise(number: int) -> Exercise:
+    def check(answer: object) -> str:
+        given = returned(answer())
+        if given != number:
+            raise Wrong(f"Two and two is not {given}.")
+        return "It is."
+
+    return Exercise(
+        stub="def answer():\\n    raise NotImplementedError",
+        answer="answer",
+        check=check,
+        hints=("Count on your fingers.", "Which number follows three?"),
+        solution=f"def answer():\\n    return {number}",
+        wrong=(
+            ("def answer():\\n    return 5", "is not 5"),
+            ("def answer():\\n    return 22", "is not 22"),
+        ),
+    )
+
+
+EXERCISES = {f"09-{at}": _exercise(4) for at in (1, 2, 3)}
+'''
+
+
+def commands(line: str) -> list[list[str]]:
+    """The commands at the beginning of a line of CONTRIBUTING.md."""
+    return [each.split() for each in re.match(r"`([^`]+)`", line)[1].split(" && ")]
+
+
+def copy(folder: pathlib.Path) -> pathlib.Path:
+    """Copy the course without what its tools leave behind."""
+    left = shutil.ignore_patterns(".git", ".venv", "build", "__pycache__", ".*_cache", "browser")
+    return shutil.copytree(ROOT, folder / "course", ignore=left)
+
+
+def write_notebook(path: pathlib.Path) -> None:
+    """Lines 2, 3, 4 and 6."""
+    node = nbformat.read(path, 4)
+    (setup,) = tagged(node, "setup")
+    texts, codes = nbformat.v4.new_markdown_cell, nbformat.v4.new_code_cell
+    node.cells = [
+        texts(OPENING),
+        node.cells[setup],
+        codes("TWO = 2", metadata={"tags": ["parameters"]}),
+        codes("from helpers.exercises import check\n\nTWO + TWO"),
+        texts("## Recap\n\n- [ ] I can add."),
+    ]
+    stub = "def answer():\n    raise NotImplementedError"
+    for at, kind in ((3, "Build"), (2, "Change"), (1, "Recall")):
+        node.cells[4:4] = [
+            texts(f"**09-{at} · {kind}.** What is two and two?"),
+            codes(stub, metadata={"tags": ["exercise"]}),
+            codes(f'check("09-{at}", answer)'),
+        ]
+    for cell in node.cells:
+        cell.metadata["slideshow"] = {"slide_type": "slide" if cell.source[:1] == "#" else "-"}
+    nbformat.write(node, path)
+
+
+def insert(path: pathlib.Path, before: str, text: str) -> None:
+    old = path.read_text("utf-8")
+    assert old.count(before) == 1, before
+    path.write_text(old.replace(before, text + before), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory):
+    """A copy of the course after the ten lines, and what the last one said."""
+    course = copy(tmp_path_factory.mktemp("contributing"))
+    python = pathlib.Path(sys.executable).parent
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    environment["PATH"] = f"{python}{os.pathsep}{environment['PATH']}"
+
+    def run(command: list[str]) -> subprocess.CompletedProcess:
+        return subprocess.run(command, cwd=course, env=environment, capture_output=True, text=True)
+
+    (copied,), follow, (checked,) = map(commands, (LINES[0], LINES[8], LINES[9]))
+    assert run(copied).returncode == 0
+    notebook = course / "notebooks" / f"{NAME}.ipynb"
+    write_notebook(notebook)
+    (course / "helpers/exercises/notebook_09.py").write_text(EXERCISES)
+    insert(
+        course / "tests/notebooks/test_notebooks.py",
+        '    "08_preflight": {',
+        f'    "{NAME}": {{"TWO": 3}},\n',
+    )
+    readme = (course / "README.md").read_text("utf-8")
+    row = re.search(r"^\| \[08\].*\n", readme, re.MULTILINE)[0]
+    row = row.replace("08_preflight", NAME).replace("[08]", "[09]")
+    insert(course / "README.md", "\nEach notebook opens with", row)
+    insert(course / "helpers/course/minutes.py", '    "08": ', '    "09": 5,\n')
+    for command in follow:
+        done = run(command)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return course, run(checked)
+
+
+def test_there_are_ten_lines_and_they_name_what_is_touched(followed):
+    course, _ = followed
+    assert len(LINES) == 10
+    named = {word for line in LINES for word in re.findall(r"`((?:\w+/)*\w+\.\w+)`", line)}
+    assert named == {
+        "helpers/exercises/notebook_09.py",
+        "helpers/course/minutes.py",
+        "tests/notebooks/test_notebooks.py",
+        "README.md",
+    }
+    files = [p.relative_to(course) for p in course.rglob("*") if p.is_file()]
+    made = {".hypothesis", "__pycache__", ".pytest_cache"}
+    changed = {
+        str(file)
+        for file in files
+        if not made & set(file.parts)
+        and not ((ROOT / file).is_file() and filecmp.cmp(ROOT / file, course / file, shallow=False))
+    }
+    assert changed == named | {f"notebooks/{NAME}.ipynb"}
+
+
+def test_the_new_notebook_passes_every_check_of_the_last_line(followed):
+    _, checked = followed
+    assert checked.returncode == 0, checked.stdout
+    passed = int(re.search(r"(\d+) passed", checked.stdout)[1])
+    # Conventions, setup cell, README; the exercises; its minutes; a run with changed parameters.
+    assert passed >= 3 + 3 * 5 + 1 + 3
+
+
+def test_its_output_is_stored(followed):
+    course, _ = followed
+    node = nbformat.read(course / "notebooks" / f"{NAME}.ipynb", 4)
+    (cell,) = [cell for cell in node.cells if source(cell).endswith("TWO + TWO")]
+    assert cell.outputs[0]["data"]["text/plain"] == "4"

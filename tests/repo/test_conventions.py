@@ -1,0 +1,294 @@
+"""The course keeps its conventions, and each convention can fail."""
+
+import ast
+import copy
+import json
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from conventions import METADATA, NOTEBOOKS, ROOT, badge, problems, repository, source, tagged
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from helpers.base.settings import ANY_VERSION, BOOTSTRAP, COMPILER, locked_versions
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+REQUIREMENTS = [
+    Requirement(line)
+    for line in sum(PROJECT["optional-dependencies"].values(), PROJECT["dependencies"])
+]
+LOCK = (ROOT / "requirements.txt").read_text("utf-8")
+
+
+def code(text: str, count: int, outputs: list | None = None, tags: list | None = None) -> dict:
+    return {
+        "cell_type": "code",
+        "execution_count": count,
+        "id": f"cell-{count}",
+        "metadata": marked("-") | ({"tags": tags} if tags else {}),
+        "outputs": outputs or [],
+        "source": text,
+    }
+
+
+def marked(slide: str) -> dict:
+    return {"slideshow": {"slide_type": slide}}
+
+
+def markdown(text: str) -> dict:
+    metadata = marked("slide" if text.startswith("#") else "-")
+    return {"cell_type": "markdown", "id": "text", "metadata": metadata, "source": text}
+
+
+def image(alt: str) -> dict:
+    return {
+        "output_type": "execute_result",
+        "data": {"image/png": "iVBORw0KGgo=", "text/plain": "<Image object>"},
+        "metadata": {"image/png": {"alt": alt}},
+    }
+
+
+def good_notebook() -> dict:
+    opening = (
+        "# What is two and two?\n\n"
+        f"[![Open in Colab](https://x.invalid/badge.svg)]({badge('09_example.ipynb')})\n\n"
+        "**You will be able to**\n\n- add\n- subtract\n\n"
+        "**Time** about 5 minutes to read; 1 to run · **Needs** a CPU\n"
+    )
+    return {
+        "cells": [
+            markdown(opening),
+            code("setup = 1", 1, tags=["setup"]),
+            code("SIZE = 2", 2, tags=["parameters"]),
+            code("SIZE + 2", 3, [{"output_type": "stream", "name": "stdout", "text": "4"}]),
+            code("plot", 4, [image("Two bars, the second twice as high")]),
+            markdown("![A tree of two nodes](tree.png)"),
+            code('check("09-1", 4)', 5),
+            code('check("09-2", 4)', 6),
+            code('check("09-3", 4)', 7),
+            markdown("## Recap\n\n- [ ] Two and two is four."),
+        ],
+        "metadata": copy.deepcopy(METADATA),
+    }
+
+
+def set_source(at: int, text: str):
+    return lambda nb: nb["cells"][at].update(source=text)
+
+
+def replace(at: int, old: str, new: str):
+    def change(nb: dict) -> None:
+        text = nb["cells"][at]["source"]
+        assert old in text
+        nb["cells"][at]["source"] = text.replace(old, new)
+
+    return change
+
+
+def stored(at: int, output: dict):
+    return lambda nb: nb["cells"][at]["outputs"].append(output)
+
+
+BROKEN = {
+    "title": (replace(0, "# What", "What"), "title"),
+    "no question": (replace(0, "?", "."), "title"),
+    "badge": (replace(0, "09_example", "08_other"), "badge"),
+    "objectives": (replace(0, "- add\n- subtract", ""), "objectives"),
+    "time": (replace(0, "**Time**", "Time"), "Time"),
+    "setup": (lambda nb: nb["cells"][1].update(metadata={}), "setup cell"),
+    "setup late": (lambda nb: nb["cells"].insert(1, code("x", 1)), "setup cell"),
+    "parameters": (lambda nb: nb["cells"][2].update(metadata={}), "parameters cell"),
+    "not run": (lambda nb: nb["cells"][3].update(execution_count=None), "one run"),
+    "run twice": (lambda nb: nb["cells"][3].update(execution_count=9), "one run"),
+    "error": (stored(3, {"output_type": "error", "ename": "E", "evalue": ""}), "an error"),
+    "stderr": (stored(3, {"output_type": "stream", "name": "stderr", "text": "W"}), "stderr"),
+    "figure": (stored(4, image(" ")), "no alt text"),
+    "picture": (set_source(5, "![](tree.png)"), "picture"),
+    "html picture": (set_source(5, '<img src="tree.png">'), "picture"),
+    "path": (set_source(3, 'open("/home/me/x")'), "absolute path"),
+    "windows path": (set_source(3, r'open("C:\data")'), "absolute path"),
+    "path in output": (
+        stored(3, {"output_type": "stream", "name": "stdout", "text": "at /tmp/abc/x.py"}),
+        "absolute path",
+    ),
+    "dead link": (set_source(5, "[next](99_nothing.ipynb)"), "99_nothing.ipynb"),
+    "long cell": (set_source(3, "x = 1\n" * 26), "26 lines"),
+    "long cells": (
+        lambda nb: [c.update(source="x = 1\n" * 9) for c in nb["cells"][3:5] + nb["cells"][1:3]],
+        "median",
+    ),
+    "skipped": (set_source(3, "# NBVAL_SKIP\n1"), "NBVAL_IGNORE_OUTPUT"),
+    "much ignored": (
+        lambda nb: [c.update(source="# NBVAL_IGNORE_OUTPUT\n1") for c in nb["cells"][3:5]],
+        "a quarter",
+    ),
+    "recap": (replace(9, "- [ ]", "-"), "recap"),
+    "exercises": (replace(8, "09-3", "09-2"), "exercises"),
+    "no mark": (lambda nb: nb["cells"][3]["metadata"].pop("slideshow"), "no mark for slides"),
+    "unknown mark": (lambda nb: nb["cells"][3]["metadata"].update(marked("page")), "no mark"),
+    "section": (lambda nb: nb["cells"][9]["metadata"].update(marked("-")), "begins no slide"),
+    "heading inside": (set_source(5, "Text.\n\n### More"), "in the middle of the cell"),
+    "long slide": (
+        lambda nb: nb["cells"][5].update(source="\n".join(["A line."] * 41)),
+        "(at most 40)",
+    ),
+    "long slide of outputs": (
+        lambda nb: (
+            [nb["cells"][4]["outputs"].append(image("Bars")) for _ in range(2)]
+            + [c.update(source="x\n" * 12) for c in nb["cells"][6:8]]
+        ),
+        "(at most 40)",
+    ),
+    "timing": (lambda nb: nb["cells"][3]["metadata"].update(execution={}), "metadata"),
+    "kernel": (lambda nb: nb["metadata"]["kernelspec"].update(name="mine"), "metadata"),
+}
+
+
+def test_a_notebook_that_keeps_all_rules_has_no_problem():
+    assert problems(good_notebook(), "09_example.ipynb") == []
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_rule_is_seen_when_broken(name):
+    change, words = BROKEN[name]
+    notebook = good_notebook()
+    change(notebook)
+    found = problems(notebook, "09_example.ipynb")
+    assert [p for p in found if words in p], found
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_keeps_the_conventions(path):
+    assert problems(json.loads(path.read_text("utf-8")), path.name) == []
+
+
+def test_there_are_notebooks_and_they_are_named_in_order():
+    assert NOTEBOOKS
+    assert all(re.fullmatch(r"\d\d_[a-z0-9_]+\.ipynb", p.name) for p in NOTEBOOKS)
+    numbers = [p.name[:2] for p in NOTEBOOKS]
+    assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_setup_cell_is_the_same_everywhere_and_knows_the_public_address(path):
+    first, own = (json.loads(p.read_text("utf-8")) for p in (NOTEBOOKS[0], path))
+    cell = source(own["cells"][tagged(own, "setup")[0]])
+    assert cell == source(first["cells"][tagged(first, "setup")[0]])
+    assert f'REPOSITORY = "{repository()}"' in cell
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_the_readme_links_each_notebook_with_its_badge(path):
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"](notebooks/{path.name})" in readme
+    assert badge(path.name) in readme
+
+
+def test_the_readme_names_every_target_of_the_makefile():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert {"run", "test", "lab", "lint", "bench", "lock", "clean"} <= set(targets)
+    assert [t for t in targets if f"make {t}" not in readme] == []
+
+
+# --- the list of dependencies, its lock, and those who install it --------------------------------
+
+
+@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda r: r.name)
+def test_the_lock_satisfies_the_list_of_dependencies(requirement):
+    pins = re.findall(rf"^{requirement.name}==([^\s;\\]+)", LOCK, re.MULTILINE)
+    assert pins, "missing in requirements.txt: make lock"
+    assert all(requirement.specifier.contains(pin) for pin in pins), "stale lock: make lock"
+
+
+def test_every_locked_package_has_hashes_and_no_index_is_named():
+    entries = re.split(r"^(?=[a-z0-9])", LOCK, flags=re.MULTILINE)[1:]
+    assert len(entries) > 100
+    assert [e.split()[0] for e in entries if "--hash=sha256:" not in e] == []
+    assert not re.search(r"https?://|--index|--find-links", LOCK)
+
+
+def test_numpy_is_the_same_for_every_python():
+    assert len(re.findall(r"^numpy==", LOCK, re.MULTILINE)) == 1
+
+
+def test_environment_yml_installs_the_lock():
+    text = (ROOT / "environment.yml").read_text("utf-8")
+    assert re.findall(r"^ {6}- (.*)$", text, re.MULTILINE) == ["-r requirements.txt"]
+    python = re.search(r"- python=([\d.]+)$", text, re.MULTILINE)[1]
+    assert SpecifierSet(PROJECT["requires-python"]).contains(python)
+
+
+def test_the_bootstrap_installs_locked_direct_dependencies():
+    direct = {Requirement(line).name for line in PROJECT["dependencies"]}
+    assert set(BOOTSTRAP) <= direct
+    assert set(ANY_VERSION) <= direct
+    preflight = {Requirement(line).name for line in PROJECT["optional-dependencies"]["preflight"]}
+    assert set(COMPILER) == preflight
+    assert {*BOOTSTRAP, *COMPILER} <= set(locked_versions())
+
+
+def test_ci_runs_the_same_two_commands_on_every_supported_python():
+    workflow = (ROOT / ".github/workflows/test.yml").read_text("utf-8")
+    script = (ROOT / ".ci/run").read_text("utf-8")
+    for command in ("make test", "make lint"):
+        assert re.search(rf"^ *- run: {command}$", workflow, re.MULTILINE)
+        assert re.search(rf"^{command}$", script, re.MULTILINE)
+    versions = re.findall(r'"(3\.\d+)"', workflow)
+    supported = SpecifierSet(PROJECT["requires-python"])
+    assert versions == [f"3.{n}" for n in range(20) if supported.contains(f"3.{n}")]
+
+
+# --- the modules -------------------------------------------------------------------------------
+
+
+def imported_helpers(path) -> set[str]:
+    """Names of the helpers modules that a module imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "helpers":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("helpers."):
+            found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("helpers.")}
+    return found
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """A loop in a graph, or an empty list."""
+
+    def walk(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        return next((c for n in sorted(graph.get(name, ())) if (c := walk(n, [*path, name]))), [])
+
+    return next((c for name in graph if (c := walk(name, []))), [])
+
+
+def test_a_loop_of_imports_is_seen():
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+def test_imports_between_modules_go_one_way():
+    modules = [
+        p for p in (ROOT / "helpers").rglob("*.py") if p.stem not in ("__init__", "__main__")
+    ]
+    graph = {p.stem: imported_helpers(p) for p in modules}
+    assert graph["display"] == {"errors"}
+    assert cycle(graph) == []
+    assert [name for name, uses in graph.items() if "course" in uses] == []
+
+
+LIGHT = ["helpers", *(f"helpers.{m}" for m in ("course", "corpus", "display", "errors"))]
+LIGHT += ["helpers.exercises", "helpers.runtime"]
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_importing_a_light_module_imports_no_tensorflow(module):
+    script = f"import sys, {module}; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == 0

@@ -1,0 +1,107 @@
+"""All addresses outside the course are on one page, well formed."""
+
+import json
+import urllib.parse
+
+import pytest
+from conventions import ROOT, repository
+from typer.testing import CliRunner
+
+from helpers.__main__ import app
+from helpers.course import links
+
+ADDRESSES = list(links.collect())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see [this](https://a.invalid/b).", ["https://a.invalid/b"]),
+        ("(https://a.invalid/b, read 2026-11)", ["https://a.invalid/b"]),
+        ("<https://a.invalid/b?c=1#d>; <b>", ["https://a.invalid/b?c=1#d"]),
+        (
+            "[![x](https://a.invalid/x.svg)](https://a.invalid/y)",
+            ["https://a.invalid/x.svg", "https://a.invalid/y"],
+        ),
+        ("`http://a.invalid`: **https://b.invalid**", ["http://a.invalid", "https://b.invalid"]),
+        ("| https://a.invalid/b| c |", ["https://a.invalid/b"]),
+        ("(Jouppi 2017, arXiv:1704.04760, abstract)", ["https://arxiv.org/abs/1704.04760"]),
+        ("doi:10.1145/1498765.1498785).", ["https://doi.org/10.1145/1498765.1498785"]),
+        ("no address, https:// neither", []),
+    ],
+)
+def test_addresses_are_found_without_the_sentence_around_them(text, found):
+    assert links.find(text) == found
+
+
+def test_comments_and_docstrings_speak_and_strings_of_code_do_not():
+    said = links._python(
+        '"""See https://a.invalid."""\n'
+        "X = 'https://b.invalid'  # https://c.invalid\n"
+        "class C:\n"
+        "    async def f(self):\n"
+        '        """https://d.invalid"""\n'
+    )
+    assert sorted(links.find(said)) == [f"https://{x}.invalid" for x in "acd"]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_well_formed(address):
+    parts = urllib.parse.urlsplit(address)
+    assert parts.scheme == "https"
+    assert "." in parts.hostname and parts.hostname == parts.netloc
+    assert address.isascii()
+    assert address[-1] not in ".,:;)*_'\"" and "//" not in parts.path
+    assert urllib.parse.quote(urllib.parse.unquote(parts.path)) == parts.path
+
+
+def test_no_address_is_written_in_two_ways():
+    plain = [address.lower().rstrip("/") for address in ADDRESSES]
+    assert sorted({x for x in plain if plain.count(x) > 1}) == []
+
+
+def test_the_page_is_up_to_date():
+    kept = (ROOT / links.PAGE).read_text("utf-8")
+    assert links.page() == kept, "python -m helpers links"
+    assert list(links.months(kept)) == ADDRESSES
+    assert min(links.months(kept).values()) > "2020" and "Whether an address answers" in kept
+
+
+def test_the_table_of_chips_is_among_the_sources():
+    assert "https://cloud.google.com/tpu/docs/v5e" in ADDRESSES
+
+
+@pytest.fixture
+def course(tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "helpers").mkdir()
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text("utf-8"))
+    cell = {"source": ["a https://b.invalid/1,\n", f"{repository()}/issues https://a.invalid."]}
+    (tmp_path / "notebooks/02_x.ipynb").write_text(json.dumps({"cells": [cell, cell]}))
+    (tmp_path / "README.md").write_text("[x](https://b.invalid/1)")
+    (tmp_path / "helpers/x.py").write_text("# https://b.invalid/1\n")
+    return tmp_path
+
+
+def test_an_address_keeps_its_month_and_a_new_one_gets_this_one(course):
+    assert links.write(course) == 2
+    page = course / links.PAGE
+    both = "[02](02_x.ipynb), [README](../README.md), `helpers/x.py`"
+    this = links.datetime.date.today().isoformat()[:7]
+    assert page.read_text("utf-8").splitlines()[-2:] == [
+        f"| <https://a.invalid> | [02](02_x.ipynb) | {this} |",
+        f"| <https://b.invalid/1> | {both} | {this} |",
+    ]
+    page.write_text(page.read_text("utf-8").replace(this, "2025-01"))
+    (course / "README.md").write_text("[x](https://c.invalid)")
+    links.write(course)
+    assert links.months(page.read_text("utf-8")) == {
+        "https://a.invalid": "2025-01",
+        "https://b.invalid/1": "2025-01",
+        "https://c.invalid": this,
+    }
+
+
+def test_the_command_says_how_many(monkeypatch):
+    monkeypatch.setattr(links, "write", lambda: 7)
+    assert CliRunner().invoke(app, ["links"]).stdout == "7 addresses in notebooks/LINKS.md\n"

@@ -1,0 +1,200 @@
+"""The text keeps its promises: words are explained where they first stand, links lead somewhere."""
+
+import base64
+import io
+import json
+import re
+
+import pytest
+from conventions import NOTEBOOKS, ROOT, source
+from matplotlib.image import imread
+
+from helpers.display.figures import PALETTE
+
+PAGES = {path.name: path.read_text("utf-8") for path in (ROOT / "notebooks").glob("*.md")}
+
+# Said otherwise in the text than in the glossary.
+SPOKEN = {
+    "bounded shape": r"\*?bounded\*? shape",
+    "held out": "held[ -]out",
+    "length bucket": "bucket",
+    "masked language model": "masked language model(?:ling)?",
+}
+
+SHOWN_ON_TPU = ("00", "04", "05", "07", "08")
+
+Cells = list[tuple[str, str]]
+
+
+def course_text() -> Cells:
+    """Notebook and text of each cell of prose in the order of the course, openings left out."""
+    found = []
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        found += [(path.name, source(c)) for c in cells[1:] if c["cell_type"] == "markdown"]
+    return found
+
+
+COURSE = course_text()
+
+
+def anchors(page: str) -> set[str]:
+    """Anchors of a page's headings that work both on GitHub and in JupyterLab.
+
+    JupyterLab 4.6 makes one of the heading's text with its capitals and drops every other id
+    (tried in a browser, 2026-11); GitHub makes one in small letters and keeps explicit ids.
+    """
+    found = set()
+    for line in re.findall(r"^#+ (.*)$", page, re.MULTILINE):
+        text = re.sub(r"<[^>]*>", "", line)
+        lab = text.replace(" ", "-")
+        github = {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-")}
+        found |= {lab} & (github | set(re.findall(r'<a id="([^"]*)">', line)))
+    return found
+
+
+def dead_links(text: str, pages: dict[str, str]) -> list[str]:
+    """Links of a text to a page that is not there, or to an anchor that it doesn't have."""
+    links = re.findall(r"\]\((\w+\.md)(?:#([^)]*))?\)", text)
+    return [
+        f"{page}#{anchor}"
+        for page, anchor in links
+        if page not in pages or (anchor and anchor not in anchors(pages[page]))
+    ]
+
+
+def prose(text: str) -> str:
+    """A text of the same length with code, headings, quotations and addresses blanked."""
+    for pattern in (
+        r"```.*?```",
+        r"`[^`]*`",
+        r"(?m)^#.*$",
+        r"(?m)^    .*$",
+        r"\]\([^)\s]*\)",
+        r"(?m)^Next: .*(?:\n.+)*$",
+        r"[\"“][^\"”\n]*[\"”]",
+    ):
+        flags = re.DOTALL if pattern.startswith("```") else 0
+        text = re.sub(pattern, lambda m: re.sub(r"\S", " ", m[0]), text, flags=flags)
+    return text
+
+
+def not_linked_at_first_use(word: str, cells: Cells) -> str:
+    """Where a word of the glossary is first used without a link to it; empty if nowhere."""
+    pattern = SPOKEN.get(word, re.escape(word).replace(r"\ ", r"\s"))
+    case = re.IGNORECASE if word == word.lower() else 0
+    used = re.compile(rf"(?<![\w/-]){pattern}(?:s|es)?(?![\w-])", case)
+    link = f"](GLOSSARY.md#{word.replace(' ', '-')})"
+    for name, text in cells:
+        if found := used.search(prose(text)):
+            behind = text[found.end() :].lstrip("*")
+            here = text[max(0, found.start() - 30) : found.end() + 30]
+            return "" if behind.startswith(link) else f"{name}: {here!r}"
+        if link in text:
+            return ""
+    return "nowhere"
+
+
+WORDS = [
+    re.sub(r"<[^>]*>", "", line)
+    for line in re.findall(r"^## (.*)$", PAGES["GLOSSARY.md"], re.MULTILINE)
+]
+
+
+def test_the_glossary_is_in_order_and_each_word_names_its_notebook():
+    assert sorted(WORDS, key=str.lower) == WORDS
+    assert len(set(WORDS)) == len(WORDS) > 40
+    for entry in PAGES["GLOSSARY.md"].split("\n## ")[1:]:
+        assert re.search(r"\]\(\d\d_\w+\.ipynb\)", entry), entry
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_of_the_glossary_is_linked_where_the_course_first_uses_it(word):
+    # The other kind of bucket comes first, in notebook 03.
+    cells = [c for c in COURSE if c[0] > "04"] if word == "storage bucket" else COURSE
+    assert not_linked_at_first_use(word, cells) == ""
+
+
+def test_a_word_that_is_not_linked_is_seen():
+    linked = "An [all-reduce](GLOSSARY.md#all-reduce) adds."
+    assert not_linked_at_first_use("all-reduce", [("01", "`all-reduce`"), ("02", linked)]) == ""
+    assert "02" in not_linked_at_first_use("all-reduce", [("02", "all-reduces"), ("03", linked)])
+    assert not_linked_at_first_use("all-reduce", [("01", "Nothing.")]) == "nowhere"
+    # A word in small letters may begin a sentence; one with capitals is another word without them.
+    assert "01" in not_linked_at_first_use("chip", [("01", "Chips are square.")])
+    assert not_linked_at_first_use("HBM", [("01", "hbm")]) == "nowhere"
+
+
+@pytest.mark.parametrize("name", [*PAGES, *(path.name for path in NOTEBOOKS)])
+def test_links_to_texts_and_their_anchors_lead_somewhere(name):
+    texts = [text for notebook, text in COURSE if notebook == name]
+    text = "\n".join(texts) or PAGES[name]
+    assert dead_links(text, PAGES) == []
+
+
+def test_links_of_the_readme_lead_somewhere():
+    links = re.findall(r"\]\(notebooks/(\w+\.md[^)]*\))", (ROOT / "README.md").read_text("utf-8"))
+    assert dead_links(" ".join(f"[it]({link}" for link in links), PAGES) == []
+
+
+def test_a_dead_link_is_seen():
+    page = '# Words\n\n### one\n\n### <a id="TPU-VM"></a>TPU VM\n\n### XLA\n'
+    assert anchors(page) == {"one", "TPU-VM"}  # XLA would work in one of the two only
+    text = "[a](W.md#one) [b](W.md#TPU-VM) [c](W.md#XLA) [d](W.md) [e](V.md)"
+    assert dead_links(text, {"W.md": page}) == ["W.md#XLA", "V.md#"]
+
+
+def boxes_problems(cells: Cells) -> list[str]:
+    """What is wrong with the boxes "What if it fails?"; each leads to a notebook's symptoms."""
+    broken = [
+        f"{name} has no box"
+        for name in SHOWN_ON_TPU
+        if not any(n[:2] == name and "> **What if it fails?** " in text for n, text in cells)
+    ]
+    for name, text in cells:
+        for start in (found.start() for found in re.finditer(r"\*\*What if it fails\?\*\*", text)):
+            box = re.match(r"> .*(?:\n> .*)*", text[max(0, start - 2) :])
+            if not box or "](TROUBLESHOOTING.md#Notebook-" not in re.sub(r"\n> ", " ", box[0]):
+                broken.append(f"{name}: no box, or no link to the symptoms")
+    return broken
+
+
+def test_what_if_it_fails_is_answered_where_a_tpu_is_used():
+    assert boxes_problems(COURSE) == []
+
+
+def test_a_box_of_another_form_is_seen():
+    link = "[Notebook 04](TROUBLESHOOTING.md#Notebook-04)"
+    good = [(name, f"Text.\n\n> **What if it fails?** See\n> {link}.") for name in SHOWN_ON_TPU]
+    assert boxes_problems(good) == []
+    assert boxes_problems(good[1:]) == ["00 has no box"]
+    assert boxes_problems([*good, ("01", f"**What if it fails?** {link}")])
+    assert boxes_problems([*good, ("01", f"> **What if it fails?** Ask.\n\n{link}")])
+
+
+@pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS])
+def test_an_issue_is_named_by_a_link(name):
+    for text in (text for notebook, text in COURSE if notebook == name):
+        assert not re.search(r"(?<![\[\w./-])[\w-]+/[\w.-]+#\d+", prose(text)), text
+
+
+def figures(name: str) -> list[bytes]:
+    cells = json.loads((ROOT / "notebooks" / name).read_text("utf-8"))["cells"]
+    outputs = [output.get("data", {}) for cell in cells for output in cell.get("outputs", ())]
+    return [base64.b64decode("".join(data["image/png"])) for data in outputs if "image/png" in data]
+
+
+@pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS if figures(path.name)])
+def test_a_figure_brings_its_white_ground_so_that_it_is_read_in_the_dark(name):
+    for png in figures(name):
+        picture = imread(io.BytesIO(png))
+        assert picture[..., 3].min() == 1.0
+        assert picture[[0, 0, -1, -1], [0, -1, 0, -1]].min() == 1.0
+
+
+@pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS])
+def test_a_figure_takes_its_colours_from_the_palette(name):
+    cells = json.loads((ROOT / "notebooks" / name).read_text("utf-8"))["cells"]
+    code = "\n".join(source(cell) for cell in cells if cell["cell_type"] == "code")
+    named = re.findall(r"""color["']?[=:]\s*["']([^"']+)["']""", code)
+    assert set(named) <= {*PALETTE, "black", "white"}

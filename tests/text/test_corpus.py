@@ -1,0 +1,474 @@
+"""The shipped text and tokenizer, and each thing that can be wrong with a corpus."""
+
+import hashlib
+import http.server
+import importlib.util
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import threading
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.text import corpus
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return {lang: corpus.read(pathlib.Path(path)) for lang, path in corpus.shipped().items()}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return corpus.load_tokenizer()
+
+
+def file(folder, data):
+    path = folder / "text.txt"
+    path.write_bytes(data)
+    return path
+
+
+# The shipped text
+
+
+def test_importing_corpus_imports_no_tensorflow():
+    code = "import sys, helpers.text.corpus; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=corpus.DATA.parents[1]).returncode == 0
+
+
+def test_shipped_text_is_clean_and_parallel(texts):
+    assert len(texts["ko"]) == len(texts["en"]) == 1464
+    for lang, lines in texts.items():
+        raw = (corpus.DATA / f"{lang}.txt").read_bytes()
+        text = raw.decode()
+        assert 150_000 < len(raw) < 220_000
+        assert text == "".join(f"{line}\n" for line in lines)
+        assert unicodedata.is_normalized("NFC", text)
+        assert "\r" not in text and "  " not in text and "\ufffd" not in text
+        assert not re.search(r"</?(p|a|span|br|img)\b|&[a-z]+;", text)
+        assert len(set(lines)) == len(lines)
+    for ko, en in zip(texts["ko"], texts["en"], strict=True):
+        assert sum("가" <= c <= "힣" for c in ko) > sum(c.isascii() and c.isalpha() for c in ko)
+        assert not any("가" <= c <= "힣" for c in en)
+        assert 0.2 < len(ko) / len(en) < 1
+
+
+def test_readme_tells_the_files_that_are_there():
+    readme = (corpus.DATA / "README.md").read_text("utf-8")
+    for name in ("ko.txt", "en.txt", "tokenizer.json"):
+        assert hashlib.sha256((corpus.DATA / name).read_bytes()).hexdigest() in readme
+    assert "Mozilla Public License" in (corpus.DATA / "LICENSE").read_text("utf-8")
+
+
+# Rebuilding it
+
+
+@pytest.fixture(scope="module")
+def rebuild():
+    spec = importlib.util.spec_from_file_location("rebuild", corpus.DATA / "rebuild.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PAGE = """<html><body><p dir="auto">Boilerplate without a name is left out.</p>
+<p id="par_1" class="paragraph">{one}</p>
+<ul><li><p id="par_2" class="listitem">{two}</p></li></ul>
+<p id="par_3" class="code">{one}</p>
+<p id="par_4" class="paragraph">Press <span hidden="true" class="MAC">Cmd</span> now, please do.</p>
+</body></html>"""
+
+
+def page(root, name, **paragraphs):
+    path = root / "text" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(PAGE.format(**paragraphs), "utf-8")
+
+
+def test_rebuild_keeps_translated_sentences_only(rebuild, tmp_path):
+    one = "선택한 셀의 <span>내용</span>을   모두 2번 삭제합니다\u200b. 다시 삭제합니다."
+    two = "Not translated yet, this one is."
+    page(tmp_path / "ko", "a/b.html", one=unicodedata.normalize("NFD", one), two=two)
+    page(
+        tmp_path / "en-US",
+        "a/b.html",
+        one="Deletes the selected cells&#39; content 2 times.",
+        two=two,
+    )
+    page(
+        tmp_path / "ko",
+        "a/c.html",
+        one=one,
+        two="모든 페이지의 여백을 3번 다시 설정합니다. 설정합니다.",
+    )
+    page(
+        tmp_path / "en-US",
+        "a/c.html",
+        one="Seen before in Korean, 2 times.",
+        two="Sets margins 4 times, again.",
+    )
+    page(tmp_path / "en-US", "only_english.html", one=two, two=two)
+    chosen = rebuild.corpus(tmp_path)
+    assert chosen == [
+        (
+            "선택한 셀의 내용을 모두 2번 삭제합니다. 다시 삭제합니다.",
+            "Deletes the selected cells' content 2 times.",
+        )
+    ]
+
+
+def test_rebuild_writes_the_same_bytes_again(rebuild, tmp_path, capsys):
+    for number in range(5):
+        page(
+            tmp_path / "ko",
+            f"{number}.html",
+            one=f"{number}번 문서의 여백을 모두 다시 설정합니다.",
+            two="",
+        )
+        page(
+            tmp_path / "en-US",
+            f"{number}.html",
+            one=f"Sets the margins of document {number} again.",
+            two="",
+        )
+    for run in ("one", "two"):
+        (tmp_path / run).mkdir()
+        rebuild.main([str(tmp_path), "--output", str(tmp_path / run)])
+    for name in ("ko.txt", "en.txt"):
+        data = (tmp_path / "one" / name).read_bytes()
+        assert data == (tmp_path / "two" / name).read_bytes()
+        assert data.count(b"\n") == 5
+        assert hashlib.sha256(data).hexdigest() in capsys.readouterr().out or name == "en.txt"
+    assert sorted(p.name for p in (tmp_path / "one").iterdir()) == ["en.txt", "ko.txt"]
+
+
+def test_rebuild_says_which_folder_is_missing(rebuild, tmp_path):
+    with pytest.raises(SystemExit, match="unpack both packages into one folder"):
+        rebuild.main([str(tmp_path)])
+
+
+# Cleaning
+
+
+def test_what_is_removed_is_what_unicode_calls_control_and_format():
+    for number in range(0x110000):
+        character = chr(number)
+        kind = unicodedata.category(character)
+        assert bool(corpus.CONTROL.match(character)) == (kind == "Cc" and not character.isspace())
+        if corpus.INVISIBLE.match(character) and number != 0xFFF8:
+            assert kind == "Cf"
+    for name in ("ZERO WIDTH SPACE", "SOFT HYPHEN", "WORD JOINER", "ZERO WIDTH NO-BREAK SPACE"):
+        assert corpus.INVISIBLE.match(unicodedata.lookup(name))
+    for name in ("ZERO WIDTH JOINER", "ZERO WIDTH NON-JOINER", "NO-BREAK SPACE"):
+        assert not corpus.INVISIBLE.match(unicodedata.lookup(name))
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (unicodedata.normalize("NFD", "한글 é"), "한글 é"),
+        ("ㅋㅋㅋ x² ½ ㎏ ①", "ㅋㅋㅋ x² ½ ㎏ ①"),  # NFKC would change every one
+        ("소프트\u00ad하이픈 제로\u200b폭 \ufeff표시", "소프트하이픈 제로폭 표시"),
+        ("\t a\u3000b\xa0c\r\n", "a b c"),
+        ("a\x00b\x07c\x9dd", "abcd"),
+        ("👩\u200d💻", "👩\u200d💻"),
+        ("\u200b\x07 \n", ""),
+    ],
+)
+def test_clean_writes_a_text_in_one_way(text, wanted):
+    assert corpus.clean(text) == wanted
+
+
+@given(st.text())
+def test_clean_twice_is_clean_once(text):
+    once = corpus.clean(text)
+    assert corpus.clean(once) == once
+    assert unicodedata.is_normalized("NFC", once)
+    assert not corpus.CONTROL.search(once) and not corpus.INVISIBLE.search(once)
+    assert "  " not in once and once == once.strip()
+
+
+def test_survey_counts_what_there_is():
+    texts = [
+        "가나",
+        unicodedata.normalize("NFD", "가나"),
+        "a\x07\u200b\u00ad",
+        "b\ufffd\ufffd",
+        " ",
+    ]
+    found = corpus.survey(texts)
+    assert found == corpus.Survey(5, 1, 1, 2, 2, 3, 1)
+    assert repr(found) == (
+        "5 texts: 1 not in NFC, 1 control and 2 invisible characters, 2 lost (first in text 3), "
+        "1 empty"
+    )
+    assert "lost, 0 empty" in repr(corpus.survey(["a"]))
+    assert corpus.documents(texts) == ["가나", "가나", "a", "b\ufffd\ufffd"]
+
+
+def test_the_shipped_text_is_clean_already(texts):
+    for lines in texts.values():
+        assert corpus.documents(lines) == lines
+
+
+# Reading
+
+
+@given(st.lists(st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\n"))))
+def test_read_gives_the_lines_that_have_text(tmp_path_factory, lines):
+    wanted = [line for line in lines if line.strip()]
+    if not wanted or wanted[0].startswith("\ufeff"):
+        return
+    folder = tmp_path_factory.mktemp("read")
+    for end in ("\n", "\r\n"):
+        assert corpus.read(file(folder, end.join(lines).encode())) == wanted
+
+
+def test_read_takes_a_byte_order_mark_for_what_it_is(tmp_path):
+    assert corpus.read(file(tmp_path, "가나다\n".encode("utf-8-sig"))) == ["가나다"]
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "words"),
+    [
+        (b"", corpus.CorpusEmpty, "0 bytes"),
+        (b"a\n" + b"b " * 25_000_000, corpus.LineTooLong, "Line 2 of text.txt has 50,000,000"),
+        (b" \n\t\n\r\n", corpus.CorpusWithoutText, "6 bytes are spaces"),
+        ("하나\n둘\n".encode() + "셋".encode("cp949"), corpus.NotUtf8, "Line 3: byte 0xbc .* 11"),
+        ("하나".encode("utf-16"), corpus.NotUtf8, "Line 1: byte 0xff at position 0"),
+        ("하나\n둘".encode()[:-1], corpus.NotUtf8, "Line 2: .*unexpected end of data"),
+    ],
+)
+def test_read_refuses_with_the_cause(tmp_path, data, error, words):
+    with pytest.raises(error, match=words):
+        corpus.read(file(tmp_path, data))
+
+
+def test_read_refuses_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(corpus.CorpusMissing, match="No file of this name"):
+        corpus.read(tmp_path / "none.txt")
+    with pytest.raises(corpus.CorpusMissing, match="is a folder"):
+        corpus.read(tmp_path)
+
+
+def test_shipped_refuses_a_damaged_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus, "DATA", tmp_path)
+    (tmp_path / "ko.txt").write_text("하나\n", "utf-8")
+    (tmp_path / "en.txt").write_bytes(b"")
+    with pytest.raises(corpus.CorpusEmpty, match=r"en\.txt"):
+        corpus.shipped()
+
+
+def test_one_paragraph_of_ten_is_held_out():
+    held = [line for line in range(100) if corpus.held_out(line)]
+    assert held == list(range(9, 100, 10))
+
+
+# The tokenizer
+
+
+def test_train_gives_the_vocabulary_asked_for_and_berts_frame(texts):
+    trained = corpus.train_tokenizer(texts["ko"], vocabulary=1500)
+    assert trained.get_vocab_size() == 1500
+    assert [trained.token_to_id(t) for t in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")] == [
+        *range(5)
+    ]
+    assert trained.encode("셀").tokens[0] == "[CLS]" and trained.encode("셀").tokens[-1] == "[SEP]"
+    pair = trained.encode("셀", "행")
+    assert pair.tokens.count("[SEP]") == 2 and max(pair.type_ids) == 1
+
+
+def test_train_says_how_many_tokens_the_text_gives():
+    texts = ["ab ab abc"]
+    # 5 special; a, b, c; ##b, ##c; then "ab", the one pair that occurs twice.
+    with pytest.raises(corpus.VocabularyTooLarge, match=r"gives 11 tokens; 1,000 were asked"):
+        corpus.train_tokenizer(texts, vocabulary=1000)
+    assert corpus.train_tokenizer(texts, vocabulary=11).get_vocab_size() == 11
+
+
+def test_train_says_how_many_tokens_the_characters_need():
+    with pytest.raises(corpus.VocabularyTooSmall, match=r"at least 10 tokens; 6 were asked"):
+        corpus.train_tokenizer(["ab ab abc"], vocabulary=6)
+
+
+def test_train_knows_every_syllable():
+    syllables = [chr(code) for code in range(0xAC00, 0xAC00 + 2000)]
+    with pytest.raises(corpus.VocabularyTooLarge, match="2,005 tokens"):  # and none is [UNK]
+        corpus.train_tokenizer([" ".join(syllables)], vocabulary=9000)
+
+
+def test_kept_tokenizer_is_cased_leaves_hangul_whole_and_knows_the_text(tokenizer, texts):
+    assert len(tokenizer) == 3000
+    assert tokenizer.tokenize("한글") != tokenizer.tokenize(unicodedata.normalize("NFD", "한글"))
+    assert all("가" <= c <= "힣" for t in tokenizer.tokenize("한글") for c in t.removeprefix("##"))
+    assert tokenizer.tokenize("The") != tokenizer.tokenize("the")
+    assert "é" not in tokenizer.tokenize("cafe")
+    for lines in texts.values():
+        trained_on = [line for at, line in enumerate(lines) if not corpus.held_out(at)]
+        ids = tokenizer(trained_on, add_special_tokens=False)["input_ids"]
+        assert not any(tokenizer.unk_token_id in row for row in ids)
+
+
+def test_kept_tokenizer_is_tokenizers_own(tokenizer, texts):
+    from tokenizers import Tokenizer
+
+    own = Tokenizer.from_file(str(corpus.DATA / "tokenizer.json"))
+    for line in texts["ko"][:50] + texts["en"][:50]:
+        assert tokenizer(line)["input_ids"] == own.encode(line).ids
+
+
+def test_load_refuses_another_tokenizer(tmp_path):
+    changed = json.loads((corpus.DATA / "tokenizer.json").read_text("utf-8"))
+    changed["version"] = "1.1"
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(changed), "utf-8")
+    with pytest.raises(corpus.TokenizerChanged, match=corpus.TOKENIZER_SHA256[:12]):
+        corpus.load_tokenizer(path)
+    with pytest.raises(corpus.TokenizerMissing, match=r"none\.json is not there"):
+        corpus.load_tokenizer(tmp_path / "none.json")
+
+
+# The hub
+
+
+@pytest.fixture
+def endpoint(monkeypatch):
+    import huggingface_hub.constants
+
+    return lambda address: monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
+
+
+@pytest.fixture
+def serve():
+    """Start a hub that gives one answer; return its address."""
+    servers = []
+
+    def start(status, headers, body):
+        class Answer(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(status)
+                for header in {"Content-Length": str(len(body)), **headers}.items():
+                    self.send_header(*header)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        servers.append(http.server.HTTPServer(("127.0.0.1", 0), Answer))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_port}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+NAME = "wikimedia/wikipedia"
+
+
+def test_hub_refuses_the_connection(endpoint):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint(f"http://127.0.0.1:{free.getsockname()[1]}")
+        with pytest.raises(
+            corpus.HubUnreachable, match='use the shipped text: DATASET = "shipped"'
+        ):
+            corpus.reach_hub(NAME)
+
+
+def test_hub_that_never_answers_is_given_up(endpoint):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(corpus.HubUnreachable, match=r"ReadTimeout, within 0\.5 seconds"):
+            corpus.reach_hub(NAME, timeout=0.5)
+
+
+def test_hub_is_off_by_setting(monkeypatch):
+    import huggingface_hub.constants
+    from huggingface_hub.utils import reset_sessions
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    reset_sessions()
+    try:
+        with pytest.raises(corpus.HubUnreachable, match="OfflineModeIsEnabled"):
+            corpus.reach_hub(NAME)
+    finally:
+        reset_sessions()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error"),
+    [
+        (503, {}, corpus.HubUnreachable),
+        (401, {"X-Error-Code": "RepoNotFound"}, corpus.UnknownDataset),
+        (404, {"X-Error-Code": "RepoNotFound"}, corpus.UnknownDataset),
+    ],
+)
+def test_hub_answers_with_an_error(endpoint, serve, status, headers, error):
+    endpoint(serve(status, headers, b"{}"))
+    with pytest.raises(error, match=NAME):
+        corpus.reach_hub(NAME)
+
+
+def test_hub_that_knows_the_dataset_is_reached(endpoint, serve):
+    endpoint(serve(200, {"Content-Type": "application/json"}, json.dumps({"id": NAME}).encode()))
+    corpus.reach_hub(NAME)
+
+
+# The notebook's own loading cell, with the Hub as DATASET
+
+
+@pytest.fixture(params=["06_bert_data", "07_bert_pretraining"])
+def load(request):
+    """Run a notebook's loading cell with a DATASET; return the documents it makes."""
+    notebook = json.loads((corpus.DATA.parent / f"{request.param}.ipynb").read_text("utf-8"))
+    (source,) = ["".join(c["source"]) for c in notebook["cells"] if "reach_hub" in str(c["source"])]
+
+    def run(dataset):
+        from datasets import load_dataset
+
+        names = {"DATASET": dataset, "CONFIG": "20231101.ko", "DOCUMENTS": 8}
+        names |= {"corpus": corpus, "pathlib": pathlib, "load_dataset": load_dataset}
+        exec(source, names)
+        loaded = names.get("raw") or names["text"]
+        return {language: corpus.documents(some) for language, some in loaded.items()}
+
+    return run
+
+
+def test_notebook_loads_the_shipped_text(load, texts, capsys):
+    assert load("shipped") == {language: corpus.documents(some) for language, some in texts.items()}
+
+
+def test_notebook_says_that_the_hub_is_unreachable(load, endpoint):
+    endpoint("http://127.0.0.1:9")
+    with pytest.raises(corpus.HubUnreachable, match=r"can't be reached, so 'wikimedia/wikipedia'"):
+        load(NAME)
+
+
+def test_notebook_loads_what_the_hub_has(load, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "wikipedia" / "20231101.ko"
+    folder.mkdir(parents=True)
+    articles = [
+        {"id": str(at), "title": "제목", "text": f"문서 {at}\n\n둘째 단락"} for at in range(9)
+    ]
+    lines = (json.dumps(article, ensure_ascii=False) for article in articles)
+    (folder / "train.jsonl").write_text("\n".join(lines), "utf-8")
+    (folder.parent / "README.md").write_text(
+        "---\nconfigs:\n- config_name: 20231101.ko\n  data_files:\n"
+        "  - split: train\n    path: 20231101.ko/train.jsonl\n---\n"
+    )
+    monkeypatch.setattr(corpus, "reach_hub", lambda dataset: None)  # a folder stands in for the Hub
+    wanted = corpus.documents([article["text"] for article in articles[:8]])
+    assert load(str(folder.parent)) == {"ko": wanted}

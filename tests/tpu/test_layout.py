@@ -1,0 +1,138 @@
+"""The layout calculator against real error messages, a slow reference and the TPU compiler."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.tpu.layout import ITEM_BYTES, BadShape, UnknownType, as_written, calculator, rearranged
+
+shapes = st.lists(st.integers(1, 400), max_size=4)
+dtypes = st.sampled_from(sorted(ITEM_BYTES))
+
+# Sizes of an argument of `lambda x: x * 2`, in bytes, as libtpu 0.0.51 compiled it for a v5e
+# (2026-11, jax 0.10.2, ahead of time; v4 and v6e the same).
+SEEN_ON_V5E = [
+    ("float32", (256, 512, 128, 2), 134_217_728),
+    ("float32", (16, 128), 8_192),
+    ("float32", (3, 128), 2_048),
+    ("float32", (1, 1000), 4_096),
+    ("float32", (32, 1000), 131_072),
+    ("float32", (1000, 32), 131_072),
+    ("float32", (1000, 100), 425_984),
+    ("float32", (3, 5, 7), 10_240),
+    ("float32", (32, 512, 12, 64), 50_331_648),
+    ("float32", (1000,), 4_096),
+    ("float32", (129,), 1_024),
+    ("float32", (100,), 512),
+    ("float32", (2000,), 8_192),
+    ("float32", (), 512),
+    ("int32", (8388608, 8, 4), 1_073_741_824),
+    ("bfloat16", (32, 130), 16_384),
+    ("bfloat16", (4, 128), 1_024),
+    ("bfloat16", (9, 128), 4_096),
+    ("bfloat16", (32, 512, 12, 64), 25_165_824),
+    ("bfloat16", (1, 130, 200), 69_632),
+    ("bfloat16", (5, 100, 1, 1), 2_048),
+    ("bfloat16", (1, 130), 1_024),
+    ("bfloat16", (300, 1, 100, 130), 10_117_120),
+    ("bfloat16", (5000,), 10_240),
+    ("bfloat16", (1,), 512),
+    ("int8", (9, 128), 2_048),
+]
+
+
+@pytest.mark.parametrize(("dtype", "shape", "expected"), SEEN_ON_V5E)
+def test_rearranged_takes_what_the_tpu_compiler_takes(dtype, shape, expected):
+    assert rearranged(shape, dtype).bytes == expected
+
+
+def test_the_expansion_reported_in_tensorflow_30803():
+    layout = as_written([256, 512, 128, 2])
+    assert layout.unpadded_bytes == 128 * 2**20
+    assert layout.bytes == 8 * 2**30
+    assert layout.expansion == 64.0
+    assert layout.padded == (256, 512, 128, 128)
+    assert repr(layout) == (
+        "float32 256 × 512 × 128 × 2, in memory 256 × 512 × 128 × 128: "
+        "134,217,728 → 8,589,934,592 bytes (64.00x)"
+    )
+
+
+def test_the_expansion_reported_in_flowpm_27():
+    layout = as_written([8388608, 8, 4], "int32")
+    assert layout.unpadded_bytes == 2**30
+    assert layout.expansion == 32.0
+
+
+def test_today_s_compiler_puts_the_short_dimension_second():
+    layout = rearranged([256, 512, 128, 2])
+    assert layout.order == (0, 1, 3, 2)  # XLA writes it the other way round: {2,3,1,0:T(2,128)}
+    assert layout.expansion == 1.0
+    assert "in memory 256 × 512 × 2 × 128 in the order (0, 1, 3, 2)" in repr(layout)
+
+
+@given(shapes, dtypes)
+def test_as_written_counts_whole_tiles(shape, dtype):
+    """Against a slow reference: count the tiles of 8 by 128 that the last two dimensions touch."""
+    if len(shape) < 2:
+        return
+    *rest, rows, lanes = shape
+    tiles = {(i // 8, j // 128) for i in {0, rows - 1} for j in {0, lanes - 1}}
+    tiles = (max(i for i, _ in tiles) + 1) * (max(j for _, j in tiles) + 1)
+    expected = math.prod(rest) * tiles * 8 * 128 * ITEM_BYTES[dtype]
+    assert as_written(shape, dtype).bytes == expected
+
+
+@given(shapes, dtypes)
+def test_rearranging_never_costs_more_and_never_loses_values(shape, dtype):
+    written, best = as_written(shape, dtype), rearranged(shape, dtype)
+    assert best.unpadded_bytes <= best.bytes <= written.bytes
+    if len(shape) >= 2:
+        assert sorted(best.order) == list(range(len(shape)))
+        sizes = [shape[i] for i in best.order]
+        assert all(p >= n for p, n in zip(best.padded, sizes, strict=True))
+
+
+@given(st.lists(st.integers(1, 400), min_size=2, max_size=4), dtypes)
+def test_the_order_in_which_a_shape_is_written_is_no_matter_when_rearranged(shape, dtype):
+    sizes = {rearranged(p, dtype).bytes for p in itertools.permutations(shape)}
+    assert len(sizes) == 1
+
+
+@given(st.integers(1, 50), st.integers(1, 50), dtypes)
+def test_multiples_of_8_and_128_cost_nothing(rows, lanes, dtype):
+    layout = as_written([3, 8 * rows, 128 * lanes], dtype)
+    assert layout.expansion == 1.0
+    assert rearranged([3, 8 * rows, 128 * lanes], dtype).order == (0, 1, 2)
+
+
+@pytest.mark.parametrize("layout", [as_written, rearranged])
+@pytest.mark.parametrize("shape", [(0, 3), (-1, 8), (2.5, 8), (None, 128), (True, 8)])
+def test_bad_shapes(layout, shape):
+    with pytest.raises(BadShape, match="is not the shape of a tensor") as error:
+        layout(shape)
+    assert repr(shape) in str(error.value)
+
+
+@pytest.mark.parametrize("layout", [as_written, rearranged])
+def test_unknown_type(layout):
+    with pytest.raises(UnknownType, match="'float64' is not known here"):
+        layout([8, 128], "float64")
+
+
+def test_the_calculator_follows_its_fields():
+    box = calculator("256, 512, 128, 2")
+    text, kind, table = box.children
+    assert "8,589,934,592" in table.value and "64.00x" in table.value and "1.00x" in table.value
+    text.value = "[32, 128, 768]"
+    assert table.value.count("12,582,912") == 2
+    kind.value = "bfloat16"
+    assert table.value.count("6,291,456") == 2
+
+
+@pytest.mark.parametrize("typed", ["32, x", "32, -1", "1.5", "32, 0"])
+def test_the_calculator_asks_for_sizes_while_they_are_incomplete(typed):
+    assert calculator(typed).children[2].value.startswith("Type sizes")

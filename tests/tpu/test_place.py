@@ -1,0 +1,394 @@
+"""Each place is told from a made-up environment and file system; nothing makes it fail."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from conventions import ROOT
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from helpers.tpu import place
+from helpers.tpu.place import detect
+
+
+def machine(root: pathlib.Path, *devices: str, pci: dict | None = None) -> pathlib.Path:
+    """Make a file system with device files and chips on the bus."""
+    for path in devices:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    for number, (vendor, device) in enumerate((pci or {}).get("chips", [])):
+        folder = root / f"sys/bus/pci/devices/0000:00:{number:02}.0"
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(f"{vendor}\n")
+        (folder / "device").write_text(f"{device}\n")
+    return root
+
+
+V5E = {"chips": [("0x1ae0", "0x0063")] * 8}
+V4 = {"chips": [("0x1ae0", "0x005e")] * 4 + [("0x1ae0", "0x0042"), ("0x10de", "0x005e")]}
+V3 = {"chips": [("0x1ae0", "0x0027")] * 4}
+KAGGLE = {"KAGGLE_URL_BASE": "https://example.org", "KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "devices", "pci", "kind", "mark", "accelerator", "replicas", "tpu"),
+    [
+        ({}, (), None, "cpu", "no sign of a TPU", None, 1, None),
+        (
+            {},
+            ("dev/nvidia0", "dev/nvidia1", "dev/nvidiactl"),
+            None,
+            "gpu",
+            "/dev/nvidia0",
+            None,
+            2,
+            None,
+        ),
+        ({}, ("dev/kfd",), None, "gpu", "/dev/kfd", None, 1, None),
+        (
+            {"COLAB_TPU_ADDR": "10.0.0.2:8470", "COLAB_RELEASE_TAG": "release"},
+            (),
+            None,
+            "colab_node",
+            "COLAB_TPU_ADDR=10.0.0.2:8470",
+            "v2-8",
+            8,
+            "grpc://10.0.0.2:8470",
+        ),
+        (
+            {"COLAB_TPU_ADDR": "127.0.0.1:4711"},
+            (),
+            None,
+            "rehearsal",
+            "COLAB_TPU_ADDR with this machine's own address",
+            None,
+            1,
+            "grpc://127.0.0.1:4711",
+        ),
+        (
+            {
+                "COLAB_TPU_1VM": "1",
+                "TPU_ACCELERATOR_TYPE": "v5e-1",
+                "TPU_WORKER_HOSTNAMES": "localhost",
+                "TPU_WORKER_ID": "0",
+                "TPU_SKIP_MDS_QUERY": "1",
+                "COLAB_RELEASE_TAG": "release",
+            },
+            (),
+            None,
+            "colab_vm",
+            "COLAB_TPU_1VM=1",
+            "v5e-1",
+            1,
+            "local",
+        ),
+        (
+            {"COLAB_TPU_1VM": "", "COLAB_RELEASE_TAG": "release"},
+            (),
+            None,
+            "cpu",
+            "no sign of a TPU, COLAB_RELEASE_TAG=release",
+            None,
+            1,
+            None,
+        ),
+        (
+            KAGGLE | {"ISTPUVM": "1", "TPU_WORKER_ID": "0", "TPU_PROCESS_ADDRESSES": "local"},
+            ("dev/vfio/0",),
+            V5E,
+            "kaggle",
+            "KAGGLE_KERNEL_RUN_TYPE=Interactive, ISTPUVM=1",
+            "v5e-8",
+            8,
+            "local",
+        ),
+        (
+            KAGGLE | {"ISTPUVM": "1"},
+            (),
+            None,
+            "kaggle",
+            "KAGGLE_KERNEL_RUN_TYPE=Interactive, ISTPUVM=1",
+            None,
+            None,
+            "local",
+        ),
+        (
+            KAGGLE,
+            (),
+            None,
+            "cpu",
+            "no sign of a TPU, KAGGLE_KERNEL_RUN_TYPE=Interactive",
+            None,
+            1,
+            None,
+        ),
+        ({}, ("dev/accel0", "dev/accel1"), V4, "tpu_vm", "/dev/accel0", "v4-8", 4, "local"),
+        ({}, ("dev/accel0",), V3, "tpu_vm", "/dev/accel0", None, None, "local"),
+        (
+            {"TPU_ACCELERATOR_TYPE": "v3-8"},
+            ("dev/accel0",),
+            V3,
+            "tpu_vm",
+            "/dev/accel0",
+            "v3-8",
+            8,
+            "local",
+        ),
+        (
+            {"TPU_NAME": "local"},
+            ("dev/accel0",),
+            None,
+            "tpu_vm",
+            "/dev/accel0",
+            None,
+            None,
+            "local",
+        ),
+        (
+            {},
+            ("dev/vfio/vfio", "dev/vfio/3", "lib/libtpu.so"),
+            None,
+            "tpu_vm",
+            "/dev/vfio/3",
+            None,
+            None,
+            "local",
+        ),
+        (
+            {"TPU_NAME": "my-tpu", "TPU_LOAD_LIBRARY": "0", "TPU_ACCELERATOR_TYPE": "v3-32"},
+            (),
+            None,
+            "pod_slice",
+            "TPU_NAME=my-tpu, TPU_LOAD_LIBRARY=0",
+            "v3-32",
+            32,
+            "my-tpu",
+        ),
+        (
+            {"TPU_ACCELERATOR_TYPE": "v5litepod-16", "TPU_WORKER_ID": "0"},
+            ("dev/vfio/0",),
+            None,
+            "pod_slice",
+            "/dev/vfio/0, one of 4 hosts",
+            "v5e-16",
+            16,
+            None,
+        ),
+        ({"TPU_NAME": "my-node"}, (), None, "node", "TPU_NAME=my-node", None, None, "my-node"),
+        (
+            {"TPU_NAME": "grpc://10.0.0.2:8470"},
+            (),
+            None,
+            "node",
+            "TPU_NAME=grpc://10.0.0.2:8470",
+            None,
+            None,
+            "grpc://10.0.0.2:8470",
+        ),
+        (
+            {"TPU_NAME": "10.0.0.2"},
+            (),
+            None,
+            "node",
+            "TPU_NAME=10.0.0.2",
+            None,
+            None,
+            "grpc://10.0.0.2",
+        ),
+        (
+            {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://10.0.0.2:8470,grpc://10.0.0.3:8470"},
+            (),
+            None,
+            "gke_node",
+            "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS=grpc://10.0.0.2:8470,grpc://10.0.0.3:8470",
+            None,
+            None,
+            "grpc://10.0.0.2:8470,grpc://10.0.0.3:8470",
+        ),
+        (
+            {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
+            ("dev/accel0",),
+            V4,
+            "gke_vm",
+            "/dev/accel0, KUBERNETES_SERVICE_HOST=10.0.0.1",
+            "v4-8",
+            4,
+            "local",
+        ),
+        # What looks like a TPU and is none.
+        ({"TPU_NAME": "local"}, (), None, "cpu", "no sign of a TPU", None, 1, None),
+        (
+            {"TPU_ACCELERATOR_TYPE": "v5litepod-4"},
+            (),
+            None,
+            "cpu",
+            "no sign of a TPU",
+            None,
+            1,
+            None,
+        ),
+        ({}, ("dev/accel/accel0",), None, "cpu", "no sign of a TPU", None, 1, None),
+        ({}, ("dev/vfio/vfio", "dev/vfio/3"), None, "cpu", "no sign of a TPU", None, 1, None),
+        ({}, ("lib/libtpu.so",), None, "cpu", "no sign of a TPU", None, 1, None),
+    ],
+)
+def test_each_place_is_told_by_its_mark(
+    environment, devices, pci, kind, mark, accelerator, replicas, tpu, tmp_path
+):
+    found = detect(environment, machine(tmp_path, *devices, pci=pci))
+    assert (found.kind, found.mark, found.replicas, found.tpu) == (kind, mark, replicas, tpu)
+    assert (found.accelerator and found.accelerator.name) == accelerator
+    if found.code:
+        compile(found.code, "advice", "exec")
+    assert found.advice
+
+
+def test_contradictory_marks_an_address_wins_over_a_device(tmp_path):
+    everything = KAGGLE | {
+        "COLAB_TPU_ADDR": "10.0.0.2:8470",
+        "COLAB_TPU_1VM": "1",
+        "TPU_NAME": "my-tpu",
+        "ISTPUVM": "1",
+    }
+    root = machine(tmp_path, "dev/accel0", "dev/nvidia0")
+    assert detect(everything, root).kind == "colab_node"
+    del everything["COLAB_TPU_ADDR"]
+    assert detect(everything, root).kind == "colab_vm"
+    del everything["COLAB_TPU_1VM"]
+    assert detect(everything, root).kind == "kaggle"
+    assert detect({"TPU_NAME": "my-tpu"}, root).kind == "pod_slice"
+    assert detect({}, root).kind == "tpu_vm"
+
+
+def test_what_tensorflow_needs_before_its_import(tmp_path):
+    plug_in = {"PJRT_DEVICE": "TPU", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true"}
+    root = machine(tmp_path, "dev/accel0")
+    assert detect({"TPU_ACCELERATOR_TYPE": "v5e-1"}, root).environment == plug_in
+    assert detect({"TPU_ACCELERATOR_TYPE": "v3-8"}, root).environment == {}
+    assert detect({"TPU_NAME": "x"}, root).environment == {"TPU_LOAD_LIBRARY": "0"}
+    assert detect({"COLAB_TPU_ADDR": "10.0.0.2:8470"}, root).environment == {}
+
+
+def test_advice_fits_the_place(tmp_path):
+    bare, root = tmp_path / "bare", machine(tmp_path / "tpu", "dev/accel0")
+    stray = detect({"TPU_NAME": "local"}, bare)
+    assert stray.advice.startswith("TPU_NAME is set, but no TPU is attached to this machine.")
+    node = detect({"TPU_NAME": "10.0.0.2:8470"}, bare)
+    assert "gs://" in node.advice
+    assert 'TPUClusterResolver(tpu="grpc://10.0.0.2:8470")' in node.code
+    vm = detect({}, root)
+    assert "local files will do" in vm.advice
+    assert 'TPUClusterResolver(tpu="local")' in vm.code
+    assert "TPUStrategy(resolver)" in vm.code
+    worker = detect({"TPU_NAME": "x", "TPU_WORKER_ID": "3"}, root)
+    assert worker.name == "worker 3 of a pod slice"
+    assert "worker 0 alone" in worker.advice
+    assert worker.code == ""
+    unnamed = detect({"TPU_WORKER_HOSTNAMES": "a,b"}, root)
+    assert unnamed.name == "worker 0 of a pod slice"
+    assert "Set TPU_NAME" in unnamed.advice
+    rehearsal = detect({"COLAB_TPU_ADDR": "localhost:1"}, bare)
+    assert "no TPU behind the address" in rehearsal.advice
+    assert "OneDeviceStrategy" in rehearsal.code
+    assert "TPU       none; the worker has CPU devices" in repr(rehearsal)
+    assert "TPU       its type can't be told from here" in repr(detect({"TPU_NAME": "x"}, bare))
+
+
+def test_a_place_reads_well_as_text_and_as_a_table(tmp_path):
+    found = detect({"TPU_ACCELERATOR_TYPE": "v5e-8"}, machine(tmp_path, "dev/accel0"))
+    assert repr(found) == (
+        "place     Cloud TPU VM\n"
+        "told by   /dev/accel0\n"
+        "TPU       v5e-8: chips: 8, cores: 8, replicas: 8 with 16 GiB each, hosts: 1\n"
+        "replicas  8\n"
+        "needs     PJRT_DEVICE=TPU, NEXT_PLUGGABLE_DEVICE_USE_C_API=true before TensorFlow is "
+        "imported\n"
+        "advice    runtime.connect() makes the strategy; the TPU is in this machine, so local "
+        "files will do.\n"
+        'strategy  resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")\n'
+        "          tf.config.experimental_connect_to_cluster(resolver)\n"
+        "          tf.tpu.experimental.initialize_tpu_system(resolver)\n"
+        "          strategy = tf.distribute.TPUStrategy(resolver)"
+    )
+    page = found._repr_html_()
+    assert page.startswith("<table>")
+    assert page.count("<tr>") == 7
+    hostile = detect({"TPU_NAME": "<script>alert(1)</script>"}, tmp_path)
+    assert "<script>" not in hostile._repr_html_()
+
+
+NAMES = [
+    "COLAB_TPU_ADDR",
+    "COLAB_TPU_1VM",
+    "COLAB_RELEASE_TAG",
+    "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
+    "KUBERNETES_SERVICE_HOST",
+    "KAGGLE_URL_BASE",
+    "KAGGLE_KERNEL_RUN_TYPE",
+    "ISTPUVM",
+    "TPU_NAME",
+    "TPU_ACCELERATOR_TYPE",
+    "TPU_WORKER_ID",
+    "TPU_WORKER_HOSTNAMES",
+    "TPU_LOAD_LIBRARY",
+    "TPU_PROCESS_ADDRESSES",
+    "TPU_SKIP_MDS_QUERY",
+]
+VALUES = st.one_of(
+    st.text(max_size=20),
+    st.sampled_from(
+        [
+            *("", " ", "0", "1", "local", "grpc://", "grpc://a:b:c,,", ":8470", "[::1]:8470"),
+            *("v5e-1", "v3-32", "v9-9", "TPU \u2603", "\ud800", "a" * 100_000, "h," * 5000, "\0"),
+        ]
+    ),
+)
+FILES = st.lists(
+    st.sampled_from(
+        ["dev/accel0", "dev/vfio/1", "dev/vfio/vfio", "dev/nvidia0", "lib/libtpu.so", "dev/dxg"]
+    ),
+    unique=True,
+    max_size=3,
+)
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(environment=st.dictionaries(st.sampled_from(NAMES), VALUES), files=FILES)
+def test_no_environment_makes_it_fail(environment, files, tmp_path_factory):
+    found = detect(environment, machine(tmp_path_factory.mktemp("root"), *files))
+    assert found.kind in place._NAMES
+    assert found.advice
+    assert len(repr(found)) < 3000
+    assert found._repr_html_()
+    assert found.replicas is None or found.replicas >= 1
+    compile(found.code, "advice", "exec")
+
+
+def test_a_file_system_that_can_not_be_read_has_no_devices(tmp_path):
+    (tmp_path / "dev").write_text("a file where a folder is expected")
+    assert detect({}, tmp_path).kind == "cpu"
+    assert detect({}, tmp_path / "missing").kind == "cpu"
+    broken = machine(tmp_path / "b", "dev/accel0")
+    (broken / "sys/bus/pci/devices/0000:00:00.0/vendor").mkdir(parents=True)
+    assert detect({}, broken).kind == "tpu_vm"
+
+
+def test_it_asks_neither_network_nor_tensorflow():
+    script = (
+        "import socket, sys\n"
+        "def refuse(*a, **k): raise AssertionError('network')\n"
+        "socket.socket = socket.getaddrinfo = socket.create_connection = refuse\n"
+        "from helpers import runtime\n"
+        "for name in ('my-tpu', 'grpc://10.0.0.2:8470', 'local'):\n"
+        "    runtime.detect({'TPU_NAME': name})\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=os.environ, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

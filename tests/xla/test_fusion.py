@@ -1,0 +1,299 @@
+"""The list of kernels against XLA's own account of what ran, and against programs read by hand."""
+
+import re
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+from helpers.tpu.layout import rearranged
+from helpers.xla import tpu_compiler
+from helpers.xla.compare import hlo
+from helpers.xla.fusion import Buffer, InBackground, NotAProgram, draw, executed, kernels
+from helpers.xla.profiler import ProfilerBusy
+
+X = tf.TensorSpec([1024, 1000])
+
+
+def softmax(x):
+    return tf.exp(x) / tf.reduce_sum(tf.exp(x), -1, keepdims=True)
+
+
+def layer_norm(x):
+    mean, variance = tf.nn.moments(x, -1, keepdims=True)
+    return (x - mean) * tf.math.rsqrt(variance + 1e-6)
+
+
+def gelu(x):
+    return 0.5 * x * (1.0 + tf.tanh(0.8 * (x + 0.04 * x * x * x)))
+
+
+def dense(x, w):
+    return tf.nn.relu(tf.matmul(x, w) + 1.0)
+
+
+# Compiled by TensorFlow 2.20 for a CPU with one core, and with two (shortened to the main parts).
+SUM = """
+%Sum-reduction.8 (x.9: f32[], y.10: f32[]) -> f32[] {
+  %x.9 = f32[] parameter(0)
+  %y.10 = f32[] parameter(1)
+  ROOT %add.11 = f32[] add(%x.9, %y.10)
+}
+
+%fused_computation (param_0.1: f32[1024,1000], param_1.2: f32[1024]) -> f32[1024,1000] {
+  %param_0.1 = f32[1024,1000]{1,0} parameter(0)
+  %param_1.2 = f32[1024]{0} parameter(1)
+  %broadcast.1 = f32[1024,1000]{1,0} broadcast(%param_1.2), dimensions={0}
+  ROOT %divide.1 = f32[1024,1000]{1,0} divide(%param_0.1, %broadcast.1)
+}
+"""
+ONE_CORE = f"""HloModule a_inference_softmax, is_scheduled=true
+{SUM}
+ENTRY %a_inference_softmax (arg0.1: f32[1024,1000]) -> f32[1024,1000] {{
+  %arg0.1 = f32[1024,1000]{{1,0}} parameter(0), parameter_replication={{false}}
+  %constant.6 = f32[] constant(0)
+  %exponential.3 = f32[1024,1000]{{1,0}} exponential(%arg0.1)
+  %reduce.12 = f32[1024]{{0}} reduce(%exponential.3, %constant.6), dimensions={{1}}, \
+to_apply=%Sum-reduction.8
+  ROOT %broadcast_divide_fusion = f32[1024,1000]{{1,0}} fusion(%exponential.3, %reduce.12), \
+kind=kLoop, calls=%fused_computation
+}}
+"""
+TWO_CORES = f"""HloModule a_inference_softmax, is_scheduled=true
+{SUM}
+%parallel_exponential.3 (p: f32[1024,1000]) -> f32[1024,1000] {{
+  %p = f32[1024,1000]{{1,0}} parameter(0)
+  ROOT %exponential.3.clone = f32[1024,1000]{{1,0}} exponential(%p), \
+backend_config={{"outer_dimension_partitions":["2"]}}
+}}
+
+%parallel_broadcast_divide_fusion (p.3: f32[1024,1000], p.4: f32[1024]) -> f32[1024,1000] {{
+  %p.3 = f32[1024,1000]{{1,0}} parameter(0)
+  %p.4 = f32[1024]{{0}} parameter(1)
+  ROOT %broadcast_divide_fusion.clone = f32[1024,1000]{{1,0}} fusion(%p.3, %p.4), kind=kLoop, \
+calls=%fused_computation
+}}
+
+ENTRY %a_inference_softmax (arg0.1: f32[1024,1000]) -> f32[1024,1000] {{
+  %arg0.1 = f32[1024,1000]{{1,0}} parameter(0), parameter_replication={{false}}
+  %constant.6 = f32[] constant(0)
+  %call = f32[1024,1000]{{1,0}} call(%arg0.1), to_apply=%parallel_exponential.3
+  %reduce.12 = f32[1024]{{0}} reduce(%call, %constant.6), dimensions={{1}}, \
+to_apply=%Sum-reduction.8
+  ROOT %call.2 = f32[1024,1000]{{1,0}} call(%call, %reduce.12), \
+to_apply=%parallel_broadcast_divide_fusion
+}}
+"""
+
+SEVERAL = """HloModule several
+ENTRY %main (a.1: f32[4], b.1: (f32[2], s32[])) -> (f32[4], f32[2], f32[4,3], s32[4,3]) {
+  %a.1 = f32[4]{0} parameter(1)
+  %b.1 = (f32[2]{0}, /*index=1*/s32[]) parameter(0)
+  %n = pred[] constant(false)
+  %flat = f32[2,2]{1,0} bitcast(%a.1)
+  %top = (f32[4,3]{1,0}, s32[4,3]{1,0}) custom-call(%flat, %n), custom_call_target="TopK"
+  %values = f32[4,3]{1,0} get-tuple-element(%top), index=0
+  %indices = s32[4,3]{1,0} get-tuple-element(%top), index=1
+  %twice = f32[4]{0} add(%a.1, %flat)
+  ROOT %tuple.3 = (f32[4]{0}, f32[4]{0}, f32[4,3]{1,0}, s32[4,3]{1,0}) tuple(%twice, %a.1, \
+%values, /*index=3*/%indices)
+}
+"""
+
+
+def ran_in_xla(compiled, *args, runs: int = 10) -> set[str]:
+    """XLA's own account: the kernels that its thunks reported when they ended.
+
+    A matrix product runs on another thread, which may report after its result is there and the
+    profiler has stopped; in many runs that is never all of them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        for _ in range(runs):
+            compiled(*args)
+        tf.profiler.experimental.stop()
+        space = [xplane_pb2.XSpace.FromString(p.read_bytes()) for p in Path(folder).rglob("*.pb")]
+    names = [
+        plane.event_metadata[event.metadata_id].name
+        for plane in space[0].planes
+        for line in plane.lines
+        for event in line.events
+    ]
+    return {name for name in names if re.match(r"end: (?!call)", name)}
+
+
+@pytest.mark.parametrize(
+    ("fn", "specs"),
+    [
+        (softmax, [X]),
+        (layer_norm, [X]),
+        (gelu, [X]),
+        (dense, [X, tf.TensorSpec([1000, 64])]),
+        (tf.nn.softmax, [X]),
+    ],
+)
+def test_the_kernels_are_those_that_run(fn, specs):
+    program = kernels(hlo(fn, *specs).optimized)
+    compiled = tf.function(fn, jit_compile=True)
+    tensors = [tf.ones(s.shape) for s in specs]
+    compiled(*tensors)
+    assert len(ran_in_xla(compiled, *tensors)) == len(program.kernels)
+
+
+@pytest.mark.parametrize("fn", [softmax, layer_norm, gelu, lambda x: tf.math.top_k(x, 3)])
+def test_what_they_write_is_what_the_program_s_own_list_says(fn):
+    program = hlo(fn, X)
+    assert kernels(program.optimized).bytes_written == program.bytes_written
+
+
+def test_softmax_by_hand():
+    program = kernels(ONE_CORE)
+    x, e, sums = Buffer("argument 0", "f32[1024,1000]"), "f32[1024,1000]", "f32[1024]"
+    assert program.arguments == (x,)
+    assert [k.operations for k in program.kernels] == [
+        ("exponential",),
+        ("reduce(add)",),
+        ("broadcast", "divide"),
+    ]
+    assert [k.number for k in program.fusions] == [3]
+    assert program.temporaries == (Buffer("kernel 1", e), Buffer("kernel 2", sums))
+    assert program.results == (Buffer("kernel 3", e),)
+    full, small = 4 * 1024 * 1000, 4 * 1024
+    assert program.bytes_read == 3 * full + small
+    assert program.bytes_written == 2 * full + small
+    assert program.bytes_moved == 5 * full + 2 * small
+
+
+def test_the_list_is_the_same_on_one_core_and_on_two():
+    assert kernels(ONE_CORE) == kernels(TWO_CORES)
+
+
+@pytest.fixture(scope="module")
+def on_a_tpu():
+    """The softmax as Google's compiler makes it for one v5e core."""
+    compiled = tpu_compiler.compile(
+        tpu_compiler.export(softmax, tf.TensorSpec([65536, 1000])), "v5e-1"
+    )
+    if compiled.verdict == "not available":
+        pytest.skip(compiled.message)
+    return compiled.hlo
+
+
+def test_a_program_of_the_tpu_compiler(on_a_tpu):
+    program = kernels(on_a_tpu)
+    assert [k.operations for k in program.kernels] == [
+        ("exponential", "reduce(add)"),
+        ("exponential", "broadcast", "divide"),
+    ]
+    assert program.bytes_moved == 3 * 4 * 65536 * 1000 + 2 * 4 * 65536
+    layout = rearranged([65536, 1000])
+    assert (
+        f"{{{','.join(map(str, layout.order[::-1]))}:T(8,128)}}" in on_a_tpu.rpartition("ENTRY")[2]
+    )
+    assert layout.expansion == 1.0
+
+
+def test_tuples_constants_and_bitcasts():
+    program = kernels(SEVERAL)
+    assert [b.name for b in program.arguments] == ["argument 0", "argument 1"]
+    top, twice = program.kernels
+    assert top.operations == ("TopK",) and not top.fused
+    assert top.reads == (Buffer("argument 1", "f32[4]"),)
+    assert [b.name for b in top.writes] == ["kernel 1.0", "kernel 1.1"]
+    assert twice.reads == (Buffer("argument 1", "f32[4]"),)  # once, though added to itself
+    names = [b.name for b in program.results]
+    assert names == ["kernel 2", "argument 1", "kernel 1.0", "kernel 1.1"]
+    assert program.temporaries == ()
+
+
+def test_a_constant_spread_over_a_tensor_is_no_operation():
+    assert kernels(hlo(lambda x: x * 2.0, X).optimized).kernels[0].operations == ("multiply",)
+    assert kernels(hlo(lambda x: x * 2.0, X).optimized).fusions == ()
+
+
+def test_as_text_and_as_a_table():
+    text = repr(kernels(ONE_CORE))
+    assert text.splitlines()[0].split() == ["kernel", "operations", "reads", "writes"]
+    assert "3 fusion  broadcast, divide  kernel 1 f32[1024,1000], kernel 2 f32[1024]" in text
+    assert text.endswith("3 kernels, 1 fusion among them; 20,488,192 bytes moved")
+    table = kernels(ONE_CORE)._repr_html_()
+    assert table.count("<tr>") == 4 and "3 fusion" in table and "20,488,192" in table
+
+
+TYPES = {"f32": "f4", "f64": "f8", "bf16": "u2", "s8": "i1", "s32": "i4", "pred": "?", "c64": "c8"}
+
+
+@given(st.sampled_from(sorted(TYPES)), st.lists(st.integers(0, 50), max_size=4))
+def test_the_size_of_a_buffer(kind, shape):
+    expected = np.zeros(shape, TYPES[kind]).nbytes
+    assert Buffer("x", f"{kind}[{','.join(map(str, shape))}]").bytes == expected
+
+
+def test_a_bounded_dimension_counts_in_full():
+    assert Buffer("x", "f32[<=8,2]").bytes == 64
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "module @jit_f { func.func public @main() }",
+        "HloModule x\n\nENTRY %main () -> f32[] {\n}\n",
+        ONE_CORE[: ONE_CORE.index("ENTRY")],
+        ONE_CORE.replace("exponential(%arg0.1)", "exponential(%arg0.1"),
+    ],
+)
+def test_what_is_no_program(text):
+    with pytest.raises(NotAProgram, match="can't be read as a program of XLA"):
+        kernels(text)
+
+
+def test_a_program_that_works_in_the_background():
+    text = ONE_CORE.replace(" exponential(", " copy-start(")
+    with pytest.raises(InBackground, match="copy-start"):
+        kernels(text)
+
+
+def test_executed_eagerly_and_as_a_graph():
+    x = tf.ones([64, 32])
+    graph = tf.function(softmax)
+    compiled = tf.function(softmax, jit_compile=True)
+    graph(x), compiled(x)
+    assert executed(softmax, x) == ("Exp", "Exp", "Sum", "RealDiv")
+    assert executed(graph, x) == ("Exp", "Sum", "RealDiv")  # TensorFlow saw that both are equal
+    assert executed(compiled, x) == ()
+
+
+def test_executed_needs_the_profiler():
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        with pytest.raises(ProfilerBusy, match="a profiler is running"):
+            executed(softmax, tf.ones([2, 2]))
+        tf.profiler.experimental.stop()
+
+
+def test_executed_passes_an_error_on_and_frees_the_profiler():
+    def fails():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        executed(fails)
+    assert executed(tf.exp, tf.ones([2])) == ("Exp",)
+
+
+def test_the_picture_has_a_box_for_each_kernel_and_an_arrow_for_each_read():
+    program = kernels(ONE_CORE)
+    (ax,) = draw(program).axes
+    assert len(ax.patches) == 1 + 3 + 1
+    words = [t.get_text() for t in ax.texts]
+    assert "fusion: broadcast · divide" in words and "exponential" in words
+    assert words.count("4.10 MB") == 4  # argument → 1 → 2, 1 → 3 past 2, 3 → result
+    assert words.count("4,096 bytes") == 1
+    arrows = sum(len(k.reads) for k in program.kernels) + len(program.results)
+    assert len(ax.lines) == arrows == 5
+    draw(kernels(SEVERAL))  # results that no kernel writes

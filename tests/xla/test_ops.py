@@ -1,0 +1,184 @@
+"""The table of operations against the compilers, and its page against what it promises."""
+
+import random
+import re
+
+import nbformat
+import pytest
+from bs4 import BeautifulSoup
+from conventions import ROOT
+
+from helpers.xla import op_cases, ops, tpu_compiler
+from helpers.xla.ops import NoTable, NoTpuCompiler, Row, Table, UnknownCase
+
+# Another sample in each release of the table; the same at each run, so that a failure stays.
+SEED, SAMPLE = 2026, 24
+
+STORED = ops.read()
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def sample() -> list[str]:
+    """Names of cases: some of each verdict, the rest at random."""
+    rng = random.Random(SEED)
+    groups = {}
+    for row in STORED.rows:
+        groups.setdefault((row.cpu, row.tpu), []).append(row.name)
+    some = [name for names in groups.values() for name in rng.sample(names, min(2, len(names)))]
+    rest = sorted({row.name for row in STORED.rows} - set(some))
+    return some + rng.sample(rest, SAMPLE - len(some))
+
+
+def test_a_sample_of_the_stored_table_is_what_the_compilers_say_today(own_cache, capfd):
+    named = {case.name: (s, case) for s, group in op_cases.cases().items() for case in group}
+    names = sample()
+    subjects, cases = zip(*(named[name] for name in names), strict=True)
+    found = list(ops.rows(cases, subjects))
+    assert found == [STORED[name] for name in names]
+
+
+def test_the_stored_table_holds_every_case_in_order():
+    cases = list(op_cases.every())
+    assert [row.name for row in STORED.rows] == [case.name for case in cases]
+    assert len(cases) == len({case.name for case in cases}) >= 195
+    assert [r.subject for r in STORED.rows] == [
+        s for s, group in op_cases.cases().items() for _ in group
+    ]
+
+
+def test_the_stored_table_is_of_the_locked_versions():
+    from helpers.base.settings import locked_versions
+
+    locked = locked_versions()
+    for name in ("tensorflow", "jax", "libtpu"):
+        assert f"{name} {locked[name]}" in STORED.versions.lower()
+
+
+def test_verdicts_and_messages_go_together():
+    for row in STORED.rows:
+        assert row.cpu in ("compiles", "refused"), row
+        assert row.tpu in ("compiles", "refused", "not reached"), row
+        assert (row.message == "") == (row.cpu == row.tpu == "compiles"), row
+        assert row.tpu != "not reached" or row.cpu == "refused", row
+        assert not re.search(r"site-packages|/tmp|/home|__inference", row.message), row
+        assert row.code and row.arguments, row
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu", "tpu", "bounded"),
+    [
+        # Known from the sources of the course, and from running them.
+        ("if_on_a_tensor", "compiles", "compiles", False),
+        ("if_without_autograph", "refused", "not reached", False),
+        ("boolean_mask", "compiles", "compiles", True),
+        ("range_n", "refused", "not reached", False),
+        ("int64_matmul", "compiles", "refused", False),
+        ("fft_complex128", "compiles", "refused", False),
+        ("random_shuffle", "refused", "compiles", False),
+        ("py_function", "refused", "not reached", False),
+    ],
+)
+def test_known_verdicts(name, cpu, tpu, bounded):
+    row = STORED[name]
+    assert (row.cpu, row.tpu, row.bounded) == (cpu, tpu, bounded)
+
+
+def test_the_numbers_that_notebook_02_tells():
+    rows = STORED.rows
+    asked = [row for row in rows if row.tpu != "not reached"]
+    differ = [row.name for row in asked if row.tpu != row.cpu]
+    assert sorted(differ) == ["fft_complex128", "int64_matmul", "random_shuffle"]
+    notebook = nbformat.read(ROOT / "notebooks/02_xla_rules.ipynb", 4)
+    text = " ".join(" ".join(c.source for c in notebook.cells).split())
+    assert f"{len(rows)} operations of the course's table" in text
+    assert f"{len(asked)} get as far as this compiler. Its verdict differs" in text
+
+
+def test_the_code_shown_is_the_code_compiled():
+    assert STORED["unique"].code == "tf.unique(x)"
+    assert STORED["while_on_a_tensor"].code.startswith("def while_on_a_tensor(x):\n    while tf.")
+    assert STORED["gradient_of_sort"].code == "gradient of: tf.sort(x) * x"
+    assert STORED["lstm"].code == "layers.LSTM(4)"
+    assert STORED["boolean_mask"].arguments == "float32[8]"
+    assert str(STORED).startswith(f"{len(STORED.rows)} operations (TensorFlow 2.20.")
+
+
+def test_an_unknown_name():
+    with pytest.raises(UnknownCase, match="no operation 'sine'"):
+        STORED["sine"]
+
+
+def test_the_table_needs_googles_compiler(monkeypatch):
+    monkeypatch.setattr(tpu_compiler, "versions", dict)
+    case = next(op_cases.every())
+    with pytest.raises(NoTpuCompiler, match="can't be made here"):
+        list(ops.rows([case], ["Control flow"]))
+
+
+def test_making_it_reports_progress_and_prints_nothing(own_cache, monkeypatch, capfd):
+    few = {"Strings, Python, files": op_cases.cases()["Strings, Python, files"][6:8]}
+    monkeypatch.setattr(op_cases, "cases", lambda: few)
+    seen = []
+    table = ops.make(lambda done, of: seen.append((done, of)))
+    assert [row.name for row in table.rows] == ["python_print", "py_function"]
+    assert seen == [(2, 2)]
+    assert capfd.readouterr() == ("", "")
+
+
+ODD = Row("A & B", "odd", 'tf.f("<x>")\n\tline\\n', "f32[8]", "refused", "compiles", True, "<b>")
+
+
+def test_what_is_written_is_read(tmp_path):
+    table = Table("TensorFlow 1, jax 2", (ODD, *STORED.rows[:3]))
+    ops.write(table, tmp_path / "ops.tsv")
+    assert ops.read(tmp_path / "ops.tsv") == table
+    assert len((tmp_path / "ops.tsv").read_text("utf-8").splitlines()) == 6
+
+
+@pytest.mark.parametrize("text", [None, "", "x\ty\n", "# a\nsubject\n", "# a\nsubject\tname\nz\n"])
+def test_what_is_no_table_is_told(tmp_path, text):
+    path = tmp_path / "ops.tsv"
+    if text is not None:
+        path.write_text(text, "utf-8")
+    with pytest.raises(NoTable, match=r"ops\.tsv can't be read") as raised:
+        ops.read(path)
+    assert str(tmp_path) not in str(raised.value)
+
+
+def test_the_page_escapes_and_loads_nothing():
+    page = ops.page(Table("v", (ODD,)))
+    soup = BeautifulSoup(page, "html.parser")
+    assert soup.select_one("pre").text == ODD.code
+    assert "<b>" not in page
+    policy = soup.select_one("meta[http-equiv]")["content"]
+    assert policy.startswith("default-src 'none'")
+    assert "script-src 'sha256-" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2]
+    assert soup.select("[src], [href], link, iframe") == []
+    assert "prefers-color-scheme: dark" in page
+
+
+def test_the_page_has_every_row_and_can_be_filtered():
+    soup = BeautifulSoup(ops.page(STORED), "html.parser")
+    rows = soup.select("tbody tr:not(.subject)")
+    assert len(rows) == len(STORED.rows)
+    states = {row["data-state"] for row in rows}
+    options = {option["value"] for option in soup.select("select option")} - {""}
+    assert states == options == {"compiles", "bounded", "differs", "refused"}
+    assert soup.select_one("label[for=search]") and soup.select_one("#search")
+    differing = [r.select_one("th").text for r in rows if r["data-state"] == "differs"]
+    assert len(differing) == 3
+
+
+def test_the_pages_search_is_the_script_that_its_policy_allows():
+    import base64
+    import hashlib
+
+    soup = BeautifulSoup(ops.page(STORED), "html.parser")
+    script = soup.select_one("script").string
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"'sha256-{digest}'" in soup.select_one("meta[http-equiv]")["content"]
