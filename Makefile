@@ -76,9 +76,10 @@ build/spelling/.installed: .venv/.installed
 spelling: build/spelling/.installed
 	@build/spelling/bin/codespell
 
-lint: spelling ## Check the style of code and notebooks, and the spelling
+lint: spelling ## Check the style of code and notebooks, the spelling, the direction of imports
 	@$(PYTHON_VENV) -m ruff check
 	@$(PYTHON_VENV) -m ruff format --check
+	@.venv/bin/lint-imports
 
 solutions: .venv/.installed ## Write the teacher's edition, with the solutions in: build/solutions
 	@$(PYTHON_VENV) -m helpers solutions

@@ -1,11 +1,8 @@
 """The course keeps its conventions, and each convention can fail."""
 
-import ast
 import copy
 import json
 import re
-import subprocess
-import sys
 import tomllib
 
 import pytest
@@ -240,55 +237,3 @@ def test_ci_runs_the_same_two_commands_on_every_supported_python():
     versions = re.findall(r'"(3\.\d+)"', workflow)
     supported = SpecifierSet(PROJECT["requires-python"])
     assert versions == [f"3.{n}" for n in range(20) if supported.contains(f"3.{n}")]
-
-
-# --- the modules -------------------------------------------------------------------------------
-
-
-def imported_helpers(path) -> set[str]:
-    """Names of the helpers modules that a module imports, anywhere in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module == "helpers":
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("helpers."):
-            found.add(node.module.split(".")[1])
-        elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("helpers.")}
-    return found
-
-
-def cycle(graph: dict[str, set[str]]) -> list[str]:
-    """A loop in a graph, or an empty list."""
-
-    def walk(name: str, path: list[str]) -> list[str]:
-        if name in path:
-            return [*path[path.index(name) :], name]
-        return next((c for n in sorted(graph.get(name, ())) if (c := walk(n, [*path, name]))), [])
-
-    return next((c for name in graph if (c := walk(name, []))), [])
-
-
-def test_a_loop_of_imports_is_seen():
-    assert cycle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
-    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
-
-
-def test_imports_between_modules_go_one_way():
-    modules = [
-        p for p in (ROOT / "helpers").rglob("*.py") if p.stem not in ("__init__", "__main__")
-    ]
-    graph = {p.stem: imported_helpers(p) for p in modules}
-    assert graph["display"] == {"errors"}
-    assert cycle(graph) == []
-    assert [name for name, uses in graph.items() if "course" in uses] == []
-
-
-LIGHT = ["helpers", *(f"helpers.{m}" for m in ("course", "corpus", "display", "errors"))]
-LIGHT += ["helpers.exercises", "helpers.runtime"]
-
-
-@pytest.mark.parametrize("module", LIGHT)
-def test_importing_a_light_module_imports_no_tensorflow(module):
-    script = f"import sys, {module}; sys.exit('tensorflow' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == 0
