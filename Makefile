@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test pytorch browser picture bundle slides solutions lab lint spelling bench lock colab newest release badges clean
+.PHONY: help run test check pytorch browser picture bundle slides solutions lab lint spelling bench lock colab newest release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -28,6 +28,9 @@ build/pytorch/.installed: .venv/.installed
 	@$(PYTHON_VENV) -m uv pip install -q --python build/pytorch/bin/python \
 	  "torch>=2.4" "transformers>=5"
 	@touch $@
+
+check: lint ## Check in a minute: style, and the tests that run no notebook and train nothing long
+	@$(PYTHON_VENV) -m pytest -q -n 2 -m "not slow" tests
 
 pytorch: build/pytorch/.installed ## Load an exported model with today's PyTorch (some GB, apart)
 	@$(PYTHON_VENV) -m pytest -q -k pytorch tests/bert/test_export.py
@@ -79,7 +82,7 @@ spelling: build/spelling/.installed
 lint: spelling ## Check the style of code and notebooks, the spelling, the direction of imports
 	@$(PYTHON_VENV) -m ruff check
 	@$(PYTHON_VENV) -m ruff format --check
-	@.venv/bin/lint-imports
+	@.venv/bin/lint-imports --no-logo --no-cache
 
 solutions: .venv/.installed ## Write the teacher's edition, with the solutions in: build/solutions
 	@$(PYTHON_VENV) -m helpers solutions

@@ -3,7 +3,7 @@
 # Called by the Makefile. PYTHON is the course's, PIP the folder that holds pip; LIBTPU=1 packs
 # Google's TPU compiler, too.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 stop() {
     printf '%s\n' "$1" >&2

@@ -43,9 +43,9 @@ class Course:
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder, self.index = folder / "clone", folder / "index"
         self.index.mkdir()
-        (self.folder / "helpers").mkdir(parents=True)
-        for name in ("bundle.sh", "install.sh"):
-            shutil.copy(ROOT / "helpers" / name, self.folder / "helpers")
+        (self.folder / "helpers/course").mkdir(parents=True)
+        for name in ("course/bundle.sh", "install.sh"):
+            shutil.copy(ROOT / "helpers" / name, self.folder / "helpers" / name)
         shutil.copy(ROOT / "Makefile", self.folder)
         (self.folder / "pyproject.toml").write_text('[project]\nversion = "9.9"\n')
         (self.folder / ".gitignore").write_text("build/\n")
@@ -133,7 +133,7 @@ def test_the_archive_holds_course_and_packages_but_not_libtpu(bundled):
         files = {name for name in archive.getnames() if not archive.getmember(name).isdir()}
     wheels = {"FITS", "requirements.txt", "small-1.0-py3-none-any.whl"}
     own = {"Makefile", ".gitignore", "pyproject.toml", "requirements.txt"}
-    own |= {f"helpers/{name}.sh" for name in ("bundle", "install")}
+    own |= {"helpers/course/bundle.sh", "helpers/install.sh"}
     assert files == {f"{NAME}/{x}" for x in own | {f"wheels/{w}" for w in wheels}}
     assert "libtpu, Google's TPU compiler, is not inside" in said
     assert f"for Python {PYTHON} {SYSTEM}" in said

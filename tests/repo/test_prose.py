@@ -192,9 +192,15 @@ def test_a_figure_brings_its_white_ground_so_that_it_is_read_in_the_dark(name):
         assert picture[[0, 0, -1, -1], [0, -1, 0, -1]].min() == 1.0
 
 
-@pytest.mark.parametrize("name", [path.name for path in NOTEBOOKS])
-def test_a_figure_takes_its_colours_from_the_palette(name):
+def named_colours(name: str) -> set[str]:
     cells = json.loads((ROOT / "notebooks" / name).read_text("utf-8"))["cells"]
     code = "\n".join(source(cell) for cell in cells if cell["cell_type"] == "code")
-    named = re.findall(r"""color["']?[=:]\s*["']([^"']+)["']""", code)
-    assert set(named) <= {*PALETTE, "black", "white"}
+    return set(re.findall(r"""color["']?[=:]\s*["']([^"']+)["']""", code))
+
+
+def test_figures_take_their_colours_from_the_palette():
+    named = {path.stem: named_colours(path.name) for path in NOTEBOOKS}
+    assert sum(map(bool, named.values())) >= 3  # the pattern finds colours at all
+    assert {n: c - {*PALETTE, "black", "white"} for n, c in named.items() if c} == {
+        n: set() for n, c in named.items() if c
+    }

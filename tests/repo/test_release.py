@@ -252,7 +252,7 @@ def test_pre_commit_makes_the_checks_of_make_lint():
     entries = " ".join(hook["entry"] for hook in hooks)
     recipe = (ROOT / "Makefile").read_text("utf-8").split("\nlint:")[1].split("\n\n")[0]
     assert "spelling" in recipe
-    for check in ("ruff check", "ruff format --check", "spelling"):
+    for check in ("ruff check", "ruff format --check", "lint-imports", "spelling"):
         assert check in entries
         assert check in recipe
     assert "keeps_the_conventions" in entries

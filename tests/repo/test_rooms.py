@@ -1,0 +1,67 @@
+"""The rooms of the helpers, as their map and the layers of imports describe them."""
+
+import ast
+import re
+import tomllib
+
+import pytest
+from conventions import ROOT
+
+HELPERS = ROOT / "helpers"
+ROOMS = sorted(path.parent.name for path in HELPERS.glob("*/__init__.py"))
+MAP = (HELPERS / "README.md").read_text("utf-8")
+LONGEST_FILE = 500
+LONGEST_BODY = 60
+
+
+def knows(room: str) -> str:
+    """The first paragraph of a room's docstring."""
+    text = ast.get_docstring(ast.parse((HELPERS / room / "__init__.py").read_text("utf-8")))
+    return " ".join(text.split("\n\n")[0].replace("``", "`").split())
+
+
+def layers() -> list[str]:
+    """The rooms from the top layer down."""
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    return [name for layer in tool["contracts"][0]["layers"] for name in layer.split(" | ")]
+
+
+def test_the_map_has_every_room_in_the_order_of_the_layers_with_its_own_words():
+    rows = re.findall(r"^\| \[(\w+)\]\(\1\) \| (.+) \|$", MAP, re.MULTILINE)
+    wanted = [(room, knows(room)) for room in layers() if room in ROOMS]
+    assert rows == wanted, "write the rows of helpers/README.md from the rooms' docstrings"
+    assert len(rows) == len(ROOMS)
+    assert len(MAP.splitlines()) <= 40
+
+
+def test_the_house_stays_small():
+    files = [path.name for path in HELPERS.iterdir() if path.is_file()]
+    assert len(ROOMS) <= 10 and len(files) <= 5, files
+
+
+def test_a_room_re_exports_nothing():
+    for room in set(ROOMS) - {"exercises"}:  # `check` and `hint` are defined there
+        tree = ast.parse((HELPERS / room / "__init__.py").read_text("utf-8"))
+        assert [type(node).__name__ for node in tree.body] == ["Expr"], room
+
+
+def body(function: ast.FunctionDef) -> int:
+    """Lines of a function's body, without its docstring."""
+    first = function.body[bool(ast.get_docstring(function) and len(function.body) > 1)]
+    return function.end_lineno - first.lineno + 1
+
+
+@pytest.mark.parametrize("room", ["", *ROOMS])
+def test_no_file_and_no_function_is_a_giant(room):
+    paths = sorted((HELPERS / room).rglob("*.py") if room else HELPERS.glob("*.py"))
+    for path in paths:
+        text = path.read_text("utf-8")
+        assert len(text.splitlines()) <= LONGEST_FILE, path.name
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert body(node) <= LONGEST_BODY, f"{path.name}: {node.name}"
+
+
+def test_the_tests_mirror_the_rooms():
+    tested = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
+    assert tested == {*ROOMS, "browser", "notebooks", "repo"}
