@@ -12,7 +12,7 @@ import jinja2
 import nbformat
 from bs4 import BeautifulSoup
 
-from helpers.base.html import POLICY, STYLE
+from helpers.base import html
 
 SYMBOLS = {"passed": "✓", "failed": "✕", "died": "✕", "interrupted": "◌", "not run": "–"}
 
@@ -75,79 +75,6 @@ def _date(moment: datetime.datetime) -> str:
     return f"{local.day} {local:%b %Y, %H:%M}"
 
 
-# Roles are spelled out because `display: block` (on a phone) takes the table's own away.
-_INDEX = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{{ policy }}">
-<title>TensorFlow on TPU: {{ "a workshop's run" if workshop else "the map of the course" }}</title>
-<style>{{ style }}</style>
-</head>
-<body>
-<header>
-<h1>TensorFlow on TPU</h1>
-{%- if workshop %}
-<p class="lead"><strong>A workshop's run:</strong> only the core of each notebook was run. A whole
-run is made by <code>make run</code>.</p>
-{%- else %}
-<p class="lead">A course that you can trust on a machine without a TPU.</p>
-{%- endif %}
-</header>
-<main>
-<h2>In short</h2>
-<dl>
-<div><dt>Passed</dt><dd>{{ passed }} of {{ rows|length }}</dd></div>
-<div><dt>Computing time</dt><dd>{{ duration(seconds) if timed else "–" }}</dd></div>
-<div><dt>Most memory</dt><dd>{{ memory(peak) if peak else "–" }}</dd></div>
-<div><dt>Last run</dt><dd>{{ date(last) if last else "–" }}</dd></div>
-</dl>
-<table role="table">
-<caption>The questions, in order</caption>
-<thead role="rowgroup">
-<tr role="row">
-<th role="columnheader" scope="col">Notebook</th>
-<th role="columnheader" scope="col">State</th>
-<th role="columnheader" scope="col">Time</th>
-<th role="columnheader" scope="col">Peak memory</th>
-</tr>
-</thead>
-<tbody role="rowgroup">
-{%- for row in rows %}
-<tr role="row">
-<th role="rowheader" scope="row"><span class="number">{{ row.number }}</span>
-{%- if row.href %}<a href="{{ row.href }}">{{ row.title }}</a>{% else %}{{ row.title }}{% endif %}
-{%- if row.reading %}<span class="small">{{ row.reading }}</span>{% endif %}
-{%- if row.needs %}<span class="small">Needs {{ row.needs }}</span>{% endif %}</th>
-<td role="cell" data-label="State"><span class="state {{ row.state|replace(" ", "-") }}">
-{#- #}<span aria-hidden="true">{{ row.symbol }}</span> {{ row.state }}</span>
-{%- if row.detail %}<span class="small">{{ row.detail }}</span>{% endif %}
-{%- if row.left_out %}
-<span class="small">the core; cells left out: {{ row.left_out }}</span>{% endif %}
-{%- if row.parameters %}<span class="small">with {{ row.parameters }}</span>{% endif %}
-{%- if row.finished %}<span class="small"><time datetime="{{ row.finished.isoformat() }}">
-{#- #}{{ date(row.finished) }}</time></span>{% endif %}</td>
-<td role="cell" data-label="Time" class="figure">
-{#- #}{{ duration(row.seconds) if row.seconds is not none else "–" }}</td>
-<td role="cell" data-label="Peak memory" class="figure">
-{#- #}{{ memory(row.peak) if row.peak else "–" }}</td>
-</tr>
-{%- endfor %}
-</tbody>
-</table>
-</main>
-<footer>
-<p>Times and memory are this machine's: {{ machine }}. They say nothing about a TPU.
-Run again with <code>{{ "python -m helpers run --workshop" if workshop else "make run" }}</code>, or
-one notebook alone with
-<code>python -m helpers run {{ "--workshop " if workshop }}02</code>.</p>
-</footer>
-</body>
-</html>
-"""
-
-
 def index(rows: list[Row], machine: str, workshop: bool = False) -> str:
     """Write the map of the course.
 
@@ -159,13 +86,11 @@ def index(rows: list[Row], machine: str, workshop: bool = False) -> str:
     Returns:
         The page. Every text is escaped.
     """
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(_INDEX).render(
+    return html.render(
+        "course_map.html",
         rows=rows,
         machine=machine,
         workshop=workshop,
-        policy=POLICY,
-        style=jinja2.utils.markupsafe.Markup(STYLE),
         duration=duration,
         memory=memory,
         date=_date,
@@ -177,52 +102,17 @@ def index(rows: list[Row], machine: str, workshop: bool = False) -> str:
     )
 
 
-# nbconvert's own scripts only fetch other scripts: without a network they do nothing.
-# Its pictures forget the text alternative that the output carries.
-BLOCKS = """
-{%- block html_head_js -%}{%- endblock -%}
-{%- block jupyter_widgets -%}{%- endblock -%}
-{%- block html_head_js_mathjax -%}{%- endblock -%}
-{%- block html_head_js_mermaidjs -%}{%- endblock -%}
-{%- block data_png scoped -%}
-{%- set alt = output | get_metadata("alt", "image/png") -%}
-<div class="jp-RenderedImage jp-OutputArea-output {{ extra_class }}">
-<img src="data:image/png;base64,{{ output.data["image/png"] | escape_html }}"
-{%- if alt %} alt="{{ alt | escape_html }}"{% endif %}>
-</div>
-{%- endblock -%}
-"""
-
-_NOTEBOOK_STYLE = """
-/* JupyterLab's own colours for prompts, comments, numbers, words such as "in" are too faint. */
-:root { color-scheme: light dark; --jp-cell-prompt-not-active-opacity: 1; }
-:root { --jp-cell-prompt-not-active-font-color: var(--jp-ui-font-color2); }
-.highlight .c1 { color: light-dark(#2f6b6b, #86b3b3); }
-.highlight :is(.mi, .mf, .mh) { color: light-dark(#006b00, #66bb6a); }
-.highlight .ow { color: light-dark(#8a1acc, #d9a2ff); }
-.jp-RenderedHTMLCommon a:is(:link, :visited) { text-decoration: underline; }
-.jp-RenderedHTMLCommon a { text-underline-offset: .2em; }
-body.jp-Notebook { background: var(--jp-layout-color0); margin: 0; padding: 0; }
-[data-mime-type="application/vnd.jupyter.stderr"] span { color: inherit; }
-.jp-OutputArea-child .jp-RenderedText pre { padding-left: 5px; }
-.course-map { background: var(--jp-layout-color2); padding: 10px 20px;
-  border-bottom: 1px solid var(--jp-border-color1);
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "Noto Sans", sans-serif; }
-.course-map a { color: var(--jp-content-link-color); }
-main { max-width: 62rem; margin: 0 auto; padding: 10px 12px 60px; }
-.jp-RenderedHTMLCommon img, .jp-RenderedImage img { max-width: 100%; height: auto; }
-.jp-RenderedImage img { background: white; }
-.jp-OutputArea-output { overflow-x: auto; }
-@media (max-width: 44rem) {
-  .jp-InputPrompt, .jp-OutputPrompt { display: none; }
-  main { padding: 6px 0 40px; }
-}
-"""
-
-
 # Attributes and rules that make a browser fetch something.
 _FETCHING = ("src", "srcset", "poster", "background", "data", "action", "formaction")
 _FETCHING_CSS = re.compile(r"@import[^;]*;?|url\(\s*['\"]?(?!\s*(?:data:|#))[^)]*\)")
+
+
+def blocks(of: str) -> str:
+    """Give the template of a page that nbconvert makes: its own (``lab``, ``reveal``) with ours.
+
+    Ours fetch nothing and keep a picture's text alternative.
+    """
+    return f'{{%- extends "{of}/index.html.j2" -%}}' + html.text("nbconvert.html")
 
 
 @functools.cache
@@ -231,9 +121,7 @@ def _exporter() -> "nbconvert.HTMLExporter":  # noqa: F821
 
     return nbconvert.HTMLExporter(
         template_file="course.html.j2",
-        extra_loaders=[
-            jinja2.DictLoader({"course.html.j2": '{%- extends "lab/index.html.j2" -%}' + BLOCKS})
-        ],
+        extra_loaders=[jinja2.DictLoader({"course.html.j2": blocks("lab")})],
         embed_images=True,
         exclude_anchor_links=True,
     )
@@ -260,12 +148,12 @@ def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) ->
     dark = environment.loader.get_source(environment, "static/theme-dark.css")[0]
     for attributes, text in (
         ({"media": "(prefers-color-scheme: dark)"}, dark),
-        ({}, _NOTEBOOK_STYLE),
+        ({}, html.text("notebook.css")),
     ):
         style = soup.new_tag("style", attrs=attributes)
         style.string = text
         soup.head.append(style)
-    add_policy(soup, POLICY)
+    add_policy(soup, html.POLICY)
     nav = soup.new_tag("nav", attrs={"class": "course-map", "aria-label": "Course"})
     nav.append(soup.new_tag("a", attrs={"href": "index.html"}, string="← Map of the course"))
     soup.body.insert(0, nav)
@@ -282,7 +170,7 @@ def page(
     """Convert a notebook to HTML that fetches and runs nothing; links to notebooks go to pages.
 
     Args:
-        exporter: nbconvert's, with ``BLOCKS`` in its template.
+        exporter: nbconvert's, with ``blocks`` as its template.
         node: The notebook with its outputs; it is not changed.
         name: File name without suffix.
         title: The page's title.
@@ -299,8 +187,8 @@ def page(
         if data.pop(WIDGET, None) is not None:
             data["text/html"] = "<p>A widget is here: open the notebook itself to move it.</p>"
     resources = {"metadata": {"name": name, "path": folder}}
-    html, _ = exporter.from_notebook_node(node, resources)
-    soup = BeautifulSoup(html, "html.parser")
+    converted, _ = exporter.from_notebook_node(node, resources)
+    soup = BeautifulSoup(converted, "html.parser")
     _cut_network(soup)
     for link in soup.select("a[href]"):  # to another notebook or text: a page of it, too
         link["href"] = re.sub(r"^(\w+)\.(?:ipynb|md)(?=#|$)", r"\1.html", link["href"])

@@ -322,78 +322,6 @@ def _unreadable(error: OSError) -> Unreadable:
 
 # --- A page to print ----------------------------------------------------------------------------
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{{ policy }}">
-<title>TensorFlow on TPU: what was done</title>
-<style>{{ style }}
-ul { list-style: none; margin: 0; padding: 0; }
-li { padding-left: 1.4rem; text-indent: -1.4rem; }
-li span { display: inline-block; width: 1.4rem; text-indent: 0; }
-tr { break-inside: avoid; }
-@media (min-width: 44rem) { tbody th { width: 30%; } }
-@media print {
-  body { font-size: .75rem; line-height: 1.35; }
-  td:nth-child(2) ul { columns: 2; }
-  .lead { margin: .2rem 0 .8rem; }
-  dl { margin-bottom: .8rem; }
-  th, td, dl div { padding: .3rem .6rem; }
-  dd { font-size: 1rem; }
-}
-</style>
-</head>
-<body>
-<header>
-<h1>TensorFlow on TPU</h1>
-<p class="lead">{{ name or "The learner at this machine" }}
-{%- if done.complete %} finished the whole course.{% else %} is on the way.{% endif %}</p>
-</header>
-<main>
-<h2>In short</h2>
-<dl>
-<div><dt>Sections</dt><dd>{{ done.count(done.sections) }}</dd></div>
-<div><dt>Exercises</dt><dd>{{ done.count(done.exercises) }}</dd></div>
-<div><dt>First day</dt><dd>{{ done.days.values()|min if done.days else "–" }}</dd></div>
-<div><dt>Last day</dt><dd>{{ done.days.values()|max if done.days else "–" }}</dd></div>
-</dl>
-{%- macro list(names, cut) %}<ul>
-{%- for name in names %}
-<li>{% if name in done.days %}<span class="passed" role="img" aria-label="done">✓</span>
-{%- else %}<span class="not-run" role="img" aria-label="not done">–</span>{% endif -%}
-{{ name[cut:] }}</li>
-{%- endfor %}</ul>{% endmacro %}
-<table role="table">
-<caption>Notebook by notebook</caption>
-<thead role="rowgroup">
-<tr role="row">
-<th role="columnheader" scope="col">Notebook</th>
-<th role="columnheader" scope="col">Sections</th>
-<th role="columnheader" scope="col">Exercises</th>
-</tr>
-</thead>
-<tbody role="rowgroup">
-{%- for lesson in done.lessons %}
-<tr role="row">
-<th role="rowheader" scope="row"><span class="number">{{ lesson.number }}</span>
-{#- #} {{ lesson.title }}</th>
-<td role="cell" data-label="Sections">{{ list(lesson.sections, 3) }}</td>
-<td role="cell" data-label="Exercises">{{ list(lesson.exercises, 0) }}</td>
-</tr>
-{%- endfor %}
-</tbody>
-</table>
-</main>
-<footer>
-<p>A section is done when all its cells have run, an exercise when its check said right. The course
-kept this on the learner's own machine and sent nothing anywhere.</p>
-</footer>
-</body>
-</html>
-"""
-
 
 def page(done: Progress, name: str = "") -> str:
     """Write what is done as a page to print.
@@ -405,11 +333,6 @@ def page(done: Progress, name: str = "") -> str:
     Returns:
         The page. It loads nothing from anywhere, and every text is escaped.
     """
-    import jinja2
-
     from helpers.base import html
 
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(_PAGE).render(
-        done=done, name=name, policy=html.POLICY, style=jinja2.utils.markupsafe.Markup(html.STYLE)
-    )
+    return html.render("progress.html", done=done, name=name)
