@@ -20,6 +20,9 @@ def text(name: str) -> str:
     return (TEMPLATES / name).read_text("utf-8")
 
 
+STYLE = text("style.css")
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -27,8 +30,7 @@ def _environment() -> jinja2.Environment:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
-    style = jinja2.utils.markupsafe.Markup(text("style.css"))
-    environment.globals |= {"POLICY": POLICY, "STYLE": style}
+    environment.globals |= {"POLICY": POLICY, "STYLE": jinja2.utils.markupsafe.Markup(STYLE)}
     return environment
 
 

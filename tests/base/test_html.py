@@ -8,8 +8,8 @@ from helpers.base import html
 
 def test_texts_are_escaped_and_style_and_policy_are_there(monkeypatch, tmp_path):
     (tmp_path / "greeting.html").write_text("{{ POLICY }}|{{ STYLE }}|{{ name }}|")
-    (tmp_path / "style.css").write_text("a > b {}")
     monkeypatch.setattr(html, "TEMPLATES", tmp_path)
+    monkeypatch.setattr(html, "STYLE", "a > b {}")
     html._environment.cache_clear()
     try:
         policy, style, name, _ = html.render("greeting.html", name="<b>Ada</b>").split("|")
