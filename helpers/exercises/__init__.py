@@ -51,7 +51,7 @@ class Exercise:
         check: Takes the answer, raises ``Wrong``, or returns what the answer has shown.
         hints: From a nudge to nearly the solution.
         solution: Source that replaces the stub.
-        wrong: Typical wrong answers as (source, words that the verdict must contain).
+        wrong: Typical wrong answers: source by words that the verdict must contain.
     """
 
     stub: str
@@ -59,7 +59,7 @@ class Exercise:
     check: Callable[[object], str]
     hints: tuple[str, ...]
     solution: str
-    wrong: tuple[tuple[str, str], ...]
+    wrong: dict[str, str]
 
 
 @dataclasses.dataclass(frozen=True)

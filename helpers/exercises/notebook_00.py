@@ -72,23 +72,14 @@ EXERCISES = {
         ),
         solution="""def replicas():
     return {"v2-8": 8, "v3-32": 32, "v4-8": 4, "v5e-4": 4}""",
-        wrong=(
-            (
-                """def replicas():
+        wrong={
+            "v4-8 has not 8 replicas": """def replicas():
     return {"v2-8": 8, "v3-32": 32, "v4-8": 8, "v5e-4": 4}""",
-                "v4-8 has not 8 replicas",
-            ),
-            (
-                """def replicas():
+            "v2-8 has not 4 replicas": """def replicas():
     return {"v2-8": 4, "v3-32": 16, "v4-8": 4, "v5e-4": 4}""",
-                "v2-8 has not 4 replicas",
-            ),
-            (
-                """def replicas():
+            "four keys unchanged": """def replicas():
     return {"v2-8": 8}""",
-                "four keys unchanged",
-            ),
-        ),
+        },
     ),
     "00-2": Exercise(
         stub='''def busy_share(rows, cells):
@@ -105,20 +96,17 @@ EXERCISES = {
         solution='''def busy_share(rows, cells):
     """Share of the cells x cells that multiply, on average, from 0 to 1."""
     return rows / (rows + 2 * cells - 2)''',
-        wrong=(
-            (
-                "def busy_share(rows, cells):\n    return rows / (rows + cells)",
-                "0.5556 of the time; your formula says 0.6250",
-            ),
-            (
-                "def busy_share(rows, cells):\n    return min(1.0, rows / cells)",
-                "0.3333 of the time; your formula says 0.5000",
-            ),
-            (
-                "def busy_share(rows, cells):\n    return rows / (rows + 2 * cells)",
-                "0.3333 of the time; your formula says 0.2000",
-            ),
-        ),
+        wrong={
+            "0.5556 of the time; your formula says 0.6250": """\
+def busy_share(rows, cells):
+    return rows / (rows + cells)""",
+            "0.3333 of the time; your formula says 0.5000": """\
+def busy_share(rows, cells):
+    return min(1.0, rows / cells)""",
+            "0.3333 of the time; your formula says 0.2000": """\
+def busy_share(rows, cells):
+    return rows / (rows + 2 * cells)""",
+        },
     ),
     "00-3": Exercise(
         stub='''def hours_needed(flops, accelerator, efficiency):
@@ -139,34 +127,25 @@ def hours_needed(flops, accelerator, efficiency):
     tpu = slice_of(accelerator)
     per_second = tpu.chips * tpu.chip.bf16_tflops * 1e12 * efficiency
     return flops / per_second / 3600''',
-        wrong=(
-            (
-                """from helpers.tpu.hardware import slice_of
+        wrong={
+            "Chips: 4, of 123 TFLOP/s each": """from helpers.tpu.hardware import slice_of
 
 
 def hours_needed(flops, accelerator, efficiency):
     tpu = slice_of(accelerator)
     return flops / (tpu.replicas * tpu.chip.bf16_tflops * 1e12 * efficiency) / 3600""",
-                "Chips: 4, of 123 TFLOP/s each",
-            ),
-            (
-                """from helpers.tpu.hardware import slice_of
+            "at 50%": """from helpers.tpu.hardware import slice_of
 
 
 def hours_needed(flops, accelerator, efficiency):
     tpu = slice_of(accelerator)
     return flops / (tpu.chips * tpu.chip.bf16_tflops * 1e12) / 3600""",
-                "at 50%",
-            ),
-            (
-                """from helpers.tpu.hardware import slice_of
+            "These are seconds": """from helpers.tpu.hardware import slice_of
 
 
 def hours_needed(flops, accelerator, efficiency):
     tpu = slice_of(accelerator)
     return flops / (tpu.chips * tpu.chip.bf16_tflops * 1e12 * efficiency)""",
-                "These are seconds",
-            ),
-        ),
+        },
     ),
 }

@@ -121,24 +121,21 @@ EXERCISES = {
     """
     return {"kernels eager": 4, "kernels XLA": 1, "times less moved": 9 / 2}
 ''',
-        wrong=(
-            (
-                "def swish_costs():\n"
-                '    return {"kernels eager": 3, "kernels XLA": 1, "times less moved": 4.5}\n',
-                "count them",
-            ),
-            (
-                "def swish_costs():\n"
-                '    return {"kernels eager": 4, "kernels XLA": 2, "times less moved": 4.5}\n',
-                "share one pass",
-            ),
-            (
-                "def swish_costs():\n"
-                '    return {"kernels eager": 4, "kernels XLA": 1, "times less moved": 4}\n',
-                "in units of x",
-            ),
-            ("def swish_costs():\n    return 4\n", "keys unchanged"),
-        ),
+        wrong={
+            "count them": """\
+def swish_costs():
+    return {"kernels eager": 3, "kernels XLA": 1, "times less moved": 4.5}
+""",
+            "share one pass": """\
+def swish_costs():
+    return {"kernels eager": 4, "kernels XLA": 2, "times less moved": 4.5}
+""",
+            "in units of x": """\
+def swish_costs():
+    return {"kernels eager": 4, "kernels XLA": 1, "times less moved": 4}
+""",
+            "keys unchanged": "def swish_costs():\n    return 4\n",
+        },
     ),
     "01-2": Exercise(
         stub='''def log_sum_exp(x):
@@ -166,33 +163,30 @@ EXERCISES = {
     log_sum = tf.math.log(tf.reduce_sum(tf.exp(x - largest), axis=-1))
     return tf.squeeze(largest, -1) + log_sum
 ''',
-        wrong=(
-            (
-                "def log_sum_exp(x):\n    return tf.math.log(tf.reduce_sum(tf.exp(x), axis=-1))\n",
-                "[1000.0, 1000.0]",
-            ),
-            (
-                "def log_sum_exp(x):\n"
-                "    m = tf.reduce_max(x, axis=-1, keepdims=True)\n"
-                "    return tf.math.log(tf.reduce_sum(tf.exp(x - m), axis=-1))\n",
-                "For usual numbers",
-            ),
-            (
-                "def log_sum_exp(x):\n"
-                "    m = tf.reduce_max(x, axis=-1, keepdims=True)\n"
-                "    total = tf.reduce_sum(tf.exp(x - m), axis=-1, keepdims=True)\n"
-                "    return m + tf.math.log(total)\n",
-                "4 numbers",
-            ),
-            (
-                "def log_sum_exp(x):\n"
-                "    m = tf.minimum(tf.reduce_max(x, axis=-1, keepdims=True), 1000.0)\n"
-                "    m = tf.maximum(m, 0.0)\n"
-                "    total = tf.math.log(tf.reduce_sum(tf.exp(x - m), axis=-1))\n"
-                "    return tf.squeeze(m, -1) + total\n",
-                "[-1000.0, -1000.0]",
-            ),
-        ),
+        wrong={
+            "[1000.0, 1000.0]": """\
+def log_sum_exp(x):
+    return tf.math.log(tf.reduce_sum(tf.exp(x), axis=-1))
+""",
+            "For usual numbers": """\
+def log_sum_exp(x):
+    m = tf.reduce_max(x, axis=-1, keepdims=True)
+    return tf.math.log(tf.reduce_sum(tf.exp(x - m), axis=-1))
+""",
+            "4 numbers": """\
+def log_sum_exp(x):
+    m = tf.reduce_max(x, axis=-1, keepdims=True)
+    total = tf.reduce_sum(tf.exp(x - m), axis=-1, keepdims=True)
+    return m + tf.math.log(total)
+""",
+            "[-1000.0, -1000.0]": """\
+def log_sum_exp(x):
+    m = tf.minimum(tf.reduce_max(x, axis=-1, keepdims=True), 1000.0)
+    m = tf.maximum(m, 0.0)
+    total = tf.math.log(tf.reduce_sum(tf.exp(x - m), axis=-1))
+    return tf.squeeze(m, -1) + total
+""",
+        },
     ),
     "01-3": Exercise(
         stub='''def sum_of_batches(batches):
@@ -212,21 +206,19 @@ EXERCISES = {
         total += tf.reduce_sum(tf.cast(batch, tf.float32))
     return total
 ''',
-        wrong=(
-            (
-                "def sum_of_batches(batches):\n"
-                "    total = tf.constant(0.0, tf.bfloat16)\n"
-                "    for batch in batches:\n"
-                "        total += tf.reduce_sum(batch)\n"
-                "    return total\n",
-                "kept in bfloat16",
-            ),
-            (
-                "def sum_of_batches(batches):\n"
-                "    return sum(float(tf.reduce_sum(batch)) for batch in batches)\n",
-                "rounded before it was added",
-            ),
-        ),
+        wrong={
+            "kept in bfloat16": """\
+def sum_of_batches(batches):
+    total = tf.constant(0.0, tf.bfloat16)
+    for batch in batches:
+        total += tf.reduce_sum(batch)
+    return total
+""",
+            "rounded before it was added": """\
+def sum_of_batches(batches):
+    return sum(float(tf.reduce_sum(batch)) for batch in batches)
+""",
+        },
     ),
     "01-4": Exercise(
         stub='''def padded_vocabulary(size):
@@ -245,13 +237,13 @@ EXERCISES = {
     """The smallest vocabulary of at least ``size`` entries that a TPU needs not pad."""
     return -(-size // 128) * 128
 ''',
-        wrong=(
-            ("def padded_vocabulary(size):\n    return size // 128 * 128\n", "may be lost"),
-            ("def padded_vocabulary(size):\n    return -(-size // 8) * 8\n", "still pads it"),
-            (
-                "def padded_vocabulary(size):\n    return (size // 128 + 1) * 128\n",
-                "there is a smaller size",
-            ),
-        ),
+        wrong={
+            "may be lost": "def padded_vocabulary(size):\n    return size // 128 * 128\n",
+            "still pads it": "def padded_vocabulary(size):\n    return -(-size // 8) * 8\n",
+            "there is a smaller size": """\
+def padded_vocabulary(size):
+    return (size // 128 + 1) * 128
+""",
+        },
     ),
 }

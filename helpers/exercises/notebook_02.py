@@ -131,9 +131,8 @@ def shapes():
         "tf.math.top_k(x, 2).values": "static",
     }
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "4 of 5": """\
 def shapes():
     return {
         "tf.where(x > 0, x, 0)": "static",
@@ -143,10 +142,8 @@ def shapes():
         "tf.math.top_k(x, 2).values": "static",
     }
 """,
-                "4 of 5",
-            ),
-            ("def shapes():\n    return {}\n", "five keys"),
-        ),
+            "five keys": "def shapes():\n    return {}\n",
+        },
     ),
     "02-2": Exercise(
         stub="""\
@@ -166,34 +163,25 @@ def clip(g):
 def clip(g):
     return g / tf.maximum(tf.norm(g), 1.0)
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "refused by tracing": """\
 def clip(g):
     if tf.norm(g) > 1:
         g = g / tf.norm(g)
     return g
 """,
-                "refused by tracing",
-            ),
-            (
-                """\
+            "conditional": """\
 def clip(g):
     norm = tf.norm(g)
     return tf.cond(norm > 1, lambda: g / norm, lambda: g)
 """,
-                "conditional",
-            ),
-            (
-                """\
+            "zero vector": """\
 def clip(g):
     large = tf.cast(tf.norm(g) > 1, tf.float32)
     return large * g / tf.norm(g) + (1 - large) * g
 """,
-                "zero vector",
-            ),
-            ("def clip(g):\n    return g / tf.norm(g)\n", "[0.3, 0.4]"),
-        ),
+            "[0.3, 0.4]": "def clip(g):\n    return g / tf.norm(g)\n",
+        },
     ),
     "02-3": Exercise(
         stub="""\
@@ -216,35 +204,26 @@ def masked_accuracy(logits, labels):
     hit = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
     return tf.math.divide_no_nan(tf.reduce_sum(hit * keep), tf.reduce_sum(keep))
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "should be 0.5": """\
 def masked_accuracy(logits, labels):
     hit = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
     return tf.reduce_mean(hit)
 """,
-                "should be 0.5",
-            ),
-            (
-                """\
+            "Without any label": """\
 def masked_accuracy(logits, labels):
     keep = tf.cast(labels >= 0, tf.float32)
     hit = tf.cast(tf.argmax(logits, -1, tf.int32) == labels, tf.float32)
     return tf.reduce_sum(hit * keep) / tf.reduce_sum(keep)
 """,
-                "Without any label",
-            ),
-            (
-                """\
+            "bounded shape": """\
 def masked_accuracy(logits, labels):
     mask = labels >= 0
     hits = tf.argmax(tf.boolean_mask(logits, mask), -1, tf.int32) == tf.boolean_mask(labels, mask)
     hits = tf.cast(hits, tf.float32)
     return tf.math.divide_no_nan(tf.reduce_sum(hits), tf.cast(tf.size(hits), tf.float32))
 """,
-                "bounded shape",
-            ),
-        ),
+        },
     ),
     "02-4": Exercise(
         stub="""\
@@ -270,34 +249,25 @@ def pad_batch(sequences, multiple):
         mask[i, : len(sequence)] = 1
     return ids, mask
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "1 rows of 8": """\
 def pad_batch(sequences, multiple):
     width = (max(map(len, sequences)) // multiple + 1) * multiple
     ids = np.array([s + [0] * (width - len(s)) for s in sequences])
     return ids, (ids > 0).astype(int)
 """,
-                "1 rows of 8",
-            ),
-            (
-                """\
+            "0 at every padding place": """\
 def pad_batch(sequences, multiple):
     width = -(-max(map(len, sequences)) // multiple) * multiple
     ids = np.array([s + [0] * (width - len(s)) for s in sequences])
     return ids, np.ones_like(ids)
 """,
-                "0 at every padding place",
-            ),
-            (
-                """\
+            "come first in each row": """\
 def pad_batch(sequences, multiple):
     width = -(-max(map(len, sequences)) // multiple) * multiple
     ids = np.array([[0] * (width - len(s)) + s for s in sequences])
     return ids, np.array([[1] * len(s) + [0] * (width - len(s)) for s in sequences])
 """,
-                "come first in each row",
-            ),
-        ),
+        },
     ),
 }

@@ -136,9 +136,8 @@ def bills():
         "packed in rows of 64": (128, 1),
     }
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "One per *new* shape": """\
 def bills():
     return {
         "all to 64": (384, 1),
@@ -147,10 +146,7 @@ def bills():
         "packed in rows of 64": (128, 1),
     }
 """,
-                "One per *new* shape",
-            ),
-            (
-                """\
+            "longest in batch: the places are not 128": """\
 def bills():
     return {
         "all to 64": (384, 1),
@@ -159,10 +155,7 @@ def bills():
         "packed in rows of 64": (128, 1),
     }
 """,
-                "longest in batch: the places are not 128",
-            ),
-            (
-                """\
+            "Fewer rows of 64 will do": """\
 def bills():
     return {
         "all to 64": (384, 1),
@@ -171,10 +164,8 @@ def bills():
         "packed in rows of 64": (192, 1),
     }
 """,
-                "Fewer rows of 64 will do",
-            ),
-            ("def bills():\n    return {}\n", "four keys"),
-        ),
+            "four keys": "def bills():\n    return {}\n",
+        },
     ),
     "03-2": Exercise(
         stub="""\
@@ -196,31 +187,22 @@ def token_mean(loss, segments):
     real = tf.cast(segments > 0, loss.dtype)
     return tf.math.divide_no_nan(tf.reduce_sum(loss * real), tf.reduce_sum(real))
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "not 4.0000": """\
 def token_mean(loss, segments):
     real = tf.cast(segments > 0, loss.dtype)
     return tf.reduce_mean(tf.reduce_sum(loss * real, 1) / tf.reduce_sum(real, 1))
 """,
-                "not 4.0000",
-            ),
-            (
-                """\
+            "not 2.0000": """\
 def token_mean(loss, segments):
     return tf.reduce_mean(loss * tf.cast(segments > 0, loss.dtype))
 """,
-                "not 2.0000",
-            ),
-            (
-                """\
+            "look at 0/0": """\
 def token_mean(loss, segments):
     real = tf.cast(segments > 0, loss.dtype)
     return tf.reduce_sum(loss * real) / tf.reduce_sum(real)
 """,
-                "look at 0/0",
-            ),
-        ),
+        },
     ),
     "03-3": Exercise(
         stub="""\
@@ -240,32 +222,23 @@ def may_attend(segments):
 def may_attend(segments):
     return segments[:, :, None] == segments[:, None, :]
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "place 0 must not attend to place 2": """\
 def may_attend(segments):
     real = segments > 0
     return real[:, :, None] & real[:, None, :]
 """,
-                "place 0 must not attend to place 2",
-            ),
-            (
-                """\
+            "attends to nothing": """\
 def may_attend(segments):
     same = segments[:, :, None] == segments[:, None, :]
     return same & (segments[:, :, None] > 0)
 """,
-                "attends to nothing",
-            ),
-            (
-                """\
+            "place 0 must not attend to place 5": """\
 def may_attend(segments):
     return segments[:, :, None] >= segments[:, None, :]
 """,
-                "place 0 must not attend to place 5",
-            ),
-            ("def may_attend(segments):\n    return segments > 0\n", "bool [2, 6, 6]"),
-        ),
+            "bool [2, 6, 6]": "def may_attend(segments):\n    return segments > 0\n",
+        },
     ),
     "03-4": Exercise(
         stub="""\
@@ -287,22 +260,16 @@ def break_even(lengths, few, many, compile_seconds, seconds_per_place):
     cost = (len(many) - len(few)) * compile_seconds
     return cost / ((places[0] - places[1]) * seconds_per_place)
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "you pay in any case": """\
 def break_even(lengths, few, many, compile_seconds, seconds_per_place):
     places = [np.take(edges, np.searchsorted(edges, lengths)).sum() for edges in (few, many)]
     return len(many) * compile_seconds / ((places[0] - places[1]) * seconds_per_place)
 """,
-                "you pay in any case",
-            ),
-            (
-                """\
+            "places per epoch here": """\
 def break_even(lengths, few, many, compile_seconds, seconds_per_place):
     return (len(many) - len(few)) * compile_seconds / (sum(lengths) * seconds_per_place)
 """,
-                "places per epoch here",
-            ),
-        ),
+        },
     ),
 }

@@ -139,9 +139,8 @@ def works_on_a_node():
         "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": True,
     }
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "the Python that gives them, too": """\
 def works_on_a_node():
     return {
         "NumPy arrays given to fit": True,
@@ -154,10 +153,8 @@ def works_on_a_node():
         "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": True,
     }
 """,
-                "the Python that gives them, too",
-            ),
-            ("def works_on_a_node():\n    return {}\n", "eight keys"),
-        ),
+            "eight keys": "def works_on_a_node():\n    return {}\n",
+        },
     ),
     "04-2": Exercise(
         stub="""\
@@ -177,30 +174,21 @@ def prepare(text):
 def prepare(text):
     return tf.strings.lower(tf.strings.strip(text), encoding="utf-8")
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "must become 'école'": """\
 def prepare(text):
     return tf.strings.lower(tf.strings.strip(text))
 """,
-                "must become 'école'",
-            ),
-            (
-                """\
+            "still has a PyFunc": """\
 def prepare(text):
     function = lambda t: t.decode().strip().lower().encode()
     return tf.numpy_function(function, [text], tf.string)
 """,
-                "still has a PyFunc",
-            ),
-            (
-                """\
+            "must become 'hello tpu'": """\
 def prepare(text):
     return tf.strings.lower(text, encoding="utf-8")
 """,
-                "must become 'hello tpu'",
-            ),
-        ),
+        },
     ),
     "04-3": Exercise(
         stub="""\
@@ -227,9 +215,8 @@ def answers(address, seconds):
         return False
     return True
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "Without a port it is 8470": """\
 import socket
 
 def answers(address, seconds):
@@ -240,10 +227,7 @@ def answers(address, seconds):
         return False
     return True
 """,
-                "Without a port it is 8470",
-            ),
-            (
-                """\
+            "timed out": """\
 import socket
 
 def answers(address, seconds):
@@ -254,15 +238,10 @@ def answers(address, seconds):
         return False
     return True
 """,
-                "timed out",
-            ),
-            (
-                """\
+            "True": """\
 def answers(address, seconds):
     return address.startswith("grpc://")
 """,
-                "True",
-            ),
-        ),
+        },
     ),
 }

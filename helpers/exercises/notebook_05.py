@@ -152,37 +152,25 @@ def shares():
         "rows dropped": 40,
     }
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "8 cores on 4 chips": """\
 def shares():
     return {"replicas": 4, "rows per replica": 24, "steps in an epoch": 10, "rows dropped": 40}
 """,
-                "8 cores on 4 chips",
-            ),
-            (
-                """\
+            "shared by all replicas": """\
 def shares():
     return {"replicas": 8, "rows per replica": 96, "steps in an epoch": 1, "rows dropped": 232}
 """,
-                "shared by all replicas",
-            ),
-            (
-                """\
+            "is no step": """\
 def shares():
     return {"replicas": 8, "rows per replica": 12, "steps in an epoch": 11, "rows dropped": 0}
 """,
-                "is no step",
-            ),
-            (
-                """\
+            "after the last whole batch": """\
 def shares():
     return {"replicas": 8, "rows per replica": 12, "steps in an epoch": 10, "rows dropped": 0}
 """,
-                "after the last whole batch",
-            ),
-            ("def shares():\n    return 8, 12, 10, 40\n", "four keys unchanged"),
-        ),
+            "four keys unchanged": "def shares():\n    return 8, 12, 10, 40\n",
+        },
     ),
     "05-2": Exercise(
         stub="""\
@@ -206,41 +194,29 @@ def replica_loss(losses, real, all_reduce):
     count = all_reduce(tf.reduce_sum(real))
     return tf.math.divide_no_nan(tf.reduce_sum(losses * real), count)
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "not 2.5000": """\
 def replica_loss(losses, real, all_reduce):
     replicas = all_reduce(1.0)
     return tf.math.divide_no_nan(tf.reduce_sum(losses * real), tf.reduce_sum(real)) / replicas
 """,
-                "not 2.5000",
-            ),
-            (
-                """\
+            "not 2.5455": """\
 def replica_loss(losses, real, all_reduce):
     total = all_reduce(tf.reduce_sum(losses * real))
     return tf.math.divide_no_nan(total, all_reduce(tf.reduce_sum(real)))
 """,
-                "not 2.5455",
-            ),
-            (
-                """\
+            "look at 0/0": """\
 def replica_loss(losses, real, all_reduce):
     return tf.reduce_sum(losses * real) / all_reduce(tf.reduce_sum(real))
 """,
-                "look at 0/0",
-            ),
-            (
-                """\
+            "equally often": """\
 def replica_loss(losses, real, all_reduce):
     count = tf.reduce_sum(real)
     if count > 2:
         count = all_reduce(count)
     return tf.reduce_sum(losses * real) / count
 """,
-                "equally often",
-            ),
-        ),
+        },
     ),
     "05-3": Exercise(
         stub="""\
@@ -262,40 +238,28 @@ def predict_all(predict, rows, batch):
     answers = [predict(full[i : i + batch]) for i in range(0, len(full), batch)]
     return np.concatenate(answers)[: len(rows)]
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "it was given [2, 3]": """\
 def predict_all(predict, rows, batch):
     return np.concatenate([predict(rows[i : i + batch]) for i in range(0, len(rows), batch)])
 """,
-                "it was given [2, 3]",
-            ),
-            (
-                """\
+            "10 rows must get 10 answers, not [8]": """\
 def predict_all(predict, rows, batch):
     whole = len(rows) // batch * batch
     return np.concatenate([predict(rows[i : i + batch]) for i in range(0, whole, batch)])
 """,
-                "10 rows must get 10 answers, not [8]",
-            ),
-            (
-                """\
+            "10 rows must get 10 answers, not [12]": """\
 def predict_all(predict, rows, batch):
     full = np.pad(rows, [(0, -len(rows) % batch), (0, 0)])
     return np.concatenate([predict(full[i : i + batch]) for i in range(0, len(full), batch)])
 """,
-                "10 rows must get 10 answers, not [12]",
-            ),
-            (
-                """\
+            "not in the order": """\
 def predict_all(predict, rows, batch):
     full = np.pad(rows, [(-len(rows) % batch, 0), (0, 0)])
     answers = [predict(full[i : i + batch]) for i in range(0, len(full), batch)]
     return np.concatenate(answers)[: len(rows)]
 """,
-                "not in the order",
-            ),
-        ),
+        },
     ),
     "05-4": Exercise(
         stub="""\
@@ -317,40 +281,28 @@ def my_share(dataset, context, global_batch):
     size = context.get_per_replica_batch_size(global_batch)
     return mine.batch(size, drop_remainder=True)
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "is 2 rows for each; yours has 24": """\
 def my_share(dataset, context, global_batch):
     mine = dataset.shard(context.num_input_pipelines, context.input_pipeline_id)
     return mine.batch(global_batch, drop_remainder=False)
 """,
-                "is 2 rows for each; yours has 24",
-            ),
-            (
-                """\
+            "more than one host": """\
 def my_share(dataset, context, global_batch):
     size = context.get_per_replica_batch_size(global_batch)
     return dataset.batch(size, drop_remainder=True)
 """,
-                "more than one host",
-            ),
-            (
-                """\
+            "by no host": """\
 def my_share(dataset, context, global_batch):
     mine = dataset.shard(context.num_replicas_in_sync, context.input_pipeline_id)
     size = context.get_per_replica_batch_size(global_batch)
     return mine.batch(size, drop_remainder=True)
 """,
-                "by no host",
-            ),
-            (
-                """\
+            "not known beforehand": """\
 def my_share(dataset, context, global_batch):
     mine = dataset.shard(context.num_input_pipelines, context.input_pipeline_id)
     return mine.batch(context.get_per_replica_batch_size(global_batch))
 """,
-                "not known beforehand",
-            ),
-        ),
+        },
     ),
 }

@@ -117,31 +117,22 @@ def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
     rows_per_shard = shard_bytes // (row_length * bytes_per_place)
     return rows, -(-rows // rows_per_shard)
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "there are 26 rows, not 25": """\
 def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
     rows = int(text_bytes / bytes_per_token // row_length)
     return rows, -(-rows // (shard_bytes // (row_length * bytes_per_place)))
 """,
-                "there are 26 rows, not 25",
-            ),
-            (
-                """\
+            "shards, not": """\
 def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
     rows = int(-(-(text_bytes / bytes_per_token) // row_length))
     return rows, rows * row_length * bytes_per_place // shard_bytes
 """,
-                "shards, not",
-            ),
-            (
-                """\
+            "two numbers": """\
 def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
     return int(-(-(text_bytes / bytes_per_token) // row_length))
 """,
-                "two numbers",
-            ),
-        ),
+        },
     ),
     "06-2": Exercise(
         stub="""\
@@ -164,9 +155,8 @@ def parse_batch(records):
     raw = tf.io.parse_example(records, spec)["input_ids"]
     return tf.cast(tf.io.decode_raw(raw, tf.uint16), tf.int32)
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "It loops": """\
 def parse_batch(records):
     def one(record):
         spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
@@ -175,36 +165,25 @@ def parse_batch(records):
 
     return tf.map_fn(one, records, fn_output_signature=tf.TensorSpec([8], tf.int32))
 """,
-                "It loops",
-            ),
-            (
-                """\
+            "not uint16": """\
 def parse_batch(records):
     spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
     raw = tf.io.parse_example(records, spec)["input_ids"]
     return tf.io.decode_raw(raw, tf.uint16)
 """,
-                "not uint16",
-            ),
-            (
-                """\
+            "not [3, 16]": """\
 def parse_batch(records):
     spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
     raw = tf.io.parse_example(records, spec)["input_ids"]
     return tf.cast(tf.io.decode_raw(raw, tf.uint8), tf.int32)
 """,
-                "not [3, 16]",
-            ),
-            (
-                """\
+            "The ids differ": """\
 def parse_batch(records):
     spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
     raw = tf.io.parse_example(records, spec)["input_ids"]
     return tf.cast(tf.io.decode_raw(raw, tf.int16), tf.int32)
 """,
-                "The ids differ",
-            ),
-        ),
+        },
     ),
     "06-3": Exercise(
         stub="""\
@@ -227,30 +206,21 @@ def word_numbers(ids, continues, special):
     numbers = tf.cumsum(tf.cast(begins, tf.int32), axis=1)
     return numbers - numbers[:, :1]
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "have the words [0, 1, 1, 2, 3, 4], not [0, 0, 0, 1, 2, 2]": """\
 def word_numbers(ids, continues, special):
     begins = ~tf.gather(continues, ids)
     return tf.cumsum(tf.cast(begins, tf.int32), axis=1) - 1
 """,
-                "have the words [0, 1, 1, 2, 3, 4], not [0, 0, 0, 1, 2, 2]",
-            ),
-            (
-                """\
+            "not [1, 2, 2, 2, 3, 4]": """\
 def word_numbers(ids, continues, special):
     begins = ~tf.gather(continues, ids) | tf.roll(tf.gather(special, ids), 1, axis=1)
     return tf.cumsum(tf.cast(begins, tf.int32), axis=1)
 """,
-                "not [1, 2, 2, 2, 3, 4]",
-            ),
-            (
-                """\
+            "it must be as large": """\
 def word_numbers(ids, continues, special):
     return tf.cumsum(tf.cast(~tf.gather(continues, ids), tf.int32), axis=1)[:, 1:]
 """,
-                "it must be as large",
-            ),
-        ),
+        },
     ),
 }

@@ -92,15 +92,14 @@ EXERCISES = {
         solution='''def first_loss(vocabulary_size: int) -> float:
     """The loss of a model that gives each token the same probability."""
     return float(np.log(vocabulary_size))''',
-        wrong=(
-            ("def first_loss(vocabulary_size):\n    return np.log2(vocabulary_size)", "in bits"),
-            ("def first_loss(vocabulary_size):\n    return np.log(1 / vocabulary_size)", "sign"),
-            (
-                "def first_loss(vocabulary_size):\n    return 1 / vocabulary_size",
-                "probability 1/3000",
-            ),
-            ("def first_loss(vocabulary_size):\n    np.log(vocabulary_size)", "return is missing"),
-        ),
+        wrong={
+            "in bits": "def first_loss(vocabulary_size):\n    return np.log2(vocabulary_size)",
+            "sign": "def first_loss(vocabulary_size):\n    return np.log(1 / vocabulary_size)",
+            "probability 1/3000": """\
+def first_loss(vocabulary_size):
+    return 1 / vocabulary_size""",
+            "return is missing": "def first_loss(vocabulary_size):\n    np.log(vocabulary_size)",
+        },
     ),
     "07-2": Exercise(
         stub='''def unigram(counts: np.ndarray, masked: np.ndarray) -> float:
@@ -117,30 +116,21 @@ EXERCISES = {
     """Mean loss of the masked ids, from the training text's count of each id."""
     probabilities = (counts + 1) / (counts + 1).sum()
     return float(-np.log(probabilities[masked]).mean())''',
-        wrong=(
-            (
-                "def unigram(counts, masked):\n"
-                "    with np.errstate(divide='ignore'):\n"
-                "        return -np.log((counts / counts.sum())[masked]).mean()",
-                "not finite",
-            ),
-            (
-                "def unigram(counts, masked):\n    return np.log(len(counts))",
-                "uniform baseline",
-            ),
-            (
-                "def unigram(counts, masked):\n"
-                "    counts += 1\n"
-                "    return -np.log((counts / counts.sum())[masked]).mean()",
-                "changes the counts",
-            ),
-            (
-                "def unigram(counts, masked):\n"
-                "    own = np.bincount(masked.ravel(), minlength=len(counts)) + 1\n"
-                "    return -np.log((own / own.sum())[masked]).mean()",
-                "expected",
-            ),
-        ),
+        wrong={
+            "not finite": """\
+def unigram(counts, masked):
+    with np.errstate(divide='ignore'):
+        return -np.log((counts / counts.sum())[masked]).mean()""",
+            "uniform baseline": "def unigram(counts, masked):\n    return np.log(len(counts))",
+            "changes the counts": """\
+def unigram(counts, masked):
+    counts += 1
+    return -np.log((counts / counts.sum())[masked]).mean()""",
+            "expected": """\
+def unigram(counts, masked):
+    own = np.bincount(masked.ravel(), minlength=len(counts)) + 1
+    return -np.log((own / own.sum())[masked]).mean()""",
+        },
     ),
     "07-3": Exercise(
         stub='''def replica_loss(losses: tf.Tensor, weights: tf.Tensor, masked: tf.Tensor):
@@ -162,22 +152,16 @@ EXERCISES = {
     masked: the number of masked tokens in all replicas together.
     """
     return tf.reduce_sum(losses * weights) / tf.maximum(masked, 1.0)''',
-        wrong=(
-            (
-                "def replica_loss(losses, weights, masked):\n"
-                "    return tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)",
-                "(20, 2) masked tokens the shares add up",
-            ),
-            (
-                "def replica_loss(losses, weights, masked):\n"
-                "    return tf.reduce_sum(losses * weights) / masked",
-                "0 is divided by 0",
-            ),
-            (
-                "def replica_loss(losses, weights, masked):\n"
-                "    return tf.reduce_sum(losses) / tf.maximum(masked, 1.0)",
-                "Every place counts in it",
-            ),
-        ),
+        wrong={
+            "(20, 2) masked tokens the shares add up": """\
+def replica_loss(losses, weights, masked):
+    return tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)""",
+            "0 is divided by 0": """\
+def replica_loss(losses, weights, masked):
+    return tf.reduce_sum(losses * weights) / masked""",
+            "Every place counts in it": """\
+def replica_loss(losses, weights, masked):
+    return tf.reduce_sum(losses) / tf.maximum(masked, 1.0)""",
+        },
     ),
 }

@@ -113,9 +113,8 @@ def found_by():
         "12 GB of activations on a v2-8": 6,
     }
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "it is not check 1": """\
 def found_by():
     return {
         "a loss of nan from a label of -100": 1,
@@ -126,10 +125,8 @@ def found_by():
         "12 GB of activations on a v2-8": 6,
     }
 """,
-                "it is not check 1",
-            ),
-            ("def found_by():\n    return {}\n", "six keys"),
-        ),
+            "six keys": "def found_by():\n    return {}\n",
+        },
     ),
     "08-2": Exercise(
         stub="""\
@@ -155,44 +152,32 @@ def mean_loss(logits, labels):
     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
     return tf.math.divide_no_nan(tf.reduce_sum(loss * weights), tf.reduce_sum(weights))
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "Range": """\
 def mean_loss(logits, labels):
     rows = tf.range(tf.reduce_sum(tf.cast(labels >= 0, tf.int32)))
     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
     return tf.reduce_sum(loss) / tf.cast(tf.size(rows), tf.float32)
 """,
-                "Range",
-            ),
-            (
-                """\
+            "depends on values": """\
 def mean_loss(logits, labels):
     keep = labels >= 0
     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels[keep], logits[keep])
     return tf.reduce_mean(loss)
 """,
-                "depends on values",
-            ),
-            (
-                """\
+            "gradient holds nan": """\
 def mean_loss(logits, labels):
     weights = tf.cast(labels >= 0, logits.dtype)
     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
     return tf.math.divide_no_nan(tf.reduce_sum(loss * weights), tf.reduce_sum(weights))
 """,
-                "gradient holds nan",
-            ),
-            (
-                """\
+            "look at 0/0": """\
 def mean_loss(logits, labels):
     weights = tf.cast(labels >= 0, logits.dtype)
     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
     return tf.reduce_sum(loss * weights) / tf.reduce_sum(weights)
 """,
-                "look at 0/0",
-            ),
-        ),
+        },
     ),
     "08-3": Exercise(
         stub="""\
@@ -214,23 +199,17 @@ def least_ms(flops, traffic, tflops, gb_per_s):
     memory = traffic / (gb_per_s * 1e9) * 1e3
     return max(compute, memory), "compute" if compute >= memory else "memory"
 """,
-        wrong=(
-            (
-                """\
+        wrong={
+            "1000 ms": """\
 def least_ms(flops, traffic, tflops, gb_per_s):
     compute = flops / (tflops * 1e12) * 1e3
     memory = traffic / (gb_per_s * 1e9) * 1e3
     return compute + memory, "compute" if compute >= memory else "memory"
 """,
-                "1000 ms",
-            ),
-            (
-                """\
+            "12.21 ms, not 5.076": """\
 def least_ms(flops, traffic, tflops, gb_per_s):
     return flops / (tflops * 1e12) * 1e3, "compute"
 """,
-                "12.21 ms, not 5.076",
-            ),
-        ),
+        },
     ),
 }

@@ -33,7 +33,8 @@ def exercises():
         "for path in sorted(pathlib.Path('helpers/exercises').glob('notebook_*.py')):\n"
         "    module = importlib.import_module(f'helpers.exercises.{path.stem}')\n"
         "    for name, e in module.EXERCISES.items():\n"
-        "        found[name] = [e.answer, e.solution, *e.wrong[0], len(e.hints)]\n"
+        "        words, wrong = next(iter(e.wrong.items()))\n"
+        "        found[name] = [e.answer, e.solution, wrong, words, len(e.hints)]\n"
         "print(json.dumps(found))\n"
     )
     command = [PYTHON, "-c", tell]

@@ -25,7 +25,7 @@ EXERCISES = {
 WRONG = [
     pytest.param(name, at, words, id=f"{name}-{at + 1}")
     for name, exercise in EXERCISES.items()
-    for at, (_, words) in enumerate(exercise.wrong)
+    for at, words in enumerate(exercise.wrong)
 ]
 
 
@@ -141,7 +141,9 @@ def test_the_solution_is_right(name):
 @functools.cache
 def refusals(name):
     """What is said of each typical wrong answer."""
-    return [exercises.check(name, answer(name, source)) for source, _ in EXERCISES[name].wrong]
+    return [
+        exercises.check(name, answer(name, source)) for source in EXERCISES[name].wrong.values()
+    ]
 
 
 @pytest.mark.parametrize(("name", "at", "words"), WRONG)

@@ -43,10 +43,10 @@ def _exercise(number: int) -> Exercise:
         check=check,
         hints=("Count on your fingers.", "Which number follows three?"),
         solution=f"def answer():\\n    return {number}",
-        wrong=(
-            ("def answer():\\n    return 5", "is not 5"),
-            ("def answer():\\n    return 22", "is not 22"),
-        ),
+        wrong={
+            "is not 5": "def answer():\\n    return 5",
+            "is not 22": "def answer():\\n    return 22",
+        },
     )
 
 
