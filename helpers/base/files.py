@@ -12,6 +12,18 @@ class CantWrite(CourseError):
     """A file could not be written; what stood there before is untouched."""
 
 
+def cant_write(path: pathlib.Path, error: OSError) -> CantWrite:
+    """Make the error that says why ``path`` could not be written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return CantWrite(
+        f"{path.name} could not be written.",
+        "The disk is full." if full else f"{error.strerror}: {path.parent.name or path.parent}",
+        "Make room, then run the same command again; nothing already written is lost."
+        if full
+        else "Check who owns the folder and that it is writable, then run the command again.",
+    )
+
+
 def write(path: pathlib.Path, data: str | bytes) -> None:
     """Write a file atomically: after a crash it holds the old content or the new, never a part.
 
@@ -41,11 +53,4 @@ def write(path: pathlib.Path, data: str | bytes) -> None:
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise CantWrite(
-            f"{path.name} could not be written.",
-            "The disk is full." if full else f"{error.strerror}: {path.parent.name or path.parent}",
-            "Make room, then run the same command again; nothing already written is lost."
-            if full
-            else "Check who owns the folder and that it is writable, then run the command again.",
-        ) from error
+        raise cant_write(path, error) from error

@@ -288,7 +288,7 @@ def test_finished_shards_are_kept(texts, written, tmp_path):
 # open, write, sync or rename a file: kills fall where they hurt, however fast the machine is.
 CHILD = """
 import os, pathlib, signal, sys
-from helpers import prepare
+from helpers.text import prepare
 left = int(sys.argv[2])
 def counted(call):
     def counting(*arguments, **options):
@@ -373,7 +373,7 @@ def test_killed_at_a_random_moment_and_run_again_gives_the_same_bytes(
 def test_workers_end_with_the_process_that_was_killed(tmp_path, texts):
     script = (
         "import sys, pathlib\n"
-        "from helpers import corpus, records\n"
+        "from helpers.text import corpus, records\n"
         "if __name__ == '__main__':\n"
         "    texts = pathlib.Path(sys.argv[2]).read_text('utf-8').split('\\n')\n"
         "    tokenizer = corpus.kept_tokenizer()\n"
@@ -533,7 +533,7 @@ def test_a_damaged_manifest_is_told(written, tmp_path, change):
 
 FULL = """
 import resource, signal, sys, pathlib
-from helpers import corpus, records
+from helpers.text import corpus, records
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))  # room for the tokenizer
 texts = corpus.read(corpus.DATA / "ko.txt")

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 import google_crc32c
 import numpy as np
 
-from helpers.base import files
+from helpers.base import folders
 from helpers.base.errors import CourseError
 from helpers.text import buckets, corpus
 
@@ -231,66 +231,6 @@ class Manifest:
             f"{wanted.sequence_length}, {self.tokens / places:.1%} tokens; "
             f"{len(self.shards)} shards, {self.bytes / 1e6:.1f} MB{ready}"
         )
-
-
-# Places: a folder here or in a bucket. TensorFlow could do both, and takes seconds to start.
-
-
-class _Folder:
-    """A folder on this machine."""
-
-    def __init__(self, path: str) -> None:
-        self.path = pathlib.Path(path)
-
-    def read(self, name: str) -> bytes | None:
-        with contextlib.suppress(FileNotFoundError):
-            return (self.path / name).read_bytes()
-        return None
-
-    def size(self, name: str) -> int | None:
-        with contextlib.suppress(FileNotFoundError):
-            return (self.path / name).stat().st_size
-        return None
-
-    def write(self, name: str, data: bytes) -> None:
-        # What a killed run has left of this very file; its name begins like this.
-        for left in self.path.glob(f".{name}.*"):
-            left.unlink(missing_ok=True)
-        files.write(self.path / name, data)
-
-
-class _Bucket:
-    """A folder in a bucket, through fsspec: an object there is whole or absent by itself."""
-
-    def __init__(self, path: str) -> None:
-        import fsspec
-
-        self.files, self.path = fsspec.core.url_to_fs(path)
-
-    def read(self, name: str) -> bytes | None:
-        with contextlib.suppress(FileNotFoundError):
-            return self.files.cat_file(f"{self.path}/{name}")
-        return None
-
-    def size(self, name: str) -> int | None:
-        with contextlib.suppress(FileNotFoundError):
-            return self.files.info(f"{self.path}/{name}")["size"]
-        return None
-
-    def write(self, name: str, data: bytes) -> None:
-        try:
-            self.files.pipe_file(f"{self.path}/{name}", data)
-        except (OSError, ValueError) as error:
-            raise files.CantWrite(
-                f"{name} could not be written to the bucket.",
-                f"{type(error).__name__}: {error}",
-                "Check the bucket's name and that you may write to it, then run the same command "
-                "again; nothing already written is lost.",
-            ) from error
-
-
-def _place(path: str) -> _Folder | _Bucket:
-    return _Bucket(path.rstrip("/")) if "://" in path else _Folder(path)
 
 
 # Tokenizers
@@ -727,7 +667,7 @@ def _write_shard(
     name: str,
     settings: Settings,
     encode: Encoder,
-    place: _Folder | _Bucket,
+    place: folders.Folder,
     done: Callable[[int], None],
 ) -> None:
     """Write one shard, then its description: a shard with a description is finished."""
@@ -832,7 +772,7 @@ def _short(path: str) -> str:
 
 
 def _kept(
-    documents: Sequence[str], numbers: list[int], shard: Shard, place: _Folder | _Bucket
+    documents: Sequence[str], numbers: list[int], shard: Shard, place: folders.Folder
 ) -> bool:
     """Tell whether a finished shard is there, whole and of these documents."""
     data = place.read(shard.name)
@@ -926,7 +866,7 @@ def write(
         documents=len(documents),
         pairs=pairs,
     )
-    place = _place(output)
+    place = folders.Folder(output)
     finished = _finished(output, place, settings)
     if place.size(TOKENIZER) is None:
         place.write(TOKENIZER, canonical)
@@ -1010,7 +950,7 @@ def _start_worker(settings: Settings, output: str, tokenizer: str) -> None:
     # Ctrl-C reaches all processes; the parent says what happens, when the shards at work are done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     encode = Encoder(tokenizers.Tokenizer.from_str(tokenizer))
-    _worker.update(settings=settings, encode=encode, place=_place(output))
+    _worker.update(settings=settings, encode=encode, place=folders.Folder(output))
 
 
 _worker: dict[str, Any] = {}
@@ -1021,7 +961,7 @@ def _work(name: str, numbers: list[int], texts: list[str]) -> None:
     _write_shard(chunks, name, **_worker, done=lambda documents: None)
 
 
-def _join(output: str, place: _Folder | _Bucket, settings: Settings) -> Manifest:
+def _join(output: str, place: folders.Folder, settings: Settings) -> Manifest:
     """Collect the finished shards of all parts; with the last one, write the manifest."""
     finished = _finished(output, place, settings)
     names = shard_names(settings.shards)
@@ -1032,7 +972,7 @@ def _join(output: str, place: _Folder | _Bucket, settings: Settings) -> Manifest
     return made
 
 
-def _finished(path: str, place: _Folder | _Bucket, settings: Settings) -> dict[str, Shard]:
+def _finished(path: str, place: folders.Folder, settings: Settings) -> dict[str, Shard]:
     """Read the descriptions that are there, of any part; refuse those of other settings."""
     if (data := place.read(MANIFEST)) is not None:
         _check_settings(path, _parse(MANIFEST, data)[0], settings)
@@ -1092,7 +1032,7 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
         ManifestDamaged: The manifest was changed by hand, or is of another version.
     """
     path = os.fspath(path)
-    data = _place(path).read(MANIFEST)
+    data = folders.Folder(path).read(MANIFEST)
     if data is None:
         raise ManifestMissing(
             f"{_short(path)} holds no finished records.",
@@ -1118,7 +1058,7 @@ def verify(path: str | os.PathLike[str]) -> Manifest:
         ShardDamaged: A shard has other bytes.
     """
     table = manifest(path)
-    place = _place(table.path)
+    place = folders.Folder(table.path)
     for shard in table.shards:
         data = place.read(shard.name)
         if data is None:
@@ -1187,7 +1127,7 @@ def dataset(
     from helpers.text import masking
 
     table = manifest(path)
-    place = _place(table.path)
+    place = folders.Folder(table.path)
     for shard in table.shards:
         size = place.size(shard.name)
         if size is None:

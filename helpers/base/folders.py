@@ -1,0 +1,157 @@
+"""A folder on this disk or in a bucket: the same few operations on both, the same errors.
+
+TensorFlow could do both, and takes seconds to start; so this goes through fsspec, which knows
+``gs://`` and many other addresses.
+"""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+
+from helpers.base import files
+from helpers.base.errors import CourseError
+
+
+def is_remote(path: str | os.PathLike[str]) -> bool:
+    """Tell an address such as ``gs://bucket/folder`` from a path on this machine."""
+    return "://" in os.fspath(path)
+
+
+def _sync(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Folder:
+    """A folder that need not exist yet; names of what is in it may have slashes.
+
+    A file is whole or absent: on this disk it is renamed when all of it is written, and an object
+    in a bucket always is. What can't be read raises a `CourseError`, what can't be written
+    `files.CantWrite`; what isn't there is no error.
+
+    Attributes:
+        path: Path or address, as given, without a slash at the end.
+        remote: Whether it is an address.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        import fsspec
+
+        path = os.fspath(path)
+        self.path, self.remote = path.rstrip("/") or "/", is_remote(path)
+        if self.remote:
+            # Other writers (TensorFlow's too) change the same bucket: a kept listing would be old.
+            self._files, self._root = fsspec.core.url_to_fs(self.path, use_listings_cache=False)
+        else:
+            self._files = fsspec.filesystem("file")
+            self._root = pathlib.Path(self.path).absolute().as_posix()
+        # Each of fsspec's libraries has errors of its own, most of them no OSError.
+        self._failures = Exception if self.remote else OSError
+
+    def __repr__(self) -> str:
+        return f"Folder({self.path!r})"
+
+    def at(self, name: str) -> str:
+        """Give the path or address of a file in the folder, as TensorFlow takes it."""
+        return f"{self.path.rstrip('/')}/{name}"
+
+    def _at(self, name: str) -> str:
+        return f"{self._root}/{name}".rstrip("/")
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            pass
+        except self._failures as error:
+            raise CourseError(
+                f"{name or self.path} could not be read.",
+                f"{type(error).__name__}: {str(error).strip()[:300]}",
+                "Check that you may read there, and run the same command again when it can be "
+                "reached; nothing was changed.",
+            ) from error
+
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except files.CantWrite:
+            raise
+        except self._failures as error:
+            if not self.remote:
+                raise files.cant_write(pathlib.Path(self._at(name)), error) from error
+            raise files.CantWrite(
+                f"{name} could not be written to the bucket.",
+                f"{type(error).__name__}: {error}",
+                "Check the bucket's name and that you may write to it, then run the same command "
+                "again; nothing already written is lost.",
+            ) from error
+
+    def read(self, name: str, limit: int | None = None) -> bytes | None:
+        """Read a file, or its first ``limit`` bytes; None where there is none."""
+        with self._reading(name):
+            return self._files.cat_file(self._at(name), end=limit)
+        return None
+
+    def size(self, name: str) -> int | None:
+        """Give a file's size in bytes, None where there is none."""
+        with self._reading(name):
+            return self._files.info(self._at(name))["size"]
+        return None
+
+    def exists(self, name: str) -> bool:
+        """Tell whether there is a file or folder of this name."""
+        return self.size(name) is not None
+
+    def list(self, name: str = "") -> list[str]:
+        """Give the names of what is in the folder, or in one below it, in order."""
+        entries, path = [], self._at(name)
+        with self._reading(name):
+            entries = self._files.ls(path, detail=False)
+        # A bucket's folder can hold an object that is named like the folder itself.
+        inside = {entry.rstrip("/").rpartition("/")[2] for entry in entries if entry != path}
+        return sorted(inside)
+
+    def write(self, name: str, data: str | bytes) -> None:
+        """Write a file, whole or not at all; text is written as UTF-8."""
+        data = data.encode() if isinstance(data, str) else data
+        with self._writing(name):
+            if self.remote:
+                self._files.pipe_file(self._at(name), data)
+                return
+            path = pathlib.Path(self._at(name))
+            # What a killed run has left of this very file; its name begins like this.
+            for left in path.parent.glob(f".{path.name}.*"):
+                left.unlink(missing_ok=True)
+            files.write(path, data)
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder and all that is in it, if it is there."""
+        with self._writing(name), contextlib.suppress(FileNotFoundError):
+            self._files.rm(self._at(name), recursive=True)
+
+    # On this disk only: a bucket can neither add to an object nor rename a folder at once.
+
+    def append(self, name: str, data: str) -> None:
+        """Add text to the end of a file on this disk."""
+        with self._writing(name), pathlib.Path(self._at(name)).open("a", encoding="utf-8") as file:
+            file.write(data)
+
+    def sync(self, name: str) -> None:
+        """Return when a file's content, or a folder's list of names, is on this disk for good."""
+        with self._writing(name):
+            _sync(pathlib.Path(self._at(name)))
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a finished folder of files its name, when all of it is on this disk for good."""
+        source, target = pathlib.Path(self._at(old)), pathlib.Path(self._at(new))
+        with self._writing(new):
+            for path in source.iterdir():
+                _sync(path)
+            source.rename(target)
+            _sync(target.parent)
