@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.base.messages import steady
 from helpers.tpu.shapes import shape_bytes
+from helpers.xla import messages
 
 # Names of element types as XLA writes them (https://openxla.org/xla/shapes).
 _HLO_TYPES = {
@@ -287,20 +287,7 @@ def _result_shapes(hlo_text: str) -> tuple[str, ...]:
 
 
 def _useful_line(error: Exception) -> str:
-    """Pick the line of a TensorFlow error that says what is wrong, without unstable parts."""
-    message = str(error).removeprefix("Failed getting HLO text: '")
-    message = re.split(r"(?:Call a|A)rguments received by ", message)[0]  # Keras adds its own
-    lines = [line for line in message.splitlines() if line.strip()]
-    if message.startswith(("in user code:", "Graph execution error:")):
-        # The traceback comes first here, and the error itself last.
-        told = [x for x in lines if not re.match(r"\s+(File |\[\[)|\s*Stack trace|.*\[\[\{\{", x)]
-        lines = told[-1:]
-    line = steady(lines[0]) if lines else type(error).__name__
-    line = re.sub(r" when trying to compile graph \S+ on ", " on ", line)
-    if len(line) > 150:
-        line = re.match(r".{20,150}?[.)](?= [A-Z])|.{149}", line)[0]
-        line = line if line.endswith((".", ")")) else f"{line}…"
-    return line
+    return messages.shortened(messages.line_of(error))
 
 
 def _specs(args: tuple) -> tuple[tuple, tuple | None]:

@@ -8,18 +8,17 @@ Imports TensorFlow only inside `export`.
 
 import contextlib
 import dataclasses
-import linecache
 import os
-import pathlib
 import re
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from helpers.base.errors import CourseError
-from helpers.base.messages import steady
+from helpers.xla import messages
+from helpers.xla.messages import Source
 
 # Seconds after which tracing is given up.
 TIMEOUT = 600.0
@@ -41,7 +40,7 @@ class NotCompilable(CourseError):
         why: str,
         fix: str,
         operation: str = "",
-        source: "Source | None" = None,
+        source: Source | None = None,
         message: str = "",
     ) -> None:
         super().__init__(what, why, fix)
@@ -54,30 +53,6 @@ class TracingTooLong(NotCompilable):
 
 class _StoppedTracing(BaseException):
     """Passes through the learner's and AutoGraph's ``except Exception``."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """A line of Python.
-
-    Attributes:
-        file: Path of the file, or the name that IPython gives to a cell.
-        line: Line number, from 1.
-        function: The function that it stands in.
-        code: The line itself, where it can be read.
-    """
-
-    file: str
-    line: int
-    function: str
-    code: str = ""
-
-    def __repr__(self) -> str:
-        name = "the notebook's cell" if "ipykernel" in self.file else pathlib.Path(self.file).name
-        where = f"{name}, line {self.line}"
-        if self.function and not self.function.startswith("<"):
-            where += f", in {self.function}"
-        return f"{where}: {self.code}" if self.code else where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,106 +159,47 @@ class Program:
         return tuple(p for p in self.parameters if p.kind == "argument")
 
 
-_LIBRARY = re.compile(
-    r"(?:site|dist)-packages/|/lib/python3\.\d+/(?!site|dist)|<frozen|^<__array|"
-    r"helpers/xla/(?:program|ops)\.py$|__autograph_generated_file"
-)
-_CORE = re.compile(r"packages/(?:tensorflow|keras|tf_keras)/|<frozen|helpers/xla/program\.py$")
-_FRAME = re.compile(r'File "(.+?)", line (\d+), in ([^\n]*)')
-
-
-def _source_of(frames: Iterable[tuple[str, int, str]]) -> Source | None:
-    """Choose of a stack's frames (outermost first) the innermost that is the learner's."""
-    frames = list(frames)
-    own = [f for f in frames if not _LIBRARY.search(f[0])]
-    # A model of a library has no line of the learner's but the call: its own line says more.
-    near = [f for f in frames if not _CORE.search(f[0]) and not _LIBRARY.match(f[0])]
-    for file, line, function in reversed(own or near):
-        path = file if pathlib.Path(file).exists() or file.startswith(("<", "/")) else f"/{file}"
-        code = linecache.getline(path, line).strip()
-        name = function.strip().rstrip("*").strip()  # AutoGraph marks its own with a star
-        return Source(path, line, "" if name == "None" else name, code)
-    return None
-
-
-def _frames(text: str) -> list[tuple[str, int, str]]:
-    return [(file, int(line), name) for file, line, name in _FRAME.findall(text)]
-
-
 def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
     """Say which operation XLA refused while it made its program, and where that stands."""
-    message = str(error).removeprefix("Failed getting HLO text: '").rstrip("'")
-    # The first stack is that of the operation itself; those that follow are its callers'.
-    first = message.split("tf2xla conversion failed")[0].split("[[{{node")[0]
-    source = _source_of(_frames(first))
-    line = steady(next((x for x in message.splitlines() if x.strip()), type(error).__name__))
-    line = re.sub(r" when trying to compile graph \S+ on ", " on ", line)
+    told = messages.refusal(error)
+    operation, source = told.operation, told.source
     at = f" at {source}" if source else ""
-    if found := re.search(r"unsupported operations.*?: (\w+) \(", first, re.DOTALL):
-        operation = found[1]
-        if operation == "_Arg":
-            return NotCompilable(
-                f"{name} has an argument of a type that XLA does not know.",
-                line,
-                "Keep strings and the like in the input pipeline; hand in numbers.",
-                operation,
-                None,
-                message,
-            )
-        return NotCompilable(
-            f"XLA has no {operation}{at}.",
-            line,
+    if operation == "_Arg":
+        what, source = f"{name} has an argument of a type that XLA does not know.", None
+        fix = "Keep strings and the like in the input pipeline; hand in numbers."
+    elif told.reason == "no kernel":
+        what = f"XLA has no {operation}{at}."
+        fix = (
             "Do this in the input pipeline, before the model, or write it with other operations "
-            "(the operations table lists which compile: python -m helpers ops).",
-            operation,
-            source,
-            message,
+            "(the operations table lists which compile: python -m helpers ops)."
         )
-    if found := re.search(r"Input (\d+) to node `(.*?)` with op (\w+) must be a compile-t", first):
-        return NotCompilable(
-            f"The size that {found[3]} makes depends on a value{at}.",
-            line,
+    elif told.reason == "size":
+        what = f"The size that {operation} makes depends on a value{at}."
+        fix = (
             "Take the size from a Python number or a static shape; or compute at the largest size "
-            "and mask.",
-            found[3],
-            source,
-            message,
+            "and mask."
         )
-    found = re.search(r"\{\{node ([^}]*)\}\}|\[\[([^\]{]+)\]\]", message)
-    node = (found[1] or found[2]) if found else ""
-    made = _graph_operations(graph).get(node)
-    node = made.type if made is not None else node
-    return NotCompilable(
-        f"XLA refuses {node or name}{at}.",
-        line[:500],
-        "Read the line above: it is XLA's own. Cut the function down until it compiles.",
-        node,
-        source,
-        message,
-    )
+    else:
+        made = _graph_operations(graph).get(told.node)
+        operation = made.type if made is not None else told.node
+        what = f"XLA refuses {operation or name}{at}."
+        fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
+    return NotCompilable(what, told.line[:500], fix, operation, source, str(error))
 
 
 def _untraceable(error: Exception, name: str) -> NotCompilable:
-    message = str(error)
-    stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
-    source = _source_of(_frames(message)) or _source_of(stack)
-    text = re.split(r"(?:Call a|A)rguments received by ", message)[0]
-    lines = [x for x in text.splitlines() if x.strip()]
-    if message.startswith(("in user code:", "Exception encountered")):
-        told = [x for x in lines if not re.match(r"\s+(File |\[\[)|\s*Stack trace", x)]
-        lines = told[-1:] if message.startswith("in user") else told[1:2] or told
-    line = steady(lines[0]) if lines else ""
+    told = messages.refusal(error)
+    line = told.line
     # AutoGraph's own wrapper of an error says the error's name in its text.
     if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
         line = f"{type(error).__name__}: {line}"
-    underivable = re.search(r"gradient registry has no entry for: (\w+)", message)
     return NotCompilable(
-        f"TensorFlow can't trace {name}" + (f" at {source}." if source else "."),
+        f"TensorFlow can't trace {name}" + (f" at {told.source}." if told.source else "."),
         line[:500],
         "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
-        underivable[1] if underivable else "",
-        source,
-        message,
+        told.operation,
+        told.source,
+        str(error),
     )
 
 
@@ -318,7 +234,7 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
         return
 
     def stop(number: int, frame: Any) -> None:
-        raise _StoppedTracing(_source_of(_written_frames(frame)))
+        raise _StoppedTracing(messages.nearest_line(_written_frames(frame)))
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again each second, where it is caught
@@ -655,5 +571,5 @@ def _bounded(module: Any, graph: Any) -> Iterator[Bounded]:
                 _shape_text(bounded[0]),
                 metadata.op_type,
                 metadata.op_name,
-                _source_of((f.filename, f.lineno, f.name) for f in stack),
+                messages.learners_line((f.filename, f.lineno, f.name) for f in stack),
             )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
+from helpers.xla import messages
 from helpers.xla.ops.table import TARGET, Row, Table
 
 if TYPE_CHECKING:
@@ -21,15 +22,12 @@ def _on_cpu(case: "Case") -> str:
     """Let XLA compile for this CPU; say its refusal."""
     import tensorflow as tf
 
-    from helpers.base.messages import steady
-
     fn = case.function
     step = tf.function(lambda *tensors: fn(*tensors), jit_compile=True)
     try:
         step.experimental_get_compiler_ir(*case.specs)(stage="optimized_hlo")
     except Exception as error:
-        message = str(error).removeprefix("Failed getting HLO text: '")
-        return steady(next((x for x in message.splitlines() if x.strip()), type(error).__name__))
+        return messages.line_of(error)
     return ""
 
 

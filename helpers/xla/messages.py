@@ -1,0 +1,244 @@
+"""What TensorFlow says when it refuses something: the line that tells, the operation, the place.
+
+TensorFlow's errors are long texts with stacks in them. One parser reads them all: those of eager
+runs, of tracing (AutoGraph and Keras wrap them) and of XLA.
+"""
+
+import dataclasses
+import linecache
+import os
+import pathlib
+import re
+import traceback
+from collections.abc import Iterable, Sequence
+
+from helpers.base.messages import steady
+
+# File, line and function.
+Frame = tuple[str, int, str]
+
+# Frames of these folders are the course's machinery, whatever their files are called. The functions
+# of the table of operations stand for the learner's.
+_HELPERS = pathlib.Path(__file__).resolve().parents[1]
+_MACHINERY = tuple(f"{_HELPERS / room}{os.sep}" for room in ("xla", "preflight"))
+_CASES = str(_HELPERS / "xla" / "ops" / "functions.py")
+
+_PACKAGE = re.compile(r"(?:site|dist)-packages/")
+_CORE = re.compile(
+    r"packages/(?:tensorflow|keras|tf_keras)/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)|"
+    r"<frozen|^<__array|__autograph_generated_file"
+)
+
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in ([^\n]*)')
+# What stands before an error inside another's text.
+_HEADING = re.compile(
+    r"\s*(?:\w+: )?(?:in user code:|Graph execution error:|Exception encountered when calling|"
+    r"Detected at node|\d+ root error\(s\) found)"
+)
+_NOISE = re.compile(r"\s+\[\[|\s*Stack trace|<stack traces unavailable>")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A line of Python.
+
+    Attributes:
+        file: Path of the file, or the name that IPython gives to a cell.
+        line: Line number, from 1.
+        function: The function that it stands in.
+        code: The line itself, where it can be read.
+    """
+
+    file: str
+    line: int
+    function: str
+    code: str = ""
+
+    def __repr__(self) -> str:
+        name = "the notebook's cell" if "ipykernel" in self.file else pathlib.Path(self.file).name
+        where = f"{name}, line {self.line}"
+        if self.function and not self.function.startswith("<"):
+            where += f", in {self.function}"
+        return f"{where}: {self.code}" if self.code else where
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """What an error's text says.
+
+    Attributes:
+        line: The one line that says what is wrong.
+        reason: ``no kernel`` (XLA has no such operation), ``size`` (a size depends on a value),
+            ``no gradient``, or empty where the text gives none of these.
+        operation: TensorFlow's name of the refused operation, such as ``UniqueWithCounts``; empty
+            where the text doesn't say.
+        node: The operation's name in the graph; empty where the text doesn't say.
+        source: The line that made the operation, where it can be found.
+    """
+
+    line: str
+    reason: str = ""
+    operation: str = ""
+    node: str = ""
+    source: Source | None = None
+
+
+_REASONS = {
+    "no kernel": re.compile(r"unsupported operations.*?: (\w+) \(", re.DOTALL),
+    "size": re.compile(r"Input \d+ to node `.*?` with op (\w+) must be a compile-t"),
+    "no gradient": re.compile(r"gradient registry has no entry for: (\w+)"),
+}
+_NODE = re.compile(r"\{\{node ([^}]*)\}\}|\[\[([^\]{]+)\]\]")
+
+
+def refusal(error: BaseException) -> Refusal:
+    """Read an error of TensorFlow.
+
+    Args:
+        error: As it was raised.
+
+    Returns:
+        What its text says.
+    """
+    text, first = _text(error), _first_stack(_text(error))
+    node = _NODE.search(text)
+    name = (node[1] or node[2]) if node else ""
+    source = source_of(error)
+    for reason, pattern in _REASONS.items():
+        if found := pattern.search(first):
+            return Refusal(line_of(error), reason, found[1], name, source)
+    return Refusal(line_of(error), "", "", name, source)
+
+
+def line_of(error: BaseException) -> str:
+    """Pick the line of an error that says what is wrong, without what differs at each run.
+
+    Args:
+        error: As it was raised.
+
+    Returns:
+        The line, whole; the error's type where it has no text.
+    """
+    text = re.split(r"(?:Call a|A)rguments received by ", _text(error))[0]  # Keras adds its own
+    told: list[str] = []
+    frame = None  # indentation of the frame in the line above
+    for line in filter(str.strip, text.splitlines()):
+        indent = len(line) - len(line.lstrip())
+        if _HEADING.match(line):
+            told, frame = [], None
+        elif re.match(r"\s+File ", line):
+            frame = indent
+        elif (frame is None or indent <= frame) and not _NOISE.match(line):
+            told.append(line)
+            frame = None
+        else:
+            frame = None
+    first = next(iter(told or filter(str.strip, text.splitlines())), type(error).__name__)
+    return re.sub(r" when trying to compile graph \S+ on ", " on ", steady(first))
+
+
+def shortened(line: str, most: int = 150, sentence: int = 150) -> str:
+    """Cut a long line after its first sentence, or within it, with an ellipsis.
+
+    Args:
+        line: A line.
+        most: A line of so many characters stays as it is.
+        sentence: Characters of the longest sentence that is kept whole.
+
+    Returns:
+        The line, or its beginning.
+    """
+    if len(line) <= most:
+        return line
+    whole = re.match(rf".{{20,{sentence}}}?[.)](?= [A-Z])", line)
+    if whole or len(line) <= sentence:
+        return whole[0] if whole else line
+    return f"{line[: sentence - 1]}…"
+
+
+def source_of(error: BaseException) -> Source | None:
+    """Find the line of Python that an error is about.
+
+    AutoGraph and XLA write the stack into the text; it tells more than the error's own.
+
+    Args:
+        error: As it was raised.
+
+    Returns:
+        As `nearest_line`.
+    """
+    told = [
+        (file, int(line), name) for file, line, name in _FRAME.findall(_first_stack(_text(error)))
+    ]
+    raised = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    return nearest_line(told) or nearest_line(raised)
+
+
+def learners_line(frames: Iterable[Frame]) -> Source | None:
+    """Choose the innermost frame that is the learner's.
+
+    Args:
+        frames: A stack, the outermost frame first. What called the course's machinery is no part
+            of the learner's step.
+
+    Returns:
+        The line, or None where only libraries are in the stack.
+    """
+    return _innermost([f for f in _inside(frames) if not _PACKAGE.search(f[0])])
+
+
+def nearest_line(frames: Iterable[Frame]) -> Source | None:
+    """Choose the innermost frame that is the learner's, else that of the library they call.
+
+    Args:
+        frames: As for `learners_line`.
+
+    Returns:
+        The line, or None where only TensorFlow and Keras are in the stack.
+    """
+    inside = _inside(frames)
+    return learners_line(inside) or _innermost(inside)
+
+
+def _inside(frames: Iterable[Frame]) -> list[Frame]:
+    """Leave out the callers of the machinery, and TensorFlow, Keras and Python."""
+    frames = _with_whole_paths(list(frames))
+    ours = [i for i, frame in enumerate(frames) if _is_machinery(frame[0])]
+    return [f for f in frames[ours[-1] + 1 if ours else 0 :] if not _CORE.search(f[0])]
+
+
+def _with_whole_paths(frames: Sequence[Frame]) -> list[Frame]:
+    """Give back the folders that all files of a stack share, which TensorFlow's C++ leaves out."""
+    shared = "/"
+    for file, _, _ in frames:
+        whole = f"{_HELPERS.parent}/{file[file.find('helpers/') :]}"
+        if not file.startswith("/") and whole.endswith(f"/{file}"):
+            shared = whole.removesuffix(file)
+    return [
+        (file if file.startswith(("<", "/")) or pathlib.Path(file).exists() else shared + file, *at)
+        for file, *at in frames
+    ]
+
+
+def _is_machinery(path: str) -> bool:
+    path = os.path.realpath(path)
+    return path.startswith(_MACHINERY) and path != _CASES
+
+
+def _innermost(frames: Sequence[Frame]) -> Source | None:
+    if not frames:
+        return None
+    path, line, function = frames[-1]
+    name = function.strip().rstrip("*").strip()  # AutoGraph marks its own with a star
+    return Source(path, line, "" if name == "None" else name, linecache.getline(path, line).strip())
+
+
+def _text(error: BaseException) -> str:
+    text = str(error)
+    inner = text.removeprefix("Failed getting HLO text: '")
+    return text if inner == text else inner.removesuffix("'")
+
+
+def _first_stack(text: str) -> str:
+    """Cut a text after the stack of the operation itself; those that follow are its callers'."""
+    return text.split("tf2xla conversion failed")[0].split("[[{{node")[0]
