@@ -6,23 +6,22 @@ import json
 import logging
 import os
 import pathlib
-import queue
 import re
 import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from helpers.base.environment import variables_set
 from helpers.base.errors import CourseError
+from helpers.base.limits import TooLate, within
 from helpers.base.settings import ROOT, ImportedTooEarly
 from helpers.rehearsal import gcs_server as server
 
@@ -350,7 +349,10 @@ def check_bucket(
     """
     name, folder = _split(url)
     region = region and re.sub(r"-[a-z]$", "", region)
-    return _within(seconds, lambda: _check(name, folder, region, write, seconds))
+    try:
+        return within(seconds, lambda: _check(name, folder, region, write, seconds))
+    except TooLate as late:
+        raise _unreachable(str(late)) from None
 
 
 def _split(url: str) -> tuple[str, str]:
@@ -388,26 +390,6 @@ def _split(url: str) -> tuple[str, str]:
             "Look the name up: gcloud storage buckets list.",
         )
     return name, folder.strip("/")
-
-
-def _within(seconds: float, task: Callable[[], Any]) -> Any:
-    """Run a task that may hang where no time limit of its own reaches (the look-up of a name)."""
-    results: queue.Queue = queue.Queue()
-
-    def work() -> None:
-        try:
-            results.put((task(), None))
-        except BaseException as error:
-            results.put((None, error))
-
-    threading.Thread(target=work, daemon=True).start()
-    try:
-        result, error = results.get(timeout=seconds)
-    except queue.Empty:
-        raise _unreachable(f"No answer in {seconds:g} seconds.") from None
-    if error is not None:
-        raise error
-    return result
 
 
 def _unreachable(why: str) -> StorageUnreachable:
@@ -590,9 +572,9 @@ def reach(seconds: float = 3.0) -> Reach:
 
     why = ""
     try:
-        _within(seconds, ask)
-    except StorageUnreachable as error:
-        why = error.why
+        within(seconds, ask)
+    except TooLate as late:
+        why = str(late)
     except Exception as error:  # whatever a broken proxy or certificate makes of it
         why = f"No connection ({type(getattr(error, 'reason', error)).__name__})."
     place = "the embedded storage" if embedded else "Google Cloud Storage"

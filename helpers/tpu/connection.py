@@ -9,14 +9,13 @@ import importlib.metadata
 import importlib.util
 import os
 import pathlib
-import queue
 import re
 import sys
-import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
+from helpers.base.limits import within
 from helpers.tpu.place import LOCAL, Place, address, detect, is_address
 
 if TYPE_CHECKING:
@@ -189,23 +188,6 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
     return [name.decode() for name in re.findall(rb"/device:([A-Z_]+:\d+)", answer)]
 
 
-def _within(seconds: float, task: Callable[[], Any]) -> Any:
-    """Run a task that may hang; raises queue.Empty when it is late."""
-    results: queue.Queue = queue.Queue()
-
-    def work() -> None:
-        try:
-            results.put((task(), None))
-        except Exception as error:
-            results.put((None, error))
-
-    threading.Thread(target=work, daemon=True).start()
-    result, error = results.get(timeout=seconds)
-    if error is not None:
-        raise error
-    return result
-
-
 def on_google_cloud(root: str | os.PathLike = "/") -> bool:
     """Tell whether this is a virtual machine of Google Cloud, by what its firmware says.
 
@@ -238,12 +220,11 @@ def _look_up(name: str, seconds: float = SECONDS) -> str:
         return tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name).master()
 
     try:
-        return _within(seconds, ask)
+        return within(seconds, ask)
     except Exception as error:
-        why = f"No answer in {seconds:g} seconds." if isinstance(error, queue.Empty) else str(error)
         raise NameNotFound(
             f"The TPU {shown} was not found.",
-            " ".join(why.split())[:300],
+            " ".join(str(error).split())[:300],
             "Check name and zone: gcloud compute tpus tpu-vm list --zone=Z. For names TensorFlow "
             "needs cloud-tpu-client: pip install cloud-tpu-client",
         ) from None

@@ -59,7 +59,7 @@ def test_a_killed_writer_leaves_the_old_content(tmp_path):
     path.write_text("old")
     script = (
         "import os, pathlib, signal, sys\n"
-        "from helpers import files\n"
+        "from helpers.base import files\n"
         "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
         "files.write(pathlib.Path(sys.argv[1]), 'new')\n"
     )

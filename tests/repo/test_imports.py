@@ -12,6 +12,7 @@ LIGHT = [
     "helpers",
     "helpers.base.files",
     "helpers.base.html",
+    "helpers.base.limits",
     "helpers.base.messages",
     "helpers.base.settings",
     "helpers.bert.command",
