@@ -9,10 +9,10 @@ import re
 import tokenize
 import tomllib
 from collections.abc import Iterator
+from typing import Any
 
 from helpers.base import files
 from helpers.base.settings import ROOT
-from helpers.tpu.hardware import CHIPS
 
 PAGE = pathlib.PurePath("notebooks/LINKS.md")
 
@@ -52,8 +52,8 @@ def _texts(root: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:
             yield path, path.read_text("utf-8")
     for path in sorted((root / "helpers").rglob("*.py")):
         yield path, _python(path.read_text("utf-8"))
-    if (table := root / "helpers/tpu/hardware.py").exists():
-        yield table, "\n".join(chip.source for chip in CHIPS.values())
+    for path in sorted((root / "helpers").rglob("*.toml")):
+        yield path, path.read_text("utf-8")
 
 
 def find(text: str) -> list[str]:
@@ -102,8 +102,26 @@ def months(page: str) -> dict[str, str]:
     return dict(re.findall(r"^\| <(\S+)> \|.*\| (\d{4}-\d\d) \|$", page, re.MULTILINE))
 
 
+def _checked(root: pathlib.Path) -> dict[str, str]:
+    """Read the month of each address from the tables of facts; of several rows the oldest."""
+    found: dict[str, str] = {}
+
+    def look(value: Any) -> None:
+        if isinstance(value, dict):
+            if "source" in value and "checked" in value:
+                for address in find(value["source"]):
+                    found[address] = min(value["checked"], found.get(address, "9"))
+            value = list(value.values())
+        for inner in value if isinstance(value, list) else ():
+            look(inner)
+
+    for path in (root / "helpers").rglob("*.toml"):
+        look(tomllib.loads(path.read_text("utf-8")))
+    return found
+
+
 def _place(path: pathlib.Path) -> str:
-    if path.suffix == ".py":
+    if path.suffix in (".py", ".toml"):
         return f"`{path}`"
     name = path.name[:2] if path.suffix == ".ipynb" else path.stem
     inside = path.is_relative_to(PAGE.parent)
@@ -117,9 +135,11 @@ def page(root: pathlib.Path = ROOT) -> str:
         root: The course's folder.
 
     Returns:
-        Markdown. An address keeps the month that it has on the page; a new one gets today's.
+        Markdown. An address has the month of its row of facts; any other keeps the month that it
+        has on the page, and a new one gets today's.
     """
     kept = months((root / PAGE).read_text("utf-8")) if (root / PAGE).exists() else {}
+    kept |= _checked(root)
     today = datetime.date.today().isoformat()[:7]
     return _OPENING + "".join(
         f"| <{address}> | {', '.join(map(_place, paths))} | {kept.get(address, today)} |\n"

@@ -10,9 +10,14 @@ import re
 import shlex
 
 from helpers.base.errors import CourseError
-from helpers.tpu.hardware import DOCS, Slice, slice_of
+from helpers.tpu import runtimes
+from helpers.tpu.hardware import Slice, slice_of
+from helpers.tpu.runtimes import runtime
+from helpers.tpu.zones import CHECKED, PAGE, READ_WHOLLY, zones
 
-CHECKED = "2026-11"
+# What notebooks ask here, wherever it is written.
+__all__ = ["InvalidName", "Mismatch", "NotInZone", "TpuVm", "runtime", "zones"]
+
 ACCOUNT = "tpu-course"  # the service account as which the VM reads and writes the bucket
 PATIENCE = "12h"  # a request in line lapses after this, so that none starts to cost days later
 
@@ -42,63 +47,6 @@ _NAMES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Offer:
-    """Where a kind of TPU is rented.
-
-    Attributes:
-        chip: Such as ``v5e``.
-        sizes: Accelerator types this line is about; empty: all of the kind.
-        zones: Where.
-        source: The page that says so.
-    """
-
-    chip: str
-    sizes: tuple[str, ...]
-    zones: tuple[str, ...]
-    source: str
-
-
-_PAGE = f"{DOCS}regions-zones"
-_V2_PODS = tuple(f"v2-{n}" for n in (32, 128, 256, 512))
-_V3_PODS = tuple(f"v3-{2**n}" for n in range(5, 12))
-OFFERS = (
-    Offer("v6e", (), ("us-central1-b", "us-east1-d", "us-east5-a", "us-east5-b"), _PAGE),
-    Offer("v6e", (), ("europe-west4-a",), _PAGE),
-    Offer("v5p", (), ("us-central1-a", "us-east5-a"), _PAGE),
-    Offer("v5p", (), ("europe-west4-b",), f"{DOCS}jax-pods"),
-    Offer("v5e", (), ("us-central1-a", "us-south1-a", "us-west1-c", "us-west4-a"), _PAGE),
-    Offer("v4", (), ("us-central2-b",), _PAGE),
-    Offer("v3", ("v3-8",), ("us-central1-a", "us-central1-b", "europe-west4-a"), _PAGE),
-    Offer("v3", _V3_PODS, ("europe-west4-a",), _PAGE),
-    Offer("v2", ("v2-8",), ("us-central1-b", "us-central1-c", "europe-west4-a"), _PAGE),
-    Offer("v2", _V2_PODS, ("us-central1-a", "europe-west4-a"), _PAGE),
-)
-# Of this part of the page we read every line. In Europe, Asia and South America there are more
-# zones, whose lines we could not read: a zone there is a doubt, not an error.
-READ_WHOLLY = "us-"
-
-# TensorFlow releases with a TPU VM image that we saw named in Google's pages.
-RELEASES = (
-    *("2.11.0", "2.11.1", "2.12.0", "2.12.1", "2.13.0", "2.13.1", "2.14.0", "2.14.1"),
-    *("2.15.0", "2.15.1", "2.16.1", "2.17.0", "2.17.1", "2.18.0"),
-)
-RELEASES_SOURCE = f"{DOCS}runtimes"
-FIRST_PJRT = (2, 15)
-NEEDS_PJRT = ("v5e", "v5p", "v6e")
-# Images with drivers but without TensorFlow, for one that you install yourself.
-BASE_IMAGES = {
-    "v2": "tpu-ubuntu2204-base",
-    "v3": "tpu-ubuntu2204-base",
-    "v4": "tpu-ubuntu2204-base",
-    "v5e": "v2-alpha-tpuv5-lite",
-    "v5p": "v2-alpha-tpuv5",
-    "v6e": "v2-alpha-tpuv6e",
-}
-# Releases of the package tensorflow-tpu on the package index.
-WHEELS = ("2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.19.1", "2.20.0")
-
-
 class InvalidName(CourseError):
     """A name has a form that Google Cloud refuses."""
 
@@ -107,44 +55,8 @@ class NotInZone(CourseError):
     """This type of TPU is not rented in this zone."""
 
 
-class UnknownRuntime(CourseError):
-    """There is no TPU VM image of this name."""
-
-
-class NeedsPjrt(CourseError):
-    """This kind of TPU works with PJRT images only."""
-
-
-class RuntimeTooOld(CourseError):
-    """The image is older than the TPU."""
-
-
-class NeedsPod(CourseError):
-    """Several hosts need an image made for pod slices."""
-
-
-class NotAPod(CourseError):
-    """One host needs an image that is not made for pod slices."""
-
-
-class NoTensorFlow(CourseError):
-    """No image and no package has this TensorFlow."""
-
-
 class Mismatch(CourseError):
     """Your TensorFlow is not the image's."""
-
-
-class NoSuchWorker(CourseError):
-    """The TPU has fewer hosts."""
-
-
-class NotText(CourseError):
-    """A shell can't pass this on."""
-
-
-class AmbiguousPath(CourseError):
-    """gcloud would take a path on your disk for one on another machine."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,165 +128,6 @@ class Commands:
         return notes + shown
 
 
-@dataclasses.dataclass(frozen=True)
-class Zones:
-    """Which TPU is rented where, with the page and the month in which it was read."""
-
-    offers: tuple[Offer, ...]
-    checked: str = CHECKED
-
-    def _rows(self) -> list[tuple[str, str, str]]:
-        return [
-            (", ".join(x.sizes) or f"all {x.chip}", ", ".join(x.zones), x.source)
-            for x in self.offers
-        ]
-
-    def __repr__(self) -> str:
-        lines = [f"{types}: {zones} ({source})" for types, zones, source in self._rows()]
-        return "\n".join([*lines, f"Read {self.checked}; there may be more outside the USA."])
-
-    def _repr_html_(self) -> str:
-        style = 'style="text-align:left"'
-        rows = "".join(
-            "<tr>" + "".join(f"<td {style}>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self._rows()
-        )
-        head = "".join(f"<th {style}>{x}</th>" for x in ("type", "zones", "source"))
-        note = f"<p>Read {self.checked}; there may be more outside the USA.</p>"
-        return f"<table><tr>{head}</tr>{rows}</table>{note}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Runtime:
-    """How a TPU VM comes to a TensorFlow.
-
-    Attributes:
-        version: The image, for ``TpuVm.version``.
-        install: What to type on the VM; empty when the image brings TensorFlow along.
-    """
-
-    version: str
-    install: str = ""
-
-    def __repr__(self) -> str:
-        return f"{self.version}, then on the VM: {self.install}" if self.install else self.version
-
-
-def zones(accelerator_type: str | None = None) -> Zones:
-    """Look up where TPUs are rented.
-
-    Args:
-        accelerator_type: Such as ``v5e-8``; None for all.
-
-    Returns:
-        The table, or the lines for this type.
-
-    Raises:
-        UnknownAccelerator: There is no such type.
-    """
-    if accelerator_type is None:
-        return Zones(OFFERS)
-    wanted = slice_of(accelerator_type)
-    return Zones(
-        tuple(
-            offer
-            for offer in OFFERS
-            if offer.chip == wanted.chip.name and (not offer.sizes or wanted.name in offer.sizes)
-        )
-    )
-
-
-def _release(version: str) -> tuple[int, int]:
-    """Major and minor number of a version."""
-    major, minor, *_ = version.split(".")
-    return int(major), int(minor)
-
-
-def runtime(tensorflow: str, accelerator_type: str) -> Runtime:
-    """Find the image for a TensorFlow on a TPU: one that has it, or one to install it on.
-
-    Args:
-        tensorflow: Its version, such as ``tf.__version__``.
-        accelerator_type: Such as ``v5e-8``.
-
-    Returns:
-        The image and what to install on it. Installing ``tensorflow-tpu`` on a base image was not
-        confirmed on a TPU by us.
-
-    Raises:
-        NoTensorFlow: No image and no package of this version is known.
-        RuntimeTooOld: The TPU needs a newer TensorFlow.
-        UnknownAccelerator: There is no such type of TPU.
-    """
-    accelerator = slice_of(accelerator_type)
-    if tensorflow in RELEASES:
-        pod = "-pod" * (accelerator.hosts > 1)
-        pjrt = "-pjrt" * (_release(tensorflow) >= FIRST_PJRT)
-        version = f"tpu-vm-tf-{tensorflow}{pod}{pjrt}"
-        _check_runtime(version, accelerator)
-        return Runtime(version)
-    if tensorflow not in WHEELS:
-        raise NoTensorFlow(
-            f"No TPU VM image and no package tensorflow-tpu has TensorFlow {tensorflow[:40]}.",
-            f"Images: {RELEASES[0]} to {RELEASES[-1]} ({RELEASES_SOURCE}, {CHECKED}); "
-            f"packages: {', '.join(WHEELS)}.",
-            "Train with one of these versions.",
-        )
-    install = (
-        "pip uninstall -y tensorflow && "
-        f"pip install tensorflow-tpu=={tensorflow} && "
-        f"pip install --no-deps 'tf-keras~={tensorflow.rpartition('.')[0]}.0'"
-    )
-    return Runtime(BASE_IMAGES[accelerator.chip.name], install)
-
-
-def _check_runtime(version: str, accelerator: Slice) -> None:
-    chip = accelerator.chip.name
-    if version == BASE_IMAGES[chip]:
-        return
-    match = re.fullmatch(r"tpu-vm-tf-(\d+\.\d+\.\d+)(-pod)?(-pjrt|-se)?", version, re.ASCII)
-    if not match or match[1] not in RELEASES:
-        raise UnknownRuntime(
-            f"{version[:60]!r} is no TPU VM image that we know.",
-            f"For a {chip} they are {BASE_IMAGES[chip]} (without TensorFlow), and "
-            f"tpu-vm-tf-x.y.z[-pod][-pjrt] with TensorFlow {RELEASES[0]} to {RELEASES[-1]} "
-            f"({RELEASES_SOURCE}, {CHECKED}).",
-            "helpers.tpu.cloud.runtime(tf.__version__, accelerator_type) finds yours; "
-            "`gcloud compute tpus tpu-vm versions list --zone=ZONE` shows what there is today.",
-        )
-    release, pod, interface = match.groups()
-    if chip in NEEDS_PJRT and _release(release) < FIRST_PJRT:
-        raise RuntimeTooOld(
-            f"TensorFlow {release} can't run on a {chip}.",
-            f"A {chip} needs TensorFlow 2.15 or newer ({RELEASES_SOURCE}, {CHECKED}).",
-            f"Take tpu-vm-tf-{RELEASES[-1]}-pjrt, or an older TPU.",
-        )
-    if chip in NEEDS_PJRT and interface != "-pjrt":
-        raise NeedsPjrt(
-            f"{version} is not made for a {chip}.",
-            f"v5e, v5p and v6e are driven through PJRT alone ({RELEASES_SOURCE}, {CHECKED}).",
-            f"Take tpu-vm-tf-{release}{pod or ''}-pjrt.",
-        )
-    if interface and _release(release) < FIRST_PJRT:
-        raise UnknownRuntime(
-            f"{version} does not exist.",
-            "Images before TensorFlow 2.15 have no choice of device interface.",
-            f"Take tpu-vm-tf-{release}{pod or ''}.",
-        )
-    if accelerator.hosts > 1 and not pod:
-        raise NeedsPod(
-            f"{version} is for one host; a {accelerator.name} has {accelerator.hosts}.",
-            f"Slices of several hosts need an image with -pod ({RELEASES_SOURCE}, {CHECKED}).",
-            f"Take tpu-vm-tf-{release}-pod{interface or ''}.",
-        )
-    if accelerator.hosts == 1 and pod:
-        raise NotAPod(
-            f"{version} is for pod slices; a {accelerator.name} has one host.",
-            f"-pod stands for slices of several hosts ({RELEASES_SOURCE}, {CHECKED}).",
-            f"Take tpu-vm-tf-{release}{interface or ''}.",
-        )
-
-
 def _check_name(kind: str, value: str) -> None:
     pattern, rule, fix = _NAMES[kind]
     if not re.fullmatch(pattern, value, re.ASCII):
@@ -392,7 +145,7 @@ def _check_text(text: str, what: str) -> str:
     except UnicodeEncodeError:
         usable = False
     if not usable:
-        raise NotText(
+        raise CourseError(
             f"The {what} is empty or holds characters that no program can be given.",
             "A NUL character or half a character can't stand in a command.",
             f"Type the {what} anew.",
@@ -416,13 +169,9 @@ class TpuVm:
 
     Raises:
         InvalidName: A name has a form that Google Cloud refuses.
-        UnknownAccelerator: There is no such type of TPU.
         NotInZone: The type is not rented in this zone.
-        UnknownRuntime: There is no such image.
-        RuntimeTooOld: The image is older than the TPU.
-        NeedsPjrt: The image lacks ``-pjrt``.
-        NeedsPod: The image lacks ``-pod``.
-        NotAPod: The image has ``-pod`` for a single host.
+        UnknownAccelerator: There is no such type of TPU.
+        CourseError: There is no such image, or it does not fit the TPU.
     """
 
     project: str
@@ -439,12 +188,12 @@ class TpuVm:
         if self.bucket is None:
             object.__setattr__(self, "bucket", f"{self.project}-{self.name}"[:63].rstrip("-"))
         _check_name("bucket", self.bucket)
-        _check_runtime(self.version, self.accelerator)
-        known = [zone for offer in zones(self.accelerator_type).offers for zone in offer.zones]
+        runtimes.check(self.version, self.accelerator)
+        known = zones(self.accelerator_type).names
         if self.zone not in known and self.zone.startswith(READ_WHOLLY):
             raise NotInZone(
                 f"No {self.accelerator.name} is rented in {self.zone}.",
-                f"It is in {', '.join(known)} ({_PAGE}, {CHECKED}).",
+                f"It is in {', '.join(known)} ({PAGE}, {CHECKED}).",
                 f"Take one of these zones; `gcloud compute tpus accelerator-types list "
                 f"--zone={self.zone}` shows what this one has today.",
             )
@@ -467,59 +216,58 @@ class TpuVm:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What of this could not be checked."""
-        known = [zone for offer in zones(self.accelerator_type).offers for zone in offer.zones]
-        if self.zone in known:
+        if self.zone in zones(self.accelerator_type).names:
             return ()
-        return (f"whether {self.zone} has a {self.accelerator.name}; see {_PAGE}",)
+        return (f"whether {self.zone} has a {self.accelerator.name}; see {PAGE}",)
 
     def __repr__(self) -> str:
         bucket = f"gs://{self.bucket} in {self.region}"
         return f"{self.accelerator}\nimage {self.version}, zone {self.zone}, bucket {bucket}"
 
-    def _tpu(self, *words: str) -> tuple[str, ...]:
-        return ("gcloud", "compute", "tpus", *words, *self._where)
+    def _project(self, purpose: str, line: str, *options: str, costs: bool = False) -> Command:
+        words = ("gcloud", *line.split(), f"--project={self.project}", *options)
+        return Command(purpose, words, costs)
 
-    @property
-    def _where(self) -> tuple[str, str]:
-        return f"--project={self.project}", f"--zone={self.zone}"
-
-    @property
-    def _type(self) -> str:
-        """The accelerator type in the API's own words."""
-        return self.accelerator.name.replace("v5e-", "v5litepod-")
+    def _tpu(self, purpose: str, *words: str, options: tuple = (), costs: bool = False) -> Command:
+        where = f"--project={self.project}", f"--zone={self.zone}"
+        return Command(purpose, ("gcloud", "compute", "tpus", *words, *where, *options), costs)
 
     def prepare(self) -> Commands:
         """Once in a project: APIs, a service account, a bucket beside the TPU, its permission."""
-        project = f"--project={self.project}"
-        services = ("compute.googleapis.com", "tpu.googleapis.com")
         bucket = f"gs://{self.bucket}"
+        permission = (
+            f"gcloud storage buckets add-iam-policy-binding {bucket} "
+            f"--member=serviceAccount:{self.account} --role=roles/storage.objectAdmin"
+        )
         return Commands(
             (
-                Command(
-                    "switch the services on", ("gcloud", "services", "enable", *services, project)
+                self._project(
+                    "switch the services on",
+                    "services enable compute.googleapis.com tpu.googleapis.com",
                 ),
-                Command(
+                self._project(
                     "an account for the VM, which may do nothing yet",
-                    ("gcloud", "iam", "service-accounts", "create", ACCOUNT, project),
+                    f"iam service-accounts create {ACCOUNT}",
                 ),
-                Command(
+                self._project(
                     f"a bucket in the TPU's region, {self.region}",
-                    (
-                        *("gcloud", "storage", "buckets", "create", bucket, project),
-                        f"--location={self.region}",
-                        "--uniform-bucket-level-access",
-                    ),
+                    f"storage buckets create {bucket}",
+                    f"--location={self.region}",
+                    "--uniform-bucket-level-access",
                     costs=True,
                 ),
-                Command(
-                    "let the VM read and write in it",
-                    (
-                        *("gcloud", "storage", "buckets", "add-iam-policy-binding", bucket),
-                        f"--member=serviceAccount:{self.account}",
-                        "--role=roles/storage.objectAdmin",
-                    ),
-                ),
+                Command("let the VM read and write in it", tuple(permission.split())),
             )
+        )
+
+    def _rented(self, image: str, *more: str, spot: bool) -> tuple[str, ...]:
+        """The options of a TPU that is rented, by the API's own name of its type."""
+        return (
+            f"--accelerator-type={self.accelerator.name.replace('v5e-', 'v5litepod-')}",
+            f"--{image}={self.version}",
+            f"--service-account={self.account}",
+            *more,
+            *("--spot",) * spot,
         )
 
     def create(self, spot: bool = False) -> Commands:
@@ -528,15 +276,10 @@ class TpuVm:
         Args:
             spot: Cheaper, and taken away whenever Google needs it.
         """
-        words = (
-            *self._tpu("tpu-vm", "create", self.name),
-            f"--accelerator-type={self._type}",
-            f"--version={self.version}",
-            f"--service-account={self.account}",
-            *("--spot",) * spot,
-        )
         purpose = "rent the TPU" + ", as long as Google can spare it" * spot
-        return Commands((Command(purpose, words, costs=True),), self.doubts)
+        options = self._rented("version", spot=spot)
+        rent = self._tpu(purpose, "tpu-vm", "create", self.name, options=options, costs=True)
+        return Commands((rent,), self.doubts)
 
     def queue(self, spot: bool = False) -> Commands:
         """Ask for the TPU and wait in line; it is yours, and charged, as soon as one is free.
@@ -544,20 +287,20 @@ class TpuVm:
         Args:
             spot: Cheaper, and taken away whenever Google needs it.
         """
-        words = (
-            *self._tpu("queued-resources", "create", f"{self.name}-request"),
-            f"--node-id={self.name}",
-            f"--accelerator-type={self._type}",
-            f"--runtime-version={self.version}",
-            f"--service-account={self.account}",
-            f"--valid-until-duration={PATIENCE}",
-            *("--spot",) * spot,
-        )
-        look = self._tpu("queued-resources", "describe", f"{self.name}-request")
+        request = f"{self.name}-request"
+        until = f"--valid-until-duration={PATIENCE}"
+        options = self._rented("runtime-version", until, spot=spot)
         return Commands(
             (
-                Command("stand in line for the TPU", words, costs=True),
-                Command("is it our turn? (state ACTIVE)", look),
+                self._tpu(
+                    "stand in line for the TPU",
+                    *("queued-resources", "create", request),
+                    options=(f"--node-id={self.name}", *options),
+                    costs=True,
+                ),
+                self._tpu(
+                    "is it our turn? (state ACTIVE)", "queued-resources", "describe", request
+                ),
             ),
             self.doubts,
         )
@@ -567,7 +310,7 @@ class TpuVm:
             return ()
         hosts = self.accelerator.hosts
         if worker != "all" and worker not in range(hosts):
-            raise NoSuchWorker(
+            raise CourseError(
                 f"There is no worker {worker!r:.40}.",
                 f"A {self.accelerator.name} has {hosts} host{'s' * (hosts > 1)}, counted from 0.",
                 f"Write a number from 0 to {hosts - 1}, or 'all'.",
@@ -582,17 +325,16 @@ class TpuVm:
             worker: Number of the host, or ``all``; None: the first.
 
         Raises:
-            NotText: The command is empty or holds a NUL character.
-            NoSuchWorker: The TPU has fewer hosts.
+            CourseError: The command is empty or holds a NUL character, or the TPU has fewer hosts.
         """
         rest = () if command is None else (f"--command={_check_text(command, 'command')}",)
         purpose = "log in" if command is None else "run it on the VM"
-        words = (*self._tpu("tpu-vm", "ssh", self.name), *self._worker(worker), *rest)
-        return Commands((Command(purpose, words),))
+        options = (*self._worker(worker), *rest)
+        return Commands((self._tpu(purpose, "tpu-vm", "ssh", self.name, options=options),))
 
     def _copy(self, purpose: str, source: str, target: str, worker: int | str | None) -> Commands:
-        words = (*self._tpu("tpu-vm", "scp", "--recurse", source, target), *self._worker(worker))
-        return Commands((Command(purpose, words),))
+        words = ("tpu-vm", "scp", "--recurse", source, target)
+        return Commands((self._tpu(purpose, *words, options=self._worker(worker)),))
 
     def upload(self, local: str, remote: str = "", worker: int | str | None = None) -> Commands:
         """Copy a file or folder to the VM.
@@ -603,9 +345,8 @@ class TpuVm:
             worker: Number of the host, or ``all``; None: the first.
 
         Raises:
-            NotText: A path is empty or holds a NUL character.
-            AmbiguousPath: A colon in ``local`` makes it look like another machine's.
-            NoSuchWorker: The TPU has fewer hosts.
+            CourseError: A path is empty or holds a NUL character, a colon in ``local`` makes it
+                look like another machine's, or the TPU has fewer hosts.
         """
         there = _check_text(f"{self.name}:{remote}", "path")
         return self._copy(f"copy to the VM{'s' * (worker == 'all')}", _local(local), there, worker)
@@ -619,22 +360,21 @@ class TpuVm:
             worker: Number of the host; None: the first.
 
         Raises:
-            NotText: A path is empty or holds a NUL character.
-            AmbiguousPath: A colon in ``local`` makes it look like another machine's.
-            NoSuchWorker: The TPU has fewer hosts.
+            CourseError: A path is empty or holds a NUL character, a colon in ``local`` makes it
+                look like another machine's, or the TPU has fewer hosts.
         """
         there = f"{self.name}:{_check_text(remote, 'path')}"
         return self._copy("copy from the VM", there, _local(local), worker)
 
     def delete(self) -> Commands:
         """Give the TPU back, with the request if it stood in line. Your bucket stays."""
-        request = f"{self.name}-request"
         return Commands(
             (
-                Command("give the TPU back", self._tpu("tpu-vm", "delete", self.name)),
-                Command(
+                self._tpu("give the TPU back", "tpu-vm", "delete", self.name),
+                self._tpu(
                     "if it stood in line: the request, and its TPU with it",
-                    (*self._tpu("queued-resources", "delete", request), "--force"),
+                    *("queued-resources", "delete", f"{self.name}-request"),
+                    options=("--force",),
                 ),
             )
         )
@@ -646,18 +386,14 @@ class TpuVm:
 
     def what_bills(self) -> Commands:
         """List what can cost money; lists that are empty cost nothing."""
-        project = f"--project={self.project}"
         return Commands(
             (
-                Command("TPUs in this zone", self._tpu("tpu-vm", "list")),
-                Command("requests in line in this zone", self._tpu("queued-resources", "list")),
-                Command(
-                    "other machines, in all zones",
-                    ("gcloud", "compute", "instances", "list", project),
-                ),
-                Command("disks, in all zones", ("gcloud", "compute", "disks", "list", project)),
-                Command("addresses", ("gcloud", "compute", "addresses", "list", project)),
-                Command("buckets", ("gcloud", "storage", "buckets", "list", project)),
+                self._tpu("TPUs in this zone", "tpu-vm", "list"),
+                self._tpu("requests in line in this zone", "queued-resources", "list"),
+                self._project("other machines, in all zones", "compute instances list"),
+                self._project("disks, in all zones", "compute disks list"),
+                self._project("addresses", "compute addresses list"),
+                self._project("buckets", "storage buckets list"),
             )
         )
 
@@ -675,7 +411,7 @@ class TpuVm:
             raise Mismatch(
                 f"The image {self.version} has TensorFlow {match[1]}; yours is {version}.",
                 "The image must match the TensorFlow that your model is written for "
-                f"({RELEASES_SOURCE}, {CHECKED}).",
+                f"({runtimes.SOURCE}).",
                 f"Write your program for {match[1]}, or take the image of "
                 f"helpers.tpu.cloud.runtime({version!r}, {self.accelerator.name!r}).",
             )
@@ -685,7 +421,7 @@ def _local(path: str) -> str:
     """Check a path on this machine; write one that begins with a dash so that it is no flag."""
     _check_text(path, "path")
     if ":" in path:
-        raise AmbiguousPath(
+        raise CourseError(
             f"The path {path[:70]!r} holds a colon.",
             "gcloud reads NAME:PATH as a path on the machine NAME.",
             "Rename it, or change to its folder and write the last part alone.",

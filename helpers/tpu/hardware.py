@@ -1,4 +1,4 @@
-"""The kinds of TPU: one table, with sources and the date on which they were read.
+"""The kinds of TPU, read from ``chips.toml``, where each has its source and the month of reading.
 
 The number in an accelerator type doesn't count the same thing everywhere: ``v3-8`` has 8 cores on
 4 chips, ``v4-8`` has 8 cores on 4 chips, too, but each chip works as one device, and ``v5e-8`` has
@@ -6,12 +6,13 @@ The number in an accelerator type doesn't count the same thing everywhere: ``v3-
 """
 
 import dataclasses
+import pathlib
 import re
+import tomllib
 
 from helpers.base.errors import CourseError
 
-DOCS = "https://cloud.google.com/tpu/docs/"
-CHECKED = "2026-11"
+_CHIPS_PER_HOST = 4  # in a slice of several hosts, whatever a host alone may have
 
 
 class UnknownAccelerator(CourseError):
@@ -32,8 +33,13 @@ class Chip:
         replicas: Devices that TensorFlow sees, each with its own copy of the model. A v4 or v5p
             chip joins its two cores to one device, so this is 1 there.
         matrix_unit: Rows (and columns) of one matrix unit.
+        sizes: Numbers after the dash in the accelerator types that exist.
+        sizes_count: What these numbers count: ``cores`` or ``chips``.
+        largest_host: Most chips in one machine that is a slice by itself.
+        dimensions: Of the network that joins the chips of a slice: 2 (a torus) or 3.
         source: Page or paper with the numbers.
         checked: When they were read there, year and month.
+        aliases: Other names of this kind in accelerator types.
     """
 
     name: str
@@ -43,13 +49,23 @@ class Chip:
     cores: int
     replicas: int
     matrix_unit: int
+    sizes: tuple[int, ...]
+    sizes_count: str
+    largest_host: int
+    dimensions: int
     source: str
-    checked: str = CHECKED
+    checked: str
+    aliases: tuple[str, ...] = ()
 
     @property
     def hbm_gib_per_replica(self) -> float:
         """Memory that one replica has, in GiB."""
         return self.hbm_gib / self.replicas
+
+    @property
+    def counted_per_chip(self) -> int:
+        """How much one chip adds to the number in an accelerator type."""
+        return self.cores if self.sizes_count == "cores" else 1
 
     def __repr__(self) -> str:
         return (
@@ -58,36 +74,26 @@ class Chip:
         )
 
 
-_V2 = (
-    "Cloud TPU product page: 180 TFLOP/s and 64 GiB for a v2-8; "
-    "bandwidth: Jouppi et al. 2020, https://doi.org/10.1145/3360307"
-)
-CHIPS: dict[str, Chip] = {
-    chip.name: chip
-    for chip in (
-        Chip("v2", 45, 16, 700, 2, 2, 128, _V2),
-        Chip("v3", 123, 32, 900, 2, 2, 128, f"{DOCS}v3"),
-        Chip("v4", 275, 32, 1200, 2, 1, 128, f"{DOCS}v4"),
-        Chip("v5e", 197, 16, 819, 1, 1, 128, f"{DOCS}v5e"),
-        Chip("v5p", 459, 95, 2765, 2, 1, 128, f"{DOCS}v5p"),
-        Chip("v6e", 918, 32, 1638, 1, 1, 256, f"{DOCS}v6e"),
-    )
-}
+def facts(name: str) -> dict:
+    """Read one of the room's tables of facts.
 
-# Accelerator types as the API names them: the number after the dash, by kind.
-_SIZES = {
-    "v2": (8, 32, 128, 256, 512),
-    "v3": (8, 32, 64, 128, 256, 512, 1024, 2048),
-    "v4": tuple(2**n for n in range(3, 13)),
-    "v5e": (1, 4, 8, 16, 32, 64, 128, 256),
-    "v5p": tuple(2**n for n in range(3, 12)),
-    "v6e": (1, 4, 8, 16, 32, 64, 128, 256),
-}
-_NAMED_BY_CHIPS = ("v5e", "v6e")  # the others are named by their TensorCores
-_THREE_DIMENSIONS = ("v4", "v5p")
-_CHIPS_PER_HOST = 4
-_LARGEST_SINGLE_HOST = 8  # of v5e and v6e; their larger slices have machines of 4 chips
-_ALIASES = {"v5litepod": "v5e", "v5lite": "v5e"}
+    Args:
+        name: Of the file, such as ``chips.toml``.
+
+    Returns:
+        Its tables; lists have become tuples, so that a frozen dataclass can hold them.
+    """
+
+    def frozen(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: frozen(inner) for key, inner in value.items()}
+        return tuple(map(frozen, value)) if isinstance(value, list) else value
+
+    return frozen(tomllib.loads(pathlib.Path(__file__).with_name(name).read_text("utf-8")))
+
+
+CHIPS = {name: Chip(name, **row) for name, row in facts("chips.toml").items()}
+_ALIASES = {alias: name for name, chip in CHIPS.items() for alias in chip.aliases}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,23 +157,22 @@ def slice_of(accelerator_type: str) -> Slice:
     """
     match = re.fullmatch(r"\s*(v[0-9]+[a-z]*)-([0-9]{1,5})\s*", accelerator_type.lower())
     kind, size = (_ALIASES.get(match[1], match[1]), int(match[2])) if match else ("", 0)
-    if size not in _SIZES.get(kind, ()):
-        known = _SIZES.get(kind)
+    chip = CHIPS.get(kind)
+    if chip is None or size not in chip.sizes:
+        checked = min(chip.checked for chip in CHIPS.values())
         raise UnknownAccelerator(
             f"{accelerator_type[:40]!r} is no type of TPU that the course knows.",
-            f"A {kind} comes in the sizes {', '.join(map(str, known))}."
-            if known
-            else f"The kinds are {', '.join(CHIPS)} (v5litepod is v5e), as of {CHECKED}.",
+            f"A {kind} comes in the sizes {', '.join(map(str, chip.sizes))}."
+            if chip
+            else f"The kinds are {', '.join(CHIPS)} (v5litepod is v5e), as of {checked}.",
             "Write kind, dash and size, such as v3-8 or v5e-8.",
         )
-    chip = CHIPS[kind]
-    chips = size if kind in _NAMED_BY_CHIPS else size // chip.cores
-    single = kind in _NAMED_BY_CHIPS and chips <= _LARGEST_SINGLE_HOST
+    chips = size // chip.counted_per_chip
     return Slice(
         name=f"{kind}-{size}",
         chip=chip,
         chips=chips,
         replicas=chips * chip.replicas,
-        hosts=1 if single else chips // _CHIPS_PER_HOST,
-        topology=f"{kind}:{_arrangement(chips, 3 if kind in _THREE_DIMENSIONS else 2)}",
+        hosts=1 if chips <= chip.largest_host else chips // _CHIPS_PER_HOST,
+        topology=f"{kind}:{_arrangement(chips, chip.dimensions)}",
     )

@@ -36,6 +36,7 @@ LIGHT = [
     "helpers.tpu.connection",
     "helpers.tpu.hardware",
     "helpers.tpu.place",
+    "helpers.tpu.runtimes",
     "helpers.xla.fusion",
     "helpers.xla.profiler",
     "helpers.xla.tpu_compiler",

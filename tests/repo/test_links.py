@@ -67,8 +67,8 @@ def test_the_page_is_up_to_date():
     assert min(links.months(kept).values()) > "2020" and "Whether an address answers" in kept
 
 
-def test_the_table_of_chips_is_among_the_sources():
-    assert "https://cloud.google.com/tpu/docs/v5e" in ADDRESSES
+def test_the_tables_of_facts_are_among_the_sources():
+    assert {f"https://cloud.google.com/tpu/docs/{x}" for x in ("v5e", "jax-pods")} <= {*ADDRESSES}
 
 
 @pytest.fixture
@@ -100,6 +100,14 @@ def test_an_address_keeps_its_month_and_a_new_one_gets_this_one(course):
         "https://b.invalid/1": "2025-01",
         "https://c.invalid": this,
     }
+
+
+def test_an_address_of_a_fact_has_the_month_of_its_row(course):
+    row = '[[x.rows]]\nsource = "see https://{}.invalid"\nchecked = "2025-0{}"\n'
+    (course / "helpers/x.toml").write_text("".join(row.format(*x) for x in ("d4", "e3", "d2")))
+    page = links.page(course)
+    for x, month in ("d", "2025-02"), ("e", "2025-03"):
+        assert f"| <https://{x}.invalid> | `helpers/x.toml` | {month} |" in page
 
 
 def test_the_command_says_how_many(monkeypatch):

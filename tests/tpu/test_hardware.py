@@ -1,10 +1,9 @@
 """The table of TPUs against what the course's sources and libtpu say."""
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+import math
 
-from helpers.tpu import hardware
+import pytest
+
 from helpers.tpu.hardware import CHIPS, UnknownAccelerator, slice_of
 
 
@@ -43,13 +42,9 @@ def test_the_apis_name_of_v5e_is_understood():
     assert slice_of("v5litepod-8") == slice_of(" V5E-8\n") == slice_of("v5e-8")
 
 
-def test_every_chip_has_a_source_and_a_date():
+def test_the_kinds_and_their_replicas():
     assert list(CHIPS) == ["v2", "v3", "v4", "v5e", "v5p", "v6e"]
-    for name, chip in CHIPS.items():
-        assert chip.name == name
-        assert "https://" in chip.source
-        assert chip.checked == "2026-11"
-        assert chip.replicas in (1, chip.cores)
+    assert all(chip.replicas in (1, chip.cores) for chip in CHIPS.values())
 
 
 def test_peak_of_v2_follows_from_its_matrix_units():
@@ -57,13 +52,12 @@ def test_peak_of_v2_follows_from_its_matrix_units():
     assert CHIPS["v2"].bf16_tflops == pytest.approx(2 * 128 * 128 * 2 * 0.7e9 / 1e12, rel=0.03)
 
 
-@given(st.sampled_from([(k, n) for k, sizes in hardware._SIZES.items() for n in sizes]))
-def test_chips_fill_the_topology_and_the_hosts(kind_and_size):
-    found = slice_of("{}-{}".format(*kind_and_size))
-    product = 1
-    for side in found.topology.split(":")[1].split("x"):
-        product *= int(side)
-    assert product == found.chips
+@pytest.mark.parametrize(
+    "name", [f"{chip.name}-{size}" for chip in CHIPS.values() for size in chip.sizes]
+)
+def test_chips_fill_the_topology_and_the_hosts(name):
+    found = slice_of(name)
+    assert math.prod(map(int, found.topology.split(":")[1].split("x"))) == found.chips
     assert found.chips % found.hosts == 0
     assert found.chips // found.hosts in (1, 4, 8)
 

@@ -1,0 +1,90 @@
+"""Where TPUs are rented, read from ``zones.toml``."""
+
+import dataclasses
+import html
+
+from helpers.tpu.hardware import facts, slice_of
+
+PAGE = "https://cloud.google.com/tpu/docs/regions-zones"
+# Every line of the page about these zones was read. Elsewhere there are more zones, whose lines we
+# could not read: a zone there is a doubt, not an error.
+READ_WHOLLY = "us-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """Where a kind of TPU is rented.
+
+    Attributes:
+        chip: Such as ``v5e``.
+        zones: Where.
+        source: The page that says so.
+        checked: When it was read, year and month.
+        sizes: Accelerator types that this row is about; empty: all of the kind.
+    """
+
+    chip: str
+    zones: tuple[str, ...]
+    source: str
+    checked: str
+    sizes: tuple[str, ...] = ()
+
+
+OFFERS = tuple(Offer(**row) for row in facts("zones.toml")["offers"])
+CHECKED = min(offer.checked for offer in OFFERS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Zones:
+    """Which TPU is rented where, with the page and the month in which it was read."""
+
+    offers: tuple[Offer, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The zones, in the order of the table."""
+        return tuple(dict.fromkeys(zone for offer in self.offers for zone in offer.zones))
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [
+            (", ".join(x.sizes) or f"all {x.chip}", ", ".join(x.zones), x.source)
+            for x in self.offers
+        ]
+
+    def __repr__(self) -> str:
+        lines = [f"{types}: {zones} ({source})" for types, zones, source in self._rows()]
+        return "\n".join([*lines, f"Read {CHECKED}; there may be more outside the USA."])
+
+    def _repr_html_(self) -> str:
+        style = 'style="text-align:left"'
+        rows = "".join(
+            "<tr>" + "".join(f"<td {style}>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self._rows()
+        )
+        head = "".join(f"<th {style}>{x}</th>" for x in ("type", "zones", "source"))
+        note = f"<p>Read {CHECKED}; there may be more outside the USA.</p>"
+        return f"<table><tr>{head}</tr>{rows}</table>{note}"
+
+
+def zones(accelerator_type: str | None = None) -> Zones:
+    """Look up where TPUs are rented.
+
+    Args:
+        accelerator_type: Such as ``v5e-8``; None for all.
+
+    Returns:
+        The table, or the rows for this type.
+
+    Raises:
+        UnknownAccelerator: There is no such type.
+    """
+    if accelerator_type is None:
+        return Zones(OFFERS)
+    wanted = slice_of(accelerator_type)
+    return Zones(
+        tuple(
+            offer
+            for offer in OFFERS
+            if offer.chip == wanted.chip.name and (not offer.sizes or wanted.name in offer.sizes)
+        )
+    )

@@ -1,0 +1,59 @@
+"""Images for each TensorFlow and TPU: the right one is found, a wrong one has its message."""
+
+import shlex
+
+import pytest
+
+from helpers.base.errors import CourseError
+from helpers.tpu.hardware import slice_of
+from helpers.tpu.runtimes import check, runtime
+
+
+@pytest.mark.parametrize(
+    ("tensorflow", "kind", "version"),
+    [
+        ("2.18.0", "v5e-8", "tpu-vm-tf-2.18.0-pjrt"),
+        ("2.18.0", "v5e-16", "tpu-vm-tf-2.18.0-pod-pjrt"),
+        ("2.14.1", "v3-32", "tpu-vm-tf-2.14.1-pod"),
+        ("2.16.1", "v4-8", "tpu-vm-tf-2.16.1-pjrt"),
+        ("2.20.0", "v5e-8", "v2-alpha-tpuv5-lite"),
+        ("2.20.0", "v5p-8", "v2-alpha-tpuv5"),
+        ("2.19.1", "v6e-4", "v2-alpha-tpuv6e"),
+        ("2.20.0", "v2-8", "tpu-ubuntu2204-base"),
+    ],
+)
+def test_the_image_for_a_tensorflow(tensorflow, kind, version):
+    found = runtime(tensorflow, kind)
+    assert found.version == version
+    if version.startswith("tpu-vm-tf"):
+        assert found.install == "" and repr(found) == version
+    else:
+        assert f"tensorflow-tpu=={tensorflow} " in found.install and found.install in repr(found)
+        assert shlex.split(found.install)[-1] == f"tf-keras~={tensorflow[:4]}.0"
+
+
+def test_a_tensorflow_without_image_and_package_is_told():
+    with pytest.raises(CourseError, match=r"(?s)TensorFlow 2\.21\.0.*2\.20\.0.*one of"):
+        runtime("2.21.0", "v5e-8")
+    with pytest.raises(CourseError, match=r"2\.14\.1 can't run on a v6e"):
+        runtime("2.14.1", "v6e-4")
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "words"),
+    [
+        ("v5e-8", "2.18.0", r"'2\.18\.0' is no TPU VM image.*versions list"),
+        ("v5e-8", "tpu-vm-tf-2.20.0-pjrt", "no TPU VM image.*2.11.0 to 2.18.0"),
+        ("v5e-8", "v2-alpha-tpuv6e", "no TPU VM image.*v2-alpha-tpuv5-lite"),
+        ("v5e-8", "tpu-vm-tf-2.14.1", r"2\.15 or newer.*2\.18\.0-pjrt, or an older TPU"),
+        ("v5e-8", "tpu-vm-tf-2.18.0", r"PJRT alone.*Take tpu-vm-tf-2\.18\.0-pjrt\."),
+        ("v5e-16", "tpu-vm-tf-2.18.0", r"PJRT alone.*Take tpu-vm-tf-2\.18\.0-pod-pjrt\."),
+        ("v5e-16", "tpu-vm-tf-2.18.0-pjrt", r"has 4\..*Take tpu-vm-tf-2\.18\.0-pod-pjrt\."),
+        ("v5e-8", "tpu-vm-tf-2.18.0-pod-pjrt", r"one host.*Take tpu-vm-tf-2\.18\.0-pjrt\."),
+        ("v3-8", "tpu-vm-tf-2.18.0-pod-se", r"one host.*Take tpu-vm-tf-2\.18\.0-se\."),
+        ("v3-8", "tpu-vm-tf-2.14.1-pjrt", r"no choice.*Take tpu-vm-tf-2\.14\.1\."),
+    ],
+)
+def test_an_image_that_does_not_fit_has_its_message(kind, version, words):
+    with pytest.raises(CourseError, match=f"(?s){words}"):
+        check(version, slice_of(kind))
