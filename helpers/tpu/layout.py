@@ -6,12 +6,13 @@ padding: it takes memory and is read and written like the rest.
 
 Two answers are given for each shape: the dimensions kept in the order in which they are written,
 and the order that takes the least memory, which is what today's compiler chooses when nothing
-else forces its hand.
+else forces its hand. `shape_bytes` counts the values alone.
 """
 
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Sequence
 
 from helpers.base.errors import CourseError
@@ -23,13 +24,30 @@ ITEM_BYTES = {"float32": 4, "int32": 4, "bfloat16": 2, "int8": 1}
 
 _SMALLEST_TILE_BYTES = 512
 
+# Bits of one value, by the name that XLA gives to its type (https://openxla.org/xla/shapes).
+BITS = {
+    "pred": 8,
+    "bf16": 16,
+    "c64": 64,
+    "c128": 128,
+    **{f"f{bits}": bits for bits in (16, 32, 64)},
+    **{f"{kind}{bits}": bits for kind in "su" for bits in (4, 8, 16, 32, 64)},
+}
 
-class BadShape(CourseError):
-    """A shape that no tensor with values has."""
 
+def shape_bytes(shape: str) -> int:
+    """Compute how much memory a buffer takes, without padding.
 
-class UnknownType(CourseError):
-    """A type whose layout on a TPU is not known here."""
+    Args:
+        shape: Type and shape as XLA writes them: ``f32[512,<=8]``. A bound counts in full; what
+            follows the bracket (a layout) doesn't count.
+
+    Returns:
+        Bytes; 0 for what holds no values (``token[]``).
+    """
+    kind, _, sizes = shape.partition("[")
+    numbers = map(int, re.findall(r"\d+", sizes.partition("]")[0]))
+    return math.ceil(math.prod(numbers) * BITS.get(kind, 0) / 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,13 +93,13 @@ class Layout:
 
 def _checked(shape: Sequence[int], dtype: str) -> tuple[int, ...]:
     if dtype not in ITEM_BYTES:
-        raise UnknownType(
+        raise CourseError(
             f"The layout of {dtype!r} is not known here.",
             f"It was compared with the TPU compiler's for {', '.join(ITEM_BYTES)} only.",
             "Give one of these; a TPU computes in float32, bfloat16 and int32.",
         )
     if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
-        raise BadShape(
+        raise CourseError(
             f"{tuple(shape)!r} is not the shape of a tensor.",
             "Each dimension is a whole number of 1 or more.",
             "Write the sizes, such as [32, 128, 768]; for an open dimension put its usual size.",
@@ -117,8 +135,8 @@ def as_written(shape: Sequence[int], dtype: str = "float32") -> Layout:
         The layout.
 
     Raises:
-        BadShape: A dimension is not a whole number of 1 or more.
-        UnknownType: ``dtype`` is not a key of ``ITEM_BYTES``.
+        CourseError: A dimension is not a whole number of 1 or more, or ``dtype`` is not a key of
+            ``ITEM_BYTES``.
     """
     shape = _checked(shape, dtype)
     if len(shape) < 2:
@@ -147,8 +165,8 @@ def rearranged(shape: Sequence[int], dtype: str = "float32") -> Layout:
         The layout.
 
     Raises:
-        BadShape: A dimension is not a whole number of 1 or more.
-        UnknownType: ``dtype`` is not a key of ``ITEM_BYTES``.
+        CourseError: A dimension is not a whole number of 1 or more, or ``dtype`` is not a key of
+            ``ITEM_BYTES``.
     """
     shape = _checked(shape, dtype)
     if len(shape) < 2:
@@ -192,7 +210,7 @@ def _table(shape: str, dtype: str) -> str:
     try:
         sizes = [int(n) for n in shape.replace("[", "").replace("]", "").split(",") if n.strip()]
         layouts = {"as written": as_written(sizes, dtype), "rearranged": rearranged(sizes, dtype)}
-    except (ValueError, BadShape):
+    except (ValueError, CourseError):
         return "Type sizes with commas between them: <code>32, 128, 768</code>"
     rows = "".join(
         f"<tr><td>{name}</td><td>{' × '.join(map(str, layout.padded))}</td>"

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.tpu.shapes import shape_bytes
+from helpers.tpu.layout import shape_bytes
 from helpers.xla import messages
 
 # Names of element types as XLA writes them (https://openxla.org/xla/shapes).

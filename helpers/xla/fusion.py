@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from helpers.base.errors import CourseError
 from helpers.display.figures import subplots
-from helpers.tpu.shapes import shape_bytes
+from helpers.tpu.layout import shape_bytes
 from helpers.xla.profiler import recording
 
 # Operations that only name or regroup what is in memory already.

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from helpers.base.errors import CourseError
+from helpers.tpu.layout import BITS, shape_bytes
 from helpers.xla import messages
 from helpers.xla.messages import Source
 
@@ -418,39 +419,12 @@ def export(
     return program(trace(fn, *specs, replicas=replicas, timeout=timeout))
 
 
-# XLA's names of element types by their number in its protocol
-# (https://github.com/openxla/xla/blob/main/xla/xla_data.proto), and bits of a value.
-_ELEMENTS = {
-    "PRED": ("pred", 8),
-    **{f"{kind}{n}": (f"{kind.lower()}{n}", n) for kind in "SUF" for n in (4, 8, 16, 32, 64)},
-    "BF16": ("bf16", 16),
-    "C64": ("c64", 64),
-    "C128": ("c128", 128),
-}
-_BITS = dict(_ELEMENTS.values())
-
-
-def shape_bytes(shape: str) -> int:
-    """Size of ``f32[512,<=8]`` without padding; a bound counts in full.
-
-    Args:
-        shape: Type and shape as XLA writes them.
-
-    Returns:
-        Bytes.
-    """
-    kind, _, sizes = shape.partition("[")
-    values = 1
-    for n in re.findall(r"\d+", sizes.partition("]")[0]):
-        values *= int(n)
-    return values * _BITS.get(kind, 0) // 8
-
-
 def _shape_text(shape: Any) -> str:
     """Write a shape of XLA's protocol as XLA's text does."""
     from tensorflow.compiler.xla import xla_data_pb2
 
-    kind = _ELEMENTS.get(xla_data_pb2.PrimitiveType.Name(shape.element_type), ("token", 0))[0]
+    kind = xla_data_pb2.PrimitiveType.Name(shape.element_type).lower()
+    kind = kind if kind in BITS else "token"
     bounds = list(shape.is_dynamic_dimension) or [False] * len(shape.dimensions)
     sizes = (f"{'<=' * b}{n}" for n, b in zip(shape.dimensions, bounds, strict=True))
     return f"{kind}[{','.join(sizes)}]"

@@ -3,11 +3,14 @@
 import itertools
 import math
 
+import ml_dtypes
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.tpu.layout import ITEM_BYTES, BadShape, UnknownType, as_written, calculator, rearranged
+from helpers.base.errors import CourseError
+from helpers.tpu.layout import BITS, ITEM_BYTES, as_written, calculator, rearranged, shape_bytes
 
 shapes = st.lists(st.integers(1, 400), max_size=4)
 dtypes = st.sampled_from(sorted(ITEM_BYTES))
@@ -112,14 +115,14 @@ def test_multiples_of_8_and_128_cost_nothing(rows, lanes, dtype):
 @pytest.mark.parametrize("layout", [as_written, rearranged])
 @pytest.mark.parametrize("shape", [(0, 3), (-1, 8), (2.5, 8), (None, 128), (True, 8)])
 def test_bad_shapes(layout, shape):
-    with pytest.raises(BadShape, match="is not the shape of a tensor") as error:
+    with pytest.raises(CourseError, match="is not the shape of a tensor") as error:
         layout(shape)
     assert repr(shape) in str(error.value)
 
 
 @pytest.mark.parametrize("layout", [as_written, rearranged])
 def test_unknown_type(layout):
-    with pytest.raises(UnknownType, match="'float64' is not known here"):
+    with pytest.raises(CourseError, match="'float64' is not known here"):
         layout([8, 128], "float64")
 
 
@@ -136,3 +139,39 @@ def test_the_calculator_follows_its_fields():
 @pytest.mark.parametrize("typed", ["32, x", "32, -1", "1.5", "32, 0"])
 def test_the_calculator_asks_for_sizes_while_they_are_incomplete(typed):
     assert calculator(typed).children[2].value.startswith("Type sizes")
+
+
+NUMPY = {
+    "pred": np.bool_,
+    "bf16": ml_dtypes.bfloat16,
+    "c64": np.complex64,
+    "c128": np.complex128,
+    "s4": np.int8,
+    "u4": np.uint8,
+    **{f"f{n}": np.dtype(f"float{n}") for n in (16, 32, 64)},
+    **{f"s{n}": np.dtype(f"int{n}") for n in (8, 16, 32, 64)},
+    **{f"u{n}": np.dtype(f"uint{n}") for n in (8, 16, 32, 64)},
+}
+
+
+@given(st.sampled_from(sorted(BITS)), st.lists(st.integers(0, 9), max_size=4))
+def test_a_buffer_is_as_large_as_numpys(kind, sizes):
+    size = np.zeros(sizes, NUMPY[kind]).nbytes
+    half = kind in ("s4", "u4")  # NumPy has no type of four bits; two values share a byte
+    written = f"{kind}[{','.join(map(str, sizes))}]"
+    assert shape_bytes(written) == ((size + 1) // 2 if half else size)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [
+        ("s64[<=4,1]", 32),  # a bound counts in full
+        ("f32[512,1000]{1,0:T(8,128)}", 2_048_000),  # a layout doesn't count
+        ("s4[3]", 2),
+        ("u4[3,3]", 5),
+        ("u4[]", 1),
+        ("token[]", 0),
+    ],
+)
+def test_bounds_layouts_and_half_bytes(shape, size):
+    assert shape_bytes(shape) == size

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis.extra import numpy as hnp
 
 from helpers.base.settings import ENVIRONMENT, ROOT
-from helpers.tpu.shapes import shape_bytes
+from helpers.tpu.layout import shape_bytes
 from helpers.xla import compare as xla
 from helpers.xla.compare import Comparison, Row, compare, hlo
 from helpers.xla.compilations import count_compilations
