@@ -8,14 +8,11 @@ Nothing runs on a TPU, and the learner's variables hold afterwards what they hel
 import concurrent.futures
 import contextlib
 import dataclasses
-import hashlib
 import inspect
-import itertools
 import linecache
 import pathlib
 import re
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -761,24 +758,6 @@ def _check_answers(
     sample: pipeline.Sample | None,
     structure: object,
 ) -> list[Item]:
-    known = _known(subject.given)
-    values = _values(job, sample.batches) if known is not None and sample is not None else None
-    if values is not None and values in known.answers:
-        return known.answers[values]
-    items = _compared(subject, job, specs, sample, structure)
-    if values is not None:
-        known.answers[values] = items
-        _settle(subject.given, known)
-    return items
-
-
-def _compared(
-    subject: Subject,
-    job: "Job",
-    specs: Sequence[tf.TensorSpec],
-    sample: pipeline.Sample | None,
-    structure: object,
-) -> list[Item]:
     name, dropped = "results on real batches", job.dropped
     if sample is None:
         return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *dropped]
@@ -933,7 +912,6 @@ class Job:
         program: For all replicas together where that can be exported, else for one.
         draws: Whether it draws other random numbers at each call.
         dropped: What is to be told of assertions in it.
-        variables: What it reads.
     """
 
     target: str
@@ -943,78 +921,6 @@ class Job:
     program: Program
     draws: bool
     dropped: tuple[Item, ...]
-    variables: tuple[weakref.ref, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Known:
-    """What is known of a model or ``tf.function`` that was checked before. Holds no tensors.
-
-    Attributes:
-        state: What it was then; see `_state`.
-        jobs: What was exported, for each question; and whether AutoGraph was needed.
-        answers: What check 4 said, by the values of batches and variables.
-    """
-
-    state: tuple
-    jobs: dict[tuple, tuple[bool, list[Job]]] = dataclasses.field(default_factory=dict)
-    answers: dict[bytes, list[Item]] = dataclasses.field(default_factory=dict)
-
-
-_KNOWN: weakref.WeakKeyDictionary[Any, Known] = weakref.WeakKeyDictionary()
-
-
-def _known(given: Any) -> Known | None:
-    """Find what is known of this object; None where a second call may mean another step.
-
-    TensorFlow traces a ``tf.function`` once for each signature, and Keras a model once after each
-    ``compile``: so do we. A Python function is read again each time.
-    """
-    if not _is_model(given) and not hasattr(given, "get_concrete_function"):
-        return None
-    state = _state(given) if _is_model(given) else ()
-    known = _KNOWN.get(given)
-    if known is None or known.state != state:
-        known = _KNOWN[given] = Known(state)
-    return known
-
-
-def _settle(given: Any, known: Known) -> None:
-    """Take the state after our own tracing, which builds layers that had never been called."""
-    if _is_model(given):
-        _KNOWN[given] = dataclasses.replace(known, state=_state(given))
-
-
-def _state(model: Any) -> tuple:
-    """What ``compile`` makes of a model, and what its layers are made of."""
-    keras_2, keras_3 = (
-        ("compiled_loss", "compiled_metrics"),
-        ("_compile_loss", "_compile_metrics"),
-    )
-    parts = ("optimizer", *(keras_3 if hasattr(model, keras_3[0]) else keras_2))
-    compiled = [getattr(model, part, None) for part in parts]
-    own = (type(model).call, type(model).train_step, type(model).test_step)
-    layers = [
-        (type(layer).call, tuple((n, v) for n, v in vars(layer).items() if _is_plain(n, v)))
-        for layer in model._flatten_layers()
-    ]
-    return tuple(weakref.ref(part) for part in compiled if part is not None), own, layers
-
-
-def _is_plain(name: str, value: object) -> bool:
-    return not name.startswith("_") and isinstance(value, bool | int | float | str)
-
-
-def _values(job: Job, batches: Sequence[tuple[tf.Tensor, ...]]) -> bytes | None:
-    """A digest of all that check 4 depends on beside the step; None where a variable is gone."""
-    digest = hashlib.blake2b()
-    variables = [reference() for reference in job.variables]
-    if any(variable is None for variable in variables):
-        return None
-    for value in (*itertools.chain(*batches), *variables):
-        digest.update(f"{value.dtype} {value.shape}".encode())
-        digest.update(tf.fingerprint(tf.reshape(value, [1, -1])).numpy())
-    return digest.digest()
 
 
 def _of_one(specs: Sequence[tf.TensorSpec], rows: int, share: int) -> tuple[tf.TensorSpec, ...]:
@@ -1039,7 +945,7 @@ def _jobs(
         NotCompilable: TensorFlow or XLA refuses.
     """
     rows = _batch_size(tuple(tuple(spec.shape) for spec in specs))
-    made: dict[tuple[int, int | None], tuple[Program, bool, tuple, tuple]] = {}
+    made: dict[tuple[int, int | None], tuple[Program, bool, tuple]] = {}
     jobs = []
     for target, replicas in slices:
         share = -(-rows // replicas) if divided and rows is not None else rows
@@ -1055,8 +961,7 @@ def _jobs(
                 exported = program(traced)
             exported = dataclasses.replace(exported, name=subject.name)
             draws = bool(pipeline.leading_to(traced.graph, DRAWN))
-            variables = tuple(map(weakref.ref, traced.graph.variables))
-            made[replicas, share] = exported, draws, _check_dropped(traced.graph), variables
+            made[replicas, share] = exported, draws, _check_dropped(traced.graph)
         jobs.append(Job(target, replicas, share, own, *made[replicas, share]))
     return jobs
 
@@ -1074,19 +979,10 @@ def _quickest(
     """
     plain = tf.autograph.experimental.do_not_convert(subject.step)
     quick = dataclasses.replace(subject, step=plain)
-    known, question = _known(subject.given), (tuple(specs), tuple(slices), divided)
-    if known is not None and question in known.jobs:
-        converted, jobs = known.jobs[question]
-        return subject if converted else quick, jobs
-    converted, jobs = True, None
     if subject.model is not None:
         with contextlib.suppress(NotCompilable):
-            converted, jobs = False, _jobs(quick, specs, slices, divided)
-    jobs = jobs or _jobs(subject, specs, slices, divided)
-    if known is not None:
-        known.jobs[question] = converted, jobs
-        _settle(subject.given, known)
-    return subject if converted else quick, jobs
+            return quick, _jobs(quick, specs, slices, divided)
+    return subject, _jobs(subject, specs, slices, divided)
 
 
 def _compile(job: Job, say: Callable[[str], None]) -> tpu_compiler.Compiled:
@@ -1262,11 +1158,9 @@ def preflight(
 ) -> Report:
     """Go through the checklist.
 
-    A second call takes less. What Google's compiler said of a program is kept on disk. A model or
-    ``tf.function`` that was checked before is not traced again in the same process (a model is,
-    after its next ``compile``), nor compared again on the same values. A factory makes another
-    model, so it is traced and compared each time, as a Python function is: only that can tell
-    whether the code is still the same.
+    What Google's compiler said of a program is kept on disk. Everything else is done again by a
+    second call, which takes about half as long: only that can tell whether the code, the model and
+    the data are still the same.
 
     Args:
         subject: A function of tensors, a Keras model (tf-keras, Keras 3, any TF model of Hugging
@@ -1303,9 +1197,7 @@ def preflight(
             progress(line)
 
     targets = (target,) if isinstance(target, str) else tuple(target)
-    # What is known was compiled, too.
-    ahead = subject not in _KNOWN if _is_model(subject) else True
-    with tpu_compiler.started() if ahead else contextlib.nullcontext():
+    with tpu_compiler.started():
         search = search_seconds if largest_batch else None
         return _preflight(subject, data, targets, node, search, batches, seconds, say)
 

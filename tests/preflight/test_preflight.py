@@ -1,7 +1,6 @@
 """The preflight: each check passes what is right, names what is wrong, and changes nothing."""
 
 import contextlib
-import gc
 import importlib
 import importlib.metadata
 import io
@@ -10,7 +9,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import weakref
 
 import keras
 import numpy as np
@@ -57,10 +55,9 @@ def no_compiler(monkeypatch):
     monkeypatch.setattr(tpu_compiler, "started", contextlib.nullcontext)
 
 
-def dense(kind=tf.keras, units=4, dropout=0.0, **options):
-    model = kind.Sequential(
-        [kind.layers.Input([8]), kind.layers.Dropout(dropout), kind.layers.Dense(units)]
-    )
+def dense(kind=tf.keras, dropout=0.0, last=None, **options):
+    last = last or kind.layers.Dense(4)
+    model = kind.Sequential([kind.layers.Input([8]), kind.layers.Dropout(dropout), last])
     loss = kind.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=["accuracy"], **options)
     return model
@@ -519,85 +516,32 @@ def test_the_model_holds_what_it_held_before(kind, no_compiler):
 # --- the second call ------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def traced(monkeypatch):
-    """Counts how often a step is traced, for any reason."""
-    module, count = importlib.import_module("helpers.preflight.checklist"), []
-    for name in ("trace", "_trace"):
-        was = getattr(module, name)
-        counted = lambda *a, was=was, **k: count.append(1) or was(*a, **k)  # noqa: E731
-        monkeypatch.setattr(module, name, counted)
-    return count
+def logarithm(x):
+    return tf.math.log(x)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model.layers[-1], "activation", logarithm),
+        lambda model: setattr(model.layers[-1], "factor", float("nan")),
+        lambda model: model.set_weights([np.full_like(w, np.nan) for w in model.get_weights()]),
+        lambda model: model.compile("adam", lambda y, p: tf.math.log(-tf.square(p))),
+    ],
+    ids=["activation", "attribute", "weights", "compile"],
+)
 @pytest.mark.parametrize("kind", [tf.keras, keras], ids=["tf_keras", "keras3"])
-def test_a_model_is_traced_once_after_each_compile(kind, no_compiler, traced):
-    model = dense(kind, dropout=0.5)
-    first = preflight(model, batches(), "v5e-8")
-    once = len(traced)
-    assert preflight(model, batches(), "v5e-8") == first and len(traced) == once > 0
-    assert states(preflight(model, batches(labels=[-100] * 64), "v5e-8"), 4) == [FAIL]
-    compared = len(traced)  # other data: compared again, exported not
-    assert compared == once + 1
-    model.set_weights([np.full_like(w, np.nan) for w in model.get_weights()])
-    assert states(preflight(model, batches(), "v5e-8"), 4) == [FAIL]  # other weights
-    model.compile("sgd", "mse")
-    changed = preflight(model, batches(), "v5e-8")
-    assert len(traced) > compared + 1 and changed != first
-
-
-def test_a_model_that_was_never_called_is_traced_once_too(no_compiler, traced):
-    model = tf.keras.Sequential([tf.keras.layers.LayerNormalization(), tf.keras.layers.Dense(4)])
-    model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    first = preflight(model, batches(), "v5e-8")
-    once = len(traced)
-    assert preflight(model, batches(), "v5e-8") == first and len(traced) == once > 0
-
-
-def test_what_a_layer_is_made_of_is_looked_at(no_compiler, traced):
-    class Scaled(tf.keras.layers.Layer):
+def test_a_changed_model_gets_a_new_verdict(kind, change, no_compiler):
+    class Scaled(kind.layers.Dense):
         factor = 1.0
 
         def call(self, x):
-            return x * self.factor
+            return super().call(x) * self.factor
 
-    layer = Scaled()
-    model = tf.keras.Sequential([tf.keras.layers.Input([8]), layer])
-    preflight(model, batches(), "v5e-1")
-    for change in (
-        lambda: setattr(layer, "factor", 2.0),
-        lambda: setattr(Scaled, "call", lambda self, x: x + 1.0),
-    ):
-        before = len(traced)
-        change()
-        preflight(model, batches(), "v5e-1")
-        assert len(traced) > before
-
-
-def test_a_function_is_read_again_and_a_tf_function_is_not(no_compiler, traced):
-    def refused(x):
-        return tf.numpy_function(np.sin, [x], tf.float32)
-
-    def step(x):
-        return inner(x)
-
-    for wrap, again in ((tf.function, PASS), (lambda fn: fn, FAIL)):
-        inner, given = tf.sin, wrap(step)
-        assert states(preflight(given, (tf.TensorSpec([8]),), "v5e-1"), 1, "under XLA") == [PASS]
-        inner = refused
-        assert states(preflight(given, (tf.TensorSpec([8]),), "v5e-1"), 1, "XLA")[:1] == [again]
-
-
-def test_what_is_known_of_a_model_goes_with_it(no_compiler):
-    module = importlib.import_module("helpers.preflight.checklist")
-    model = dense()
-    preflight(model, batches(), "v5e-1")
-    gone = weakref.ref(model)
-    assert model in module._KNOWN
-    del model
-    tf.keras.backend.clear_session()
-    gc.collect()
-    assert gone() is None
+    model = dense(kind, last=Scaled(4))
+    assert states(preflight(model, batches(), "v5e-1"), 4) == [PASS]
+    change(model)
+    assert states(preflight(model, batches(), "v5e-1"), 4) == [FAIL]
 
 
 # --- check 5 ------------------------------------------------------------------------------------
