@@ -1,4 +1,4 @@
-"""From a place to a strategy, and a clear word within seconds where there is none.
+"""Connects a place with its TPU, or says within seconds why that can't be done.
 
 TensorFlow waits for ever at an address where nobody answers, so the address is asked first: the
 same question that TensorFlow's own client asks, with a time limit. ``helpers.runtime`` passes
@@ -26,58 +26,22 @@ SECONDS = 6.0  # a worker in the same region answers in milliseconds
 
 
 class CantConnect(CourseError):
-    """No TPU can be had; `connect` falls back to the CPU when it was asked to."""
-
-
-class NoTPU(CantConnect):
-    """This kernel has no TPU, and no address was given."""
-
-
-class NotAnAddress(CantConnect):
-    """Host or port are missing, or can't be."""
+    """There is no TPU to use; `connect` falls back to the CPU if asked to."""
 
 
 class NobodyThere(CantConnect):
     """No program listens at the address."""
 
 
-class NoAnswer(CantConnect):
-    """The address stays silent."""
-
-
-class NotAWorker(CantConnect):
-    """Something answers at the address that is no TensorFlow worker."""
-
-
-class NameOffGoogleCloud(CantConnect):
-    """A TPU's name can't be looked up from here."""
-
-
-class NameNotFound(CantConnect):
-    """Google Cloud did not give an address for the TPU's name."""
-
-
-class WrongWheel(CantConnect):
-    """TensorFlow is the build for CPU and GPU; it has no code for a TPU."""
-
-
-class NotInitialised(CantConnect):
-    """The TPU was reached and refused to start."""
-
-
-class WrongEnvironment(CourseError):
-    """TensorFlow was imported before the variables were set that it needs beside this TPU."""
-
-
 def tensorflow_environment(place: Place) -> dict[str, str]:
-    """Say which variables TensorFlow must find when it is imported in a place.
+    """List the variables that TensorFlow must find when it is imported in a place.
 
     Args:
         place: From `detect`.
 
     Returns:
-        The place's own, and beside the plug-in interface the path of the TPU's library. Nothing
-        of the plug-in where TensorFlow is not the build for TPU: there it ends the process.
+        The place's own variables, and with the plug-in interface the path of the TPU's library.
+        The build of TensorFlow without TPU gets none: the plug-in would end its process.
     """
     variables = dict(place.environment)
     if "PJRT_DEVICE" not in variables:
@@ -102,7 +66,7 @@ def _check_environment(place: Place) -> None:
     needed = tensorflow_environment(place)
     late = [name for name, value in needed.items() if os.environ.get(name) != value]
     if late and "tensorflow" in sys.modules:
-        raise WrongEnvironment(
+        raise CourseError(
             f"TensorFlow is already imported, without {late[0]}={needed[late[0]]}.",
             f"It reads this once, while it is imported; here ({place.name}) it needs it.",
             "Restart the kernel and run the setup cell before any other.",
@@ -111,7 +75,7 @@ def _check_environment(place: Place) -> None:
 
 
 def _proxy(host: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Find the variable by which gRPC would go to a host through a proxy; empty when there is none.
+    """Find the variable whose proxy gRPC would use for a host; empty if it goes directly.
 
     https://github.com/grpc/grpc/blob/master/doc/environment_variables.md
     """
@@ -127,7 +91,7 @@ def _with_port(endpoint: str) -> str:
     bare = endpoint.removeprefix("grpc://")
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?", bare)
     if not match or not 0 < int(match[2] or PORT) < 2**16:
-        raise NotAnAddress(
+        raise CantConnect(
             f"{endpoint[:60]!r} is no address.",
             "An address is a host, a colon and a port from 1 to 65535.",
             f"Write it so: grpc://10.0.0.2:{PORT}",
@@ -140,16 +104,14 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
 
     Args:
         endpoint: ``grpc://HOST:PORT``.
-        seconds: When to give up.
+        seconds: Time limit.
 
     Returns:
         Such as ``["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]``.
 
     Raises:
-        NotAnAddress: Host or port are missing, or can't be.
         NobodyThere: Nobody listens there, or there is no such host.
-        NoAnswer: No answer in time.
-        NotAWorker: The answer is not a worker's.
+        CantConnect: This is no address, no answer came in time, or not a worker's.
     """
     import grpc
 
@@ -166,7 +128,7 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
         except grpc.RpcError as error:
             said = " ".join((error.details() or "").split())[:200]
             if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise NoAnswer(
+                raise CantConnect(
                     f"{target} did not answer within {seconds:g} seconds.",
                     f"The machine is off, a firewall drops what is sent, or the program there "
                     f"hangs.{by_way}",
@@ -176,7 +138,7 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
                 raise NobodyThere(
                     f"Nobody answers at {target}.", f"gRPC says: {said}.{by_way}", fix
                 ) from None
-            raise NotAWorker(
+            raise CantConnect(
                 f"What answers at {target} is no TensorFlow worker.",
                 f"gRPC says: {said}.{by_way}",
                 f"Give the address of a TPU; its port is {PORT}."
@@ -189,7 +151,7 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
 
 
 def on_google_cloud(root: str | os.PathLike = "/") -> bool:
-    """Tell whether this is a virtual machine of Google Cloud, by what its firmware says.
+    """Tell by the firmware whether this is a virtual machine of Google Cloud.
 
     Args:
         root: The root of the file system.
@@ -208,7 +170,7 @@ def _look_up(name: str, seconds: float = SECONDS) -> str:
     """Ask Google Cloud for the address of a TPU's name."""
     shown = repr(name[:60])
     if not on_google_cloud():
-        raise NameOffGoogleCloud(
+        raise CantConnect(
             f"{shown} is a name, not an address.",
             "Names are looked up at Google Cloud's metadata server, which this machine doesn't "
             "have; TensorFlow would wait for it, here and there for minutes.",
@@ -222,7 +184,7 @@ def _look_up(name: str, seconds: float = SECONDS) -> str:
     try:
         return within(seconds, ask)
     except Exception as error:
-        raise NameNotFound(
+        raise CantConnect(
             f"The TPU {shown} was not found.",
             " ".join(str(error).split())[:300],
             "Check name and zone: gcloud compute tpus tpu-vm list --zone=Z. For names TensorFlow "
@@ -231,10 +193,10 @@ def _look_up(name: str, seconds: float = SECONDS) -> str:
 
 
 def _target(place: Place, tpu: str | None) -> str:
-    """Say what to connect to: ``local``, or addresses with ``grpc://``."""
+    """Find what to connect to: ``local``, or addresses with ``grpc://``."""
     wanted = (tpu or "").strip() or (place.tpu or "").strip()
     if not wanted:
-        raise NoTPU(
+        raise CantConnect(
             "This kernel has no TPU.",
             f"It runs on {place.name} ({place.mark}).",
             place.advice
@@ -259,13 +221,13 @@ def _local(place: Place) -> "tf.distribute.Strategy":
         return tf.distribute.TPUStrategy(resolver)
     except tf.errors.NotFoundError as error:
         if place.kind in LOCAL and "No OpKernel" in str(error):
-            raise WrongWheel(
+            raise CantConnect(
                 "This TensorFlow has no code for a TPU.",
                 "It is the build for CPU and GPU; TensorFlow for TPU is another package.",
                 "pip uninstall -y tensorflow && pip install tensorflow-tpu, then restart the "
                 "kernel; never keep both.",
             ) from error
-        raise NoTPU(
+        raise CantConnect(
             "TensorFlow found no TPU in this machine.",
             f"It runs on {place.name} ({place.mark}).",
             "Take the CPU, connect(fallback=True), or give the address of a TPU.",
@@ -274,9 +236,9 @@ def _local(place: Place) -> "tf.distribute.Strategy":
         raise _not_initialised(error) from error
 
 
-def _not_initialised(error: Exception) -> NotInitialised:
+def _not_initialised(error: Exception) -> CantConnect:
     said = " ".join(str(error).split())
-    return NotInitialised(
+    return CantConnect(
         "The TPU did not start.",
         said[:300],
         "Run `python -m helpers doctor`: another program may hold the TPU, or TensorFlow's "
@@ -306,30 +268,23 @@ def _remote(target: str) -> tuple["tf.distribute.Strategy", str]:
 def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.Strategy":
     """Connect this kernel with its TPU: resolver, connection, initialisation, strategy.
 
-    Call it once, before anything is computed: what was made before is lost. Prints one line that
-    says which strategy it is. At a worker without TPU, such as a rehearsal's, it leaves the
-    initialisation out and takes the worker's first CPU device.
+    Call it once, before anything is computed: what was made before is lost. It prints one line
+    that names the strategy. For a worker without TPU, such as a rehearsal's, it skips the
+    initialisation and takes the worker's first CPU device.
 
     Args:
         tpu: ``"local"`` for a TPU in this machine, the address of one in another
             (``"grpc://10.0.0.2:8470"``), or, on a virtual machine of Google Cloud, a name.
             None: what `detect` finds.
-        fallback: Whether to go on with this machine's CPU where no TPU can be had.
+        fallback: Whether to use this machine's CPU if there is no TPU.
 
     Returns:
         The strategy.
 
     Raises:
-        NoTPU: This kernel has none, and no address was given.
-        NotAnAddress: What was given is neither an address nor a name.
         NobodyThere: Nobody listens at the address.
-        NoAnswer: The address stays silent for six seconds.
-        NotAWorker: Something else answers there.
-        NameOffGoogleCloud: A name was given where names can't be looked up.
-        NameNotFound: Google Cloud gave no address for the name.
-        WrongWheel: TensorFlow is the build for CPU and GPU.
-        NotInitialised: The TPU was reached and did not start.
-        WrongEnvironment: TensorFlow was imported before its variables for this TPU were set.
+        CantConnect: There is no TPU for another reason, which the message says.
+        CourseError: TensorFlow was imported before its variables for this TPU were set.
     """
     place = detect()
     try:

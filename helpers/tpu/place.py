@@ -22,7 +22,6 @@ _PCI = {"0x005e": "v4", "0x0062": "v5p", "0x0063": "v5e", "0x006f": "v6e"}
 _PCI_V2_OR_V3 = "0x0027"
 
 LOCAL = ("colab_vm", "kaggle", "tpu_vm", "gke_vm")
-REMOTE = ("colab_node", "node", "gke_node", "pod_slice")
 _NAMES = {
     "cpu": "a computer without TPU",
     "gpu": "a computer with GPU, without TPU",
@@ -134,9 +133,9 @@ def _quoted(text: str) -> str:
     return json.dumps(_short(text))
 
 
-def _type(environment: Mapping[str, str]) -> Slice | None:
+def _slice(accelerator_type: str) -> Slice | None:
     try:
-        return slice_of(environment.get("TPU_ACCELERATOR_TYPE", ""))
+        return slice_of(accelerator_type)
     except UnknownAccelerator:
         return None
 
@@ -153,11 +152,7 @@ def _on_the_bus(files: _Files) -> tuple[Slice | None, int]:
     if len(kinds) != 1 or None in kinds:
         return None, len(chips)
     kind = kinds.pop()
-    size = len(chips) * (CHIPS[kind].cores if kind in ("v4", "v5p") else 1)
-    try:
-        return slice_of(f"{kind}-{size}"), len(chips)
-    except UnknownAccelerator:
-        return None, len(chips)
+    return _slice(f"{kind}-{len(chips) * CHIPS[kind].counted_per_chip}"), len(chips)
 
 
 def _device(environment: Mapping[str, str], files: _Files) -> str:
@@ -228,7 +223,7 @@ def _recognise(
     def has(name: str) -> bool:
         return bool(environment.get(name, "").strip())
 
-    device, told = _device(environment, files), _type(environment)
+    device, told = _device(environment, files), _slice(environment.get("TPU_ACCELERATOR_TYPE", ""))
     here, _ = _on_the_bus(files)
     tpu_name = environment.get("TPU_NAME", "").strip()
     if has("COLAB_TPU_ADDR"):

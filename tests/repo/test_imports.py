@@ -37,6 +37,7 @@ LIGHT = [
     "helpers.tpu.hardware",
     "helpers.tpu.place",
     "helpers.tpu.runtimes",
+    "helpers.tpu.zones",
     "helpers.xla.fusion",
     "helpers.xla.profiler",
     "helpers.xla.tpu_compiler",

@@ -13,254 +13,143 @@ from hypothesis import strategies as st
 from helpers.tpu import place
 from helpers.tpu.place import detect
 
+# Vendor and device of what is on a machine's bus: Google's chips, and others.
+BUSES = {
+    "bus:v5e": ["0x1ae0 0x0063"] * 8,
+    "bus:v4": ["0x1ae0 0x005e"] * 4 + ["0x1ae0 0x0042", "0x10de 0x005e"],
+    "bus:v3": ["0x1ae0 0x0027"] * 4,
+}
 
-def machine(root: pathlib.Path, *devices: str, pci: dict | None = None) -> pathlib.Path:
+
+def machine(root: pathlib.Path, devices: str) -> pathlib.Path:
     """Make a file system with device files and chips on the bus."""
-    for path in devices:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).touch()
-    for number, (vendor, device) in enumerate((pci or {}).get("chips", [])):
-        folder = root / f"sys/bus/pci/devices/0000:00:{number:02}.0"
-        folder.mkdir(parents=True)
-        (folder / "vendor").write_text(f"{vendor}\n")
-        (folder / "device").write_text(f"{device}\n")
+    for word in devices.split():
+        for number, chip in enumerate(BUSES.get(word, [])):
+            folder = root / f"sys/bus/pci/devices/0000:00:{number:02}.0"
+            folder.mkdir(parents=True)
+            for name, value in zip(("vendor", "device"), chip.split(), strict=True):
+                (folder / name).write_text(f"{value}\n")
+        if word not in BUSES:
+            (root / word).parent.mkdir(parents=True, exist_ok=True)
+            (root / word).touch()
     return root
 
 
-V5E = {"chips": [("0x1ae0", "0x0063")] * 8}
-V4 = {"chips": [("0x1ae0", "0x005e")] * 4 + [("0x1ae0", "0x0042"), ("0x10de", "0x005e")]}
-V3 = {"chips": [("0x1ae0", "0x0027")] * 4}
-KAGGLE = {"KAGGLE_URL_BASE": "https://example.org", "KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
+KAGGLE = "KAGGLE_URL_BASE=https://example.org KAGGLE_KERNEL_RUN_TYPE=Interactive"
+ON_KAGGLE = "KAGGLE_KERNEL_RUN_TYPE=Interactive, ISTPUVM=1"
+TWO_NODES = "grpc://10.0.0.2:8470,grpc://10.0.0.3:8470"
 
 
 @pytest.mark.parametrize(
-    ("environment", "devices", "pci", "kind", "mark", "accelerator", "replicas", "tpu"),
+    ("environment", "devices", "expected"),  # kind | mark | TPU | replicas | for the resolver
     [
-        ({}, (), None, "cpu", "no sign of a TPU", None, 1, None),
+        ("", "", "cpu | no sign of a TPU | None | 1 | None"),
+        ("", "dev/nvidia0 dev/nvidia1 dev/nvidiactl", "gpu | /dev/nvidia0 | None | 2 | None"),
+        ("", "dev/kfd", "gpu | /dev/kfd | None | 1 | None"),
         (
-            {},
-            ("dev/nvidia0", "dev/nvidia1", "dev/nvidiactl"),
-            None,
-            "gpu",
-            "/dev/nvidia0",
-            None,
-            2,
-            None,
-        ),
-        ({}, ("dev/kfd",), None, "gpu", "/dev/kfd", None, 1, None),
-        (
-            {"COLAB_TPU_ADDR": "10.0.0.2:8470", "COLAB_RELEASE_TAG": "release"},
-            (),
-            None,
-            "colab_node",
-            "COLAB_TPU_ADDR=10.0.0.2:8470",
-            "v2-8",
-            8,
-            "grpc://10.0.0.2:8470",
+            "COLAB_TPU_ADDR=10.0.0.2:8470 COLAB_RELEASE_TAG=release",
+            "",
+            "colab_node | COLAB_TPU_ADDR=10.0.0.2:8470 | v2-8 | 8 | grpc://10.0.0.2:8470",
         ),
         (
-            {"COLAB_TPU_ADDR": "127.0.0.1:4711"},
-            (),
-            None,
-            "rehearsal",
-            "COLAB_TPU_ADDR with this machine's own address",
-            None,
-            1,
+            "COLAB_TPU_ADDR=127.0.0.1:4711",
+            "",
+            "rehearsal | COLAB_TPU_ADDR with this machine's own address | None | 1 | "
             "grpc://127.0.0.1:4711",
         ),
         (
-            {
-                "COLAB_TPU_1VM": "1",
-                "TPU_ACCELERATOR_TYPE": "v5e-1",
-                "TPU_WORKER_HOSTNAMES": "localhost",
-                "TPU_WORKER_ID": "0",
-                "TPU_SKIP_MDS_QUERY": "1",
-                "COLAB_RELEASE_TAG": "release",
-            },
-            (),
-            None,
-            "colab_vm",
-            "COLAB_TPU_1VM=1",
-            "v5e-1",
-            1,
-            "local",
+            "COLAB_TPU_1VM=1 TPU_ACCELERATOR_TYPE=v5e-1 TPU_WORKER_HOSTNAMES=localhost "
+            "TPU_WORKER_ID=0 TPU_SKIP_MDS_QUERY=1 COLAB_RELEASE_TAG=release",
+            "",
+            "colab_vm | COLAB_TPU_1VM=1 | v5e-1 | 1 | local",
         ),
         (
-            {"COLAB_TPU_1VM": "", "COLAB_RELEASE_TAG": "release"},
-            (),
-            None,
-            "cpu",
-            "no sign of a TPU, COLAB_RELEASE_TAG=release",
-            None,
-            1,
-            None,
+            "COLAB_TPU_1VM= COLAB_RELEASE_TAG=release",
+            "",
+            "cpu | no sign of a TPU, COLAB_RELEASE_TAG=release | None | 1 | None",
         ),
         (
-            KAGGLE | {"ISTPUVM": "1", "TPU_WORKER_ID": "0", "TPU_PROCESS_ADDRESSES": "local"},
-            ("dev/vfio/0",),
-            V5E,
-            "kaggle",
-            "KAGGLE_KERNEL_RUN_TYPE=Interactive, ISTPUVM=1",
-            "v5e-8",
-            8,
-            "local",
+            f"{KAGGLE} ISTPUVM=1 TPU_WORKER_ID=0 TPU_PROCESS_ADDRESSES=local",
+            "dev/vfio/0 bus:v5e",
+            f"kaggle | {ON_KAGGLE} | v5e-8 | 8 | local",
         ),
-        (
-            KAGGLE | {"ISTPUVM": "1"},
-            (),
-            None,
-            "kaggle",
-            "KAGGLE_KERNEL_RUN_TYPE=Interactive, ISTPUVM=1",
-            None,
-            None,
-            "local",
-        ),
+        (f"{KAGGLE} ISTPUVM=1", "", f"kaggle | {ON_KAGGLE} | None | None | local"),
         (
             KAGGLE,
-            (),
-            None,
-            "cpu",
-            "no sign of a TPU, KAGGLE_KERNEL_RUN_TYPE=Interactive",
-            None,
-            1,
-            None,
+            "",
+            "cpu | no sign of a TPU, KAGGLE_KERNEL_RUN_TYPE=Interactive | None | 1 | None",
         ),
-        ({}, ("dev/accel0", "dev/accel1"), V4, "tpu_vm", "/dev/accel0", "v4-8", 4, "local"),
-        ({}, ("dev/accel0",), V3, "tpu_vm", "/dev/accel0", None, None, "local"),
+        ("", "dev/accel0 dev/accel1 bus:v4", "tpu_vm | /dev/accel0 | v4-8 | 4 | local"),
+        ("", "dev/accel0 bus:v3", "tpu_vm | /dev/accel0 | None | None | local"),
         (
-            {"TPU_ACCELERATOR_TYPE": "v3-8"},
-            ("dev/accel0",),
-            V3,
-            "tpu_vm",
-            "/dev/accel0",
-            "v3-8",
-            8,
-            "local",
+            "TPU_ACCELERATOR_TYPE=v3-8",
+            "dev/accel0 bus:v3",
+            "tpu_vm | /dev/accel0 | v3-8 | 8 | local",
+        ),
+        ("TPU_NAME=local", "dev/accel0", "tpu_vm | /dev/accel0 | None | None | local"),
+        (
+            "",
+            "dev/vfio/vfio dev/vfio/3 lib/libtpu.so",
+            "tpu_vm | /dev/vfio/3 | None | None | local",
         ),
         (
-            {"TPU_NAME": "local"},
-            ("dev/accel0",),
-            None,
-            "tpu_vm",
-            "/dev/accel0",
-            None,
-            None,
-            "local",
+            "TPU_NAME=my-tpu TPU_LOAD_LIBRARY=0 TPU_ACCELERATOR_TYPE=v3-32",
+            "",
+            "pod_slice | TPU_NAME=my-tpu, TPU_LOAD_LIBRARY=0 | v3-32 | 32 | my-tpu",
         ),
         (
-            {},
-            ("dev/vfio/vfio", "dev/vfio/3", "lib/libtpu.so"),
-            None,
-            "tpu_vm",
-            "/dev/vfio/3",
-            None,
-            None,
-            "local",
+            "TPU_ACCELERATOR_TYPE=v5litepod-16 TPU_WORKER_ID=0",
+            "dev/vfio/0",
+            "pod_slice | /dev/vfio/0, one of 4 hosts | v5e-16 | 16 | None",
         ),
+        ("TPU_NAME=my-node", "", "node | TPU_NAME=my-node | None | None | my-node"),
         (
-            {"TPU_NAME": "my-tpu", "TPU_LOAD_LIBRARY": "0", "TPU_ACCELERATOR_TYPE": "v3-32"},
-            (),
-            None,
-            "pod_slice",
-            "TPU_NAME=my-tpu, TPU_LOAD_LIBRARY=0",
-            "v3-32",
-            32,
-            "my-tpu",
-        ),
-        (
-            {"TPU_ACCELERATOR_TYPE": "v5litepod-16", "TPU_WORKER_ID": "0"},
-            ("dev/vfio/0",),
-            None,
-            "pod_slice",
-            "/dev/vfio/0, one of 4 hosts",
-            "v5e-16",
-            16,
-            None,
-        ),
-        ({"TPU_NAME": "my-node"}, (), None, "node", "TPU_NAME=my-node", None, None, "my-node"),
-        (
-            {"TPU_NAME": "grpc://10.0.0.2:8470"},
-            (),
-            None,
-            "node",
             "TPU_NAME=grpc://10.0.0.2:8470",
-            None,
-            None,
-            "grpc://10.0.0.2:8470",
+            "",
+            "node | TPU_NAME=grpc://10.0.0.2:8470 | None | None | grpc://10.0.0.2:8470",
+        ),
+        ("TPU_NAME=10.0.0.2", "", "node | TPU_NAME=10.0.0.2 | None | None | grpc://10.0.0.2"),
+        (
+            f"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS={TWO_NODES}",
+            "",
+            f"gke_node | KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS={TWO_NODES} | None | None | {TWO_NODES}",
         ),
         (
-            {"TPU_NAME": "10.0.0.2"},
-            (),
-            None,
-            "node",
-            "TPU_NAME=10.0.0.2",
-            None,
-            None,
-            "grpc://10.0.0.2",
-        ),
-        (
-            {"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS": "grpc://10.0.0.2:8470,grpc://10.0.0.3:8470"},
-            (),
-            None,
-            "gke_node",
-            "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS=grpc://10.0.0.2:8470,grpc://10.0.0.3:8470",
-            None,
-            None,
-            "grpc://10.0.0.2:8470,grpc://10.0.0.3:8470",
-        ),
-        (
-            {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
-            ("dev/accel0",),
-            V4,
-            "gke_vm",
-            "/dev/accel0, KUBERNETES_SERVICE_HOST=10.0.0.1",
-            "v4-8",
-            4,
-            "local",
+            "KUBERNETES_SERVICE_HOST=10.0.0.1",
+            "dev/accel0 bus:v4",
+            "gke_vm | /dev/accel0, KUBERNETES_SERVICE_HOST=10.0.0.1 | v4-8 | 4 | local",
         ),
         # What looks like a TPU and is none.
-        ({"TPU_NAME": "local"}, (), None, "cpu", "no sign of a TPU", None, 1, None),
-        (
-            {"TPU_ACCELERATOR_TYPE": "v5litepod-4"},
-            (),
-            None,
-            "cpu",
-            "no sign of a TPU",
-            None,
-            1,
-            None,
-        ),
-        ({}, ("dev/accel/accel0",), None, "cpu", "no sign of a TPU", None, 1, None),
-        ({}, ("dev/vfio/vfio", "dev/vfio/3"), None, "cpu", "no sign of a TPU", None, 1, None),
-        ({}, ("lib/libtpu.so",), None, "cpu", "no sign of a TPU", None, 1, None),
+        ("TPU_NAME=local", "", "cpu | no sign of a TPU | None | 1 | None"),
+        ("TPU_ACCELERATOR_TYPE=v5litepod-4", "", "cpu | no sign of a TPU | None | 1 | None"),
+        ("", "dev/accel/accel0", "cpu | no sign of a TPU | None | 1 | None"),
+        ("", "dev/vfio/vfio dev/vfio/3", "cpu | no sign of a TPU | None | 1 | None"),
+        ("", "lib/libtpu.so", "cpu | no sign of a TPU | None | 1 | None"),
     ],
 )
-def test_each_place_is_told_by_its_mark(
-    environment, devices, pci, kind, mark, accelerator, replicas, tpu, tmp_path
-):
-    found = detect(environment, machine(tmp_path, *devices, pci=pci))
-    assert (found.kind, found.mark, found.replicas, found.tpu) == (kind, mark, replicas, tpu)
-    assert (found.accelerator and found.accelerator.name) == accelerator
-    if found.code:
-        compile(found.code, "advice", "exec")
+def test_each_place_is_told_by_its_mark(environment, devices, expected, tmp_path):
+    variables = dict(word.split("=", 1) for word in environment.split())
+    found = detect(variables, machine(tmp_path, devices))
+    accelerator = found.accelerator and found.accelerator.name
+    said = (found.kind, found.mark, accelerator, found.replicas, found.tpu)
+    assert " | ".join(map(str, said)) == expected
+    compile(found.code, "advice", "exec")
     assert found.advice
 
 
 def test_contradictory_marks_an_address_wins_over_a_device(tmp_path):
-    everything = KAGGLE | {
-        "COLAB_TPU_ADDR": "10.0.0.2:8470",
-        "COLAB_TPU_1VM": "1",
-        "TPU_NAME": "my-tpu",
-        "ISTPUVM": "1",
-    }
-    root = machine(tmp_path, "dev/accel0", "dev/nvidia0")
-    assert detect(everything, root).kind == "colab_node"
-    del everything["COLAB_TPU_ADDR"]
-    assert detect(everything, root).kind == "colab_vm"
-    del everything["COLAB_TPU_1VM"]
-    assert detect(everything, root).kind == "kaggle"
-    assert detect({"TPU_NAME": "my-tpu"}, root).kind == "pod_slice"
-    assert detect({}, root).kind == "tpu_vm"
+    marks = [
+        ("COLAB_TPU_ADDR", "10.0.0.2:8470", "colab_node"),
+        ("COLAB_TPU_1VM", "1", "colab_vm"),
+        ("ISTPUVM", "1", "kaggle"),
+        ("TPU_NAME", "my-tpu", "pod_slice"),
+    ]
+    everything = {name: value for name, value, _ in marks} | {"KAGGLE_URL_BASE": "https://x.org"}
+    root = machine(tmp_path, "dev/accel0 dev/nvidia0")
+    for name, _, kind in marks:
+        assert detect(everything, root).kind == kind
+        del everything[name]
+    assert detect(everything, root).kind == "tpu_vm"
 
 
 def test_what_tensorflow_needs_before_its_import(tmp_path):
@@ -360,7 +249,7 @@ FILES = st.lists(
 )
 @given(environment=st.dictionaries(st.sampled_from(NAMES), VALUES), files=FILES)
 def test_no_environment_makes_it_fail(environment, files, tmp_path_factory):
-    found = detect(environment, machine(tmp_path_factory.mktemp("root"), *files))
+    found = detect(environment, machine(tmp_path_factory.mktemp("root"), " ".join(files)))
     assert found.kind in place._NAMES
     assert found.advice
     assert len(repr(found)) < 3000
