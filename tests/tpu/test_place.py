@@ -141,10 +141,10 @@ def test_contradictory_marks_an_address_wins_over_a_device(tmp_path):
     marks = [
         ("COLAB_TPU_ADDR", "10.0.0.2:8470", "colab_node"),
         ("COLAB_TPU_1VM", "1", "colab_vm"),
-        ("ISTPUVM", "1", "kaggle"),
+        ("KAGGLE_URL_BASE", "https://example.org", "kaggle"),
         ("TPU_NAME", "my-tpu", "pod_slice"),
     ]
-    everything = {name: value for name, value, _ in marks} | {"KAGGLE_URL_BASE": "https://x.org"}
+    everything = {name: value for name, value, _ in marks} | {"ISTPUVM": "1"}
     root = machine(tmp_path, "dev/accel0 dev/nvidia0")
     for name, _, kind in marks:
         assert detect(everything, root).kind == kind
@@ -210,21 +210,10 @@ def test_a_place_reads_well_as_text_and_as_a_table(tmp_path):
 
 
 NAMES = [
-    "COLAB_TPU_ADDR",
-    "COLAB_TPU_1VM",
-    "COLAB_RELEASE_TAG",
-    "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS",
-    "KUBERNETES_SERVICE_HOST",
-    "KAGGLE_URL_BASE",
-    "KAGGLE_KERNEL_RUN_TYPE",
-    "ISTPUVM",
-    "TPU_NAME",
-    "TPU_ACCELERATOR_TYPE",
-    "TPU_WORKER_ID",
-    "TPU_WORKER_HOSTNAMES",
-    "TPU_LOAD_LIBRARY",
-    "TPU_PROCESS_ADDRESSES",
-    "TPU_SKIP_MDS_QUERY",
+    *("COLAB_TPU_ADDR", "COLAB_TPU_1VM", "COLAB_RELEASE_TAG", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"),
+    *("KUBERNETES_SERVICE_HOST", "KAGGLE_URL_BASE", "KAGGLE_KERNEL_RUN_TYPE", "ISTPUVM"),
+    *("TPU_NAME", "TPU_ACCELERATOR_TYPE", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"),
+    *("TPU_LOAD_LIBRARY", "TPU_PROCESS_ADDRESSES", "TPU_SKIP_MDS_QUERY"),
 ]
 VALUES = st.one_of(
     st.text(max_size=20),
