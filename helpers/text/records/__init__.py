@@ -1120,7 +1120,7 @@ def dataset(
         ManifestMissing, ManifestDamaged: As `manifest`.
         ShardMissing, ShardDamaged: A shard isn't there or has another size.
         TooFewRows: There is not even one batch.
-        buckets.BatchNotDivisible: The machines can't share a batch equally.
+        CourseError: The machines can't share a batch equally.
     """
     import tensorflow as tf
 
@@ -1144,7 +1144,7 @@ def dataset(
     machines = input_context.num_input_pipelines if input_context else 1
     machine = input_context.input_pipeline_id if input_context else 0
     if global_batch_size % machines:
-        raise buckets.BatchNotDivisible(
+        raise CourseError(
             f"A batch of {global_batch_size} for {machines} machines.",
             "Each must get as many rows as the others.",
             f"Take a multiple of {machines}.",
