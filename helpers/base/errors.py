@@ -2,7 +2,7 @@
 
 
 class CourseError(Exception):
-    """An error with a cause and a remedy; each module derives its own, one class per cause.
+    """An error with a cause and a remedy; derived only where someone catches or shows the class.
 
     Args:
         what: What happened, one sentence.

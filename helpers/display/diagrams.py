@@ -1,6 +1,7 @@
 """Diagrams of machines and of the course, drawn by code. Knows no TensorFlow."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from helpers.display.figures import HATCHES, PALETTE, Figure, figure, subplots
@@ -31,18 +32,9 @@ def _box(
     from matplotlib.patches import FancyBboxPatch
 
     (x, y), (width, height) = corner, size
-    ax.add_patch(
-        FancyBboxPatch(
-            (x, y),
-            width,
-            height,
-            boxstyle="round,pad=0,rounding_size=0.06",
-            facecolor=colour,
-            edgecolor="#333333",
-            hatch=hatch,
-            linewidth=1.0,
-        )
-    )
+    looks = {"facecolor": colour, "edgecolor": "#333333", "hatch": hatch, "linewidth": 1.0}
+    rounded = "round,pad=0,rounding_size=0.06"
+    ax.add_patch(FancyBboxPatch(corner, width, height, boxstyle=rounded, **looks))
     height_of_text = y + height / 2 if at == "center" else y + height - 0.08
     behind = {"facecolor": "white", "edgecolor": "none", "pad": 2} if hatch else None
     ax.text(x + width / 2, height_of_text, text, ha="center", va=at, fontsize=9, bbox=behind)
@@ -72,27 +64,18 @@ def slices(*types: str) -> Figure:
     for line, tpu in enumerate(found):
         bottom = 1.3 * (len(found) - 1 - line)
         ax.text(-0.15, bottom + 0.5, f"{tpu.name}", ha="right", va="center", fontsize=12)
-        per_host = math.ceil(tpu.chips / tpu.hosts)
-        columns = math.ceil(per_host / 2) if per_host > 1 else 1
+        per_host = tpu.chips // tpu.hosts
+        columns = math.ceil(per_host / 2)
         width = 0.42 * columns + 0.12
         for host in range(tpu.hosts):
             left = host * (width + 0.15)
             _box(ax, (left, bottom), (width, 1.0), colour="#eeeeee")
-            for chip in range(min(per_host, tpu.chips - host * per_host)):
-                corner = (
-                    left + 0.08 + 0.42 * (chip % columns),
-                    bottom + 0.54 - 0.46 * (chip // columns),
-                )
-                _chip(ax, corner, tpu.replicas // tpu.chips)
+            for chip in range(per_host):
+                row, column = divmod(chip, columns)
+                _chip(ax, left + 0.08 + 0.42 * column, bottom + 0.54 - 0.46 * row, tpu)
         right = tpu.hosts * (width + 0.15)
         widest = max(widest, right)
-        ax.text(
-            right,
-            bottom + 0.5,
-            "\n".join(_counts(tpu)),
-            va="center",
-            fontsize=9,
-        )
+        ax.text(right, bottom + 0.5, "\n".join(_counts(tpu)), va="center", fontsize=9)
     ax.set(xlim=(-1.0, widest + 1.3), ylim=(-0.1, 1.3 * len(found)))
     ax.set_axis_off()
     said = "; ".join(f"{tpu.name} has {', '.join(_counts(tpu))}" for tpu in found)
@@ -100,21 +83,39 @@ def slices(*types: str) -> Figure:
 
 
 def _counts(tpu: Slice) -> list[str]:
-    """Say how many hosts, chips and replicas there are."""
+    """Count hosts, chips and replicas, in words."""
     counts = {"host": tpu.hosts, "chip": tpu.chips, "replica": tpu.replicas}
     return [f"{number} {what}{'s' * (number > 1)}" for what, number in counts.items()]
 
 
-def _chip(ax: "Axes", corner: tuple[float, float], replicas: int) -> None:
-    _box(ax, corner, (0.38, 0.4))
-    each = 0.32 / replicas
-    for replica in range(replicas):
-        _box(
-            ax,
-            (corner[0] + 0.03 + replica * each, corner[1] + 0.05),
-            (each - 0.03, 0.3),
-            colour=PALETTE[5],
-        )
+def _chip(ax: "Axes", left: float, bottom: float, tpu: Slice) -> None:
+    _box(ax, (left, bottom), (0.38, 0.4))
+    each = 0.32 / tpu.chip.replicas
+    for replica in range(tpu.chip.replicas):
+        inner = (left + 0.03 + replica * each, bottom + 0.05)
+        _box(ax, inner, (each - 0.03, 0.3), colour=PALETTE[5])
+
+
+_LOOKS = {"software": {}, "disk": {"hatch": HATCHES[2]}, "devices": {"colour": PALETTE[5]}}
+
+
+def _machine(
+    ax: "Axes", left: float, name: str, *rows: Mapping[str, str], width: float = 1.5
+) -> None:
+    """Draw a machine with its parts in two rows, the parts of a row side by side."""
+    _box(ax, (left, 1.2), (width, 1.2), name, "#eeeeee", at="top")
+    for bottom, row in zip((1.72, 1.27), rows, strict=True):
+        each = (width - 0.1) / len(row)
+        for column, (kind, text) in enumerate(row.items()):
+            corner = (left + 0.1 + column * each, bottom)
+            _box(ax, corner, (each - 0.1, 0.38), text, **_LOOKS[kind])
+
+
+def _bucket(ax: "Axes", left: float, right: float, **frame: str) -> None:
+    """Draw the bucket below the machines, and end the picture."""
+    _box(ax, (left, 0), (1.5, 0.5), "gs:// bucket", hatch=HATCHES[1])
+    ax.set(xlim=(-0.1, right), ylim=(-0.1, 2.5), **frame)
+    ax.set_axis_off()
 
 
 def node_and_vm() -> Figure:
@@ -124,26 +125,16 @@ def node_and_vm() -> Figure:
         The picture.
     """
     fig, (node, vm) = subplots(9.0, 3.0, ncols=2)
-    _box(node, (0, 1.2), (1.5, 1.2), "your machine", "#eeeeee", at="top")
-    _box(node, (0.1, 1.72), (1.3, 0.38), "Python, TensorFlow")
-    _box(node, (0.1, 1.27), (1.3, 0.38), "your disk", hatch=HATCHES[2])
-    _box(node, (2.6, 1.2), (1.5, 1.2), "TPU host", "#eeeeee", at="top")
-    _box(node, (2.7, 1.72), (1.3, 0.38), "worker (no Python)")
-    _box(node, (2.7, 1.27), (1.3, 0.38), "TPU chips", PALETTE[5])
-    _box(node, (1.3, 0), (1.5, 0.5), "gs:// bucket", hatch=HATCHES[1])
+    python, chips = {"software": "Python, TensorFlow"}, {"devices": "TPU chips"}
+    _machine(node, 0, "your machine", python, {"disk": "your disk"})
+    _machine(node, 2.6, "TPU host", {"software": "worker (no Python)"}, chips)
+    _bucket(node, 1.3, 4.2, title="TPU Node: the TPU is another machine")
     _arrow(node, (1.5, 1.9), (2.6, 1.9), "gRPC")
     _arrow(node, (0.9, 1.2), (1.7, 0.5), "files")
     _arrow(node, (3.2, 1.2), (2.4, 0.5), "files")
-    node.set(title="TPU Node: the TPU is another machine", xlim=(-0.1, 4.2), ylim=(-0.1, 2.5))
-    _box(vm, (0.9, 1.2), (2.3, 1.2), "your machine", "#eeeeee", at="top")
-    _box(vm, (1.0, 1.72), (2.1, 0.38), "Python, TensorFlow")
-    _box(vm, (1.0, 1.27), (1.0, 0.38), "its disk", hatch=HATCHES[2])
-    _box(vm, (2.1, 1.27), (1.0, 0.38), "TPU chips", PALETTE[5])
-    _box(vm, (1.3, 0), (1.5, 0.5), "gs:// bucket", hatch=HATCHES[1])
+    _machine(vm, 0.9, "your machine", python, {"disk": "its disk"} | chips, width=2.3)
+    _bucket(vm, 1.3, 4.2, title="TPU VM: the TPU is in your machine")
     _arrow(vm, (2.05, 1.2), (2.05, 0.5), "files, if you like")
-    vm.set(title="TPU VM: the TPU is in your machine", xlim=(-0.1, 4.2), ylim=(-0.1, 2.5))
-    for ax in (node, vm):
-        ax.set_axis_off()
     return figure(
         fig,
         "With a TPU Node, your Python talks over gRPC to a worker on another machine, which sees "
@@ -159,13 +150,9 @@ def node_traffic() -> Figure:
         The picture.
     """
     fig, ax = subplots(7.5, 3.0)
-    _box(ax, (0, 1.2), (1.5, 1.2), "your machine", "#eeeeee", at="top")
-    _box(ax, (0.1, 1.72), (1.3, 0.38), "your Python")
-    _box(ax, (0.1, 1.27), (1.3, 0.38), "your disk", hatch=HATCHES[2])
-    _box(ax, (4.0, 1.2), (1.5, 1.2), "the worker", "#eeeeee", at="top")
-    _box(ax, (4.1, 1.72), (1.3, 0.38), "its devices", PALETTE[5])
-    _box(ax, (4.1, 1.27), (1.3, 0.38), "a disk of its own", hatch=HATCHES[2])
-    _box(ax, (2.0, 0), (1.5, 0.5), "gs:// bucket", hatch=HATCHES[1])
+    _machine(ax, 0, "your machine", {"software": "your Python"}, {"disk": "your disk"})
+    _machine(ax, 4.0, "the worker", {"devices": "its devices"}, {"disk": "a disk of its own"})
+    _bucket(ax, 2.0, 5.6)
     arrives = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.6}
     ax.annotate("", (4.0, 2.25), (1.5, 2.25), arrowprops=arrives)
     ax.text(2.75, 2.29, "graphs and arrays: arrive", ha="center", va="bottom", fontsize=8)
@@ -175,8 +162,6 @@ def node_traffic() -> Figure:
         ax.text(2.75, height + 0.04, said, ha="center", va="bottom", fontsize=8)
     _arrow(ax, (0.9, 1.2), (2.3, 0.5), "files")
     _arrow(ax, (4.6, 1.2), (3.2, 0.5), "files")
-    ax.set(xlim=(-0.1, 5.6), ylim=(-0.1, 2.5))
-    ax.set_axis_off()
     return figure(
         fig,
         "Graphs and arrays reach the worker; your files and your Python don't. Both machines reach "
@@ -199,8 +184,7 @@ def course_map(questions: dict[str, str]) -> Figure:
         for number in (n for n in numbers if n in questions):
             lines.append((part, number, questions[number]))
             part = ""
-    for line, (part, number, question) in enumerate(lines):
-        bottom = len(lines) - 1 - line
+    for bottom, (part, number, question) in enumerate(reversed(lines)):
         ax.text(0, bottom + 0.4, part, va="center", fontweight="bold")
         _box(ax, (1.2, bottom + 0.08), (0.6, 0.7), number, PALETTE[5])
         ax.text(2.0, bottom + 0.42, question, va="center")

@@ -1,7 +1,4 @@
-"""What a notebook shows: expected errors and figures with a text alternative.
-
-Knows no TensorFlow: everything here works on exceptions and matplotlib figures alone.
-"""
+"""Figures in the course's style, each with a text alternative. Knows no TensorFlow."""
 
 import io
 
@@ -14,10 +11,6 @@ from helpers.base.errors import CourseError
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
-
-
-class NoAlt(CourseError):
-    """A figure came without words for readers who can't see it."""
 
 
 def subplots(width: float = 7.0, height: float = 3.0, **options: object) -> tuple:
@@ -65,18 +58,18 @@ def figure(fig: object, alt: str) -> Figure:
     Args:
         fig: A ``matplotlib.figure.Figure``; it is closed.
         alt: What the picture shows, for a reader who can't see it: the finding, not the form.
-            It stands below the picture, too.
+            It is also the caption below the picture.
 
     Returns:
         The picture with its caption, for the last line of a cell.
 
     Raises:
-        NoAlt: ``alt`` is empty.
+        CourseError: ``alt`` is empty.
     """
     import matplotlib.pyplot as plt
 
     if not alt.strip():
-        raise NoAlt(
+        raise CourseError(
             "The figure has no text alternative.",
             "A reader who can't see the picture would miss what it shows.",
             'Say the finding in a sentence: figure(fig, alt="...").',

@@ -14,14 +14,6 @@ from helpers.base.errors import CourseError
 from helpers.display.figures import HATCHES, PALETTE, Figure, figure, subplots
 
 
-class NoProduct(CourseError):
-    """Two arrays that have no matrix product."""
-
-
-class NoSuchTick(CourseError):
-    """A tick that the run does not have."""
-
-
 @dataclass(frozen=True)
 class Run:
     """What a matrix unit did.
@@ -42,22 +34,22 @@ class Run:
 
     @property
     def ticks(self) -> int:
-        """Number of ticks until the last result left."""
+        """Number of ticks until the last result leaves."""
         return len(self.busy)
 
     @property
     def multiplications(self) -> int:
-        """Number of multiplications in all."""
+        """Total number of multiplications."""
         return int(self.busy.sum())
 
     @property
     def reads(self) -> int:
-        """Number of values read from memory: each value of both arrays once."""
+        """Number of values read from memory: each value of both arrays, once."""
         return len(self.product) * len(self.weights) + self.weights.size
 
     @property
     def utilisation(self) -> float:
-        """Share of the cells that multiply, on average over the ticks."""
+        """Share of the cells that multiply, averaged over the ticks."""
         return float(self.busy.mean())
 
     def __repr__(self) -> str:
@@ -83,22 +75,18 @@ def multiply(x: np.ndarray, weights: np.ndarray) -> Run:
         The run; its ``product`` is ``x @ weights``.
 
     Raises:
-        NoProduct: One of them is no matrix, is empty, or the depths differ.
+        CourseError: One of them is not a matrix or is empty, or the depths differ.
     """
     x, weights = np.asarray(x), np.asarray(weights)
+    why = ""
     if x.ndim != 2 or weights.ndim != 2 or not x.size or not weights.size:
-        raise NoProduct(
-            f"Arrays of shape {x.shape} and {weights.shape}.",
-            "A matrix unit takes two matrices with at least one row and one column each.",
-            "Give it [rows, depth] and [depth, columns].",
-        )
+        why = "A matrix unit takes two matrices with at least one row and one column each."
+    elif x.shape[1] != len(weights):
+        why = f"Rows of {x.shape[1]} values meet columns of {len(weights)}."
+    if why:
+        shapes = f"Arrays of shape {x.shape} and {weights.shape} have no product."
+        raise CourseError(shapes, why, "Give it [rows, depth] and [depth, columns].")
     (rows, depth), columns = x.shape, weights.shape[1]
-    if depth != len(weights):
-        raise NoProduct(
-            f"Arrays of shape {x.shape} and {weights.shape}.",
-            f"Rows of {depth} values meet columns of {len(weights)}.",
-            "Make the first one's columns as many as the second one's rows.",
-        )
     ticks = rows + depth + columns - 2
     product = np.zeros((rows, columns), np.result_type(x, weights))
     value = np.zeros((depth, columns), product.dtype)
@@ -132,35 +120,33 @@ def draw(run: Run, tick: int) -> Figure:
         The picture: in each busy cell value x weight and the sum that it passes down.
 
     Raises:
-        NoSuchTick: There is no such tick.
+        CourseError: The run has no such tick.
     """
+    from matplotlib.patches import Rectangle
+
     if not 1 <= tick <= run.ticks:
-        raise NoSuchTick(
+        raise CourseError(
             f"There is no tick {tick}.",
             f"This run has {run.ticks}, from 1 on.",
             f"Choose one from 1 to {run.ticks}.",
         )
     busy, values, sums = run.busy[tick - 1], run.passing[tick - 1], run.sums[tick - 1]
     depth, columns = busy.shape
+    arrow = {"arrowstyle": "->", "color": "black"}
     fig, ax = subplots(1.5 * columns + 1.4, 1.0 * depth + 0.9)
     for k in range(depth):
         for n in range(columns):
-            on = busy[k, n]
-            ax.add_patch(
-                _cell(n, depth - 1 - k, PALETTE[5] if on else "white", HATCHES[0 if on else 2])
-            )
-            text = f"{values[k, n]} × {run.weights[k, n]}\n↓ {sums[k, n]}"
-            ax.text(
-                n + 0.5,
-                depth - 0.5 - k,
-                text if on else f"{run.weights[k, n]}",
-                ha="center",
-                va="center",
-                bbox=None if on else {"facecolor": "white", "edgecolor": "none", "pad": 2},
-            )
-        ax.annotate("", (0, depth - 0.5 - k), (-0.4, depth - 0.5 - k), arrowprops=_ARROW)
+            text = f"{run.weights[k, n]}"
+            looks = {"facecolor": "white", "hatch": HATCHES[2]}
+            behind = {"facecolor": "white", "edgecolor": "none", "pad": 2}
+            if busy[k, n]:
+                text = f"{values[k, n]} × {text}\n↓ {sums[k, n]}"
+                looks, behind = {"facecolor": PALETTE[5]}, None
+            ax.add_patch(Rectangle((n, depth - 1 - k), 1, 1, edgecolor="#555555", **looks))
+            ax.text(n + 0.5, depth - 0.5 - k, text, ha="center", va="center", bbox=behind)
+        ax.annotate("", (0, depth - 0.5 - k), (-0.4, depth - 0.5 - k), arrowprops=arrow)
     for n in range(columns):
-        ax.annotate("", (n + 0.5, -0.4), (n + 0.5, 0), arrowprops=_ARROW)
+        ax.annotate("", (n + 0.5, -0.4), (n + 0.5, 0), arrowprops=arrow)
     ax.text(-0.45, depth / 2, "rows of x", rotation=90, ha="right", va="center")
     ax.text(columns / 2, -0.45, "rows of the product", ha="center", va="top")
     ax.set(xlim=(-0.7, columns + 0.05), ylim=(-0.75, depth + 0.05), aspect="equal")
@@ -171,15 +157,4 @@ def draw(run: Run, tick: int) -> Figure:
         fig,
         f"Tick {tick} of {run.ticks}: {int(busy.sum())} of {busy.size} cells multiply (plain), the "
         f"others wait (dotted); {finished} of {run.product.size} results have left at the bottom.",
-    )
-
-
-_ARROW = {"arrowstyle": "->", "color": "black"}
-
-
-def _cell(left: int, bottom: int, colour: str, hatch: str) -> object:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle(
-        (left, bottom), 1, 1, facecolor=colour, edgecolor="#555555", hatch=hatch, linewidth=1.0
     )

@@ -1,8 +1,11 @@
 """The diagrams say in words what they show, and draw as many chips as there are."""
 
+import re
+
 import pytest
 from matplotlib.axes import Axes
 
+from helpers.base.settings import ROOT
 from helpers.display import diagrams
 from helpers.tpu.hardware import UnknownAccelerator, slice_of
 
@@ -25,8 +28,7 @@ def test_a_slice_has_its_hosts_chips_and_replicas(boxes, name):
     tpu = slice_of(name)
     drawn = diagrams.slices(name)
     assert len(boxes) == tpu.hosts + tpu.chips + tpu.replicas
-    numbers = [int(word) for word in drawn.alt.split(" has ")[1].replace(".", "").split()[::2]]
-    assert numbers == [tpu.hosts, tpu.chips, tpu.replicas]
+    assert re.findall(r" (\d+) ", drawn.alt) == [f"{tpu.hosts}", f"{tpu.chips}", f"{tpu.replicas}"]
 
 
 def test_one_is_said_without_a_plural():
@@ -35,32 +37,31 @@ def test_one_is_said_without_a_plural():
 
 
 def test_a_type_that_does_not_exist_is_refused():
-    with pytest.raises(UnknownAccelerator):
+    with pytest.raises(UnknownAccelerator, match="v9-8"):
         diagrams.slices("v9-8")
 
 
-def test_node_and_vm():
-    drawn = diagrams.node_and_vm()
-    assert "not your disk" in drawn.alt and drawn.png.startswith(b"\x89PNG")
+@pytest.mark.parametrize(
+    ("draw", "words"),
+    [(diagrams.node_and_vm, "not your disk"), (diagrams.node_traffic, "your Python don't")],
+)
+def test_machines_are_drawn_and_said_in_words(boxes, draw, words):
+    drawn = draw()
+    assert boxes and words in drawn.alt and drawn.png.startswith(b"\x89PNG")
 
 
-def test_node_traffic():
-    drawn = diagrams.node_traffic()
-    assert "your Python don't" in drawn.alt and drawn.png.startswith(b"\x89PNG")
+def test_the_map_has_the_notebooks_that_there_are_each_beside_its_question(monkeypatch):
+    said = {}
+    monkeypatch.setattr(
+        Axes, "text", lambda self, x, y, text, **_: said.setdefault(int(y), {}).setdefault(x, text)
+    )
+    drawn = diagrams.course_map({"01": "a?", "02": "b?", "08": "c?"})
+    lines = [" ".join(text for _, text in sorted(said[y].items())) for y in sorted(said)[::-1]]
+    assert lines == ["Understand 01 a?", " 02 b?", "Check 08 c?"]
+    assert drawn.alt == "The course in five parts. 01: a? 02: b? 08: c?"
 
 
-def test_the_map_has_the_notebooks_that_there_are():
-    drawn = diagrams.course_map({"00": "Where am I?", "07": "How do I train?"})
-    assert drawn.alt == "The course in five parts. 00: Where am I? 07: How do I train?"
-
-
-def test_each_part_of_the_map_is_named_once(monkeypatch):
-    said = []
-    monkeypatch.setattr(Axes, "text", lambda self, x, y, text, **options: said.append(text))
-    diagrams.course_map({"01": "a?", "02": "b?", "08": "c?"})
-    assert said == ["Understand", "01", "a?", "", "02", "b?", "Check", "08", "c?"]
-
-
-def test_the_map_has_a_place_for_every_notebook():
+def test_every_notebook_belongs_to_a_part():
     numbers = [number for _, part in diagrams.PARTS for number in part]
-    assert sorted(numbers) == [f"0{n}" for n in range(9)]
+    notebooks = (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")
+    assert sorted(numbers) == sorted(path.name[:2] for path in notebooks)

@@ -5,9 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.display.systolic import NoProduct, NoSuchTick, draw, multiply
+from helpers.base.errors import CourseError
+from helpers.display.systolic import draw, multiply
 
 sizes = st.integers(1, 6)
+
+
+@pytest.fixture
+def run():
+    return multiply([[1, 2], [3, 4]], [[5, 6], [7, 8]])
 
 
 @given(sizes, sizes, sizes, st.integers(0, 2**31))
@@ -27,8 +33,7 @@ def test_floats_stay_floats():
     np.testing.assert_array_equal(run.product, [[7.0]])
 
 
-def test_a_run_of_two_by_two_by_hand():
-    run = multiply([[1, 2], [3, 4]], [[5, 6], [7, 8]])
+def test_a_run_of_two_by_two_by_hand(run):
     assert run.ticks == 4
     np.testing.assert_array_equal(
         run.busy.astype(int),
@@ -58,12 +63,11 @@ def test_a_row_alone_leaves_most_cells_idle():
     ],
 )
 def test_what_has_no_product_is_refused(x, weights, said):
-    with pytest.raises(NoProduct, match=said):
+    with pytest.raises(CourseError, match=said):
         multiply(x, weights)
 
 
-def test_the_picture_says_what_it_shows():
-    run = multiply([[1, 2], [3, 4]], [[5, 6], [7, 8]])
+def test_the_picture_says_what_it_shows(run):
     assert draw(run, 2).alt == (
         "Tick 2 of 4: 3 of 4 cells multiply (plain), the others wait (dotted); 1 of 4 results "
         "have left at the bottom."
@@ -73,7 +77,6 @@ def test_the_picture_says_what_it_shows():
 
 
 @pytest.mark.parametrize("tick", [0, 5, -1])
-def test_a_tick_that_is_not_there_is_refused(tick):
-    run = multiply([[1, 2], [3, 4]], [[5, 6], [7, 8]])
-    with pytest.raises(NoSuchTick, match=f"There is no tick {tick}"):
+def test_a_tick_that_is_not_there_is_refused(run, tick):
+    with pytest.raises(CourseError, match=f"There is no tick {tick}"):
         draw(run, tick)

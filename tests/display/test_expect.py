@@ -1,0 +1,65 @@
+"""A block that must fail: shown in two lines when it does, an error when it doesn't."""
+
+import pytest
+
+from helpers.display.expect import NotRaised, WrongError, expect
+
+
+@pytest.mark.parametrize(
+    ("expected", "match", "raised", "printed"),
+    [
+        (ValueError, "second", ValueError("first line\nthe second line"), "the second line"),
+        # The whole message where the match spans lines; a subclass by its own name.
+        (ValueError, r"first\nsecond", ValueError("first\nsecond"), "first second"),
+        (Exception, "gone", FileNotFoundError("gone"), "gone"),
+        # A long line ends with the sentence that matches.
+        (
+            ValueError,
+            "second",
+            ValueError(f"The first. The second one. {'Advice follows here. ' * 20}"),
+            "The first. The second one.",
+        ),
+    ],
+)
+def test_it_prints_type_and_matching_line(capsys, expected, match, raised, printed):
+    with expect(expected, match=match):
+        raise raised
+    assert capsys.readouterr().out == f"{type(raised).__name__}: {printed}\n"
+
+
+def test_it_wraps_long_lines(capsys):
+    with expect(ValueError, match="word"):
+        raise ValueError("word " * 60)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert others and all(line.startswith("  ") for line in others)
+    assert all(len(line) <= 96 for line in (first, *others))
+
+
+def test_it_fails_when_nothing_is_raised(capsys):
+    with (
+        pytest.raises(NotRaised, match="Expected ValueError, but nothing was raised"),
+        expect(ValueError, match="x"),
+    ):
+        pass
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (KeyError("wanted"), "Expected ValueError, but KeyError came"),
+        (ValueError("other"), "does not contain 'wanted'"),
+    ],
+)
+def test_it_fails_on_another_type_or_message_and_chains_it(other, words):
+    with (
+        pytest.raises(WrongError, match=words) as caught,
+        expect(ValueError, match="wanted"),
+    ):
+        raise other
+    assert caught.value.__cause__ is other
+
+
+def test_it_lets_an_interrupt_through():
+    with pytest.raises(KeyboardInterrupt), expect(ValueError, match="x"):
+        raise KeyboardInterrupt
