@@ -19,7 +19,8 @@ from rich.table import Table
 from transformers import BertConfig, TFBertForMaskedLM
 
 from benchmarks.measure import Clock, Size, alternating, ratio
-from helpers.bert import model as bert
+from helpers.bert.model import CONFIGURATIONS, Configuration, pretraining_model
+from helpers.bert.step import adamw, steps_function, training_step
 from helpers.text import buckets, corpus, masking
 
 LENGTH = 128
@@ -113,7 +114,7 @@ def read(paragraphs: int) -> Text:
     )
 
 
-def configuration(size: bert.Configuration, vocabulary: int) -> BertConfig:
+def configuration(size: Configuration, vocabulary: int) -> BertConfig:
     """Give Hugging Face's name for a size."""
     return BertConfig(
         vocab_size=vocabulary,
@@ -124,7 +125,7 @@ def configuration(size: bert.Configuration, vocabulary: int) -> BertConfig:
     )
 
 
-def hugging_face(size: bert.Configuration, vocabulary: int) -> TFBertForMaskedLM:
+def hugging_face(size: Configuration, vocabulary: int) -> TFBertForMaskedLM:
     """Make Hugging Face's model, compiled by XLA, with the same optimizer as ours."""
     model = TFBertForMaskedLM(configuration(size, vocabulary))
     model.build_in_name_scope()
@@ -134,7 +135,7 @@ def hugging_face(size: bert.Configuration, vocabulary: int) -> TFBertForMaskedLM
     return model
 
 
-def usual(size: bert.Configuration, text: Text, batch: dict) -> Callable[[], object]:
+def usual(size: Configuration, text: Text, batch: dict) -> Callable[[], object]:
     """Make a round of `fit`."""
     model = hugging_face(size, text.vocabulary)
     dataset = tf.data.Dataset.from_tensors(batch).repeat(STEPS)
@@ -142,12 +143,12 @@ def usual(size: bert.Configuration, text: Text, batch: dict) -> Callable[[], obj
 
 
 def ours(
-    size: bert.Configuration, text: Text, batch: dict, steps_per_execution: int = 1
+    size: Configuration, text: Text, batch: dict, steps_per_execution: int = 1
 ) -> Callable[[], object]:
     """Make a round of our steps; one for each call from Python is what `fit` does."""
-    model = bert.pretraining_model(size, text.vocabulary)
-    step = bert.training_step(model, bert.adamw(model, 1e-4))
-    run = bert.steps_function(tf.distribute.get_strategy(), step)
+    model = pretraining_model(size, text.vocabulary)
+    step = training_step(model, adamw(model, 1e-4))
+    run = steps_function(tf.distribute.get_strategy(), step)
     iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
 
     def steps() -> None:
@@ -158,16 +159,16 @@ def ours(
     return steps
 
 
-def sizes(size: Size) -> dict[str, bert.Configuration]:
+def sizes(size: Size) -> dict[str, Configuration]:
     """Give the models to measure."""
     if size.width < SMALLEST:
-        return {"1 layer": bert.Configuration(1, size.width, 1)}
-    return {name: bert.CONFIGURATIONS[name] for name in NAMES}
+        return {"1 layer": Configuration(1, size.width, 1)}
+    return {name: CONFIGURATIONS[name] for name in NAMES}
 
 
 def table_of_pairs(
     table: Table,
-    ways: Callable[[bert.Configuration], dict[str, tuple[dict, Callable[[], object]]]],
+    ways: Callable[[Configuration], dict[str, tuple[dict, Callable[[], object]]]],
     size: Size,
     done: Callable[[], None],
 ) -> Table:
@@ -213,7 +214,7 @@ def table_of_steps(text: Text, size: Size, done: Callable[[str, int], None]) -> 
         "sentence per row. Same rows: both get the packed rows.",
     )
 
-    def ways(model: bert.Configuration) -> dict:
+    def ways(model: Configuration) -> dict:
         return {
             "TFBertForMaskedLM.fit, same rows": (text.same, usual(model, text, text.same)),
             "masked head, same rows": (text.packed, ours(model, text, text.packed)),
@@ -256,7 +257,7 @@ class PyTorch:
         self.process.stdin.flush()
         return self._answer()
 
-    def steps(self, size: bert.Configuration, text: Text, way: str) -> Callable[[], Clock]:
+    def steps(self, size: Configuration, text: Text, way: str) -> Callable[[], Clock]:
         """Make a round of steps, which says how long it took there."""
         config = configuration(size, text.vocabulary).to_diff_dict()
         number = self.ask(way=way, config=config)
@@ -277,7 +278,7 @@ def table_of_pytorch(text: Text, size: Size, done: Callable[[str, int], None]) -
             f"steps_per_execution={STEPS}, as pretraining runs; eager has no such thing.",
         )
 
-        def ways(model: bert.Configuration) -> dict:
+        def ways(model: Configuration) -> dict:
             return {
                 "PyTorch, padded": (text.padded, other.steps(model, text, "padded")),
                 "our step, padded": (text.whole, ours(model, text, text.whole, STEPS)),
@@ -296,7 +297,7 @@ def start(way: str, name: str, width: int, begun: Clock) -> dict[str, list[float
     def ended() -> None:
         ends.append(Clock.now())
 
-    size = bert.Configuration(1, width, 1) if width < SMALLEST else bert.configuration(name)
+    size = Configuration(1, width, 1) if width < SMALLEST else CONFIGURATIONS[name]
     ids = tf.ones((ROWS, LENGTH), tf.int32)
     batch = {"input_ids": ids, "attention_mask": ids}
     if way == "fit":
@@ -309,9 +310,9 @@ def start(way: str, name: str, width: int, begun: Clock) -> dict[str, list[float
         batch["position_ids"] = ids
         batch |= dict.fromkeys(("masked_positions", "masked_ids"), tf.ones((ROWS, 19), tf.int32))
         batch["masked_weights"] = tf.ones((ROWS, 19))
-        model = bert.pretraining_model(size, 3_000)
+        model = pretraining_model(size, 3_000)
         arguments = [batch, tf.constant(0, tf.int64), tf.constant(0, tf.int64)]
-        function = bert.training_step(model, bert.adamw(model, 1e-4))
+        function = training_step(model, adamw(model, 1e-4))
     ended()
     concrete = function.get_concrete_function(*arguments)
     for _ in range(3):

@@ -1,5 +1,6 @@
-"""What ``python -m helpers pretrain`` shows: a line of progress, or lines where no terminal is."""
+"""The command ``pretrain``: a bar in a terminal, a line now and then elsewhere."""
 
+import datetime
 import os
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 
+from helpers.base.settings import ENVIRONMENT
 from helpers.bert import compiled
 from helpers.tpu.connection import connect, tensorflow_environment
 from helpers.tpu.place import detect
@@ -18,21 +20,14 @@ if TYPE_CHECKING:
     from helpers.bert.pretraining import Progress
 
 QUIET = 10.0  # seconds between two lines where no terminal is
-EXIT = {2: 130, 15: 143}  # signal: 128 and its number, as shells have it
-
-
-def left(seconds: float) -> str:
-    """Write a time to come: ``1:02:03 left``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02} left" if hours else f"{minutes}:{rest:02} left"
 
 
 def line(progress: "Progress") -> str:
-    """Write where a run is, without the step."""
+    """Write where a run is, without the step: ``loss 5.123 · 9,876 tokens/s · 1:02:03 left``."""
     words = [f"loss {progress.loss:.3f}"]
     if progress.tokens_per_second is not None:
-        words += [f"{progress.tokens_per_second:,.0f} tokens/s", left(progress.seconds_left)]
+        left = datetime.timedelta(seconds=round(progress.seconds_left))
+        words += [f"{progress.tokens_per_second:,.0f} tokens/s", f"{left} left"]
     return " · ".join(words)
 
 
@@ -93,10 +88,10 @@ def pretrain(
     """Train as the command line asks for, and show it.
 
     Args:
-        config: Name of a size, of `bert.CONFIGURATIONS`.
+        config: Name of a size, of `model.CONFIGURATIONS`.
         output: Folder of the run.
         data: Records; None: the shipped text, written into the output folder first.
-        tpu: As `runtime.connect` takes it; None: this machine as it is.
+        tpu: As `connection.connect` takes it; None: this machine as it is.
         steps_per_execution: As `pretraining.run`.
         save_every: As `pretraining.run`.
         patience: As `pretraining.run`.
@@ -109,7 +104,7 @@ def pretrain(
         CourseError: As `pretraining.run`.
     """
     display = Display(Console(stderr=False))
-    os.environ.update(settings.ENVIRONMENT | tensorflow_environment(detect()))
+    os.environ.update(ENVIRONMENT | tensorflow_environment(detect()))
     kept = None
     if not tpu and "://" not in output:
         kept = compiled.Kept(output)
@@ -127,19 +122,19 @@ def pretrain(
         import tensorflow as tf
 
         tf.get_logger().setLevel("ERROR")
-        from helpers.bert import model as bert
         from helpers.bert import pretraining
+        from helpers.bert.data import prepare_shipped
+        from helpers.bert.model import configuration
 
-        size = bert.configuration(config)
         strategy = connect(tpu) if tpu else None
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         wanted = pretraining.Settings(
-            size, **settings, precision="mixed_bfloat16" if on_tpu else "float32"
+            configuration(config),
+            **settings,
+            precision="mixed_bfloat16" if on_tpu else "float32",
         )
         if data is None:
-            data = pretraining.prepare_shipped(
-                f"{output.rstrip('/')}/data", pairs=wanted.next_sentence
-            )
+            data = prepare_shipped(f"{output.rstrip('/')}/data", pairs=wanted.next_sentence)
             display.say("The data: the shipped Korean and English text, nine paragraphs of ten.")
         with display.shown(wanted.steps):
             run = pretraining.run(
@@ -160,4 +155,4 @@ def pretrain(
     if run.stopped is None:
         return 0
     display.say("Run the same command again to go on.")
-    return EXIT[run.stopped]
+    return 128 + run.stopped  # as shells have it

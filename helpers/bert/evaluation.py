@@ -8,31 +8,22 @@ masked language model that is worth its name beats the last one.
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.bert import model as bert
-from helpers.bert import pretraining
+from helpers.bert.data import Data, sequences
+from helpers.bert.ngram import NGram, fit_ngram
+from helpers.bert.step import masked_scores
 from helpers.text import corpus, masking, records
 
-RESAMPLED = 1_000  # times that documents are drawn for a confidence interval
-TUNED = 10  # one document in so many sets the n-gram's weights instead of its counts
-ROUNDS = 30  # of setting them
-ROWS = 10_000  # of records, at most, that the n-gram is fitted to
+HELD_OUT = "held-out"
+RESAMPLED = 1_000  # draws of documents for a confidence interval
 ASKED = 50  # frequent tokens that the probe tells apart
 RIDGE = 10.0  # of the probe's regression: the states are scaled to a deviation of 1
-
-
-class NothingHeldOut(CourseError):
-    """There is no text to evaluate on."""
-
-
-class TooLittleToFit(CourseError):
-    """There is too little text for a baseline."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +31,7 @@ class FixedMasks:
     """Documents, one per row, masked once and for all.
 
     Attributes:
-        batch: What `bert.masked_scores` takes, NumPy arrays [documents, ...].
+        batch: What `step.masked_scores` takes, NumPy arrays [documents, ...].
     """
 
     batch: dict[str, np.ndarray]
@@ -51,10 +42,10 @@ class FixedMasks:
         return int(self.batch["masked_weights"].sum())
 
     def neighbours(self) -> tuple[np.ndarray, np.ndarray]:
-        """Look left and right of each masked place.
+        """Look left and right of each masked position.
 
         Returns:
-            Two arrays int32 [documents, predictions] of token ids as the model sees them, so a
+            Two arrays int32 [documents, predictions] of token ids as the model sees them: a
             neighbour may be ``[MASK]``.
         """
         ids, at = self.batch["input_ids"], self.batch["masked_positions"]
@@ -66,26 +57,26 @@ class FixedMasks:
 def fix_masks(
     documents: Sequence[Sequence[int]], masks: masking.Masking, length: int, seed: int = 0
 ) -> FixedMasks:
-    """Mask held-out documents, the same at every evaluation.
+    """Mask held-out documents, the same way at every evaluation.
 
-    If they were masked anew each time, the loss would move by itself.
+    If the masks were drawn anew each time, the loss would move by itself.
 
     Args:
         documents: Token ids with ``[CLS]`` and ``[SEP]``; what is beyond ``length`` is left out.
         masks: How to mask.
-        length: Places per row.
+        length: Positions per row.
         seed: Of the masks.
 
     Returns:
         The documents, a row each.
 
     Raises:
-        NothingHeldOut: There is no document with a token to mask.
+        CourseError: There is no document with a token to mask.
     """
     special = set(masks.special_ids)
     kept = [ids for ids in documents if not special.issuperset(ids[:length])]
     if not kept:
-        raise NothingHeldOut(
+        raise CourseError(
             "There is no text to evaluate on.",
             f"Of {len(documents):,} held-out documents none has a token that may be masked.",
             "Hold some documents out of the training (corpus.held_out), in each language.",
@@ -96,7 +87,7 @@ def fix_masks(
         size = min(len(document), length)
         ids[row, :size], used[row, :size] = document[:size], 1
     masked = masks(tf.constant(ids), masking.draw(seed, 0, 0))
-    # Padding has the id 0 only by habit: no place of it is ever chosen.
+    # Padding has the id 0 only by convention: whatever its id, it is not to be guessed.
     weights = masked["masked_weights"].numpy()
     weights *= np.take_along_axis(used, masked["masked_positions"].numpy(), axis=1)
     batch = {name: tensor.numpy() for name, tensor in masked.items()}
@@ -107,121 +98,14 @@ def fix_masks(
 
 
 @dataclasses.dataclass(frozen=True)
-class NGram:
-    """How likely a token is between two neighbours: four counts, mixed (Jelinek and Mercer, 1980).
-
-    Attributes:
-        weights: Of unigram, left neighbour, right neighbour and both, float64 [4], sum 1.
-        unigram: Share of each token, float64 [vocabulary]; none is 0.
-    """
-
-    weights: np.ndarray
-    unigram: np.ndarray
-    _contexts: tuple[np.ndarray, ...] = dataclasses.field(repr=False)
-    _tokens: tuple[np.ndarray, ...] = dataclasses.field(repr=False)
-
-    def chances(self, left: int, right: int) -> np.ndarray:
-        """Say how likely every token is.
-
-        Args:
-            left: Id of the token before; an id that was never counted, such as ``[MASK]``'s,
-                leaves its share to the others.
-            right: Id of the token after.
-
-        Returns:
-            float64 [vocabulary], sum 1.
-        """
-        return self._mix(self._parts(left, right))
-
-    def _parts(self, left: int, right: int) -> list[np.ndarray | None]:
-        size = len(self.unigram)
-        parts: list[np.ndarray | None] = [self.unigram]
-        keys = (left, right, left * size + right)
-        for key, contexts, tokens in zip(keys, self._contexts, self._tokens, strict=True):
-            low, high = np.searchsorted(contexts, [key, key + 1])
-            counts = np.bincount(tokens[low:high], minlength=size) if high > low else None
-            parts.append(None if counts is None else counts / counts.sum())
-        return parts
-
-    def _mix(self, parts: list[np.ndarray | None]) -> np.ndarray:
-        known = [(w, p) for w, p in zip(self.weights, parts, strict=True) if p is not None]
-        total = sum(weight for weight, _ in known)
-        return sum(weight / total * part for weight, part in known)
-
-
-def fit_ngram(documents: Sequence[Sequence[int]], vocabulary: int) -> NGram:
-    """Count tokens between their neighbours, and weigh the counts where they were not counted.
-
-    Args:
-        documents: Token ids of the training text, with ``[CLS]`` and ``[SEP]``.
-        vocabulary: Number of tokens.
-
-    Returns:
-        The model.
-
-    Raises:
-        TooLittleToFit: Fewer than ten documents, or nothing in them.
-    """
-    counted = [d for at, d in enumerate(documents) if at % TUNED and len(d) > 2]
-    tuned = [d for at, d in enumerate(documents) if at % TUNED == 0 and len(d) > 2]
-    if len(documents) < TUNED or not counted or not tuned:
-        raise TooLittleToFit(
-            f"{len(documents):,} documents are too few for the n-gram baseline.",
-            f"One of {TUNED} sets the weights of the counts, the others are counted.",
-            f"Give at least {TUNED} documents with text.",
-        )
-    left, here, right = _triples(counted)
-    unigram = np.bincount(here, minlength=vocabulary) + 1.0
-    unigram /= unigram.sum()
-    contexts, tokens = [], []
-    for key in (left, right, left * vocabulary + right):
-        order = np.argsort(key, kind="stable")
-        contexts.append(key[order])
-        tokens.append(here[order])
-    even = NGram(np.full(4, 0.25), unigram, tuple(contexts), tuple(tokens))
-    chances = np.array(
-        [
-            [np.nan if part is None else part[token] for part in even._parts(before, after)]
-            for before, token, after in zip(*_triples(tuned), strict=True)
-        ]
-    )
-    return dataclasses.replace(even, weights=_weigh(chances))
-
-
-def _triples(documents: Sequence[Sequence[int]]) -> tuple[np.ndarray, ...]:
-    before = np.concatenate([np.asarray(ids[:-2], np.int64) for ids in documents])
-    here = np.concatenate([np.asarray(ids[1:-1], np.int64) for ids in documents])
-    after = np.concatenate([np.asarray(ids[2:], np.int64) for ids in documents])
-    return before, here, after
-
-
-def _weigh(chances: np.ndarray) -> np.ndarray:
-    """Find weights that make the tokens likely: expectation and maximisation.
-
-    Exact where all contexts were counted; where some were not, the others share their weight.
-    """
-    weights = np.full(chances.shape[1], 1 / chances.shape[1])
-    known = ~np.isnan(chances)
-    for _ in range(ROUNDS):
-        shared = np.where(known, weights, 0)
-        shared /= shared.sum(1, keepdims=True)
-        responsible = shared * np.nan_to_num(chances)
-        responsible /= responsible.sum(1, keepdims=True)
-        # Where a context is unknown, its weight was not asked: it is not counted against it.
-        weights = responsible.sum(0) / known.sum(0).clip(1)
-        weights /= weights.sum()
-    return weights
-
-
-@dataclasses.dataclass(frozen=True)
 class Score:
-    """How well masked tokens are guessed.
+    """How well masked tokens are guessed; the intervals are of 95 % confidence, over documents.
 
     Attributes:
         loss: Mean, in nats per masked token.
-        loss_interval: 95 % confidence interval of it, over documents.
+        loss_interval: Interval of the loss.
         accuracy: Share of tokens whose likeliest guess is right.
-        accuracy_interval: The same for it.
+        accuracy_interval: Interval of the accuracy.
         tokens: Number of masked tokens.
     """
 
@@ -233,7 +117,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """Between how many equally likely tokens one would have to guess: e to the loss."""
+        """Number of equally likely tokens one would have to guess between: e to the loss."""
         return float(np.exp(self.loss))
 
     def __repr__(self) -> str:
@@ -246,7 +130,7 @@ class Score:
 
 
 def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray, seed: int = 0) -> Score:
-    """Sum guesses up, with confidence intervals.
+    """Summarize guesses, with confidence intervals.
 
     Tokens of one document are alike, so documents are drawn, not tokens (a cluster bootstrap:
     Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
@@ -256,14 +140,11 @@ def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray, seed: int 
         right: Whether the likeliest guess was right, the same shape.
         weights: 1 where a token was masked, else 0, the same shape.
         seed: Of the draws.
-
-    Returns:
-        The score.
     """
     sums = np.stack([(values * weights).sum(1) for values in (losses, right)])
     counts = weights.sum(1)
     random, resampled = np.random.default_rng(seed), np.empty((2, RESAMPLED))
-    for draw in range(RESAMPLED):  # one after the other: there may be many documents
+    for draw in range(RESAMPLED):  # one by one: there may be many documents
         documents = random.integers(0, len(counts), len(counts))
         resampled[:, draw] = sums[:, documents].sum(1) / counts[documents].sum().clip(1)
     (loss_low, right_low), (loss_high, right_high) = np.quantile(resampled, [0.025, 0.975], axis=1)
@@ -282,7 +163,7 @@ class Evaluation:
     """How well a model and its baselines guess, language by language.
 
     Attributes:
-        scores: By language, then by way: ``uniform``, ``unigram``, ``n-gram``, ``BERT``.
+        scores: By language, then by who guessed: ``uniform``, ``unigram``, ``n-gram``, ``BERT``.
     """
 
     scores: dict[str, dict[str, Score]]
@@ -295,7 +176,7 @@ class Evaluation:
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def table(self) -> pd.DataFrame:
-        """Lay the scores out: a line for each language and way, numbers rounded."""
+        """Lay the scores out: a line for each language and who guessed, numbers rounded."""
         lines = {
             (language, way): {
                 "loss": f"{one.loss:.2f}",
@@ -325,16 +206,13 @@ def evaluate(
     """Let a model and its baselines guess the same masked tokens.
 
     Args:
-        model: From `bert.pretraining_model`.
+        model: From `model.pretraining_model`.
         held_out: Masked documents by language.
-        baselines: By language, from `fit_ngram` on its training text.
+        baselines: By language, from `ngram.fit_ngram` on its training text.
         rows: Documents at a time; the last batch is filled up, so that there is one shape.
-
-    Returns:
-        The scores.
     """
     scores_of = tf.function(
-        lambda batch: bert.masked_scores(model, batch), jit_compile=True, autograph=False
+        lambda batch: masked_scores(model, batch), jit_compile=True, autograph=False
     )
     found = {}
     for language, fixed in held_out.items():
@@ -342,10 +220,12 @@ def evaluate(
         labels, weights = fixed.batch["masked_ids"], fixed.batch["masked_weights"]
         uniform = np.full(labels.shape, np.log(vocabulary))
         # Guessing blindly among all is right once in `vocabulary` times.
-        ways = {"uniform": (uniform, np.full(labels.shape, 1 / vocabulary))}
-        ways["unigram"] = _guess_unigram(baselines[language].unigram, labels)
-        ways["n-gram"] = _guess_ngram(baselines[language], fixed)
-        ways["BERT"] = _guess(scores_of, fixed, rows)
+        ways = {
+            "uniform": (uniform, np.full(labels.shape, 1 / vocabulary)),
+            "unigram": _guess_unigram(baselines[language].unigram, labels),
+            "n-gram": _guess_ngram(baselines[language], fixed),
+            "BERT": _guess(scores_of, fixed, rows),
+        }
         found[language] = {
             way: score(losses, right, weights) for way, (losses, right) in ways.items()
         }
@@ -360,14 +240,14 @@ def _guess_ngram(ngram: NGram, fixed: FixedMasks) -> tuple[np.ndarray, np.ndarra
     labels = fixed.batch["masked_ids"]
     losses, right = np.zeros(labels.shape), np.zeros(labels.shape, bool)
     left, after = fixed.neighbours()
-    for place in zip(*np.nonzero(fixed.batch["masked_weights"]), strict=True):
-        chances = ngram.chances(int(left[place]), int(after[place]))
-        losses[place] = -np.log(chances[labels[place]])
-        right[place] = chances.argmax() == labels[place]
+    for at in zip(*np.nonzero(fixed.batch["masked_weights"]), strict=True):
+        chances = ngram.chances(int(left[at]), int(after[at]))
+        losses[at] = -np.log(chances[labels[at]])
+        right[at] = chances.argmax() == labels[at]
     return losses, right
 
 
-def _guess(scores_of: object, fixed: FixedMasks, rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _guess(scores_of: Callable, fixed: FixedMasks, rows: int) -> tuple[np.ndarray, np.ndarray]:
     labels = fixed.batch["masked_ids"]
     losses, right = [], []
     for first in range(0, len(labels), rows):
@@ -382,18 +262,15 @@ def _guess(scores_of: object, fixed: FixedMasks, rows: int) -> tuple[np.ndarray,
     return np.concatenate(losses), np.concatenate(right)
 
 
-def evaluate_shipped(model: tf.keras.Model, data: pretraining.Data) -> Evaluation:
+def evaluate_shipped(model: tf.keras.Model, data: Data) -> Evaluation:
     """Evaluate on the held-out paragraphs of the course's own text, each language by itself.
 
     Args:
         model: Trained on the others, with the shipped tokenizer.
-        data: That it was trained on.
-
-    Returns:
-        The scores by language.
+        data: The data it was trained on.
 
     Raises:
-        corpus.TokenizerChanged, corpus.CorpusMissing: The shipped files are not as they were.
+        CourseError: The shipped files were changed or are missing.
     """
     tokenizer, length = corpus.load_tokenizer(), data.manifest.settings.sequence_length
     held_out, baselines = {}, {}
@@ -406,26 +283,20 @@ def evaluate_shipped(model: tf.keras.Model, data: pretraining.Data) -> Evaluatio
     return evaluate(model, held_out, baselines)
 
 
-def evaluate_records(
-    model: tf.keras.Model, data: pretraining.Data, path: str | os.PathLike[str]
-) -> Evaluation:
-    """Evaluate on records that were held out.
+def evaluate_records(model: tf.keras.Model, data: Data, path: str | os.PathLike[str]) -> Evaluation:
+    """Evaluate on records that were held out, as the language ``held-out``.
 
     Args:
         model: Trained on ``data``.
-        data: The training's records; the baselines are fitted to its first ``ROWS`` rows.
+        data: The training's records; the n-gram is fitted to the first `data.ROWS` rows.
         path: Folder of the held-out records.
 
-    Returns:
-        The scores of ``held-out``.
-
     Raises:
-        records.OtherTokenizer: The held-out records were written with another tokenizer.
-        records.ManifestMissing, records.ManifestDamaged: There are no finished records.
+        CourseError: There are no finished records, or another tokenizer wrote them.
     """
     unseen = records.manifest(path)
     if unseen.settings.tokenizer_sha256 != data.manifest.settings.tokenizer_sha256:
-        raise records.OtherTokenizer(
+        raise CourseError(
             "The held-out records were written with another tokenizer than the training's.",
             "The same id is another token there.",
             "Write both with one call of `python -m helpers prepare`.",
@@ -436,45 +307,22 @@ def evaluate_records(
     return evaluate(model, {HELD_OUT: held_out}, {HELD_OUT: ngram})
 
 
-HELD_OUT = "held-out"
-
-
-def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:
-    """Unpack the first ``ROWS`` rows of records.
-
-    Args:
-        manifest: Of the records.
-
-    Yields:
-        Token ids of each sequence with ``[CLS]`` and ``[SEP]``.
-    """
-    paths = [f"{manifest.path.rstrip('/')}/{shard.name}" for shard in manifest.shards]
-    kinds = {name: np.dtype(kind).newbyteorder("<") for name, kind in manifest.features.items()}
-    spec = {name: tf.io.FixedLenFeature([], tf.string) for name in kinds}
-    for record in tf.data.TFRecordDataset(paths).take(ROWS):
-        row = tf.io.parse_single_example(record, spec)
-        ids, number = (
-            np.frombuffer(row[name].numpy(), kinds[name])
-            for name in ("input_ids", "attention_mask")
-        )
-        for one in range(1, int(number.max()) + 1):
-            yield ids[number == one]
-
-
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """What a linear model reads from frozen states at masked places: which token is missing.
+    """What a linear model reads from frozen states at masked positions: which token is missing.
+
+    Each interval is of 95 % confidence, over documents.
 
     Attributes:
-        pretrained: Share named rightly from the trained model's states.
-        pretrained_interval: 95 % confidence interval of it, over documents.
+        pretrained: Share of tokens named correctly from the trained model's states.
+        pretrained_interval: Its interval.
         random: The same for fresh weights of the same shape.
         random_interval: Its interval.
         more: The difference of the two.
         more_interval: Its interval, both judged on the same draws of documents.
         frequent: Share of the commonest of these tokens: guessing blindly.
         asked: Number of tokens to choose from.
-        tokens: Number of judged places.
+        tokens: Number of judged positions.
     """
 
     pretrained: float
@@ -505,12 +353,12 @@ def probe(
     """Ask whether pretraining left something in the states that random weights lack.
 
     The encoder is frozen and its head is not used. A linear model (ridge regression) reads the
-    state at a masked place and names the missing token, among the ``ASKED`` most frequent ones. It
-    is fitted on one text and judged on another, once on the model's states and once on those of
-    fresh weights (which pass the words around on, too, if less usefully): only the states differ.
+    state at a masked position and names the missing token, among the ``ASKED`` most frequent ones.
+    It is fitted on one text and judged on another, once on the model's states and once on those of
+    fresh weights (which pass the words around, too, if less usefully): only the states differ.
 
     Args:
-        model: Pretrained, from `bert.pretraining_model`.
+        model: Pretrained, from `model.pretraining_model`.
         fresh: The same with fresh weights.
         fitted: Text to fit the linear models on; the training's own will do.
         judged: Text to judge them on, which the pretraining has not seen.
@@ -519,22 +367,23 @@ def probe(
         How often each is right.
 
     Raises:
-        NothingHeldOut: None of the frequent tokens is masked in ``judged``.
+        CourseError: None of the frequent tokens is masked in ``judged``.
     """
     labels, weights = fitted.batch["masked_ids"], fitted.batch["masked_weights"]
     counts = np.bincount(labels[weights > 0])
     asked = np.argsort(-counts, kind="stable")[: min(ASKED, np.count_nonzero(counts))]
     used = [_asked(part, asked) for part in (fitted, judged)]
     if not used[1].any():
-        raise NothingHeldOut(
+        raise CourseError(
             "The probe has nothing to judge.",
             f"None of the {len(asked)} most frequent masked tokens is masked in the text.",
             "Give more held-out text.",
         )
-    right = []
-    for one in (model, fresh):
+    where = used[1].astype(float)
+    right = [np.zeros(where.shape), np.zeros(where.shape)]
+    for one, named in zip((model, fresh), right, strict=True):
         fit_x, test_x = (
-            _states(one, part)[where] for part, where in zip((fitted, judged), used, strict=True)
+            _states(one, part)[here] for part, here in zip((fitted, judged), used, strict=True)
         )
         mean, deviation = fit_x.mean(0), fit_x.std(0) + 1e-6
         fit_x, test_x = (
@@ -542,12 +391,10 @@ def probe(
         )
         square = fit_x.T @ fit_x + RIDGE * np.eye(fit_x.shape[1])
         matrix = np.linalg.solve(square, fit_x.T @ (labels[used[0]][:, None] == asked))
-        right.append(np.zeros(used[1].shape))
-        named = asked[(test_x @ matrix).argmax(1)]
-        right[-1][used[1]] = named == judged.batch["masked_ids"][used[1]]
-    where = used[1].astype(float)
+        guesses = asked[(test_x @ matrix).argmax(1)]
+        named[used[1]] = guesses == judged.batch["masked_ids"][used[1]]
+    # The difference of the two takes the part of the loss: all are judged on the same draws.
     trained, random = (score(right[0] - right[1], each, where) for each in right)
-    present = judged.batch["masked_ids"][used[1]]
     return Probe(
         trained.accuracy,
         trained.accuracy_interval,
@@ -555,7 +402,7 @@ def probe(
         random.accuracy_interval,
         trained.loss,
         trained.loss_interval,
-        float(np.bincount(present).max() / len(present)),
+        float(np.bincount(judged.batch["masked_ids"][used[1]]).max() / where.sum()),
         len(asked),
         trained.tokens,
     )

@@ -1,8 +1,8 @@
 """A trained BERT as a folder that transformers reads, in TensorFlow and in today's PyTorch.
 
 The weights are written twice: `model.safetensors` with PyTorch's names and orientation, which
-transformers 4 and 5 read, and `tf_model.h5` for `TFBertForMaskedLM`, which transformers 5 has no
-more. Beside them tokenizer and model card: without the tokens' numbers the weights mean nothing.
+transformers 4 and 5 read, and `tf_model.h5` for `TFBertForMaskedLM`, which transformers 5 no longer
+has. Beside them tokenizer and model card: without the tokens' numbers the weights mean nothing.
 """
 
 import copy
@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import tempfile
 
+import jinja2
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
@@ -22,10 +23,14 @@ from transformers.modeling_tf_pytorch_utils import (
     convert_tf_weight_name_to_pt_weight_name,
 )
 
-from helpers.base import files
+from helpers.base import files, html
 from helpers.base.errors import CourseError
-from helpers.bert import evaluation, pretraining
-from helpers.bert import model as bert
+from helpers.base.folders import Folder, is_remote
+from helpers.bert import checkpoints, evaluation
+from helpers.bert.checkpoints import Checkpoints
+from helpers.bert.data import Data, count_tokens, read, unigram
+from helpers.bert.model import Configuration, TFPackedBertForMaskedLM, TFPackedBertForPreTraining
+from helpers.bert.pretraining import RECENT, Settings, make
 from helpers.text import records
 
 WEIGHTS = "model.safetensors"
@@ -37,22 +42,6 @@ SHIPPED = (
     "`notebooks/data`). Licence of the text: Mozilla Public License 2.0."
 )
 UNNAMED = "Records that the course's `prepare` wrote. Name the text and its licence here."
-
-
-class FolderInUse(CourseError):
-    """The folder to write has something in it."""
-
-
-class NotLocal(CourseError):
-    """The folder to write is in a bucket."""
-
-
-class NothingTrained(CourseError):
-    """The folder has no run with a whole checkpoint."""
-
-
-class OtherData(CourseError):
-    """The records are not those that the run was trained on."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +58,7 @@ class Facts:
         results: On text held out of the training; None where there was none.
     """
 
-    settings: pretraining.Settings
+    settings: Settings
     manifest: records.Manifest
     step: int
     loss: float
@@ -79,83 +68,14 @@ class Facts:
 
 
 def card(facts: Facts) -> str:
-    """Write a model card.
-
-    Args:
-        facts: Of the run.
-
-    Returns:
-        Markdown with the metadata that the Hugging Face Hub reads.
-    """
-    settings, size = facts.settings, facts.settings.size
-    rows = {
-        "layers, width, heads": f"{size.layers}, {size.hidden}, {size.heads}",
-        "vocabulary": f"{facts.manifest.settings.vocabulary:,} tokens",
-        "longest sequence": f"{facts.manifest.settings.sequence_length} tokens",
-        "steps": f"{facts.step:,} of {settings.steps:,} planned",
-        "rows per step": f"{settings.global_batch_size}, in {settings.accumulate} parts",
-        "learning rate": f"{settings.learning_rate:g} after {settings.warm_up:,} steps, then "
-        "linearly to 0",
-        "weight decay, clipping": f"{settings.weight_decay:g}, {settings.clip_norm:g}",
-        "dropout": f"{settings.dropout:g}",
-        "precision": settings.precision,
-        "seed": f"{settings.seed}",
-        "training loss": f"{facts.loss:.2f} (counting words alone: {facts.unigram:.2f})",
-    }
-    objective = "alone (no next sentence prediction)"
-    if settings.next_sentence:
-        objective = "and next sentence prediction"
-        rows["training loss"] += ", with that of next sentence prediction (a coin: 0.69)"
-    results = "No text was held out: nothing is known of how well it guesses unseen text."
-    if facts.results is not None:
-        results = (
-            "Masked tokens of held-out text, masks fixed, in nats per token; 95 % intervals over "
-            f"documents.\n\n{facts.results.markdown()}"
-        )
-    lines = [
-        "---",
-        "library_name: transformers",
-        "pipeline_tag: fill-mask",
-        "---",
-        "",
-        f"# BERT, {size.layers} layers of {size.hidden}",
-        "",
-        f"Pretrained from random weights by masked language modelling {objective}, with the "
-        "course's `python -m helpers pretrain`.",
-        "",
-        "## Data",
-        "",
-        facts.text,
-        "",
-        f"{facts.manifest.settings.documents:,} documents, {facts.manifest.tokens:,} tokens in "
-        f"{facts.manifest.rows:,} packed rows.",
-        "",
-        "## Training",
-        "",
-        "| setting | value |",
-        "| --- | --- |",
-        *(f"| {name} | {value} |" for name, value in rows.items()),
-        "",
-        "## Results",
-        "",
-        results,
-        "",
-        "## Use",
-        "",
-        "`BertForMaskedLM.from_pretrained(folder)` in PyTorch, transformers 4 and 5; "
-        "`TFBertForMaskedLM.from_pretrained(folder, use_safetensors=False)` in transformers 4.",
-        "",
-        "## Limits",
-        "",
-        "It knows the words of its text and little else. It was not examined for what it gets "
-        "wrong about people, and not fine-tuned for any task. Sequences longer than the above "
-        "have positions it never saw.",
-    ]
-    return "\n".join(lines) + "\n"
+    """Write a model card: Markdown with the metadata that the Hugging Face Hub reads."""
+    options = {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
+    template = jinja2.Template(html.text("model_card.md"), trim_blocks=True, **options)
+    return template.render(facts=facts)
 
 
 def write(
-    model: bert.TFPackedBertForMaskedLM,
+    model: TFPackedBertForMaskedLM | TFPackedBertForPreTraining,
     tokenizer: str,
     folder: str | os.PathLike[str],
     model_card: str,
@@ -163,28 +83,26 @@ def write(
     """Write a model, its tokenizer and its card; after a crash the folder is whole or absent.
 
     Args:
-        model: From `bert.pretraining_model`.
+        model: From `model.pretraining_model`.
         tokenizer: Content of its ``tokenizer.json``.
-        folder: To make; must be absent or empty.
+        folder: Folder to make; must be absent or empty.
         model_card: Markdown.
 
     Returns:
         The folder.
 
     Raises:
-        FolderInUse: There is something in the folder.
-        NotLocal: The folder is in a bucket.
-        files.CantWrite: The disk is full, or the place is not writable.
+        CourseError: The folder is not empty, is in a bucket, or can't be written.
     """
-    if "://" in os.fspath(folder):
-        raise NotLocal(
+    if is_remote(folder):
+        raise CourseError(
             f"{os.fspath(folder)[:60]!r} is no folder of this machine.",
             "A folder can be whole or absent on a disk; a bucket has no folders.",
             "Export to a folder here, then copy it: gcloud storage cp -r FOLDER gs://….",
         )
     folder = pathlib.Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FolderInUse(
+        raise CourseError(
             f"{folder.name} exists and is not empty.",
             "What is in it would be lost, or mixed with the model's files.",
             "Name another folder, or remove this one first.",
@@ -196,7 +114,7 @@ def write(
         _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
         # The name of the ordinary class: packed rows are a matter of its input, not of its weights.
         config = copy.deepcopy(model.config)
-        both = isinstance(model, bert.TFPackedBertForPreTraining)
+        both = isinstance(model, TFPackedBertForPreTraining)
         config.architectures = ["BertForPreTraining" if both else "BertForMaskedLM"]
         files.write(writing / "config.json", config.to_json_string())
         weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
@@ -206,11 +124,7 @@ def write(
         _make_readable(writing)
         writing.rename(folder)
     except OSError as error:
-        raise files.CantWrite(
-            f"{folder.name} could not be written.",
-            f"{error.strerror or error}",
-            "Make room, or name a place that you may write to, and export again.",
-        ) from error
+        raise files.cant_write(folder, error) from error
     finally:
         if writing is not None and writing.exists():
             shutil.rmtree(writing)
@@ -246,7 +160,7 @@ def pytorch_weights(model: tf.keras.Model) -> dict[str, np.ndarray]:
     token embeddings; transformers ties them again when it loads, so they are written once.
 
     Args:
-        model: From `bert.pretraining_model`.
+        model: From `model.pretraining_model`.
 
     Returns:
         Arrays by name.
@@ -269,15 +183,15 @@ class Trained:
     Attributes:
         model: With the weights of the newest checkpoint.
         settings: Of the run.
-        data: That it was trained on.
+        data: The data it was trained on.
         step: Steps done.
         loss: Mean of the last steps.
-        unigram: Loss of counting words.
+        unigram: Loss of guessing by the tokens' frequencies alone.
     """
 
     model: tf.keras.Model
-    settings: pretraining.Settings
-    data: pretraining.Data
+    settings: Settings
+    data: Data
     step: int
     loss: float
     unigram: float
@@ -290,56 +204,43 @@ def load(run: str | os.PathLike[str], data: str | os.PathLike[str]) -> Trained:
         run: The run's folder, here or ``gs://``.
         data: The records it was trained on.
 
-    Returns:
-        The run.
-
     Raises:
-        NothingTrained: There is no run, or no whole checkpoint.
-        OtherData: These are other records.
-        records.CourseError: As `pretraining.read`.
+        CourseError: There is no run, no whole checkpoint, or these are other records.
     """
-    run = os.fspath(run).rstrip("/")
+    folder = Folder(run)
+    name = folder.path.rpartition("/")[2]
     try:
-        with tf.io.gfile.GFile(f"{run}/{pretraining.SETTINGS}", "r") as file:
-            written = json.loads(file.read())
-        fields = dict(written["settings"])
-        size = bert.Configuration(**fields.pop("size"))
-        settings = pretraining.Settings(size, **fields)
+        written = json.loads(folder.read(checkpoints.SETTINGS) or "null")
+        settings = Settings(**written["settings"])
+        settings = dataclasses.replace(settings, size=Configuration(**settings.size))
         fingerprint = written["data"]
-        names = tf.io.gfile.listdir(f"{run}/{pretraining.CHECKPOINTS}")
-        with tf.io.gfile.GFile(f"{run}/{pretraining.LOG}", "r") as file:
-            losses = [json.loads(line)["loss"] for line in file.read().splitlines()]
-    except (tf.errors.OpError, ValueError, KeyError, TypeError) as error:
-        raise NothingTrained(
-            f"{run.rpartition('/')[2]} holds no run that can be read.",
-            str(error).strip().splitlines()[0][:200],
+        log = (folder.read(checkpoints.LOG) or b"").splitlines()
+        losses = [json.loads(line)["loss"] for line in log]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CourseError(
+            f"{name} holds no run that can be read.",
+            f"{checkpoints.SETTINGS} or {checkpoints.LOG} is missing, or was changed.",
             "Name the output folder of `python -m helpers pretrain`.",
         ) from error
-    source = pretraining.read(data)
+    source = read(data)
     if source.fingerprint != fingerprint:
-        raise OtherData(
+        raise CourseError(
             "These records are not those that the run was trained on.",
             "The model card would describe other data, and the tokens may be numbered otherwise.",
             "Give the records of the run with --data.",
         )
-    scores, unigram = pretraining.unigram(pretraining.count_tokens(source))
-    model, _ = pretraining.make(settings, source, scores)
-    names = sorted((name.rstrip("/") for name in names if name.startswith("step-")), reverse=True)
-    for name in names:
-        checkpoint = tf.train.Checkpoint(model=model)
-        try:
-            status = checkpoint.read(f"{run}/{pretraining.CHECKPOINTS}/{name}/state")
-            status.assert_existing_objects_matched().expect_partial()
-        except (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError):
-            continue  # damaged: the one before it was kept for that
-        step = int(name.removeprefix("step-"))
-        recent = losses[:step][-pretraining.RECENT :]
-        return Trained(model, settings, source, step, float(np.mean(recent)), unigram)
-    raise NothingTrained(
-        f"{run.rpartition('/')[2]} has no whole checkpoint.",
-        f"{len(names)} of {len(names)} can't be read.",
-        "Train first: python -m helpers pretrain.",
-    )
+    saved = Checkpoints(folder)
+    if not (step := saved.newest()):
+        raise CourseError(
+            f"{name} has no checkpoint.",
+            "The run ended before it saved one.",
+            "Train first: python -m helpers pretrain.",
+        )
+    scores, loss = unigram(count_tokens(source))
+    model, _ = make(settings, source, scores)
+    status = saved.load(step, tf.train.Checkpoint(model=model))
+    status.assert_existing_objects_matched().expect_partial()
+    return Trained(model, settings, source, step, float(np.mean(losses[:step][-RECENT:])), loss)
 
 
 def export(
@@ -351,7 +252,7 @@ def export(
 
     Args:
         run: The run's folder.
-        folder: To make.
+        folder: Folder to make.
         data: The records it was trained on; None for the shipped text, which `pretrain` wrote into
             the run's folder. Held-out text is read from its folder ``held-out``.
 
@@ -359,17 +260,16 @@ def export(
         What the card says.
 
     Raises:
-        As `load` and `write`.
+        CourseError: As `load` and `write`.
     """
-    at = os.fspath(data).rstrip("/") if data else f"{os.fspath(run).rstrip('/')}/data"
-    trained = load(run, at)
+    folder_of_data = Folder(data or Folder(run).at("data"))
+    trained = load(run, folder_of_data.path)
     results = None
     if data is None:
         results = evaluation.evaluate_shipped(trained.model, trained.data)
-    elif tf.io.gfile.exists(f"{at}/{evaluation.HELD_OUT}"):
-        results = evaluation.evaluate_records(
-            trained.model, trained.data, f"{at}/{evaluation.HELD_OUT}"
-        )
+    elif folder_of_data.exists(evaluation.HELD_OUT):
+        held_out = folder_of_data.at(evaluation.HELD_OUT)
+        results = evaluation.evaluate_records(trained.model, trained.data, held_out)
     facts = Facts(
         trained.settings,
         trained.data.manifest,
@@ -379,6 +279,6 @@ def export(
         UNNAMED if data else SHIPPED,
         results,
     )
-    with tf.io.gfile.GFile(f"{at}/{records.TOKENIZER}", "r") as file:
-        write(trained.model, file.read(), folder, card(facts))
+    tokenizer = folder_of_data.read(records.TOKENIZER).decode()
+    write(trained.model, tokenizer, folder, card(facts))
     return facts

@@ -4,11 +4,13 @@ import json
 import shutil
 
 import pytest
-from test_pretraining import NANO, child, command, ended, log
+from runs import NANO, child, command, ended, log
 from typer.testing import CliRunner
 
 from helpers.__main__ import app
 from helpers.bert import compiled, pretraining
+from helpers.bert.command import pretrain
+from helpers.bert.data import prepare_shipped
 
 
 def kept(tmp_path, files=("one", "two")):
@@ -97,7 +99,7 @@ STEPS = 6
 
 def test_from_the_cache_without_it_and_with_a_damaged_one_the_losses_are_the_same(tmp_path):
     """The command compiles; goes on from the cache; goes on from a damaged one."""
-    data = pretraining.prepare_shipped(tmp_path / "data", sequence_length=64)
+    data = prepare_shipped(tmp_path / "data", sequence_length=64)
     settings = pretraining.Settings(NANO, STEPS, global_batch_size=8, learning_rate=2e-3)
     pretraining.run(settings, data, tmp_path / "without", patience=0)
     output = tmp_path / "a run"
@@ -126,24 +128,20 @@ def test_from_the_cache_without_it_and_with_a_damaged_one_the_losses_are_the_sam
 
 
 def test_in_a_bucket_and_on_a_tpu_nothing_is_kept_and_help_says_so(monkeypatch):
-    from helpers import runtime
-    from helpers.base.errors import CourseError
-    from helpers.bert import command as pretrain_command
-
-    class Stopped(CourseError):
+    class Stopped(Exception):
         pass
 
     def stop(*_, **__):
-        raise Stopped("", "", "")
+        raise Stopped
 
     def never(*_):
         raise AssertionError("a cache was asked for")
 
     assert "without compiling" in CliRunner().invoke(app, ["pretrain", "--help"]).output
     monkeypatch.setattr(compiled, "Kept", never)
-    monkeypatch.setattr(runtime, "connect", stop)
+    monkeypatch.setattr("helpers.bert.command.connect", stop)
     monkeypatch.setattr(pretraining, "run", stop)
     options = {"steps_per_execution": 1, "save_every": 1, "patience": 0, "steps": 2}
     for output, tpu in (("gs://course/run", None), ("run", "local")):
         with pytest.raises(Stopped):
-            pretrain_command.pretrain("tiny", output, "data", tpu=tpu, **options)
+            pretrain("tiny", output, "data", tpu=tpu, **options)

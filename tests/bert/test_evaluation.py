@@ -1,35 +1,26 @@
-"""Evaluation against slow references: dictionaries, a bootstrap by hand, the own loss."""
+"""Evaluation against slow references: a bootstrap by hand, the model's own loss."""
 
-import collections
 import math
-import pathlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from packed_text import CLS, SEP, some_documents
 
-from helpers.bert import evaluation, pretraining
-from helpers.bert import model as bert
-from helpers.bert.evaluation import FixedMasks
+from helpers.base.errors import CourseError
+from helpers.bert import evaluation
+from helpers.bert.data import read
+from helpers.bert.model import Configuration, pretraining_model
+from helpers.bert.ngram import fit_ngram
+from helpers.bert.step import counts, losses
 from helpers.text import corpus, masking, records
 
 MASKS = masking.Masking(60, 4, (0, 1, 2, 3, 4), 5)
-CLS, SEP = 2, 3
-
-
-def some_documents(number, seed=0, vocabulary=60, longest=30):
-    draw = np.random.default_rng(seed)
-    return [
-        [CLS, *draw.integers(5, vocabulary, draw.integers(1, longest)).tolist(), SEP]
-        for _ in range(number)
-    ]
 
 
 @pytest.fixture(scope="module")
 def model():
-    return bert.pretraining_model(bert.Configuration(1, 32, 1), 60, longest=32, dropout=0.5, seed=1)
+    return pretraining_model(Configuration(1, 32, 1), 60, longest=32, dropout=0.5, seed=1)
 
 
 # Masks.
@@ -64,7 +55,7 @@ def test_padding_is_never_masked_even_if_its_id_is_an_ordinary_tokens():
 
 @pytest.mark.parametrize("documents", [[], [[CLS, SEP]], [[CLS, 1, SEP]]])
 def test_nothing_held_out_is_told(documents):
-    with pytest.raises(evaluation.NothingHeldOut, match=f"Of {len(documents)} held-out documents"):
+    with pytest.raises(CourseError, match=f"Of {len(documents)} held-out documents"):
         evaluation.fix_masks(documents, MASKS, 16)
 
 
@@ -77,76 +68,6 @@ def test_neighbours_are_what_the_model_sees():
         assert left[row, at] == ids[row, place - 1]
         if place < 15:
             assert right[row, at] == ids[row, place + 1]
-
-
-# The n-gram.
-
-
-def reference(documents, vocabulary, weights, left, right):
-    """Count with dictionaries."""
-    counts = collections.defaultdict(collections.Counter)
-    for number, document in enumerate(documents):
-        if number % evaluation.TUNED == 0:
-            continue
-        for before, here, after in zip(document, document[1:], document[2:], strict=False):
-            for context in ("", ("left", before), ("right", after), (before, after)):
-                counts[context][here] += 1
-    unigram = {t: counts[""][t] + 1 for t in range(vocabulary)}
-    parts = [(weights[0], {t: n / sum(unigram.values()) for t, n in unigram.items()})]
-    contexts = (("left", left), ("right", right), (left, right))
-    for weight, context in zip(weights[1:], contexts, strict=True):
-        if context in counts:
-            total = sum(counts[context].values())
-            parts.append((weight, {t: n / total for t, n in counts[context].items()}))
-    total = sum(weight for weight, _ in parts)
-    return [sum(w / total * part.get(t, 0) for w, part in parts) for t in range(vocabulary)]
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(10, 60), st.integers(0, 1000), st.integers(0, 59), st.integers(0, 59))
-def test_ngram_equals_counting_with_dictionaries(number, seed, left, right):
-    documents = some_documents(number, seed, longest=8)
-    ngram = evaluation.fit_ngram(documents, 60)
-    chances = ngram.chances(left, right)
-    expected = reference(documents, 60, ngram.weights, left, right)
-    np.testing.assert_allclose(chances, expected, atol=1e-12)
-    assert math.isclose(chances.sum(), 1) and (chances > 0).all()
-
-
-def test_the_weights_are_set_by_documents_that_were_not_counted():
-    """In text whose next token follows from the one before, the left neighbour gets the weight."""
-    draw = np.random.default_rng(0)
-    documents = []
-    for _ in range(300):
-        ids = [int(draw.integers(5, 60))]
-        for _ in range(20):
-            # The left neighbour decides, three times of four; the rest is noise.
-            follows = 5 + (ids[-1] * 7) % 55
-            ids.append(follows if draw.random() < 0.75 else int(draw.integers(5, 60)))
-        documents.append([CLS, *ids, SEP])
-    ngram = evaluation.fit_ngram(documents, 60)
-    tuned = [d for at, d in enumerate(documents) if at % evaluation.TUNED == 0]
-
-    def loss(weights):
-        one = evaluation.NGram(weights, ngram.unigram, ngram._contexts, ngram._tokens)
-        return -np.mean(
-            [
-                np.log(one.chances(a, c)[b])
-                for d in tuned
-                for a, b, c in zip(d, d[1:], d[2:], strict=False)
-            ]
-        )
-
-    assert math.isclose(ngram.weights.sum(), 1)
-    assert loss(ngram.weights) < min(
-        loss(w) for w in (np.full(4, 0.25), *np.eye(4) * 0.97 + 0.0075)
-    )
-
-
-@pytest.mark.parametrize("documents", [[], some_documents(9), [[CLS, SEP]] * 30])
-def test_too_little_to_fit_is_told(documents):
-    with pytest.raises(evaluation.TooLittleToFit, match=f"{len(documents)} documents are too few"):
-        evaluation.fit_ngram(documents, 60)
 
 
 # Scores.
@@ -191,11 +112,11 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
 def test_evaluate_gives_the_models_own_loss_and_the_baselines(model):
     documents = {"a": some_documents(37, 1), "b": some_documents(45, 2)}
     held_out = {name: evaluation.fix_masks(some, MASKS, 32) for name, some in documents.items()}
-    ngrams = {name: evaluation.fit_ngram(some_documents(50, 3), 60) for name in documents}
+    ngrams = {name: fit_ngram(some_documents(50, 3), 60) for name in documents}
     found = evaluation.evaluate(model, held_out, ngrams, rows=16)
     for name, fixed in held_out.items():
         batch = {key: tf.constant(values) for key, values in fixed.batch.items()}
-        expected = float(bert.losses(model, batch)[0] / bert.counts(batch)[0])
+        expected = float(losses(model, batch)[0] / counts(batch)[0])
         scores = found.scores[name]
         assert abs(scores["BERT"].loss - expected) < 1e-4
         assert math.isclose(scores["uniform"].loss, math.log(60))
@@ -217,42 +138,23 @@ def test_evaluate_gives_the_models_own_loss_and_the_baselines(model):
     assert "<table" in found._repr_html_() and "unigram" in repr(found)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return pretraining.read(pretraining.prepare_shipped(tmp_path_factory.mktemp("data"), 64))
-
-
-def test_records_give_their_documents_back(data):
-    tokenizer = corpus.load_tokenizer()
-    texts = [
-        text
-        for path in corpus.shipped().values()
-        for line, text in enumerate(corpus.read(pathlib.Path(path)))
-        if not corpus.held_out(line)
-    ]
-    short = [ids for ids in tokenizer(texts)["input_ids"] if len(ids) <= 64]
-    found = collections.Counter(tuple(ids.tolist()) for ids in evaluation.sequences(data.manifest))
-    wanted = collections.Counter(map(tuple, short))
-    assert not wanted - found
-    assert sum(found.values()) == data.manifest.sequences
-
-
 def test_held_out_records_are_evaluated(data, tmp_path):
+    data = read(data)
     tokenizer = corpus.load_tokenizer()
     records.write(["문서를 저장합니다. Save it."] * 20, tmp_path / "held", tokenizer, shards=1)
-    small = bert.pretraining_model(bert.Configuration(1, 32, 1), 3000, longest=64)
+    small = pretraining_model(Configuration(1, 32, 1), 3000, longest=64)
     found = evaluation.evaluate_records(small, data, tmp_path / "held")
     assert list(found.scores) == ["held-out"]
     assert found.scores["held-out"]["n-gram"].loss < found.scores["held-out"]["uniform"].loss
     other = corpus.train_tokenizer(["the same words again and again"] * 9, 40)
     records.write(["again and again"] * 20, tmp_path / "other", other, shards=1)
-    with pytest.raises(records.OtherTokenizer, match="another tokenizer than the training's"):
+    with pytest.raises(CourseError, match="another tokenizer than the training's"):
         evaluation.evaluate_records(small, data, tmp_path / "other")
 
 
 def test_the_shipped_text_is_evaluated_by_language(data):
-    small = bert.pretraining_model(bert.Configuration(1, 32, 1), 3000, longest=64)
-    found = evaluation.evaluate_shipped(small, data)
+    small = pretraining_model(Configuration(1, 32, 1), 3000, longest=64)
+    found = evaluation.evaluate_shipped(small, read(data))
     assert set(found.scores) == {"ko", "en"}
     for scores in found.scores.values():
         # Fresh weights know nothing; whoever has read more guesses better.
@@ -307,11 +209,5 @@ def test_a_probe_of_equals_finds_no_difference():
 def test_a_probe_without_anything_to_judge_is_told(model):
     fitted = evaluation.fix_masks([[CLS, 7, SEP]] * 30, MASKS, 16)
     judged = evaluation.fix_masks([[CLS, 9, SEP]] * 30, MASKS, 16)
-    with pytest.raises(evaluation.NothingHeldOut, match="nothing to judge"):
+    with pytest.raises(CourseError, match="nothing to judge"):
         evaluation.probe(model, model, fitted, judged)
-
-
-def test_fixed_masks_are_numpy():
-    fixed = evaluation.fix_masks(some_documents(3), MASKS, 16)
-    assert isinstance(fixed, FixedMasks)
-    assert {type(values) for values in fixed.batch.values()} == {np.ndarray}

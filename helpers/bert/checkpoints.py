@@ -1,0 +1,263 @@
+"""What a run keeps in its folder: settings, log, and checkpoints that are whole or absent."""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import filelock
+import tensorflow as tf
+
+from helpers.base import files
+from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
+
+FORMAT = 1
+SETTINGS = "settings.json"
+LOG = "log.jsonl"
+CHECKPOINTS = "checkpoints"
+KEEP = 2
+
+
+@contextlib.contextmanager
+def locked(folder: Folder) -> Iterator[None]:
+    """Keep other processes out; the system opens the lock when this process ends, however.
+
+    Raises:
+        CourseError: Another process trains in the folder, or the folder is not writable.
+    """
+    if folder.remote:
+        yield
+        return
+    path = pathlib.Path(folder.path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(path / ".lock").acquire(blocking=False)
+    except filelock.Timeout:
+        raise CourseError(
+            f"Another process is training in {path.name}.",
+            "Two would overwrite each other's checkpoints.",
+            "Wait until it ends, or stop it (Ctrl-C there): then run this again to go on.",
+        ) from None
+    except OSError as error:
+        raise files.cant_write(path, error) from error
+    with lock:
+        yield
+
+
+def check_same_run(folder: Folder, settings: dict, data: dict) -> None:
+    """Write down what the folder's run is, or compare with what is written there.
+
+    Args:
+        folder: The run's folder.
+        settings: What the run's numbers depend on.
+        data: Its data's fingerprint.
+
+    Raises:
+        CourseError: Another run is written there, or nothing that can be read.
+    """
+    mine = {"format": FORMAT, "settings": settings, "data": data}
+    text = folder.read(SETTINGS)
+    if text is None:
+        if folder.exists(CHECKPOINTS):
+            raise CourseError(
+                f"The output folder has checkpoints and no {SETTINGS}.",
+                "What they belong to can't be known.",
+                f"Bring {SETTINGS} back, or take another output folder.",
+            )
+        folder.write(SETTINGS, json.dumps(mine, indent=2) + "\n")
+        return
+    try:
+        there, here = (
+            {**run["settings"], **run["data"], "format": run["format"]}
+            for run in (json.loads(text), mine)
+        )
+    except (ValueError, KeyError, TypeError):
+        raise CourseError(
+            f"{SETTINGS} in the output folder can't be read.",
+            "It was changed by hand, or is another program's.",
+            "Take another output folder.",
+        ) from None
+    different = [
+        f"{name} {_short(there.get(name))} there, {_short(here.get(name))} now"
+        for name in here | there
+        if there.get(name) != here.get(name)
+    ]
+    if different:
+        raise CourseError(
+            f"The output folder holds another run: {'; '.join(different)}.",
+            "Going on with other settings would give a run that nothing describes.",
+            "Give the settings it was started with to go on, or take another output folder.",
+        )
+
+
+def _short(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {number}" for name, number in value.items())
+    return value[:8] if isinstance(value, str) and len(value) == 64 else str(value)
+
+
+class Log:
+    """The losses, one line of JSON per step, each step once: also after a crash.
+
+    A line is appended when its step is done. Steps after the last checkpoint are computed again
+    after a crash, so their lines (and half a line, the last) are taken away at the start. In a
+    bucket, where nothing can be appended, the whole log is written with each checkpoint.
+
+    Args:
+        folder: The run's folder.
+        step: Steps done, by the checkpoint.
+
+    Attributes:
+        rows: What was logged of each step.
+
+    Raises:
+        CourseError: The file has no line for some of these steps.
+    """
+
+    def __init__(self, folder: Folder, step: int) -> None:
+        self._folder = folder
+        self.rows: list[dict] = []
+        for line in (folder.read(LOG) or b"").decode().splitlines():
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                break
+            if not row["step"] == len(self.rows) + 1 <= step:
+                break
+            self.rows.append(row)
+        if missing := step - len(self.rows):
+            raise CourseError(
+                f"The log has no line for {missing:,} of the {step:,} steps done.",
+                f"{LOG} was removed or changed since the checkpoint was written.",
+                "Bring it back from a copy, or start again in another output folder.",
+            )
+        folder.write(LOG, _lines(self.rows))
+
+    def add(self, rows: list[dict]) -> None:
+        """Append what steps gave."""
+        self.rows += rows
+        if not self._folder.remote:
+            self._folder.append(LOG, _lines(rows))
+
+    def commit(self) -> None:
+        """Make sure that what was added is there before the checkpoint that comes after it."""
+        if self._folder.remote:
+            self._folder.write(LOG, _lines(self.rows))
+        else:
+            self._folder.sync(LOG)
+
+
+def _lines(rows: Iterable[dict]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+class Checkpoints:
+    """The newest two checkpoints of a run, whole or absent.
+
+    Here a checkpoint is written into a folder of another name, which is renamed when all of it is
+    on the disk. In a bucket TensorFlow writes the index last: without it, a checkpoint is none.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        # The client's disk, or its way to the bucket, also where the weights are elsewhere.
+        self._options = tf.train.CheckpointOptions(experimental_io_device="/job:localhost")
+
+    def steps(self) -> list[int]:
+        """Steps of all checkpoints, newest first."""
+        names = self._folder.list(CHECKPOINTS)
+        found = [name.removeprefix("step-") for name in names if name.startswith("step-")]
+        return sorted((int(number) for number in found if number.isdecimal()), reverse=True)
+
+    def save(self, step: int, state: tf.train.Checkpoint) -> None:
+        """Write one; then remove what is older than the two newest.
+
+        Raises:
+            CourseError: It could not be written; the ones before stay.
+        """
+        final = _name(step)
+        writing = final if self._folder.remote else f"{CHECKPOINTS}/.writing-{step:09d}"
+        for leftover in {writing, final}:
+            self._folder.delete(leftover)
+        try:
+            tf.io.gfile.makedirs(self._folder.at(writing))
+            state.write(self._folder.at(f"{writing}/state"), self._options)
+            if not self._folder.remote:
+                self._folder.rename(writing, final)
+        except (tf.errors.OpError, files.CantWrite) as error:
+            with contextlib.suppress(files.CantWrite):
+                self._folder.delete(writing)
+            why = str(error).strip().splitlines()[0][:300]
+            if isinstance(error, files.CantWrite):
+                why = error.why
+            elif isinstance(error, tf.errors.ResourceExhaustedError) or "No space left" in why:
+                why = "The disk is full."
+            raise CourseError(
+                f"The checkpoint of step {step:,} could not be written.",
+                why,
+                "Make room, or mend what is named here, then run the same command again: it goes "
+                "on from the last checkpoint.",
+            ) from error
+        for old in self.steps()[KEEP:]:
+            self._folder.delete(_name(old))
+
+    def newest(self, say: Callable[[str], None] = lambda text: None) -> int:
+        """Find the newest whole checkpoint.
+
+        Args:
+            say: Called with a line for each damaged one that is passed over.
+
+        Returns:
+            Its step, 0 where there is no checkpoint at all.
+
+        Raises:
+            CourseError: There are some and none is whole, or where they are does not answer.
+        """
+        steps = self.steps()
+        for step in steps:
+            damage = self._damage(step)
+            if not damage:
+                return step
+            say(f"The checkpoint of step {step:,} is damaged ({damage}); trying the one before.")
+        if steps:
+            raise CourseError(
+                f"None of the {len(steps)} checkpoints can be read.",
+                "Their files were changed, cut off or removed after they were written.",
+                "Bring them back from a copy, or start again in another output folder.",
+            )
+        return 0
+
+    def _damage(self, step: int) -> str:
+        """Read every byte that a restore would use; TensorFlow compares the checksums."""
+        try:
+            reader = tf.train.load_checkpoint(self._folder.at(f"{_name(step)}/state"))
+            for name in reader.get_variable_to_shape_map():
+                reader.get_tensor(name)
+        # The reader gives most of what can happen the same type, some of it types of Python's.
+        except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+            # A checkpoint that can't be reached says nothing of its bytes: then this raises.
+            for name in self._folder.list(_name(step)):
+                self._folder.read(f"{_name(step)}/{name}", limit=1)
+            return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
+        return ""
+
+    def load(self, step: int, state: tf.train.Checkpoint) -> Any:
+        """Read a checkpoint into ``state``; give TensorFlow's status of what was read."""
+        return state.read(self._folder.at(f"{_name(step)}/state"), self._options)
+
+    def clean(self, newest: int) -> None:
+        """Remove half-written checkpoints and damaged ones, newer than the newest whole one."""
+        for name in self._folder.list(CHECKPOINTS):
+            if name.startswith(".writing-"):
+                self._folder.delete(f"{CHECKPOINTS}/{name}")
+        for damaged in (step for step in self.steps() if step > newest):
+            self._folder.delete(_name(damaged))
+
+
+def _name(step: int) -> str:
+    return f"{CHECKPOINTS}/step-{step:09d}"

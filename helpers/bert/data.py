@@ -1,0 +1,172 @@
+"""The data of a run: records, how they are masked, and how frequent their tokens are."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
+from helpers.bert.step import Batch
+from helpers.text import corpus, masking, records
+
+ROWS = 10_000  # maximum rows used to count tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Records to train on.
+
+    Attributes:
+        manifest: What they are.
+        masks: How they are masked.
+    """
+
+    manifest: records.Manifest
+    masks: masking.Masking
+
+    @property
+    def fingerprint(self) -> dict[str, str | int]:
+        """Say what the numbers of a run depend on: what is in the records, not where they are."""
+        content = [(s.name, s.rows, s.crc32c) for s in self.manifest.shards]
+        return {
+            "rows": self.manifest.rows,
+            "sequence_length": self.manifest.settings.sequence_length,
+            "tokenizer": self.manifest.settings.tokenizer_sha256,
+            "content": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
+        }
+
+
+def read(path: str | os.PathLike[str]) -> Data:
+    """Find records and the way to mask them.
+
+    Args:
+        path: Folder that `records.write` wrote, here or ``gs://``.
+
+    Raises:
+        CourseError: There are no finished records, or their tokenizer has no ``[MASK]``.
+    """
+    import tokenizers
+
+    manifest = records.manifest(path)
+    text = Folder(manifest.path).read(records.TOKENIZER)
+    tokenizer = tokenizers.Tokenizer.from_str(text.decode())
+    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    special = {name: tokenizer.token_to_id(name) for name in names}
+    if missing := [name for name, number in special.items() if number is None]:
+        raise CourseError(
+            f"The tokenizer of the records has no {', '.join(missing)}.",
+            "BERT's masking needs these tokens: one to put in, and those never to choose.",
+            "Train a BERT tokenizer (corpus.train_tokenizer) and write the records with it.",
+        )
+    masks = masking.Masking(
+        manifest.settings.vocabulary,
+        special["[MASK]"],
+        tuple(special.values()),
+        max(1, round(masking.RATE * manifest.settings.sequence_length)),
+    )
+    return Data(manifest, masks)
+
+
+def prepare_shipped(
+    output: str | os.PathLike[str], sequence_length: int = 128, *, pairs: bool = False
+) -> str:
+    """Write the course's own text as records, without its held-out paragraphs.
+
+    Args:
+        output: Folder, here or ``gs://``; what is finished there is kept.
+        sequence_length: Tokens per row.
+        pairs: As `records.write`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CourseError: As `corpus.read`, `corpus.load_tokenizer` and `records.write`.
+    """
+    documents = [
+        text
+        for path in corpus.shipped().values()
+        for line, text in enumerate(corpus.read(pathlib.Path(path)))
+        if not corpus.held_out(line)
+    ]
+    tokenizer = corpus.load_tokenizer()
+    records.write(
+        documents, output, tokenizer, sequence_length=sequence_length, shards=2, pairs=pairs
+    )
+    return os.fspath(output)
+
+
+def find_pairs(batch: Batch) -> Batch:
+    """Find the pairs of packed rows and their labels.
+
+    Args:
+        batch: Of records with pairs, from `records.dataset`.
+
+    Returns:
+        ``pair_positions``, ``pair_labels`` int32 and ``pair_weights`` float32 [rows, pairs], as
+        `step.losses` takes them: as many as a row can hold of the shortest pairs,
+        ``[CLS] a [SEP] b [SEP]``.
+    """
+    first = (batch["attention_mask"] > 0) & (batch["position_ids"] == 0)
+    length = first.shape[1]
+    rank, at = tf.math.top_k(tf.where(first, tf.range(length, 0, -1), 0), length // 5)
+    return {
+        "pair_positions": at,
+        "pair_labels": tf.gather(batch["random_next"], at, batch_dims=1),
+        "pair_weights": tf.cast(rank > 0, tf.float32),
+    }
+
+
+def _rows(manifest: records.Manifest, *names: str) -> Iterator[list[np.ndarray]]:
+    """Read features of the first rows, a thousand rows at a time: integers [rows, length]."""
+    paths = [Folder(manifest.path).at(shard.name) for shard in manifest.shards]
+    spec = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
+    # Documents were distributed over the shards at random: the first rows are a fair sample.
+    for some in tf.data.TFRecordDataset(paths).take(ROWS).batch(1_000):
+        raw = tf.io.parse_example(some, spec)
+        yield [
+            np.stack(
+                [
+                    np.frombuffer(row, np.dtype(manifest.features[name]).newbyteorder("<"))
+                    for row in raw[name].numpy()
+                ]
+            )
+            for name in names
+        ]
+
+
+def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:
+    """Unpack the first ``ROWS`` rows: token ids of each sequence, with ``[CLS]`` and ``[SEP]``."""
+    for some in _rows(manifest, "input_ids", "attention_mask"):
+        for ids, number in zip(*some, strict=True):
+            for one in range(1, int(number.max()) + 1):
+                yield ids[number == one]
+
+
+def count_tokens(data: Data) -> np.ndarray:
+    """Count the tokens that masking may choose in the first ``ROWS`` rows, int64 [vocabulary]."""
+    counts = np.zeros(data.masks.vocabulary, np.int64)
+    for (ids,) in _rows(data.manifest, "input_ids"):
+        counts += np.bincount(ids.ravel(), minlength=len(counts))
+    counts[list(data.masks.special_ids)] = 0
+    return counts
+
+
+def unigram(counts: np.ndarray) -> tuple[np.ndarray, float]:
+    """Say how well one guesses who knows how frequent each token is and reads no context.
+
+    Args:
+        counts: From `count_tokens`.
+
+    Returns:
+        Logarithm of each token's share, float64 [vocabulary], no token being impossible (one more
+        of each is counted); and the mean loss of guessing so, in nats per token.
+    """
+    scores = np.log((counts + 1) / (counts + 1).sum())
+    return scores, float(-(counts * scores).sum() / counts.sum())

@@ -1,0 +1,296 @@
+"""The training step: the paper's losses and optimizer, the same step wherever it runs.
+
+It computes the last layer and the scores of the vocabulary at the masked positions only, divides
+the loss by the number of masked tokens of all replicas, and draws dropout from (seed, layer, step,
+row). So it gives the same numbers on one replica or eight, in one piece or accumulated, and after a
+resume.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+
+import tensorflow as tf
+
+from helpers.base.errors import CourseError
+from helpers.bert.model import dropout_at, is_bias_or_norm
+
+Batch = Mapping[str, tf.Tensor]
+# Loss, gradient norm (float32) and number of tokens (int64), of all replicas.
+Results = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+def masked_scores(model: tf.keras.Model, batch: Batch, training: bool = False) -> tf.Tensor:
+    """Score the vocabulary at the masked positions only.
+
+    Args:
+        model: From `model.pretraining_model`.
+        batch: ``input_ids``, ``attention_mask``, ``position_ids`` int32 [rows, length] (and
+            ``token_type_ids`` where there are pairs); ``masked_positions`` int32
+            [rows, predictions].
+        training: Whether dropout is on.
+
+    Returns:
+        float32 [rows, predictions, vocabulary].
+    """
+    hidden = _encode(model, batch, batch["masked_positions"], training)
+    return tf.cast(model.mlm(hidden), tf.float32)
+
+
+def _encode(model: tf.keras.Model, batch: Batch, chosen: tf.Tensor, training: bool) -> tf.Tensor:
+    names = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
+    inputs = {name: batch[name] for name in names if name in batch}
+    return model.bert.encode_chosen(chosen, training=training, **inputs)
+
+
+def counts(batch: Batch) -> tf.Tensor:
+    """Count the terms of each sum that `losses` returns.
+
+    Args:
+        batch: As `losses` takes it.
+
+    Returns:
+        float32 [1], the number of masked tokens, or [2] with the number of pairs.
+    """
+    names = [name for name in ("masked_weights", "pair_weights") if name in batch]
+    return tf.stack([tf.reduce_sum(batch[name]) for name in names])
+
+
+def losses(model: tf.keras.Model, batch: Batch, training: bool = False) -> tf.Tensor:
+    """Compute the paper's losses, each as a sum over the batch.
+
+    Divide by `counts`, of all replicas' batches together, and add: that is the paper's loss,
+    however the masked tokens are spread over the replicas.
+
+    Args:
+        model: From `model.pretraining_model`.
+        batch: As for `masked_scores`, with ``masked_ids`` int32 and ``masked_weights`` float32
+            [rows, predictions]. For the next sentence head also ``pair_positions`` int32
+            [rows, pairs], the positions of [CLS]; ``pair_labels`` int32, 1 where the second half
+            is a random one; ``pair_weights`` float32, 0 where a row has fewer pairs.
+        training: Whether dropout is on.
+
+    Returns:
+        float32 [1] or, with pairs, [2]: sums of cross entropies in nats.
+    """
+    chosen = [batch[name] for name in ("masked_positions", "pair_positions") if name in batch]
+    masked = chosen[0].shape[1]
+    hidden = _encode(model, batch, tf.concat(chosen, axis=1), training)
+    sums = [_sum(batch["masked_ids"], model.mlm(hidden[:, :masked]), batch["masked_weights"])]
+    if "pair_positions" in batch:
+        pooled = model.bert.pooler.dense(hidden[:, masked:])
+        sums.append(_sum(batch["pair_labels"], model.nsp(pooled), batch["pair_weights"]))
+    return tf.stack(sums)
+
+
+def _sum(labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    scores = tf.cast(scores, tf.float32)
+    entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
+    return tf.reduce_sum(entropy * weights)
+
+
+class WarmUpLinearDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that rises linearly from 0 to its peak, then falls linearly to 0.
+
+    Args:
+        peak: The highest learning rate, of step ``warm_up - 1``.
+        warm_up: Number of steps on the way up, at least 1.
+        steps: Steps of the whole run; the learning rate would be 0 at this one.
+    """
+
+    def __init__(self, peak: float, warm_up: int, steps: int) -> None:
+        self.peak, self.warm_up, self.steps = peak, warm_up, steps
+
+    def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
+        """Give the learning rate after so many steps, float32, at least 0."""
+        done = tf.cast(step, tf.float32)
+        up = (done + 1) / self.warm_up
+        down = (self.steps - done) / max(1, self.steps - self.warm_up + 1)
+        return self.peak * tf.maximum(tf.minimum(up, down), 0)
+
+    def get_config(self) -> dict:
+        """Give the arguments."""
+        return {"peak": self.peak, "warm_up": self.warm_up, "steps": self.steps}
+
+
+def adamw(
+    model: tf.keras.Model, schedule: WarmUpLinearDecay | float, weight_decay: float = 0.01
+) -> tf.keras.optimizers.AdamW:
+    """Make BERT's optimizer: AdamW that leaves biases and layer norms undecayed.
+
+    Args:
+        model: Whose weights it will change; its state is made here, so that a checkpoint finds it.
+        schedule: Learning rates.
+        weight_decay: Share of a weight that goes per step and unit of learning rate.
+
+    Returns:
+        The optimizer. Numbers as in the paper, appendix A.2, epsilon as in google-research/bert.
+    """
+    optimizer = tf.keras.optimizers.AdamW(
+        schedule, weight_decay, beta_1=0.9, beta_2=0.999, epsilon=1e-6, jit_compile=False
+    )
+    undecayed = [weight for weight in model.trainable_variables if is_bias_or_norm(weight)]
+    optimizer.exclude_from_weight_decay(var_list=undecayed)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What steps gave.
+
+    Attributes:
+        loss: Mean cross entropy per masked token (plus per pair), float32 [steps].
+        norm: Norm of the gradients before they were clipped, float32 [steps].
+        tokens: Number of positions that hold a token, int64 [steps].
+    """
+
+    loss: tf.Tensor
+    norm: tf.Tensor
+    tokens: tf.Tensor
+
+
+def training_step(
+    model: tf.keras.Model,
+    optimizer: tf.keras.optimizers.Optimizer,
+    *,
+    seed: int = 0,
+    clip_norm: float = 1.0,
+    accumulate: int = 1,
+    replicas: int = 1,
+    jit: bool = True,
+) -> Callable[[Batch, tf.Tensor, tf.Tensor | int], Results]:
+    """Make a step to call in a graph: in a ``tf.function``, or in ``strategy.run`` in one.
+
+    Tensors only, nothing rewritten by AutoGraph. With ``jit`` XLA compiles it: with one replica
+    all of it, with several what comes before the gradients are summed, because XLA on a CPU or
+    GPU can't compile TensorFlow's exchange between replicas. On a TPU leave it off: a TPUStrategy
+    compiles by itself.
+
+    Args:
+        model: From `model.pretraining_model`.
+        optimizer: From `adamw`.
+        seed: Of dropout.
+        clip_norm: Largest norm of the gradient, over all weights together.
+        accumulate: Number of parts that a replica's batch is divided into, computed one after the
+            other to need less memory. The step is the same.
+        replicas: Number of replicas that take part in a step.
+        jit: Whether XLA compiles it.
+
+    Returns:
+        A function of (batch, step, replica's number): the batch as `losses` takes it, with the
+        replica's rows of the global batch; step int64, of the run, from 0. It updates the weights
+        and gives loss, gradient norm (float32) and number of tokens (int64), of all replicas.
+
+    Raises:
+        CourseError: When traced: the rows can't be divided into ``accumulate`` equal parts.
+    """
+    gradients_of = _gradients(model, seed, accumulate, replicas)
+
+    def update(gradients: list[tf.Tensor]) -> tf.Tensor:
+        gradients, norm = tf.clip_by_global_norm(gradients, clip_norm)
+        pairs = zip(gradients, model.trainable_variables, strict=True)
+        optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+        return norm
+
+    def tokens_of(batch: Batch) -> tf.Tensor:
+        return tf.math.count_nonzero(batch["attention_mask"])
+
+    def compiled(function: Callable) -> Callable:
+        return tf.function(function, jit_compile=jit or None, autograph=False)
+
+    @compiled
+    def alone(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
+        loss, *gradients = gradients_of(batch, counts(batch), step, replica)
+        return loss, update(gradients), tokens_of(batch)
+
+    compiled_gradients = compiled(gradients_of)
+
+    def one_of_many(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
+        context = tf.distribute.get_replica_context()
+        total = context.all_reduce("SUM", counts(batch))
+        mine = compiled_gradients(batch, total, step, replica)
+        loss, *gradients = context.all_reduce("SUM", mine)
+        tokens = context.all_reduce("SUM", tokens_of(batch))
+        return loss, update(gradients), tokens
+
+    return alone if replicas == 1 else one_of_many
+
+
+def _gradients(
+    model: tf.keras.Model, seed: int, accumulate: int, replicas: int
+) -> Callable[[Batch, tf.Tensor, tf.Tensor, tf.Tensor], list[tf.Tensor]]:
+    """Make a function of (batch, counts, step, replica): the loss, then a gradient per weight."""
+    weights = model.trainable_variables
+
+    def of_rows(
+        batch: Batch, total: tf.Tensor, step: tf.Tensor, first_row: tf.Tensor
+    ) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape, dropout_at(seed, step, first_row):
+            loss = tf.reduce_sum(tf.math.divide_no_nan(losses(model, batch, True), total))
+        gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
+        return [loss, *(tf.convert_to_tensor(gradient) for gradient in gradients)]
+
+    def of_batch(
+        batch: Batch, total: tf.Tensor, step: tf.Tensor, replica: tf.Tensor
+    ) -> list[tf.Tensor]:
+        rows = batch["input_ids"].shape[0]
+        first_row = tf.cast(replica, tf.int64) * rows
+        if accumulate == 1:
+            return of_rows(batch, total, step, first_row)
+        if rows % accumulate:
+            raise CourseError(
+                f"{rows} rows on each replica can't be accumulated in {accumulate} parts.",
+                "Every part must have as many rows as the others: shapes are static.",
+                f"Take a global batch that is a multiple of {accumulate * replicas}.",
+            )
+        size = rows // accumulate
+        parts = {k: tf.reshape(v, [accumulate, size, *v.shape[1:]]) for k, v in batch.items()}
+
+        def add(part: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            one = {name: values[part] for name, values in parts.items()}
+            more = of_rows(one, total, step, first_row + tf.cast(part, tf.int64) * size)
+            return part + 1, *(a + b for a, b in zip(sums, more, strict=True))
+
+        zeros = [tf.zeros([]), *(tf.zeros(weight.shape) for weight in weights)]
+        start = [tf.constant(0), *zeros]
+        return tf.while_loop(lambda part, *_: part < accumulate, add, start)[1:]
+
+    return of_batch
+
+
+def steps_function(
+    strategy: tf.distribute.Strategy, step: Callable[[Batch, tf.Tensor, tf.Tensor], Results]
+) -> Callable[[Iterator, int | tf.Tensor, int | tf.Tensor], Outcome]:
+    """Make a function of several steps in one call: ``steps_per_execution`` of Keras.
+
+    Python is left once for all of them; on a TPU, where a step can be shorter than Python's part
+    of it, this is what keeps the TPU busy.
+
+    Args:
+        strategy: Where the step runs.
+        step: From `training_step`, with the strategy's number of replicas.
+
+    Returns:
+        A function of (iterator, first step, number of steps): the iterator over a dataset that the
+        strategy distributes. It is traced once.
+    """
+
+    def run_replica(batch: Batch, number: tf.Tensor) -> Results:
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        return step(batch, number, tf.cast(replica, tf.int64))
+
+    @tf.function(autograph=False)
+    def run(iterator: Iterator, first: tf.Tensor, count: tf.Tensor) -> Results:
+        def run_one(number: tf.Tensor) -> Results:
+            results = strategy.run(run_replica, args=(next(iterator), number))
+            # The same on all replicas: already of all of them.
+            return tuple(strategy.experimental_local_results(result)[0] for result in results)
+
+        kinds = tuple(tf.TensorSpec([], kind) for kind in (tf.float32, tf.float32, tf.int64))
+        numbers = tf.range(first, first + count)
+        return tf.map_fn(run_one, numbers, parallel_iterations=1, fn_output_signature=kinds)
+
+    def steps(iterator: Iterator, first: int | tf.Tensor, count: int | tf.Tensor) -> Outcome:
+        return Outcome(*run(iterator, tf.constant(first, tf.int64), tf.constant(count, tf.int64)))
+
+    return steps

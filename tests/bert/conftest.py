@@ -1,0 +1,43 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from packed_text import config
+from runs import SAVE, STEPS, train
+from transformers import TFBertForMaskedLM
+
+from helpers.bert.data import prepare_shipped
+from helpers.bert.model import TFPackedBertForMaskedLM
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """Real text as records, with its held-out part left out."""
+    return prepare_shipped(tmp_path_factory.mktemp("data"), sequence_length=64)
+
+
+@pytest.fixture(scope="session")
+def paired(tmp_path_factory):
+    """The same as pairs."""
+    return prepare_shipped(tmp_path_factory.mktemp("paired"), sequence_length=64, pairs=True)
+
+
+@pytest.fixture(scope="session")
+def whole(data, tmp_path_factory):
+    """A run that nothing disturbed."""
+    output = tmp_path_factory.mktemp("whole")
+    run = train(data, output)
+    assert run.step == STEPS and run.resumed == 0 and run.stopped is None
+    names = sorted(path.name for path in (output / "checkpoints").iterdir())
+    assert names == [f"step-{step:09d}" for step in (STEPS - SAVE, STEPS)]
+    return output
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """An ordinary BERT, and a packed one with its weights, read from its files."""
+    tf.keras.utils.set_random_seed(1)
+    folder = tmp_path_factory.mktemp("bert")
+    ordinary = TFBertForMaskedLM(config())
+    ordinary(np.ones((1, 4), np.int32))
+    ordinary.save_pretrained(folder)
+    return ordinary, TFPackedBertForMaskedLM.from_pretrained(folder)

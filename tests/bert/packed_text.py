@@ -1,0 +1,87 @@
+"""The same sequences one per row and packed, and models small enough to compare everything."""
+
+import numpy as np
+import tensorflow as tf
+from transformers import BertConfig
+
+from helpers.bert.model import Configuration
+from helpers.text import buckets
+
+VOCABULARY = 500
+LENGTH = 64
+TOLERANCE = 1e-4
+SMALL = Configuration(2, 32, 2)
+
+
+def config(**options):
+    return BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=LENGTH,
+        initializer_range=0.15,  # larger than usual: logits of the size that training gives
+        **options,
+    )
+
+
+class Text:
+    """The same sequences, one per row and packed."""
+
+    def __init__(self, seed, count=40):
+        draw = np.random.default_rng(seed)
+        lengths = np.minimum(draw.geometric(1 / 16, count) + 2, LENGTH)
+        tokens = draw.integers(5, VOCABULARY, lengths.sum(), dtype=np.int32)
+        chosen = draw.random(lengths.sum()) < 0.15
+        labels = np.where(chosen, tokens, -100).astype(np.int32)
+        starts = np.cumsum(lengths) - lengths
+        alone = np.zeros((3, count, LENGTH), np.int32)
+        alone[2] = -100
+        for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            for table, values in zip(alone, (tokens, np.ones_like(tokens), labels), strict=True):
+                table[row, :length] = values[start : start + length]
+        self.alone = dict(zip(("input_ids", "attention_mask", "labels"), alone, strict=True))
+        packing = buckets.pack(lengths, LENGTH)
+        assert max(len(row) for row in packing.rows) > 2
+        self.packed = {
+            "input_ids": packing.lay_out(tokens),
+            "attention_mask": packing.segment_ids(),
+            "position_ids": packing.position_ids(),
+            "labels": packing.lay_out(labels, -100),
+        }
+        self._where = packing.lay_out(np.arange(len(tokens)), -1)
+
+    def of_tokens(self, values):
+        """Put what was computed in one of the layouts into the tokens' order."""
+        values = np.asarray(values)
+        if len(values) == len(self.alone["input_ids"]):
+            return values[self.alone["attention_mask"] > 0]
+        filled = self._where >= 0
+        return values[filled][np.argsort(self._where[filled])]
+
+
+def gradients_of(model, batch, jit):
+    """Logits, loss and gradients by the name of their weights."""
+
+    def run():
+        with tf.GradientTape() as tape:
+            out = model(batch)
+        gradients = tape.gradient(out.loss, model.trainable_variables)
+        return out.logits, out.loss, [tf.convert_to_tensor(g) for g in gradients]
+
+    logits, loss, gradients = tf.function(run, jit_compile=jit)()
+    names = [weight.name.partition("/")[2] for weight in model.trainable_variables]
+    assert len(set(names)) == len(names)
+    return logits, float(tf.reduce_mean(loss)), dict(zip(names, gradients, strict=True))
+
+
+CLS, SEP = 2, 3
+
+
+def some_documents(number, seed=0, vocabulary=60, longest=30):
+    draw = np.random.default_rng(seed)
+    return [
+        [CLS, *draw.integers(5, vocabulary, draw.integers(1, longest)).tolist(), SEP]
+        for _ in range(number)
+    ]

@@ -1,0 +1,200 @@
+"""What a run keeps in its folder, damaged, lost, locked, of another run, or on a full disk."""
+
+import contextlib
+import dataclasses
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from conventions import ROOT
+from runs import SAVE, SETTINGS, STEPS, copy, log, saved, train
+
+from helpers.base import files
+from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
+from helpers.bert.checkpoints import Checkpoints, locked
+from helpers.bert.model import Configuration
+from helpers.text import corpus, records
+
+NEWEST = f"checkpoints/step-{STEPS:09d}"
+
+
+def change(name, how):
+    """Change a file of the newest checkpoint."""
+
+    def damage(output):
+        path = output / NEWEST / name
+        path.write_bytes(how(bytearray(path.read_bytes())))
+
+    return damage
+
+
+def flip_a_bit(content):
+    content[len(content) // 2] ^= 1
+    return content
+
+
+DATA, INDEX = "state.data-00000-of-00001", "state.index"
+DAMAGES = {
+    "truncated": change(DATA, lambda content: content[:-100]),
+    "bit flipped": change(DATA, flip_a_bit),
+    "index truncated": change(INDEX, lambda content: content[:20]),
+    "without index": lambda output: (output / NEWEST / INDEX).unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(whole, data, tmp_path, damage):
+    output, said = copy(whole, tmp_path), []
+    DAMAGES[damage](output)
+    run = train(data, output, say=said.append)
+    assert run.resumed == STEPS - SAVE
+    assert said[0].startswith(f"The checkpoint of step {STEPS} is damaged (")
+    assert said[1] == f"Going on after step {STEPS - SAVE} of {STEPS}."
+    assert log(output) == log(whole)
+    assert Checkpoints(Folder(output)).newest() == STEPS
+
+
+def test_no_whole_checkpoint_is_an_error_and_not_a_new_start(whole, data, tmp_path):
+    output = copy(whole, tmp_path)
+    for index in output.glob("checkpoints/*/state.index"):
+        index.unlink()
+    with pytest.raises(CourseError, match="None of the 2 checkpoints"):
+        train(data, output)
+    assert log(output) == log(whole)
+
+
+def test_a_checkpoint_that_can_not_be_reached_is_not_taken_for_damaged(whole, monkeypatch):
+    def silent(*_, **__):
+        raise tf.errors.UnavailableError(None, None, "Could not resolve the host")
+
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    folder, said = Folder(whole), []
+    monkeypatch.setattr(tf.train, "load_checkpoint", silent)
+    with pytest.raises(CourseError, match="None of the 2 checkpoints"):
+        Checkpoints(folder).newest(said.append)
+    assert "Could not resolve the host" in said[0]
+    monkeypatch.setattr(folder._files, "cat_file", refused)
+    with pytest.raises(CourseError, match=r"could not be read(.|\n)*nothing was changed"):
+        Checkpoints(folder).newest(said.append)
+
+
+def test_what_a_crash_leaves_in_log_and_folder_is_taken_away(whole, data, tmp_path):
+    output = copy(whole, tmp_path)
+    shutil.rmtree(output / NEWEST)
+    (output / "checkpoints/.writing-000000060").mkdir()
+    lines = log(output).splitlines(keepends=True)
+    (output / "log.jsonl").write_text("".join(lines[:-1]) + lines[-1][:20])
+    train(data, output)
+    assert log(output) == log(whole)
+    assert not list((output / "checkpoints").glob(".*"))
+
+
+# The folder of another run.
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"learning_rate": 2e-3}, "learning_rate 0.001 there, 0.002 now"),
+        ({"steps": 80}, "steps 60 there, 80 now"),
+        (
+            {"size": Configuration(2, 32, 1)},
+            "size layers 1, hidden 32, heads 1 there, layers 2, hidden 32, heads 1 now",
+        ),
+    ],
+)
+def test_other_settings_are_refused_with_the_difference(whole, data, change, words):
+    with pytest.raises(CourseError, match=re.escape(f"another run: {words}.")):
+        train(data, whole, dataclasses.replace(SETTINGS, **change))
+
+
+def test_other_data_is_refused_and_the_same_data_elsewhere_is_not(whole, data, tmp_path):
+    moved = shutil.copytree(data, tmp_path / "moved")
+    assert train(moved, whole).step == STEPS
+    tokenizer = corpus.load_tokenizer()
+    records.write(["another text " * 300] * 20, tmp_path / "other", tokenizer, shards=1)
+    with pytest.raises(CourseError, match=r"sequence_length 64 there, 128 now"):
+        train(tmp_path / "other", whole)
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"),
+    [
+        (lambda output: (output / "settings.json").write_text("{}"), r"\.json .* can't be read"),
+        (lambda output: (output / "settings.json").unlink(), r"checkpoints and no settings\.json"),
+        (lambda output: (output / "log.jsonl").unlink(), "no line for 60 of the 60 steps"),
+    ],
+)
+def test_a_folder_that_lacks_a_part_of_its_run_is_refused(whole, data, tmp_path, lost, words):
+    output = copy(whole, tmp_path)
+    lost(output)
+    with pytest.raises(CourseError, match=words):
+        train(data, output)
+
+
+def test_two_processes_can_not_train_in_one_folder(whole, data):
+    with locked(Folder(whole)), pytest.raises(CourseError, match="Another process is training"):
+        train(data, whole)
+    assert train(data, whole).step == STEPS
+
+
+def test_where_the_system_has_no_fcntl_a_run_can_be_imported():
+    script = "import sys; sys.modules['fcntl'] = None; import helpers.bert.pretraining"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# Disks.
+
+
+@contextlib.contextmanager
+def small_files(limit):
+    """Make the system refuse to write files longer than this."""
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+
+def test_a_checkpoint_that_can_not_be_written_is_told_and_nothing_is_lost(whole, data, tmp_path):
+    output = copy(whole, tmp_path)
+    shutil.rmtree(output / NEWEST)
+    with small_files(50_000), pytest.raises(CourseError, match="step 60 could not"):
+        train(data, output)
+    assert saved(output) == [STEPS - SAVE]
+    assert not list((output / "checkpoints").glob(".*"))
+    train(data, output)
+    assert log(output) == log(whole)
+
+
+@pytest.mark.parametrize("by", ["TensorFlow", "the disk"])
+def test_a_full_disk_is_named(tmp_path, monkeypatch, by):
+    def full(*_):
+        if by == "TensorFlow":
+            raise tf.errors.ResourceExhaustedError(None, None, "x.data; No space left on device")
+        raise OSError(28, "No space left on device")
+
+    owner = (tf.train.Checkpoint, "write") if by == "TensorFlow" else (type(tmp_path), "rename")
+    monkeypatch.setattr(*owner, full)
+    with pytest.raises(CourseError, match="The disk is full") as raised:
+        Checkpoints(Folder(tmp_path)).save(1, tf.train.Checkpoint(x=tf.Variable(1.0)))
+    assert "goes on from the last checkpoint" in raised.value.fix
+    assert not list((tmp_path / "checkpoints").iterdir())
+
+
+def test_a_folder_where_nothing_can_be_written_is_told(data, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(files.CantWrite, match="run could not be written"):
+        train(data, tmp_path / "file/run")

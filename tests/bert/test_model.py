@@ -1,0 +1,253 @@
+"""The packed model beside Hugging Face's, its fresh weights, and its dropout."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from packed_text import LENGTH, SMALL, TOLERANCE, VOCABULARY, Text, config, gradients_of
+from transformers import TFBertForMaskedLM
+
+from helpers.base.errors import CourseError
+from helpers.bert.model import (
+    Dropout,
+    TFPackedBertForMaskedLM,
+    TFPackedBertForPreTraining,
+    WrongCall,
+    configuration,
+    dropout_at,
+    pretraining_model,
+)
+from helpers.text import buckets
+
+
+def differences(text, one, other):
+    """Largest difference of the tokens' logits, of the loss and of the gradients."""
+    (logits, loss, gradients), (logits_2, loss_2, gradients_2) = one, other
+    assert gradients.keys() == gradients_2.keys()
+    return (
+        np.abs(text.of_tokens(logits) - text.of_tokens(logits_2)).max(),
+        abs(loss - loss_2),
+        max(np.abs(gradient - gradients_2[name]).max() for name, gradient in gradients.items()),
+    )
+
+
+@pytest.mark.parametrize(("seed", "jit"), [(0, False), (0, True), (1, False), (2, False)])
+def test_a_packed_row_gives_what_rows_of_one_sequence_give(models, seed, jit):
+    ordinary, packed = models
+    text = Text(seed)
+    expected = gradients_of(ordinary, text.alone, jit)
+    assert np.std(expected[0]) > 0.5 and np.abs(next(iter(expected[2].values()))).max() > 1e-3
+    got = gradients_of(packed, text.packed, jit)
+    assert len(text.packed["input_ids"]) < len(text.alone["input_ids"])
+    assert max(differences(text, expected, got)) < TOLERANCE
+
+    no_mask = text.packed | {"attention_mask": np.minimum(text.packed["attention_mask"], 1)}
+    not_restarted = {k: v for k, v in text.packed.items() if k != "position_ids"}
+    for wrong in (no_mask, not_restarted):
+        assert min(differences(text, expected, gradients_of(packed, wrong, jit))) > 10 * TOLERANCE
+
+
+def test_ordinary_batches_give_what_the_ordinary_model_gives(models):
+    ordinary, packed = models
+    text = Text(3)
+    assert max(differences(text, *(gradients_of(m, text.alone, False) for m in models))) < TOLERANCE
+    ids = text.alone["input_ids"]
+    np.testing.assert_allclose(packed(ids).logits, ordinary(ids).logits, atol=TOLERANCE)
+    embedded = ordinary.bert.embeddings.weight.numpy()[ids]
+    types = ids % 2
+    for batch in (
+        {"inputs_embeds": embedded},
+        {"input_ids": ids, "token_type_ids": types, "output_attentions": True},
+        {"input_ids": ids, "output_hidden_states": True, "return_dict": False},
+    ):
+        want, got = (tf.nest.flatten(model(batch)) for model in (ordinary, packed))
+        assert len(want) == len(got)
+        for a, b in zip(want, got, strict=True):
+            np.testing.assert_allclose(a, b, atol=TOLERANCE)
+
+
+def test_weights_go_both_ways(models, tmp_path):
+    ordinary, packed = models
+    text = Text(4)
+    packed.save_pretrained(tmp_path)
+    for kind in (TFBertForMaskedLM, TFPackedBertForMaskedLM):
+        back, info = kind.from_pretrained(tmp_path, output_loading_info=True)
+        assert not info["missing_keys"] and not info["unexpected_keys"]
+        for a, b in zip(ordinary.weights, back.weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+        batch = {k: v[:2] for k, v in text.alone.items()}
+        kept = batch["attention_mask"] > 0
+        got = back(batch).logits.numpy()[kept]
+        np.testing.assert_allclose(got, ordinary(batch).logits.numpy()[kept], atol=TOLERANCE)
+
+
+def test_rows_may_be_longer_than_the_longest_sequence(models):
+    _, packed = models
+    tokens = np.random.default_rng(5).integers(5, VOCABULARY, (3, LENGTH)).astype(np.int32)
+    row = {
+        "input_ids": tokens.reshape(1, -1),
+        "attention_mask": np.repeat([[1, 2, 3]], LENGTH, axis=1).astype(np.int32),
+        "position_ids": np.tile(np.arange(LENGTH, dtype=np.int32), 3)[None],
+    }
+    together = packed(row).logits.numpy().reshape(3, LENGTH, VOCABULARY)
+    np.testing.assert_allclose(together, packed(tokens).logits, atol=TOLERANCE)
+
+
+def test_fit_takes_packed_batches_and_learns():
+    tf.keras.utils.set_random_seed(0)
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(3, 32, 100)
+    tokens = draw.integers(5, 15, lengths.sum(), dtype=np.int32)
+    dataset = tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_lengths(tokens, lengths))
+    batches = buckets.packed(dataset, 32, global_batch_size=8, remainder="pad")
+    model = TFPackedBertForMaskedLM(config())
+    model.compile(optimizer=tf.keras.optimizers.Adam(1e-3), jit_compile=True)
+    losses = model.fit(batches.dataset, epochs=5, verbose=0).history["loss"]
+    assert np.isfinite(losses).all() and losses[-1] < losses[0] / 2
+
+
+def test_rows_of_padding_alone_are_numbers(models):
+    _, packed = models
+    empty = np.zeros((2, LENGTH), np.int32)
+    logits = packed(input_ids=empty, attention_mask=empty, position_ids=empty).logits
+    assert np.isfinite(logits).all()
+
+
+def test_in_bfloat16_other_sequences_stay_out():
+    tokens = np.full((1, LENGTH), 7, np.int32)
+    half = np.repeat([[1, 2]], LENGTH // 2, axis=1).astype(np.int32)
+    changed = np.where(half == 2, 9, tokens)
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        model = TFPackedBertForMaskedLM(config())
+        first, second = (model(input_ids=x, attention_mask=half).logits for x in (tokens, changed))
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+    same = np.all(first.numpy() == second.numpy(), axis=-1)[0]
+    assert same[: LENGTH // 2].all() and not same[LENGTH // 2 :].any()
+
+
+@pytest.mark.parametrize("shape", [(2, LENGTH, LENGTH), (2, 1, 1, LENGTH), (LENGTH,)])
+def test_a_mask_of_another_form_has_one_clear_message(models, shape):
+    _, packed = models
+    batch = {"input_ids": np.ones((2, LENGTH), np.int32), "attention_mask": np.ones(shape, int)}
+    for call in (packed, lambda **inputs: packed.bert.encode_chosen([[0], [0]], **inputs)):
+        with pytest.raises(WrongCall, match="one number per position") as raised:
+            call(training=False, **batch)
+        assert str(shape) in str(raised.value) and "buckets.packed" in raised.value.fix
+
+
+def test_what_the_model_cannot_do_is_refused(models):
+    _, packed = models
+    for kind in (TFPackedBertForMaskedLM, TFPackedBertForPreTraining):
+        with pytest.raises(CourseError, match="is_decoder=False"):
+            kind(config(is_decoder=True))
+    with pytest.raises(NotImplementedError, match="head_mask"):
+        packed(input_ids=np.ones((1, 4), np.int32), head_mask=np.ones(4, np.float32))
+
+
+# Fresh weights.
+
+
+def test_configurations_have_the_published_numbers_of_weights():
+    # Turc et al., "Well-read students learn better" (https://arxiv.org/abs/1908.08962), table 1;
+    # with 30,522 tokens, and the pooler, which a model without the second head has not.
+    for name, millions in (("tiny", 4.4), ("mini", 11.3), ("small", 29.1)):
+        size = configuration(name)
+        model = pretraining_model(size, 30_522)
+        pooler = size.hidden * (size.hidden + 1)
+        weights = sum(int(np.prod(w.shape)) for w in model.trainable_variables)
+        assert abs((weights + pooler) / 1e6 - millions) < 0.05
+    base = configuration("base")
+    assert (base.layers, base.hidden, base.heads) == (12, 768, 12)
+    with pytest.raises(CourseError, match="tiny, mini, small, base"):
+        configuration("large")
+
+
+def test_fresh_weights_are_a_function_of_the_seed():
+    one, again, other = (
+        pretraining_model(SMALL, VOCABULARY, longest=LENGTH, seed=seed) for seed in (1, 1, 2)
+    )
+    for a, b, c in zip(one.weights, again.weights, other.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+        if "kernel" in a.name or ("embeddings" in a.name and "LayerNorm" not in a.name):
+            related = np.corrcoef(np.ravel(a), np.ravel(c))[0, 1]
+            assert abs(related) < 5 / np.sqrt(np.size(a)) and np.abs(a).max() <= 0.04
+            # A normal distribution cut at two deviations has 0.88 of its deviation left.
+            assert abs(np.std(a) / 0.02 - 0.88) < 3 / np.sqrt(np.size(a))
+        else:
+            assert set(np.unique(a)) <= {0.0, 1.0}
+
+
+# Dropout.
+
+
+def dropped(layer, shape, *where, jit=False):
+    def run():
+        with dropout_at(*where):
+            return layer(tf.ones(shape), training=True)
+
+    return tf.function(run, jit_compile=jit, autograph=False)().numpy()
+
+
+def test_dropout_is_a_function_of_seed_layer_step_and_row():
+    layer, other = Dropout(0.1, 0), Dropout(0.1, 1)
+    shape = (8, 33, 7)
+    first = dropped(layer, shape, 3, 5)
+    np.testing.assert_array_equal(first, dropped(layer, shape, 3, 5, jit=True))
+    rows = dropped(layer, (3, *shape[1:]), 3, 5, 4)
+    np.testing.assert_array_equal(first[4:7], rows)
+    for differs in (
+        dropped(layer, shape, 3, 6),
+        dropped(layer, shape, 4, 5),
+        dropped(other, shape, 3, 5),
+        dropped(layer, shape, 3, 5, 8),
+    ):
+        both = np.mean((first == 0) & (differs == 0))
+        assert 0.002 < both < 0.03  # 0.01 expected: no relation
+
+
+def test_dropout_drops_its_share_and_keeps_the_mean():
+    for rate in (0.1, 0.5):
+        out = dropped(Dropout(rate, 0), (64, 4_000), 0, 0)
+        share = np.mean(out == 0)
+        assert abs(share - rate) < 5 * np.sqrt(rate * (1 - rate) / out.size)
+        np.testing.assert_allclose(out[out > 0], 1 / (1 - rate), rtol=1e-4)
+    ones = tf.ones((2, 3))
+    assert Dropout(0.1, 0)(ones) is ones
+    assert Dropout(0.0, 0)(ones, training=True) is ones
+
+
+def test_dropout_has_no_pattern():
+    shape = (40, 30, 20)
+    masks = np.stack(
+        [
+            [dropped(Dropout(0.5, number), shape, seed, step) == 0 for step in range(3)]
+            for seed, number in ((0, 0), (0, 1), (1, 0))
+        ]
+    )
+    signs = np.where(masks, 1.0, -1.0)  # [layers and seeds, steps, rows, 30, 20]
+    for axis in range(5):  # from one layer, seed, step, row or value to the next
+        for far in range(1, min(signs.shape[axis], 9)):
+            along = np.moveaxis(signs, axis, 0)
+            product = along[far:] * along[:-far]
+            assert abs(np.mean(product)) < 5 / np.sqrt(product.size), (axis, far)
+    # As many dropped in each row, column and step as chance has it.
+    for axes in ((2,), (3,), (4,), (3, 4), (0, 1), (0, 2, 3, 4)):
+        share = masks.mean(axes)
+        expected = 0.25 / (masks.size / share.size)
+        assert abs(share.var() / expected - 1) < 5 * np.sqrt(2 / share.size), axes
+    # All patterns of eight neighbours are as frequent.
+    patterns = np.packbits(masks.reshape(-1, 8), axis=1)
+    counts = np.bincount(patterns.ravel(), minlength=256)
+    expected = len(patterns) / 256
+    assert abs(((counts - expected) ** 2 / expected).sum() - 255) < 5 * np.sqrt(2 * 255)
+
+
+def test_dropout_that_does_not_know_the_step_is_refused():
+    model = pretraining_model(SMALL, VOCABULARY, longest=LENGTH)
+    ids = np.ones((2, 8), np.int32)
+    with pytest.raises(WrongCall, match=r"model\.dropout_at"):
+        model(ids, training=True)
+    with dropout_at(0, 0):
+        a = model(ids, training=True).logits
+    assert not np.allclose(a, model(ids).logits)

@@ -1,0 +1,235 @@
+"""The losses, the optimizer and the training step, each against a plain reference."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from packed_text import LENGTH, SMALL, TOLERANCE, VOCABULARY, Text, config, gradients_of
+from transformers import TFBertForPreTraining
+
+from helpers.base.errors import CourseError
+from helpers.bert.model import TFPackedBertForPreTraining, pretraining_model
+from helpers.bert.step import (
+    WarmUpLinearDecay,
+    adamw,
+    counts,
+    losses,
+    masked_scores,
+    steps_function,
+    training_step,
+)
+
+
+def masked_positions(batch, predictions, seed=0):
+    """Mark masked positions both ways: a list of them, and labels at every position."""
+    draw = np.random.default_rng(seed)
+    rows, length = batch["input_ids"].shape
+    at = np.stack([draw.permutation(length)[:predictions] for _ in range(rows)]).astype(np.int32)
+    ids = draw.integers(5, VOCABULARY, at.shape, dtype=np.int32)
+    real = np.take_along_axis(batch["attention_mask"], at, axis=1) > 0
+    weights = (real & (draw.random(at.shape) < 0.7)).astype(np.float32)
+    labels = np.full((rows, length), -100, np.int32)
+    np.put_along_axis(labels, at, np.where(weights > 0, ids, -100), axis=1)
+    listed = {"masked_positions": at, "masked_ids": ids, "masked_weights": weights}
+    inputs = {k: v for k, v in batch.items() if k != "labels"}
+    return {**inputs, "labels": labels}, {**inputs, **listed}
+
+
+@pytest.mark.parametrize("layout", ["alone", "packed"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_scores_at_the_masked_positions_alone_give_the_same_loss_and_gradients(models, layout, jit):
+    model = models[1]
+    text = Text(6)
+    batch = dict(getattr(text, layout))
+    batch.setdefault("position_ids", np.tile(np.arange(LENGTH, dtype=np.int32), (40, 1)))
+    everywhere, listed = masked_positions(batch, 10)
+
+    def masked_head():
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(losses(model, listed) / counts(listed))
+        gradients = tape.gradient(total, model.trainable_variables)
+        return total, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    _, loss, gradients = gradients_of(model, everywhere, jit)
+    total, own = tf.function(masked_head, jit_compile=jit, autograph=False)()
+    assert abs(float(total) - loss) < 1e-5
+    for expected, gradient in zip(gradients.values(), own, strict=True):
+        np.testing.assert_allclose(gradient, expected, atol=1e-6)
+    assert masked_scores(model, listed).shape == (len(text.packed["labels"]), 10, 500) or (
+        layout == "alone"
+    )
+
+
+def test_both_heads_give_the_loss_of_hugging_faces_pretraining_model(tmp_path):
+    ordinary = TFBertForPreTraining(config())
+    ordinary.build_in_name_scope()
+    ordinary.save_pretrained(tmp_path)
+    packed = TFPackedBertForPreTraining.from_pretrained(tmp_path)
+    text = Text(7)
+    rows = len(text.alone["input_ids"])
+    everywhere, listed = masked_positions(dict(text.alone), 10)
+    types = (np.cumsum(text.alone["attention_mask"], 1) > 4).astype(np.int32)
+    label = np.random.default_rng(0).integers(0, 2, rows).astype(np.int32)
+    expected = ordinary({**everywhere, "token_type_ids": types}, next_sentence_label=label).loss
+    pairs = {
+        "token_type_ids": types,
+        "pair_positions": np.zeros((rows, 2), np.int32),
+        "pair_labels": np.stack([label, 1 - label], 1),
+        "pair_weights": np.tile(np.float32([1, 0]), (rows, 1)),
+    }
+    listed = listed | pairs
+    got = tf.reduce_sum(losses(packed, listed) / counts(listed))
+    np.testing.assert_allclose(got, expected[0], atol=1e-5)
+    np.testing.assert_array_equal(counts(listed)[1], rows)
+    first = [model(text.alone).seq_relationship_logits for model in (ordinary, packed)]
+    np.testing.assert_allclose(*first, atol=TOLERANCE)
+
+
+def test_every_pair_of_a_packed_row_is_judged():
+    model = pretraining_model(SMALL, VOCABULARY, longest=LENGTH, next_sentence=True)
+    tokens = np.random.default_rng(0).integers(5, VOCABULARY, (2, 8)).astype(np.int32)
+
+    def loss(ids, segments, positions, first):
+        shape = np.zeros((len(ids), 1))
+        batch = {"input_ids": ids, "attention_mask": segments, "position_ids": positions}
+        batch |= {"masked_positions": shape.astype(np.int32), "masked_ids": shape.astype(np.int32)}
+        batch |= {"masked_weights": shape.astype(np.float32), "pair_positions": np.int32(first)}
+        batch |= {"pair_labels": np.ones_like(np.int32(first))}
+        return losses(model, batch | {"pair_weights": np.ones(np.shape(first), np.float32)})[1]
+
+    places = np.arange(8, dtype=np.int32)[None]
+    alone = loss(tokens, np.ones_like(tokens), np.repeat(places, 2, 0), [[0], [0]])
+    segments = np.repeat([[1, 2]], 8, 1).astype(np.int32)
+    together = loss(tokens.reshape(1, -1), segments, np.tile(places, 2), [[0, 8]])
+    np.testing.assert_allclose(together, alone, rtol=1e-5)
+
+
+# Optimizer.
+
+
+def test_the_learning_rate_rises_and_falls_in_straight_lines():
+    rates = [float(WarmUpLinearDecay(8.0, 4, 12)(step)) for step in range(14)]
+    assert rates[:4] == [2, 4, 6, 8]
+    np.testing.assert_allclose(rates[3:], np.maximum(8 * (12 - np.arange(3, 14)) / 9, 0), rtol=1e-6)
+    one = WarmUpLinearDecay(8.0, 1, 1)
+    assert float(one(0)) == 8.0 and one.get_config() == {"peak": 8.0, "warm_up": 1, "steps": 1}
+
+
+def reference_adamw(weight, gradients, rates, decay):
+    m = v = 0.0
+    for at, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+        weight = weight - rate * decay * weight
+        m = 0.9 * m + 0.1 * gradient
+        v = 0.999 * v + 0.001 * gradient**2
+        # Epsilon as in Kingma & Ba's section 2: before the bias of v is corrected.
+        weight = weight - rate * np.sqrt(1 - 0.999**at) / (1 - 0.9**at) * m / (np.sqrt(v) + 1e-6)
+    return weight
+
+
+def test_adamw_decays_weights_and_neither_biases_nor_layer_norms():
+    model = pretraining_model(SMALL, VOCABULARY, longest=LENGTH)
+    optimizer = adamw(model, WarmUpLinearDecay(0.1, 2, 5), weight_decay=0.5)
+    before = [weight.numpy() for weight in model.trainable_variables]
+    draw = np.random.default_rng(0)
+    steps = [[draw.normal(size=w.shape).astype(np.float32) for w in before] for _ in range(3)]
+    for gradients in steps:
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    rates = [0.05, 0.1, 0.075]
+    decayed = 0
+    for at, weight in enumerate(model.trainable_variables):
+        decay = 0.0 if "bias" in weight.name or "LayerNorm" in weight.name else 0.5
+        decayed += decay > 0
+        own = [gradients[at].astype(float) for gradients in steps]
+        expected = reference_adamw(before[at].astype(float), own, rates, decay)
+        np.testing.assert_allclose(weight, expected, atol=1e-5)
+    assert 0 < decayed < len(before) / 2
+
+
+# The step.
+
+
+def numbered_batches(rows=8, length=16, predictions=3, seed=0):
+    draw = np.random.default_rng(seed)
+    while True:
+        ids = draw.integers(5, VOCABULARY, (rows, length), dtype=np.int32)
+        batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        batch["attention_mask"][:, -2:] = 0
+        batch["position_ids"] = np.tile(np.arange(length, dtype=np.int32), (rows, 1))
+        _, listed = masked_positions(batch, predictions, draw.integers(1000))
+        yield listed
+
+
+def trained(steps=3, jit=False, accumulate=1, clip_norm=1.0, dropout=0.1):
+    """Losses, norms and weights after some steps."""
+    model = pretraining_model(SMALL, VOCABULARY, longest=16, dropout=dropout)
+    optimizer = adamw(model, 1e-3)
+    own = training_step(
+        model, optimizer, accumulate=accumulate, clip_norm=clip_norm, jit=jit, seed=9
+    )
+    run = steps_function(tf.distribute.get_strategy(), own)
+    spec = {k: tf.TensorSpec(v.shape, v.dtype) for k, v in next(numbered_batches()).items()}
+    data = tf.data.Dataset.from_generator(numbered_batches, output_signature=spec)
+    outcome = run(iter(data), 0, steps)
+    return outcome, model
+
+
+def test_a_step_is_the_plain_one(monkeypatch):
+    outcome, model = trained(dropout=0.0, clip_norm=0.7)
+    plain = pretraining_model(SMALL, VOCABULARY, longest=16, dropout=0.0)
+    optimizer = adamw(plain, 1e-3)
+    optimizer.global_clipnorm = 0.7
+    for at, batch in zip(range(3), numbered_batches(), strict=False):
+        with tf.GradientTape() as tape:
+            scores = masked_scores(plain, batch)
+            entropy = tf.keras.losses.sparse_categorical_crossentropy(
+                batch["masked_ids"], scores, from_logits=True
+            )
+            weights = batch["masked_weights"]
+            loss = tf.reduce_sum(entropy * weights) / tf.reduce_sum(weights)
+        gradients = tape.gradient(loss, plain.trainable_variables)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        np.testing.assert_allclose(outcome.loss[at], loss, rtol=1e-5)
+        norm = np.sqrt(sum(np.square(gradient).sum() for gradient in gradients))
+        np.testing.assert_allclose(outcome.norm[at], norm, rtol=1e-4)
+        assert norm > 0.7 and outcome.tokens[at] == 8 * 14
+        optimizer.apply_gradients(zip(gradients, plain.trainable_variables, strict=True))
+    for a, b in zip(model.trainable_variables, plain.trainable_variables, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+@pytest.mark.parametrize("options", [{"accumulate": 4}, {"jit": True}])
+def test_accumulated_or_compiled_the_step_is_the_same_dropout_too(options):
+    (expected, model), (got, other) = trained(), trained(**options)
+    np.testing.assert_allclose(got.loss, expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(got.norm, expected.norm, rtol=1e-4)
+    for a, b in zip(model.trainable_variables, other.trainable_variables, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_rows_that_can_not_be_accumulated_are_refused():
+    with pytest.raises(CourseError, match="8 rows on each replica"):
+        trained(accumulate=3)
+
+
+def test_a_batch_without_a_masked_token_changes_nothing_to_no_number():
+    model = pretraining_model(SMALL, VOCABULARY, longest=16)
+    batch = next(numbered_batches())
+    batch["masked_weights"] = np.zeros_like(batch["masked_weights"])
+    own = training_step(model, adamw(model, 1e-3), jit=False)
+    loss, norm, _ = own(batch, tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+    assert float(loss) == 0.0 and float(norm) == 0.0
+    assert all(np.isfinite(weight).all() for weight in model.weights)
+
+
+def test_in_bfloat16_weights_stay_float32_and_the_loss_is_near():
+    batch = next(numbered_batches())
+    values = []
+    for precision in ("float32", "mixed_bfloat16"):
+        model = pretraining_model(SMALL, VOCABULARY, longest=16, precision=precision)
+        assert {weight.dtype for weight in model.weights} == {tf.float32}
+        hidden = model.bert(batch["input_ids"])[0]
+        assert hidden.dtype == (tf.float32 if precision == "float32" else tf.bfloat16)
+        own = training_step(model, adamw(model, 1e-3), jit=False)
+        values.append(own(batch, tf.constant(0, tf.int64), tf.constant(0, tf.int64))[:2])
+    assert tf.keras.mixed_precision.global_policy().name == "float32"
+    np.testing.assert_allclose(values[1], values[0], rtol=0.02)
+    assert values[0][0].dtype == values[1][0].dtype == tf.float32
