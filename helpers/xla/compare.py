@@ -16,48 +16,13 @@ import tensorflow as tf
 from helpers.base.errors import CourseError
 from helpers.tpu.layout import shape_bytes
 from helpers.xla import messages
+from helpers.xla.fusion import kernels
 
-# Names of element types as XLA writes them (https://openxla.org/xla/shapes).
-_HLO_TYPES = {
-    tf.bool: "pred",
-    tf.bfloat16: "bf16",
-    tf.half: "f16",
-    tf.float32: "f32",
-    tf.float64: "f64",
-    tf.int8: "s8",
-    tf.int16: "s16",
-    tf.int32: "s32",
-    tf.int64: "s64",
-    tf.uint8: "u8",
-    tf.uint16: "u16",
-    tf.uint32: "u32",
-    tf.uint64: "u64",
-    tf.complex64: "c64",
-    tf.complex128: "c128",
-}
-
+# How XLA writes TensorFlow's types: ``f32``, ``s64`` (https://openxla.org/xla/shapes).
+_LETTERS = {"float": "f", "bfloat": "bf", "int": "s", "uint": "u", "complex": "c"}
 
 # Begins the name of the row of a TPU's compiler.
 TPU = "TPU "
-
-# Instructions that name or regroup a buffer which exists already.
-_NO_BUFFER = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}
-
-
-class NotATensor(CourseError):
-    """An argument is neither a tensor nor the description of one."""
-
-
-class NoResult(CourseError):
-    """A function returned None where a tensor was expected."""
-
-
-class CantInspect(CourseError):
-    """TensorFlow can't show XLA's program for this function, so there is no verdict."""
-
-
-class UnknownRow(CourseError):
-    """A comparison has no row of this name."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,21 +67,15 @@ class Comparison:
     rows: tuple[Row, ...]
 
     def __getitem__(self, how: str) -> Row:
-        """Look up a row.
-
-        Args:
-            how: Its name, such as ``XLA:CPU``.
-
-        Returns:
-            The row.
+        """Look up a row by name, such as ``XLA:CPU``.
 
         Raises:
-            UnknownRow: There is none of this name.
+            CourseError: There is none of this name.
         """
         for row in self.rows:
             if row.how == how:
                 return row
-        raise UnknownRow(
+        raise CourseError(
             f"There is no row {how!r}.",
             f"The rows of this comparison are {', '.join(row.how for row in self.rows)}.",
             "Write the name as the table shows it.",
@@ -216,21 +175,16 @@ class Hlo:
         Only the main computation counts: what is computed inside one of its steps (a fusion, the
         body of a loop) stays in registers or is counted with the step's own result.
         """
-        entry = self.optimized[self.optimized.index("\nENTRY ") :].splitlines()[2:]
-        found = []
-        for line in entry:
-            made = re.match(r"\s+(?:ROOT )?%?\S+ = (\([^=]*?\)|\S+) ([\w-]+)\(", line)
-            if made and made[2] not in _NO_BUFFER:
-                found += re.findall(r"\w+\[[^\]]*\]", made[1])
-        return tuple(sorted(found, key=lambda shape: (-shape_bytes(shape), shape)))
+        made = [b.shape for kernel in kernels(self.optimized).kernels for b in kernel.writes]
+        return tuple(sorted(made, key=lambda shape: (-shape_bytes(shape), shape)))
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of all ``buffers`` together: the memory traffic of the results, in bytes.
+        """Bytes of all ``buffers`` together.
 
-        A lower bound of the whole traffic (reading comes on top), good for comparing two programs.
+        A lower bound of the memory traffic (reading comes on top), good for comparing programs.
         """
-        return sum(shape_bytes(shape) for shape in self.buffers)
+        return kernels(self.optimized).bytes_written
 
     def __repr__(self) -> str:
         lines = len(self.optimized.splitlines())
@@ -259,22 +213,22 @@ def _short(value: np.ndarray) -> str:
 
 def _equal(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:
     """Whether results agree but for the rounding that another order of additions brings."""
-    if len(left) != len(right):
-        return False
-    for a, b in zip(left, right, strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return False
-        if np.issubdtype(a.dtype, np.inexact):
-            if not np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True):
-                return False
-        elif not np.array_equal(a, b):
-            return False
-    return True
+    return len(left) == len(right) and all(
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and (
+            np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
+            if np.issubdtype(a.dtype, np.inexact)
+            else np.array_equal(a, b)
+        )
+        for a, b in zip(left, right, strict=True)
+    )
 
 
 def _shape(value: object) -> str:
     """Write a tensor's type and shape as XLA does, with ``?`` for an open dimension."""
-    name = _HLO_TYPES.get(value.dtype, value.dtype.name)
+    name = value.dtype.name.replace("bool", "pred")
+    name = re.sub(r"^[a-z]+(?=\d)", lambda kind: _LETTERS.get(kind[0], kind[0]), name)
     if value.shape.rank is None:
         return f"{name}[…]"
     return f"{name}[{','.join('?' if n is None else str(n) for n in value.shape)}]"
@@ -300,7 +254,7 @@ def _specs(args: tuple) -> tuple[tuple, tuple | None]:
             tensors.append(tf.convert_to_tensor(arg))
             specs.append(tf.TensorSpec(tensors[-1].shape, tensors[-1].dtype))
         else:
-            raise NotATensor(
+            raise CourseError(
                 f"Argument {i} is of type {type(arg).__name__}.",
                 "Only a tensor's shape and type reach the compiler; a Python value becomes part "
                 "of the program.",
@@ -313,7 +267,7 @@ def _flat(results: object) -> list:
     """List a function's results, which must all be there."""
     flat = tf.nest.flatten(results)
     if any(x is None for x in flat):
-        raise NoResult(
+        raise CourseError(
             f"Result {[x is None for x in flat].index(True) + 1} of the function is None.",
             "Its `return` is missing, or it is the gradient of something the loss doesn't use.",
             "Return the tensors to compare, and no others.",
@@ -387,7 +341,7 @@ def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
         text = compiled.experimental_get_compiler_ir(*specs)(stage="hlo")
     except ValueError as error:
         if re.search("get_?compiler_?ir", str(error), re.IGNORECASE):
-            raise CantInspect(
+            raise CourseError(
                 "XLA can't be asked about this function.",
                 "It reads from what is neither argument nor variable, such as a lookup table.",
                 "Look up in the input pipeline, and hand in what was found.",
@@ -450,10 +404,8 @@ def compare(
         A table with the rows ``eager``, ``graph`` and ``XLA:CPU``, and ``TPU v5e`` if asked for.
 
     Raises:
-        UnknownAccelerator: There is no such target.
-        NotATensor: An argument is something else, such as a Python number.
-        NoResult: The function returned None, or None among its results.
-        CantInspect: The function reads from a lookup table.
+        CourseError: An argument is something else, such as a Python number; the function returned
+            None, alone or among its results, or reads from a lookup table; there is no such target.
     """
     specs, tensors = _specs(args)
     run = _of_tensors(fn)
@@ -474,7 +426,7 @@ def hlo(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Hlo:
         The program before and after XLA's optimisation.
 
     Raises:
-        NotATensor: An argument is neither a tensor nor a ``tf.TensorSpec``.
+        CourseError: An argument is neither a tensor nor a ``tf.TensorSpec``.
         ValueError: XLA refuses the function; the message is XLA's.
     """
     specs, _ = _specs(args)

@@ -11,10 +11,6 @@ from helpers.xla.profiler import recording
 _COMPILE_EVENT = "JitCompiler::Compile"
 
 
-class StillCounting(CourseError):
-    """The count was read before its block had ended."""
-
-
 @dataclasses.dataclass
 class Compilations:
     """How many programs XLA compiled while a block ran; see ``count_compilations``."""
@@ -26,10 +22,10 @@ class Compilations:
         """The number of compilations.
 
         Raises:
-            StillCounting: The block has not ended, or ended with an error.
+            CourseError: The block has not ended, or ended with an error.
         """
         if self._count is None:
-            raise StillCounting(
+            raise CourseError(
                 "There is no count yet.",
                 "The profiler hands over what it saw when its block ends without an error.",
                 "Read .count below the `with` block, one indentation to the left.",
@@ -57,7 +53,7 @@ def count_compilations() -> Iterator[Compilations]:
         An object whose ``.count`` can be read when the block has ended.
 
     Raises:
-        ProfilerBusy: A profiler runs already (these blocks can't be nested), or other code
+        CourseError: Another profiler runs already (these blocks can't be nested), or other code
             stopped this one.
     """
     compilations = Compilations()

@@ -23,14 +23,6 @@ _FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}
 _APPLYING = {"reduce", "reduce-window", "scatter", "all-reduce", "map"}
 
 
-class NotAProgram(CourseError):
-    """A text is not the program of an XLA module."""
-
-
-class InBackground(CourseError):
-    """A program copies or communicates in the background, so it is not a list of kernels."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Buffer:
     """A piece of memory that a kernel reads or writes.
@@ -181,8 +173,8 @@ def _closing(text: str, start: int) -> int:
     raise _not_a_program(f"a line without end: {text[:60]!r}")
 
 
-def _not_a_program(why: str) -> NotAProgram:
-    return NotAProgram(
+def _not_a_program(why: str) -> CourseError:
+    return CourseError(
         "This text can't be read as a program of XLA.",
         f"It has {why}.",
         "Give the text of experimental_get_compiler_ir(...)(stage='optimized_hlo'), or "
@@ -263,9 +255,8 @@ def kernels(optimized: str) -> Program:
         The kernels, in the order in which they run.
 
     Raises:
-        NotAProgram: The text is something else.
-        InBackground: The program has operations that run in the background, as programs for
-            several devices have.
+        CourseError: The text is something else, or a program with operations that run in the
+            background, as programs for several devices have.
     """
     computations, main = _computations(optimized)
     holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
@@ -273,7 +264,7 @@ def kernels(optimized: str) -> Program:
     for i in computations[main]:
         inputs = [b for name in i.operands for b in holds[name]]
         if i.opcode.endswith(("-start", "-done")):
-            raise InBackground(
+            raise CourseError(
                 f"The program has an operation that runs in the background ({i.opcode}).",
                 "Its kernels overlap, so bytes read and written can't be told kernel by kernel.",
                 "Look at a program for one device, with buffers too large for its fast memory.",
@@ -320,7 +311,7 @@ def executed(fn: Callable, *args: object) -> tuple[str, ...]:
         Names of operations, such as ``("Exp", "Sum", "RealDiv")``.
 
     Raises:
-        ProfilerBusy: A profiler runs already.
+        CourseError: Another profiler runs already.
     """
     with recording("Operations", _operation) as seen:
         fn(*args)

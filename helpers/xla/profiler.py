@@ -8,23 +8,19 @@ from collections.abc import Callable, Iterator
 from helpers.base.errors import CourseError
 
 
-class ProfilerBusy(CourseError):
-    """Another profiler runs, or ours was stopped from elsewhere."""
-
-
 @contextlib.contextmanager
 def recording(what: str, keep: Callable[[str], str | None]) -> Iterator[list[str]]:
     """Record events of TensorFlow's profiler while a block runs.
 
     Args:
-        what: What the events are for, to begin an error's message: ``Compilations``.
-        keep: From an event's name, what to list for it; None to leave it out.
+        what: What is recorded, to begin an error's message: ``Compilations``.
+        keep: Gives what to list for an event's name, or None to leave it out.
 
     Yields:
-        A list that is filled, in the order of time, when the block has ended without an error.
+        A list that is filled, in order of time, once the block has ended without an error.
 
     Raises:
-        ProfilerBusy: A profiler runs already (these blocks can't be nested), or other code
+        CourseError: Another profiler runs already (these blocks can't be nested), or other code
             stopped this one.
     """
     import tensorflow as tf
@@ -34,7 +30,7 @@ def recording(what: str, keep: Callable[[str], str | None]) -> Iterator[list[str
         try:
             tf.profiler.experimental.start(folder)
         except tf.errors.AlreadyExistsError as error:
-            raise ProfilerBusy(
+            raise CourseError(
                 f"{what} can't be seen here: a profiler is running.",
                 "TensorFlow has one profiler for the whole process, and they come from it.",
                 "End the outer count_compilations block, profile or TensorBoard callback first.",
@@ -48,7 +44,7 @@ def recording(what: str, keep: Callable[[str], str | None]) -> Iterator[list[str
         try:
             tf.profiler.experimental.stop()
         except tf.errors.UnavailableError as error:
-            raise ProfilerBusy(
+            raise CourseError(
                 f"{what} were not seen: the profiler was stopped inside the block.",
                 "TensorFlow has one profiler for the whole process, and other code ended it.",
                 "Take the TensorBoard callback's profile_batch (or the other stop) out.",
@@ -57,13 +53,13 @@ def recording(what: str, keep: Callable[[str], str | None]) -> Iterator[list[str
 
 
 def _read(folder: pathlib.Path, keep: Callable[[str], str | None]) -> list[str]:
-    """Read the events to keep from the profiles under a folder, in the order of time."""
+    """Read the events to keep from the profiles under a folder, in order of time."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     seen = []
     for path in folder.rglob("*.xplane.pb"):
         for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
-            # By number, so that a name is looked at once, not for each of its events.
+            # A name is looked at once, not for each of its events.
             kept = {number: keep(data.name) for number, data in plane.event_metadata.items()}
             for line in plane.lines:
                 start = line.timestamp_ns * 1000
