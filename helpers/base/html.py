@@ -5,10 +5,12 @@ template.
 """
 
 import functools
+import html
 import pathlib
 
 import jinja2
 
+Markup = jinja2.utils.markupsafe.Markup
 TEMPLATES = pathlib.Path(__file__).with_name("templates")
 
 # Tells the browser to enforce what the pages promise: no script, no request to anywhere.
@@ -23,14 +25,20 @@ def text(name: str) -> str:
 STYLE = text("style.css")
 
 
+def _escaped(value: object) -> object:
+    # As Python's html does it: &#x27; stands in stored outputs, where Jinja would write &#39;.
+    return value if hasattr(value, "__html__") else Markup(html.escape(str(value)))
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_escaped,
     )
-    environment.globals |= {"POLICY": POLICY, "STYLE": jinja2.utils.markupsafe.Markup(STYLE)}
+    environment.globals |= {"POLICY": POLICY, "STYLE": Markup(STYLE)}
     return environment
 
 

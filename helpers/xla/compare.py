@@ -6,13 +6,13 @@ The TPU runs nothing but programs that XLA compiled, so each question here ("doe
 
 import contextlib
 import dataclasses
-import html
 import re
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
 
+from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.tpu.layout import shape_bytes
 from helpers.xla import messages
@@ -123,32 +123,16 @@ class Comparison:
 
     def __repr__(self) -> str:
         cells = [(self.name, "result", "shape", "verdict"), *self._cells()]
-        widths = [max(len(row[i]) for row in cells) for i in range(4)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         lines = []
-        for i, row in enumerate(cells):
+        for row, message in zip(cells, ["", *(row.message for row in self.rows)], strict=True):
             lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
-            if i and self.rows[i - 1].message:
-                lines.append(f"  {self.rows[i - 1].message}")
+            lines += [f"  {message}"] if message else []
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        def row(cells: tuple[str, ...], tag: str) -> str:
-            inner = "".join(f'<{tag} style="text-align:left">{cell}</{tag}>' for cell in cells)
-            return f"<tr>{inner}</tr>"
-
-        body = []
-        for (how, result, shape, verdict), source in zip(self._cells(), self.rows, strict=True):
-            result, shape = (
-                f'<code style="white-space:nowrap">{html.escape(text)}</code>'
-                for text in (result, shape)
-            )
-            if verdict.startswith(("refused", "differs")):
-                verdict = f"<strong>{html.escape(verdict)}</strong>"
-            if source.message:
-                verdict += f"<br><small>{html.escape(source.message)}</small>"
-            body.append(row((html.escape(how), result, shape, verdict), "td"))
-        head = row((html.escape(self.name), "result", "shape", "verdict"), "th")
-        return f"<table><thead>{head}</thead><tbody>{''.join(body)}</tbody></table>"
+        rows = list(zip(self.rows, self._cells(), strict=True))
+        return html.render("comparison.html", name=self.name, rows=rows)
 
 
 @dataclasses.dataclass(frozen=True)

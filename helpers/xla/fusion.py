@@ -6,11 +6,11 @@ between them never reaches memory.
 """
 
 import dataclasses
-import html
 import re
 import textwrap
 from collections.abc import Callable
 
+from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.display.figures import subplots
 from helpers.tpu.layout import shape_bytes
@@ -103,15 +103,15 @@ class Program:
         """Bytes read and written: the least memory traffic of one run."""
         return self.bytes_read + self.bytes_written
 
-    def _cells(self) -> list[tuple[str, str, str, str]]:
-        def list_of(buffers: tuple[Buffer, ...]) -> str:
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        def names(buffers: tuple[Buffer, ...]) -> str:
             return ", ".join(f"{b.name} {b.shape}" for b in buffers) or "–"
 
-        return [
+        return [("kernel", "operations", "reads", "writes")] + [
             (
                 f"{k.number}{' fusion' if k.fused else ''}",
                 ", ".join(k.operations),
-                list_of(k.reads),
+                names(k.reads),
                 ", ".join(b.shape for b in k.writes),
             )
             for k in self.kernels
@@ -127,21 +127,13 @@ class Program:
         )
 
     def __repr__(self) -> str:
-        cells = [("kernel", "operations", "reads", "writes"), *self._cells()]
-        widths = [max(len(row[i]) for row in cells) for i in range(4)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+        rows = self._rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         return "\n".join([*lines, self._summary()])
 
     def _repr_html_(self) -> str:
-        def row(cells: tuple[str, ...], tag: str) -> str:
-            style = 'style="text-align:left"'
-            inner = "".join(f"<{tag} {style}>{html.escape(c)}</{tag}>" for c in cells)
-            return f"<tr>{inner}</tr>"
-
-        head = row(("kernel", "operations", "reads", "writes"), "th")
-        body = "".join(row(cells, "td") for cells in self._cells())
-        table = f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
-        return f"{table}<p>{html.escape(self._summary())}</p>"
+        return html.render("kernels.html", rows=self._rows(), summary=self._summary())
 
 
 @dataclasses.dataclass(frozen=True)

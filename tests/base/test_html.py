@@ -13,7 +13,7 @@ def test_texts_are_escaped_and_style_and_policy_are_there(monkeypatch, tmp_path)
     html._environment.cache_clear()
     try:
         policy, style, name, _ = html.render("greeting.html", name="<b>Ada</b>").split("|")
-        assert policy.startswith("default-src &#39;none&#39;;")
+        assert policy.startswith("default-src &#x27;none&#x27;;")
         assert (style, name) == ("a > b {}", "&lt;b&gt;Ada&lt;/b&gt;")
         with pytest.raises(jinja2.UndefinedError, match="'name' is undefined"):
             html.render("greeting.html")

@@ -6,7 +6,6 @@ Imports TensorFlow only to compile.
 """
 
 from helpers.xla.ops.making import make, rows
-from helpers.xla.ops.page import PAGE, page
-from helpers.xla.ops.table import STORED, Row, Table, read, write
+from helpers.xla.ops.table import PAGE, STORED, Row, Table, page, read, write
 
 __all__ = ["PAGE", "STORED", "Row", "Table", "make", "page", "read", "rows", "write"]

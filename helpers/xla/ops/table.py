@@ -1,14 +1,18 @@
-"""The stored table of operations: what each compiler said, one line for each."""
+"""The table of operations: what each compiler said, stored as text and shown as a page."""
 
+import base64
 import dataclasses
+import hashlib
+import itertools
 import pathlib
 import re
 
-from helpers.base import files
+from helpers.base import files, html
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 
 STORED = ROOT / "notebooks" / "data" / "ops.tsv"
+PAGE = ROOT / "build" / "ops.html"
 TARGET = "v5e-8"
 
 
@@ -134,3 +138,23 @@ def read(path: pathlib.Path = STORED) -> Table:
             "Make it again (3 minutes): python -m helpers ops",
         ) from error
     return Table(first.removeprefix("# ").partition(";")[0], tuple(rows))
+
+
+def page(table: Table) -> str:
+    """Write the table as one page that loads nothing and can be searched.
+
+    Args:
+        table: The table.
+
+    Returns:
+        The page. Every text is escaped; the only script that may run is the search.
+    """
+    script = html.text("ops.js")
+    return html.render(
+        "ops.html",
+        table=table,
+        groups=itertools.groupby(table.rows, lambda row: row.subject),
+        target=TARGET,
+        script=script,
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
