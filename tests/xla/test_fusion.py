@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
+from helpers.base.errors import CourseError
 from helpers.tpu.layout import rearranged
 from helpers.xla import tpu_compiler
 from helpers.xla.compare import hlo
 from helpers.xla.fusion import Buffer, draw, executed, kernels
-from helpers.base.errors import CourseError
 
 X = tf.TensorSpec([1024, 1000])
 
@@ -96,7 +96,7 @@ ENTRY %main (a.1: f32[4], b.1: (f32[2], s32[])) -> (f32[4], f32[2], f32[4,3], s3
   %b.1 = (f32[2]{0}, /*index=1*/s32[]) parameter(0)
   %n = pred[] constant(false)
   %flat = f32[2,2]{1,0} bitcast(%a.1)
-  %top = (f32[4,3]{1,0}, s32[4,3]{1,0}) custom-call(%flat, %n), custom_call_target="TopK"
+  %top = (f32[4,3]{1,0}, /*index=1*/s32[4,3]{1,0}) custom-call(%flat, %n), custom_call_target="TopK"
   %values = f32[4,3]{1,0} get-tuple-element(%top), index=0
   %indices = s32[4,3]{1,0} get-tuple-element(%top), index=1
   %twice = f32[4]{0} add(%a.1, %flat)
@@ -143,12 +143,6 @@ def test_the_kernels_are_those_that_run(fn, specs):
     tensors = [tf.ones(s.shape) for s in specs]
     compiled(*tensors)
     assert len(ran_in_xla(compiled, *tensors)) == len(program.kernels)
-
-
-@pytest.mark.parametrize("fn", [softmax, layer_norm, gelu, lambda x: tf.math.top_k(x, 3)])
-def test_what_they_write_is_what_the_program_s_own_list_says(fn):
-    program = hlo(fn, X)
-    assert kernels(program.optimized).bytes_written == program.bytes_written
 
 
 def test_softmax_by_hand():
@@ -212,8 +206,8 @@ def test_tuples_constants_and_bitcasts():
 
 
 def test_a_constant_spread_over_a_tensor_is_no_operation():
-    assert kernels(hlo(lambda x: x * 2.0, X).optimized).kernels[0].operations == ("multiply",)
-    assert kernels(hlo(lambda x: x * 2.0, X).optimized).fusions == ()
+    (kernel,) = kernels(hlo(lambda x: x * 2.0, X).optimized).kernels
+    assert kernel.operations == ("multiply",) and not kernel.fused
 
 
 def test_as_text_and_as_a_table():
@@ -254,9 +248,8 @@ def test_what_is_no_program(text):
 
 
 def test_a_program_that_works_in_the_background():
-    text = ONE_CORE.replace(" exponential(", " copy-start(")
-    with pytest.raises(CourseError, match="copy-start"):
-        kernels(text)
+    with pytest.raises(CourseError, match="runs in the background \\(copy-start\\)"):
+        kernels(ONE_CORE.replace(" exponential(", " copy-start("))
 
 
 def test_executed_eagerly_and_as_a_graph():
@@ -267,23 +260,6 @@ def test_executed_eagerly_and_as_a_graph():
     assert executed(softmax, x) == ("Exp", "Exp", "Sum", "RealDiv")
     assert executed(graph, x) == ("Exp", "Sum", "RealDiv")  # TensorFlow saw that both are equal
     assert executed(compiled, x) == ()
-
-
-def test_executed_needs_the_profiler():
-    with tempfile.TemporaryDirectory() as folder:
-        tf.profiler.experimental.start(folder)
-        with pytest.raises(CourseError, match="a profiler is running"):
-            executed(softmax, tf.ones([2, 2]))
-        tf.profiler.experimental.stop()
-
-
-def test_executed_passes_an_error_on_and_frees_the_profiler():
-    def fails():
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        executed(fails)
-    assert executed(tf.exp, tf.ones([2])) == ("Exp",)
 
 
 def test_the_picture_has_a_box_for_each_kernel_and_an_arrow_for_each_read():

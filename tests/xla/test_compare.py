@@ -1,0 +1,402 @@
+"""Who accepts a function, who refuses it, in which words; and XLA's programs by hand."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from hypothesis import given, settings
+from hypothesis.extra import numpy as hnp
+
+from helpers.base.errors import CourseError
+from helpers.tpu.layout import shape_bytes
+from helpers.xla import tpu_compiler
+from helpers.xla.compare import Comparison, Row, _short, compare, hlo
+
+SIX = tf.constant([1.0, 2, 3, 4, 5, 6])
+
+
+def halve_if_large(x):
+    if tf.reduce_sum(x) > 10:
+        x = x / 2.0
+    return x
+
+
+WITHOUT_AUTOGRAPH = tf.autograph.experimental.do_not_convert(halve_if_large)
+
+
+def unfinished(x):
+    if tf.reduce_sum(x) > 10:
+        y = x
+    return y
+
+
+def with_assert(x):
+    tf.debugging.assert_less(x, 2.0)
+    return x * 1.0
+
+
+def gather(x, i):
+    return tf.gather(x, i)
+
+
+def index(x, i):
+    return x[i]
+
+
+def in_python(x):
+    return tf.py_function(lambda y: y, [x], tf.float32)
+
+
+# --- who accepts, who refuses, with what
+
+
+def test_all_three_agree():
+    table = compare(halve_if_large, SIX)
+    assert [row.how for row in table.rows] == ["eager", "graph", "XLA:CPU"]
+    assert [table.verdict(row) for row in table.rows] == ["reference", "same", "same"]
+    assert table.agree
+    for row in table.rows:
+        np.testing.assert_array_equal(row.values[0], [0.5, 1, 1.5, 2, 2.5, 3])
+        assert row.shapes == ("f32[6]",)
+
+
+BOOL = "Using a symbolic `tf.Tensor` as a Python `bool` is not allowed."
+UNIQUE = (
+    "Detected unsupported operations on XLA_CPU_JIT: UniqueWithCounts "
+    "(No registered 'UniqueWithCounts' OpKernel for XLA_CPU_JIT devices)"
+)
+LAYER = tf_keras.layers.Lambda(halve_if_large)
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "layers", "words"),
+    [
+        (WITHOUT_AUTOGRAPH, [SIX], "– tracing tracing", f"OperatorNotAllowedInGraphError: {BOOL}"),
+        (unfinished, [SIX], "– tracing tracing", "'y' must also be initialized in the else branch"),
+        (lambda x: LAYER(x), [SIX], "– tracing tracing", BOOL),
+        (lambda x: x / (1 / 0), [SIX], "Python tracing tracing", "division by zero"),
+        (lambda x: tf.unique_with_counts(x)[0], [SIX], "– – XLA", UNIQUE),
+        (lambda x: in_python(tf.unique_with_counts(x)[0]), [SIX], "– – XLA", UNIQUE),
+        (lambda x: x * 2, [tf.TensorSpec([None])], "– – XLA", "Only support static input shape"),
+        (with_assert, [SIX], "TensorFlow TensorFlow –", "Condition x < y did not hold"),
+        (gather, [SIX, np.int32([0, 7])], "TensorFlow TensorFlow –", "indices[1] = 7 is not in ["),
+        (index, [SIX, np.int32(9)], "TensorFlow TensorFlow XLA", "slice index 9 of dimension 0"),
+    ],
+)
+def test_who_refuses_and_in_which_words(fn, args, layers, words):
+    table = compare(fn, *args)
+    assert [row.refused_by or "–" for row in table.rows] == layers.split()
+    assert not table.agree
+    for row in table.rows:
+        assert not row.refused_by or words in row.message
+        assert len(row.message) <= 151  # without a traceback, and nothing of this machine
+        assert not re.search(r"[\w-]/[\w-]+/|0x|_\d{2,}|\.py", row.message)
+
+
+def test_a_function_that_only_eager_refuses_differs():
+    table = compare(with_assert, SIX)
+    assert table.verdict(table["XLA:CPU"]) == "differs: eager refuses"
+
+
+@pytest.mark.parametrize(
+    ("fn", "args"),
+    [
+        (lambda n: tf.range(n), [tf.constant(4)]),
+        (lambda x, s: tf.reshape(x, s), [SIX, tf.constant([2, 3])]),
+        (lambda n: tf.zeros([n]), [tf.constant(4)]),
+        (lambda x, n: tf.repeat(x, n), [SIX, tf.constant(2)]),
+    ],
+)
+def test_sizes_are_not_folded_out_of_the_tensors_at_hand(fn, args):
+    # Called with the tensors themselves, all of these pass on a CPU and fail on a TPU.
+    tf.function(fn, jit_compile=True)(*args)
+    row = compare(fn, *args)["XLA:CPU"]
+    assert row.refused_by == "XLA"
+    assert "must be a compile-time constant" in row.message
+
+
+# --- shapes and values
+
+
+@pytest.mark.parametrize(
+    ("fn", "arg", "eager", "graph", "xla"),
+    [
+        (lambda x: (x[x > 2.5], x), SIX, "f32[4] f32[6]", "f32[?] f32[6]", "f32[<=6] f32[6]"),
+        (lambda x: {"b": x, "a": (tf.size(x), x > 3)}, SIX, *["s32[] pred[6] f32[6]"] * 3),
+        (lambda x: x + 1, np.arange(3), *["s64[3]"] * 3),
+        (lambda x: tf.cast(x, tf.bfloat16), SIX, *["bf16[6]"] * 3),
+    ],
+)
+def test_shapes_as_each_layer_knows_them(fn, arg, eager, graph, xla):
+    table = compare(fn, arg)
+    assert [" ".join(row.shapes) for row in table.rows] == [eager, graph, xla]
+    assert table.agree
+
+
+def test_an_open_rank_is_shown():
+    assert compare(in_python, SIX)["graph"].shapes == ("f32[…]",)
+
+
+def test_a_changed_variable_is_no_result():
+    total = tf.Variable(0.0)
+
+    def add(x):
+        total.assign_add(tf.reduce_sum(x))
+        return x[0] * 2.0
+
+    table = compare(add, SIX)
+    assert table["XLA:CPU"].shapes == ("f32[]",)
+    assert table.agree
+    assert total.numpy() == 3 * 21
+
+
+def test_specs_alone_give_verdicts_without_values():
+    table = compare(tf.unique, tf.TensorSpec([4], tf.int32))
+    assert [table.verdict(row) for row in table.rows] == ["not run", "accepted", "accepted"]
+    assert table["XLA:CPU"].shapes == ("s32[<=4]", "s32[4]")
+    assert all(row.values is None for row in table.rows)
+
+
+def test_parameters_with_defaults_keep_them():
+    def scale(x, factor=2.0, bias=True):
+        return x * factor + (1.0 if bias else 0.0)
+
+    table = compare(scale, SIX)
+    assert table.agree
+    np.testing.assert_array_equal(table["XLA:CPU"].values[0], SIX * 2 + 1)
+
+
+def test_a_tf_function_is_taken_apart():
+    table = compare(tf.function(halve_if_large), SIX)
+    assert table.name == "halve_if_large"
+    assert table.agree
+
+
+def test_inner_tf_functions_are_off_in_the_eager_run_only():
+    seen = []
+
+    @tf.function
+    def inner(x):
+        seen.append(tf.executing_eagerly())
+        return x * 2
+
+    compare(lambda x: inner(x), SIX)
+    assert seen[:2] == [True, False]
+    assert not tf.config.functions_run_eagerly()
+
+
+def test_values_that_differ_are_called_so():
+    def grow(x):
+        array = tf.TensorArray(tf.float32, size=2, dynamic_size=True)
+        for i in range(4):
+            array = array.write(i, x[i])
+        return array.stack()
+
+    table = compare(grow, SIX)
+    assert table.verdict(table["graph"]) == "same"
+    assert table.verdict(table["XLA:CPU"]) == "differs"
+    assert "differs" in repr(table)
+    assert "<strong>differs</strong>" in table._repr_html_()
+
+
+ONE = np.ones(2, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        (np.float32([1.0, np.nan]), [np.float32([1.0, np.nan])], True),
+        (np.float32([1.0, np.nan]), [np.float32([1.0, 0.0])], False),
+        (np.float32([1.0]), [np.float32([1.00001])], True),
+        (np.float32([1.0]), [np.float32([1.001])], False),
+        (np.float32([np.inf]), [np.float32([np.inf])], True),
+        (np.float32([np.inf]), [np.float32([-np.inf])], False),
+        (np.int32([10**6]), [np.int32([10**6 + 1])], False),
+        (ONE, [ONE[:1]], False),
+        (ONE, [ONE.astype(np.int32)], False),
+        (ONE, [ONE, ONE], False),
+    ],
+)
+def test_same_means_same_type_number_and_values_up_to_rounding(left, right, equal):
+    rows = Row("eager", ("f32[?]",), (left,)), Row("XLA:CPU", ("f32[?]",), tuple(right))
+    assert Comparison("f", rows).agree is equal
+
+
+# --- the table
+
+
+def test_the_text_table_is_aligned():
+    table = Comparison(
+        "mean",
+        (
+            Row("eager", ("f32[]",), (np.float32(0.5),)),
+            Row("TPU v5e", refused_by="XLA", message="not this way"),
+        ),
+    )
+    assert repr(table).splitlines() == [
+        "mean     result  shape  verdict",
+        "eager    0.5     f32[]  reference",
+        "TPU v5e  –       –      refused by XLA",
+        "  not this way",
+    ]
+
+
+def test_the_html_table_says_the_same_and_escapes():
+    table = Comparison("<lambda>", (Row("eager", refused_by="Python", message="a < b & 'c'"),))
+    text = table._repr_html_()
+    assert "&lt;lambda&gt;" in text
+    assert "<small>a &lt; b &amp; &#x27;c&#x27;</small>" in text
+    assert "<strong>refused by Python</strong>" in text
+    assert not re.search(r">\s+<", text)
+
+
+def test_a_rows_result_is_one_line():
+    assert Row("eager", refused_by="Python").result == "–"
+    assert Row("eager", ("s32[]", "f32[2]"), (np.int32(3), np.ones(2))).result == "3, [1 1]"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.float32(1 / 3), "0.3333"),
+        (np.float32([1, 1e-9, -1e-9]), "[1 0 0]"),
+        (np.float32([np.nan, np.inf]), "[nan inf]"),
+        (np.float32([]), "[]"),
+        (np.arange(100), "[0 1 ... 98 99]"),
+        (np.array([[1, 2], [3, 4]]), "[[1 2] [3 4]]"),
+        (np.array([b"ab"], object), "['ab']"),
+        (np.array([True]), "[True]"),
+    ],
+)
+def test_values_are_short_and_rounded(value, text):
+    assert _short(np.asarray(value)) == text
+
+
+@settings(max_examples=200, deadline=None)
+@given(hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=20)))
+def test_any_value_fits_in_one_short_line(value):
+    text = _short(value)
+    assert len(text) <= 64
+    assert "\n" not in text
+
+
+# --- bad input
+
+
+def table_of_a_resource():
+    pairs = tf.lookup.KeyValueTensorInitializer([1, 2], [3, 4])
+    table = tf.lookup.StaticHashTable(pairs, default_value=-1)
+    return compare(lambda x: table.lookup(x), tf.constant([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda: compare(lambda x, n: x[:n], SIX, 3), "Argument 2 is of type int"),
+        (lambda: compare(lambda x: None, SIX), "Result 1 of the function is None"),
+        (lambda: compare(lambda x: (x, None), tf.TensorSpec([2])), "Result 2 of the function is N"),
+        (table_of_a_resource, "neither argument nor variable"),
+        (
+            lambda: compare(halve_if_large, SIX)["TPU"],
+            "rows of this comparison are eager, graph, XLA:CPU",
+        ),
+    ],
+)
+def test_bad_input_is_told(ask, words):
+    with pytest.raises(CourseError, match=words):
+        ask()
+
+
+# --- the row of a TPU's compiler
+
+
+@pytest.fixture
+def tpu_says(monkeypatch):
+    """Set what the TPU's compiler answers; each test says it of a real program of ours."""
+
+    def says(verdict, message=""):
+        def compile(program, target):
+            return tpu_compiler.Compiled(program.name, target, verdict, message)
+
+        monkeypatch.setattr(tpu_compiler, "compile", compile)
+
+    return says
+
+
+def test_a_tpu_that_accepts_agrees_and_shows_the_shape_without_values(tpu_says):
+    tpu_says("compiles")
+    table = compare(halve_if_large, SIX, target="v5e-1")
+    assert table.agree and [row.how for row in table.rows][3] == "TPU v5e"
+    assert table["TPU v5e"].shapes == ("f32[6]",) and table["TPU v5e"].values is None
+    assert "TPU v5e" in repr(table) and table.verdict(table.rows[3]) == "accepted"
+
+
+def test_variables_are_no_results_on_the_tpu(tpu_says):
+    tpu_says("compiles")
+    count = tf.Variable(1.0)
+    table = compare(lambda x: count.assign_add(x) * tf.ones([2]), tf.constant(1.0), target="v3-8")
+    assert table["TPU v3"].shapes == table["XLA:CPU"].shapes == ("f32[2]",)
+
+
+@pytest.mark.parametrize("verdict", ["refused", "out of memory"])
+def test_a_tpu_that_refuses_is_named(tpu_says, verdict):
+    tpu_says(verdict, "UNIMPLEMENTED: not for this type: %dot.3 = s64[2] dot(...)")
+    table = compare(halve_if_large, SIX, target="v5e-1")
+    row = table["TPU v5e"]
+    assert not table.agree and row.refused_by == "the compiler of TPU v5e"
+    assert row.message == "UNIMPLEMENTED: not for this type"
+
+
+def test_a_tpu_compiler_that_gives_no_answer_has_no_say(tpu_says):
+    tpu_says("not available", "jax is not installed")
+    table = compare(halve_if_large, SIX, target="v5e-1")
+    assert table.verdict(table["TPU v5e"]) == "not run" and table.agree
+    assert "jax is not installed" in repr(table)
+    wrong = compare(lambda x: x[x > 0][-1], np.float32([3, -1, 3, 2]), target="v5e-1")
+    assert wrong.verdict(wrong["TPU v5e"]) == "not run" and not wrong.agree
+
+
+def test_what_xla_refuses_is_not_asked_of_the_tpu(tpu_says):
+    tpu_says("compiles")
+    table = compare(tf.range, tf.constant(4), target="v5e-1")
+    assert table["TPU v5e"].refused_by == "XLA"
+    assert table["TPU v5e"].message == table["XLA:CPU"].message
+    assert compare(WITHOUT_AUTOGRAPH, SIX, target="v5e-1")["TPU v5e"].refused_by == "tracing"
+
+
+# --- hlo
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes", "buffers"),
+    [
+        (tf.matmul, [[64, 32], [32, 16]], ("f32[64,16]",)),
+        (lambda x: tf.exp(x * 2.0 + 1.0) - x, [[100]], ("f32[100]",)),  # a fusion
+    ],
+)
+def test_buffers_by_hand(fn, shapes, buffers):
+    program = hlo(fn, *map(tf.TensorSpec, shapes))
+    assert program.buffers == buffers
+    assert program.bytes_written == sum(map(shape_bytes, buffers))
+
+
+def test_buffers_are_sorted_by_size():
+    program = hlo(lambda x: tf.math.top_k(x, 3), tf.TensorSpec([64, 32]))
+    assert program.buffers[0].startswith("f32[64,3")
+    sizes = list(map(shape_bytes, program.buffers))
+    assert sizes == sorted(sizes, reverse=True) and program.bytes_written == sum(sizes)
+
+
+def test_hlo_is_the_same_everywhere():
+    program = hlo(lambda x: (tf.unique(x).y, halve_if_large(x)), SIX)
+    assert program.results == ("f32[<=6]", "f32[6]")
+    assert repr(program).startswith("Hlo(f32[<=6], f32[6], ")
+    assert "conditional(" in program.text
+    assert ".py" not in program.text + program.optimized
+
+
+def test_hlo_passes_a_refusal_on():
+    with pytest.raises(ValueError, match="compile-time constant"):
+        hlo(lambda n: tf.range(n), tf.constant(3))
