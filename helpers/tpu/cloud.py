@@ -5,12 +5,11 @@ were compared with Google's reference, not tried on Google Cloud.
 """
 
 import dataclasses
-import html
 import re
-import shlex
 
 from helpers.base.errors import CourseError
 from helpers.tpu import runtimes
+from helpers.tpu.commands import Commands, gcloud
 from helpers.tpu.hardware import Slice, slice_of
 from helpers.tpu.runtimes import runtime
 from helpers.tpu.zones import CHECKED, PAGE, READ_WHOLLY, zones
@@ -59,85 +58,6 @@ class Mismatch(CourseError):
     """Your TensorFlow is not the image's."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
-    """One command, as the words that a program would be given.
-
-    Attributes:
-        purpose: What it is for.
-        words: The program and its arguments.
-        costs: Whether money is charged from here on.
-    """
-
-    purpose: str
-    words: tuple[str, ...]
-    costs: bool = False
-
-    def __str__(self) -> str:
-        return shlex.join(self.words)
-
-    def lines(self, width: int = 92) -> str:
-        """Write the command over several lines, each but the last ending in a backslash."""
-        quoted = [shlex.quote(word) for word in self.words]
-        text, length = quoted[0], len(quoted[0])
-        for word in quoted[1:]:
-            if length + len(word) + 3 > width:
-                text, length = f"{text} \\\n    {word}", 4 + len(word)
-            else:
-                text, length = f"{text} {word}", length + 1 + len(word)
-        return text
-
-
-@dataclasses.dataclass(frozen=True)
-class Commands:
-    """Commands in order; shown, to be copied to a shell.
-
-    Attributes:
-        commands: What to type.
-        doubts: What we could not check.
-    """
-
-    commands: tuple[Command, ...]
-    doubts: tuple[str, ...] = ()
-
-    def __add__(self, other: "Commands") -> "Commands":
-        doubts = (*self.doubts, *(x for x in other.doubts if x not in self.doubts))
-        return Commands(self.commands + other.commands, doubts)
-
-    def __repr__(self) -> str:
-        notes = [f"# Not checked: {doubt}" for doubt in self.doubts]
-        return "\n".join(
-            notes
-            + [
-                f"# {command.purpose}{' (costs from here on)' * command.costs}\n{command.lines()}"
-                for command in self.commands
-            ]
-        )
-
-    def _repr_html_(self) -> str:
-        notes = "".join(f"<p>Not checked: {html.escape(doubt)}</p>" for doubt in self.doubts)
-        # JupyterLab would break long lines within a word, and takes code's letters for <code> only.
-        style = "white-space:pre;overflow-x:auto"
-        shown = "".join(
-            f'<p style="margin:0">{html.escape(command.purpose)}'
-            f"{' <b>(costs from here on)</b>' * command.costs}</p>"
-            f'<pre style="{style};margin:0 0 1em"><code style="{style}">'
-            f"{html.escape(command.lines())}</code></pre>"
-            for command in self.commands
-        )
-        return notes + shown
-
-
-def _check_name(kind: str, value: str) -> None:
-    pattern, rule, fix = _NAMES[kind]
-    if not re.fullmatch(pattern, value, re.ASCII):
-        raise InvalidName(
-            f"{value[:70]!r} is no {kind}{' of a TPU' * (kind == 'name')}.",
-            f"It must be {rule}.",
-            fix,
-        )
-
-
 def _check_text(text: str, what: str) -> str:
     """Refuse what can't be an argument of a program."""
     try:
@@ -182,18 +102,19 @@ class TpuVm:
     bucket: str | None = None
 
     def __post_init__(self) -> None:
-        _check_name("project", self.project)
-        _check_name("zone", self.zone)
-        _check_name("name", self.name)
         if self.bucket is None:
             object.__setattr__(self, "bucket", f"{self.project}-{self.name}"[:63].rstrip("-"))
-        _check_name("bucket", self.bucket)
+        for kind, (pattern, rule, fix) in _NAMES.items():
+            value = getattr(self, kind)
+            if not re.fullmatch(pattern, value, re.ASCII):
+                what = f"{value[:70]!r} is no {kind}{' of a TPU' * (kind == 'name')}."
+                raise InvalidName(what, f"It must be {rule}.", fix)
         runtimes.check(self.version, self.accelerator)
-        known = zones(self.accelerator_type).names
-        if self.zone not in known and self.zone.startswith(READ_WHOLLY):
+        if self.doubts and self.zone.startswith(READ_WHOLLY):
+            known = ", ".join(zones(self.accelerator_type).names)
             raise NotInZone(
                 f"No {self.accelerator.name} is rented in {self.zone}.",
-                f"It is in {', '.join(known)} ({PAGE}, {CHECKED}).",
+                f"It is in {known} ({PAGE}, {CHECKED}).",
                 f"Take one of these zones; `gcloud compute tpus accelerator-types list "
                 f"--zone={self.zone}` shows what this one has today.",
             )
@@ -224,50 +145,43 @@ class TpuVm:
         bucket = f"gs://{self.bucket} in {self.region}"
         return f"{self.accelerator}\nimage {self.version}, zone {self.zone}, bucket {bucket}"
 
-    def _project(self, purpose: str, line: str, *options: str, costs: bool = False) -> Command:
-        words = ("gcloud", *line.split(), f"--project={self.project}", *options)
-        return Command(purpose, words, costs)
+    @property
+    def _where(self) -> str:
+        return f"--project={self.project} --zone={self.zone}"
 
-    def _tpu(self, purpose: str, *words: str, options: tuple = (), costs: bool = False) -> Command:
-        where = f"--project={self.project}", f"--zone={self.zone}"
-        return Command(purpose, ("gcloud", "compute", "tpus", *words, *where, *options), costs)
+    def _rented(self, version: str, spot: bool) -> str:
+        """The options of a TPU that is rented, with the API's own name of its type."""
+        kind = self.accelerator.name.replace("v5e-", "v5litepod-")
+        return (
+            f"--accelerator-type={kind} --{version}={self.version} "
+            f"--service-account={self.account}{' --spot' * spot}"
+        )
 
     def prepare(self) -> Commands:
         """Once in a project: APIs, a service account, a bucket beside the TPU, its permission."""
-        bucket = f"gs://{self.bucket}"
-        permission = (
-            f"gcloud storage buckets add-iam-policy-binding {bucket} "
-            f"--member=serviceAccount:{self.account} --role=roles/storage.objectAdmin"
-        )
+        project, bucket = f"--project={self.project}", f"gs://{self.bucket}"
         return Commands(
             (
-                self._project(
+                gcloud(
                     "switch the services on",
-                    "services enable compute.googleapis.com tpu.googleapis.com",
+                    f"services enable compute.googleapis.com tpu.googleapis.com {project}",
                 ),
-                self._project(
+                gcloud(
                     "an account for the VM, which may do nothing yet",
-                    f"iam service-accounts create {ACCOUNT}",
+                    f"iam service-accounts create {ACCOUNT} {project}",
                 ),
-                self._project(
+                gcloud(
                     f"a bucket in the TPU's region, {self.region}",
-                    f"storage buckets create {bucket}",
-                    f"--location={self.region}",
+                    f"storage buckets create {bucket} {project} --location={self.region} "
                     "--uniform-bucket-level-access",
                     costs=True,
                 ),
-                Command("let the VM read and write in it", tuple(permission.split())),
+                gcloud(
+                    "let the VM read and write in it",
+                    f"storage buckets add-iam-policy-binding {bucket} "
+                    f"--member=serviceAccount:{self.account} --role=roles/storage.objectAdmin",
+                ),
             )
-        )
-
-    def _rented(self, image: str, *more: str, spot: bool) -> tuple[str, ...]:
-        """The options of a TPU that is rented, by the API's own name of its type."""
-        return (
-            f"--accelerator-type={self.accelerator.name.replace('v5e-', 'v5litepod-')}",
-            f"--{image}={self.version}",
-            f"--service-account={self.account}",
-            *more,
-            *("--spot",) * spot,
         )
 
     def create(self, spot: bool = False) -> Commands:
@@ -277,8 +191,8 @@ class TpuVm:
             spot: Cheaper, and taken away whenever Google needs it.
         """
         purpose = "rent the TPU" + ", as long as Google can spare it" * spot
-        options = self._rented("version", spot=spot)
-        rent = self._tpu(purpose, "tpu-vm", "create", self.name, options=options, costs=True)
+        rest = f"{self.name} {self._where} {self._rented('version', spot)}"
+        rent = gcloud(purpose, f"compute tpus tpu-vm create {rest}", costs=True)
         return Commands((rent,), self.doubts)
 
     def queue(self, spot: bool = False) -> Commands:
@@ -287,23 +201,18 @@ class TpuVm:
         Args:
             spot: Cheaper, and taken away whenever Google needs it.
         """
-        request = f"{self.name}-request"
-        until = f"--valid-until-duration={PATIENCE}"
-        options = self._rented("runtime-version", until, spot=spot)
-        return Commands(
-            (
-                self._tpu(
-                    "stand in line for the TPU",
-                    *("queued-resources", "create", request),
-                    options=(f"--node-id={self.name}", *options),
-                    costs=True,
-                ),
-                self._tpu(
-                    "is it our turn? (state ACTIVE)", "queued-resources", "describe", request
-                ),
-            ),
-            self.doubts,
+        rented = self._rented("runtime-version", spot=False)
+        ask = gcloud(
+            "stand in line for the TPU",
+            f"compute tpus queued-resources create {self.name}-request {self._where} "
+            f"--node-id={self.name} {rented} --valid-until-duration={PATIENCE}{' --spot' * spot}",
+            costs=True,
         )
+        look = gcloud(
+            "is it our turn? (state ACTIVE)",
+            f"compute tpus queued-resources describe {self.name}-request {self._where}",
+        )
+        return Commands((ask, look), self.doubts)
 
     def _worker(self, worker: int | str | None) -> tuple[str, ...]:
         if worker is None:
@@ -329,12 +238,12 @@ class TpuVm:
         """
         rest = () if command is None else (f"--command={_check_text(command, 'command')}",)
         purpose = "log in" if command is None else "run it on the VM"
-        options = (*self._worker(worker), *rest)
-        return Commands((self._tpu(purpose, "tpu-vm", "ssh", self.name, options=options),))
+        log_in = f"compute tpus tpu-vm ssh {self.name} {self._where}"
+        return Commands((gcloud(purpose, log_in, *self._worker(worker), *rest),))
 
     def _copy(self, purpose: str, source: str, target: str, worker: int | str | None) -> Commands:
-        words = ("tpu-vm", "scp", "--recurse", source, target)
-        return Commands((self._tpu(purpose, *words, options=self._worker(worker)),))
+        rest = (source, target, *self._where.split(), *self._worker(worker))
+        return Commands((gcloud(purpose, "compute tpus tpu-vm scp --recurse", *rest),))
 
     def upload(self, local: str, remote: str = "", worker: int | str | None = None) -> Commands:
         """Copy a file or folder to the VM.
@@ -368,34 +277,33 @@ class TpuVm:
 
     def delete(self) -> Commands:
         """Give the TPU back, with the request if it stood in line. Your bucket stays."""
+        request = f"compute tpus queued-resources delete {self.name}-request {self._where} --force"
         return Commands(
             (
-                self._tpu("give the TPU back", "tpu-vm", "delete", self.name),
-                self._tpu(
-                    "if it stood in line: the request, and its TPU with it",
-                    *("queued-resources", "delete", f"{self.name}-request"),
-                    options=("--force",),
+                gcloud(
+                    "give the TPU back", f"compute tpus tpu-vm delete {self.name} {self._where}"
                 ),
+                gcloud("if it stood in line: the request, and its TPU with it", request),
             )
         )
 
     def delete_bucket(self) -> Commands:
         """Delete the bucket with everything in it; nobody can bring it back."""
-        words = ("gcloud", "storage", "rm", "--recursive", f"gs://{self.bucket}")
-        return Commands((Command("delete the bucket and all its files", words),))
+        delete = f"storage rm --recursive gs://{self.bucket}"
+        return Commands((gcloud("delete the bucket and all its files", delete),))
 
     def what_bills(self) -> Commands:
         """List what can cost money; lists that are empty cost nothing."""
-        return Commands(
-            (
-                self._tpu("TPUs in this zone", "tpu-vm", "list"),
-                self._tpu("requests in line in this zone", "queued-resources", "list"),
-                self._project("other machines, in all zones", "compute instances list"),
-                self._project("disks, in all zones", "compute disks list"),
-                self._project("addresses", "compute addresses list"),
-                self._project("buckets", "storage buckets list"),
-            )
-        )
+        project = f"--project={self.project}"
+        lists = {
+            "TPUs in this zone": f"compute tpus tpu-vm list {self._where}",
+            "requests in line in this zone": f"compute tpus queued-resources list {self._where}",
+            "other machines, in all zones": f"compute instances list {project}",
+            "disks, in all zones": f"compute disks list {project}",
+            "addresses": f"compute addresses list {project}",
+            "buckets": f"storage buckets list {project}",
+        }
+        return Commands(tuple(gcloud(purpose, words) for purpose, words in lists.items()))
 
     def check_tensorflow(self, version: str) -> None:
         """Compare a TensorFlow with the image's.

@@ -290,7 +290,6 @@ strategy = tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:
 
 def _advise(kind: str, tpu: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
     """Give the advice in sentences, and the lines that make a strategy."""
-    call = "runtime.connect() makes the strategy"
     if kind == "cpu":
         stray = [x for x in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if environment.get(x)]
         said = (
@@ -301,31 +300,26 @@ def _advise(kind: str, tpu: str | None, environment: Mapping[str, str]) -> tuple
             said = f"{stray[0]} is set, but no TPU is attached to this machine. {said}"
         return said, "strategy = tf.distribute.get_strategy()"
     if kind == "gpu":
-        return (
-            "The notebooks run here as on a CPU; MirroredStrategy uses all GPUs.",
-            "strategy = tf.distribute.MirroredStrategy()",
-        )
+        said = "The notebooks run here as on a CPU; MirroredStrategy uses all GPUs."
+        return said, "strategy = tf.distribute.MirroredStrategy()"
+    if kind == "pod_slice" and _worker(environment) != "0":
+        return "The program runs on worker 0 alone, which hands the work out to this one.", ""
+    call = "runtime.connect() makes the strategy"
     if kind == "rehearsal":
         said = f"{call}; there is no TPU behind the address, so it takes one CPU device there."
-        return said, _REHEARSAL_CODE.format(tpu=_quoted(tpu))
-    if kind == "pod_slice":
-        if _worker(environment) != "0":
-            return (
-                "The program runs on worker 0 alone, which hands the work out to this one.",
-                "",
-            )
-        if tpu is None:
-            said = (
-                "Set TPU_NAME to the name you gave the TPU, and TPU_LOAD_LIBRARY=0, before the "
-                f"kernel starts; then {call}."
-            )
-            return said, _CODE.format(tpu=_quoted("NAME"))
-        return f"{call}; it looks the name up at Google Cloud.", _CODE.format(tpu=_quoted(tpu))
-    if kind in LOCAL:
+    elif kind == "pod_slice" and tpu is None:
+        said = (
+            "Set TPU_NAME to the name you gave the TPU, and TPU_LOAD_LIBRARY=0, before the "
+            f"kernel starts; then {call}."
+        )
+    elif kind == "pod_slice":
+        said = f"{call}; it looks the name up at Google Cloud."
+    elif kind in LOCAL:
         said = f"{call}; the TPU is in this machine, so local files will do."
-        return said, _CODE.format(tpu=_quoted(tpu))
-    said = f"{call}; the TPU is another machine: keep data and checkpoints on gs://."
-    return said, _CODE.format(tpu=_quoted(tpu))
+    else:
+        said = f"{call}; the TPU is another machine: keep data and checkpoints on gs://."
+    code = _REHEARSAL_CODE if kind == "rehearsal" else _CODE
+    return said, code.format(tpu=_quoted(tpu or "NAME"))
 
 
 def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike = "/") -> Place:

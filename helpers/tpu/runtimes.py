@@ -31,11 +31,7 @@ class Runtime:
 
 def _before_pjrt(release: str) -> bool:
     """Tell whether a release came before the images for PJRT."""
-
-    def number(version: str) -> list[int]:
-        return [int(part) for part in version.split(".")[:2]]
-
-    return number(release) < number(_FACTS["pjrt"]["first"])
+    return RELEASES.index(release) < RELEASES.index(f"{_FACTS['pjrt']['first']}.0")
 
 
 def _image(release: str, accelerator: Slice, interface: str = "-pjrt") -> str:
@@ -52,8 +48,8 @@ def runtime(tensorflow: str, accelerator_type: str) -> Runtime:
         accelerator_type: Such as ``v5e-8``.
 
     Returns:
-        The image and what to install on it. Installing ``tensorflow-tpu`` on a base image was not
-        confirmed on a TPU by us.
+        The image and what to install on it. We have not tried ``tensorflow-tpu`` on a base image
+        with a TPU.
 
     Raises:
         UnknownAccelerator: There is no such type of TPU.
@@ -105,38 +101,24 @@ def check(version: str, accelerator: Slice) -> None:
     release, pod, interface = match.groups(default="")
     pjrt = _FACTS["pjrt"]
     only_pjrt, before, hosts = chip in pjrt["chips"], _before_pjrt(release), accelerator.hosts
-    take = f"Take {_image(release, accelerator, '-pjrt' if only_pjrt else interface)}."
-    for mistaken, what, why, fix in (
-        (
-            only_pjrt and before,
+    if only_pjrt and before:
+        raise CourseError(
             f"TensorFlow {release} can't run on a {chip}.",
-            f"A {chip} needs TensorFlow {pjrt['first']} or newer",
+            f"A {chip} needs TensorFlow {pjrt['first']} or newer ({SOURCE}).",
             f"Take {_image(RELEASES[-1], accelerator)}, or an older TPU.",
+        )
+    several = f"A {accelerator.name} has {hosts} host{'s' * (hosts > 1)}"
+    reasons = {
+        f"{', '.join(pjrt['chips'])} work through PJRT alone": only_pjrt and interface != "-pjrt",
+        f"Images before TensorFlow {pjrt['first']} have no choice of device interface": (
+            before and interface
         ),
-        (
-            only_pjrt and interface != "-pjrt",
-            f"{version} is not made for a {chip}.",
-            f"{', '.join(pjrt['chips'])} are driven through PJRT alone",
-            take,
-        ),
-        (
-            before and interface,
-            f"{version} does not exist.",
-            f"Images before TensorFlow {pjrt['first']} have no choice of device interface",
-            take,
-        ),
-        (
-            hosts > 1 and not pod,
-            f"{version} is for one host; a {accelerator.name} has {hosts}.",
-            "Slices of several hosts need an image with -pod",
-            take,
-        ),
-        (
-            hosts == 1 and pod,
-            f"{version} is for pod slices; a {accelerator.name} has one host.",
-            "-pod stands for slices of several hosts",
-            take,
-        ),
-    ):
-        if mistaken:
-            raise CourseError(what, f"{why} ({SOURCE}).", fix)
+        f"{several}, and slices of several need an image with -pod": hosts > 1 and not pod,
+        f"{several}, and -pod is for slices of several": hosts == 1 and pod,
+    }
+    if wrong := [reason for reason, holds in reasons.items() if holds]:
+        raise CourseError(
+            f"{version} does not fit a {accelerator.name}.",
+            f"{'. '.join(wrong)} ({SOURCE}).",
+            f"Take {_image(release, accelerator, '-pjrt' if only_pjrt else interface)}.",
+        )

@@ -33,6 +33,7 @@ LIGHT = [
     "helpers.text.prepare",
     "helpers.text.records",
     "helpers.tpu.cloud",
+    "helpers.tpu.commands",
     "helpers.tpu.connection",
     "helpers.tpu.hardware",
     "helpers.tpu.place",

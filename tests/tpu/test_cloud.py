@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from helpers.base.errors import CourseError
 from helpers.tpu import cloud
+from helpers.tpu.commands import Commands
 from helpers.tpu.hardware import CHIPS, slice_of
 from helpers.tpu.runtimes import BASE_IMAGES, RELEASES, WHEELS
 
@@ -240,7 +241,7 @@ def test_the_commands_of_a_whole_life_by_hand(asked, lines):
 
 def test_what_costs_is_marked():
     machine = vm()
-    costly = [x.purpose for x in sum(whole_life(machine), cloud.Commands(())).commands if x.costs]
+    costly = [x.purpose for x in sum(whole_life(machine), Commands(())).commands if x.costs]
     assert [purpose.partition(" ")[0] for purpose in costly] == ["a", "rent", "rent", "stand"]
 
 

@@ -1,5 +1,6 @@
 """Images for each TensorFlow and TPU: the right one is found, a wrong one has its message."""
 
+import re
 import shlex
 
 import pytest
@@ -46,14 +47,26 @@ def test_a_tensorflow_without_image_and_package_is_told():
         ("v5e-8", "tpu-vm-tf-2.20.0-pjrt", "no TPU VM image.*2.11.0 to 2.18.0"),
         ("v5e-8", "v2-alpha-tpuv6e", "no TPU VM image.*v2-alpha-tpuv5-lite"),
         ("v5e-8", "tpu-vm-tf-2.14.1", r"2\.15 or newer.*2\.18\.0-pjrt, or an older TPU"),
-        ("v5e-8", "tpu-vm-tf-2.18.0", r"PJRT alone.*Take tpu-vm-tf-2\.18\.0-pjrt\."),
-        ("v5e-16", "tpu-vm-tf-2.18.0", r"PJRT alone.*Take tpu-vm-tf-2\.18\.0-pod-pjrt\."),
-        ("v5e-16", "tpu-vm-tf-2.18.0-pjrt", r"has 4\..*Take tpu-vm-tf-2\.18\.0-pod-pjrt\."),
-        ("v5e-8", "tpu-vm-tf-2.18.0-pod-pjrt", r"one host.*Take tpu-vm-tf-2\.18\.0-pjrt\."),
-        ("v3-8", "tpu-vm-tf-2.18.0-pod-se", r"one host.*Take tpu-vm-tf-2\.18\.0-se\."),
-        ("v3-8", "tpu-vm-tf-2.14.1-pjrt", r"no choice.*Take tpu-vm-tf-2\.14\.1\."),
     ],
 )
-def test_an_image_that_does_not_fit_has_its_message(kind, version, words):
+def test_an_image_that_is_unknown_or_too_old_has_its_message(kind, version, words):
     with pytest.raises(CourseError, match=f"(?s){words}"):
         check(version, slice_of(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "words", "right"),
+    [
+        ("v5e-8", "2.18.0", "through PJRT alone", "2.18.0-pjrt"),
+        ("v5e-16", "2.18.0", "PJRT alone.*4 hosts", "2.18.0-pod-pjrt"),
+        ("v5e-16", "2.18.0-pjrt", "has 4 hosts, .* need an image with -pod", "2.18.0-pod-pjrt"),
+        ("v5e-8", "2.18.0-pod-pjrt", "has 1 host, and -pod is for", "2.18.0-pjrt"),
+        ("v3-8", "2.18.0-pod-se", "has 1 host, and -pod is for", "2.18.0-se"),
+        ("v3-8", "2.14.1-pjrt", "no choice of device interface", "2.14.1"),
+    ],
+)
+def test_an_image_that_does_not_fit_is_told_with_the_one_that_does(kind, wrong, words, right):
+    told = rf"(?s)tpu-vm-tf-{wrong} does not fit.*{words}.*Take tpu-vm-tf-{re.escape(right)}\.$"
+    with pytest.raises(CourseError, match=told):
+        check(f"tpu-vm-tf-{wrong}", slice_of(kind))
+    check(f"tpu-vm-tf-{right}", slice_of(kind))

@@ -1,0 +1,84 @@
+"""Commands that are shown, to be copied to a shell, and never run here."""
+
+import dataclasses
+import html
+import shlex
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One command, as the words that a program would be given.
+
+    Attributes:
+        purpose: What it is for.
+        words: The program and its arguments.
+        costs: Whether money is charged from here on.
+    """
+
+    purpose: str
+    words: tuple[str, ...]
+    costs: bool = False
+
+    def __str__(self) -> str:
+        return shlex.join(self.words)
+
+    def lines(self, width: int = 92) -> str:
+        """Write the command over several lines, each but the last ending in a backslash."""
+        quoted = [shlex.quote(word) for word in self.words]
+        text, length = quoted[0], len(quoted[0])
+        for word in quoted[1:]:
+            if length + len(word) + 3 > width:
+                text, length = f"{text} \\\n    {word}", 4 + len(word)
+            else:
+                text, length = f"{text} {word}", length + 1 + len(word)
+        return text
+
+
+def gcloud(purpose: str, words: str, *more: str, costs: bool = False) -> Command:
+    """Make a gcloud command.
+
+    Args:
+        purpose: What it is for.
+        words: What follows ``gcloud``: words with spaces between, none of which needs quoting.
+        *more: The words after these, with any characters.
+        costs: Whether money is charged from here on.
+    """
+    return Command(purpose, ("gcloud", *words.split(), *more), costs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """Commands in order; shown, to be copied to a shell.
+
+    Attributes:
+        commands: What to type.
+        doubts: What we could not check.
+    """
+
+    commands: tuple[Command, ...]
+    doubts: tuple[str, ...] = ()
+
+    def __add__(self, other: "Commands") -> "Commands":
+        doubts = (*self.doubts, *(x for x in other.doubts if x not in self.doubts))
+        return Commands(self.commands + other.commands, doubts)
+
+    def __repr__(self) -> str:
+        notes = [f"# Not checked: {doubt}" for doubt in self.doubts]
+        shown = [
+            f"# {command.purpose}{' (costs from here on)' * command.costs}\n{command.lines()}"
+            for command in self.commands
+        ]
+        return "\n".join(notes + shown)
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>Not checked: {html.escape(doubt)}</p>" for doubt in self.doubts)
+        # JupyterLab would break long lines within a word, and takes code's letters for <code> only.
+        style = "white-space:pre;overflow-x:auto"
+        shown = "".join(
+            f'<p style="margin:0">{html.escape(command.purpose)}'
+            f"{' <b>(costs from here on)</b>' * command.costs}</p>"
+            f'<pre style="{style};margin:0 0 1em"><code style="{style}">'
+            f"{html.escape(command.lines())}</code></pre>"
+            for command in self.commands
+        )
+        return notes + shown
