@@ -149,12 +149,11 @@ class TpuVm:
     def _where(self) -> str:
         return f"--project={self.project} --zone={self.zone}"
 
-    def _rented(self, version: str, spot: bool) -> str:
+    def _rented(self, version: str) -> str:
         """The options of a TPU that is rented, with the API's own name of its type."""
         kind = self.accelerator.name.replace("v5e-", "v5litepod-")
         return (
-            f"--accelerator-type={kind} --{version}={self.version} "
-            f"--service-account={self.account}{' --spot' * spot}"
+            f"--accelerator-type={kind} --{version}={self.version} --service-account={self.account}"
         )
 
     def prepare(self) -> Commands:
@@ -191,9 +190,11 @@ class TpuVm:
             spot: Cheaper, and taken away whenever Google needs it.
         """
         purpose = "rent the TPU" + ", as long as Google can spare it" * spot
-        rest = f"{self.name} {self._where} {self._rented('version', spot)}"
-        rent = gcloud(purpose, f"compute tpus tpu-vm create {rest}", costs=True)
-        return Commands((rent,), self.doubts)
+        rent = (
+            f"compute tpus tpu-vm create {self.name} {self._where} {self._rented('version')}"
+            f"{' --spot' * spot}"
+        )
+        return Commands((gcloud(purpose, rent, costs=True),), self.doubts)
 
     def queue(self, spot: bool = False) -> Commands:
         """Ask for the TPU and wait in line; it is yours, and charged, as soon as one is free.
@@ -201,18 +202,20 @@ class TpuVm:
         Args:
             spot: Cheaper, and taken away whenever Google needs it.
         """
-        rented = self._rented("runtime-version", spot=False)
-        ask = gcloud(
-            "stand in line for the TPU",
-            f"compute tpus queued-resources create {self.name}-request {self._where} "
-            f"--node-id={self.name} {rented} --valid-until-duration={PATIENCE}{' --spot' * spot}",
-            costs=True,
+        request = f"{self.name}-request {self._where}"
+        ask = (
+            f"compute tpus queued-resources create {request} --node-id={self.name} "
+            f"{self._rented('runtime-version')} --valid-until-duration={PATIENCE}"
+            f"{' --spot' * spot}"
         )
-        look = gcloud(
-            "is it our turn? (state ACTIVE)",
-            f"compute tpus queued-resources describe {self.name}-request {self._where}",
+        look = f"compute tpus queued-resources describe {request}"
+        return Commands(
+            (
+                gcloud("stand in line for the TPU", ask, costs=True),
+                gcloud("is it our turn? (state ACTIVE)", look),
+            ),
+            self.doubts,
         )
-        return Commands((ask, look), self.doubts)
 
     def _worker(self, worker: int | str | None) -> tuple[str, ...]:
         if worker is None:
@@ -277,12 +280,11 @@ class TpuVm:
 
     def delete(self) -> Commands:
         """Give the TPU back, with the request if it stood in line. Your bucket stays."""
+        delete = f"compute tpus tpu-vm delete {self.name} {self._where}"
         request = f"compute tpus queued-resources delete {self.name}-request {self._where} --force"
         return Commands(
             (
-                gcloud(
-                    "give the TPU back", f"compute tpus tpu-vm delete {self.name} {self._where}"
-                ),
+                gcloud("give the TPU back", delete),
                 gcloud("if it stood in line: the request, and its TPU with it", request),
             )
         )
