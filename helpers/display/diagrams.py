@@ -52,9 +52,6 @@ def slices(*types: str) -> Figure:
     Args:
         *types: Accelerator types such as ``v3-8``.
 
-    Returns:
-        The picture, one type per line.
-
     Raises:
         UnknownAccelerator: A type does not exist.
     """
@@ -119,11 +116,7 @@ def _bucket(ax: "Axes", left: float, right: float, **frame: str) -> None:
 
 
 def node_and_vm() -> Figure:
-    """Draw where Python, the disk and the chips are, with a TPU Node and with a TPU VM.
-
-    Returns:
-        The picture.
-    """
+    """Draw where Python, the disk and the chips are, with a TPU Node and with a TPU VM."""
     fig, (node, vm) = subplots(9.0, 3.0, ncols=2)
     python, chips = {"software": "Python, TensorFlow"}, {"devices": "TPU chips"}
     _machine(node, 0, "your machine", python, {"disk": "your disk"})
@@ -144,11 +137,7 @@ def node_and_vm() -> Figure:
 
 
 def node_traffic() -> Figure:
-    """Draw what reaches a worker in another machine, and what it can't reach.
-
-    Returns:
-        The picture.
-    """
+    """Draw what reaches a worker in another machine, and what it can't reach."""
     fig, ax = subplots(7.5, 3.0)
     _machine(ax, 0, "your machine", {"software": "your Python"}, {"disk": "your disk"})
     _machine(ax, 4.0, "the worker", {"devices": "its devices"}, {"disk": "a disk of its own"})
@@ -174,9 +163,6 @@ def course_map(questions: dict[str, str]) -> Figure:
 
     Args:
         questions: Each notebook's question by its number, such as ``"01"``.
-
-    Returns:
-        The picture.
     """
     fig, ax = subplots(8.5, 3.6)
     lines = []

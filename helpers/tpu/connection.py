@@ -155,9 +155,6 @@ def on_google_cloud(root: str | os.PathLike = "/") -> bool:
 
     Args:
         root: The root of the file system.
-
-    Returns:
-        Whether it is; False where the firmware can't be asked.
     """
     try:
         product = pathlib.Path(root, "sys/class/dmi/id/product_name").read_text("utf-8", "replace")

@@ -16,10 +16,9 @@ from collections.abc import Mapping
 from helpers.tpu.hardware import CHIPS, Slice, UnknownAccelerator, slice_of
 
 # Chips on the PCI bus: Google's vendor number, and the device numbers that jax 0.10 knows
-# (jax/_src/hardware_utils.py). v2 and v3 share one.
+# (jax/_src/hardware_utils.py). v2 and v3 share the first.
 _GOOGLE = "0x1ae0"
-_PCI = {"0x005e": "v4", "0x0062": "v5p", "0x0063": "v5e", "0x006f": "v6e"}
-_PCI_V2_OR_V3 = "0x0027"
+_PCI = {"0x0027": "", "0x005e": "v4", "0x0062": "v5p", "0x0063": "v5e", "0x006f": "v6e"}
 
 LOCAL = ("colab_vm", "kaggle", "tpu_vm", "gke_vm")
 _NAMES = {
@@ -70,7 +69,7 @@ class Place:
         if self.accelerator:
             rows.append(("TPU", repr(self.accelerator)))
         elif self.kind == "rehearsal":
-            rows.append(("TPU", "none; the worker has CPU devices in the place of cores"))
+            rows.append(("TPU", "none; the worker has CPU devices instead of cores"))
         elif self.tpu is not None:
             rows.append(("TPU", "its type can't be told from here"))
         rows.append(
@@ -147,12 +146,10 @@ def _on_the_bus(files: _Files) -> tuple[Slice | None, int]:
         for name in files.names("sys/bus/pci/devices", ".*")
         if files.text(f"sys/bus/pci/devices/{name}/vendor") == _GOOGLE
     ]
-    chips = [device for device in devices if device in _PCI or device == _PCI_V2_OR_V3]
-    kinds = {_PCI.get(device) for device in chips}
-    if len(kinds) != 1 or None in kinds:
-        return None, len(chips)
-    kind = kinds.pop()
-    return _slice(f"{kind}-{len(chips) * CHIPS[kind].counted_per_chip}"), len(chips)
+    chips = [_PCI[device] for device in devices if device in _PCI]
+    kind = chips[0] if len(set(chips)) == 1 else ""
+    size = len(chips) * CHIPS[kind].counted_per_chip if kind else 0
+    return _slice(f"{kind}-{size}"), len(chips)
 
 
 def _device(environment: Mapping[str, str], files: _Files) -> str:
@@ -176,14 +173,7 @@ def _hosts(environment: Mapping[str, str], accelerator: Slice | None) -> int:
 
 
 def is_address(name: str) -> bool:
-    """Tell an address from a name that must be looked up.
-
-    Args:
-        name: What someone calls a TPU.
-
-    Returns:
-        Whether it has a scheme, a port, or is in numbers.
-    """
+    """Tell an address of a TPU (it has a scheme, a port, or is in numbers) from a name."""
     first = name.split(",")[0].strip()
     if first.startswith("grpc://") or re.fullmatch(r"[^/]+:\d+", first):
         return True
@@ -195,14 +185,7 @@ def is_address(name: str) -> bool:
 
 
 def address(name: str) -> str:
-    """Write an address with its scheme, as TensorFlow's resolver wants it.
-
-    Args:
-        name: ``10.0.0.2:8470``, ``grpc://10.0.0.2:8470``, or several with commas between.
-
-    Returns:
-        With ``grpc://`` before each.
-    """
+    """Write an address, or several with commas between, with ``grpc://`` before each."""
     parts = (part.strip().removeprefix("grpc://") for part in name.split(","))
     return ",".join(f"grpc://{part}" for part in parts if part)
 

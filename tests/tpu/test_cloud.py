@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from helpers.base.errors import CourseError
 from helpers.tpu import cloud
-from helpers.tpu.commands import Commands
 from helpers.tpu.hardware import CHIPS, slice_of
 from helpers.tpu.runtimes import BASE_IMAGES, RELEASES, WHEELS
 
@@ -23,7 +22,6 @@ V5E = {
     "accelerator_type": "v5e-8",
     "version": "tpu-vm-tf-2.18.0-pjrt",
 }
-POD = V5E | {"accelerator_type": "v5e-16", "version": "tpu-vm-tf-2.18.0-pod-pjrt"}
 
 
 def vm(**changes):
@@ -31,23 +29,10 @@ def vm(**changes):
 
 
 def whole_life(machine, text="ls"):
-    return [
-        machine.prepare(),
-        machine.create(),
-        machine.create(spot=True),
-        machine.queue(spot=True),
-        machine.ssh(),
-        machine.ssh(text, worker="all"),
-        machine.upload("code"),
-        machine.download("logs"),
-        machine.delete(),
-        machine.delete_bucket(),
-        machine.what_bills(),
-    ]
-
-
-def every_command(machine, text="ls"):
-    return [command for part in whole_life(machine, text) for command in part.commands]
+    life = machine.prepare() + machine.create() + machine.queue(spot=True)
+    life += machine.ssh() + machine.ssh(text, worker="all")
+    life += machine.upload("-rf", "~/code") + machine.download("logs", "here")
+    return life + machine.delete() + machine.delete_bucket() + machine.what_bills()
 
 
 def by_a_shell(line, folder):
@@ -65,19 +50,13 @@ def by_a_shell(line, folder):
     return ("gcloud", *json.loads(done.stdout))
 
 
-# What a shell can be made to misread.
-NASTY = (
-    "'; rm -rf ~; '",
-    '$(touch x) `touch x` "$HOME"',
-    "a\nb\\\nc",
-    " \t",
-    "&& || | > x",
-    "é 한국",
-    "*",
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("'; rm -rf ~; '", '$(touch x) `touch x` "$HOME"', "a\nb\\\nc", "&& || | > x"),
+        *("é 한국", "*"),
+    ],
 )
-
-
-@pytest.mark.parametrize("text", [x for x in NASTY if x.strip()])
 def test_a_shell_gives_gcloud_the_words_that_were_meant(text, tmp_path):
     machine = vm()
     for command in (*machine.ssh(text).commands, *machine.upload("./" + text, text).commands):
@@ -118,10 +97,10 @@ def tpus(draw):
 def test_any_accepted_input_gives_commands_that_split_into_the_same_words(arguments, text):
     assume("google" not in arguments["name"])
     machine = cloud.TpuVm(**arguments)
-    commands = every_command(machine, text)
+    life = whole_life(machine, text)
     if ":" not in text:
-        commands += machine.upload(text, text).commands
-    for command in commands:
+        life += machine.upload(text, text)
+    for command in life.commands:
         assert shlex.split(str(command)) == list(command.words)
         assert command.lines().replace(" \\\n    ", " ") == str(command)
         assert command.words[0] == "gcloud"
@@ -139,7 +118,7 @@ def test_any_text_is_accepted_whole_or_refused_with_a_message(arguments, key, te
     except CourseError as refused:
         assert refused.what and refused.why and refused.fix
     else:
-        assert re.fullmatch(r"[\x21-\x7e ]+", str(every_command(machine)[0]))
+        assert re.fullmatch(r"[\x21-\x7e ]+", str(machine.prepare().commands[0]))
         assert getattr(machine, key) == text
 
 
@@ -166,83 +145,39 @@ def test_what_is_accepted_is_what_the_pages_allow(kind, version, zone):
         assert bool(machine.create().doubts) == (not listed)
 
 
-WHERE = "--project=my-project --zone=us-west4-a"
-PERSON = "tpu-course@my-project.iam.gserviceaccount.com"
-
-
-@pytest.mark.parametrize(
-    ("asked", "lines"),
-    [
-        (
-            cloud.TpuVm.create,
-            [
-                f"compute tpus tpu-vm create tpu-course {WHERE} --accelerator-type=v5litepod-8 "
-                f"--version=tpu-vm-tf-2.18.0-pjrt --service-account={PERSON}"
-            ],
-        ),
-        (
-            lambda x: x.queue(spot=True),
-            [
-                f"compute tpus queued-resources create tpu-course-request {WHERE} "
-                "--node-id=tpu-course --accelerator-type=v5litepod-8 "
-                f"--runtime-version=tpu-vm-tf-2.18.0-pjrt --service-account={PERSON} "
-                "--valid-until-duration=12h --spot",
-                f"compute tpus queued-resources describe tpu-course-request {WHERE}",
-            ],
-        ),
-        (
-            cloud.TpuVm.prepare,
-            [
-                "services enable compute.googleapis.com tpu.googleapis.com --project=my-project",
-                "iam service-accounts create tpu-course --project=my-project",
-                "storage buckets create gs://my-bucket --project=my-project --location=us-west4 "
-                "--uniform-bucket-level-access",
-                "storage buckets add-iam-policy-binding gs://my-bucket "
-                f"--member=serviceAccount:{PERSON} --role=roles/storage.objectAdmin",
-            ],
-        ),
-        (
-            cloud.TpuVm.delete,
-            [
-                f"compute tpus tpu-vm delete tpu-course {WHERE}",
-                f"compute tpus queued-resources delete tpu-course-request {WHERE} --force",
-            ],
-        ),
-        (cloud.TpuVm.delete_bucket, ["storage rm --recursive gs://my-bucket"]),
-        (
-            cloud.TpuVm.what_bills,
-            [
-                f"compute tpus tpu-vm list {WHERE}",
-                f"compute tpus queued-resources list {WHERE}",
-                "compute instances list --project=my-project",
-                "compute disks list --project=my-project",
-                "compute addresses list --project=my-project",
-                "storage buckets list --project=my-project",
-            ],
-        ),
-        (
-            lambda _: vm(**POD).ssh("hostname", worker="all"),
-            [f"compute tpus tpu-vm ssh tpu-course {WHERE} --worker=all --command=hostname"],
-        ),
-        (
-            lambda x: x.upload("-rf", "~/code"),
-            [f"compute tpus tpu-vm scp --recurse ./-rf 'tpu-course:~/code' {WHERE}"],
-        ),
-        (
-            lambda x: x.download("logs", "here"),
-            [f"compute tpus tpu-vm scp --recurse tpu-course:logs here {WHERE}"],
-        ),
-    ],
-)
-def test_the_commands_of_a_whole_life_by_hand(asked, lines):
-    made = asked(vm(bucket="my-bucket")).commands
-    assert [str(command) for command in made] == [f"gcloud {line}" for line in lines]
-
-
-def test_what_costs_is_marked():
-    machine = vm()
-    costly = [x.purpose for x in sum(whole_life(machine), Commands(())).commands if x.costs]
-    assert [purpose.partition(" ")[0] for purpose in costly] == ["a", "rent", "rent", "stand"]
+def test_the_commands_of_a_whole_life_by_hand():
+    where, tpus = "--project=my-project --zone=us-west4-a", "compute tpus"
+    person = "tpu-course@my-project.iam.gserviceaccount.com"
+    kind, by = "--accelerator-type=v5litepod-8", f"--service-account={person}"
+    request = "tpu-course-request"
+    life = whole_life(vm(bucket="my-bucket"), "hostname")
+    assert [str(x).removeprefix("gcloud ") for x in life.commands] == [
+        "services enable compute.googleapis.com tpu.googleapis.com --project=my-project",
+        "iam service-accounts create tpu-course --project=my-project",
+        "storage buckets create gs://my-bucket --project=my-project --location=us-west4 "
+        "--uniform-bucket-level-access",
+        f"storage buckets add-iam-policy-binding gs://my-bucket --member=serviceAccount:{person} "
+        "--role=roles/storage.objectAdmin",
+        f"{tpus} tpu-vm create tpu-course {where} {kind} --version=tpu-vm-tf-2.18.0-pjrt {by}",
+        f"{tpus} queued-resources create {request} {where} --node-id=tpu-course {kind} "
+        f"--runtime-version=tpu-vm-tf-2.18.0-pjrt {by} --valid-until-duration=12h --spot",
+        f"{tpus} queued-resources describe {request} {where}",
+        f"{tpus} tpu-vm ssh tpu-course {where}",
+        f"{tpus} tpu-vm ssh tpu-course {where} --worker=all --command=hostname",
+        f"{tpus} tpu-vm scp --recurse ./-rf 'tpu-course:~/code' {where}",
+        f"{tpus} tpu-vm scp --recurse tpu-course:logs here {where}",
+        f"{tpus} tpu-vm delete tpu-course {where}",
+        f"{tpus} queued-resources delete {request} {where} --force",
+        "storage rm --recursive gs://my-bucket",
+        f"{tpus} tpu-vm list {where}",
+        f"{tpus} queued-resources list {where}",
+        "compute instances list --project=my-project",
+        "compute disks list --project=my-project",
+        "compute addresses list --project=my-project",
+        "storage buckets list --project=my-project",
+    ]
+    costly = [x.purpose for x in life.commands if x.costs]
+    assert [purpose.partition(" ")[0] for purpose in costly] == ["a", "rent", "stand"]
 
 
 STARTS = {"os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "subprocess.Popen"}
@@ -251,7 +186,8 @@ STARTS = {"os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.system", "subp
 def test_nothing_is_run():
     watched, started = True, []
     sys.addaudithook(lambda event, _: watched and event in STARTS and started.append(event))
-    assert [repr(part) + part._repr_html_() for part in whole_life(vm())]
+    life = whole_life(vm())
+    assert repr(life) and life._repr_html_()
     assert started == []
     os.system("exit 0")
     assert started == ["os.system"]  # the watch sees what is run
