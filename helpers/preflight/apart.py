@@ -31,18 +31,6 @@ from helpers.xla import tpu_compiler
 STARTING = "importing"
 
 
-class BadName(CourseError):
-    """A name that is not of the form ``module:name``."""
-
-
-class NotImportable(CourseError):
-    """The learner's module can't be imported, or has nothing of this name."""
-
-
-class Refused(CourseError):
-    """The preflight could not begin with what the learner's module holds."""
-
-
 def apart(
     name: str,
     targets: Sequence[str],
@@ -70,13 +58,11 @@ def apart(
         The report; where the child died or was ended, one that can't tell, and says why.
 
     Raises:
-        BadName: There is no colon in the name.
-        NotImportable: The module or the name can't be imported.
-        Refused: What it holds is nothing that can be checked.
+        CourseError: The name has no colon, can't be imported, or holds nothing that can be checked.
     """
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
-        raise BadName(
+        raise CourseError(
             f"{name!r} names no function of a module.",
             "A module and a name are needed, with a colon between them.",
             "Write it as python -m helpers preflight my_model:build, for build in my_model.py.",
@@ -137,8 +123,7 @@ def _wait(
                 if "report" in told:
                     return Report.from_json(told["report"])
                 if "error" in told:
-                    kind = NotImportable if told["import"] else Refused
-                    raise kind(*told["error"])
+                    raise CourseError(*told["error"])
                 stage = told["stage"]
                 if progress is not None:
                     progress(stage)
@@ -196,14 +181,14 @@ def _load(module: str, attribute: str) -> object:
     """Import the learner's module from the current folder.
 
     Raises:
-        NotImportable: It, or what it imports, fails; or it has no such name.
+        CourseError: It, or what it imports, fails; or it has no such name.
     """
     sys.path.insert(0, str(pathlib.Path.cwd()))
     try:
         loaded = importlib.import_module(module)
     except Exception as error:  # whatever the module does wrong is the answer
         last = (str(error).strip().splitlines() or ["no message"])[0]
-        raise NotImportable(
+        raise CourseError(
             f"{module} could not be imported.",
             f"{type(error).__name__}: {steady(last)[:300]}",
             "Run the command in the folder that holds the module, and see that "
@@ -211,7 +196,7 @@ def _load(module: str, attribute: str) -> object:
         ) from error
     if not hasattr(loaded, attribute):
         names = [n for n in vars(loaded) if re.match(r"[a-z]", n) and callable(vars(loaded)[n])]
-        raise NotImportable(
+        raise CourseError(
             f"{module} has no {attribute!r}.",
             f"Its functions are {', '.join(sorted(names)[:12]) or 'none'}.",
             "Write the name as the module does.",
@@ -234,12 +219,10 @@ def main(arguments: list[str]) -> None:
         while data:
             data = data[os.write(pipe, data) :]
 
-    loading = True
     compiler = contextlib.ExitStack()
     try:
         compiler.enter_context(tpu_compiler.started())  # while the learner's imports take time
         subject = _load(job["module"], job["attribute"])
-        loading = False
         from helpers.preflight.checklist import preflight
 
         data = None
@@ -256,7 +239,7 @@ def main(arguments: list[str]) -> None:
         )
         tell(report=report.json())
     except CourseError as error:
-        tell(error=[error.what, error.why, error.fix], **{"import": loading})
+        tell(error=[error.what, error.why, error.fix])
     finally:
         compiler.close()
     # Threads and exit handlers of the learner's code are not waited for.

@@ -5,10 +5,13 @@ Looks into the pipeline's own functions, and iterates over a sample of it.
 
 import collections
 import dataclasses
+import math
 import pathlib
 import time
 
 import tensorflow as tf
+
+from helpers.xla import messages
 
 # Operations that call back into the Python process that built the pipeline.
 PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
@@ -24,33 +27,6 @@ READERS = {
     "LoadDataset",
 }
 
-# kTpuAllTypes in tensorflow/core/tpu/tpu_defs.h: the types that kernels for TPU are made for.
-TPU_TYPES = frozenset(
-    [
-        "bool",
-        "int4",
-        "uint4",
-        "int8",
-        "uint8",
-        "int16",
-        "uint16",
-        "int32",
-        "uint32",
-        "int64",
-        "uint64",
-        "qint8",
-        "quint8",
-        "qint32",
-        "float16",
-        "bfloat16",
-        "float32",
-        "float64",
-        "complex64",
-        "float8_e4m3fn",
-        "float8_e5m2",
-    ]
-)
-
 MOST_NAMES = 1000
 KEPT = 3  # batches to run
 
@@ -59,15 +35,15 @@ Signature = tuple[tuple[int, ...], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Python:
-    """A place where the pipeline calls Python.
+    """A call of Python in the pipeline.
 
     Attributes:
-        kind: ``generator`` or ``py_function``.
-        traceback: Of the operation, outermost frame first: file, line and function.
+        what: ``a generator`` or ``a Python function``.
+        where: The learner's line, empty where there is none.
     """
 
-    kind: str
-    traceback: tuple[tuple[str, int, str], ...]
+    what: str
+    where: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +51,7 @@ class Parts:
     """What a pipeline is made of.
 
     Attributes:
-        python: Where it calls Python.
+        python: Its calls of Python.
         reads_files: Whether it opens files.
         names: Strings in memory that may be names of files, at most a thousand.
     """
@@ -122,6 +98,11 @@ class Sample:
         """How many batches were looked at."""
         return sum(self.shapes.values())
 
+    @property
+    def largest(self) -> Signature:
+        """The shapes with the most values."""
+        return max(self.shapes, key=lambda shapes: sum(map(math.prod, shapes)))
+
 
 def parts(dataset: tf.data.Dataset) -> Parts:
     """Look into every stage of a pipeline without running it.
@@ -148,10 +129,9 @@ def parts(dataset: tf.data.Dataset) -> Parts:
             names += [name.decode("utf-8", "replace") for name in taken]
         for function in stage._functions():
             graph = function.function.graph
-            generators = leading_to(graph, {"GeneratorDataset"})
-            python += [Python("generator", _frames(op)) for op in generators]
-            if not generators:
-                python += [Python("py_function", _frames(op)) for op in leading_to(graph, PYTHON)]
+            found = leading_to(graph, {"GeneratorDataset"})
+            what = "a generator" if found else "a Python function"
+            python += [Python(what, made_at(op)) for op in found or leading_to(graph, PYTHON)]
             reads = reads or bool(leading_to(graph, READERS))
         queue += stage._inputs()
     return Parts(tuple(python), reads, tuple(names))
@@ -194,8 +174,10 @@ def _called(node: object) -> set[str]:
     return names
 
 
-def _frames(operation: tf.Operation) -> tuple[tuple[str, int, str], ...]:
-    return tuple((frame.filename, frame.lineno, frame.name) for frame in operation.traceback)
+def made_at(operation: tf.Operation) -> str:
+    """Write the learner's line that made an operation; empty where no line is near."""
+    frames = ((frame.filename, frame.lineno, frame.name) for frame in operation.traceback)
+    return str(messages.nearest_line(frames) or "")
 
 
 def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:

@@ -1,7 +1,6 @@
 """What a preflight found: as a page, as a table in a terminal, as JSON. Knows no TensorFlow."""
 
 import dataclasses
-import html
 import json
 import pathlib
 from collections.abc import Iterable
@@ -10,8 +9,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from helpers.base import files
+from helpers.base import files, html
 from helpers.base.errors import CourseError
+from helpers.xla.tpu_compiler import size
 
 PASS, WARN, FAIL, OPEN = "pass", "warn", "fail", "not checked"
 STATES = (FAIL, WARN, OPEN, PASS)
@@ -36,10 +36,6 @@ BOUNDS = (
     "peak rates, not predictions: BERTurk's published run on a v3-8 (batch 128, 512 places) took "
     "302 ms a step, 2.1 times its bound of 146 ms. Nothing here was run on a TPU."
 )
-
-
-class DamagedReport(CourseError):
-    """A text is no report of a preflight."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,18 +175,15 @@ class Report:
             An equal report.
 
         Raises:
-            DamagedReport: The text is something else.
+            CourseError: The text is something else.
         """
         try:
             plain = json.loads(text)
-            return cls(
-                plain["subject"],
-                tuple(plain["targets"]),
-                tuple(Item(**item) for item in plain["items"]),
-                tuple(Estimate(**estimate) for estimate in plain["estimates"]),
-            )
+            items = tuple(Item(**item) for item in plain["items"])
+            estimates = tuple(Estimate(**estimate) for estimate in plain["estimates"])
+            return cls(plain["subject"], tuple(plain["targets"]), items, estimates)
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedReport(
+            raise CourseError(
                 "This text is no report of a preflight.",
                 f"{type(error).__name__}: {error}.",
                 "Make a new one: python -m helpers preflight module:name --json",
@@ -205,30 +198,24 @@ class Report:
         Raises:
             CantWrite: The disk is full, or the place is not writable.
         """
-        title = html.escape(f"Preflight: {self.summary}")
-        page = (
-            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width">'
-            '<meta name="color-scheme" content="light dark">'
-            f"<title>{title}</title><style>body{{font:16px/1.45 system-ui,sans-serif;"
-            "max-width:70rem;margin:2rem auto;padding:0 1rem;background:Canvas;color:CanvasText}"
-            "</style></head><body><main>"
-            f"{self._repr_html_()}</main></body></html>\n"
-        )
-        files.write(pathlib.Path(path), page)
+        files.write(pathlib.Path(path), self._render("preflight_page.html"))
 
     def __repr__(self) -> str:
         lines = [f"Preflight of {self.summary}", *map(repr, self.items)]
         if self.estimates:
-            head, *rows = _estimate_rows(self.estimates)
-            widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-            for row in (head, *rows):
-                lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
+            costs = _costs(self.estimates)
+            rows = [[*costs[0]], *([*row.values()] for row in costs)]
+            widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+            lines += ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
             lines.append(BOUNDS)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return _page(self)
+        return self._render("preflight.html")
+
+    def _render(self, template: str) -> str:
+        words = {"CHECKS": CHECKS, "SIGNS": SIGNS, "BOUNDS": BOUNDS}
+        return html.render(template, report=self, costs=_costs(self.estimates), **words)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"Preflight of {self.summary}", style="bold")
@@ -249,105 +236,41 @@ class Report:
             table.add_row(state, item.name, said)
         yield table
         if self.estimates:
-            head, *rows = _estimate_rows(self.estimates)
-            costs = Table(*head, pad_edge=False)
+            rows = _costs(self.estimates)
+            costs = Table(*rows[0], pad_edge=False)
             for row in rows:
-                costs.add_row(*row)
+                costs.add_row(*row.values())
             yield costs
             yield Text(BOUNDS, style="dim")
 
 
-def big(number: float, unit: str) -> str:
-    """Write a number with three digits and a prefix, such as ``2.77 TFLOP`` or ``15.8 GB``.
-
-    Args:
-        number: Not negative.
-        unit: ``FLOP`` or ``B``.
-
-    Returns:
-        The text; prefixes are powers of 1000.
-    """
+def flop(number: float) -> str:
+    """Write a number of operations with three digits and a prefix: ``2.77 TFLOP``."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= factor * 0.9995:
-            return f"{_three(number / factor)} {prefix}{unit}"
-    return f"{number:.0f} {unit}"
+            return f"{_three(number / factor)} {prefix}FLOP"
+    return f"{number:.0f} FLOP"
 
 
 def _three(number: float) -> str:
     return f"{number:.3g}" if number < 999.5 else f"{number:,.0f}"
 
 
-def _estimate_rows(estimates: Iterable[Estimate]) -> list[tuple[str, ...]]:
-    rows = [
-        (
-            "target",
-            "replicas",
-            "rows each",
-            "compute",
-            "traffic",
-            "peak memory",
-            "of",
-            "least time",
-            "limited by",
-            "all-reduce",
-            "most rows",
-        )
+def _costs(estimates: Iterable[Estimate]) -> list[dict[str, str]]:
+    """Write the estimates as rows of a table, by the names of its columns."""
+    return [
+        {
+            "target": e.target,
+            "replicas": str(e.replicas),
+            "rows each": "–" if e.rows is None else f"{e.rows:,}",
+            "compute": flop(e.flops),
+            "traffic": size(e.bytes),
+            "peak memory": size(e.peak_bytes),
+            "of": size(e.available_bytes),
+            "least time": f"{_three(e.bound_ms)} ms" if e.bound_ms >= 0.01 else "< 0.01 ms",
+            "limited by": e.limited_by,
+            "all-reduce": "–" if e.all_reduce_bytes is None else size(e.all_reduce_bytes),
+            "most rows": "–" if e.largest_rows is None else f"{e.largest_rows:,}",
+        }
+        for e in estimates
     ]
-    for e in estimates:
-        rows.append(
-            (
-                e.target,
-                str(e.replicas),
-                "–" if e.rows is None else f"{e.rows:,}",
-                big(e.flops, "FLOP"),
-                big(e.bytes, "B"),
-                big(e.peak_bytes, "B"),
-                big(e.available_bytes, "B"),
-                f"{_three(e.bound_ms)} ms" if e.bound_ms >= 0.01 else "< 0.01 ms",
-                e.limited_by,
-                "–" if e.all_reduce_bytes is None else big(e.all_reduce_bytes, "B"),
-                "–" if e.largest_rows is None else f"{e.largest_rows:,}",
-            )
-        )
-    return rows
-
-
-def _page(report: Report) -> str:
-    """Build the page. Colours come from the reader's own theme; states are words and signs."""
-    cell = 'style="text-align:left;vertical-align:top;padding:.35em .7em"'
-    rows, last = [], None
-    for item in report.items:
-        if item.check != last:
-            title = f"{item.check}. {html.escape(CHECKS[item.check])}"
-            rows.append(f'<tr><th colspan="3" {cell}>{title}</th></tr>')
-            last = item.check
-        said = html.escape(item.finding)
-        if item.where:
-            said += f'<br><code style="white-space:pre-wrap">{html.escape(item.where)}</code>'
-        if item.fix:
-            said += f"<br><em>Fix:</em> {html.escape(item.fix)}"
-        state = f"{SIGNS[item.state]} {item.state}"
-        if item.state in (FAIL, OPEN):
-            state = f"<strong>{state}</strong>"
-        rows.append(
-            f'<tr><td {cell}><span style="white-space:nowrap">{state}</span></td>'
-            f"<td {cell}>{html.escape(item.name)}</td><td {cell}>{said}</td></tr>"
-        )
-    head = "".join(f"<th {cell}>{title}</th>" for title in ("state", "check", "what was seen"))
-    page = (
-        f"<p><strong>Preflight of {html.escape(report.summary)}</strong></p>"
-        f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table>"
-    )
-    if report.estimates:
-        names, *values = _estimate_rows(report.estimates)
-        head = "".join(f"<th {cell}>{html.escape(name)}</th>" for name in names)
-        body = "".join(
-            "<tr>" + "".join(f"<td {cell}>{html.escape(v)}</td>" for v in row) + "</tr>"
-            for row in values
-        )
-        page += (
-            f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead>'
-            f"<tbody>{body}</tbody></table><p><small>{html.escape(BOUNDS)}</small></p>"
-        )
-    return page

@@ -1,0 +1,224 @@
+"""Check 4: does the compiled step give the same answers as TensorFlow, on real batches?"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from helpers.preflight import pipeline
+from helpers.preflight.report import FAIL, OPEN, PASS, WARN, Item
+from helpers.preflight.subject import Job, Subject, rows_of
+from helpers.xla import messages
+from helpers.xla.compare import functions_run_eagerly
+from helpers.xla.program import NotCompilable, Tracing, trace
+
+# Batches are compared on a CPU. With this many parameters, or values in one tensor of a batch (of
+# images), a whole training step takes long there: then a few rows go through the test step.
+MANY_PARAMETERS = 30_000_000
+MANY_VALUES = 1_000_000
+FEW_ROWS = 4
+RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
+
+# Other numbers at each call; and those of a seed, which XLA may draw by another algorithm.
+DRAWN = {
+    "Multinomial",
+    "ParameterizedTruncatedNormal",
+    "RandomGammaV2",
+    "RandomPoissonV2",
+    "RandomShuffle",
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "StatefulStandardNormalV2",
+    "StatefulUniform",
+    "TruncatedNormal",
+}
+SEEDED = {
+    "StatelessRandomUniformV2",
+    "StatelessRandomUniformIntV2",
+    "StatelessRandomNormalV2",
+    "StatelessTruncatedNormalV2",
+}
+DROPPED = {"Assert", "CheckNumerics", "CheckNumericsV2", "VerifyTensorAllFinite"}
+
+Batch = tuple[tf.Tensor, ...]
+Results = dict[str, np.ndarray]
+
+
+def check(subject: Subject, job: Job, sample: pipeline.Sample | None) -> list[Item]:
+    """Run real batches, eager and compiled, and look for assertions that XLA drops.
+
+    The variables hold afterwards what they held before.
+
+    Args:
+        subject: What is checked.
+        job: The step as it was exported.
+        sample: Of the dataset; None where only shapes were given.
+
+    Returns:
+        What was found.
+    """
+    name, dropped = "results on real batches", _dropped(job.graph)
+    if sample is None:
+        return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *dropped]
+    batches, large = sample.batches, _is_large(subject, sample)
+    if large:
+        rows = rows_of(x.shape for x in batches[0])
+        is_row = [x.shape.rank and x.shape[0] == rows for x in batches[0]]
+        few = (x[:FEW_ROWS] if row else x for x, row in zip(batches[0], is_row, strict=True))
+        batches = [tuple(few)]
+    for what, step in _steps(subject, job, large):
+        try:
+            traced = trace(step, *batches[0])
+        except NotCompilable as error:
+            said = messages.shortened(f"{error.what} {error.why}")
+            return [Item(4, what, OPEN, said, "", str(error.source or "")), *dropped]
+        if (item := _compare(what, step, traced, batches)) is not None:
+            return [item, *dropped]
+    said = "the step draws random numbers, so no two runs agree"
+    fix = 'Hand in a function without them, or with tf.random.stateless_...(alg="philox").'
+    return [Item(4, name, OPEN, said, fix), *dropped]
+
+
+def _is_large(subject: Subject, sample: pipeline.Sample) -> bool:
+    values = max(int(np.prod(shape)) for shape in sample.largest)
+    parameters = 0 if subject.model is None else subject.model.count_params()
+    return subject.model is not None and (parameters > MANY_PARAMETERS or values > MANY_VALUES)
+
+
+def _steps(subject: Subject, job: Job, large: bool) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Name the steps to try, the first that doesn't draw random numbers is compared."""
+    if subject.kind != "train step":
+        yield subject.kind, subject.step
+        return
+    if not large and not pipeline.leading_to(job.graph, DRAWN):
+        yield subject.kind, subject.step
+    why = "(the train step draws random numbers)"
+    if large:
+        why = f"on {FEW_ROWS} rows (model or batch is large)"
+    yield f"test step {why}", subject.flat(subject.model.test_step)  # without dropout
+
+
+def _compare(what: str, step: Callable, traced: Tracing, batches: Sequence[Batch]) -> Item | None:
+    """Compare on real batches; None where the step draws random numbers."""
+    if pipeline.leading_to(traced.graph, DRAWN):
+        return None
+    seeded = bool(pipeline.leading_to(traced.graph, SEEDED))
+    with _kept(traced.graph.variables) as restore:
+        for number, batch in enumerate(batches, 1):
+            with functions_run_eagerly():
+                eager = _run(step, batch, restore)
+                again = _run(step, batch, restore) if seeded else eager
+            compiled = _run(traced.function, batch, restore)
+            if seeded and (_differ(eager, again) or _differ(eager, compiled)):
+                return None
+            if (finding := _difference(eager, compiled)) is not None:
+                return Item(4, f"{what} on batch {number}", FAIL, *finding)
+    real = f"{len(batches)} real {'batch' if len(batches) == 1 else 'batches'}"
+    return Item(4, what, PASS, f"the same results on {real}")
+
+
+@contextlib.contextmanager
+def _kept(variables: Sequence[tf.Variable]) -> Iterator[Callable[[], None]]:
+    """Give a function that puts the variables' values back; it is called at the end, too."""
+    values = [np.array(v.numpy()) for v in variables]
+
+    def restore() -> None:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+    try:
+        yield restore
+    finally:
+        restore()
+
+
+def _run(step: Callable, batch: Batch, restore: Callable[[], None]) -> Results | Exception:
+    """Name the results of a step; an error that a real batch raises is a result, too."""
+    try:
+        nest = step(*batch)
+        if isinstance(nest, dict):
+            pairs = nest.items()
+        else:
+            flat = tf.nest.flatten(nest)
+            pairs = ((f"result {i}" if len(flat) > 1 else "result", x) for i, x in enumerate(flat))
+        return {
+            str(name): np.asarray(x)
+            for name, value in pairs
+            for x in tf.nest.flatten(value)[:1]
+            if x is not None
+        }
+    except Exception as error:
+        return error
+    finally:
+        restore()
+
+
+def _difference(
+    eager: Results | Exception, compiled: Results | Exception
+) -> tuple[str, str, str] | None:
+    """Say what is wrong with the answers to one batch, what to do, and where; None if nothing."""
+    if isinstance(compiled, Exception):  # XLA refuses what it took when it compiled
+        fix = "Run it as tf.function(step, jit_compile=True) on this batch."
+        return f"compiled: {_line(compiled)}", fix, str(messages.source_of(compiled) or "")
+    if isinstance(eager, Exception):
+        gives = ", ".join(f"{k} {_say(v)}" for k, v in list(compiled.items())[:2])
+        said = f"TensorFlow raises: {_line(eager)} The compiled step says nothing and gives {gives}"
+        fix = "Mend the data, or check it in the pipeline: a TPU will not complain."
+        return said, fix, str(messages.source_of(eager) or "")
+    if different := _differ(eager, compiled):
+        said = "; ".join(
+            f"{name}: eager {_say(eager[name])}, compiled "
+            f"{_say(compiled[name]) if name in compiled else 'missing'}"
+            for name in different[:2]
+        )
+        return said, "Look for the cases in notebook 02's table of silent differences.", ""
+    if bad := [name for name, value in compiled.items() if _count_bad(value)]:
+        fix = "Find where it begins: tf.debugging.enable_check_numerics() on a CPU."
+        return f"{', '.join(bad)} is not finite, eager and compiled", fix, ""
+    return None
+
+
+def _line(error: Exception) -> str:
+    return messages.shortened(messages.line_of(error))
+
+
+def _differ(left: Results | Exception, right: Results | Exception) -> list[str]:
+    """Name the results that differ by more than rounding; none where one side raised."""
+    if isinstance(left, Exception) or isinstance(right, Exception):
+        return []
+    return [name for name, a in left.items() if not _same(a, right.get(name))]
+
+
+def _same(a: np.ndarray, b: np.ndarray | None) -> bool:
+    if b is None or a.shape != b.shape:
+        return False
+    if not np.issubdtype(a.dtype, np.number):
+        return np.array_equal(a, b)
+    a, b = np.asarray(a, np.complex128), np.asarray(b, np.complex128)
+    return np.allclose(a, b, RELATIVE, ABSOLUTE, equal_nan=True)
+
+
+def _say(value: np.ndarray) -> str:
+    if value.size == 1:
+        return f"{value.reshape(())[()]:.3g}" if value.dtype != object else str(value)
+    bad = _count_bad(value)
+    return f"{list(value.shape)}" + (f" with {bad} nan or inf" if bad else "")
+
+
+def _count_bad(value: np.ndarray) -> int:
+    """Count what is nan or infinite."""
+    inexact = np.issubdtype(value.dtype, np.inexact)
+    return np.count_nonzero(~np.isfinite(value)) if inexact else 0
+
+
+def _dropped(graph: tf.Graph) -> list[Item]:
+    if not (found := pipeline.leading_to(graph, DROPPED)):
+        return []
+    lines = list(dict.fromkeys(line for op in found if (line := pipeline.made_at(op))))
+    said = "XLA drops assertions without a word" + ("" if lines else "; here a library's")
+    said += f", and {len(lines) - 1} more" if len(lines) > 1 else ""
+    fix = "Check in the input pipeline, or return a flag and look at it."
+    return [Item(4, "checks inside the step", WARN, said, fix, lines[0] if lines else "")]

@@ -1,0 +1,64 @@
+"""Check 1, on this CPU: does XLA take the step, and is every size known before it runs?"""
+
+import math
+import re
+
+from helpers.preflight.report import FAIL, PASS, WARN, Item
+from helpers.preflight.subject import Subject
+from helpers.xla.program import NotCompilable, Program
+
+BOOL_FIX = (
+    "Write the decision with tf.where, tf.cond or an indicator variable (notebook 02, rule 1)."
+)
+
+
+def refused(subject: Subject, error: NotCompilable) -> list[Item]:
+    """Say what was refused, where, and what to write instead.
+
+    Args:
+        subject: What is checked.
+        error: What TensorFlow or XLA said of it.
+
+    Returns:
+        One failure.
+    """
+    what = error.what.replace(f" at {error.source}", "")
+    if error.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
+        what = f"{what} {error.why}"
+    fix = BOOL_FIX if "as a Python `bool`" in error.message else error.fix
+    where = str(error.source or "")
+    return [Item(1, f"{subject.kind} under XLA on this CPU", FAIL, what, fix, where)]
+
+
+def check(subject: Subject, program: Program) -> list[Item]:
+    """Look for sizes that depend on values in a step that XLA takes.
+
+    Args:
+        subject: What is checked.
+        program: XLA's program of it.
+
+    Returns:
+        That it compiles, and a warning for each such size that the learner's own code makes.
+    """
+    said = "compiles, from shapes and types alone"
+    items = [Item(1, f"{subject.kind} under XLA on this CPU", PASS, said)]
+    for bounded in program.bounded:
+        if bounded.source is not None:
+            values = math.prod(map(int, re.findall(r"\d+", bounded.shape.partition("[")[2])))
+            items.append(
+                Item(
+                    1,
+                    f"data-dependent size ({bounded.operation})",
+                    WARN,
+                    f"{bounded.shape}: the size depends on values, so every step computes all "
+                    f"{values:,} elements, and what follows may answer for them too",
+                    "Keep the full size and let a mask decide what counts (notebook 02, rule 2).",
+                    str(bounded.source),
+                )
+            )
+    if len(items) == 1:
+        inside = "every shape is static"
+        if program.bounded:
+            inside = f"none in your code; {program.bounded[0].shape} inside a library"
+        items.append(Item(1, "data-dependent sizes", PASS, inside))
+    return items

@@ -1,0 +1,239 @@
+"""What is checked: a function or a Keras model, and the programs that a TPU would run of it."""
+
+import contextlib
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from helpers.base.errors import CourseError
+from helpers.xla.program import NotCompilable, Program, program, trace
+
+Specs = tuple[tf.TensorSpec, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What is checked, as a function of flat tensors.
+
+    Attributes:
+        name: Name of the function or model.
+        kind: ``function``, ``train step`` or ``forward pass``.
+        step: Takes the data's tensors, flat; this is what a TPU would run.
+        structure: The nest of ``TensorSpec`` that describes one element of the data.
+        given: What the learner handed in.
+        plain: Whether AutoGraph leaves the step as it is.
+    """
+
+    name: str
+    kind: str
+    step: Callable[..., Any]
+    structure: Any
+    given: Any
+    plain: bool = False
+
+    @property
+    def model(self) -> Any:
+        """The Keras model; None where a function is checked."""
+        return self.given if is_model(self.given) else None
+
+    @property
+    def specs(self) -> tuple[tf.TypeSpec, ...]:
+        """What describes the data's tensors, flat."""
+        return tuple(tf.nest.flatten(self.structure, expand_composites=True))
+
+    def flat(self, call: Callable[[Any], Any]) -> Callable[..., Any]:
+        """Turn a function of one element of the data into one of its tensors, flat."""
+
+        def step(*tensors: tf.Tensor) -> object:
+            return call(tf.nest.pack_sequence_as(self.structure, tensors, expand_composites=True))
+
+        step.__name__ = self.name
+        return tf.autograph.experimental.do_not_convert(step) if self.plain else step
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A program for one target.
+
+    Attributes:
+        target: Such as ``v5e-8``.
+        replicas: TensorFlow devices of the target.
+        rows: Rows of the batch on each; None where the tensors have no common first size.
+        specs: What one replica gets.
+        program: For all replicas together where that can be exported, else for one.
+        graph: TensorFlow's graph of it.
+    """
+
+    target: str
+    replicas: int
+    rows: int | None
+    specs: Specs
+    program: Program
+    graph: tf.Graph
+
+
+def is_model(thing: object) -> bool:
+    """Say whether this is a Keras model, of tf-keras or Keras 3."""
+    return any(
+        base.__name__ == "Model" and base.__module__.split(".")[0] in ("keras", "tf_keras")
+        for base in type(thing).__mro__
+    )
+
+
+def is_factory(thing: object) -> bool:
+    """Say whether this is a function without arguments, which makes what is to be checked."""
+    if is_model(thing) or not callable(thing) or hasattr(thing, "input_signature"):
+        return False
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(p.default is not p.empty or p.kind in variable for p in parameters)
+
+
+def subject_of(given: object, data: object) -> Subject:
+    """Say what of a model or function a TPU would run, and on what.
+
+    Args:
+        given: A Keras model, or a function of tensors.
+        data: A dataset, or a nest of specs, tensors or arrays.
+
+    Returns:
+        A model's train step; its forward pass where it has no optimizer; the function else.
+
+    Raises:
+        CourseError: It is neither, or the model was made under a strategy.
+    """
+    is_dataset = isinstance(data, tf.data.Dataset)
+    structure = data.element_spec if is_dataset else tf.nest.map_structure(_spec, data)
+    if is_model(given):
+        _refuse_strategy(given)
+        name, kind, call = given.name, "train step", given.train_step
+        if getattr(given, "optimizer", None) is None:
+            kind, call = "forward pass", _forward(given)
+    elif callable(given):
+        inner = getattr(given, "python_function", given)
+        name, kind = getattr(inner, "__name__", type(given).__name__), "function"
+        call = _calls(given, structure, is_dataset)
+    else:
+        raise CourseError(
+            f"A value of type {type(given).__name__} can't be checked.",
+            "It must be a function of tensors or a Keras model.",
+            "Write preflight(model, dataset) or preflight(train_step, specs).",
+        )
+    subject = Subject(name, kind, call, structure, given)
+    return dataclasses.replace(subject, step=subject.flat(call))
+
+
+def _spec(leaf: object) -> tf.TypeSpec:
+    if isinstance(leaf, tf.TypeSpec):
+        return leaf
+    tensor = tf.convert_to_tensor(leaf)
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _calls(fn: Callable, structure: object, is_dataset: bool) -> Callable[[Any], Any]:
+    """Say how an element of the data becomes the function's arguments, as tf.data's map does."""
+    if not isinstance(structure, tuple) or hasattr(structure, "_fields"):
+        return fn
+    if is_dataset and len(structure) > 1:
+        with contextlib.suppress(TypeError, ValueError):
+            inner = getattr(fn, "python_function", fn)
+            parameters = inspect.signature(inner).parameters.values()
+            named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            needed = [p for p in parameters if p.default is p.empty and p.kind in named]
+            if len(needed) < 2 and not any(p.kind == p.VAR_POSITIONAL for p in parameters):
+                return fn
+    return lambda element: fn(*element)
+
+
+def _refuse_strategy(model: Any) -> None:
+    strategy = getattr(model, "distribute_strategy", None)
+    if strategy is None or isinstance(strategy, type(tf.distribute.get_strategy())):
+        return
+    raise CourseError(
+        f"The model was made under a {type(strategy).__name__}.",
+        "The TPU's compiler is asked about a step without this machine's strategy in it.",
+        "Hand in the function that makes the model: it is called outside a scope, and once more "
+        "inside, to see that everything is made there.",
+    )
+
+
+def _forward(model: Any) -> Callable[[Any], Any]:
+    def forward(element: Any) -> object:
+        inputs = element[0] if isinstance(element, tuple) else element
+        return model(inputs, training=False)
+
+    return forward
+
+
+def rows_of(shapes: Iterable[Sequence[int] | tf.TensorShape]) -> int | None:
+    """Find the rows of a batch: the first size that its tensors share, or None."""
+    sizes = {shape[0] for shape in map(tf.TensorShape, shapes) if shape.rank}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def with_rows(specs: Sequence[tf.TensorSpec], rows: int | None, share: int | None) -> Specs:
+    """Put another number of rows where the specs have ``rows`` first."""
+    return tuple(
+        tf.TensorSpec([share, *spec.shape[1:]], spec.dtype)
+        if rows is not None and spec.shape.rank and spec.shape[0] == rows
+        else spec
+        for spec in specs
+    )
+
+
+def exported(
+    subject: Subject, specs: Specs, slices: Sequence[tuple[str, int]], divided: bool
+) -> tuple[Subject, list[Job]]:
+    """Export what each target would run.
+
+    Without AutoGraph where that can be: tracing a library's model takes a third of the time then.
+    What AutoGraph would rewrite (an ``if`` or a loop on a tensor) raises without it, so a program
+    that comes out is the same.
+
+    Args:
+        subject: What is checked.
+        specs: Shapes and types of a batch.
+        slices: Targets, each with its number of replicas.
+        divided: Whether the batch is a global one, of which each replica gets its share.
+
+    Returns:
+        The subject as it was exported, and a job for each target.
+
+    Raises:
+        NotCompilable: TensorFlow or XLA refuses.
+    """
+    if subject.model is not None:
+        step = tf.autograph.experimental.do_not_convert(subject.step)
+        plain = dataclasses.replace(subject, step=step, plain=True)
+        with contextlib.suppress(NotCompilable):
+            return plain, _jobs(plain, specs, slices, divided)
+    return subject, _jobs(subject, specs, slices, divided)
+
+
+def _jobs(
+    subject: Subject, specs: Specs, slices: Sequence[tuple[str, int]], divided: bool
+) -> list[Job]:
+    rows = rows_of(spec.shape for spec in specs)
+    made: dict[tuple[int, int | None], tuple[Program, tf.Graph]] = {}  # each program once
+    jobs = []
+    for target, replicas in slices:
+        share = -(-rows // replicas) if divided and rows is not None else rows
+        own = with_rows(specs, rows, share)
+        if (replicas, share) not in made:
+            try:
+                traced = trace(subject.step, *own, replicas=replicas)
+                together = program(traced)
+            except NotCompilable:
+                if replicas == 1:
+                    raise
+                traced = trace(subject.step, *own)
+                together = program(traced)
+            made[replicas, share] = together, traced.graph
+        jobs.append(Job(target, replicas, share, own, *made[replicas, share]))
+    return jobs
