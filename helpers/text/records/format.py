@@ -1,0 +1,310 @@
+"""What a folder of records holds: its settings, its shards, and where numbers stand in a record."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import struct
+from typing import Any, Self
+
+import google_crc32c
+import numpy as np
+
+from helpers.base.errors import CourseError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+TOKENIZER = "tokenizer.json"
+
+
+class OtherTokenizer(CourseError):
+    """Records were made with another tokenizer."""
+
+
+class OtherSettings(CourseError):
+    """A folder holds records of other settings."""
+
+
+class ShardDamaged(CourseError):
+    """A shard's bytes are not those that were written."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What the bytes of all shards depend on, beside the documents themselves.
+
+    Attributes:
+        tokenizer_sha256: `fingerprint` of the tokenizer.
+        vocabulary: Number of tokens; ids are below it.
+        sequence_length: Positions per row; no sequence is longer.
+        shards: Number of files.
+        seed: Decides which documents come together in a shard.
+        documents: Number of documents in all shards.
+        pairs: Whether a sequence is ``[CLS] A [SEP] B [SEP]``, for next sentence prediction.
+    """
+
+    tokenizer_sha256: str
+    vocabulary: int
+    sequence_length: int
+    shards: int
+    seed: int
+    documents: int
+    pairs: bool = False
+
+    @property
+    def features(self) -> dict[str, str]:
+        """Type of each feature's numbers."""
+        position = "uint8" if self.sequence_length <= 2**8 else "uint16"
+        features = {
+            "input_ids": "uint16" if self.vocabulary <= 2**16 else "int32",
+            "attention_mask": position,
+            "position_ids": position,
+        }
+        pairs = {"token_type_ids": "uint8", "random_next": "uint8"}
+        return features | pairs if self.pairs else features
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One file of records.
+
+    Attributes:
+        name: Its name in the folder.
+        documents: Documents in it.
+        sequences: Pieces of documents in it, each with its own ``[CLS]`` and ``[SEP]``.
+        rows: Records, each of ``sequence_length`` positions.
+        tokens: Positions that hold a token, the special ones included.
+        bytes: Its size.
+        crc32c: Checksum of its bytes, in hexadecimal.
+        text_crc32c: Checksum of its documents, in hexadecimal.
+    """
+
+    name: str
+    documents: int
+    sequences: int
+    rows: int
+    tokens: int
+    bytes: int
+    crc32c: str
+    text_crc32c: str
+
+    def check(self, data: bytes) -> None:
+        """Compare the file's bytes with those that were written."""
+        if len(data) != self.bytes:
+            why = f"It has {len(data):,} bytes; {self.bytes:,} were written."
+        elif (crc := f"{google_crc32c.value(data):08x}") != self.crc32c:
+            why = f"Its checksum is {crc}; {self.crc32c} was written."
+        else:
+            return
+        raise ShardDamaged(
+            f"{self.name} is damaged.",
+            why,
+            "Delete it and run the same command again: only this shard is written anew.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a folder of records holds.
+
+    Attributes:
+        path: The folder, local or ``gs://``.
+        settings: What the bytes depend on.
+        shards: The finished ones, in order.
+    """
+
+    path: str
+    settings: Settings
+    shards: tuple[Shard, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether all parts are written."""
+        return len(self.shards) == self.settings.shards
+
+    @property
+    def rows(self) -> int:
+        """Records in all finished shards."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def tokens(self) -> int:
+        """Positions that hold a token."""
+        return sum(shard.tokens for shard in self.shards)
+
+    @property
+    def sequences(self) -> int:
+        """Pieces of documents, each with its own ``[CLS]`` and ``[SEP]``."""
+        return sum(shard.sequences for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all finished shards."""
+        return sum(shard.bytes for shard in self.shards)
+
+    @property
+    def features(self) -> dict[str, str]:
+        """Type of each feature's numbers: ``sequence_length`` of them, little-endian, as bytes."""
+        return self.settings.features
+
+    @property
+    def record_bytes(self) -> int:
+        """Size of each record, with its frame: all are equally long."""
+        return Layout.of(self.settings).record_bytes
+
+    def __repr__(self) -> str:
+        wanted = self.settings
+        ready = "" if self.complete else f"; {len(self.shards)} of {wanted.shards} shards ready"
+        positions = max(1, self.rows * wanted.sequence_length)
+        return (
+            f"{sum(shard.documents for shard in self.shards):,} documents in {self.rows:,} rows of "
+            f"{wanted.sequence_length}, {self.tokens / positions:.1%} tokens; "
+            f"{len(self.shards)} shards, {self.bytes / 1e6:.1f} MB{ready}"
+        )
+
+
+def shuffled(documents: int, seed: int) -> np.ndarray:
+    """Shuffle the numbers 0 to documents - 1, the same with every version of every library.
+
+    The keys are SplitMix64's (Steele and others, "Fast splittable pseudorandom number generators",
+    2014), which never repeat within 2**64 numbers.
+    """
+    step = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        key = (np.arange(1, documents + 1, dtype=np.uint64) + (np.uint64(seed) << 32)) * step
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
+    return np.argsort(key ^ (key >> np.uint64(31)), kind="stable")
+
+
+def shard_names(shards: int) -> list[str]:
+    """Give the files' names in order: ``shard-00000-of-00008.tfrecord`` and so on."""
+    return [f"shard-{number:05}-of-{shards:05}.tfrecord" for number in range(shards)]
+
+
+def description(name: str) -> str:
+    """Give the name of the file that describes a shard: the shard is finished when it is there."""
+    return name.replace(".tfrecord", ".json")
+
+
+def to_json(settings: Settings, **more: Any) -> bytes:
+    """Write a manifest (with ``shards``) or a shard's description (with ``shard``)."""
+    content = {"format": FORMAT, "settings": dataclasses.asdict(settings)}
+    content |= {"features": settings.features} | more
+    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+
+
+def from_json(name: str, data: bytes) -> tuple[Settings, tuple[Shard, ...]]:
+    """Read a manifest or a shard's description."""
+    try:
+        content = json.loads(data)
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']}, not {FORMAT}")
+        shards = content["shards"] if "shards" in content else [content["shard"]]
+        return Settings(**content["settings"]), tuple(Shard(**shard) for shard in shards)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CourseError(
+            f"{name} can't be understood.",
+            f"{type(error).__name__}: {error}.",
+            "If you changed it, bring it back; else delete it and write the records again.",
+        ) from None
+
+
+def short(path: str) -> str:
+    """Name a folder in a message: an address as it is, a path by its last part."""
+    return path if "://" in path else pathlib.Path(path).name or "this folder"
+
+
+def check_same(path: str, found: Settings, wanted: Settings) -> None:
+    """Refuse to mix records of different settings in one folder."""
+    if found == wanted:
+        return
+    if found.tokenizer_sha256 != wanted.tokenizer_sha256:
+        raise OtherTokenizer(
+            f"The records in {short(path)} were made with another tokenizer.",
+            f"Its fingerprint begins with {found.tokenizer_sha256[:12]}, yours with "
+            f"{wanted.tokenizer_sha256[:12]}: the ids mean other words.",
+            "Use the tokenizer.json that lies beside the records, or write to another folder.",
+        )
+    was, now = dataclasses.asdict(found), dataclasses.asdict(wanted)
+    differences = [
+        f"{key} is {was[key]} there, {now[key]} here" for key in was if was[key] != now[key]
+    ]
+    raise OtherSettings(
+        f"{short(path)} holds records of other settings.",
+        f"{'; '.join(differences)}.",
+        "Write to another folder, or delete this one.",
+    )
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + _varint(number >> 7)
+
+
+def _field(tag: int, payload: bytes) -> bytes:
+    """Write a length-delimited field of a protocol buffer."""
+    return bytes([tag << 3 | 2]) + _varint(len(payload)) + payload
+
+
+def _masked_crc(data: bytes) -> bytes:
+    """TFRecord's checksum: CRC-32C, rotated and shifted (TensorFlow's lib/hash/crc32c.h)."""
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the numbers stand in a record.
+
+    A record is a ``tf.train.Example`` of one bytes feature for each array, in TFRecord's frame:
+    length, its checksum, the example, its checksum. All arrays have constant sizes, so everything
+    but numbers and the last checksum is the same in each record.
+
+    Attributes:
+        frame: Length and its checksum, 12 bytes.
+        template: The example with all numbers 0.
+        starts: Where each feature's numbers begin in the example.
+        types: Type of each feature's numbers.
+        length: Numbers of each feature.
+    """
+
+    frame: bytes
+    template: bytes
+    starts: dict[str, int]
+    types: dict[str, np.dtype]
+    length: int
+
+    @classmethod
+    @functools.cache
+    def of(cls, settings: Settings) -> Self:
+        """Find the layout of records of these settings."""
+        entries, starts, types = [], {}, {}
+        for name, kind in settings.features.items():
+            types[name] = np.dtype(kind).newbyteorder("<")
+            value = _field(1, _field(1, bytes(types[name].itemsize * settings.sequence_length)))
+            entries.append(_field(1, _field(1, name.encode()) + _field(2, value)))
+        template = _field(1, b"".join(entries))
+        at = len(template) - sum(map(len, entries))
+        for (name, kind), entry in zip(types.items(), entries, strict=True):
+            at += len(entry)
+            starts[name] = at - kind.itemsize * settings.sequence_length
+        frame = struct.pack("<Q", len(template))
+        frame += _masked_crc(frame)
+        return cls(frame, template, starts, types, settings.sequence_length)
+
+    @property
+    def record_bytes(self) -> int:
+        """Size of a record with its frame."""
+        return len(self.frame) + len(self.template) + 4
+
+    def records(self, features: dict[str, np.ndarray]) -> bytes:
+        """Write rows, whole numbers [rows, sequence_length] by name, as records for a file."""
+        rows = len(features["input_ids"])
+        examples = np.tile(np.frombuffer(self.template, np.uint8), (rows, 1))
+        for name, values in features.items():
+            raw = values.astype(self.types[name]).view(np.uint8)
+            examples[:, self.starts[name] : self.starts[name] + raw.shape[1]] = raw
+        parts = []
+        for example in map(bytes, examples):
+            parts += (self.frame, example, _masked_crc(example))
+        return b"".join(parts)

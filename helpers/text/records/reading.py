@@ -1,0 +1,315 @@
+"""Reading a folder of records: what it holds, whether it is whole, its rows in any order."""
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
+from helpers.text.records.format import MANIFEST, Layout, Manifest, from_json, short
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Read at once, from one offset of one shard; and the blocks whose rows are mixed with each other.
+BLOCK_BYTES = 256 * 1024
+POOL_BLOCKS = 64
+
+
+def manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Say what a folder of records holds.
+
+    Args:
+        path: Folder here or ``gs://bucket/folder``.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        CourseError: There are no records, not all parts are written, or the manifest was changed
+            by hand or is of another version.
+    """
+    path = os.fspath(path)
+    data = Folder(path).read(MANIFEST)
+    if data is None:
+        raise CourseError(
+            f"{short(path)} holds no finished records.",
+            f"There is no {MANIFEST}: the folder is another one, or not all parts are written.",
+            "Check the path, or run the command that writes them again: it goes on where it "
+            "stopped.",
+        )
+    return Manifest(path, *from_json(MANIFEST, data))
+
+
+def verify(path: str | os.PathLike[str]) -> Manifest:
+    """Read every shard and compare its bytes with the manifest.
+
+    Args:
+        path: Folder here or ``gs://bucket/folder``.
+
+    Returns:
+        The manifest, of which every shard was found whole.
+
+    Raises:
+        ShardDamaged: A shard has other bytes.
+        CourseError: As `manifest`, or a shard isn't there.
+    """
+    table = manifest(path)
+    folder = Folder(table.path)
+    for shard in table.shards:
+        data = folder.read(shard.name)
+        if data is None:
+            raise _missing(shard.name)
+        shard.check(data)
+    return table
+
+
+def _missing(name: str) -> CourseError:
+    return CourseError(
+        f"{name} isn't there.",
+        "The manifest names it; it was deleted, or not copied with the others.",
+        "Copy it again, or run the command that writes the records: only this shard is written.",
+    )
+
+
+def _check_sizes(table: Manifest) -> None:
+    folder = Folder(table.path)
+    for shard in table.shards:
+        size = folder.size(shard.name)
+        if size is None:
+            raise _missing(shard.name)
+        if size != shard.bytes:
+            shard.check(folder.read(shard.name))
+
+
+def _numbers(records: "tf.Tensor", layout: Layout) -> "dict[str, tf.Tensor]":
+    """Cut the numbers out of records, string [rows]; each feature int32 [rows, sequence_length].
+
+    All examples have the same layout, so this gives what tf.io.parse_example does, and is faster.
+    """
+    import tensorflow as tf
+
+    rows = records.shape[0]
+    raw = tf.reshape(tf.io.decode_raw(records, tf.uint8), [rows, len(layout.template)])
+    features = {}
+    for name, kind in layout.types.items():
+        start = layout.starts[name]
+        numbers = raw[:, start : start + layout.length * kind.itemsize]
+        if kind.itemsize > 1:
+            numbers = tf.reshape(numbers, [rows, layout.length, kind.itemsize])
+            numbers = tf.bitcast(numbers, tf.as_dtype(kind.newbyteorder("=")))
+        features[name] = tf.cast(numbers, tf.int32)
+    return features
+
+
+def first_rows(table: Manifest, count: int) -> dict[str, np.ndarray]:
+    """Read rows in the order of the files, where documents were shuffled already.
+
+    Args:
+        table: From `manifest`.
+        count: Maximum number of rows.
+
+    Returns:
+        The features of `dataset`, int32 [rows, sequence_length].
+    """
+    import tensorflow as tf
+
+    files = tf.data.TFRecordDataset([Folder(table.path).at(shard.name) for shard in table.shards])
+    records = next(iter(files.take(count).batch(count)))
+    layout = Layout.of(table.settings)
+    return {name: numbers.numpy() for name, numbers in _numbers(records, layout).items()}
+
+
+def dataset(
+    path: str | os.PathLike[str],
+    *,
+    global_batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    input_context: "tf.distribute.InputContext | None" = None,
+) -> "tf.data.Dataset":
+    """Read rows for ever, in an order that is a pure function of (seed, epoch, step).
+
+    Blocks of neighbouring rows are shuffled over all shards, then rows within a pool of
+    ``POOL_BLOCKS`` blocks, anew in each epoch. A run that starts at a later step computes where it
+    is and reads from there: what lies before is neither read nor parsed, up to a part of a pool.
+
+    Args:
+        path: Folder here or ``gs://bucket/folder``.
+        global_batch_size: Rows per step over all replicas and machines. An epoch has
+            ``rows // global_batch_size`` steps; the rows left over are others in each epoch.
+        seed: Of the run.
+        start_step: Steps already done since the beginning of the run, over all epochs.
+        input_context: From ``strategy.distribute_datasets_from_function``: each machine then gets
+            its own rows of each global batch.
+
+    Returns:
+        Batches ``input_ids``, ``attention_mask`` (1, 2, ... for the sequences of a row, 0 on
+        padding) and ``position_ids``, with pairs also ``token_type_ids`` and ``random_next``, each
+        int32 [rows, sequence_length], for ever.
+
+    Raises:
+        ShardDamaged: A shard has another size.
+        CourseError: As `manifest`, a shard isn't there, there is not even one batch, or the
+            machines can't share a batch equally.
+    """
+    import tensorflow as tf
+
+    table = manifest(path)
+    _check_sizes(table)
+    steps = _steps(table, global_batch_size)
+    share = _share(global_batch_size, input_context)
+    blocks, layout = _Blocks.of(table), Layout.of(table.settings)
+    # AutoGraph has nothing to convert in these functions, and takes half a second to see it.
+    as_it_is = tf.autograph.experimental.do_not_convert
+
+    @as_it_is
+    def read_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        done = tf.cast(tf.where(epoch == start_step // steps, start_step % steps, 0), tf.int32)
+        rows = _shuffled(blocks, seed, epoch, done * global_batch_size)
+        return rows.rebatch(global_batch_size, drop_remainder=True)
+
+    @as_it_is
+    def parse(records: tf.Tensor) -> dict[str, tf.Tensor]:
+        return _numbers(tf.reshape(records, [global_batch_size])[share], layout)
+
+    epochs = tf.data.Dataset.range(start_step // steps, np.iinfo(np.int32).max)
+    return (
+        epochs.flat_map(read_epoch)
+        .map(parse, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _steps(table: Manifest, global_batch_size: int) -> int:
+    """Count the steps of an epoch."""
+    steps = table.rows // global_batch_size
+    if steps < 1:
+        raise CourseError(
+            f"{table.rows:,} rows are fewer than one batch of {global_batch_size:,}.",
+            "An epoch would have no step, for ever.",
+            "Take a smaller batch, or more text.",
+        )
+    return steps
+
+
+def _share(global_batch_size: int, context: "tf.distribute.InputContext | None") -> slice:
+    """Find which rows of each global batch are this machine's."""
+    machines = context.num_input_pipelines if context else 1
+    machine = context.input_pipeline_id if context else 0
+    if global_batch_size % machines:
+        raise CourseError(
+            f"A batch of {global_batch_size} for {machines} machines.",
+            "Each must get as many rows as the others.",
+            f"Take a multiple of {machines}.",
+        )
+    each = global_batch_size // machines
+    return slice(machine * each, (machine + 1) * each)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Blocks:
+    """Neighbouring rows that are read at once.
+
+    Attributes:
+        paths: The shards' files.
+        shards: Number of each block's shard.
+        offsets: Where each block begins in its file, in bytes.
+        rows: Rows of each block.
+        largest: Rows of a full block.
+        bytes: Size of a full block.
+    """
+
+    paths: list[str]
+    shards: list[int]
+    offsets: list[int]
+    rows: list[int]
+    largest: int
+    bytes: int
+
+    @classmethod
+    def of(cls, table: Manifest) -> Self:
+        size = table.record_bytes
+        largest = max(1, BLOCK_BYTES // size)
+        found = [
+            (number, first * size, min(largest, shard.rows - first))
+            for number, shard in enumerate(table.shards)
+            for first in range(0, shard.rows, largest)
+        ]
+        folder = Folder(table.path)
+        paths = [folder.at(shard.name) for shard in table.shards]
+        return cls(paths, *map(list, zip(*found, strict=True)), largest, largest * size)
+
+    def read(self, block: "tf.Tensor") -> "tf.data.Dataset":
+        """Read the records of one block, as one element."""
+        import tensorflow as tf
+
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=tf.gather(self.paths, [tf.gather(self.shards, block)]),
+            compression_type="",
+            buffer_size=self.bytes,
+            byte_offsets=tf.gather(tf.constant(self.offsets, tf.int64), [block]),
+        )
+        # Only the last block of a shard can have fewer rows, and there the file ends.
+        records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+        return records.batch(self.largest).take(1)
+
+
+def _shuffled(
+    blocks: _Blocks, seed: int, epoch: "tf.Tensor", first: "tf.Tensor"
+) -> "tf.data.Dataset":
+    """Read the rows of one epoch from its row ``first`` on, some at a time, in its own order."""
+    import tensorflow as tf
+
+    draw = _seeds(seed, epoch)
+    pools = -(-len(blocks.rows) // POOL_BLOCKS)
+    last_blocks = np.minimum(np.arange(1, pools + 1) * POOL_BLOCKS, len(blocks.rows)) - 1
+    order = _permutation(len(blocks.rows), draw(0))
+    ends = tf.gather(tf.cumsum(tf.gather(blocks.rows, order)), last_blocks)
+    first_pool = tf.searchsorted(ends, [first], side="right")[0]
+    skipped = first - tf.where(first_pool > 0, ends[first_pool - 1], 0)
+    as_it_is = tf.autograph.experimental.do_not_convert
+
+    @as_it_is
+    def read_pool(pool: tf.Tensor) -> tf.data.Dataset:
+        start = tf.cast(pool, tf.int32) * POOL_BLOCKS
+        mine = tf.data.Dataset.from_tensor_slices(order[start : start + POOL_BLOCKS])
+        records = mine.interleave(
+            as_it_is(blocks.read),
+            cycle_length=4,
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        ).rebatch(blocks.largest * POOL_BLOCKS)
+        drop = tf.where(pool == tf.cast(first_pool, tf.int64), skipped, 0)
+
+        @as_it_is
+        def shuffle(some: tf.Tensor) -> tf.Tensor:
+            return tf.gather(some, _permutation(tf.size(some), draw(pool + 1))[drop:])
+
+        return records.map(shuffle)
+
+    return tf.data.Dataset.range(tf.cast(first_pool, tf.int64), pools).flat_map(read_pool)
+
+
+def _seeds(seed: int, epoch: "tf.Tensor") -> "Callable[[int | tf.Tensor], tf.Tensor]":
+    import tensorflow as tf
+
+    from helpers.text import masking
+
+    # Apart from the seeds that masks are drawn with at the same step of the run.
+    return lambda number: tf.random.experimental.stateless_fold_in(
+        masking.draw(seed, epoch, number), 1, alg="philox"
+    )
+
+
+def _permutation(count: "int | tf.Tensor", seed: "tf.Tensor") -> "tf.Tensor":
+    """Shuffle 0 to count - 1 as a pure function of the seed, int32 [count]."""
+    import tensorflow as tf
+
+    keys = tf.random.stateless_uniform(
+        [count], seed, tf.int32.min, tf.int32.max, tf.int32, alg="philox"
+    )
+    return tf.argsort(keys, stable=True)
