@@ -35,7 +35,7 @@ _HEADING = re.compile(
     r"\s*(?:\w+: )?(?:in user code:|Graph execution error:|Exception encountered when calling|"
     r"Detected at node|\d+ root error\(s\) found)"
 )
-_NOISE = re.compile(r"\s+\[\[|\s*Stack trace|<stack traces unavailable>")
+_NOISE = re.compile(r"\s+(?:\[\[|File )|\s*Stack trace|<stack traces unavailable>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,14 +100,13 @@ def refusal(error: BaseException) -> Refusal:
     Returns:
         What its text says.
     """
-    text, first = _text(error), _first_stack(_text(error))
+    text = _text(error)
     node = _NODE.search(text)
-    name = (node[1] or node[2]) if node else ""
-    source = source_of(error)
+    about = {"node": (node[1] or node[2]) if node else "", "source": source_of(error)}
     for reason, pattern in _REASONS.items():
-        if found := pattern.search(first):
-            return Refusal(line_of(error), reason, found[1], name, source)
-    return Refusal(line_of(error), "", "", name, source)
+        if found := pattern.search(_first_stack(text)):
+            return Refusal(line_of(error), reason, found[1], **about)
+    return Refusal(line_of(error), **about)
 
 
 def line_of(error: BaseException) -> str:
@@ -120,21 +119,18 @@ def line_of(error: BaseException) -> str:
         The line, whole; the error's type where it has no text.
     """
     text = re.split(r"(?:Call a|A)rguments received by ", _text(error))[0]  # Keras adds its own
+    lines = [line for line in text.splitlines() if line.strip()]
     told: list[str] = []
-    frame = None  # indentation of the frame in the line above
-    for line in filter(str.strip, text.splitlines()):
+    frame = 1000  # indentation of the frame in the line above, which its code exceeds
+    for line in lines:
         indent = len(line) - len(line.lstrip())
         if _HEADING.match(line):
-            told, frame = [], None
-        elif re.match(r"\s+File ", line):
-            frame = indent
-        elif (frame is None or indent <= frame) and not _NOISE.match(line):
+            told = []
+        elif not _NOISE.match(line) and indent <= frame:
             told.append(line)
-            frame = None
-        else:
-            frame = None
-    first = next(iter(told or filter(str.strip, text.splitlines())), type(error).__name__)
-    return re.sub(r" when trying to compile graph \S+ on ", " on ", steady(first))
+        frame = indent if line.lstrip().startswith('File "') else 1000
+    line = steady([*told, *lines, type(error).__name__][0])
+    return re.sub(r" when trying to compile graph \S+ on ", " on ", line)
 
 
 def shortened(line: str, most: int = 150, sentence: int = 150) -> str:
@@ -157,15 +153,9 @@ def shortened(line: str, most: int = 150, sentence: int = 150) -> str:
 
 
 def source_of(error: BaseException) -> Source | None:
-    """Find the line of Python that an error is about.
+    """Find the line that an error is about, as `nearest_line` does.
 
-    AutoGraph and XLA write the stack into the text; it tells more than the error's own.
-
-    Args:
-        error: As it was raised.
-
-    Returns:
-        As `nearest_line`.
+    AutoGraph and XLA write a stack into the text, which tells more than the error's own.
     """
     told = [
         (file, int(line), name) for file, line, name in _FRAME.findall(_first_stack(_text(error)))
@@ -188,14 +178,7 @@ def learners_line(frames: Iterable[Frame]) -> Source | None:
 
 
 def nearest_line(frames: Iterable[Frame]) -> Source | None:
-    """Choose the innermost frame that is the learner's, else that of the library they call.
-
-    Args:
-        frames: As for `learners_line`.
-
-    Returns:
-        The line, or None where only TensorFlow and Keras are in the stack.
-    """
+    """Choose the learner's innermost frame, else that of the library they call; None if none."""
     inside = _inside(frames)
     return learners_line(inside) or _innermost(inside)
 

@@ -1,59 +1,20 @@
 """A TensorFlow function as XLA's program, ready for the TPU's compiler, without running anything.
 
-What refuses here is TensorFlow: while it builds the graph (tracing), or while it writes the graph
+What refuses here is TensorFlow: while it builds the graph (`tracing`), or while it writes the graph
 in XLA's operations. The error says at which operation, and on which of the learner's lines.
 
 Imports TensorFlow only inside `export`.
 """
 
-import contextlib
 import dataclasses
-import os
 import re
-import signal
-import threading
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from helpers.base.errors import CourseError
 from helpers.tpu.layout import BITS, shape_bytes
 from helpers.xla import messages
 from helpers.xla.messages import Source
-
-# Seconds after which tracing is given up.
-TIMEOUT = 600.0
-
-
-class NotCompilable(CourseError):
-    """A function can't become a program for a TPU; says at which operation, and where that is.
-
-    Attributes:
-        operation: TensorFlow's name of the refused operation, such as ``UniqueWithCounts``; empty
-            where no operation, but tracing itself or the arguments were refused.
-        source: The learner's line that made it, where it can be found.
-        message: TensorFlow's own words, whole.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        why: str,
-        fix: str,
-        operation: str = "",
-        source: Source | None = None,
-        message: str = "",
-    ) -> None:
-        super().__init__(what, why, fix)
-        self.operation, self.source, self.message = operation, source, message
-
-
-class TracingTooLong(NotCompilable):
-    """A function did not come back from tracing in time."""
-
-
-class _StoppedTracing(BaseException):
-    """Passes through the learner's and AutoGraph's ``except Exception``."""
+from helpers.xla.tracing import TIMEOUT, NotCompilable, Tracing, trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,30 +59,6 @@ class Bounded:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tracing:
-    """A TensorFlow function as TensorFlow's own graph.
-
-    Attributes:
-        name: The function's name.
-        specs: What it is given, flat.
-        replicas: How many devices run it together.
-        function: The ``tf.function``.
-        concrete: Its concrete function.
-    """
-
-    name: str
-    specs: tuple[Any, ...]
-    replicas: int
-    function: Any = dataclasses.field(repr=False)
-    concrete: Any = dataclasses.field(repr=False)
-
-    @property
-    def graph(self) -> Any:
-        """The graph, a ``tf.Graph``."""
-        return self.concrete.graph
-
-
-@dataclasses.dataclass(frozen=True)
 class Program:
     """A TensorFlow function as XLA's program. Holds plain values only, so it can be pickled.
 
@@ -160,214 +97,8 @@ class Program:
         return tuple(p for p in self.parameters if p.kind == "argument")
 
 
-def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
-    """Say which operation XLA refused while it made its program, and where that stands."""
-    told = messages.refusal(error)
-    operation, source = told.operation, told.source
-    at = f" at {source}" if source else ""
-    if operation == "_Arg":
-        what, source = f"{name} has an argument of a type that XLA does not know.", None
-        fix = "Keep strings and the like in the input pipeline; hand in numbers."
-    elif told.reason == "no kernel":
-        what = f"XLA has no {operation}{at}."
-        fix = (
-            "Do this in the input pipeline, before the model, or write it with other operations "
-            "(the operations table lists which compile: python -m helpers ops)."
-        )
-    elif told.reason == "size":
-        what = f"The size that {operation} makes depends on a value{at}."
-        fix = (
-            "Take the size from a Python number or a static shape; or compute at the largest size "
-            "and mask."
-        )
-    else:
-        made = _graph_operations(graph).get(told.node)
-        operation = made.type if made is not None else told.node
-        what = f"XLA refuses {operation or name}{at}."
-        fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
-    return NotCompilable(what, told.line[:500], fix, operation, source, str(error))
-
-
-def _untraceable(error: Exception, name: str) -> NotCompilable:
-    told = messages.refusal(error)
-    line = told.line
-    # AutoGraph's own wrapper of an error says the error's name in its text.
-    if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
-        line = f"{type(error).__name__}: {line}"
-    return NotCompilable(
-        f"TensorFlow can't trace {name}" + (f" at {told.source}." if told.source else "."),
-        line[:500],
-        "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
-        told.operation,
-        told.source,
-        str(error),
-    )
-
-
-def _written_frames(frame: Any) -> list[tuple[str, int, str]]:
-    """List a running stack (outermost first) by the lines that were written, not AutoGraph's."""
-    stack = [(f, f.f_code.co_filename, line) for f, line in traceback.walk_stack(frame)][::-1]
-    written = {}
-    for running, _, _ in stack:  # what AutoGraph converted hangs on the function that it calls
-        found = getattr(running.f_locals.get("converted_f"), "ag_source_map", None) or {}
-        written |= {(at.filename, at.lineno): origin for at, origin in found.items()}
-    frames = []
-    for running, file, line in stack:
-        origin = written.get((file, line))
-        if origin is not None:
-            frames.append((origin.loc.filename, origin.loc.lineno, origin.function_name))
-        else:
-            frames.append((file, line, running.f_code.co_name))
-    return frames
-
-
-@contextlib.contextmanager
-def _limited(seconds: float | None, name: str) -> Iterator[None]:
-    """Interrupt Python code that takes too long; only the main thread can be interrupted."""
-    usable = (
-        seconds is not None
-        and hasattr(signal, "setitimer")
-        and threading.current_thread() is threading.main_thread()
-        and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-    )
-    if not usable:
-        yield
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        raise _StoppedTracing(messages.nearest_line(_written_frames(frame)))
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again each second, where it is caught
-    try:
-        yield
-    except _StoppedTracing as stopped:
-        source = stopped.args[0]
-        raise TracingTooLong(
-            f"{name} did not come back from tracing within {seconds:g} s"
-            + (f"; it was at {source}." if source else "."),
-            "While a graph is built, Python runs: a loop over a Python condition may never end.",
-            "Make it a loop over a tensor, or bound its rounds.",
-            "",
-            source,
-        ) from None
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-@contextlib.contextmanager
-def _gradients_added(replicas: int) -> Iterator[None]:
-    """Let optimizers add up their gradients across replicas, as they do under a TPUStrategy.
-
-    Keras asks the current strategy's replica context to add. TPUStrategy's own operation has no
-    kernel without a TPU; a collective of the same meaning has, and becomes the same all-reduce.
-    Gradients of embeddings are dense on a TPU, as there.
-    """
-    import tensorflow as tf
-
-    context = type(tf.distribute.get_replica_context())
-    extended = type(tf.distribute.get_strategy().extended)
-    count = 0
-
-    def one(value: Any) -> Any:
-        nonlocal count
-        count += 1
-        return tf.raw_ops.CollectiveReduceV2(
-            input=tf.convert_to_tensor(value),
-            group_size=replicas,
-            group_key=1,
-            instance_key=count,
-            ordering_token=[],
-            merge_op="Add",
-            final_op="Id",
-        )
-
-    def all_reduce(self: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        mean = "MEAN" in str(reduce_op).upper()
-        added = tf.nest.map_structure(one, value)
-        return tf.nest.map_structure(lambda x: x / replicas, added) if mean else added
-
-    replaced = [(context, "all_reduce", all_reduce), (extended, "_use_merge_call", _never)]
-    before = [(owner, name, owner.__dict__.get(name)) for owner, name, _ in replaced]
-    for owner, name, new in replaced:
-        setattr(owner, name, new)
-    try:
-        yield
-    finally:
-        for owner, name, old in before:
-            if old is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, old)
-
-
-def _never(self: Any) -> bool:
-    return False
-
-
-def trace(fn: Callable, *specs: Any, replicas: int = 1, timeout: float | None = TIMEOUT) -> Tracing:
-    """Let TensorFlow build the graph of a function, without running anything.
-
-    Args:
-        fn: As for `export`.
-        *specs: As for `export`.
-        replicas: As for `export`.
-        timeout: As for `export`.
-
-    Returns:
-        The graph, for `program`.
-
-    Raises:
-        NotCompilable: Tracing refuses, or the shapes aren't all known.
-        TracingTooLong: Tracing did not end in time.
-    """
-    import tensorflow as tf
-
-    name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
-    fn = getattr(fn, "python_function", fn)
-    process = os.getpid()
-
-    def described(x: Any) -> Any:
-        if isinstance(x, tf.TypeSpec):
-            return x
-        return tf.TensorSpec(*(lambda t: (t.shape, t.dtype))(tf.convert_to_tensor(x)))
-
-    specs = tf.nest.map_structure(described, specs)
-    flat = tuple(tf.nest.flatten(specs))
-    for i, spec in enumerate(flat, 1):
-        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
-            raise NotCompilable(
-                f"Argument {i} of {name} is {spec}.",
-                "XLA compiles for one shape at a time; every dimension must be a number.",
-                "Give the shape of a batch: drop_remainder=True makes the batch size known.",
-            )
-
-    def of_tensors(*tensors: Any) -> Any:
-        return fn(*tf.nest.pack_sequence_as(specs, tensors))
-
-    step = tf.function(of_tensors, jit_compile=True)
-    adding = _gradients_added(replicas) if replicas > 1 else contextlib.nullcontext()
-    try:
-        with _limited(timeout, name), adding:
-            concrete = step.get_concrete_function(*flat)
-            if os.getpid() != process:  # the model forked: its copy has no business here
-                os._exit(0)
-    except NotCompilable:
-        raise
-    except Exception as error:
-        raise _untraceable(error, name) from error
-    return Tracing(name, flat, replicas, step, concrete)
-
-
 def program(traced: Tracing) -> Program:
-    """Let TensorFlow write a graph in XLA's operations.
-
-    Args:
-        traced: From `trace`.
-
-    Returns:
-        The program.
+    """Let TensorFlow write a graph from `trace` in XLA's operations.
 
     Raises:
         NotCompilable: XLA refuses; says the operation and the line where it can.
@@ -413,10 +144,38 @@ def export(
         The program.
 
     Raises:
-        NotCompilable: Tracing or XLA refuses; says the operation and the line where it can.
-        TracingTooLong: Tracing did not end in time.
+        NotCompilable: Tracing or XLA refuses, or tracing did not end in time; says the operation
+            and the line where it can.
     """
     return program(trace(fn, *specs, replicas=replicas, timeout=timeout))
+
+
+def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
+    """Say which operation XLA refused while it made its program, and where that stands."""
+    told = messages.refusal(error)
+    operation, source = told.operation, told.source
+    at = f" at {source}" if source else ""
+    if operation == "_Arg":
+        what, source = f"{name} has an argument of a type that XLA does not know.", None
+        fix = "Keep strings and the like in the input pipeline; hand in numbers."
+    elif told.reason == "no kernel":
+        what = f"XLA has no {operation}{at}."
+        fix = (
+            "Do this in the input pipeline, before the model, or write it with other operations "
+            "(the operations table lists which compile: python -m helpers ops)."
+        )
+    elif told.reason == "size":
+        what = f"The size that {operation} makes depends on a value{at}."
+        fix = (
+            "Take the size from a Python number or a static shape; or compute at the largest size "
+            "and mask."
+        )
+    else:
+        made = _graph_operations(graph).get(told.node)
+        operation = made.type if made is not None else told.node
+        what = f"XLA refuses {operation or name}{at}."
+        fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
+    return NotCompilable(what, told.line[:500], fix, operation, source, str(error))
 
 
 def _shape_text(shape: Any) -> str:
@@ -434,15 +193,7 @@ _NAMED = re.compile(r"\btf_op_(\d+)\b")
 
 
 def named(text: str, names: Sequence[str]) -> str:
-    """Put TensorFlow's names of operations back where a program has their positions.
-
-    Args:
-        text: Of a program, or of a message about one.
-        names: `Program.names`.
-
-    Returns:
-        The text with the names.
-    """
+    """Put `Program.names` back into a text that has their positions."""
 
     def name(found: re.Match) -> str:
         at = int(found[1])
@@ -461,7 +212,7 @@ def _program(traced: Tracing, hlo: bytes) -> Program:
     module.name, module.id = "tensorflow", 0
     module.ClearField("stack_frame_index")
     bounded = tuple(_bounded(module, traced.graph))
-    places: dict[str, int] = {}
+    names: dict[str, int] = {}
     for i, computation in enumerate(module.computations):
         computation.name = f"computation.{i}"
         shapes = {i.id: i.shape for i in computation.instructions}
@@ -478,17 +229,16 @@ def _program(traced: Tracing, hlo: bytes) -> Program:
             # A model that is made again in the same process has another name: it isn't another
             # program. What XLA makes of a program doesn't depend on the names.
             if metadata.op_name:
-                place = places.setdefault(metadata.op_name, len(places))
-                metadata.op_name = f"tf_op_{place}"
+                metadata.op_name = f"tf_op_{names.setdefault(metadata.op_name, len(names))}"
     module.entry_computation_name = entry.name
 
     variables = {id(v.handle): v.name.partition(":")[0] for v in traced.graph.variables}
-    names = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(traced.specs)]
+    given = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(traced.specs)]
     for captured in traced.concrete.captured_inputs:
         kind = "variable" if id(captured) in variables else "captured"
-        names.append((variables.get(id(captured), "a tensor from outside"), kind))
+        given.append((variables.get(id(captured), "a tensor from outside"), kind))
     shapes = map(_shape_text, module.host_program_shape.parameters)
-    parameters = tuple(Parameter(*n, s) for n, s in zip(names, shapes, strict=True))
+    parameters = tuple(Parameter(*n, s) for n, s in zip(given, shapes, strict=True))
     result = module.host_program_shape.result
     return Program(
         traced.name,
@@ -498,27 +248,18 @@ def _program(traced: Tracing, hlo: bytes) -> Program:
         tuple(sorted({e.parameter_number for e in module.input_output_alias.entries})),
         traced.replicas,
         bounded,
-        tuple(
-            re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+", r"\1", name) for name in places
-        ),
+        tuple(re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+", r"\1", n) for n in names),
     )
 
 
 def _graph_operations(graph: Any) -> dict[str, Any]:
     """List the operations of a graph and of the functions that it calls, by name."""
     found, graphs = {}, [graph]
-    seen = set()
-    while graphs:
-        graph = graphs.pop()
-        if id(graph) in seen:
-            continue
-        seen.add(id(graph))
-        for operation in graph.get_operations():
+    for known in graphs:
+        for operation in known.get_operations():
             found.setdefault(operation.name, operation)
-        for function in getattr(graph, "_functions", {}).values():
-            inner = getattr(function, "graph", None)
-            if inner is not None:
-                graphs.append(inner)
+        inner = [getattr(f, "graph", None) for f in getattr(known, "_functions", {}).values()]
+        graphs += [g for g in inner if g is not None and all(g is not k for k in graphs)]
     return found
 
 

@@ -732,7 +732,7 @@ def test_the_largest_batch_is_told_with_its_reason(monkeypatch):
         fields = {"peak_bytes": needed, "available_bytes": available, "flops": needed}
         return tpu_compiler.Compiled(program.name, target, verdict, **fields)
 
-    monkeypatch.setattr(tpu_compiler, "_one", one)
+    monkeypatch.setattr(tpu_compiler.ask, "one", one)
     told = []
     result = preflight(
         lambda: (dense(), batches()), target="v5e-1", largest_batch=True, progress=told.append

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 import tf_keras
+from tf_keras import layers
 
 FLOATS = (tf.float32, tf.float32, tf.float32, tf.bfloat16, tf.float16, tf.float64)
 
@@ -20,85 +21,14 @@ class Model:
     parts: tuple[str, ...]
 
 
-def _variable(rng, *shape, dtype=tf.float32):
-    return tf.Variable(
-        tf.cast(tf.random.stateless_normal(shape, [rng.randrange(99), 1]), dtype), trainable=True
-    )
+# Parts that are drawn when a model is made.
 
 
 def dense(rng, x):
-    weights = _variable(rng, x.shape[-1], rng.choice((1, 7, 16, 33)), dtype=x.dtype)
-    return lambda t: tf.nn.gelu(tf.tensordot(t, weights, 1)), weights.shape[-1:]
-
-
-def norm(rng, x):
-    return lambda t: (
-        (t - tf.reduce_mean(t, -1, keepdims=True))
-        * tf.math.rsqrt(tf.math.reduce_variance(t, -1, keepdims=True) + tf.cast(1e-3, t.dtype))
-    )
-
-
-def softmax(rng, x):
-    return lambda t: tf.nn.softmax(t)
-
-
-def attention(rng, x):
-    def attend(t):
-        t2 = tf.reshape(t, [1, -1, t.shape[-1]])
-        scores = tf.nn.softmax(tf.matmul(t2, t2, transpose_b=True))
-        return tf.reshape(tf.matmul(scores, t2), t.shape)
-
-    return attend
-
-
-def dropout(rng, x):
-    return lambda t: tf.nn.dropout(t, 0.1)
-
-
-def if_on_a_tensor(rng, x):
-    def decide(t):
-        if tf.reduce_sum(t) > 0:  # noqa: SIM108 - the statement is what is tested
-            t = t * 2
-        else:
-            t = -t
-        return t
-
-    return decide
-
-
-def while_on_a_tensor(rng, x):
-    def halve(t):
-        i = 0
-        while i < 5 and tf.reduce_max(tf.abs(t)) > 1:
-            t = t / 2
-            i += 1
-        return t
-
-    return halve
-
-
-def scan(rng, x):
-    return lambda t: tf.scan(lambda a, b: a * tf.cast(0.5, b.dtype) + b, t)
-
-
-def mask(rng, x):
-    def reduced(t):
-        kept = tf.boolean_mask(t, t > 0)
-        return t + tf.reduce_sum(kept)
-
-    return reduced
-
-
-def mask_statically(rng, x):
-    return lambda t: tf.where(t > 0, t, tf.zeros_like(t))
-
-
-def sort(rng, x):
-    return lambda t: tf.sort(t, axis=-1)
-
-
-def top(rng, x):
-    return lambda t: t * tf.math.top_k(t, 1).values
+    shape = x.shape[-1], rng.choice((1, 7, 16, 33))
+    drawn = tf.random.stateless_normal(shape, [rng.randrange(99), 1])
+    weights = tf.Variable(tf.cast(drawn, x.dtype))
+    return lambda t: tf.nn.gelu(tf.tensordot(t, weights, 1))
 
 
 def cast_and_back(rng, x):
@@ -106,77 +36,111 @@ def cast_and_back(rng, x):
     return lambda t: tf.cast(tf.cast(t, other), t.dtype) + t
 
 
-def cumulative(rng, x):
-    return lambda t: tf.cumsum(t, axis=-1)
+def wrong_shape(rng, x):
+    return lambda t: tf.reshape(t, [x.shape.num_elements() + 1])
 
 
-def unique(rng, x):
-    return lambda t: t + tf.reduce_sum(tf.unique(tf.reshape(t, [-1]))[0])
+DRAWN = dense, cast_and_back, wrong_shape
+
+# Parts that are always the same.
+
+
+def norm(t):
+    spread = tf.math.rsqrt(tf.math.reduce_variance(t, -1, keepdims=True) + tf.cast(1e-3, t.dtype))
+    return (t - tf.reduce_mean(t, -1, keepdims=True)) * spread
+
+
+def softmax(t):
+    return tf.nn.softmax(t)
+
+
+def attention(t):
+    t2 = tf.reshape(t, [1, -1, t.shape[-1]])
+    scores = tf.nn.softmax(tf.matmul(t2, t2, transpose_b=True))
+    return tf.reshape(tf.matmul(scores, t2), t.shape)
+
+
+def dropout(t):
+    return tf.nn.dropout(t, 0.1)
+
+
+def if_on_a_tensor(t):
+    if tf.reduce_sum(t) > 0:  # noqa: SIM108 - the statement is what is tested
+        t = t * 2
+    else:
+        t = -t
+    return t
+
+
+def while_on_a_tensor(t):
+    i = 0
+    while i < 5 and tf.reduce_max(tf.abs(t)) > 1:
+        t = t / 2
+        i += 1
+    return t
+
+
+def scan(t):
+    return tf.scan(lambda a, b: a * tf.cast(0.5, b.dtype) + b, t)
+
+
+def mask(t):
+    return t + tf.reduce_sum(tf.boolean_mask(t, t > 0))
+
+
+def mask_statically(t):
+    return tf.where(t > 0, t, tf.zeros_like(t))
+
+
+def sort(t):
+    return tf.sort(t, axis=-1)
+
+
+def top(t):
+    return t * tf.math.top_k(t, 1).values
+
+
+def cumulative(t):
+    return tf.cumsum(t, axis=-1)
+
+
+def unique(t):
+    return t + tf.reduce_sum(tf.unique(tf.reshape(t, [-1]))[0])
 
 
 # Parts that XLA has no operation for, or whose size depends on a value.
 
 
-def counts(rng, x):
-    def counted(t):
-        return t + tf.cast(tf.unique_with_counts(tf.reshape(t, [-1]))[2][0], t.dtype)
-
-    return counted
+def counts(t):
+    return t + tf.cast(tf.unique_with_counts(tf.reshape(t, [-1]))[2][0], t.dtype)
 
 
-def sized_by_a_value(rng, x):
-    def sized(t):
-        n = tf.cast(tf.reduce_sum(tf.cast(t > 0, tf.int32)), tf.int32)
-        return t + tf.cast(tf.reduce_sum(tf.range(n)), t.dtype)
-
-    return sized
+def sized_by_a_value(t):
+    n = tf.reduce_sum(tf.cast(t > 0, tf.int32))
+    return t + tf.cast(tf.reduce_sum(tf.range(n)), t.dtype)
 
 
-def text(rng, x):
-    return lambda t: t + tf.cast(tf.strings.length(tf.strings.as_string(t[0, 0])), t.dtype)
+def text(t):
+    return t + tf.cast(tf.strings.length(tf.strings.as_string(t[0, 0])), t.dtype)
 
 
-def python(rng, x):
-    return lambda t: t + tf.py_function(lambda v: v, [t[0, 0]], t.dtype)
+def python(t):
+    return t + tf.py_function(lambda v: v, [t[0, 0]], t.dtype)
 
 
-def matmul_int64(rng, x):
-    def product(t):
-        whole = tf.cast(t, tf.int64)
-        return t + tf.cast(tf.reduce_sum(tf.matmul(whole, whole, transpose_b=True)), t.dtype)
-
-    return product
+def matmul_int64(t):
+    whole = tf.cast(t, tf.int64)
+    return t + tf.cast(tf.reduce_sum(tf.matmul(whole, whole, transpose_b=True)), t.dtype)
 
 
-def wrong_shape(rng, x):
-    return lambda t: tf.reshape(t, [x.shape.num_elements() + 1])
-
-
-GOOD = (
-    dense,
-    dense,
-    norm,
-    softmax,
-    attention,
-    dropout,
-    if_on_a_tensor,
-    while_on_a_tensor,
-    scan,
-    mask,
-    mask_statically,
-    sort,
-    top,
-    cast_and_back,
-    cumulative,
-    unique,
-)
+GOOD = (dense, dense, norm, softmax, attention, dropout, if_on_a_tensor, while_on_a_tensor)
+GOOD += (scan, mask, mask_statically, sort, top, cast_and_back, cumulative, unique)
 BAD = (counts, sized_by_a_value, text, python, matmul_int64, wrong_shape)
 
 
 def _keras(rng: random.Random, name: str) -> Model:
     """A tf-keras model with its own training step."""
-    layers, kind = tf_keras.layers, rng.choice(("mlp", "conv", "recurrent", "text"))
-    width = rng.choice((3, 8, 20))
+    kind, width = rng.choice(("mlp", "conv", "recurrent", "text")), rng.choice((3, 8, 20))
     if kind == "conv":
         stack, shape = [layers.Conv2D(width, 3), layers.Flatten()], (2, 8, 8, rng.choice((1, 3)))
     elif kind == "recurrent":
@@ -199,37 +163,31 @@ def _keras(rng: random.Random, name: str) -> Model:
 
 def model(seed: int) -> Model:
     """Make the model of a seed: the same at each call but for TensorFlow's own random numbers."""
-    rng = random.Random(seed)
-    name = f"model {seed}"
+    rng, name = random.Random(seed), f"model {seed}"
     if rng.random() < 0.2:
         return _keras(rng, name)
-    spec = tf.TensorSpec(
-        (rng.choice((1, 2, 5, 8)), rng.choice((1, 6, 16, 130))), rng.choice(FLOATS)
-    )
-    steps, parts, now = [], [], spec
+    shape = rng.choice((1, 2, 5, 8)), rng.choice((1, 6, 16, 130))
+    spec = now = tf.TensorSpec(shape, rng.choice(FLOATS))
+    steps, parts = [], []
     for _ in range(rng.randint(1, 4)):
         part = rng.choice(BAD) if rng.random() < 0.1 else rng.choice(GOOD)
-        made = part(rng, now)
+        steps.append(part(rng, now) if part in DRAWN else part)
         parts.append(part.__name__)
-        if isinstance(made, tuple):
-            made, width = made
-            now = tf.TensorSpec((*now.shape[:-1], *width), now.dtype)
-        steps.append(made)
+        if part is dense:
+            now = tf.TensorSpec(steps[-1](tf.zeros(now.shape, now.dtype)).shape, now.dtype)
 
     def forward(x):
         for step in steps:
             x = step(x)
         return x
 
-    if rng.random() < 0.4:
-        parts.append("gradient")
+    def gradient(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(forward(x))
+        slope = tape.gradient(loss, x)
+        return loss, x if slope is None else slope
 
-        def fn(x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                loss = tf.reduce_sum(forward(x))
-            gradient = tape.gradient(loss, x)
-            return loss, x if gradient is None else gradient
-    else:
-        fn = forward
-    return Model(name, fn, (spec,), tuple(parts))
+    if rng.random() < 0.4:
+        return Model(name, gradient, (spec,), (*parts, "gradient"))
+    return Model(name, forward, (spec,), tuple(parts))

@@ -118,7 +118,7 @@ def test_an_unknown_name():
 
 
 def test_the_table_needs_googles_compiler(monkeypatch):
-    monkeypatch.setattr(tpu_compiler, "versions", dict)
+    monkeypatch.setattr(tpu_compiler.process, "versions", dict)
     with pytest.raises(CourseError, match="can't be made here"):
         list(ops.rows(cases.cases()[:1]))
 

@@ -1,0 +1,310 @@
+"""Asking Google's compiler about programs: one, or several in the same process."""
+
+import dataclasses
+import gzip
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from helpers.base.errors import CourseError
+from helpers.base.messages import steady
+from helpers.tpu import hardware
+from helpers.tpu.layout import shape_bytes
+from helpers.xla.program import Bounded, Program, named
+from helpers.xla.tpu_compiler import cache, process
+from helpers.xla.tpu_compiler.process import Answer, Process, Progress
+
+# The jax with which the route was proved; another is tried, and the result says so.
+PROVED_JAX = "0.10"
+
+# GiB of HBM that a program may use on one device, as the compiler itself says when a program
+# needs more (libtpu 0.0.51, 2026-11). Less than the chip has: the rest is the system's.
+AVAILABLE_GIB = {"v2": 7.48, "v3": 15.48, "v4": 15.25, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24}
+
+# Where the compiler's device is not TensorFlow's.
+_HALVES = {"v4": "compiled for one of the chip's two cores, which TensorFlow uses as one device"}
+
+# Seconds after which a compile is given up. BERT-base takes half a minute on two cores.
+TIMEOUT = 600.0
+
+EFFORTS = ("least", "full")
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What Google's compiler makes of a program, for one device of a target.
+
+    All sizes are for one device (one TensorFlow replica; on v4 half a chip), in bytes. Where
+    nothing was compiled they are 0.
+
+    Attributes:
+        name: The program's name.
+        target: Such as ``v5e-8``.
+        verdict: ``compiles``, ``refused``, ``out of memory`` (the TPU's), ``crashed`` (the
+            compiler did, or this machine's memory was not enough for it), ``timed out``, or
+            ``not available`` (jax or libtpu is missing, or is not one that we know).
+        message: What was said, in a line; empty where it compiles.
+        whole_message: The same, whole.
+        note: What else there is to know, such as another version of jax; mostly empty.
+        versions: Versions of jax and libtpu.
+        replicas: Devices that the program was compiled for.
+        flops: Floating-point operations of one run.
+        bytes_accessed: Bytes read from and written to memory in one run, as the compiler counts.
+        argument_bytes: Memory of the parameters.
+        output_bytes: Memory of the results.
+        alias_bytes: The part of the results that lies in the memory of donated parameters.
+        temporary_bytes: Memory for what lies between.
+        peak_bytes: Parameters, results and temporaries together, shared memory counted once; where
+            it is too much for the device, what the compiler says is needed.
+        available_bytes: HBM that a program may use.
+        all_reduce_bytes: Bytes of all tensors that are added up across the replicas.
+        bounded: The program's: where sizes depend on values, with the bound.
+        seconds: What the compiler took, without the start of its process.
+        cached: Whether this is an earlier answer to the same question.
+    """
+
+    name: str
+    target: str
+    verdict: str
+    message: str = ""
+    whole_message: str = dataclasses.field(default="", repr=False)
+    note: str = ""
+    versions: str = ""
+    replicas: int = 1
+    flops: float = 0.0
+    bytes_accessed: float = 0.0
+    argument_bytes: int = 0
+    output_bytes: int = 0
+    alias_bytes: int = 0
+    temporary_bytes: int = 0
+    peak_bytes: int = 0
+    available_bytes: int = 0
+    all_reduce_bytes: int = 0
+    bounded: tuple[Bounded, ...] = ()
+    seconds: float = 0.0
+    cached: bool = False
+    _text: bytes = dataclasses.field(default=b"", repr=False)
+    _names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it compiles."""
+        return self.verdict == "compiles"
+
+    @property
+    def hlo(self) -> str:
+        """The compiled program in XLA's text form; empty where nothing was compiled."""
+        if not self._text:
+            return ""
+        return named(gzip.decompress(self._text).decode(), self._names)
+
+    def __repr__(self) -> str:
+        line = f"{self.name} for {self.target}: {self.verdict}"
+        if self.ok:
+            line += (
+                f"; {self.flops:.3g} flops, {size(self.bytes_accessed)} accessed, "
+                f"peak {size(self.peak_bytes)} of {size(self.available_bytes)}"
+            )
+        if self.message:
+            line += f". {self.message}"
+        return line + (f" ({self.note})" if self.note else "")
+
+
+def size(number: float) -> str:
+    """Write a number of bytes for people: ``96 KiB``, ``15.75 GiB`` (powers of two).
+
+    Args:
+        number: Bytes.
+
+    Returns:
+        Number and unit.
+    """
+    for unit in ("bytes", "KiB", "MiB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1024
+    return f"{number:.2f} GiB"
+
+
+def available_bytes(target: str) -> int:
+    """Say how much HBM a program may use on one device of a target.
+
+    Args:
+        target: Such as ``v5e-8``.
+
+    Returns:
+        Bytes, as the compiler itself counts them.
+
+    Raises:
+        hardware.UnknownAccelerator: There is no such target.
+    """
+    return int(AVAILABLE_GIB[hardware.slice_of(target).chip.name] * 2**30)
+
+
+def compile(
+    program: Program,
+    target: str = "v5e-8",
+    *,
+    timeout: float = TIMEOUT,
+    memory_limit: int | None = None,
+    effort: str = "least",
+    progress: Progress | None = None,
+) -> Compiled:
+    """Let Google's TPU compiler compile a program, in a process of its own.
+
+    Args:
+        program: From `export`.
+        target: What to compile for: ``v2-8``, ``v3-8``, ``v4-8``, ``v5e-1``, ``v5p-8``, ``v6e-4``
+            and so on. A program of one replica is compiled for one device of it.
+        timeout: Seconds after which the compiler is stopped.
+        memory_limit: Bytes of this machine's memory that the compiler may take; four fifths of
+            all when None.
+        effort: ``least`` (several times as fast; flops the same, peak memory up to a tenth more)
+            or ``full``, as on a TPU.
+        progress: Called about twice a second with the stage (``starting``, ``compiling``) and
+            the seconds passed.
+
+    Returns:
+        The verdict and the numbers; a crash, a limit passed or a missing package is a verdict.
+
+    Raises:
+        CourseError: There is no such target or effort, or the program is for several replicas, but
+            not for the target's number.
+    """
+    with process.taken(memory_limit) as compiler:
+        return one(compiler, program, target, timeout, effort, progress)
+
+
+def compile_many(
+    programs: Iterable[Program],
+    target: str = "v5e-8",
+    *,
+    timeout: float = TIMEOUT,
+    memory_limit: int | None = None,
+    effort: str = "least",
+    progress: Progress | None = None,
+) -> list[Compiled]:
+    """Compile one program after the other; the compiler's process starts once.
+
+    Where it dies, the rest goes on in a new one.
+
+    Args:
+        programs: From `export`; may be made while they are compiled.
+        target: As for `compile`, like the other arguments.
+        timeout: Seconds for each.
+        memory_limit: Bytes of this machine's memory.
+        effort: ``least`` or ``full``.
+        progress: Called with stage and seconds.
+
+    Returns:
+        A result for each program, in order.
+    """
+    with process.taken(memory_limit) as compiler:
+        return [one(compiler, p, target, timeout, effort, progress) for p in programs]
+
+
+def one(
+    compiler: Process,
+    program: Program,
+    target: str,
+    timeout: float,
+    effort: str,
+    progress: Progress | None,
+) -> Compiled:
+    """Compile a program as `compile` does, in a process that is there, or look into the cache."""
+    slice_ = hardware.slice_of(target)
+    if effort not in EFFORTS:
+        raise CourseError(
+            f"There is no effort {effort!r}.",
+            f"The compiler works with {' or '.join(EFFORTS)} effort.",
+            "Leave it out for the least, which is enough for a verdict.",
+        )
+    if program.replicas not in (1, slice_.replicas):
+        raise CourseError(
+            f"{program.name} was exported for {program.replicas} replicas; {target} has "
+            f"{slice_.replicas}.",
+            "Gradients are added up across all replicas of a slice.",
+            f"Export it with replicas={slice_.replicas}, or with replicas=1 for one device alone.",
+        )
+    if missing := process.missing():
+        return _compiled(program, target, ({"verdict": "not available", "message": missing}, b""))
+    found = process.versions()
+    job = {
+        "topology": slice_.topology,
+        "devices": slice_.replicas,
+        "replicas": program.replicas,
+        "sharded": len(program.arguments),
+        "donated": list(program.donated),
+        "effort": effort,
+    }
+    key = cache.key(program.hlo, job, found)
+    known = cache.read(key)
+    answer = known or compiler.ask(job, program.hlo, timeout, progress)
+    notes = [_HALVES.get(slice_.chip.name)]
+    if not found["jax"].startswith(f"{PROVED_JAX}."):
+        proved = f"this route was proved with jax {PROVED_JAX}"
+        notes.insert(0, f"jax {found['jax']} is installed; {proved}")
+    if known is None and answer[0]["verdict"] in ("compiles", "refused", "out of memory"):
+        notes.append(cache.write(key, answer))
+    return _compiled(
+        program,
+        target,
+        answer,
+        note="; ".join(filter(None, notes)),
+        versions=f"jax {found['jax']}, libtpu {found['libtpu']}",
+        cached=known is not None,
+    )
+
+
+def _compiled(program: Program, target: str, answer: Answer, **about: Any) -> Compiled:
+    """Read what the child told."""
+    told, text = answer
+    verdict, message = told["verdict"], named(told["message"], program.names)
+    if verdict == "error":  # of our own route, so it is no word of Google's
+        verdict = "not available"
+    fields = {f.name for f in dataclasses.fields(Compiled)} & set(told)
+    numbers = {n: told[n] for n in fields - {"verdict", "message"}}
+    if verdict == "out of memory" and (found := _NEEDED.search(message)):
+        numbers["peak_bytes"] = int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2]])
+    if verdict == "compiles":
+        numbers["all_reduce_bytes"] = _all_reduce_bytes(gzip.decompress(text).decode())
+        numbers["peak_bytes"] = numbers["peak_bytes"] or (
+            numbers["argument_bytes"]
+            + numbers["output_bytes"]
+            + numbers["temporary_bytes"]
+            - numbers["alias_bytes"]
+        )
+    return Compiled(
+        name=program.name,
+        target=target,
+        verdict=verdict,
+        message=_short(verdict, message),
+        whole_message=message,
+        replicas=program.replicas,
+        bounded=program.bounded,
+        available_bytes=available_bytes(target),
+        _text=text,
+        _names=program.names if text else (),
+        **about,
+        **numbers,
+    )
+
+
+def _short(verdict: str, message: str) -> str:
+    """Cut Google's message to what says it."""
+    if verdict == "out of memory":
+        found = re.search(r"total memory required.*?available HBM \([^)]*\)", message)
+        found = found or re.search(r"(?:Used|Ran out|Attempting).{10,160}?\.(?=\s|$)", message)
+        return f"{found[0][:1].upper()}{found[0][1:].rstrip('.')}." if found else message[:200]
+    line = steady(next(filter(str.strip, message.splitlines()), ""))
+    line = re.sub(r"^(?:JaxRuntimeError: )?(?:INTERNAL|UNKNOWN): ", "", line)
+    return line if len(line) <= 240 else f"{line[:239]}…"
+
+
+_NEEDED = re.compile(r"required for HLO temporaries \(([\d.]+)([MGT])\)")
+_REDUCE = re.compile(r" = (\(.*?\)|\S+) all-reduce(?:-start)?\(")
+
+
+def _all_reduce_bytes(text: str) -> int:
+    shapes = [s for made in _REDUCE.findall(text) for s in re.findall(r"\w+\[[\d,<=]*\]", made)]
+    return sum(map(shape_bytes, shapes))

@@ -1,0 +1,222 @@
+"""A TensorFlow function as TensorFlow's own graph, built without running anything.
+
+Building a graph runs the function's Python, which may refuse, loop for ever, or fork. A refusal
+says at which operation, and on which of the learner's lines.
+
+Imports TensorFlow only inside `trace`.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import re
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from helpers.base.errors import CourseError
+from helpers.xla import messages
+from helpers.xla.messages import Frame, Source
+
+# Seconds after which tracing is given up.
+TIMEOUT = 600.0
+
+
+class NotCompilable(CourseError):
+    """A function can't become a program for a TPU; says at which operation, and where that is.
+
+    Attributes:
+        operation: TensorFlow's name of the refused operation, such as ``UniqueWithCounts``; empty
+            where no operation, but tracing itself or the arguments were refused.
+        source: The learner's line that made it, where it can be found.
+        message: TensorFlow's own words, whole.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        why: str,
+        fix: str,
+        operation: str = "",
+        source: Source | None = None,
+        message: str = "",
+    ) -> None:
+        super().__init__(what, why, fix)
+        self.operation, self.source, self.message = operation, source, message
+
+
+class _StoppedTracing(BaseException):
+    """Passes through the learner's and AutoGraph's ``except Exception``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tracing:
+    """A TensorFlow function as TensorFlow's own graph.
+
+    Attributes:
+        name: The function's name.
+        specs: Its arguments' ``tf.TensorSpec``s, flat.
+        replicas: How many devices run it together.
+        function: The ``tf.function``.
+        concrete: Its concrete function.
+    """
+
+    name: str
+    specs: tuple[Any, ...]
+    replicas: int
+    function: Any = dataclasses.field(repr=False)
+    concrete: Any = dataclasses.field(repr=False)
+
+    @property
+    def graph(self) -> Any:
+        """The graph, a ``tf.Graph``."""
+        return self.concrete.graph
+
+
+def trace(fn: Callable, *specs: Any, replicas: int = 1, timeout: float | None = TIMEOUT) -> Tracing:
+    """Let TensorFlow build the graph of a function; arguments as for `program.export`.
+
+    Raises:
+        NotCompilable: TensorFlow refuses, the shapes aren't all known, or the time is over.
+    """
+    import tensorflow as tf
+
+    name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
+    fn = getattr(fn, "python_function", fn)
+    process = os.getpid()
+
+    def described(x: Any) -> Any:
+        if isinstance(x, tf.TypeSpec):
+            return x
+        return tf.TensorSpec.from_tensor(tf.convert_to_tensor(x))
+
+    specs = tf.nest.map_structure(described, specs)
+    flat = tuple(tf.nest.flatten(specs))
+    for i, spec in enumerate(flat, 1):
+        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
+            raise NotCompilable(
+                f"Argument {i} of {name} is {spec}.",
+                "XLA compiles for one shape at a time; every dimension must be a number.",
+                "Give the shape of a batch: drop_remainder=True makes the batch size known.",
+            )
+
+    def of_tensors(*tensors: Any) -> Any:
+        return fn(*tf.nest.pack_sequence_as(specs, tensors))
+
+    step = tf.function(of_tensors, jit_compile=True)
+    adding = _gradients_added(replicas) if replicas > 1 else contextlib.nullcontext()
+    try:
+        with _limited(timeout, name), adding:
+            concrete = step.get_concrete_function(*flat)
+            if os.getpid() != process:  # the model forked: its copy has no business here
+                os._exit(0)
+    except NotCompilable:
+        raise
+    except Exception as error:
+        raise _untraceable(error, name) from error
+    return Tracing(name, flat, replicas, step, concrete)
+
+
+def _untraceable(error: Exception, name: str) -> NotCompilable:
+    told = messages.refusal(error)
+    line = told.line
+    # AutoGraph's own wrapper of an error says the error's name in its text.
+    if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
+        line = f"{type(error).__name__}: {line}"
+    return NotCompilable(
+        f"TensorFlow can't trace {name}" + (f" at {told.source}." if told.source else "."),
+        line[:500],
+        "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
+        told.operation,
+        told.source,
+        str(error),
+    )
+
+
+@contextlib.contextmanager
+def _limited(seconds: float | None, name: str) -> Iterator[None]:
+    """Interrupt Python code that takes too long; only the main thread can be interrupted."""
+    usable = (
+        seconds is not None
+        and hasattr(signal, "setitimer")
+        and threading.current_thread() is threading.main_thread()
+        and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    )
+    if not usable:
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise _StoppedTracing(messages.nearest_line(_written_frames(frame)))
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again each second, where it is caught
+    try:
+        yield
+    except _StoppedTracing as stopped:
+        source = stopped.args[0]
+        raise NotCompilable(
+            f"{name} did not come back from tracing within {seconds:g} s"
+            + (f"; it was at {source}." if source else "."),
+            "While a graph is built, Python runs: a loop over a Python condition may never end.",
+            "Make it a loop over a tensor, or bound its rounds.",
+            source=source,
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _written_frames(frame: Any) -> list[Frame]:
+    """List a running stack (outermost first) by the lines that were written, not AutoGraph's."""
+    stack = [(f, f.f_code.co_filename, line) for f, line in traceback.walk_stack(frame)][::-1]
+    written = {}
+    for running, _, _ in stack:  # what AutoGraph converted hangs on the function that it calls
+        found = getattr(running.f_locals.get("converted_f"), "ag_source_map", None) or {}
+        for at, origin in found.items():
+            written[at.filename, at.lineno] = (*origin.loc[:2], origin.function_name)
+    return [
+        written.get((file, line), (file, line, running.f_code.co_name))
+        for running, file, line in stack
+    ]
+
+
+@contextlib.contextmanager
+def _gradients_added(replicas: int) -> Iterator[None]:
+    """Let optimizers add up their gradients across replicas, as they do under a TPUStrategy.
+
+    Keras asks the current strategy's replica context to add. TPUStrategy's own operation has no
+    kernel without a TPU; a collective of the same meaning has, and becomes the same all-reduce.
+    Gradients of embeddings are dense on a TPU, as there.
+    """
+    import tensorflow as tf
+
+    keys = itertools.count(1)
+
+    def added(value: Any) -> Any:
+        return tf.raw_ops.CollectiveReduceV2(
+            input=tf.convert_to_tensor(value),
+            group_size=replicas,
+            group_key=1,
+            instance_key=next(keys),
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+        )
+
+    def all_reduce(self: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        total = tf.nest.map_structure(added, value)
+        mean = "MEAN" in str(reduce_op).upper()
+        return tf.nest.map_structure(lambda x: x / replicas, total) if mean else total
+
+    context = type(tf.distribute.get_replica_context())
+    extended = type(tf.distribute.get_strategy().extended)
+    with (
+        mock.patch.object(context, "all_reduce", all_reduce),
+        mock.patch.object(extended, "_use_merge_call", lambda self: False),
+    ):
+        yield

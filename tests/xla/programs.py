@@ -1,0 +1,46 @@
+"""Small programs for the compiler's tests."""
+
+import os
+import subprocess
+import sys
+
+import tensorflow as tf
+import tf_keras
+
+from helpers.base.settings import ROOT
+from helpers.xla.program import export
+
+F8, N = tf.TensorSpec([8]), tf.TensorSpec([], tf.int32)
+STEP_SPECS = tf.TensorSpec([4, 8]), tf.TensorSpec([4, 3])
+
+
+def product(x, y):
+    return x @ y
+
+
+def product_program(n=256):
+    return export(product, tf.TensorSpec([n, n]), tf.TensorSpec([n, n]))
+
+
+def small_model():
+    model = tf_keras.Sequential([tf_keras.layers.Dense(16, "relu"), tf_keras.layers.Dense(3)])
+    model.compile(tf_keras.optimizers.Adam(), "mse", metrics=["mae"])
+    model.build((4, 8))
+    return model
+
+
+def train_step(model):
+    return lambda x, y: model.train_step((x, y))
+
+
+def python(script, **environment):
+    """Run a script in a process of its own; give what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
