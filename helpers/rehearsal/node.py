@@ -1,14 +1,12 @@
-"""Real parts for what a TPU does: a worker that is not in your machine, and replicas.
+"""A worker that is not in your machine, as behind a TPU Node's address.
 
 No TPU takes part. The worker is TensorFlow's own gRPC server, with CPU devices, in a process that
-sees neither your disk nor your Python; the replicas are logical devices of one CPU.
+sees neither your disk nor your Python.
 """
 
 import contextlib
 import dataclasses
-import fcntl
 import json
-import logging
 import os
 import pathlib
 import re
@@ -17,51 +15,27 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import psutil
 
 from helpers.base.environment import variables_set
 from helpers.base.errors import CourseError
+from helpers.rehearsal.replicas import check_number
 
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-# Ways to shut the worker off, best first; each is tried, the first one permitted is taken.
+# Ways to isolate the worker, best first: the first one that the machine permits is taken.
 WAYS = ("root", "user", "none")
 PROGRAM = pathlib.Path(__file__).with_name("worker.py")
 START_SECONDS = 60.0  # twenty times what it takes on two idle cores
 ENDED_SECONDS = 5.0
 
-# What must not reach the worker: the client's proxies, and what names the client's own TPU.
+# Variables that the worker must not inherit: proxies, and what names the client's own TPU.
 PRIVATE = re.compile(r"(?i)(.*_proxy|TPU_.*|COLAB_.*|KUBE_.*|GOOGLE_.*|GCS_.*|PYTHONPATH)")
 DIRECT = ("no_grpc_proxy", "no_proxy")  # would let the worker's gRPC past the refusal below
 LOOPBACK = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d{1,5})\b")
-# gRPC in the worker asks this address for a way to the client, and nobody listens there (port 9,
-# "discard", is privileged and unused). The same refusal in every kind of isolation.
+# gRPC in the worker asks this proxy for a way to the client, and nobody listens there (port 9,
+# "discard", is privileged and unused), so a call back is refused in every kind of isolation.
 NO_CALL_BACK = {"grpc_proxy": "http://127.0.0.1:9"}
-
-
-class NotLinux(CourseError):
-    """The worker needs Linux."""
-
-
-class NotStarted(CourseError):
-    """The worker ended, or stayed silent, before it was ready."""
-
-
-class WrongReplicas(CourseError):
-    """The number of replicas can't be had."""
-
-
-class DevicesInUse(CourseError):
-    """TensorFlow has its devices already; it can't split the CPU any more."""
-
-
-class SecondStrategy(CourseError):
-    """Another number of replicas was asked for in the same process."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +61,7 @@ class Isolation:
         network = (
             "its own, reached from this machine alone"
             if self.network
-            else ("yours: the port is open on every interface, without a password")
+            else "yours: the port is open on every interface, without a password"
         )
         return (
             f"namespaces: {ways[self.way]}\nfiles: {files}\nnetwork: {network}\n"
@@ -103,7 +77,6 @@ class Node:
         address: ``grpc://127.0.0.1:PORT``.
         isolation: What keeps it apart from the client.
         disk: An empty folder of the client's that the worker can't see, whatever the isolation.
-        environment: The further variables it was given.
         log: What it writes to standard output and error (``tf.print``, too).
         process: The worker itself. ``process.kill()`` is what a preemption does.
     """
@@ -111,7 +84,6 @@ class Node:
     address: str
     isolation: Isolation
     disk: str
-    environment: Mapping[str, str]
     log: pathlib.Path
     process: psutil.Process
 
@@ -121,12 +93,12 @@ class Node:
 
 @contextlib.contextmanager
 def _log_folder() -> Iterator[pathlib.Path]:
-    """A folder for a rehearsal; it stays, with the worker's log, when the block fails."""
+    """Make a folder that is removed after the block, unless an error leaves the worker's log."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tpu-rehearsal-"))
     keep = False
     try:
         yield folder
-    except Exception:  # the end of the kernel and an interrupt are others
+    except Exception:  # an interrupt and the kernel's end are no Exception
         keep = True
         raise
     finally:
@@ -140,7 +112,7 @@ def _tail(log: pathlib.Path, lines: int = 12) -> str:
 
 
 def _shown(environment: Mapping[str, str]) -> list[str]:
-    """What the worker must see of this machine: Python, its packages, files it is told of."""
+    """Paths of this machine that the worker must see: Python, its packages, files it is given."""
     files = [x for x in environment.values() if x.startswith("/") and pathlib.Path(x).is_file()]
     paths = [x for x in environment.get("PYTHONPATH", "").split(os.pathsep) if x]
     packages = [x for x in sys.path if x.endswith(("site-packages", "dist-packages"))]
@@ -154,11 +126,11 @@ def _hidden(folder: pathlib.Path) -> Iterator[str]:
     Descriptors are numbered per process, so ``/proc/self/fd/…`` leads there from the client
     alone: no permission needed, and the worker's error is that of a file system without it.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 700)  # no worker has so many open
-    finally:
-        os.close(descriptor)
+    import fcntl  # here: Windows has none, and gets `remote_node`'s message
+
+    low = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 700)  # no worker has so many open
+    os.close(low)
     try:
         yield f"/proc/self/fd/{high}"
     finally:
@@ -167,20 +139,13 @@ def _hidden(folder: pathlib.Path) -> Iterator[str]:
 
 def _wait(status: int, log: pathlib.Path) -> dict:
     """Read the worker's message that it is ready."""
-    end = time.monotonic() + START_SECONDS
-    line = b""
-    while not line.endswith(b"\n"):
-        left = end - time.monotonic()
-        if left <= 0 or not select.select([status], [], [], left)[0]:
-            happened = f"was not ready within {START_SECONDS:.0f} seconds"
-            break
-        if not (part := os.read(status, 4096)):
-            happened = "ended before it was ready"
-            break
-        line += part
-    else:
+    said = select.select([status], [], [], START_SECONDS)[0]
+    if said and (line := os.read(status, 4096)):  # so few bytes come as one
         return json.loads(line)
-    raise NotStarted(
+    happened = (
+        "ended before it was ready" if said else f"was not ready within {START_SECONDS:.0f} seconds"
+    )
+    raise CourseError(
         f"The rehearsal's worker {happened}. The end of its log:\n{_tail(log)}",
         "The log above says it; a worker needs about 400 MB of memory and TensorFlow.",
         f"Mend what the log names and start it again; the whole log is {log}.",
@@ -223,18 +188,18 @@ def remote_node(
 
     The worker can't see the client's files and can't call the client back, so what fails on a
     Node for these reasons fails here. It has CPU devices and no TPU. While the block runs, its
-    address stands in ``COLAB_TPU_ADDR``, without the scheme, as in Colab until 2024; two further
-    variables let TensorFlow reach the worker past a proxy, and make each error of the worker's
-    come from the line that caused it. Connect inside the block. TensorFlow's client, in this
-    process, listens on every interface from then on; that can't be chosen.
+    address is in ``COLAB_TPU_ADDR``, without the scheme, as in Colab until 2024; two further
+    variables let TensorFlow reach the worker past a proxy and raise each of the worker's errors
+    at the line that caused it. Connect inside the block. From then on TensorFlow's client, in this
+    process, listens on every interface; that can't be changed.
 
-    The worker is gone after the block, and also when this process is killed. When the block ends
-    by an error, the worker's log stays and the error gets a note of its last lines.
+    The worker ends with the block, and also when this process is killed. If the block raises, the
+    worker's log stays and the error gets a note with its last lines.
 
     Args:
-        replicas: Number of CPU devices in the worker, in the place of TPU cores.
-        environment: Further variables for the worker. A file or an address on 127.0.0.1 that is
-            named in one of them can be reached from the worker; nothing else of this machine can.
+        replicas: Number of CPU devices in the worker, which stand in for TPU cores.
+        environment: More variables for the worker. It can reach the files, and the addresses on
+            127.0.0.1, that they name, and nothing else of this machine.
         internet: Leave the worker in this machine's network, for a real bucket. Its port is then
             open on every interface, without a password.
 
@@ -242,17 +207,16 @@ def remote_node(
         The running worker.
 
     Raises:
-        NotLinux: This is another system.
-        WrongReplicas: ``replicas`` is less than 1.
-        NotStarted: The worker ended or stayed silent; with the end of its log.
+        CourseError: This system is not Linux, ``replicas`` is less than 1, or the worker did not
+            start (with the end of its log).
     """
     if sys.platform != "linux":
-        raise NotLinux(
+        raise CourseError(
             "The rehearsal's worker can't run here.",
             "It is shut off with namespaces and /proc, which only Linux has.",
             "Use Linux, WSL 2 on Windows, or Colab.",
         )
-    _check_replicas(replicas)
+    check_number(replicas)
     given = dict(environment or {})
     variables = {k: v for k, v in os.environ.items() if not PRIVATE.fullmatch(k)} | given
     variables = {k: v for k, v in variables.items() if k.lower() not in DIRECT}
@@ -298,73 +262,9 @@ def remote_node(
                 address=f"grpc://{address}",
                 isolation=isolation,
                 disk=name,
-                environment=given,
                 log=log,
                 process=psutil.Process(ready["pid"]),
             )
         except Exception as error:
             error.add_note(f"The rehearsal's worker wrote, in {log}:\n{_tail(log)}")
             raise
-
-
-def _check_replicas(replicas: int) -> None:
-    if replicas < 1:
-        raise WrongReplicas(
-            f"{replicas} replicas were asked for.",
-            "A worker or a strategy has at least one device.",
-            "Ask for 1 or more; 8 is what a v2-8 or v3-8 has.",
-        )
-
-
-_strategy: "tf.distribute.MirroredStrategy | None" = None
-
-
-def replicas(n: int) -> "tf.distribute.MirroredStrategy":
-    """Split the CPU into logical devices and make each a replica, with a real all-reduce.
-
-    Call it before anything else uses TensorFlow's devices. Asked again for the same number, it
-    gives the same strategy, so a cell can run twice.
-
-    Args:
-        n: Number of replicas.
-
-    Returns:
-        A ``MirroredStrategy`` over ``CPU:0`` to ``CPU:n-1``.
-
-    Raises:
-        WrongReplicas: ``n`` is less than 1.
-        DevicesInUse: TensorFlow has its devices already, and they are not these.
-        SecondStrategy: This process has a strategy of another number of replicas. Two strategies
-            would number their collective operations alike and mix them up.
-    """
-    global _strategy
-    import tensorflow as tf
-
-    _check_replicas(n)
-    if _strategy is not None:
-        if _strategy.num_replicas_in_sync == n:
-            return _strategy
-        raise SecondStrategy(
-            f"This process has a strategy of {_strategy.num_replicas_in_sync} replicas already; "
-            f"{n} were asked for.",
-            "Both would number their all-reduces from the start, and TensorFlow would mix them up.",
-            "Restart the kernel and ask for one number, or use another process.",
-        )
-    cpu = tf.config.list_physical_devices("CPU")[0]
-    devices = [tf.config.LogicalDeviceConfiguration() for _ in range(n)]
-    try:
-        tf.config.set_logical_device_configuration(cpu, devices)
-    except RuntimeError as error:
-        raise DevicesInUse(
-            f"The CPU can't be split into {n} replicas any more.",
-            "TensorFlow made its devices when it first computed something in this process.",
-            "Restart the kernel and ask for the replicas in the first cell after the imports.",
-        ) from error
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it reports its devices on standard error
-    try:
-        _strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n)])
-    finally:
-        logger.setLevel(level)
-    return _strategy

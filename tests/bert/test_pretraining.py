@@ -22,8 +22,9 @@ from helpers.bert.data import count_tokens, read, unigram
 from helpers.bert.model import pretraining_model
 from helpers.bert.pretraining import Settings
 from helpers.bert.step import adamw, steps_function, training_step
-from helpers.rehearsal import node as rehearsal
 from helpers.rehearsal import storage
+from helpers.rehearsal.node import remote_node
+from helpers.rehearsal.replicas import replicas
 
 
 class Ended(Exception):
@@ -266,7 +267,7 @@ def on_replicas(data, output, number):
         data,
         output,
         Settings(NANO, 20, global_batch_size=8, warm_up=5),
-        strategy=rehearsal.replicas(number),
+        strategy=replicas(number),
         save_every=10,
     )
 
@@ -286,12 +287,12 @@ def with_uneven_masks():
         "masked_weights": weights,
     }
     results = []
-    for strategy in (rehearsal.replicas(2), tf.distribute.get_strategy()):
+    for strategy in (replicas(2), tf.distribute.get_strategy()):
         with strategy.scope():
             model = pretraining_model(NANO, 300, longest=16)
             optimizer = adamw(model, 1e-3)
-        replicas = strategy.num_replicas_in_sync
-        step = training_step(model, optimizer, replicas=replicas, jit=False)
+        number = strategy.num_replicas_in_sync
+        step = training_step(model, optimizer, replicas=number, jit=False)
         dataset = tf.data.Dataset.from_tensors(batch).repeat()
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
         outcome = steps_function(strategy, step)(iterator, 0, 3)
@@ -308,7 +309,7 @@ def test_replicas_with_20_and_2_masked_tokens_give_the_step_of_one(tmp_path):
 def on_a_node(data, output):
     with storage.embedded_gcs() as gcs:
         upload(data, gcs.url)
-        with rehearsal.remote_node(1, gcs.environment) as node:
+        with remote_node(1, gcs.environment) as node:
             words = ["--tpu", node.address, "--steps", 20, "--batch", 8, "--warm-up", 5]
             words += ["--learning-rate", 1e-3, "--save-every", 10]
             with pytest.raises(SystemExit, match="2"):
