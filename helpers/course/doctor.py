@@ -378,10 +378,10 @@ def check_bucket(url: str, region: str | None) -> Finding:
     Returns:
         The finding.
     """
-    from helpers.rehearsal import storage
+    from helpers.tpu import bucket
 
     try:
-        return Finding("bucket", WELL, repr(storage.check_bucket(url, region=region)))
+        return Finding("bucket", WELL, repr(bucket.check_bucket(url, region=region)))
     except CourseError as error:
         return Finding("bucket", ILL, f"{error.what} {error.why}", error.fix)
 

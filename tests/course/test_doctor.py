@@ -14,11 +14,11 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from helpers.__main__ import app
+from helpers.base.errors import CourseError
 from helpers.base.settings import ANY_VERSION, BOOTSTRAP, locked_versions
 from helpers.course import doctor
 from helpers.course.doctor import ILL, WARN, WELL, Diagnosis, Finding
-from helpers.rehearsal import storage
-from helpers.tpu import connection, place
+from helpers.tpu import bucket, connection, place
 
 LOCKED = locked_versions()
 GOOD = {name: LOCKED[name] for name in (*BOOTSTRAP, *ANY_VERSION)}
@@ -225,10 +225,10 @@ def test_memory_is_the_containers_when_that_is_less(tmp_path):
 def test_a_bucket_is_examined_when_it_is_named(monkeypatch):
     def check_bucket(url, *, region):
         if region:
-            raise storage.WrongRegion("It is in europe-west4.", "The TPU is not.", "Move it.")
-        return storage.CheckedBucket(url, None, True)
+            raise CourseError("It is in europe-west4.", "The TPU is not.", "Move it.")
+        return bucket.CheckedBucket(url, None, True)
 
-    monkeypatch.setattr(storage, "check_bucket", check_bucket)
+    monkeypatch.setattr(bucket, "check_bucket", check_bucket)
     good = doctor.check_bucket("gs://x", None)
     assert (good.state, good.said) == (WELL, "gs://x: readable, writable")
     bad = doctor.check_bucket("gs://x", "us-central1")
