@@ -1,10 +1,10 @@
 """Each thing that can be wrong with a bucket is told before a run, with its remedy."""
 
-import contextlib
 import http.server
 import json
 import pathlib
 import re
+import socket
 import threading
 import traceback
 
@@ -143,44 +143,17 @@ def test_an_address_that_a_worker_can_not_read_is_told_without_a_request(monkeyp
     told(url, word)
 
 
-class Sick(http.server.BaseHTTPRequestHandler):
-    """Answers 503; where its server is silent, long after everybody has given up."""
-
-    def do_GET(self):
-        self.server.released.wait(60)
-        self.send_error(503)
-
-    def log_message(self, *_):
-        pass
-
-
-@contextlib.contextmanager
-def sick(silent):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Sick)
-    server.released = threading.Event()
-    if not silent:
-        server.released.set()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.released.set()
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.mark.parametrize(
-    ("is_there", "silent", "seconds", "why"),
-    [
-        (True, False, 5, "It answered with status 503."),
-        (True, True, 0.3, "Why: No "),  # answer, or no connection: whichever gives up first
-        (False, False, 5, "No connection (ConnectionError)."),
-    ],
-)
-def test_storage_that_does_not_answer_is_told(monkeypatch, is_there, silent, seconds, why):
-    with sick(silent) as address:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", address if is_there else "http://127.0.0.1:9")
-        told("gs://bucket", "can't be reached", why, "curl", seconds=seconds)
+def test_storage_that_does_not_answer_is_told(monkeypatch):
+    refusing = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    with refusing, socket.create_server(("127.0.0.1", 0)) as silent:
+        threading.Thread(target=refusing.handle_request, daemon=True).start()
+        for port, seconds, why in (
+            (refusing.server_port, 10, "It answered with status 501."),
+            (9, 10, "No connection (ConnectionError)."),
+            (silent.getsockname()[1], 0.3, "Why: No "),  # answer, or connection: which is first
+        ):
+            monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+            told("gs://bucket", "can't be reached", why, "curl", seconds=seconds)
 
 
 # Accounts
