@@ -56,7 +56,7 @@ class Answer:
 
 @dataclasses.dataclass
 class _Upload:
-    """A resumable upload: what came so far, and the object once all of it is there."""
+    """A resumable upload: what came so far, and the object's description once it is whole."""
 
     bucket: str
     name: str
@@ -68,25 +68,14 @@ class _Upload:
 
 
 class Api:
-    """Answers requests from a store; safe for threads.
-
-    Args:
-        store: The buckets and objects.
-    """
+    """Answers requests from a store; safe for threads."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._uploads: dict[str, _Upload] = {}
 
     def answer(self, request: Request) -> Answer:
-        """Carry a request out, or refuse it.
-
-        Args:
-            request: Any request.
-
-        Returns:
-            The answer; never raises for what a client sends.
-        """
+        """Carry a request out, or refuse it; what a client sends never raises."""
         try:
             for methods, path, permission, method in _ROUTES:
                 match = re.fullmatch(path, request.path)
@@ -151,24 +140,20 @@ class Api:
         self._store.delete(bucket, name, request.query.get("ifGenerationMatch"))
         return Answer(204)
 
-    def _copy(
-        self, request: Request, bucket: str, name: str, verb: str, target: str, new: str
-    ) -> Answer:
+    def _copy(self, request: Request, bucket: str, name: str, target: str, new: str) -> Answer:
         self._store.bucket(target, "storage.objects.create")
         found, file = self._store.open(bucket, name)
         with file:
             data = file.read()
         about, generation = found.resource | request.json(), request.query.get("ifGenerationMatch")
         made = self._store.put(target, new, data, about, generation)
-        if verb == "rewriteTo":
-            done = {"done": True, "objectSize": made["size"], "totalBytesRewritten": made["size"]}
-            return Answer(200, {**done, "resource": made})
-        return Answer(200, made)
+        done = {"done": True, "objectSize": made["size"], "totalBytesRewritten": made["size"]}
+        return Answer(200, {**done, "resource": made})
 
     def _move(self, request: Request, bucket: str, name: str, new: str) -> Answer:
-        answer = self._copy(request, bucket, name, "moveTo", bucket, new)
+        moved = self._copy(request, bucket, name, bucket, new).body["resource"]
         self._store.delete(bucket, name)
-        return answer
+        return Answer(200, moved)
 
     def _upload(self, request: Request, bucket: str) -> Answer:
         query, about, data = request.query, {}, request.body
@@ -233,7 +218,7 @@ _ROUTES = (
     (("DELETE",), _OBJECT, "storage.objects.delete", Api._delete),
     (
         ("POST",),
-        f"{_OBJECT}/(?P<verb>rewriteTo|copyTo)/b/(?P<target>[^/]+)/o/(?P<new>[^/]+)",
+        f"{_OBJECT}/rewriteTo/b/(?P<target>[^/]+)/o/(?P<new>[^/]+)",
         "storage.objects.get",
         Api._copy,
     ),
@@ -244,15 +229,7 @@ _ROUTES = (
 
 
 def refused(status: int, message: str) -> Answer:
-    """Make an answer other than success, as the service writes it.
-
-    Args:
-        status: The HTTP status.
-        message: What the service says about it.
-
-    Returns:
-        The answer.
-    """
+    """Make an answer other than success, as the service writes it."""
     error = {"code": status, "message": message}
     return Answer(status, {"error": {**error, "errors": [error]}})
 

@@ -22,12 +22,7 @@ _BUCKET = "bucket.json"
 
 
 class Refusal(Exception):
-    """An answer other than success.
-
-    Args:
-        status: The HTTP status.
-        message: What the service says about it.
-    """
+    """An answer other than success: the HTTP status, and what the service says about it."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

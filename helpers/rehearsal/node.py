@@ -27,7 +27,6 @@ from helpers.rehearsal.replicas import check_number
 WAYS = ("root", "user", "none")
 PROGRAM = pathlib.Path(__file__).with_name("worker.py")
 START_SECONDS = 60.0  # twenty times what it takes on two idle cores
-ENDED_SECONDS = 5.0
 
 # Variables that the worker must not inherit: proxies, and what names the client's own TPU.
 PRIVATE = re.compile(r"(?i)(.*_proxy|TPU_.*|COLAB_.*|KUBE_.*|GOOGLE_.*|GCS_.*|PYTHONPATH)")
@@ -152,18 +151,6 @@ def _wait(status: int, log: pathlib.Path) -> dict:
     )
 
 
-def _end(guard: subprocess.Popen) -> None:
-    """End guard and worker; the worker can't outlive its guard."""
-    with contextlib.suppress(BrokenPipeError):  # somebody killed it
-        guard.stdin.write(b".")
-        guard.stdin.close()
-    try:
-        guard.wait(ENDED_SECONDS)
-    except subprocess.TimeoutExpired:
-        guard.kill()
-        guard.wait()
-
-
 def _client_variables(address: str) -> dict[str, str]:
     """What the client needs to speak with the worker, as environment variables."""
     direct = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""  # noqa: SIM112
@@ -179,10 +166,7 @@ def _client_variables(address: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def remote_node(
-    replicas: int = 8,
-    environment: Mapping[str, str] | None = None,
-    *,
-    internet: bool = False,
+    replicas: int = 8, environment: Mapping[str, str] | None = None, *, internet: bool = False
 ) -> Iterator[Node]:
     """Rehearse a TPU Node: a TensorFlow worker in another process, with a file system of its own.
 
@@ -223,8 +207,9 @@ def remote_node(
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_log_folder())
         log, root, disk = folder / "worker.log", folder / "root", folder / "disk"
-        root.mkdir()
-        disk.mkdir()
+        for inside in (root, disk):
+            inside.mkdir()
+            stack.callback(shutil.rmtree, inside, ignore_errors=True)
         status, theirs = os.pipe()
         stack.callback(os.close, status)
         settings = {
@@ -236,21 +221,21 @@ def remote_node(
             "shown": _shown(given),
             "ports": sorted({int(x) for value in given.values() for x in LOOPBACK.findall(value)}),
             "status": theirs,
-            "remove_at_end": [str(root), str(disk)],
-            "remove_alone": [str(folder)],
+            "folder": str(folder),
         }
         with log.open("wb") as output:
             # A session of its own: interrupting a cell must not reach the worker.
             guard = subprocess.Popen(
                 [sys.executable, "-P", PROGRAM, json.dumps(settings)],
                 env=variables | NO_CALL_BACK | {"HOME": "/tmp"},
-                stdin=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=[theirs],
                 start_new_session=True,
             )
-        stack.callback(_end, guard)
+        stack.callback(guard.wait)
+        stack.callback(guard.kill)  # the worker can't outlive its guard
         os.close(theirs)
         ready = _wait(status, log)
         isolation = Isolation(ready["way"], ready["way"] != "none", ready["private_network"])

@@ -12,14 +12,7 @@ _strategy: "tf.distribute.MirroredStrategy | None" = None
 
 
 def check_number(replicas: int) -> None:
-    """Refuse fewer than one replica.
-
-    Args:
-        replicas: Number of replicas, or of devices in a worker.
-
-    Raises:
-        CourseError: The number is less than 1.
-    """
+    """Refuse fewer than one replica, or fewer than one device in a worker."""
     if replicas < 1:
         raise CourseError(
             f"{replicas} replicas were asked for.",

@@ -10,13 +10,13 @@ import fcntl
 import json
 import os
 import pathlib
-import select
 import shutil
 import signal
 import socket
 import struct
 import sys
 import threading
+import time
 import traceback
 
 HERE = "127.0.0.1"
@@ -179,7 +179,7 @@ def serve(
 
 
 def main() -> None:
-    """Be the guard: start the worker, relay, end it when the client ends."""
+    """Be the guard: start the worker, relay, end with the client."""
     settings = json.loads(sys.argv[1])
     for way in settings["ways"]:
         mine, worker_end = socket.socketpair()
@@ -209,18 +209,12 @@ def main() -> None:
         listener = socket.socket(fileno=outlet)
         threading.Thread(target=_relay, args=(listener, port), daemon=True).start()
 
-    # The client holds the other end of standard input; a child it forked may hold it, too, and
-    # then the client's end shows in the parent's number alone.
-    ended = False
-    while os.getppid() == settings["client"] and not select.select([0], [], [], 0.5)[0]:
-        ended = ended or os.waitpid(worker, os.WNOHANG)[0] == worker
-    if not ended:
-        os.kill(worker, signal.SIGKILL)  # it survives SIGTERM: TensorFlow catches that
-        os.waitpid(worker, 0)
-    # A client that ends the rehearsal says so first, and looks after the log itself.
-    ended_by_client = select.select([0], [], [], 0)[0] and os.read(0, 1)
-    for folder in settings["remove_at_end" if ended_by_client else "remove_alone"]:
-        shutil.rmtree(folder, ignore_errors=True)
+    # A client that ends the rehearsal kills this process, and the worker with it. If the client
+    # itself is gone, nobody else is left to remove the folder.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # a worker that ends leaves no zombie
+    while os.getppid() == settings["client"]:
+        time.sleep(0.2)
+    shutil.rmtree(settings["folder"], ignore_errors=True)
 
 
 if __name__ == "__main__":

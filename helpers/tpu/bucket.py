@@ -118,9 +118,7 @@ def _split(url: str) -> tuple[str, str]:
         )
     if scheme == "gcs":
         raise CourseError(
-            f"{shown} is not a gs:// address.",
-            "Only fsspec knows gcs://.",
-            f"Write gs://{name}.",
+            f"{shown} is not a gs:// address.", "Only fsspec knows gcs://.", f"Write gs://{name}."
         )
     if scheme != "gs":
         raise CourseError(

@@ -47,7 +47,7 @@ def test_replicas_after_tensorflow_took_its_devices_are_told():
         replicas(2)
 
 
-@pytest.mark.parametrize("number", [0, -1])
-def test_less_than_one_replica_is_refused(number):
-    with pytest.raises(CourseError, match=f"{number} replicas were asked for"):
-        replicas(number)
+def test_less_than_one_replica_is_refused():
+    for number in (0, -1):
+        with pytest.raises(CourseError, match=f"{number} replicas were asked for"):
+            replicas(number)

@@ -146,7 +146,7 @@ def test_an_address_that_a_worker_can_not_read_is_told_without_a_request(monkeyp
 def test_storage_that_does_not_answer_is_told(monkeypatch):
     refusing = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     with refusing, socket.create_server(("127.0.0.1", 0)) as silent:
-        threading.Thread(target=refusing.handle_request, daemon=True).start()
+        threading.Thread(target=refusing.serve_forever, daemon=True).start()
         for port, seconds, why in (
             (refusing.server_port, 10, "It answered with status 501."),
             (9, 10, "No connection (ConnectionError)."),
@@ -154,46 +154,48 @@ def test_storage_that_does_not_answer_is_told(monkeypatch):
         ):
             monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
             told("gs://bucket", "can't be reached", why, "curl", seconds=seconds)
+        refusing.shutdown()
 
 
 # Accounts
 
 
-@pytest.fixture(params=["none", "login", "service account", "no such file", "broken file"])
-def account(request, tmp_path, monkeypatch):
-    """An account that Google would not accept, in each form in which one is found."""
+def key_file(kind):
+    """What the file of an account holds that Google would not accept."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
-    file = tmp_path / f"{SECRET}.json"
-    if request.param == "login":
+    if kind == "login":
         about = {"type": "authorized_user", "client_id": "a", "quota_project_id": "p"}
-        file.write_text(json.dumps({**about, "client_secret": SECRET, "refresh_token": SECRET}))
-    elif request.param == "service account":
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-        about = {"type": "service_account", "client_email": "a@b", "private_key_id": SECRET}
-        uri = "https://oauth2.googleapis.com/token"
-        file.write_text(json.dumps({**about, "private_key": key.decode(), "token_uri": uri}))
-    elif request.param == "broken file":
-        file.write_text(f'{{"type": "service_account", "private_key": "{SECRET}"')
-    if request.param != "none":
-        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
-    return request.param, file.read_text() if file.exists() else ""
+        return json.dumps({**about, "client_secret": SECRET, "refresh_token": SECRET})
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain).decode()
+    about = {"type": "service_account", "client_email": "a@b", "private_key_id": SECRET}
+    uri = "https://oauth2.googleapis.com/token"
+    whole = json.dumps({**about, "private_key": private, "token_uri": uri})
+    return whole if kind == "service account" else whole[:-20]
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("none", "no Google account is known here"),
+        ("login", "does not accept the account"),
+        ("service account", "does not accept the account"),
+        ("broken file", "account's file can't be used"),
+        ("no such file", "account's file can't be used"),
+    ],
+)
 def test_no_message_and_no_log_holds_a_credential(
-    through_google, account, monkeypatch, capfd, caplog
+    through_google, kind, expected, tmp_path, monkeypatch, capfd, caplog
 ):
-    kind, content = account
-    expected = {
-        "none": "no Google account is known here",
-        "login": "does not accept the account",
-        "service account": "does not accept the account",
-    }.get(kind, "account's file can't be used")
+    file, content = tmp_path / f"{SECRET}.json", ""
+    if kind != "none":
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    if kind not in ("none", "no such file"):
+        content = key_file(kind)
+        file.write_text(content)
     login = "gcloud auth application-default login"
     errors = [
         told(through_google.bucket(fault="forbidden"), expected, login),
