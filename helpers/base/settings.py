@@ -26,9 +26,9 @@ ENVIRONMENT = {
 BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers", "numpy")
 
 
-# Of these any version will do, so a place's own is left alone: records and buckets need them, and
-# the map of the course is read by the module that runs it.
-ANY_VERSION = ("cryptography", "gcsfs", "google-crc32c", "papermill")
+# Of these any version will do, so a place's own is left alone: records, buckets and the file of
+# progress need them.
+ANY_VERSION = ("cryptography", "gcsfs", "google-crc32c", "platformdirs")
 
 
 # Google's TPU compiler, for notebooks 01, 02 and 08. A machine with a TPU has a libtpu of its own.

@@ -406,7 +406,7 @@ def check_room(disk: float, memory: float) -> list[Finding]:
     return found
 
 
-def _free_memory(root: str | os.PathLike = "/") -> float:
+def free_memory(root: str | os.PathLike = "/") -> float:
     """Bytes that programs can still have: the machine's, or the container's if that is less."""
     free = psutil.virtual_memory().available
     folder = pathlib.Path(root, "sys/fs/cgroup")
@@ -446,5 +446,5 @@ def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis
     if bucket is not None:
         findings.append(check_bucket(bucket, region))
     disk = shutil.disk_usage(ROOT).free
-    findings += check_room(disk / GIB, _free_memory() / GIB)
+    findings += check_room(disk / GIB, free_memory() / GIB)
     return Diagnosis(tuple(findings), place)

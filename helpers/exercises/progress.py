@@ -17,13 +17,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import platformdirs
+
 from helpers.base.errors import CourseError
+from helpers.base.settings import ROOT
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import ExecutionResult, InteractiveShell
     from rich.table import Table
 
-NOTEBOOKS = pathlib.Path(__file__).resolve().parents[2] / "notebooks"
+NOTEBOOKS = ROOT / "notebooks"
 
 # Set where no learner is at work: by `helpers run` and `store` and by pytest; and by CI.
 UNATTENDED = ("PYTEST_CURRENT_TEST", "CI")
@@ -102,16 +105,15 @@ def lessons(folder: pathlib.Path = NOTEBOOKS) -> tuple[Lesson, ...]:
 # --- The file -----------------------------------------------------------------------------------
 
 
-def place() -> pathlib.Path:
-    """Say where progress is kept: in ``XDG_DATA_HOME``, else in ``~/.local/share``."""
-    data = os.environ.get("XDG_DATA_HOME") or pathlib.Path.home() / ".local/share"
-    return pathlib.Path(data) / "tensorflow-on-tpu/progress.txt"
+def where() -> pathlib.Path:
+    """Give the file: among the user's data (on Linux ``XDG_DATA_HOME``)."""
+    return platformdirs.user_data_path("tensorflow-on-tpu", appauthor=False) / "progress.txt"
 
 
 def _read() -> tuple[dict[tuple[str, str], str], int]:
     """Give the first day of each thing done, and the number of lines that are none of ours."""
     try:
-        lines = place().read_text("utf-8", "replace").splitlines()
+        lines = where().read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return {}, 0
     done, damaged = {}, 0
@@ -127,7 +129,7 @@ def _add(kind: str, name: str) -> dict[tuple[str, str], str]:
     """Add a line unless it is there; give everything done, also by other kernels."""
     done, _ = _read()
     if (kind, name) not in done:
-        path = place()
+        path = where()
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab", buffering=0) as file:
             # The newline comes first: a line that a full disk cut off spoils no other.
@@ -304,7 +306,7 @@ def reset() -> bool:
         Unreadable: The file can't be deleted.
     """
     try:
-        place().unlink()
+        where().unlink()
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -314,7 +316,7 @@ def reset() -> bool:
 
 def _unreadable(error: OSError) -> Unreadable:
     return Unreadable(
-        f"{place()} can't be used.",
+        f"{where()} can't be used.",
         f"{error.strerror}.",
         "Look who owns it, or delete it: then the course begins a new one.",
     )

@@ -112,7 +112,7 @@ def test_an_edited_stub_is_solved_by_the_name_in_its_check():
 
 
 def test_the_command_writes_the_teachers_edition(tmp_path, monkeypatch):
-    monkeypatch.setattr("helpers.course.running.BUILD", tmp_path)
+    monkeypatch.setattr("helpers.course.map.BUILD", tmp_path)
     result = CliRunner().invoke(app, ["solutions"])
     assert result.exit_code == 0, result.output
     written = sorted((tmp_path / "solutions").iterdir())

@@ -85,7 +85,7 @@ def done(course):
 
 
 def lines():
-    return progress.place().read_text("utf-8").split("\n")
+    return progress.where().read_text("utf-8").split("\n")
 
 
 def test_sections_and_exercises_are_read_from_the_notebooks(course):
@@ -123,7 +123,7 @@ def test_a_cell_that_fails_or_is_not_of_the_course_is_not_kept(course, shell, ca
     shell.run_cell("password = 'secret'")
     shell.run_cell("import os")  # setup
     shell.run_cell("A = 2")
-    assert not progress.place().exists()
+    assert not progress.where().exists()
     assert "can't be kept" not in capsys.readouterr().err
 
 
@@ -166,7 +166,7 @@ def test_a_right_answer_is_kept_and_no_other(monkeypatch):
     monkeypatch.setattr(exercises, "find", lambda name: made)
     exercises.check("00-1", lambda: 41)
     exercises.check("00-2", None)
-    assert not progress.place().exists()
+    assert not progress.where().exists()
     assert exercises.check("00-3", lambda: 42).state == "right"
     assert set(progress.progress().days) == {"00-3"}
 
@@ -177,7 +177,7 @@ def test_a_run_that_no_learner_does_is_not_kept(course, shell, monkeypatch, mark
     monkeypatch.setenv(mark, "1")
     shell.run_cell("1 / one")
     progress.exercise_done("01-1")
-    assert not progress.place().exists()
+    assert not progress.where().exists()
 
 
 def write_many(number):
@@ -203,13 +203,13 @@ def test_two_kernels_at_once_lose_nothing(home):
 
 def test_a_damaged_file_is_told_and_what_is_whole_in_it_counts(course, shell):
     shell.run_cell("1 / one")
-    with progress.place().open("ab") as file:
+    with progress.where().open("ab") as file:
         file.write(b"\n\xff\xfe\x00garbage\n{}\n2026-11-21 exer")  # cut off at the end
     progress.exercise_done("01-1")
     found = progress.progress(course)
     assert (set(found.days), found.damaged) == ({"01 Dividing", "01-1"}, 3)
     result = CliRunner().invoke(app, ["progress"])
-    assert f"{progress.place()} that can't be read and are left out: 3" in result.stderr
+    assert f"{progress.where()} that can't be read and are left out: 3" in result.stderr
     assert result.exit_code == 0
 
 
@@ -233,18 +233,18 @@ def test_a_damaged_notebook_does_not_stop_a_lesson_either(home, shell, monkeypat
 
 
 def test_a_file_that_can_t_be_used_ends_the_command_with_a_reason(home):
-    progress.place().mkdir(parents=True)  # also root can't read a folder
+    progress.where().mkdir(parents=True)  # also root can't read a folder
     for arguments in (["progress"], ["progress", "--reset"]):
         error = CliRunner().invoke(app, arguments).exception
         assert isinstance(error, progress.Unreadable)
-        assert str(progress.place()) in error.what
+        assert str(progress.where()) in error.what
 
 
 def test_where_it_is_kept(monkeypatch, home):
-    assert progress.place() == home / "data/tensorflow-on-tpu/progress.txt"
+    assert progress.where() == home / "data/tensorflow-on-tpu/progress.txt"
     monkeypatch.delenv("XDG_DATA_HOME")
-    monkeypatch.setenv("HOME", "somewhere")
-    assert progress.place() == pathlib.Path("somewhere/.local/share/tensorflow-on-tpu/progress.txt")
+    monkeypatch.setenv("HOME", str(home / "ada"))
+    assert progress.where() == home / "ada/.local/share/tensorflow-on-tpu/progress.txt"
 
 
 def test_the_command_shows_what_is_done_and_what_comes_next():
@@ -256,7 +256,7 @@ def test_the_command_shows_what_is_done_and_what_comes_next():
     said = CliRunner().invoke(app, ["progress"]).stdout
     words = " ".join(said.split())
     assert f"1 of {len(first.sections)} 1 of {len(first.exercises)}" in words
-    assert str(progress.place()) in said.replace("\n", "")
+    assert str(progress.where()) in said.replace("\n", "")
     wide = io.StringIO()
     Console(file=wide, width=200).print(progress.progress())
     assert following[3:] in wide.getvalue()
@@ -270,8 +270,8 @@ def test_reset_forgets_and_says_what():
         "There was nothing to forget.\n"
     )
     progress.exercise_done("00-1")
-    assert str(progress.place()) in CliRunner().invoke(app, ["progress", "--reset"]).stdout
-    assert not progress.place().exists()
+    assert str(progress.where()) in CliRunner().invoke(app, ["progress", "--reset"]).stdout
+    assert not progress.where().exists()
     assert progress.progress().days == {}
 
 
@@ -321,7 +321,7 @@ def test_the_page_of_a_finished_course_says_so(course, shell):
 
 
 def test_the_command_writes_the_page(home, monkeypatch):
-    monkeypatch.setattr("helpers.course.running.BUILD", home / "build")
+    monkeypatch.setattr("helpers.course.map.BUILD", home / "build")
     said = CliRunner().invoke(app, ["progress", "--page", "--name", "Ada"]).stdout
     target = home / "build/progress.html"
     assert said == f"Page: {target}\n"

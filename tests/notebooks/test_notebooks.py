@@ -6,7 +6,8 @@ import nbformat
 import pytest
 from rich.console import Console
 
-from helpers.course import running as course
+from helpers.course.map import Notebook, notebooks
+from helpers.course.running import run
 
 # For each notebook: other values for its parameters, still small enough for a CPU. Add a line
 # here for a new notebook; the tests below say what is missing.
@@ -75,7 +76,7 @@ CHANGED = {
     },
 }
 
-KNOWN = {notebook.name: notebook for notebook in course.notebooks()}
+KNOWN = {notebook.name: notebook for notebook in notebooks()}
 
 
 def unfit(changed, known):
@@ -101,7 +102,7 @@ def test_every_notebook_is_run_with_parameters_that_differ():
 
 def test_an_unfit_table_is_found():
     known = {
-        name: course.Notebook(None, name, "", "", {"steps": 3})
+        name: Notebook(None, name, "", "", {"steps": 3})
         for name in ("01_a", "02_b", "03_c", "04_d", "05_e")
     }
     changed = {
@@ -125,7 +126,7 @@ def ran(request, tmp_path_factory):
     name = request.cls.notebook
     build, console = tmp_path_factory.mktemp(name), Console(file=io.StringIO(), width=100)
     changed = [(key, repr(value)) for key, value in CHANGED[name].items()]
-    report = course.run([name], changed, build=build, console=console)
+    report = run([name], changed, build=build, console=console)
     node = nbformat.read(build / f"{name}.ipynb", 4)
     return report, node, console.file.getvalue()
 

@@ -11,9 +11,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
 
 import helpers.__main__ as commands
-from helpers.course import running as course
+from helpers.course import kernels, running
+from helpers.course.map import notebooks
 
-KNOWN = course.notebooks()
+KNOWN = notebooks()
 GIVEN = {*dir(builtins), "__file__", "__name__", "display", "get_ipython"}
 
 
@@ -37,7 +38,7 @@ def missing(cells: list[nbformat.NotebookNode]) -> list[str]:
     """What the core uses and no cell of the core makes before, with the cell's first line."""
     made, wanted, found = set(GIVEN), [], []
     for cell in cells:
-        if cell.cell_type != "code" or course.BEYOND_CORE in cell.metadata.get("tags", ()):
+        if cell.cell_type != "code" or kernels.BEYOND_CORE in cell.metadata.get("tags", ()):
             continue
         source = TransformerManager().transform_cell(cell.source)
         here, now, later = names(symtable.symtable(source, "cell", "exec"))
@@ -79,7 +80,7 @@ def test_the_core_stands_alone(notebook):
 @pytest.mark.parametrize("notebook", KNOWN, ids=lambda n: n.name)
 def test_the_core_is_shorter_and_keeps_its_beginning_and_end(notebook):
     cells = nbformat.read(notebook.path, 4).cells
-    beyond = [course.BEYOND_CORE in cell.metadata.get("tags", ()) for cell in cells]
+    beyond = [kernels.BEYOND_CORE in cell.metadata.get("tags", ()) for cell in cells]
     assert any(beyond)
     assert not any(
         left_out
@@ -91,7 +92,7 @@ def test_the_core_is_shorter_and_keeps_its_beginning_and_end(notebook):
 
 def test_a_shortened_notebook_says_so_below_its_title():
     node = new_notebook(cells=[new_markdown_cell("# A?"), cell("1", "beyond-core"), cell("2")])
-    short = course.core(node, "01_a")
+    short = kernels.core(node, "01_a")
     title, told, kept = short.cells
     assert (title.source, kept.source) == ("# A?", "2")
     assert "Workshop edition" in told.source and "1 of its 3 cells" in told.source
@@ -115,10 +116,10 @@ def ran(tmp_path_factory):
         new_notebook(cells=cells, metadata={"kernelspec": kernel}), folder / "01_a.ipynb"
     )
     console = Console(file=io.StringIO(), width=100)
-    whole = course.run(folder=folder, build=folder / "build", console=console)
+    whole = running.run(folder=folder, build=folder / "build", console=console)
     before = {path.name: path.read_bytes() for path in (folder / "build").iterdir()}
     given = [("steps", "21")]
-    short = course.run([], given, folder, folder / "build", console, workshop=True)
+    short = running.run([], given, folder, folder / "build", console, workshop=True)
     return folder, whole, before, short
 
 
@@ -148,12 +149,12 @@ def test_the_command_line_passes_the_wish_on_and_says_what_was_run(monkeypatch, 
 
     def run(*arguments, **keywords):
         wanted.append((*arguments, keywords))
-        return course.Report((course.Result("02_b", "passed"),), tmp_path / "index.html")
+        return running.Report((kernels.Result("02_b", "passed"),), tmp_path / "index.html")
 
-    monkeypatch.setattr(course, "run", run)
-    words = ["run", "2", "--workshop", "-p", "steps", "3", "--no-open"]
+    monkeypatch.setattr(running, "run", run)
+    words = ["run", "2", "--workshop", "-p", "steps", "3", "--jobs", "2", "--no-open"]
     with pytest.raises(SystemExit) as left:
         commands.app(words)
     assert left.value.code == 0
-    assert wanted == [(["2"], [("steps", "3")], {"workshop": True})]
+    assert wanted == [(["2"], [("steps", "3")], {"workshop": True, "jobs": 2})]
     assert capsys.readouterr().out.startswith("The core alone: 1 passed.")

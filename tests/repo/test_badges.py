@@ -5,7 +5,8 @@ import shutil
 import pytest
 from conventions import NOTEBOOKS, ROOT, repository
 
-from helpers.course.badges import BadRepository, set_repository
+from helpers.base.errors import CourseError
+from helpers.course.upkeep import set_repository
 
 
 @pytest.fixture
@@ -37,6 +38,6 @@ def test_the_address_is_exchanged_everywhere_and_back(course):
 @pytest.mark.parametrize("name", ["", "owner", "a/b/c", "https://github.com/a/b", "a b/c", "ä/b"])
 def test_what_is_no_repository_is_refused(course, name):
     before = texts(course)
-    with pytest.raises(BadRepository, match="make badges REPO=owner/name"):
+    with pytest.raises(CourseError, match="make badges REPO=owner/name"):
         set_repository(name, course)
     assert texts(course) == before

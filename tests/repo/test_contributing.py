@@ -120,7 +120,7 @@ def followed(tmp_path_factory):
     row = re.search(r"^\| \[08\].*\n", readme, re.MULTILINE)[0]
     row = row.replace("08_preflight", NAME).replace("[08]", "[09]")
     insert(course / "README.md", "\nEach notebook opens with", row)
-    insert(course / "helpers/course/minutes.py", '    "08": ', '    "09": 5,\n')
+    insert(course / "helpers/course/seconds.toml", "08 = ", "09 = 5\n")
     for command in follow:
         done = run(command)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -133,7 +133,7 @@ def test_there_are_ten_lines_and_they_name_what_is_touched(followed):
     named = {word for line in LINES for word in re.findall(r"`((?:\w+/)*\w+\.\w+)`", line)}
     assert named == {
         "helpers/exercises/notebook_09.py",
-        "helpers/course/minutes.py",
+        "helpers/course/seconds.toml",
         "tests/notebooks/test_notebooks.py",
         "README.md",
     }

@@ -8,9 +8,9 @@ from conventions import ROOT, repository
 from typer.testing import CliRunner
 
 from helpers.__main__ import app
-from helpers.course import links
+from helpers.course import upkeep
 
-ADDRESSES = list(links.collect())
+ADDRESSES = list(upkeep.links())
 
 
 @pytest.mark.parametrize(
@@ -31,18 +31,18 @@ ADDRESSES = list(links.collect())
     ],
 )
 def test_addresses_are_found_without_the_sentence_around_them(text, found):
-    assert links.find(text) == found
+    assert upkeep.addresses(text) == found
 
 
 def test_comments_and_docstrings_speak_and_strings_of_code_do_not():
-    said = links._python(
+    said = upkeep._speech(
         '"""See https://a.invalid."""\n'
         "X = 'https://b.invalid'  # https://c.invalid\n"
         "class C:\n"
         "    async def f(self):\n"
         '        """https://d.invalid"""\n'
     )
-    assert sorted(links.find(said)) == [f"https://{x}.invalid" for x in "acd"]
+    assert sorted(upkeep.addresses(said)) == [f"https://{x}.invalid" for x in "acd"]
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
@@ -61,10 +61,10 @@ def test_no_address_is_written_in_two_ways():
 
 
 def test_the_page_is_up_to_date():
-    kept = (ROOT / links.PAGE).read_text("utf-8")
-    assert links.page() == kept, "python -m helpers links"
-    assert list(links.months(kept)) == ADDRESSES
-    assert min(links.months(kept).values()) > "2020" and "Whether an address answers" in kept
+    kept = (ROOT / upkeep.LINKS).read_text("utf-8")
+    assert upkeep.links_page() == kept, "python -m helpers links"
+    assert list(upkeep.months(kept)) == ADDRESSES
+    assert min(upkeep.months(kept).values()) > "2020" and "Whether an address answers" in kept
 
 
 def test_the_tables_of_facts_are_among_the_sources():
@@ -84,18 +84,18 @@ def course(tmp_path):
 
 
 def test_an_address_keeps_its_month_and_a_new_one_gets_this_one(course):
-    assert links.write(course) == 2
-    page = course / links.PAGE
+    assert upkeep.write_links(course) == 2
+    page = course / upkeep.LINKS
     both = "[02](02_x.ipynb), [README](../README.md), `helpers/x.py`"
-    this = links.datetime.date.today().isoformat()[:7]
+    this = upkeep.datetime.date.today().isoformat()[:7]
     assert page.read_text("utf-8").splitlines()[-2:] == [
         f"| <https://a.invalid> | [02](02_x.ipynb) | {this} |",
         f"| <https://b.invalid/1> | {both} | {this} |",
     ]
     page.write_text(page.read_text("utf-8").replace(this, "2025-01"))
     (course / "README.md").write_text("[x](https://c.invalid)")
-    links.write(course)
-    assert links.months(page.read_text("utf-8")) == {
+    upkeep.write_links(course)
+    assert upkeep.months(page.read_text("utf-8")) == {
         "https://a.invalid": "2025-01",
         "https://b.invalid/1": "2025-01",
         "https://c.invalid": this,
@@ -105,11 +105,11 @@ def test_an_address_keeps_its_month_and_a_new_one_gets_this_one(course):
 def test_an_address_of_a_fact_has_the_month_of_its_row(course):
     row = '[[x.rows]]\nsource = "see https://{}.invalid"\nchecked = "2025-0{}"\n'
     (course / "helpers/x.toml").write_text("".join(row.format(*x) for x in ("d4", "e3", "d2")))
-    page = links.page(course)
+    page = upkeep.links_page(course)
     for x, month in ("d", "2025-02"), ("e", "2025-03"):
         assert f"| <https://{x}.invalid> | `helpers/x.toml` | {month} |" in page
 
 
 def test_the_command_says_how_many(monkeypatch):
-    monkeypatch.setattr(links, "write", lambda: 7)
+    monkeypatch.setattr(upkeep, "write_links", lambda: 7)
     assert CliRunner().invoke(app, ["links"]).stdout == "7 addresses in notebooks/LINKS.md\n"

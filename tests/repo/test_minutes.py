@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from helpers.__main__ import app
-from helpers.course import minutes
+from helpers.course import upkeep
 
 
 def code(source, *tags):
@@ -32,7 +32,7 @@ def test_words_lines_and_exercises_are_counted():
         code('check("01-1", f)'),
         code('hint("01-1")'),
     ]
-    counted = minutes.length(cells, 60)
+    counted = upkeep.length(cells, 60)
     assert (counted.words, counted.lines, counted.exercises) == (7, 5, 1)
     by_hand = 7 / 175 + 5 * 60 / 500 + 5 + 1
     assert counted.minutes == pytest.approx(by_hand)
@@ -41,9 +41,9 @@ def test_words_lines_and_exercises_are_counted():
 
 @given(st.integers(0, 20_000), st.integers(0, 2_000), st.integers(0, 9), st.floats(0, 600))
 def test_the_printed_number_is_round_and_near(words, lines, exercises, seconds):
-    counted = minutes.Length(words, lines, exercises, seconds)
-    assert counted.rounded % minutes.STEP == 0 and counted.rounded > 0
-    assert abs(counted.rounded - max(counted.minutes, minutes.STEP)) <= minutes.STEP / 2
+    counted = upkeep.Length(words, lines, exercises, seconds)
+    assert counted.rounded % upkeep.STEP == 0 and counted.rounded > 0
+    assert abs(counted.rounded - max(counted.minutes, upkeep.STEP)) <= upkeep.STEP / 2
 
 
 @pytest.mark.parametrize(
@@ -51,17 +51,17 @@ def test_the_printed_number_is_round_and_near(words, lines, exercises, seconds):
     [(10, "less than a minute"), (62, "about a minute"), (104, "about 2 minutes")],
 )
 def test_the_time_to_run_is_said_in_words(seconds, words):
-    said = minutes.Length(1750, 0, 0, seconds).words_to_say_it
+    said = upkeep.Length(1750, 0, 0, seconds).words_to_say_it
     assert said == f"about 10 minutes to read and try; {words} to run"
 
 
 def test_every_notebook_was_measured():
-    assert list(minutes.RUN_SECONDS) == [path.name[:2] for path in NOTEBOOKS]
+    assert list(upkeep.RUN_SECONDS) == [path.name[:2] for path in NOTEBOOKS]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_time_line_and_the_readme_say_what_was_counted(path):
-    counted = minutes.lengths()[path.name[:2]]
+    counted = upkeep.lengths()[path.name[:2]]
     first = "".join(json.loads(path.read_text("utf-8"))["cells"][0]["source"])
     said = re.search(r"\*\*Time\*\* (about (\d+) minutes .*?) · ", first)
     in_readme = re.search(
@@ -69,7 +69,7 @@ def test_the_time_line_and_the_readme_say_what_was_counted(path):
     )
     # A few words more or less must not send an author to the command.
     command = "write it again: python -m helpers minutes"
-    assert abs(int(said[2]) - counted.minutes) < 0.8 * minutes.STEP, command
+    assert abs(int(said[2]) - counted.minutes) < 0.8 * upkeep.STEP, command
     assert said[1] == counted.words_to_say_it.replace(str(counted.rounded), said[2], 1), command
     assert said[2] == in_readme[1], command
 
@@ -78,16 +78,16 @@ def test_the_command_writes_them_again_and_only_then(tmp_path, monkeypatch):
     (tmp_path / "notebooks").mkdir()
     for path in (ROOT / "README.md", *NOTEBOOKS):
         shutil.copy(path, tmp_path / path.relative_to(ROOT))
-    minutes.rewrite(tmp_path)
+    upkeep.write_lengths(tmp_path)
     right = {path: path.read_text("utf-8") for path in tmp_path.rglob("*.*") if path.is_file()}
-    assert minutes.rewrite(tmp_path) == []
+    assert upkeep.write_lengths(tmp_path) == []
     third, readme = tmp_path / "notebooks" / NOTEBOOKS[3].name, tmp_path / "README.md"
     third.write_text(right[third].replace("**Time** about ", "**Time** about 1", 1), "utf-8")
     readme.write_text(re.sub(r"\d+ min \|", "1 min |", right[readme]), "utf-8")
-    assert minutes.rewrite(tmp_path) == [readme, third]
+    assert upkeep.write_lengths(tmp_path) == [readme, third]
     assert {path: path.read_text("utf-8") for path in right} == right
-    monkeypatch.setattr(minutes, "lengths", lambda: {"00": minutes.Length(1, 2, 3, 4.0)})
-    monkeypatch.setattr(minutes, "rewrite", lambda: [third])
+    monkeypatch.setattr(upkeep, "lengths", lambda: {"00": upkeep.Length(1, 2, 3, 4.0)})
+    monkeypatch.setattr(upkeep, "write_lengths", lambda: [third])
     said = CliRunner().invoke(app, ["minutes"]).stdout
     assert said == (
         f"00: 1 words, 2 lines, 3 exercises, 4 s to run: 15 minutes\nchanged {third.name}\n"

@@ -1,0 +1,113 @@
+"""The author's commands: outputs, slides, solutions, and what is counted or collected."""
+
+import os
+import pathlib
+from typing import Annotated
+
+import typer
+
+from helpers.base import files
+from helpers.base.settings import ENVIRONMENT, ROOT
+from helpers.course import map as course
+from helpers.course import upkeep
+from helpers.course.commands.learning import Wanted
+
+
+def store(wanted: Wanted = None) -> None:
+    """Run notebooks with their defaults and store the outputs in them (for authors).
+
+    The stored outputs are what `make test` compares on the next machine. A notebook that fails
+    stays as it is.
+
+    **Examples**
+
+    - `python -m helpers store`: all notebooks
+    - `python -m helpers store 02`: one of them
+
+    **Exit status**: 0 all stored · 1 a notebook failed · 2 the command can't be carried
+    out · 130 interrupted
+    """
+    from helpers.course import storing
+
+    report = storing.store(wanted or [])
+    typer.echo(f"{report.summary}.")
+    raise typer.Exit(report.status)
+
+
+def slides(
+    wanted: Wanted = None,
+    reveal: Annotated[
+        pathlib.Path, typer.Option(metavar="DIR", help="Where `make slides` unpacked reveal.js.")
+    ] = ROOT / "build" / "reveal",
+) -> None:
+    """Write notebooks as slides, with their stored outputs: **build/slides/NN.html**.
+
+    Each deck is one file that opens in a browser without a network: arrow keys turn the slides,
+    Esc shows them all, F fills the screen.
+
+    **Examples**
+
+    - `make slides`: fetches reveal.js once, then writes all decks
+    - `python -m helpers slides 02`: one of them, again
+
+    **Exit status**: 0 written · 2 reveal.js is missing, or a notebook is damaged
+    """
+    from helpers.course import slides as decks
+
+    for notebook in course.choose(wanted or [], course.notebooks()):
+        target = course.BUILD / f"slides/{notebook.name}.html"
+        files.write(target, decks.deck(notebook.path, notebook.title, reveal))
+        typer.echo(f"{target}")
+
+
+def solutions() -> None:
+    """Write the teacher's edition: the notebooks with the solutions in: **build/solutions**.
+
+    Made from helpers/exercises, where each solution stands beside its stub, hints and check.
+
+    **Example**: `python -m helpers solutions`
+    """
+    os.environ.update(ENVIRONMENT)
+    import nbformat
+
+    from helpers import exercises
+
+    folder = course.BUILD / "solutions"
+    for notebook in course.notebooks():
+        solved = exercises.solve(nbformat.read(notebook.path, 4))
+        files.write(folder / notebook.path.name, nbformat.writes(solved) + "\n")
+    typer.echo(f"The teacher's edition: {folder}")
+
+
+def set_minutes() -> None:
+    """Count how long each notebook takes, and write it into the notebooks and the README.
+
+    **Example**: `python -m helpers minutes`
+    """
+    for number, counted in upkeep.lengths().items():
+        typer.echo(f"{number}: {counted}")
+    changed = upkeep.write_lengths()
+    _tell(changed)
+
+
+def list_links() -> None:
+    """List all addresses outside the course with their places and months: notebooks/LINKS.md.
+
+    **Example**: `python -m helpers links`
+    """
+    typer.echo(f"{upkeep.write_links()} addresses in {upkeep.LINKS}")
+
+
+def set_badges(
+    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The new repository.")],
+) -> None:
+    """Set the course's public address in pyproject.toml, the README and every notebook.
+
+    **Example**: `python -m helpers badges my-school/tensorflow-on-tpu`
+    """
+    changed = upkeep.set_repository(repository)
+    _tell(changed)
+
+
+def _tell(changed: list[pathlib.Path]) -> None:
+    typer.echo("\n".join(f"changed {path.name}" for path in changed) or "nothing to change")

@@ -1,0 +1,230 @@
+"""The learner's commands: run notebooks, see progress, understand an error, look at the machine."""
+
+import os
+import sys
+import webbrowser
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from helpers.base import files
+from helpers.course import explain
+from helpers.course import map as course
+
+# Between a parameter's name and its value: no one can type it.
+_BETWEEN = "\x1f"
+
+Wanted = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NOTEBOOK", help="Numbers or names, such as 2, 02, 02_xla_rules."),
+]
+
+
+class Pairs(TyperCommand):
+    """A command whose ``-p`` takes two words, any number of times; typer itself can't."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        """Join each ``-p NAME VALUE`` to one word."""
+        words, joined = iter(args), []
+        for word in words:
+            joined.append(word)
+            if word in ("-p", "--parameter"):
+                pair = (next(words, None), next(words, None))
+                if None in pair or "=" in pair[0]:
+                    ctx.fail("-p takes a name and a value with a space between: -p NAME VALUE")
+                joined.append(_BETWEEN.join(pair))
+        return super().parse_args(ctx, joined)
+
+
+def run(
+    wanted: Wanted = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter",
+            "-p",
+            metavar="NAME VALUE",
+            help="Change a parameter (cell 'parameters' of the notebook). Can be repeated. Goes to "
+            "each chosen notebook that has it.",
+        ),
+    ] = None,
+    workshop: Annotated[
+        bool,
+        typer.Option(
+            "--workshop",
+            help="Run only the core of each notebook, for a class: under 5 minutes in all. "
+            "Results go to build/workshop.",
+        ),
+    ] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How many notebooks run at once. Without: 2 where the machine has two cores and "
+            "8 GB of free memory, else 1.",
+            show_default=False,
+        ),
+    ] = None,
+    open_page: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--no-open",
+            help="Open the page of results in a browser. Without either: when you sit at a "
+            "terminal and have a screen.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run notebooks in order and write a page of results: **build/index.html**.
+
+    Each notebook runs in a kernel of its own, on this machine. The notebooks themselves stay as
+    they are: what was executed is written to the folder build, also when a notebook fails.
+    The run goes on after a failure. Ctrl-C keeps what is done.
+
+    **Examples**
+
+    - `python -m helpers run`: all notebooks
+    - `python -m helpers run 2 7`: two of them
+    - `python -m helpers run 07 -p STEPS 50`: one, with a changed parameter
+    - `python -m helpers run --no-open`: without opening a browser
+    - `python -m helpers run --workshop`: the core of all notebooks
+
+    **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
+    out · 130 interrupted
+    """
+    from helpers.course import running
+
+    pairs = [tuple(pair.split(_BETWEEN, 1)) for pair in parameter or []]
+    if any(len(pair) != 2 for pair in pairs):
+        raise typer.BadParameter("write it as -p NAME VALUE", param_hint="'-p'")
+    at_once = jobs or running.side_by_side()
+    report = running.run(wanted or [], pairs, workshop=workshop, jobs=at_once)
+    what = "The core alone: " if workshop else ""
+    typer.echo(f"{what}{report.summary}. Results: {report.page}")
+    if open_page or (open_page is None and _has_screen() and report.status != 130):
+        webbrowser.open(report.page.as_uri())
+    raise typer.Exit(report.status)
+
+
+def show_progress(
+    page: Annotated[
+        bool, typer.Option("--page", help="Write it as a page to print: build/progress.html.")
+    ] = False,
+    name: Annotated[str, typer.Option(help="A name for the page; it is not kept.")] = "",
+    reset: Annotated[bool, typer.Option("--reset", help="Forget everything.")] = False,
+) -> None:
+    """Say which sections and exercises are done, and what comes next.
+
+    The notebooks keep it on this machine while you work; nothing is sent anywhere. A section is
+    done when all its cells have run, in one session or in several, an exercise when its check
+    says right.
+
+    **Examples**
+
+    - `python -m helpers progress`
+    - `python -m helpers progress --page --name "Ada Lovelace"`
+    - `python -m helpers progress --reset`
+
+    **Exit status**: 0 done · 2 its file, or a notebook, can't be used
+    """
+    from rich.console import Console
+
+    from helpers.exercises import progress
+
+    where = progress.where()
+    if reset:
+        typer.echo(f"Deleted {where}" if progress.reset() else "There was nothing to forget.")
+        return
+    course.notebooks()  # says it when one is damaged
+    found = progress.progress()
+    if found.damaged:
+        told = f"Lines of {where} that can't be read and are left out: {found.damaged}"
+        typer.secho(told, err=True, fg="yellow")
+    if page:
+        target = course.BUILD / "progress.html"
+        files.write(target, progress.page(found, name))
+        typer.echo(f"Page: {target}")
+        if _has_screen():
+            webbrowser.open(target.as_uri())
+        return
+    Console().print(found)
+    typer.echo(f"Kept in {where}")
+
+
+def explain_log(
+    page: Annotated[
+        bool, typer.Option("--page", help="Print all symptoms as a page in Markdown.")
+    ] = False,
+) -> None:
+    """Explain an error: read a pasted log, say cause and fix.
+
+    In a notebook, `%explain` does the same after a failed cell.
+
+    **Examples**
+
+    - `python -m helpers explain < training.log`
+    - `python train.py 2>&1 | python -m helpers explain`
+
+    **Exit status**: 0 explained · 1 nothing known is in it
+    """
+    if page:
+        typer.echo(explain.page(), nl=False)
+        return
+    if sys.stdin.isatty():
+        typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
+    found = explain.explain(sys.stdin.buffer.read().decode("utf-8", errors="replace"))
+    typer.echo(repr(found))
+    raise typer.Exit(0 if found else 1)
+
+
+def doctor(
+    bucket: Annotated[
+        str | None,
+        typer.Option(
+            metavar="gs://…",
+            help="Examine a bucket, too: an empty object is written and deleted.",
+            show_default=False,
+        ),
+    ] = None,
+    region: Annotated[
+        str | None,
+        typer.Option(
+            help="Region or zone of the TPU, to compare with the bucket's.", show_default=False
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+) -> None:
+    """Look at everything that a run needs: versions, place, devices, chip, disk, memory.
+
+    Asks TensorFlow for its devices in a process of its own, with a time limit of a minute. Nothing
+    is asked of the network, except of a TPU's address and of the bucket you name.
+
+    **Examples**
+
+    - `python -m helpers doctor`
+    - `python -m helpers doctor --bucket gs://my-bucket --region us-central1`
+    - `python -m helpers doctor --json`
+
+    **Exit status**: 0 nothing must be mended · 1 something must
+    """
+    from rich.console import Console
+
+    from helpers.course import doctor as examination
+
+    found = examination.doctor(bucket, region=region)
+    if as_json:
+        typer.echo(found.json())
+    else:
+        Console().print(found)
+    raise typer.Exit(found.exit_status)
+
+
+def _has_screen() -> bool:
+    """Tell whether a person sits here: not in CI, and not in a terminal without a screen."""
+    if not sys.stdout.isatty() or os.environ.get("CI"):
+        return False
+    if sys.platform in ("win32", "darwin"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

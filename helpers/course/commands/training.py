@@ -1,0 +1,289 @@
+"""Commands for your own data and model: preflight, operations, records, pretraining, export."""
+
+import os
+import pathlib
+from typing import Annotated
+
+import typer
+
+from helpers.base import files
+from helpers.base.settings import ENVIRONMENT
+
+
+def preflight(
+    name: Annotated[
+        str, typer.Argument(metavar="MODULE:NAME", help="Imported from the current folder.")
+    ],
+    target: Annotated[
+        list[str] | None,
+        typer.Option("--target", "-t", help="Such as v5e-8 (the default). Can be repeated."),
+    ] = None,
+    node: Annotated[
+        bool, typer.Option("--node", help="The TPU is another machine (a TPU Node).")
+    ] = False,
+    largest_batch: Annotated[
+        bool, typer.Option("--largest-batch", help="Search for the largest batch that fits.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
+    page: Annotated[
+        pathlib.Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the report as one page, too."),
+    ] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds after which the check is ended.")] = 900.0,
+) -> None:
+    """Go through the checklist for a TPU with your own model, without a TPU.
+
+    NAME is a function without arguments that returns a Keras model and its dataset (or a function
+    and its TensorSpecs); or such a pair itself; or a tf.function with an input signature. It is
+    imported and traced in a process of its own.
+
+    What the TPU's compiler said of a program is kept on disk. Importing, tracing and comparing are
+    done again each time: only that can tell whether your code is still the same.
+
+    **Examples**
+
+    - `python -m helpers preflight my_model:build --target v5e-8`
+    - `python -m helpers preflight my_model:build -t v3-8 -t v5e-8 --html report.html`
+
+    **Exit status**: 0 ready · 1 not ready · 2 can't tell, with the reason
+    """
+    from rich.console import Console
+
+    from helpers.preflight import apart as preflight_child
+
+    err = Console(stderr=True)
+    with err.status("preflight: starting") as status:
+
+        def tell(stage: str) -> None:
+            if err.is_terminal:
+                status.update(f"preflight: {stage}")
+            else:
+                typer.echo(f"preflight: {stage}", err=True)
+
+        report = preflight_child.apart(
+            name,
+            target or ["v5e-8"],
+            node=node,
+            largest_batch=largest_batch,
+            timeout=timeout,
+            progress=tell,
+        )
+    if page is not None:
+        report.save_html(page)
+    if as_json:
+        typer.echo(report.json())
+    else:
+        Console().print(report)
+    raise typer.Exit(report.exit_status)
+
+
+def make_ops(
+    stored: Annotated[
+        bool,
+        typer.Option("--stored", help="Only write the page, from the table as it is stored."),
+    ] = False,
+) -> None:
+    """Compile nearly 300 operations for CPU and TPU: **build/ops.html**, a page to search in.
+
+    Nothing is run. Each operation is compiled from shapes and types alone, by XLA for this CPU and
+    by Google's TPU compiler. The verdicts are kept in notebooks/data/ops.tsv.
+
+    **Examples**
+
+    - `python -m helpers ops --stored`: the page, at once
+    - `python -m helpers ops`: compile everything again, 2 to 4 minutes
+
+    **Exit status**: 0 written · 2 the command can't be carried out
+    """
+    from helpers.xla import ops
+
+    if stored:
+        table = ops.read()
+    else:
+        os.environ.update(ENVIRONMENT)
+        table = ops.make(lambda done, of: typer.echo(f"{done} of {of} compiled", err=True))
+        ops.write(table)
+    files.write(ops.PAGE, ops.page(table))
+    typer.echo(f"{table}. Page: {ops.PAGE}")
+
+
+def prepare(
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Folder or gs://….")
+    ] = "build/records",
+    texts: Annotated[
+        list[pathlib.Path] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Text, UTF-8, one document per line; can be repeated. Without: the shipped text.",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        pathlib.Path | None,
+        typer.Option(metavar="FILE", help="tokenizer.json. Without: the shipped one."),
+    ] = None,
+    sequence_length: Annotated[int, typer.Option(help="Places per row.")] = 128,
+    shards: Annotated[int, typer.Option(help="Files; for much text some 100 MB each.")] = 8,
+    part: Annotated[
+        str, typer.Option(metavar="K/N", help="Write the K-th of N parts of the shards only.")
+    ] = "1/1",
+    workers: Annotated[int, typer.Option(min=1, help="Processes that write side by side.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Shuffles documents over the shards.")] = 0,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Write pairs, for `pretrain --next-sentence`.")
+    ] = False,
+) -> None:
+    """Turn text into training records: packed rows of token ids in TFRecord files.
+
+    One document in ten (the last of each ten lines of a file) is held out of them and written to
+    DIR/held-out. Killed or interrupted: the same command again goes on with the shards that are
+    not finished, and the bytes are the same in the end. Several machines can each write a part
+    into one bucket; the last one writes the manifest.
+
+    **Examples**
+
+    - `python -m helpers prepare`: the shipped Korean and English text, to build/records
+    - `python -m helpers prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
+    - `python -m helpers prepare -i wiki.txt -o gs://mine/wiki --shards 64 --part 3/8 --workers 4`
+
+    **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
+    """
+    from helpers.text import prepare as command
+
+    lines = command.prepare(
+        output,
+        texts=texts,
+        tokenizer=tokenizer,
+        sequence_length=sequence_length,
+        shards=shards,
+        part=part,
+        workers=workers,
+        seed=seed,
+        pairs=pairs,
+    )
+    try:
+        for line in lines:
+            typer.echo(line)
+    except KeyboardInterrupt:
+        typer.echo(
+            "Stopped. Finished shards are kept: run the same command again to go on.", err=True
+        )
+        raise typer.Exit(130) from None
+
+
+def pretrain(
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Of this run: folder or gs://….")
+    ],
+    config: Annotated[str, typer.Option(help="tiny, mini, small or base.")] = "tiny",
+    steps: Annotated[int, typer.Option(help="Of the whole run.")] = 1_000,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Records of `prepare`. Without: the shipped text."),
+    ] = None,
+    tpu: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="local, grpc://… or a TPU's name. Without: the CPU."),
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Rows per step, on all replicas together.")] = 32,
+    learning_rate: Annotated[float, typer.Option(help="The highest.")] = 2e-3,
+    warm_up: Annotated[int, typer.Option(help="Steps until it.")] = 100,
+    dropout: Annotated[float, typer.Option(help="Share of values.")] = 0.1,
+    accumulate: Annotated[
+        int, typer.Option(help="Parts of a step's rows, one after the other: less memory.")
+    ] = 1,
+    steps_per_execution: Annotated[
+        int, typer.Option(help="Steps in one call; on a TPU 50 or more.")
+    ] = 1,
+    save_every: Annotated[int, typer.Option(help="Steps between two checkpoints.")] = 100,
+    patience: Annotated[
+        int,
+        typer.Option(help="Steps after the warm-up until it must beat counting words; 0: never."),
+    ] = 500,
+    seed: Annotated[int, typer.Option(help="Of weights, order, masks, dropout.", min=0)] = 0,
+    next_sentence: Annotated[
+        bool,
+        typer.Option(
+            "--next-sentence",
+            help="Train the paper's second head, too; needs records of `prepare --pairs`.",
+        ),
+    ] = False,
+) -> None:
+    """Pretrain BERT; the same command again goes on where it ended, to the last bit.
+
+    Killed, crashed or interrupted: nothing is lost but the steps since the last checkpoint, and
+    they are done again with the same numbers. Ctrl-C and SIGTERM save first. Curves for
+    TensorBoard are in DIR/tensorboard, the losses in DIR/log.jsonl.
+
+    On a CPU the compiled step is kept in DIR/compiled with its checksum, so that going on starts
+    without compiling; the numbers are the same. Not for another kind of processor or TensorFlow,
+    not with DIR in a bucket, not on a TPU.
+
+    **Examples**
+
+    - `python -m helpers pretrain --output build/tiny`: on the shipped text, on this CPU
+    - `python -m helpers pretrain -o build/mini --config mini --steps 5000 --data build/records`
+    - `python -m helpers pretrain -o gs://mine/base --config base --steps 100000
+      --data gs://mine/records --batch 256 --learning-rate 1e-4 --warm-up 10000
+      --steps-per-execution 50 --tpu local`: on a TPU VM
+
+    **Exit status**: 0 all steps are done · 2 can't begin or go on, with the reason · 130 stopped
+    by Ctrl-C · 143 by SIGTERM; saved in both cases
+    """
+    from helpers.bert import command as pretrain_command
+
+    status = pretrain_command.pretrain(
+        config,
+        output,
+        data,
+        tpu=tpu,
+        steps_per_execution=steps_per_execution,
+        save_every=save_every,
+        patience=patience,
+        steps=steps,
+        global_batch_size=batch,
+        learning_rate=learning_rate,
+        warm_up=warm_up,
+        dropout=dropout,
+        accumulate=accumulate,
+        seed=seed,
+        next_sentence=next_sentence,
+    )
+    raise typer.Exit(status)
+
+
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Output folder of `pretrain`.")],
+    folder: Annotated[pathlib.Path, typer.Argument(metavar="FOLDER", help="To make.")],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="The run's records. Without: the shipped text.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Write a run's model so that transformers reads it, in PyTorch and in TensorFlow.
+
+    In the folder: weights for both, configuration, tokenizer, and a model card with data, settings
+    and results on held-out text.
+
+    **Examples**
+
+    - `python -m helpers export build/tiny build/bert`
+    - `python -m helpers export gs://mine/base build/base --data gs://mine/records`
+
+    **Exit status**: 0 written · 2 can't be written, with the reason
+    """
+    os.environ.update(ENVIRONMENT)
+    import tensorflow as tf
+
+    tf.get_logger().setLevel("ERROR")
+    from helpers.bert import export as exporting
+
+    facts = exporting.export(run, folder, data)
+    results = f"\n{facts.results!r}" if facts.results else ""
+    typer.echo(f"{folder}: step {facts.step:,} of {facts.settings.steps:,}.{results}")

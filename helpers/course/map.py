@@ -1,0 +1,224 @@
+"""The course's map: which notebooks there are, what they ask, which parameters they have.
+
+Reads files only, and brings neither Jupyter nor TensorFlow along.
+"""
+
+import ast
+import json
+import pathlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from helpers.base.errors import CourseError
+from helpers.base.settings import ROOT
+
+NOTEBOOKS = ROOT / "notebooks"
+BUILD = ROOT / "build"
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """One notebook of the course.
+
+    Attributes:
+        path: Its file, named ``NN_name.ipynb``.
+        title: The question that it answers: its first heading.
+        reading: Time to read and try, in words, from its first cell; may be empty.
+        needs: What it needs, in words, from its first cell; may be empty.
+        parameters: Default by name, from the cell tagged ``parameters``.
+    """
+
+    path: pathlib.Path
+    title: str
+    reading: str
+    needs: str
+    parameters: dict[str, object]
+
+    @property
+    def name(self) -> str:
+        """File name without suffix, such as ``02_xla_rules``."""
+        return self.path.stem
+
+    @property
+    def number(self) -> str:
+        """The two digits of its name."""
+        return self.name[:2]
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.title}"
+
+
+def damaged(path: pathlib.Path, why: str) -> CourseError:
+    """Make the error that says that a notebook's file can't be run, and why."""
+    return CourseError(
+        f"{path.name} can't be run.",
+        why,
+        f"Get it back with `git restore notebooks/{path.name}`.",
+    )
+
+
+def plain(markdown: str) -> str:
+    """Take the marks for code, emphasis and links out of a line of Markdown."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
+    return re.sub(r"[`*]", "", text).strip()
+
+
+def load(path: pathlib.Path) -> Notebook:
+    """Read what the map says about a notebook.
+
+    Args:
+        path: Its file.
+
+    Returns:
+        The notebook.
+
+    Raises:
+        CourseError: There is no such file, or it is not a notebook that can be run.
+    """
+    try:
+        cells = json.loads(path.read_text("utf-8"))["cells"]
+        sources = ["".join(cell["source"]) for cell in cells]
+        code = [cell["cell_type"] == "code" for cell in cells]
+        tags = [cell["metadata"].get("tags", ()) for cell in cells]
+    except FileNotFoundError:
+        raise CourseError(
+            f"{path.name} is gone.",
+            f"There is no such file in {path.parent}.",
+            f"Get it back with `git restore notebooks/{path.name}`.",
+        ) from None
+    except UnicodeDecodeError:
+        raise damaged(path, "The file is not UTF-8 text.") from None
+    except json.JSONDecodeError:
+        raise damaged(path, "The file is not JSON, or only the beginning of it.") from None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise damaged(path, f"It is JSON, but not a notebook: {error!r}") from None
+    if not any(code):
+        raise damaged(path, "It has no code cells.")
+
+    def find(pattern: str) -> str:
+        found = re.search(pattern, sources[0], re.MULTILINE)
+        return plain(found[1]) if found else ""
+
+    return Notebook(
+        path,
+        find(r"^#\s+(.+)") or path.stem,
+        find(r"\*\*Time\*\*\s+([^·\n]+)"),
+        find(r"\*\*Needs\*\*\s+([^·\n]+)"),
+        _parameters(path, [s for s, t in zip(sources, tags, strict=True) if "parameters" in t]),
+    )
+
+
+def _parameters(path: pathlib.Path, sources: Iterable[str]) -> dict[str, object]:
+    found = {}
+    try:
+        for statement in ast.parse("\n".join(sources)).body:
+            if isinstance(statement, ast.Assign):
+                target = statement.targets[0]
+            elif isinstance(statement, ast.AnnAssign):
+                target = statement.target
+            else:
+                continue
+            found[ast.unparse(target)] = ast.literal_eval(statement.value)
+    except (SyntaxError, ValueError, TypeError):
+        why = "Its parameters cell may hold only names and plain values, one per line."
+        raise damaged(path, why) from None
+    return found
+
+
+def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
+    """Read the course's map.
+
+    Args:
+        folder: Where the notebooks are.
+
+    Returns:
+        The notebooks, in order.
+
+    Raises:
+        CourseError: There are none, or one is not a notebook that can be run.
+    """
+    paths = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+    if not paths:
+        raise CourseError(
+            f"There are no notebooks in {folder}.",
+            "The course's notebooks are named NN_name.ipynb and stand in the folder notebooks.",
+            "Get them back with `git restore notebooks`, or clone the repository again.",
+        )
+    return [load(path) for path in paths]
+
+
+def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
+    """Pick notebooks by number or name.
+
+    Args:
+        wanted: Such as ``2``, ``02`` or ``02_xla_rules``; none means all.
+        known: The map.
+
+    Returns:
+        The notebooks, in the course's order, each once.
+
+    Raises:
+        CourseError: One of ``wanted`` is neither number nor name of a known notebook.
+    """
+    chosen = set()
+    for word in wanted:
+        matches = [n for n in known if word == n.name or word.zfill(2) == n.number]
+        if not matches:
+            raise CourseError(
+                f"There is no notebook {word!r}.",
+                f"The notebooks are: {', '.join(n.name for n in known)}.",
+                f"Give a number or a name of these, such as {known[0].number}.",
+            )
+        chosen.update(n.name for n in matches)
+    return [n for n in known if not wanted or n.name in chosen]
+
+
+def values(
+    given: Iterable[tuple[str, str]], chosen: Sequence[Notebook]
+) -> dict[str, dict[str, object]]:
+    """Turn parameters from the command line into values for each notebook.
+
+    Args:
+        given: Name and text of each; the text is a Python literal, or a plain word for a string.
+        chosen: The notebooks that will run. One without the parameter runs without it.
+
+    Returns:
+        For each notebook's name: value by parameter.
+
+    Raises:
+        CourseError: No chosen notebook has a parameter of this name, or the text is not of the
+            type of its default.
+    """
+    result: dict[str, dict[str, object]] = {notebook.name: {} for notebook in chosen}
+    for name, text in given:
+        having = [notebook for notebook in chosen if name in notebook.parameters]
+        if not having:
+            lists = [f"{n.name} has {', '.join(n.parameters) or 'none'}" for n in chosen]
+            raise CourseError(
+                f"No chosen notebook has a parameter {name!r}.",
+                f"Of the chosen ones, {'; '.join(lists)}.",
+                "Give one of these names, or choose another notebook.",
+            )
+        for notebook in having:
+            result[notebook.name][name] = _value(name, text, notebook)
+    return result
+
+
+def _value(name: str, text: str, notebook: Notebook) -> object:
+    default = notebook.parameters[name]
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = text
+    if isinstance(default, str) and not isinstance(value, str):
+        return text
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    if default is not None and type(value) is not type(default):
+        raise CourseError(
+            f"{name} can't be {text!r}.",
+            f"In {notebook.name} it is {type(default).__name__}, by default {default!r}.",
+            f"Give a value of that type, such as -p {name} {default!r}.",
+        )
+    return value

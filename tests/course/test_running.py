@@ -1,0 +1,265 @@
+"""Running notebooks: each ending is told apart, Ctrl-C keeps what is done, files are whole."""
+
+import errno
+import io
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import nbformat
+import psutil
+import pytest
+from made_notebooks import quiet, write
+from rich.console import Console
+
+from helpers.base import files
+from helpers.base.errors import CourseError
+from helpers.base.settings import ROOT
+from helpers.course import kernels
+from helpers.course import running as course
+from helpers.course.map import notebooks
+
+
+def test_a_changed_parameter_reaches_the_kernel_and_the_map(tmp_path):
+    write(tmp_path, "02_b", "print(steps * 2)", parameters="steps = 1")
+    report = course.run(["2"], [("steps", "21")], tmp_path, tmp_path / "build", quiet())
+    assert report.results[0].parameters == {"steps": 21}
+    node = nbformat.read(tmp_path / "build/02_b.ipynb", 4)
+    assert node.cells[-1].outputs[0].text == "42\n"
+    assert "with steps = 21" in report.page.read_text("utf-8")
+
+
+def test_each_ending_is_told_apart_and_the_run_goes_on(ran):
+    assert [(result.name, result.state) for result in ran.report.results] == [
+        ("01_ok", "passed"),
+        ("02_fails", "failed"),
+        ("03_killed", "died"),
+        ("04_crashes", "died"),
+        ("05_leaves", "failed"),
+        ("06_big", "passed"),
+        ("07_child", "passed"),
+    ]
+    assert ran.report.status == 1
+    assert ran.report.summary == "3 passed, 2 failed, 2 died"
+
+
+def test_a_report_of_success_has_status_0():
+    assert course.Report((kernels.Result("02_b", "passed"),)).status == 0
+
+
+def test_notebooks_run_in_their_folder_with_this_interpreter(ran):
+    outputs = [cell.outputs[0].text for cell in ran.node("01_ok").cells if cell.get("outputs")]
+    assert outputs[0] == f"{ran.folder}\n{sys.executable}\n"
+    assert outputs[1] == "{'PYTHONDONTWRITEBYTECODE': None, 'MARK': 'seen'}\n"
+
+
+def test_the_notebooks_themselves_stay_as_they_are(ran):
+    now = {path.name: path.read_bytes() for path in ran.folder.iterdir()}
+    assert now == ran.sources
+
+
+def test_progress_names_the_cell_and_its_heading(ran):
+    assert "  01_ok, cell 3 of 6: Part 1\n" in ran.said
+    assert "  01_ok, cell 5 of 6: Part 2\n" in ran.said
+    assert re.search(r"^01_ok: passed \(\d+\.\d s, peak \d+ MB\)$", ran.said, re.MULTILINE)
+
+
+def test_a_failure_shows_the_cell_and_the_last_lines_without_colour_codes(ran):
+    said = ran.said[ran.said.index("02_fails, cell 5") :]
+    assert said.startswith("02_fails, cell 5 (Part 2): ValueError: no <b>such</b> [thing]\n")
+    assert (
+        "    def boom():\n        raise ValueError('no <b>such</b> [thing]')\n    boom()\n" in said
+    )
+    assert "----> 2     raise ValueError" in said
+    assert "\x1b" not in ran.said
+
+
+def test_a_failed_notebook_keeps_what_it_did(ran):
+    cells = ran.node("02_fails").cells
+    assert [len(cell.outputs) for cell in cells if cell.cell_type == "code"] == [1, 1, 0]
+    assert len(cells) == 7  # none of papermill's own
+    assert "before" in ran.page("02_fails")
+
+
+def test_a_killed_kernel_is_told_as_that(ran):
+    failure = ran.results["03_killed"].failure
+    assert failure.cell == 3
+    assert re.search(r"killed \(SIGKILL\).* memory runs out; at most \d+ MB of", failure.error)
+    assert failure.lines == ("last words of native code",)
+    assert "    last words of native code\n" in ran.said
+
+
+def test_a_crashed_kernel_is_told_as_that(ran):
+    assert "died of SIGSEGV: native code crashed" in ran.results["04_crashes"].failure.error
+
+
+def test_leaving_with_exit_is_no_success(ran):
+    assert ran.results["05_leaves"].failure.error == "SystemExit: 0"
+
+
+def test_peak_memory_counts_what_the_kernel_and_its_children_held(ran):
+    small = ran.results["01_ok"].peak
+    assert 20e6 < small < 150e6
+    assert 200e6 < ran.results["06_big"].peak - small + 20e6 < 320e6
+    assert 200e6 < ran.results["07_child"].peak - small + 20e6 < 320e6
+
+
+def test_a_kernel_that_does_not_start_is_told(tmp_path, monkeypatch):
+    write(tmp_path, "02_b", "1")
+    argv = [sys.executable, "-c", "raise SystemExit('no such module')", "{connection_file}"]
+    monkeypatch.setattr(
+        kernels.ThisInterpreter,
+        "get_kernel_spec",
+        lambda self, name: kernels.KernelSpec(argv=argv, language="python"),
+    )
+    with pytest.raises(CourseError, match=r"(?s)02_b does not start.*no such module"):
+        course.run(folder=tmp_path, build=tmp_path / "build", console=quiet())
+
+
+def test_the_live_table_fits_the_terminal(tmp_path):
+    write(tmp_path, "02_b", "1")
+    write(tmp_path, "03_c", "1")
+    console = Console(file=io.StringIO(), width=70, force_terminal=True)
+    with course._Display(notebooks(tmp_path), console) as display:
+        display.start("02_b")
+        display.cell("02_b", 3, 12, "A heading so long that it can't stand in one line " * 2)
+        table = console.render_lines(display._table())
+    lines = ["".join(segment.text for segment in line).rstrip() for line in table]
+    assert len(lines) == 3
+    assert re.match(r"02_b\s+cell 3 of 12 · A heading.*…\s+\d\.\d s$", lines[1])
+    assert re.match(r"03_c\s+waiting$", lines[2])
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A course of its own, to start the command line in."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(ROOT / "helpers", folder / "helpers", ignore=shutil.ignore_patterns("__py*"))
+    write(folder / "notebooks", "02_quick", "print(1)", parameters="steps = 3")
+    write(folder / "notebooks", "03_endless", "print('begun')", "import time\ntime.sleep(600)")
+    write(folder / "notebooks", "04_never", "print(2)")
+    write(folder / "notebooks", "05_endless", "print('begun')", "import time\ntime.sleep(600)")
+    return folder
+
+
+def start_and_wait_for(checkout, words, endless=1):
+    """Start the command line; return it with its kernels once endless cells are sent to them."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "helpers", *words],
+        cwd=checkout,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(endless):
+        assert any("endless, cell 4 of 5" in said for said in process.stdout)
+    time.sleep(1)  # the line is said just before the cells are sent
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+def whole(build):
+    """Check that every file of a build folder is whole, and none is left over."""
+    for path in build.iterdir():
+        if path.suffix == ".ipynb":
+            nbformat.validate(nbformat.read(path, 4))
+        else:
+            assert path.suffix == ".html"
+            assert path.read_text("utf-8").rstrip().endswith("</html>")
+
+
+def test_ctrl_c_keeps_what_is_done(checkout):
+    build = checkout / "build"
+    shutil.rmtree(build, ignore_errors=True)
+    words = ["run", "2", "3", "4", "--jobs", "1"]
+    process, kernels = start_and_wait_for(checkout, words)
+    assert kernels
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "1 passed, 1 interrupted, 1 not run. Results: " in out
+    assert err == ""
+    assert not any(kernel.is_running() for kernel in kernels)
+    whole(build)
+    assert sorted(path.name for path in build.iterdir()) == [
+        "02_quick.html",
+        "02_quick.ipynb",
+        "03_endless.html",
+        "03_endless.ipynb",
+        "index.html",
+    ]
+    states = re.findall(r"</span> ([a-z ]+)</span>", (build / "index.html").read_text("utf-8"))
+    assert states == ["passed", "interrupted", "not run", "not run"]
+    begun = nbformat.read(build / "03_endless.ipynb", 4).cells[2]
+    assert begun.outputs[0].text == "begun\n"
+
+
+def test_ctrl_c_ends_all_that_run_side_by_side(checkout):
+    shutil.rmtree(checkout / "build", ignore_errors=True)
+    words = ["run", "3", "5", "--jobs", "2"]
+    process, kernels = start_and_wait_for(checkout, words, endless=2)
+    assert len(kernels) >= 2
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "")
+    assert "2 interrupted. Results: " in out
+    assert not any(kernel.is_running() for kernel in kernels)
+    whole(checkout / "build")
+
+
+def test_a_run_that_is_killed_leaves_whole_files_and_no_kernel(checkout):
+    process, kernels = start_and_wait_for(checkout, ["run", "3"])
+    process.kill()
+    process.communicate()
+    whole(checkout / "build")
+    gone, alive = psutil.wait_procs(kernels, timeout=30)
+    assert gone and not alive
+
+
+def test_results_of_earlier_runs_are_kept_with_their_date(tmp_path):
+    build = tmp_path / "build"
+    write(tmp_path, "02_b", "1")
+    write(tmp_path, "03_c", "1/0")
+    write(tmp_path, "04_d", "1")
+    earlier = course.run(["2"], folder=tmp_path, build=build, console=quiet())
+    before = (build / "02_b.ipynb").read_bytes()
+    report = course.run(["3"], folder=tmp_path, build=build, console=quiet())
+    assert (build / "02_b.ipynb").read_bytes() == before
+    page = report.page.read_text("utf-8")
+    assert re.findall(r"</span> ([a-z ]+)</span>", page) == ["passed", "failed", "not run"]
+    dates = re.findall(r'<time datetime="([^"]+)"', page)
+    assert dates[0] == earlier.results[0].finished.isoformat() < dates[1]
+    assert 'href="03_c.html#cell-id=cell-2"' in page
+    assert 'id="cell-id=cell-2"' in (build / "03_c.html").read_text("utf-8")
+    assert "in cell 3: ZeroDivisionError: division by zero" in page
+    (build / "02_b.ipynb").write_text("{")  # not one of ours any more
+    report = course.run(["4"], folder=tmp_path, build=build, console=quiet())
+    states = re.findall(r"</span> ([a-z ]+)</span>", report.page.read_text("utf-8"))
+    assert states == ["not run", "failed", "passed"]
+
+
+def test_a_full_disk_is_told_once_and_leaves_no_half_file(tmp_path, monkeypatch):
+    write(tmp_path / "notebooks", "02_b", "1")
+    build = tmp_path / "build"
+    course.run(folder=tmp_path / "notebooks", build=build, console=quiet())
+    before = {path.name: path.read_bytes() for path in build.iterdir()}
+
+    def full(self, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "replace", full)
+    with pytest.raises(files.CantWrite, match="disk is full") as raised:
+        course.run(folder=tmp_path / "notebooks", build=build, console=quiet())
+    assert len(str(raised.value).splitlines()) == 3
+    assert {path.name: path.read_bytes() for path in build.iterdir()} == before
+
+
+def test_a_place_that_is_not_writable_is_told_before_anything_runs(tmp_path, monkeypatch):
+    write(tmp_path / "notebooks", "02_b", "1")
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr(course.Job, "run", lambda self: pytest.fail("a notebook was run"))
+    with pytest.raises(files.CantWrite):
+        course.run(folder=tmp_path / "notebooks", build=tmp_path / "taken", console=quiet())

@@ -1,0 +1,61 @@
+"""Stored outputs carry no traces of a run, and a second store changes nothing."""
+
+import os
+import subprocess
+import sys
+
+import nbformat
+from made_notebooks import quiet, write
+
+from helpers.course import storing as course
+
+
+def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
+    native = "import os\nprint('a', flush=True)\nprint('b')\nos.system('echo native')"
+    path = write(tmp_path, "02_b", native, "{'x': 1}", parameters="steps = 3")
+    node = nbformat.read(path, 4)
+    node.cells[1].metadata |= {"scrolled": True, "vscode": {"languageId": "python"}}
+    node.cells[2].metadata |= {"slideshow": {"slide_type": "slide"}, "tags": []}
+    node.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
+    nbformat.write(node, path)
+    assert course.store(folder=tmp_path, console=quiet()).status == 0
+    first = path.read_bytes()
+    stored = nbformat.read(path, 4)
+    nbformat.validate(stored)
+    assert stored.metadata == {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    assert [cell.id for cell in stored.cells] == [cell.id for cell in node.cells]
+    assert [cell.source for cell in stored.cells] == [cell.source for cell in node.cells]
+    assert [dict(cell.metadata) for cell in stored.cells] == [
+        {},
+        {"tags": ["parameters"]},
+        {"slideshow": {"slide_type": "slide"}},
+        {},
+        {},
+        {},
+    ]
+    code = [cell for cell in stored.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == [1, 2, 3]
+    assert [output.get("text") for output in code[1].outputs] == ["a\nb\n", None]
+    assert first.decode() == nbformat.writes(stored) + "\n"
+    assert course.store(folder=tmp_path, console=quiet()).status == 0
+    assert path.read_bytes() == first
+    # What is stored is what nbval sees, native output included.
+    command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", str(path)]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+    compared = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert "3 passed" in compared.stdout, compared.stdout
+
+
+def test_store_leaves_a_notebook_that_fails_as_it_is(tmp_path):
+    bad, good = write(tmp_path, "02_b", "print(1)", "1/0"), write(tmp_path, "03_c", "print(1)")
+    before, untouched = bad.read_bytes(), good.read_bytes()
+    report = course.store(folder=tmp_path, console=quiet())
+    assert [result.state for result in report.results] == ["failed", "passed"]
+    assert report.status == 1
+    assert bad.read_bytes() == before
+    assert good.read_bytes() != untouched
