@@ -123,37 +123,19 @@ def find_pairs(batch: Batch) -> Batch:
     }
 
 
-def _rows(manifest: records.Manifest, *names: str) -> Iterator[list[np.ndarray]]:
-    """Read features of the first rows, a thousand rows at a time: integers [rows, length]."""
-    paths = [Folder(manifest.path).at(shard.name) for shard in manifest.shards]
-    spec = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
-    # Documents were distributed over the shards at random: the first rows are a fair sample.
-    for some in tf.data.TFRecordDataset(paths).take(ROWS).batch(1_000):
-        raw = tf.io.parse_example(some, spec)
-        yield [
-            np.stack(
-                [
-                    np.frombuffer(row, np.dtype(manifest.features[name]).newbyteorder("<"))
-                    for row in raw[name].numpy()
-                ]
-            )
-            for name in names
-        ]
-
-
 def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:
     """Unpack the first ``ROWS`` rows: token ids of each sequence, with ``[CLS]`` and ``[SEP]``."""
-    for some in _rows(manifest, "input_ids", "attention_mask"):
-        for ids, number in zip(*some, strict=True):
-            for one in range(1, int(number.max()) + 1):
-                yield ids[number == one]
+    rows = records.first_rows(manifest, ROWS)
+    for ids, number in zip(rows["input_ids"], rows["attention_mask"], strict=True):
+        for one in range(1, int(number.max()) + 1):
+            yield ids[number == one]
 
 
 def count_tokens(data: Data) -> np.ndarray:
     """Count the tokens that masking may choose in the first ``ROWS`` rows, int64 [vocabulary]."""
-    counts = np.zeros(data.masks.vocabulary, np.int64)
-    for (ids,) in _rows(data.manifest, "input_ids"):
-        counts += np.bincount(ids.ravel(), minlength=len(counts))
+    # Documents were distributed over the shards at random: the first rows are a fair sample.
+    ids = records.first_rows(data.manifest, ROWS)["input_ids"]
+    counts = np.bincount(ids.ravel(), minlength=data.masks.vocabulary)
     counts[list(data.masks.special_ids)] = 0
     return counts
 
