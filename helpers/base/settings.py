@@ -7,7 +7,6 @@ from helpers.base.errors import CourseError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-
 # Read by TensorFlow, tf-keras and transformers while they are imported: too late afterwards.
 ENVIRONMENT = {
     "TF_USE_LEGACY_KERAS": "1",  # transformers 4 is written for Keras 2, which is tf-keras today
@@ -20,16 +19,13 @@ ENVIRONMENT = {
     "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # asks Google about each bucket, for minutes
 }
 
-
 # The direct dependencies that a notebook imports. The others belong to the place where it runs
 # (Colab brings its own JupyterLab and widgets) and are left as they are there.
 BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers", "numpy")
 
-
 # Of these any version will do, so a place's own is left alone: records, buckets and the file of
 # progress need them.
 ANY_VERSION = ("cryptography", "gcsfs", "google-crc32c", "platformdirs")
-
 
 # Google's TPU compiler, for notebooks 01, 02 and 08. A machine with a TPU has a libtpu of its own.
 COMPILER = ("jax", "libtpu")

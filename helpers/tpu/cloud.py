@@ -77,7 +77,9 @@ def _check_text(text: str, what: str) -> str:
 class TpuVm:
     """A TPU VM that you mean to rent: checked when it is made, then asked for its commands.
 
-    Every command names project and zone, so none depends on what ``gcloud config`` holds.
+    Every command names project and zone, so none depends on what ``gcloud config`` holds. A
+    `CourseError` refuses a worker that the TPU doesn't have, a command or path that is empty or
+    holds a NUL character, and a path here with a colon, which looks like another machine's.
 
     Attributes:
         project: ID of your Google Cloud project.
@@ -235,9 +237,6 @@ class TpuVm:
         Args:
             command: Anything that a shell on the VM understands; None: a session.
             worker: Number of the host, or ``all``; None: the first.
-
-        Raises:
-            CourseError: The command is empty or holds a NUL character, or the TPU has fewer hosts.
         """
         rest = () if command is None else (f"--command={_check_text(command, 'command')}",)
         purpose = "log in" if command is None else "run it on the VM"
@@ -255,10 +254,6 @@ class TpuVm:
             local: A path here.
             remote: A path there; empty: the home folder.
             worker: Number of the host, or ``all``; None: the first.
-
-        Raises:
-            CourseError: A path is empty or holds a NUL character, a colon in ``local`` makes it
-                look like another machine's, or the TPU has fewer hosts.
         """
         there = _check_text(f"{self.name}:{remote}", "path")
         return self._copy(f"copy to the VM{'s' * (worker == 'all')}", _local(local), there, worker)
@@ -270,10 +265,6 @@ class TpuVm:
             remote: A path there.
             local: A path here.
             worker: Number of the host; None: the first.
-
-        Raises:
-            CourseError: A path is empty or holds a NUL character, a colon in ``local`` makes it
-                look like another machine's, or the TPU has fewer hosts.
         """
         there = f"{self.name}:{_check_text(remote, 'path')}"
         return self._copy("copy from the VM", there, _local(local), worker)

@@ -301,6 +301,6 @@ def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.St
         here = "/job:localhost/replica:0/task:0/device:CPU:0"
         strategy, where = tf.distribute.OneDeviceStrategy(here), f"this CPU ({error.what})"
     replicas = strategy.num_replicas_in_sync
-    noun = "replica" if replicas == 1 else "replicas"
-    print(f"{type(strategy).__name__} with {replicas} {noun} on {where}")  # noqa: T201
+    counted = f"{replicas} replica{'s' * (replicas != 1)}"
+    print(f"{type(strategy).__name__} with {counted} on {where}")  # noqa: T201
     return strategy

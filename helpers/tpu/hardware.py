@@ -64,7 +64,7 @@ class Chip:
 
     @property
     def counted_per_chip(self) -> int:
-        """How much one chip adds to the number in an accelerator type."""
+        """What one chip adds to the number in an accelerator type."""
         return self.cores if self.sizes_count == "cores" else 1
 
     def __repr__(self) -> str:
@@ -75,14 +75,7 @@ class Chip:
 
 
 def facts(name: str) -> dict:
-    """Read one of the room's tables of facts.
-
-    Args:
-        name: Of the file, such as ``chips.toml``.
-
-    Returns:
-        Its tables; lists have become tuples, so that a frozen dataclass can hold them.
-    """
+    """Read a file of facts beside this one; lists become tuples, as a frozen dataclass needs."""
 
     def frozen(value: object) -> object:
         if isinstance(value, dict):
@@ -160,13 +153,11 @@ def slice_of(accelerator_type: str) -> Slice:
     chip = CHIPS.get(kind)
     if chip is None or size not in chip.sizes:
         checked = min(chip.checked for chip in CHIPS.values())
-        raise UnknownAccelerator(
-            f"{accelerator_type[:40]!r} is no type of TPU that the course knows.",
-            f"A {kind} comes in the sizes {', '.join(map(str, chip.sizes))}."
-            if chip
-            else f"The kinds are {', '.join(CHIPS)} (v5litepod is v5e), as of {checked}.",
-            "Write kind, dash and size, such as v3-8 or v5e-8.",
-        )
+        why = f"The kinds are {', '.join(CHIPS)} (v5litepod is v5e), as of {checked}."
+        if chip:
+            why = f"A {kind} comes in the sizes {', '.join(map(str, chip.sizes))}."
+        what = f"{accelerator_type[:40]!r} is no type of TPU that the course knows."
+        raise UnknownAccelerator(what, why, "Write kind, dash and size, such as v3-8 or v5e-8.")
     chips = size // chip.counted_per_chip
     return Slice(
         name=f"{kind}-{size}",

@@ -32,6 +32,7 @@ class Offer:
 
 OFFERS = tuple(Offer(**row) for row in facts("zones.toml")["offers"])
 CHECKED = min(offer.checked for offer in OFFERS)
+_NOTE = f"Read {CHECKED}; there may be more outside the USA."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,17 +54,16 @@ class Zones:
 
     def __repr__(self) -> str:
         lines = [f"{types}: {zones} ({source})" for types, zones, source in self._rows()]
-        return "\n".join([*lines, f"Read {CHECKED}; there may be more outside the USA."])
+        return "\n".join([*lines, _NOTE])
 
     def _repr_html_(self) -> str:
-        style = 'style="text-align:left"'
-        rows = "".join(
-            "<tr>" + "".join(f"<td {style}>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in self._rows()
-        )
-        head = "".join(f"<th {style}>{x}</th>" for x in ("type", "zones", "source"))
-        note = f"<p>Read {CHECKED}; there may be more outside the USA.</p>"
-        return f"<table><tr>{head}</tr>{rows}</table>{note}"
+        def row(tag: str, cells: tuple[str, str, str]) -> str:
+            style = 'style="text-align:left"'
+            shown = "".join(f"<{tag} {style}>{html.escape(cell)}</{tag}>" for cell in cells)
+            return f"<tr>{shown}</tr>"
+
+        rows = "".join(row("td", cells) for cells in self._rows())
+        return f"<table>{row('th', ('type', 'zones', 'source'))}{rows}</table><p>{_NOTE}</p>"
 
 
 def zones(accelerator_type: str | None = None) -> Zones:

@@ -1,5 +1,6 @@
 """A strategy, or a clear word in time: dead, silent, slow, garbage-speaking and wrong addresses."""
 
+import concurrent.futures
 import contextlib
 import os
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+import grpc
 import pytest
 from conventions import ROOT
 
@@ -26,7 +28,6 @@ def bare(monkeypatch):
     """No proxy and no TPU, whatever the machine has."""
     for name in (*PROXIES, *(x for x in os.environ if "TPU" in x)):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(connection, "SECONDS", 0.5)
 
 
 @contextlib.contextmanager
@@ -55,12 +56,13 @@ def dead() -> str:
         return f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-def nothing(client: socket.socket) -> None:
-    """Accept, then stay silent: half-open."""
+def says(words: bytes) -> Callable[[socket.socket], None]:
+    return lambda client: client.sendall(words)
 
 
-def garbage(client: socket.socket) -> None:
-    client.sendall(b"SSH-2.0-OpenSSH_9.6\r\n" * 20)
+nothing = says(b"")  # accepts, then stays silent: half-open
+garbage = says(b"SSH-2.0-OpenSSH_9.6\r\n" * 20)
+web = says(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
 
 def drip(client: socket.socket) -> None:
@@ -69,10 +71,6 @@ def drip(client: socket.socket) -> None:
         for byte in b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" * 10:
             client.sendall(bytes([byte]))
             time.sleep(0.2)
-
-
-def web(client: socket.socket) -> None:
-    client.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
 
 @pytest.mark.parametrize(
@@ -121,11 +119,7 @@ def test_an_address_gets_the_port_that_tensorflow_gives_it(given, expected):
 
 
 def test_another_grpc_server_is_no_worker():
-    from concurrent.futures import ThreadPoolExecutor
-
-    import grpc
-
-    other = grpc.server(ThreadPoolExecutor(1))
+    other = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
     port = other.add_insecure_port("127.0.0.1:0")
     other.start()
     try:
