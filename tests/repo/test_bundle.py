@@ -12,6 +12,7 @@ import zipfile
 
 import pytest
 from conventions import ROOT
+from machine import Machine
 
 SYSTEM = f"{platform.system()} {platform.machine()}"
 PYTHON = "{}.{}".format(*sys.version_info)
@@ -94,37 +95,12 @@ def bundled(course):
 
 @pytest.fixture
 def unpacked(bundled, tmp_path):
+    """Another computer with the bundle, as its installer sees it."""
     with tarfile.open(bundled[0].archive()) as archive:
         archive.extractall(tmp_path, filter="data")
-    return tmp_path / NAME
-
-
-def install(folder: pathlib.Path, *prefix: str, **variables: str) -> tuple[int, str]:
-    """Run the installer as on another computer: no uv, no settings of pip, room enough."""
-    tools = folder.parent / "bin"
-    tools.mkdir(exist_ok=True)
-    words = "awk cat cut dirname grep mktemp rm sh sleep tail tee touch uname unshare"
-    for name in words.split():
-        tool = tools / name
-        if not tool.exists() and shutil.which(name):
-            tool.symlink_to(shutil.which(name))
-    scripts = {
-        "df": "echo head; echo disk 0 0 99000000 0% /",
-        "python3": f'exec {sys.executable} "$@"',
-    }
-    for name, script in scripts.items():
-        (tools / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tools / name).chmod(0o755)
-    given = {"PATH": str(tools), "HOME": str(folder.parent), "PIP_CONFIG_FILE": os.devnull}
-    done = subprocess.run(
-        [*prefix, "sh", "helpers/install.sh"],
-        cwd=folder,
-        env=given | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return done.returncode, done.stdout
+    machine = Machine(tmp_path / NAME)
+    machine.python()
+    return machine
 
 
 def test_the_archive_holds_course_and_packages_but_not_libtpu(bundled):
@@ -149,41 +125,44 @@ def test_it_installs_where_there_is_no_network(unpacked):
     """In a network namespace without interfaces, where the system lets us make one."""
     alone = ["unshare", "-rn"]
     may = subprocess.run([*alone, "true"], capture_output=True).returncode == 0
-    code, said = install(unpacked, *(alone if may else []))
+    code, said = unpacked.install(*(alone if may else []))
     assert code == 0, said
-    python = unpacked / ".venv/bin/python"
+    python = unpacked.folder / ".venv/bin/python"
     there = [python, "-c", "import small; print(small.NAME)"]
     assert subprocess.run(there, capture_output=True, text=True).stdout == "small\n"
     assert subprocess.run([python, "-c", "import libtpu"], capture_output=True).returncode == 1
-    assert (unpacked / ".venv/.installed").exists()
+    assert unpacked.installed()
 
 
-def test_a_damaged_package_is_told_and_nothing_of_it_is_used(unpacked):
-    (package,) = (unpacked / "wheels").glob("*.whl")
+def damage(wheels: pathlib.Path) -> None:
+    (package,) = wheels.glob("*.whl")
     package.write_bytes(package.read_bytes().replace(b"NAME", b"GAME"))
-    code, said = install(unpacked)
-    assert (code, "copy the bundle here again" in said) == (1, True), said
-    assert not (unpacked / ".venv/.installed").exists()
 
 
-def test_a_missing_package_is_told(unpacked):
-    next((unpacked / "wheels").glob("*.whl")).unlink()
-    code, said = install(unpacked)
-    assert (code, "does not fit this computer or is not whole" in said) == (1, True), said
+UNFIT = {
+    "damaged": (damage, "copy the bundle here again"),
+    "missing": (
+        lambda wheels: next(wheels.glob("*.whl")).unlink(),
+        "does not fit this computer or is not whole",
+    ),
+    "another system": (
+        lambda wheels: (wheels / "FITS").write_text(f"{PYTHON} Plan9 mips\n"),
+        f"packages for Plan9 mips, and this is {SYSTEM}",
+    ),
+    "another Python": (
+        lambda wheels: (wheels / "FITS").write_text(f"3.99 {SYSTEM}\n"),
+        "No Python 3.99 was found",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("fits", "words"),
-    [
-        (f"{PYTHON} Plan9 mips", f"packages for Plan9 mips, and this is {SYSTEM}"),
-        (f"3.99 {SYSTEM}", "No Python 3.99 was found"),
-    ],
-)
-def test_another_computer_is_told_before_anything_is_installed(unpacked, fits, words):
-    (unpacked / "wheels/FITS").write_text(f"{fits}\n")
-    code, said = install(unpacked)
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_does_not_fit_is_told_and_nothing_of_it_is_used(unpacked, name):
+    change, words = UNFIT[name]
+    change(unpacked.folder / "wheels")
+    code, said = unpacked.install()
     assert (code, words in said) == (1, True), said
-    assert not (unpacked / ".venv").exists()
+    assert not unpacked.installed()
 
 
 def test_libtpu_is_packed_when_asked_and_the_terms_are_named(course):

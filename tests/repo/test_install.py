@@ -4,133 +4,87 @@ import os
 import pathlib
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
 
 import pytest
 from conventions import ROOT
+from machine import Machine
 
-TOOLS = ("awk", "cat", "cut", "df", "dirname", "grep", "mktemp", "rm", "sh", "sleep", "tail", "tee")
 PIP_OFFLINE = {
-    "PIP_CONFIG_FILE": os.devnull,
     "PIP_FIND_LINKS": "",
     "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
     "PIP_RETRIES": "0",
 }
-
-
-class Place:
-    """A folder with the installer and a lock, and a PATH that holds the system's tools only."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self.folder, self.bin = folder / "course", folder / "bin"
-        (self.folder / "helpers").mkdir(parents=True)
-        self.bin.mkdir()
-        shutil.copy(ROOT / "helpers/install.sh", self.folder / "helpers")
-        (self.folder / "requirements.txt").write_text("# nothing is needed\n")
-        for tool in (*TOOLS, "touch"):
-            (self.bin / tool).symlink_to(shutil.which(tool))
-        self.environment = {"PATH": str(self.bin), "HOME": str(folder), **PIP_OFFLINE}
-
-    def tool(self, name: str, script: str) -> None:
-        path = self.bin / name
-        path.unlink(missing_ok=True)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-    def python(self, name: str = "python3") -> None:
-        self.tool(name, f'exec "{sys.executable}" "$@"')
-
-    def start(self, **variables: str) -> subprocess.Popen:
-        return subprocess.Popen(
-            ["sh", "helpers/install.sh"],
-            cwd=self.folder,
-            env=self.environment | variables,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def install(self, **variables: str) -> tuple[int, str]:
-        process = self.start(**variables)
-        said, _ = process.communicate(timeout=120)
-        return process.returncode, said
-
-    def installed(self) -> bool:
-        return (self.folder / ".venv/.installed").exists()
+NOBODY_HAS = f"a-package-nobody-has==1.0 --hash=sha256:{'0' * 64}\n"
 
 
 @pytest.fixture
-def place(tmp_path):
-    place = Place(tmp_path)
-    place.tool("df", "echo header; echo disk 0 0 99000000 0% /")  # room enough, wherever tests run
-    return place
+def machine(tmp_path):
+    (tmp_path / "course/helpers").mkdir(parents=True)
+    shutil.copy(ROOT / "helpers/install.sh", tmp_path / "course/helpers")
+    (tmp_path / "course/requirements.txt").write_text("# nothing is needed\n")
+    return Machine(tmp_path / "course", **PIP_OFFLINE)
 
 
-def refused(place: Place, words: str, **variables: str) -> None:
-    code, said = place.install(**variables)
-    assert code == 1, said
-    assert words in said.splitlines()[-1]
-    assert not place.installed()
-
-
-def test_installs_with_pip_where_there_is_no_uv(place):
-    place.python()
-    code, said = place.install()
+def test_installs_with_pip_where_there_is_no_uv(machine):
+    machine.python()
+    code, said = machine.install()
     assert code == 0, said
-    assert place.installed()
-    version = [place.folder / ".venv/bin/python", "-c", "import sys; print(sys.version_info[:2])"]
+    assert machine.installed()
+    version = [machine.folder / ".venv/bin/python", "-c", "import sys; print(sys.version_info[:2])"]
     made = subprocess.run(version, capture_output=True, text=True, check=True).stdout
     assert made.strip() == str(sys.version_info[:2])
 
 
-def test_uses_uv_where_present_with_hashes_and_bytecode(place):
-    place.python()
-    place.tool("uv", 'echo "$@" >> calls; [ "$1" = pip ] || /bin/mkdir .venv')
-    assert place.install()[0] == 0
-    made, filled = (place.folder / "calls").read_text().splitlines()
+def test_uses_uv_where_present_with_hashes_and_bytecode(machine):
+    machine.python()
+    machine.tool("uv", 'echo "$@" >> calls; [ "$1" = pip ] || /bin/mkdir .venv')
+    assert machine.install()[0] == 0
+    made, filled = (machine.folder / "calls").read_text().splitlines()
     assert made.startswith("venv ")
     assert "--require-hashes" in filled
     assert "--compile-bytecode" in filled
     assert "-r requirements.txt" in filled
 
 
-def test_no_python_in_range(place):
-    place.tool("python3", "exit 1")
-    refused(place, "No Python 3.11, 3.12 or 3.13 was found")
+REFUSED = {
+    "no Python in range": (("python3", "exit 1"), {}, "No Python 3.11, 3.12 or 3.13 was found"),
+    "chosen out of range": (
+        ("python3.9", "exit 1"),
+        {"PYTHON": "python3.9"},
+        "python3.9 is no Python 3.11, 3.12 or 3.13",
+    ),
+    "no venv": (
+        ("python3", 'case "$2" in *ensurepip*) exit 1 ;; esac'),
+        {},
+        "can't make virtual environments",
+    ),
+    "little disk": (
+        ("df", "echo header; echo disk 0 0 2097152 0% /"),
+        {},
+        "need 6 GB and this disk has 2 GB free",
+    ),
+    "no network": (("uname", "echo Linux"), {}, "The package index can't be reached"),
+}
 
 
-def test_a_chosen_python_out_of_range(place):
-    place.python()
-    place.tool("python3.9", "exit 1")
-    refused(place, "python3.9 is no Python 3.11, 3.12 or 3.13", PYTHON="python3.9")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_prevents_an_installation_is_one_sentence(machine, name):
+    tool, variables, words = REFUSED[name]
+    machine.python()
+    (machine.folder / "requirements.txt").write_text(NOBODY_HAS)
+    machine.tool(*tool)
+    code, said = machine.install(**variables)
+    assert (code, words in said.splitlines()[-1]) == (1, True), said
+    assert not machine.installed()
 
 
-def test_a_chosen_python_is_taken(place):
-    place.tool("python3", "exit 1")
-    place.python("python3.99")
-    assert place.install(PYTHON="python3.99")[0] == 0
-
-
-def test_a_python_without_venv(place):
-    place.tool("python3", 'case "$2" in *ensurepip*) exit 1 ;; esac')
-    refused(place, "can't make virtual environments")
-
-
-def test_too_little_disk(place):
-    place.python()
-    place.tool("df", "echo header; echo disk 0 0 2097152 0% /")
-    refused(place, "need 6 GB and this disk has 2 GB free")
-
-
-def test_no_network_with_pip_itself(place):
-    place.python()
-    lock = f"a-package-nobody-has==1.0 --hash=sha256:{'0' * 64}\n"
-    (place.folder / "requirements.txt").write_text(lock)
-    refused(place, "The package index can't be reached")
+def test_a_chosen_python_is_taken(machine):
+    machine.tool("python3", "exit 1")
+    machine.python("python3.99")
+    assert machine.install(PYTHON="python3.99")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -142,30 +96,31 @@ def test_no_network_with_pip_itself(place):
         ("error: something new", "The installation failed"),
     ],
 )
-def test_what_the_installer_says_becomes_one_sentence(place, said, words):
-    place.python()
-    place.tool("uv", f"cat <<'END' >&2\n{said}\nEND\nexit 2")
-    refused(place, words)
-    assert said.splitlines()[0] in place.install()[1]
+def test_what_the_installer_says_becomes_one_sentence(machine, said, words):
+    machine.python()
+    machine.tool("uv", f"cat <<'END' >&2\n{said}\nEND\nexit 2")
+    code, shown = machine.install()
+    assert (code, words in shown.splitlines()[-1], machine.installed()) == (1, True, False), shown
+    assert said.splitlines()[0] in shown
 
 
-def test_an_interrupted_installation_is_told_and_begins_afresh(place):
-    place.python()
-    place.tool("uv", "/bin/mkdir -p .venv; touch .venv/half-a-package; sleep 60")
-    process = place.start()
-    while not (place.folder / ".venv/half-a-package").exists():
+def test_an_interrupted_installation_is_told_and_begins_afresh(machine):
+    machine.python()
+    machine.tool("uv", "/bin/mkdir -p .venv; touch .venv/half-a-package; sleep 60")
+    process = machine.start()
+    while not (machine.folder / ".venv/half-a-package").exists():
         assert process.poll() is None
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Run the same command again" in said
-    assert not place.installed()
+    assert not machine.installed()
 
-    (place.bin / "uv").unlink()
-    assert place.install()[0] == 0
-    assert place.installed()
-    assert not (place.folder / ".venv/half-a-package").exists()
+    (machine.bin / "uv").unlink()
+    assert machine.install()[0] == 0
+    assert machine.installed()
+    assert not (machine.folder / ".venv/half-a-package").exists()
 
 
 def make(*arguments: str, folder: pathlib.Path) -> str:
