@@ -1,13 +1,15 @@
 """Exercises with an answer at once: ``check("02-1", answer)`` and ``hint("02-1")``.
 
-The exercises of notebook 02 are in ``helpers/exercises/notebook_02.py``, and so on: stub, hints,
-solution and typical wrong answers stand together, so the editions of the course can't drift.
+The texts of notebook 02's exercises are in ``notebook_02.toml`` beside this file, their checks in
+``notebook_02.py``, and so on. Stub, hints, solution and typical wrong answers stand together, so
+the editions of the course can't drift.
 """
 
 import dataclasses
 import importlib
 import pathlib
 import re
+import tomllib
 from collections.abc import Callable
 
 import nbformat
@@ -60,6 +62,24 @@ class Exercise:
     hints: tuple[str, ...]
     solution: str
     wrong: dict[str, str]
+
+
+def read(number: str, checks: dict[str, Callable[[object], str]]) -> dict[str, Exercise]:
+    """Read the texts of a notebook's exercises and join them with their checks.
+
+    Args:
+        number: The notebook's, two digits.
+        checks: The check by the exercise's name.
+
+    Returns:
+        Exercise by name, in the order of the file.
+    """
+    path = pathlib.Path(__file__).with_name(f"notebook_{number}.toml")
+    texts = tomllib.loads(path.read_text("utf-8"))
+    return {
+        name: Exercise(check=checks[name], hints=tuple(text.pop("hints")), **text)
+        for name, text in texts.items()
+    }
 
 
 @dataclasses.dataclass(frozen=True)

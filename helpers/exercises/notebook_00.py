@@ -3,7 +3,7 @@
 import numpy as np
 
 from helpers.display import systolic
-from helpers.exercises import Exercise, Wrong, returned
+from helpers.exercises import Wrong, read, returned
 from helpers.tpu.hardware import slice_of
 
 _ASKED = ("v2-8", "v3-32", "v4-8", "v5e-4")
@@ -58,94 +58,11 @@ def _check_hours(answer: object) -> str:
     return "Now multiply by chips and price, and you have the bill before the run."
 
 
-EXERCISES = {
-    "00-1": Exercise(
-        stub="""def replicas():
-    raise NotImplementedError
-    return {"v2-8": 0, "v3-32": 0, "v4-8": 0, "v5e-4": 0}""",
-        answer="replicas",
-        check=_check_replicas,
-        hints=(
-            "What does the number after the dash count: cores or chips? It depends on the kind.",
-            "v2 and v3: it counts cores, and each is a replica. v4: it counts cores, two per chip.",
-            "On v4 the two cores of a chip are one replica; on v5e the number counts chips.",
-        ),
-        solution="""def replicas():
-    return {"v2-8": 8, "v3-32": 32, "v4-8": 4, "v5e-4": 4}""",
-        wrong={
-            "v4-8 has not 8 replicas": """def replicas():
-    return {"v2-8": 8, "v3-32": 32, "v4-8": 8, "v5e-4": 4}""",
-            "v2-8 has not 4 replicas": """def replicas():
-    return {"v2-8": 4, "v3-32": 16, "v4-8": 4, "v5e-4": 4}""",
-            "four keys unchanged": """def replicas():
-    return {"v2-8": 8}""",
-        },
-    ),
-    "00-2": Exercise(
-        stub='''def busy_share(rows, cells):
-    """Share of the cells x cells that multiply, on average, from 0 to 1."""
-    raise NotImplementedError''',
-        answer="busy_share",
-        check=_check_busy_share,
-        hints=(
-            "Every cell multiplies once for every row. For how many ticks does the run last?",
-            "The last row enters in tick `rows`; its last sum still crosses all cells, down and "
-            "to the right.",
-            "ticks = rows + 2 * cells - 2, as in the cell that checks the formula above.",
-        ),
-        solution='''def busy_share(rows, cells):
-    """Share of the cells x cells that multiply, on average, from 0 to 1."""
-    return rows / (rows + 2 * cells - 2)''',
-        wrong={
-            "0.5556 of the time; your formula says 0.6250": """\
-def busy_share(rows, cells):
-    return rows / (rows + cells)""",
-            "0.3333 of the time; your formula says 0.5000": """\
-def busy_share(rows, cells):
-    return min(1.0, rows / cells)""",
-            "0.3333 of the time; your formula says 0.2000": """\
-def busy_share(rows, cells):
-    return rows / (rows + 2 * cells)""",
-        },
-    ),
-    "00-3": Exercise(
-        stub='''def hours_needed(flops, accelerator, efficiency):
-    """Hours that a slice such as "v5e-8" takes for so many operations."""
-    raise NotImplementedError''',
-        answer="hours_needed",
-        check=_check_hours,
-        hints=(
-            "`slice_of(accelerator)` has `.chips`, and `.chip.bf16_tflops` per chip.",
-            "10**12 operations are a teraflop; `efficiency` of the peak is what you get.",
-            "hours = flops / (chips * TFLOP/s * 1e12 * efficiency) / 3600",
-        ),
-        solution='''from helpers.tpu.hardware import slice_of
-
-
-def hours_needed(flops, accelerator, efficiency):
-    """Hours that a slice such as "v5e-8" takes for so many operations."""
-    tpu = slice_of(accelerator)
-    per_second = tpu.chips * tpu.chip.bf16_tflops * 1e12 * efficiency
-    return flops / per_second / 3600''',
-        wrong={
-            "Chips: 4, of 123 TFLOP/s each": """from helpers.tpu.hardware import slice_of
-
-
-def hours_needed(flops, accelerator, efficiency):
-    tpu = slice_of(accelerator)
-    return flops / (tpu.replicas * tpu.chip.bf16_tflops * 1e12 * efficiency) / 3600""",
-            "at 50%": """from helpers.tpu.hardware import slice_of
-
-
-def hours_needed(flops, accelerator, efficiency):
-    tpu = slice_of(accelerator)
-    return flops / (tpu.chips * tpu.chip.bf16_tflops * 1e12) / 3600""",
-            "These are seconds": """from helpers.tpu.hardware import slice_of
-
-
-def hours_needed(flops, accelerator, efficiency):
-    tpu = slice_of(accelerator)
-    return flops / (tpu.chips * tpu.chip.bf16_tflops * 1e12 * efficiency)""",
-        },
-    ),
-}
+EXERCISES = read(
+    "00",
+    {
+        "00-1": _check_replicas,
+        "00-2": _check_busy_share,
+        "00-3": _check_hours,
+    },
+)

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong, returned
+from helpers.exercises import Wrong, read, returned
 from helpers.tpu.layout import as_written
 from helpers.xla.compare import compare, hlo
 from helpers.xla.fusion import executed, kernels
@@ -95,155 +95,12 @@ def _check_round_up(answer: object) -> str:
     return "The smallest size that is not padded, for every vocabulary tried."
 
 
-EXERCISES = {
-    "01-1": Exercise(
-        stub='''def swish_costs():
-    """What does x / (1 + exp(-x)) cost on a large x, eagerly and under XLA?
-
-    Memory traffic counts each tensor that is read or written; single numbers count nothing.
-    """
-    raise NotImplementedError
-    return {"kernels eager": None, "kernels XLA": None, "times less moved": None}
-''',
-        answer="swish_costs",
-        check=_check_swish,
-        hints=(
-            "Write the formula as single operations, one per line, each with its own result.",
-            "Four operations: minus, exp, plus 1, divide. None of them mixes different places "
-            "of x, so XLA needs one pass: read x, write the result.",
-            "Eagerly, three operations read one tensor and write one; the division reads two "
-            "and writes one. That is 9 times x, against 2 times x.",
-        ),
-        solution='''def swish_costs():
-    """What does x / (1 + exp(-x)) cost on a large x, eagerly and under XLA?
-
-    Memory traffic counts each tensor that is read or written; single numbers count nothing.
-    """
-    return {"kernels eager": 4, "kernels XLA": 1, "times less moved": 9 / 2}
-''',
-        wrong={
-            "count them": """\
-def swish_costs():
-    return {"kernels eager": 3, "kernels XLA": 1, "times less moved": 4.5}
-""",
-            "share one pass": """\
-def swish_costs():
-    return {"kernels eager": 4, "kernels XLA": 2, "times less moved": 4.5}
-""",
-            "in units of x": """\
-def swish_costs():
-    return {"kernels eager": 4, "kernels XLA": 1, "times less moved": 4}
-""",
-            "keys unchanged": "def swish_costs():\n    return 4\n",
-        },
-    ),
-    "01-2": Exercise(
-        stub='''def log_sum_exp(x):
-    """The log of the sum of exp over the last dimension, also where exp overflows.
-
-    Change this: tf.math.log(tf.reduce_sum(tf.exp(x), axis=-1))
-    """
-    raise NotImplementedError
-''',
-        answer="log_sum_exp",
-        check=_check_log_sum_exp,
-        hints=(
-            "The safe softmax takes the same number away from all of a row. What does that do to "
-            "the logarithm of the sum?",
-            "log(sum(exp(x))) = m + log(sum(exp(x - m))) for every m; take the row's maximum.",
-            "Keep the dimension when you take the maximum, so that it can be subtracted, and drop "
-            "it with tf.squeeze(m, -1) before you add it back.",
-        ),
-        solution='''def log_sum_exp(x):
-    """The log of the sum of exp over the last dimension, also where exp overflows.
-
-    Change this: tf.math.log(tf.reduce_sum(tf.exp(x), axis=-1))
-    """
-    largest = tf.reduce_max(x, axis=-1, keepdims=True)
-    log_sum = tf.math.log(tf.reduce_sum(tf.exp(x - largest), axis=-1))
-    return tf.squeeze(largest, -1) + log_sum
-''',
-        wrong={
-            "[1000.0, 1000.0]": """\
-def log_sum_exp(x):
-    return tf.math.log(tf.reduce_sum(tf.exp(x), axis=-1))
-""",
-            "For usual numbers": """\
-def log_sum_exp(x):
-    m = tf.reduce_max(x, axis=-1, keepdims=True)
-    return tf.math.log(tf.reduce_sum(tf.exp(x - m), axis=-1))
-""",
-            "4 numbers": """\
-def log_sum_exp(x):
-    m = tf.reduce_max(x, axis=-1, keepdims=True)
-    total = tf.reduce_sum(tf.exp(x - m), axis=-1, keepdims=True)
-    return m + tf.math.log(total)
-""",
-            "[-1000.0, -1000.0]": """\
-def log_sum_exp(x):
-    m = tf.minimum(tf.reduce_max(x, axis=-1, keepdims=True), 1000.0)
-    m = tf.maximum(m, 0.0)
-    total = tf.math.log(tf.reduce_sum(tf.exp(x - m), axis=-1))
-    return tf.squeeze(m, -1) + total
-""",
-        },
-    ),
-    "01-3": Exercise(
-        stub='''def sum_of_batches(batches):
-    """The sum of all values in a list of bfloat16 tensors, right to one part in a thousand."""
-    raise NotImplementedError
-''',
-        answer="sum_of_batches",
-        check=_check_running_sum,
-        hints=(
-            "Two things can be rounded here: the sum of one batch, and the running total.",
-            "Cast each batch to float32 before you sum it, and keep the total in float32.",
-        ),
-        solution='''def sum_of_batches(batches):
-    """The sum of all values in a list of bfloat16 tensors, right to one part in a thousand."""
-    total = tf.constant(0.0)
-    for batch in batches:
-        total += tf.reduce_sum(tf.cast(batch, tf.float32))
-    return total
-''',
-        wrong={
-            "kept in bfloat16": """\
-def sum_of_batches(batches):
-    total = tf.constant(0.0, tf.bfloat16)
-    for batch in batches:
-        total += tf.reduce_sum(batch)
-    return total
-""",
-            "rounded before it was added": """\
-def sum_of_batches(batches):
-    return sum(float(tf.reduce_sum(batch)) for batch in batches)
-""",
-        },
-    ),
-    "01-4": Exercise(
-        stub='''def padded_vocabulary(size):
-    """The smallest vocabulary of at least ``size`` entries that a TPU needs not pad."""
-    raise NotImplementedError
-''',
-        answer="padded_vocabulary",
-        check=_check_round_up,
-        hints=(
-            "The vocabulary is a dimension of the embedding [vocabulary, width] and of the logits "
-            "[tokens, vocabulary]. Which multiple suits both places?",
-            "A multiple of 128 is a multiple of 8 as well. Round up with whole numbers: "
-            "-(-a // b) is a / b, rounded up.",
-        ),
-        solution='''def padded_vocabulary(size):
-    """The smallest vocabulary of at least ``size`` entries that a TPU needs not pad."""
-    return -(-size // 128) * 128
-''',
-        wrong={
-            "may be lost": "def padded_vocabulary(size):\n    return size // 128 * 128\n",
-            "still pads it": "def padded_vocabulary(size):\n    return -(-size // 8) * 8\n",
-            "there is a smaller size": """\
-def padded_vocabulary(size):
-    return (size // 128 + 1) * 128
-""",
-        },
-    ),
-}
+EXERCISES = read(
+    "01",
+    {
+        "01-1": _check_swish,
+        "01-2": _check_log_sum_exp,
+        "01-3": _check_running_sum,
+        "01-4": _check_round_up,
+    },
+)

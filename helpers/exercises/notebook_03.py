@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong, returned
+from helpers.exercises import Wrong, read, returned
 from helpers.text.buckets import measure_edges, pack
 from helpers.xla.compare import compare
 
@@ -106,170 +106,12 @@ def _check_break_even(answer: object) -> str:
     return "What the further compilations cost, divided by what an epoch saves."
 
 
-EXERCISES = {
-    "03-1": Exercise(
-        stub="""\
-def bills():
-    raise NotImplementedError("03-1")
-    # Texts of 9, 2, 30, 62, 17, 8 tokens, in batches of two, in this order.
-    # For each way: (places of all batches, compilations)
-    return {
-        "all to 64": (),
-        "longest in batch": (),
-        "multiple of 32": (),
-        "packed in rows of 64": (),
-    }
-""",
-        answer="bills",
-        check=_check_bills,
-        hints=(
-            "A batch of two has 2 x its width places. Write the three widths down first.",
-            "A compilation is a new (rows, width); a width seen before costs nothing.",
-            "Packed: which texts sum to 64? The longest needs the shortest beside it.",
-        ),
-        solution="""\
-def bills():
-    return {
-        "all to 64": (384, 1),
-        "longest in batch": (176, 3),
-        "multiple of 32": (256, 2),
-        "packed in rows of 64": (128, 1),
-    }
-""",
-        wrong={
-            "One per *new* shape": """\
-def bills():
-    return {
-        "all to 64": (384, 1),
-        "longest in batch": (176, 3),
-        "multiple of 32": (256, 3),
-        "packed in rows of 64": (128, 1),
-    }
-""",
-            "longest in batch: the places are not 128": """\
-def bills():
-    return {
-        "all to 64": (384, 1),
-        "longest in batch": (128, 3),
-        "multiple of 32": (256, 2),
-        "packed in rows of 64": (128, 1),
-    }
-""",
-            "Fewer rows of 64 will do": """\
-def bills():
-    return {
-        "all to 64": (384, 1),
-        "longest in batch": (176, 3),
-        "multiple of 32": (256, 2),
-        "packed in rows of 64": (192, 1),
-    }
-""",
-            "four keys": "def bills():\n    return {}\n",
-        },
-    ),
-    "03-2": Exercise(
-        stub="""\
-def token_mean(loss, segments):
-    # loss: [rows, places]; segments: numbers of the texts, 0 on padding, [rows, places].
-    # Here every row weighs the same, and padding counts. Make every real token weigh the same:
-    #     return tf.reduce_mean(tf.reduce_mean(loss, axis=1))
-    raise NotImplementedError("03-2")
-""",
-        answer="token_mean",
-        check=_check_token_mean,
-        hints=(
-            "One sum over all places and rows, one number of tokens, a single division.",
-            "tf.cast(segments > 0, loss.dtype) is 1 at a token and 0 at padding.",
-            "tf.math.divide_no_nan(a, b) gives 0 where b is 0.",
-        ),
-        solution="""\
-def token_mean(loss, segments):
-    real = tf.cast(segments > 0, loss.dtype)
-    return tf.math.divide_no_nan(tf.reduce_sum(loss * real), tf.reduce_sum(real))
-""",
-        wrong={
-            "not 4.0000": """\
-def token_mean(loss, segments):
-    real = tf.cast(segments > 0, loss.dtype)
-    return tf.reduce_mean(tf.reduce_sum(loss * real, 1) / tf.reduce_sum(real, 1))
-""",
-            "not 2.0000": """\
-def token_mean(loss, segments):
-    return tf.reduce_mean(loss * tf.cast(segments > 0, loss.dtype))
-""",
-            "look at 0/0": """\
-def token_mean(loss, segments):
-    real = tf.cast(segments > 0, loss.dtype)
-    return tf.reduce_sum(loss * real) / tf.reduce_sum(real)
-""",
-        },
-    ),
-    "03-3": Exercise(
-        stub="""\
-def may_attend(segments):
-    # segments: [rows, places], 1, 2, ... on the texts of a row, 0 on padding.
-    # Give bool [rows, places, places]: may the first place attend to the second?
-    raise NotImplementedError("03-3")
-""",
-        answer="may_attend",
-        check=_check_may_attend,
-        hints=(
-            "Two places may see each other when they belong to the same text.",
-            "Compare every place with every place: one copy as a column, one as a row.",
-            "segments[:, :, None] has shape [rows, places, 1]; what does == do with it?",
-        ),
-        solution="""\
-def may_attend(segments):
-    return segments[:, :, None] == segments[:, None, :]
-""",
-        wrong={
-            "place 0 must not attend to place 2": """\
-def may_attend(segments):
-    real = segments > 0
-    return real[:, :, None] & real[:, None, :]
-""",
-            "attends to nothing": """\
-def may_attend(segments):
-    same = segments[:, :, None] == segments[:, None, :]
-    return same & (segments[:, :, None] > 0)
-""",
-            "place 0 must not attend to place 5": """\
-def may_attend(segments):
-    return segments[:, :, None] >= segments[:, None, :]
-""",
-            "bool [2, 6, 6]": "def may_attend(segments):\n    return segments > 0\n",
-        },
-    ),
-    "03-4": Exercise(
-        stub="""\
-def break_even(lengths, few, many, compile_seconds, seconds_per_place):
-    # few and many are two lists of edges. After how many epochs have the further compilations
-    # of `many` paid for themselves? All lengths fit into the last edge of both.
-    raise NotImplementedError("03-4")
-""",
-        answer="break_even",
-        check=_check_break_even,
-        hints=(
-            "The cost is paid once, the gain comes with each epoch: divide one by the other.",
-            "np.searchsorted(edges, lengths) tells which edge holds each length.",
-            "np.take(edges, np.searchsorted(edges, lengths)).sum() are the places of an epoch.",
-        ),
-        solution="""\
-def break_even(lengths, few, many, compile_seconds, seconds_per_place):
-    places = [np.take(edges, np.searchsorted(edges, lengths)).sum() for edges in (few, many)]
-    cost = (len(many) - len(few)) * compile_seconds
-    return cost / ((places[0] - places[1]) * seconds_per_place)
-""",
-        wrong={
-            "you pay in any case": """\
-def break_even(lengths, few, many, compile_seconds, seconds_per_place):
-    places = [np.take(edges, np.searchsorted(edges, lengths)).sum() for edges in (few, many)]
-    return len(many) * compile_seconds / ((places[0] - places[1]) * seconds_per_place)
-""",
-            "places per epoch here": """\
-def break_even(lengths, few, many, compile_seconds, seconds_per_place):
-    return (len(many) - len(few)) * compile_seconds / (sum(lengths) * seconds_per_place)
-""",
-        },
-    ),
-}
+EXERCISES = read(
+    "03",
+    {
+        "03-1": _check_bills,
+        "03-2": _check_token_mean,
+        "03-3": _check_may_attend,
+        "03-4": _check_break_even,
+    },
+)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong, returned
+from helpers.exercises import Wrong, read, returned
 
 _WORKS = {
     "NumPy arrays given to fit": True,
@@ -102,146 +102,11 @@ def _check_answers(answer: object) -> str:
     return "Yes, no and silence, each within its seconds; and 8470 where no port is given."
 
 
-EXERCISES = {
-    "04-1": Exercise(
-        stub="""\
-def works_on_a_node():
-    raise NotImplementedError("04-1")
-    # True where it works with a worker in another machine, False where it fails.
-    return {
-        "NumPy arrays given to fit": ...,
-        "TFRecord in a folder beside the notebook": ...,
-        "TFRecord on gs://": ...,
-        "from_generator over rows in memory": ...,
-        "Hugging Face's to_tf_dataset": ...,
-        "from_tensor_slices, then map with tf.strings": ...,
-        "Checkpoint.write to your disk": ...,
-        "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": ...,
-    }
-""",
-        answer="works_on_a_node",
-        check=_check_works,
-        hints=(
-            "Ask of each: who opens the file, and who runs the function?",
-            "A graph is sent to the worker. A file, a generator and a Python function are not.",
-            "Four are True.",
-        ),
-        solution="""\
-def works_on_a_node():
-    return {
-        "NumPy arrays given to fit": True,
-        "TFRecord in a folder beside the notebook": False,
-        "TFRecord on gs://": True,
-        "from_generator over rows in memory": False,
-        "Hugging Face's to_tf_dataset": False,
-        "from_tensor_slices, then map with tf.strings": True,
-        "Checkpoint.write to your disk": False,
-        "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": True,
-    }
-""",
-        wrong={
-            "the Python that gives them, too": """\
-def works_on_a_node():
-    return {
-        "NumPy arrays given to fit": True,
-        "TFRecord in a folder beside the notebook": False,
-        "TFRecord on gs://": True,
-        "from_generator over rows in memory": True,
-        "Hugging Face's to_tf_dataset": False,
-        "from_tensor_slices, then map with tf.strings": True,
-        "Checkpoint.write to your disk": False,
-        "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": True,
-    }
-""",
-            "eight keys": "def works_on_a_node():\n    return {}\n",
-        },
-    ),
-    "04-2": Exercise(
-        stub="""\
-def prepare(text):
-    # text: a string tensor. This calls Python, so it fails on a worker in another machine:
-    #     return tf.numpy_function(lambda t: t.decode().strip().lower().encode(), [text], tf.string)
-    raise NotImplementedError("04-2")
-""",
-        answer="prepare",
-        check=_check_prepare,
-        hints=(
-            "Each step of the Python has a relative in tf.strings.",
-            "tf.strings.strip and tf.strings.lower.",
-            "lower knows only a to z unless it is told the encoding.",
-        ),
-        solution="""\
-def prepare(text):
-    return tf.strings.lower(tf.strings.strip(text), encoding="utf-8")
-""",
-        wrong={
-            "must become 'école'": """\
-def prepare(text):
-    return tf.strings.lower(tf.strings.strip(text))
-""",
-            "still has a PyFunc": """\
-def prepare(text):
-    function = lambda t: t.decode().strip().lower().encode()
-    return tf.numpy_function(function, [text], tf.string)
-""",
-            "must become 'hello tpu'": """\
-def prepare(text):
-    return tf.strings.lower(text, encoding="utf-8")
-""",
-        },
-    ),
-    "04-3": Exercise(
-        stub="""\
-def answers(address, seconds):
-    # address: "grpc://host:port", "host:port" or "grpc://host" (then the port is 8470).
-    # True if somebody accepts a connection there within so many seconds, else False.
-    raise NotImplementedError("04-3")
-""",
-        answer="answers",
-        check=_check_answers,
-        hints=(
-            "The notebook's knock does most of it; what must happen to its error?",
-            "Refused, unknown and too slow are all subclasses of OSError.",
-            'removeprefix("grpc://"), then partition(":"), then socket.create_connection.',
-        ),
-        solution="""\
-import socket
-
-def answers(address, seconds):
-    host, _, port = address.removeprefix("grpc://").partition(":")
-    try:
-        socket.create_connection((host, int(port or 8470)), seconds).close()
-    except OSError:
-        return False
-    return True
-""",
-        wrong={
-            "Without a port it is 8470": """\
-import socket
-
-def answers(address, seconds):
-    host, _, port = address.removeprefix("grpc://").partition(":")
-    try:
-        socket.create_connection((host, int(port)), seconds).close()
-    except (OSError, ValueError):
-        return False
-    return True
-""",
-            "timed out": """\
-import socket
-
-def answers(address, seconds):
-    host, _, port = address.removeprefix("grpc://").partition(":")
-    try:
-        socket.create_connection((host, int(port or 8470)), seconds).close()
-    except ConnectionRefusedError:
-        return False
-    return True
-""",
-            "True": """\
-def answers(address, seconds):
-    return address.startswith("grpc://")
-""",
-        },
-    ),
-}
+EXERCISES = read(
+    "04",
+    {
+        "04-1": _check_works,
+        "04-2": _check_prepare,
+        "04-3": _check_answers,
+    },
+)

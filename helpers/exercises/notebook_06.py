@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong, returned
+from helpers.exercises import Wrong, read, returned
 from helpers.xla.compare import compare
 
 
@@ -96,131 +96,11 @@ def _check_word_numbers(answer: object) -> str:
     return "A running count of the places where a word begins: a cumulative sum, nothing else."
 
 
-EXERCISES = {
-    "06-1": Exercise(
-        stub="""\
-def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
-    raise NotImplementedError("06-1")
-    return rows, shards
-""",
-        answer="plan",
-        check=_check_plan,
-        hints=(
-            "First the tokens, then the rows that hold them, then the bytes of a row.",
-            "A shard holds whole rows: how many fit into shard_bytes?",
-            "-(-a // b) divides and rounds up.",
-        ),
-        solution="""\
-def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
-    tokens = text_bytes / bytes_per_token
-    rows = int(-(-tokens // row_length))
-    rows_per_shard = shard_bytes // (row_length * bytes_per_place)
-    return rows, -(-rows // rows_per_shard)
-""",
-        wrong={
-            "there are 26 rows, not 25": """\
-def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
-    rows = int(text_bytes / bytes_per_token // row_length)
-    return rows, -(-rows // (shard_bytes // (row_length * bytes_per_place)))
-""",
-            "shards, not": """\
-def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
-    rows = int(-(-(text_bytes / bytes_per_token) // row_length))
-    return rows, rows * row_length * bytes_per_place // shard_bytes
-""",
-            "two numbers": """\
-def plan(text_bytes, bytes_per_token, row_length, bytes_per_place, shard_bytes):
-    return int(-(-(text_bytes / bytes_per_token) // row_length))
-""",
-        },
-    ),
-    "06-2": Exercise(
-        stub="""\
-def parse_batch(records):
-    # records: serialized examples, string [batch]. Here is how one is parsed:
-    #     spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
-    #     raw = tf.io.parse_single_example(record, spec)["input_ids"]
-    #     return tf.cast(tf.io.decode_raw(raw, tf.uint16), tf.int32)
-    raise NotImplementedError("06-2")
-""",
-        answer="parse_batch",
-        check=_check_parse_batch,
-        hints=(
-            "tf.io has a function of nearly the same name that takes many records.",
-            "tf.io.parse_example gives string [batch]; decode_raw takes that as it is.",
-        ),
-        solution="""\
-def parse_batch(records):
-    spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
-    raw = tf.io.parse_example(records, spec)["input_ids"]
-    return tf.cast(tf.io.decode_raw(raw, tf.uint16), tf.int32)
-""",
-        wrong={
-            "It loops": """\
-def parse_batch(records):
-    def one(record):
-        spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
-        raw = tf.io.parse_single_example(record, spec)["input_ids"]
-        return tf.cast(tf.io.decode_raw(raw, tf.uint16), tf.int32)
-
-    return tf.map_fn(one, records, fn_output_signature=tf.TensorSpec([8], tf.int32))
-""",
-            "not uint16": """\
-def parse_batch(records):
-    spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
-    raw = tf.io.parse_example(records, spec)["input_ids"]
-    return tf.io.decode_raw(raw, tf.uint16)
-""",
-            "not [3, 16]": """\
-def parse_batch(records):
-    spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
-    raw = tf.io.parse_example(records, spec)["input_ids"]
-    return tf.cast(tf.io.decode_raw(raw, tf.uint8), tf.int32)
-""",
-            "The ids differ": """\
-def parse_batch(records):
-    spec = {"input_ids": tf.io.FixedLenFeature([], tf.string)}
-    raw = tf.io.parse_example(records, spec)["input_ids"]
-    return tf.cast(tf.io.decode_raw(raw, tf.int16), tf.int32)
-""",
-        },
-    ),
-    "06-3": Exercise(
-        stub="""\
-def word_numbers(ids, continues, special):
-    # ids: int32 [rows, places]. continues and special: bool [vocabulary], by id.
-    # Give the number of each place's word in its row, from 0, int32 [rows, places].
-    raise NotImplementedError("06-3")
-""",
-        answer="word_numbers",
-        check=_check_word_numbers,
-        hints=(
-            "Find the places where a word begins. Their running count numbers the words.",
-            "tf.gather(continues, ids) looks every id up; tf.cumsum counts along an axis.",
-            "The token before: tf.roll(x, 1, axis=1), but the first place has none.",
-        ),
-        solution="""\
-def word_numbers(ids, continues, special):
-    after_special = tf.roll(tf.gather(special, ids), 1, axis=1)
-    begins = ~tf.gather(continues, ids) | after_special
-    numbers = tf.cumsum(tf.cast(begins, tf.int32), axis=1)
-    return numbers - numbers[:, :1]
-""",
-        wrong={
-            "have the words [0, 1, 1, 2, 3, 4], not [0, 0, 0, 1, 2, 2]": """\
-def word_numbers(ids, continues, special):
-    begins = ~tf.gather(continues, ids)
-    return tf.cumsum(tf.cast(begins, tf.int32), axis=1) - 1
-""",
-            "not [1, 2, 2, 2, 3, 4]": """\
-def word_numbers(ids, continues, special):
-    begins = ~tf.gather(continues, ids) | tf.roll(tf.gather(special, ids), 1, axis=1)
-    return tf.cumsum(tf.cast(begins, tf.int32), axis=1)
-""",
-            "it must be as large": """\
-def word_numbers(ids, continues, special):
-    return tf.cumsum(tf.cast(~tf.gather(continues, ids), tf.int32), axis=1)[:, 1:]
-""",
-        },
-    ),
-}
+EXERCISES = read(
+    "06",
+    {
+        "06-1": _check_plan,
+        "06-2": _check_parse_batch,
+        "06-3": _check_word_numbers,
+    },
+)

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong, returned
+from helpers.exercises import Wrong, read, returned
 
 CLOSE = 1e-5
 
@@ -77,91 +77,11 @@ def _check_replica_loss(replica_loss: object) -> str:
     return "The sum over the replicas is the mean over all masked tokens, compiled by XLA."
 
 
-EXERCISES = {
-    "07-1": Exercise(
-        stub='''def first_loss(vocabulary_size: int) -> float:
-    """The loss of a model that gives each token the same probability."""
-    raise NotImplementedError("your code here")''',
-        answer="first_loss",
-        check=_check_first_loss,
-        hints=(
-            "Which probability does each of 4 equally likely tokens have?",
-            "The loss of one masked token is minus the natural logarithm of its probability.",
-            "-log(1/n) is log(n).",
-        ),
-        solution='''def first_loss(vocabulary_size: int) -> float:
-    """The loss of a model that gives each token the same probability."""
-    return float(np.log(vocabulary_size))''',
-        wrong={
-            "in bits": "def first_loss(vocabulary_size):\n    return np.log2(vocabulary_size)",
-            "sign": "def first_loss(vocabulary_size):\n    return np.log(1 / vocabulary_size)",
-            "probability 1/3000": """\
-def first_loss(vocabulary_size):
-    return 1 / vocabulary_size""",
-            "return is missing": "def first_loss(vocabulary_size):\n    np.log(vocabulary_size)",
-        },
-    ),
-    "07-2": Exercise(
-        stub='''def unigram(counts: np.ndarray, masked: np.ndarray) -> float:
-    """Mean loss of the masked ids, from the training text's count of each id."""
-    raise NotImplementedError("your code here")''',
-        answer="unigram",
-        check=_check_unigram,
-        hints=(
-            "A token that training never saw must not have the probability 0.",
-            "Add 1 to each count, then divide by the new sum: that is the probability of each id.",
-            "probabilities[masked] looks all of them up; then minus the mean of the logarithm.",
-        ),
-        solution='''def unigram(counts: np.ndarray, masked: np.ndarray) -> float:
-    """Mean loss of the masked ids, from the training text's count of each id."""
-    probabilities = (counts + 1) / (counts + 1).sum()
-    return float(-np.log(probabilities[masked]).mean())''',
-        wrong={
-            "not finite": """\
-def unigram(counts, masked):
-    with np.errstate(divide='ignore'):
-        return -np.log((counts / counts.sum())[masked]).mean()""",
-            "uniform baseline": "def unigram(counts, masked):\n    return np.log(len(counts))",
-            "changes the counts": """\
-def unigram(counts, masked):
-    counts += 1
-    return -np.log((counts / counts.sum())[masked]).mean()""",
-            "expected": """\
-def unigram(counts, masked):
-    own = np.bincount(masked.ravel(), minlength=len(counts)) + 1
-    return -np.log((own / own.sum())[masked]).mean()""",
-        },
-    ),
-    "07-3": Exercise(
-        stub='''def replica_loss(losses: tf.Tensor, weights: tf.Tensor, masked: tf.Tensor):
-    """This replica's share of the loss; weights are 1 at masked places, else 0.
-
-    masked: the number of masked tokens in all replicas together.
-    """
-    raise NotImplementedError("your code here")''',
-        answer="replica_loss",
-        check=_check_replica_loss,
-        hints=(
-            "A mean of means weighs the replica with 2 tokens as much as the one with 20.",
-            "Multiply by the weights and sum; no boolean mask, so the shape stays static.",
-            "Divide by masked, but never by 0: tf.maximum(masked, 1.0).",
-        ),
-        solution='''def replica_loss(losses: tf.Tensor, weights: tf.Tensor, masked: tf.Tensor):
-    """This replica's share of the loss; weights are 1 at masked places, else 0.
-
-    masked: the number of masked tokens in all replicas together.
-    """
-    return tf.reduce_sum(losses * weights) / tf.maximum(masked, 1.0)''',
-        wrong={
-            "(20, 2) masked tokens the shares add up": """\
-def replica_loss(losses, weights, masked):
-    return tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)""",
-            "0 is divided by 0": """\
-def replica_loss(losses, weights, masked):
-    return tf.reduce_sum(losses * weights) / masked""",
-            "Every place counts in it": """\
-def replica_loss(losses, weights, masked):
-    return tf.reduce_sum(losses) / tf.maximum(masked, 1.0)""",
-        },
-    ),
-}
+EXERCISES = read(
+    "07",
+    {
+        "07-1": _check_first_loss,
+        "07-2": _check_unigram,
+        "07-3": _check_replica_loss,
+    },
+)

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Exercise, Wrong, returned
+from helpers.exercises import Wrong, read, returned
 from helpers.xla.program import NotCompilable, export
 
 _FOUND_BY = {
@@ -80,136 +80,11 @@ def _check_least_ms(answer: object) -> str:
     return "The longer of the two, in milliseconds: the whole roofline."
 
 
-EXERCISES = {
-    "08-1": Exercise(
-        stub="""\
-def found_by():
-    raise NotImplementedError("08-1")
-    # The number of the check, 1 to 7, that finds it.
-    return {
-        "a loss of nan from a label of -100": 0,
-        "a global batch of 100 on a v5e-8": 0,
-        "numpy_function in the model": 0,
-        "a metric made outside strategy.scope()": 0,
-        "rows padded to the longest of each batch": 0,
-        "12 GB of activations on a v2-8": 0,
-    }
-""",
-        answer="found_by",
-        check=_check_found_by,
-        hints=(
-            "Print a report: each line begins with the number of the check that found it.",
-            "1 compiles the step, 2 counts shapes, 3 looks at batches, 4 computes on them twice.",
-            "5 makes your model inside a scope, 6 adds up memory, 7 says what a step costs.",
-        ),
-        solution="""\
-def found_by():
-    return {
-        "a loss of nan from a label of -100": 4,
-        "a global batch of 100 on a v5e-8": 3,
-        "numpy_function in the model": 1,
-        "a metric made outside strategy.scope()": 5,
-        "rows padded to the longest of each batch": 2,
-        "12 GB of activations on a v2-8": 6,
-    }
-""",
-        wrong={
-            "it is not check 1": """\
-def found_by():
-    return {
-        "a loss of nan from a label of -100": 1,
-        "a global batch of 100 on a v5e-8": 3,
-        "numpy_function in the model": 1,
-        "a metric made outside strategy.scope()": 5,
-        "rows padded to the longest of each batch": 2,
-        "12 GB of activations on a v2-8": 6,
-    }
-""",
-            "six keys": "def found_by():\n    return {}\n",
-        },
-    ),
-    "08-2": Exercise(
-        stub="""\
-def mean_loss(logits, labels):
-    # The mean over the rows with a label >= 0; 0 where there is none. Two faults to mend:
-    #     rows = tf.range(tf.reduce_sum(tf.cast(labels >= 0, tf.int32)))
-    #     picked = tf.numpy_function(np.flatnonzero, [labels >= 0], tf.int64)
-    #     loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
-    #         tf.gather(labels, picked), tf.gather(logits, picked))
-    #     return tf.reduce_sum(loss) / tf.cast(tf.size(rows), tf.float32)
-    raise NotImplementedError("08-2")
-""",
-        answer="mean_loss",
-        check=_check_mean_loss,
-        hints=(
-            "Compute the loss of every row, and let a weight decide which rows count.",
-            "tf.maximum(labels, 0) is a label that no cross-entropy stumbles over.",
-            "tf.math.divide_no_nan(a, b) gives 0 where b is 0.",
-        ),
-        solution="""\
-def mean_loss(logits, labels):
-    weights = tf.cast(labels >= 0, logits.dtype)
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
-    return tf.math.divide_no_nan(tf.reduce_sum(loss * weights), tf.reduce_sum(weights))
-""",
-        wrong={
-            "Range": """\
-def mean_loss(logits, labels):
-    rows = tf.range(tf.reduce_sum(tf.cast(labels >= 0, tf.int32)))
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
-    return tf.reduce_sum(loss) / tf.cast(tf.size(rows), tf.float32)
-""",
-            "depends on values": """\
-def mean_loss(logits, labels):
-    keep = labels >= 0
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels[keep], logits[keep])
-    return tf.reduce_mean(loss)
-""",
-            "gradient holds nan": """\
-def mean_loss(logits, labels):
-    weights = tf.cast(labels >= 0, logits.dtype)
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-    return tf.math.divide_no_nan(tf.reduce_sum(loss * weights), tf.reduce_sum(weights))
-""",
-            "look at 0/0": """\
-def mean_loss(logits, labels):
-    weights = tf.cast(labels >= 0, logits.dtype)
-    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(tf.maximum(labels, 0), logits)
-    return tf.reduce_sum(loss * weights) / tf.reduce_sum(weights)
-""",
-        },
-    ),
-    "08-3": Exercise(
-        stub="""\
-def least_ms(flops, traffic, tflops, gb_per_s):
-    # A step of so many operations and bytes, on a chip of so many TFLOP/s and GB/s.
-    # Give a pair: (least time in milliseconds, "compute" or "memory")
-    raise NotImplementedError("08-3")
-""",
-        answer="least_ms",
-        check=_check_least_ms,
-        hints=(
-            "Two times: the operations at the chip's rate, the bytes at the memory's.",
-            "Both may go on at once, so the longer one is the least time.",
-            "tflops is 10**12 operations a second, gb_per_s is 10**9 bytes; a second is 1000 ms.",
-        ),
-        solution="""\
-def least_ms(flops, traffic, tflops, gb_per_s):
-    compute = flops / (tflops * 1e12) * 1e3
-    memory = traffic / (gb_per_s * 1e9) * 1e3
-    return max(compute, memory), "compute" if compute >= memory else "memory"
-""",
-        wrong={
-            "1000 ms": """\
-def least_ms(flops, traffic, tflops, gb_per_s):
-    compute = flops / (tflops * 1e12) * 1e3
-    memory = traffic / (gb_per_s * 1e9) * 1e3
-    return compute + memory, "compute" if compute >= memory else "memory"
-""",
-            "12.21 ms, not 5.076": """\
-def least_ms(flops, traffic, tflops, gb_per_s):
-    return flops / (tflops * 1e12) * 1e3, "compute"
-""",
-        },
-    ),
-}
+EXERCISES = read(
+    "08",
+    {
+        "08-1": _check_found_by,
+        "08-2": _check_mean_loss,
+        "08-3": _check_least_ms,
+    },
+)

@@ -25,32 +25,30 @@ OPENING = f"""# What is two and two?
 
 **Time** about 5 minutes to read and try; seconds to run · **Needs** a CPU
 """
-EXERCISES = '''"""The exercises of notebook 09."""
+TEXTS = "\n".join(
+    f"""[09-{at}]
+answer = "answer"
+stub = "def answer():\\n    raise NotImplementedError"
+hints = ["Count on your fingers.", "Which number follows three?"]
+solution = "def answer():\\n    return 4"
+wrong."is not 5" = "def answer():\\n    return 5"
+wrong."is not 22" = "def answer():\\n    return 22"
+"""
+    for at in (1, 2, 3)
+)
+CHECKS = '''"""The exercises of notebook 09."""
 
-from helpers.exercises import Exercise, Wrong, returned
-
-
-def _exercise(number: int) -> Exercise:
-    def check(answer: object) -> str:
-        given = returned(answer())
-        if given != number:
-            raise Wrong(f"Two and two is not {given}.")
-        return "It is."
-
-    return Exercise(
-        stub="def answer():\\n    raise NotImplementedError",
-        answer="answer",
-        check=check,
-        hints=("Count on your fingers.", "Which number follows three?"),
-        solution=f"def answer():\\n    return {number}",
-        wrong={
-            "is not 5": "def answer():\\n    return 5",
-            "is not 22": "def answer():\\n    return 22",
-        },
-    )
+from helpers.exercises import Wrong, read, returned
 
 
-EXERCISES = {f"09-{at}": _exercise(4) for at in (1, 2, 3)}
+def _check(answer: object) -> str:
+    given = returned(answer())
+    if given != 4:
+        raise Wrong(f"Two and two is not {given}.")
+    return "It is."
+
+
+EXERCISES = read("09", {f"09-{at}": _check for at in (1, 2, 3)})
 '''
 
 
@@ -110,7 +108,8 @@ def followed(tmp_path_factory):
     assert run(copied).returncode == 0
     notebook = course / "notebooks" / f"{NAME}.ipynb"
     write_notebook(notebook)
-    (course / "helpers/exercises/notebook_09.py").write_text(EXERCISES)
+    (course / "helpers/exercises/notebook_09.toml").write_text(TEXTS)
+    (course / "helpers/exercises/notebook_09.py").write_text(CHECKS)
     insert(
         course / "tests/notebooks/test_notebooks.py",
         '    "08_preflight": {',
@@ -133,6 +132,7 @@ def test_there_are_ten_lines_and_they_name_what_is_touched(followed):
     named = {word for line in LINES for word in re.findall(r"`((?:\w+/)*\w+\.\w+)`", line)}
     assert named == {
         "helpers/exercises/notebook_09.py",
+        "helpers/exercises/notebook_09.toml",
         "helpers/course/seconds.toml",
         "tests/notebooks/test_notebooks.py",
         "README.md",
