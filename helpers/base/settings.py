@@ -23,9 +23,9 @@ ENVIRONMENT = {
 # (Colab brings its own JupyterLab and widgets) and are left as they are there.
 BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers", "numpy")
 
-# Of these any version will do, so a place's own is left alone: records, buckets and the file of
-# progress need them.
-ANY_VERSION = ("cryptography", "gcsfs", "google-crc32c", "platformdirs")
+# Any version of these will do, so a place keeps its own: records, buckets, checkpoints and the file
+# of progress need them.
+ANY_VERSION = ("cryptography", "filelock", "gcsfs", "google-crc32c", "platformdirs")
 
 # Google's TPU compiler, for notebooks 01, 02 and 08. A machine with a TPU has a libtpu of its own.
 COMPILER = ("jax", "libtpu")
