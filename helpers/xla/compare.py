@@ -1,7 +1,7 @@
-"""What XLA makes of a Python function: one table, one count, one look into its program.
+"""What XLA makes of a Python function: a table beside eager and graph, and a look at its program.
 
-The TPU runs nothing but programs that XLA compiled, so each question here ("does it compile?",
-"is the answer still right?", "how often does it compile?") is asked of XLA itself, on a CPU.
+The TPU runs nothing but programs that XLA compiled, so both questions here ("does it compile?",
+"is the answer still right?") are put to XLA itself, on a CPU.
 """
 
 import contextlib
@@ -21,8 +21,8 @@ from helpers.xla.fusion import kernels
 # How XLA writes TensorFlow's types: ``f32``, ``s64`` (https://openxla.org/xla/shapes).
 _LETTERS = {"float": "f", "bfloat": "bf", "int": "s", "uint": "u", "complex": "c"}
 
-# Begins the name of the row of a TPU's compiler.
-TPU = "TPU "
+# The row of a TPU's compiler has a name that begins so.
+_TPU = "TPU "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Comparison:
         """
         return all(
             self.verdict(row) in ("reference", "same")
-            or (row.how.startswith(TPU) and not row.refused_by)
+            or (row.how.startswith(_TPU) and not row.refused_by)
             for row in self.rows
         )
 
@@ -224,10 +224,6 @@ def _result_shapes(hlo_text: str) -> tuple[str, ...]:
     return tuple(re.findall(r"\w+\[[^\]]*\]", layout[1].rpartition("->")[2]))
 
 
-def _useful_line(error: Exception) -> str:
-    return messages.shortened(messages.line_of(error))
-
-
 def _specs(args: tuple) -> tuple[tuple, tuple | None]:
     """Describe the arguments; give the tensors themselves only if there is one for each."""
     specs, tensors = [], []
@@ -263,10 +259,6 @@ def _values(results: object) -> tuple[np.ndarray, ...]:
     return tuple(np.asarray(x) for x in _flat(results))
 
 
-def _runtime_layer(error: Exception) -> str:
-    return "TensorFlow" if isinstance(error, tf.errors.OpError) else "Python"
-
-
 def _of_tensors(fn: Callable) -> Callable:
     """Give a function a signature of tensors alone.
 
@@ -288,6 +280,11 @@ def functions_run_eagerly() -> Iterator[None]:
         tf.config.run_functions_eagerly(before)
 
 
+def _refused(how: str, error: Exception, layer: str = "") -> Row:
+    layer = layer or ("TensorFlow" if isinstance(error, tf.errors.OpError) else "Python")
+    return Row(how, refused_by=layer, message=messages.shortened(messages.line_of(error)))
+
+
 def _eager(fn: Callable, tensors: tuple | None) -> Row:
     if tensors is None:
         return Row("eager")
@@ -295,23 +292,28 @@ def _eager(fn: Callable, tensors: tuple | None) -> Row:
         with functions_run_eagerly():
             results = fn(*tensors)
     except Exception as error:  # whatever it raises is the answer
-        return Row("eager", refused_by=_runtime_layer(error), message=_useful_line(error))
+        return _refused("eager", error)
     results = [tf.convert_to_tensor(x) for x in _flat(results)]
     return Row("eager", tuple(map(_shape, results)), _values(results))
+
+
+def _run(row: Row, compiled: Callable, tensors: tuple | None, layer: str = "") -> Row:
+    """Add the values to the row of an accepted function, where there are tensors."""
+    if tensors is None:
+        return row
+    try:
+        return dataclasses.replace(row, values=_values(compiled(*tensors)))
+    except Exception as error:
+        return _refused(row.how, error, layer)
 
 
 def _graph(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
     try:
         concrete = tf.function(fn).get_concrete_function(*specs)
     except Exception as error:
-        return Row("graph", refused_by="tracing", message=_useful_line(error))
-    shapes = tuple(map(_shape, _flat(concrete.structured_outputs)))
-    if tensors is None:
-        return Row("graph", shapes)
-    try:
-        return Row("graph", shapes, _values(concrete(*tensors)))
-    except Exception as error:
-        return Row("graph", refused_by=_runtime_layer(error), message=_useful_line(error))
+        return _refused("graph", error, "tracing")
+    row = Row("graph", tuple(map(_shape, _flat(concrete.structured_outputs))))
+    return _run(row, concrete, tensors)
 
 
 def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
@@ -320,7 +322,7 @@ def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
     try:
         concrete = compiled.get_concrete_function(*specs)
     except Exception as error:
-        return Row(how, refused_by="tracing", message=_useful_line(error))
+        return _refused(how, error, "tracing")
     try:
         text = compiled.experimental_get_compiler_ir(*specs)(stage="hlo")
     except ValueError as error:
@@ -330,15 +332,10 @@ def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
                 "It reads from what is neither argument nor variable, such as a lookup table.",
                 "Look up in the input pipeline, and hand in what was found.",
             ) from error
-        return Row(how, refused_by="XLA", message=_useful_line(error))
+        return _refused(how, error, "XLA")
     # After the function's own results, XLA's list holds the variables that it changed.
     shapes = _result_shapes(text)[: len(_flat(concrete.structured_outputs))]
-    if tensors is None:
-        return Row(how, shapes)
-    try:
-        return Row(how, shapes, _values(concrete(*tensors)))
-    except Exception as error:
-        return Row(how, refused_by="XLA", message=_useful_line(error))
+    return _run(Row(how, shapes), concrete, tensors, "XLA")
 
 
 def _tpu(fn: Callable, specs: tuple, target: str) -> Row:
@@ -347,7 +344,7 @@ def _tpu(fn: Callable, specs: tuple, target: str) -> Row:
     from helpers.xla import tpu_compiler
     from helpers.xla.program import NotCompilable, export
 
-    how = TPU + hardware.slice_of(target).chip.name
+    how = _TPU + hardware.slice_of(target).chip.name
     try:
         program = export(fn, *specs)
     except NotCompilable as error:
