@@ -32,7 +32,7 @@ def write(path: pathlib.Path, data: str | bytes) -> None:
         data: Its whole content; text is written as UTF-8, as it is.
 
     Raises:
-        CantWrite: The disk is full, or the place is not writable.
+        CantWrite: The disk is full, or the folder is not writable.
     """
     data = data.encode() if isinstance(data, str) else data
     temporary = None

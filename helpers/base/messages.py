@@ -1,13 +1,13 @@
-"""What is shown of a library's error: the same words on every machine."""
+"""Shows a library's error in the same words on every machine."""
 
 import re
 
 
 def steady(line: str) -> str:
-    """Remove from an error's line what differs from one run or machine to the next.
+    """Remove what differs from one run or machine to the next from a line of an error.
 
-    Folders, addresses and the numbers that TensorFlow gives to functions and nodes go; so do its
-    notes to itself (which device, which options), which say nothing to a reader.
+    That is folders, addresses, and the numbers that TensorFlow gives to functions and nodes, but
+    also its notes to itself (which device, which options), which tell a reader nothing.
 
     Args:
         line: A line of an error's message.

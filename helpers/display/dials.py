@@ -1,4 +1,4 @@
-"""A picture that is drawn anew while its controls are moved. Imports no TensorFlow."""
+"""A picture that is redrawn while its controls move. Imports no TensorFlow."""
 
 import base64
 import html
@@ -25,7 +25,7 @@ class Dials:
     def __init__(self, draw: Callable[..., Figure], **controls: "ipywidgets.ValueWidget") -> None:
         """Tie controls to a function that draws.
 
-        Where ``draw`` raises a `CourseError`, its message stands in the picture's place.
+        If ``draw`` raises a `CourseError`, its message is shown instead of the picture.
 
         Args:
             draw: Takes the controls' values by name and gives a figure with its text alternative.

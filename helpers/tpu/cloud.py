@@ -18,14 +18,14 @@ from helpers.tpu.zones import CHECKED, PAGE, READ_WHOLLY, zones
 __all__ = ["InvalidName", "Mismatch", "NotInZone", "TpuVm", "runtime", "zones"]
 
 ACCOUNT = "tpu-course"  # the service account as which the VM reads and writes the bucket
-PATIENCE = "12h"  # a request in line lapses after this, so that none starts to cost days later
+PATIENCE = "12h"  # then a request lapses, so that none starts to cost money days later
 
 # Shapes of names, from Google's pages on resource names. Nothing in them needs quoting.
 _NAMES = {
     "project": (
         r"[a-z][a-z0-9-]{4,28}[a-z0-9]",
         "6 to 30 lower-case letters, digits and dashes, a letter first, no dash last",
-        "The project's ID (not its display name) stands in `gcloud projects list`.",
+        "`gcloud projects list` shows the project's ID; its display name won't do.",
     ),
     "zone": (
         r"[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*",
@@ -35,13 +35,13 @@ _NAMES = {
     "name": (
         r"[a-z](?:[a-z0-9-]{0,48}[a-z0-9])?",
         "up to 50 lower-case letters, digits and dashes, a letter first, no dash last",
-        "Choose a short one, such as tpu-course.",
+        "Choose a short name, such as tpu-course.",
     ),
     "bucket": (
         r"(?!goog)(?!.*google)[a-z0-9][a-z0-9_-]{1,61}[a-z0-9]",
         "3 to 63 lower-case letters, digits, dashes and underscores, without the word google",
-        "Put your project's ID in front, such as my-project-tpu: bucket names are shared by "
-        "everybody in the world.",
+        "Put your project's ID in front, such as my-project-tpu: everybody in the world shares "
+        "one set of bucket names.",
     ),
 }
 
@@ -66,9 +66,9 @@ def _check_text(text: str, what: str) -> str:
         usable = False
     if not usable:
         raise CourseError(
-            f"The {what} is empty or holds characters that no program can be given.",
-            "A NUL character or half a character can't stand in a command.",
-            f"Type the {what} anew.",
+            f"The {what} is empty or has characters that no program can receive.",
+            "A command can't contain a NUL character or half a character.",
+            f"Type the {what} again.",
         )
     return text
 
@@ -159,7 +159,7 @@ class TpuVm:
         )
 
     def prepare(self) -> Commands:
-        """Once in a project: APIs, a service account, a bucket beside the TPU, its permission."""
+        """Prepare a project, once: APIs, a service account, a bucket near the TPU, a permission."""
         project, bucket = f"--project={self.project}", f"gs://{self.bucket}"
         return Commands(
             (
@@ -186,7 +186,7 @@ class TpuVm:
         )
 
     def create(self, spot: bool = False) -> Commands:
-        """Rent the TPU now, or fail at once where there is none free.
+        """Rent the TPU now, or fail at once if none is free.
 
         Args:
             spot: Cheaper, and taken away whenever Google needs it.
@@ -199,7 +199,7 @@ class TpuVm:
         return Commands((gcloud(purpose, rent, costs=True),), self.doubts)
 
     def queue(self, spot: bool = False) -> Commands:
-        """Ask for the TPU and wait in line; it is yours, and charged, as soon as one is free.
+        """Ask for the TPU and wait in line; you have it, and pay for it, as soon as one is free.
 
         Args:
             spot: Cheaper, and taken away whenever Google needs it.
@@ -286,7 +286,7 @@ class TpuVm:
         return Commands((gcloud("delete the bucket and all its files", delete),))
 
     def what_bills(self) -> Commands:
-        """List what can cost money; lists that are empty cost nothing."""
+        """List what can cost money; an empty list costs nothing."""
         project = f"--project={self.project}"
         lists = {
             "TPUs in this zone": f"compute tpus tpu-vm list {self._where}",
@@ -323,8 +323,8 @@ def _local(path: str) -> str:
     _check_text(path, "path")
     if ":" in path:
         raise CourseError(
-            f"The path {path[:70]!r} holds a colon.",
+            f"The path {path[:70]!r} contains a colon.",
             "gcloud reads NAME:PATH as a path on the machine NAME.",
-            "Rename it, or change to its folder and write the last part alone.",
+            "Rename it, or change to its folder and give the last part alone.",
         )
     return f"./{path}" if path.startswith("-") else path

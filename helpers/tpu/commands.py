@@ -1,4 +1,4 @@
-"""Commands that are shown, to be copied to a shell, and never run here."""
+"""Commands that are shown to be copied into a shell, and never run here."""
 
 import dataclasses
 import html
@@ -7,12 +7,12 @@ import shlex
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """One command, as the words that a program would be given.
+    """One command, as the words that a program receives.
 
     Attributes:
         purpose: What it is for.
         words: The program and its arguments.
-        costs: Whether money is charged from here on.
+        costs: Whether you pay from here on.
     """
 
     purpose: str
@@ -41,14 +41,14 @@ def gcloud(purpose: str, words: str, *more: str, costs: bool = False) -> Command
         purpose: What it is for.
         words: What follows ``gcloud``: words with spaces between, none of which needs quoting.
         *more: The words after these, with any characters.
-        costs: Whether money is charged from here on.
+        costs: Whether you pay from here on.
     """
     return Command(purpose, ("gcloud", *words.split(), *more), costs)
 
 
 @dataclasses.dataclass(frozen=True)
 class Commands:
-    """Commands in order; shown, to be copied to a shell.
+    """Commands in order, shown to be copied into a shell.
 
     Attributes:
         commands: What to type.

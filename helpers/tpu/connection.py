@@ -127,24 +127,18 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
             answer = ask(b"", timeout=seconds)
         except grpc.RpcError as error:
             said = " ".join((error.details() or "").split())[:200]
+            why = f"gRPC says: {said}.{by_way}"
             if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-                raise CantConnect(
-                    f"{target} did not answer within {seconds:g} seconds.",
-                    f"The machine is off, a firewall drops what is sent, or the program there "
-                    f"hangs.{by_way}",
-                    fix,
-                ) from None
+                what = f"{target} did not answer within {seconds:g} seconds."
+                why = "The machine is off, a firewall drops what is sent, or the program there "
+                raise CantConnect(what, f"{why}hangs.{by_way}", fix) from None
             if error.code() == grpc.StatusCode.UNAVAILABLE and "HTTP/2" not in said:
-                raise NobodyThere(
-                    f"Nobody answers at {target}.", f"gRPC says: {said}.{by_way}", fix
-                ) from None
-            raise CantConnect(
-                f"What answers at {target} is no TensorFlow worker.",
-                f"gRPC says: {said}.{by_way}",
-                f"Give the address of a TPU; its port is {PORT}."
-                if not proxy
-                else f"Add {host} to no_grpc_proxy.",
-            ) from None
+                raise NobodyThere(f"Nobody answers at {target}.", why, fix) from None
+            what = f"What answers at {target} is no TensorFlow worker."
+            fix = f"Give the address of a TPU; its port is {PORT}."
+            if proxy:
+                fix = f"Add {host} to no_grpc_proxy."
+            raise CantConnect(what, why, fix) from None
     # The answer lists the devices with their names in plain text
     # (tensorflow/core/protobuf/worker.proto, GetStatusResponse).
     return [name.decode() for name in re.findall(rb"/device:([A-Z_]+:\d+)", answer)]
@@ -193,31 +187,35 @@ def _target(place: Place, tpu: str | None) -> str:
     """Find what to connect to: ``local``, or addresses with ``grpc://``."""
     wanted = (tpu or "").strip() or (place.tpu or "").strip()
     if not wanted:
-        raise CantConnect(
-            "This kernel has no TPU.",
-            f"It runs on {place.name} ({place.mark}).",
-            place.advice
-            if place.kind == "pod_slice"
-            else "Give an address, connect('grpc://IP:8470'), or take the CPU: "
-            "connect(fallback=True).",
-        )
+        fix = "Give an address, connect('grpc://IP:8470'), or take the CPU: connect(fallback=True)."
+        if place.kind == "pod_slice":
+            fix = place.advice
+        why = f"It runs on {place.name} ({place.mark})."
+        raise CantConnect("This kernel has no TPU.", why, fix)
     if wanted == "local":
         return wanted
     return address(wanted) if is_address(wanted) else address(_look_up(wanted))
 
 
-def _local(place: Place) -> "tf.distribute.Strategy":
-    """Make the strategy of a TPU in this machine."""
-    _check_environment(place)
+def _strategy(target: str, place: Place) -> "tf.distribute.Strategy":
+    """Start the TPU and make its strategy."""
     import tensorflow as tf
 
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
     try:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except tf.errors.NotFoundError as error:
-        if place.kind in LOCAL and "No OpKernel" in str(error):
+    except (tf.errors.OpError, RuntimeError) as error:
+        said = " ".join(str(error).split())
+        if target != "local" or not isinstance(error, tf.errors.NotFoundError):
+            raise CantConnect(
+                "The TPU did not start.",
+                said[:300],
+                "Run `python -m helpers doctor`: another program may hold the TPU, or "
+                "TensorFlow's version may differ from the TPU's.",
+            ) from error
+        if place.kind in LOCAL and "No OpKernel" in said:
             raise CantConnect(
                 "This TensorFlow has no code for a TPU.",
                 "It is the build for CPU and GPU; TensorFlow for TPU is another package.",
@@ -229,37 +227,19 @@ def _local(place: Place) -> "tf.distribute.Strategy":
             f"It runs on {place.name} ({place.mark}).",
             "Take the CPU, connect(fallback=True), or give the address of a TPU.",
         ) from error
-    except (tf.errors.OpError, RuntimeError) as error:
-        raise _not_initialised(error) from error
 
 
-def _not_initialised(error: Exception) -> CantConnect:
-    said = " ".join(str(error).split())
-    return CantConnect(
-        "The TPU did not start.",
-        said[:300],
-        "Run `python -m helpers doctor`: another program may hold the TPU, or TensorFlow's "
-        "version may differ from the TPU's.",
-    )
-
-
-def _remote(target: str) -> tuple["tf.distribute.Strategy", str]:
+def _remote(target: str, place: Place) -> tuple["tf.distribute.Strategy", str]:
     """Make the strategy of a TPU, or of a rehearsal's CPU, in another machine; say which."""
     devices = [name for endpoint in target.split(",") for name in devices_at(endpoint)]
+    if any(name.startswith("TPU:") for name in devices):
+        return _strategy(target, place), "a TPU in another machine"
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
     tf.config.experimental_connect_to_cluster(resolver)
-    if not any(name.startswith("TPU:") for name in devices):
-        return (
-            tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0"),
-            "a worker without TPU, its first CPU device",
-        )
-    try:
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-        return tf.distribute.TPUStrategy(resolver), "a TPU in another machine"
-    except (tf.errors.OpError, RuntimeError) as error:
-        raise _not_initialised(error) from error
+    first = "/job:worker/replica:0/task:0/device:CPU:0"
+    return tf.distribute.OneDeviceStrategy(first), "a worker without TPU, its first CPU device"
 
 
 def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.Strategy":
@@ -286,12 +266,12 @@ def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.St
     place = detect()
     try:
         target = _target(place, tpu)
+        if target == "local" or place.kind == "pod_slice":
+            _check_environment(place)
         if target == "local":
-            strategy, where = _local(place), "the TPU in this machine"
+            strategy, where = _strategy(target, place), "the TPU in this machine"
         else:
-            if place.kind == "pod_slice":
-                _check_environment(place)
-            strategy, where = _remote(target)
+            strategy, where = _remote(target, place)
     except CantConnect as error:
         if not fallback:
             raise

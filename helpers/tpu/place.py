@@ -1,7 +1,7 @@
-"""Where this kernel runs, told by environment variables and device files alone.
+"""Where this kernel runs, recognised by environment variables and device files alone.
 
-Reads no network and imports no TensorFlow: asking TensorFlow for TPUs takes hold of the TPU, and
-a machine without one may wait for minutes. ``helpers.runtime`` passes ``detect`` on.
+It uses neither network nor TensorFlow: asking TensorFlow for TPUs takes hold of the TPU, and a
+machine without one may wait for minutes. ``helpers.runtime`` passes ``detect`` on.
 """
 
 import dataclasses
@@ -44,14 +44,14 @@ class Place:
         kind: ``cpu``, ``gpu``, ``colab_node``, ``rehearsal``, ``colab_vm``, ``kaggle``,
             ``tpu_vm``, ``pod_slice``, ``node``, ``gke_node`` or ``gke_vm``.
         name: The same in words.
-        mark: What it was told by.
-        accelerator: The TPU, where its type can be told.
-        replicas: How many replicas a strategy has here; None where only the TPU itself can say.
+        mark: The sign by which it was recognised.
+        accelerator: The TPU, if its type is known.
+        replicas: How many replicas a strategy has here; None if only the TPU itself can say.
         tpu: What `connect` and TensorFlow's resolver are given: ``"local"``, an address or a
             name; None without TPU.
         environment: Variables that TensorFlow must find when it is imported here.
         advice: What to do, in sentences.
-        code: How a strategy is made here, as lines of Python.
+        code: Lines of Python that make a strategy here.
     """
 
     kind: str
@@ -100,7 +100,7 @@ class Place:
 
 
 class _Files:
-    """Looks at a file system below a root; what can't be read is not there."""
+    """Reads a file system below a root; what can't be read counts as absent."""
 
     def __init__(self, root: str | os.PathLike) -> None:
         self._root = pathlib.Path(root)
@@ -153,9 +153,9 @@ def _on_the_bus(files: _Files) -> tuple[Slice | None, int]:
 
 
 def _device(environment: Mapping[str, str], files: _Files) -> str:
-    """Find the device file of a TPU; empty when there is none.
+    """Find the device file of a TPU; empty if there is none.
 
-    /dev/vfio has other machines' devices, too, so there a second sign is needed.
+    /dev/vfio has devices of other kinds, too, so there a second sign is needed.
     """
     if names := files.names("dev", r"accel\d+"):
         return f"/dev/{names[0]}"
@@ -198,7 +198,7 @@ def _is_loopback(name: str) -> bool:
 def _recognise(
     environment: Mapping[str, str], files: _Files
 ) -> tuple[str, str, str | None, Slice | None]:
-    """Tell kind, mark, what the resolver is given, and the TPU. The most explicit mark wins."""
+    """Find kind, mark, what the resolver is given, and the TPU. The most explicit mark wins."""
 
     def mark(name: str) -> str:
         return f"{name}={_short(environment[name])}" if environment.get(name) else ""
@@ -247,9 +247,9 @@ def _worker(environment: Mapping[str, str]) -> str:
 
 
 def _needs(kind: str, accelerator: Slice | None) -> dict[str, str]:
-    """Say what TensorFlow must find in the environment when it is imported.
+    """List the variables that TensorFlow must find when it is imported.
 
-    Beside a v5e, v5p or v6e it drives the TPU by the plug-in interface PJRT (keras-io's example
+    On a v5e, v5p or v6e it drives the TPU by the plug-in interface PJRT (keras-io's example
     distributed_embedding_tf.py, 2025-09); the lead of a pod slice must leave the TPU of its own
     machine to the workers (Cloud TPU, "Run TensorFlow on TPU Pod slices"). Not confirmed on a TPU.
     """
@@ -306,11 +306,10 @@ def _advise(kind: str, tpu: str | None, environment: Mapping[str, str]) -> tuple
 
 
 def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike = "/") -> Place:
-    """Tell where this kernel runs, by which mark, and what to do there.
+    """Find out where this kernel runs, by which mark, and what to do there.
 
-    Looks at environment variables and device files only: never at the network, never at
-    TensorFlow's devices, so it neither waits nor takes hold of a TPU. Where marks contradict each
-    other the most explicit one wins, an address before a device.
+    It reads environment variables and device files only, so it neither waits nor takes hold of a
+    TPU. If marks contradict each other, the most explicit one wins: an address before a device.
 
     Args:
         environment: The environment variables.

@@ -48,7 +48,7 @@ def test_a_failed_write_is_told_and_leaves_the_old_content(tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_in_the_place_of_a_folder_is_told(tmp_path):
+def test_a_file_where_a_folder_is_needed_is_told(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(files.CantWrite, match="could not be written"):
         files.write(tmp_path / "file/x", "x")

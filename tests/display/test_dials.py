@@ -53,7 +53,7 @@ def test_the_picture_has_its_alternative_text_escaped_and_as_caption(shown):
     assert 'alt="4 &amp; &quot;a&quot;"' in panel.picture.value
 
 
-def test_a_refusal_stands_in_the_pictures_place_and_goes_again(shown):
+def test_a_refusal_is_shown_instead_of_the_picture_and_goes_again(shown):
     panel, slider, _ = make()
     panel._ipython_display_()
     slider.value = 9

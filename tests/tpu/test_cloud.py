@@ -222,7 +222,7 @@ def test_a_name_that_google_refuses_is_told(field, value, words):
         (lambda x: vm(version="2.18.0"), "no TPU VM image"),
         (lambda x: x.ssh(""), "The command is empty"),
         (lambda x: x.ssh(" \n"), "The command is empty"),
-        (lambda x: x.ssh("a\0b"), r"(?s)NUL.*anew"),
+        (lambda x: x.ssh("a\0b"), r"(?s)NUL.*again"),
         (lambda x: x.ssh("\ud800"), "half a character"),
         (lambda x: x.upload(""), "The path is empty"),
         (lambda x: x.upload("code", "a\0"), "The path"),

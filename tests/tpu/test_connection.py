@@ -252,7 +252,7 @@ def test_local_without_tpu_and_the_wrong_wheel_are_told_apart_and_the_cpu_is_tak
     script = (
         "print(refused(runtime.connect, 'local').what)\n"
         "vm = place.detect({'TPU_ACCELERATOR_TYPE': 'v3-8', 'COLAB_TPU_1VM': '1'})\n"
-        "print(refused(connection._local, vm).fix)\n"
+        "print(refused(connection._strategy, 'local', vm).fix)\n"
         "strategy = runtime.connect('local', fallback=True)\n"
         "with strategy.scope(): print(tf.Variable(1.0).device)\n"
         "runtime.connect('127.0.0.1:9', fallback=True)\n"
