@@ -155,18 +155,7 @@ def rearranged(shape: Sequence[int], dtype: str = "float32") -> Layout:
     choice free, this gives the size that the compiler of libtpu 0.0.51 gives for v4, v5e and v6e:
     equal for 150 random shapes in each of the four types (2026-11; compiled, not run). A
     convolution, a matrix product or a collective may force another order, and v2 and v3 have
-    tiles of at least 1024 bytes.
-
-    Args:
-        shape: The tensor's dimensions.
-        dtype: Type of its values.
-
-    Returns:
-        The layout.
-
-    Raises:
-        CourseError: A dimension is not a whole number of 1 or more, or ``dtype`` is not a key of
-            ``ITEM_BYTES``.
+    tiles of at least 1024 bytes. Arguments as for `as_written`.
     """
     shape = _checked(shape, dtype)
     if len(shape) < 2:
