@@ -11,7 +11,7 @@ _LENGTHS = (9, 2, 30, 62, 17, 8)
 
 
 def _bills() -> dict[str, tuple[int, int]]:
-    """Work the answer out: places and compilations of each way."""
+    """Work the answer out: positions and compilations of each way."""
     pairs = np.reshape(_LENGTHS, (-1, 2))
     widths = {
         "all to 64": np.full(len(pairs), 64),
@@ -26,15 +26,15 @@ def _check_bills(answer: object) -> str:
     given, truth = answer(), _bills()
     if not isinstance(given, dict) or set(given) != set(truth):
         raise Wrong("Return the dictionary with its four keys unchanged.")
-    for way, (places, compilations) in truth.items():
+    for way, (positions, compilations) in truth.items():
         if not isinstance(given[way], tuple) or len(given[way]) != 2:
-            raise Wrong(f"Give two numbers for {way!r}: (places, compilations).")
-        if given[way][0] != places:
+            raise Wrong(f"Give two numbers for {way!r}: (positions, compilations).")
+        if given[way][0] != positions:
             how = "Fewer rows of 64 will do." if "packed" in way else "Rows times width, per batch."
-            raise Wrong(f"{way}: the places are not {given[way][0]}. {how}")
+            raise Wrong(f"{way}: the positions are not {given[way][0]}. {how}")
         if given[way][1] != compilations:
             raise Wrong(f"{way}: the compilations are not {given[way][1]}. One per *new* shape.")
-    return "All four: 384 places shrink to 128, and only packing keeps a single shape with them."
+    return "All four: 384 positions shrink to 128, and only packing keeps a single shape with them."
 
 
 def _check_token_mean(answer: object) -> str:
@@ -72,11 +72,11 @@ def _check_may_attend(answer: object) -> str:
             one, other = segments[row, at], segments[row, to]
             if one and given[row, at, to] != (one == other):
                 raise Wrong(
-                    f"In the row {segments[row].tolist()} place {at} "
-                    f"{'must not' if one != other else 'must'} attend to place {to}."
+                    f"In the row {segments[row].tolist()} position {at} "
+                    f"{'must not' if one != other else 'must'} attend to position {to}."
                 )
     if not given.any(-1).all():
-        raise Wrong("A place of padding attends to nothing: its softmax would divide 0 by 0.")
+        raise Wrong("A position of padding attends to nothing: its softmax would divide 0 by 0.")
     refused = compare(answer, tf.TensorSpec([2, 6], tf.int32))["XLA:CPU"]
     if refused.refused_by:
         raise Wrong(f"It is refused by {refused.refused_by}: {refused.message}")
@@ -99,7 +99,7 @@ def _check_break_even(answer: object) -> str:
             )
         if not np.isclose(given, expected, rtol=1e-6):
             raise Wrong(
-                f"{len(many)} edges instead of {len(few)} save {saved:,} places per epoch here, "
+                f"{len(many)} edges instead of {len(few)} save {saved:,} positions per epoch here, "
                 f"at 0.0001 s each, and take {len(many) - len(few)} more times 3 s to compile: "
                 f"not {given:.4g} epochs."
             )

@@ -16,7 +16,7 @@ def _check_plan(answer: object) -> str:
         given = answer(*case)
         if not isinstance(given, tuple) or len(given) != 2:
             raise Wrong("Give two numbers: return rows, shards.")
-        names = ("text_bytes", "bytes_per_token", "row_length", "bytes_per_place", "shard_bytes")
+        names = ("text_bytes", "bytes_per_token", "row_length", "bytes_per_position", "shard_bytes")
         told = ", ".join(f"{name}={value:,}" for name, value in zip(names, case, strict=True))
         for what, mine, right in zip(("rows", "shards"), given, wanted, strict=True):
             if mine != right:
@@ -93,7 +93,7 @@ def _check_word_numbers(answer: object) -> str:
     refused = compare(answer, *specs, specs[1])["XLA:CPU"]
     if refused.refused_by:
         raise Wrong(f"It is refused by {refused.refused_by}: {refused.message}")
-    return "A running count of the places where a word begins: a cumulative sum, nothing else."
+    return "A running count of the positions where a word begins: a cumulative sum, nothing else."
 
 
 EXERCISES = read(

@@ -65,14 +65,14 @@ def _check_replica_loss(replica_loss: object) -> str:
             raise Wrong(f"With {numbers} masked tokens a share is not finite: 0 is divided by 0.")
         if abs(sum(parts) - sum(float(a.sum()) for a in losses) / max(total, 1)) < 1e-3:
             raise Wrong(
-                "Every place counts in it. The masked places only: weights are 0 elsewhere."
+                "Every position counts in it. The masked positions only: weights are 0 elsewhere."
             )
         summed = sum(float((a * b).sum()) for a, b in pairs)
         if abs(sum(parts) - summed / max(total, 1)) > 1e-4:
             raise Wrong(
                 f"With {numbers} masked tokens the shares add up to {sum(parts):.4f}; the "
                 f"mean over all of them is {summed / max(total, 1):.4f}. Divide the sum of this "
-                "replica's losses, of masked places only, by the number in all replicas."
+                "replica's losses, of masked positions only, by the number in all replicas."
             )
     return "The sum over the replicas is the mean over all masked tokens, compiled by XLA."
 

@@ -25,62 +25,26 @@ TOKENIZER_SHA256 = "48f07447b584b372a43f42d322bc507ba38d7b38dd7b58783f8e2d006d63
 ALPHABET = 6000
 
 
-# More characters than any text has in one piece: the longest articles of Wikipedia have about one
-# million. What is longer is a file without line ends.
+# Longer than any text in one piece: the longest articles of Wikipedia have about one million
+# characters. What is longer is a file without line ends.
 LONGEST = 10_000_000
 
-# Control characters that are no white space; and what is drawn as nothing: soft hyphen, zero-width
-# space, marks of direction, joiners of words, the byte order mark. U+200C and U+200D stay: they
+# Control characters other than white space; and characters that are drawn as nothing: soft hyphen,
+# zero-width space, direction marks, word joiners, the byte order mark. U+200C and U+200D stay: they
 # change how some scripts and emoji are drawn.
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 INVISIBLE = re.compile(
     r"[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb]"
 )
-REPLACED = "\ufffd"  # what a decoder writes where bytes were no character: the text is lost
-
-
-class CorpusMissing(CourseError):
-    """There is no such text file."""
-
-
-class CorpusEmpty(CourseError):
-    """A text file has no bytes."""
+REPLACED = "\ufffd"  # a decoder writes it for bytes that are no character: that text is lost
 
 
 class NotUtf8(CourseError):
     """A text file has another encoding, or is damaged."""
 
 
-class CorpusWithoutText(CourseError):
-    """A text file holds white space only."""
-
-
-class LineTooLong(CourseError):
-    """A text file has a line longer than any text: line ends are probably missing."""
-
-
-class VocabularyTooLarge(CourseError):
-    """The text doesn't give as many tokens as were asked for."""
-
-
 class VocabularyTooSmall(CourseError):
     """The text's characters alone are more tokens than were asked for."""
-
-
-class TokenizerMissing(CourseError):
-    """There is no such tokenizer file."""
-
-
-class TokenizerChanged(CourseError):
-    """A tokenizer file is not the one that was kept."""
-
-
-class HubUnreachable(CourseError):
-    """The Hugging Face Hub doesn't answer."""
-
-
-class UnknownDataset(CourseError):
-    """The Hugging Face Hub knows no public dataset of this name."""
 
 
 def read(path: pathlib.Path) -> list[str]:
@@ -90,24 +54,21 @@ def read(path: pathlib.Path) -> list[str]:
         path: The file: UTF-8, with or without a byte order mark.
 
     Returns:
-        Its lines in order, without line ends; lines of white space only are left out.
+        Its lines in order, without line ends and without blank lines.
 
     Raises:
-        CorpusMissing: There is no such file.
-        CorpusEmpty: It has no bytes.
         NotUtf8: It has another encoding; the message names line and byte.
-        CorpusWithoutText: It holds white space only.
-        LineTooLong: A line is longer than any text; the message names it.
+        CourseError: There is no such file, it holds no text, or a line is longer than any text.
     """
     if not path.is_file():
-        raise CorpusMissing(
+        raise CourseError(
             f"The text {path.name} is not there.",
             f"{path.name} is a folder." if path.is_dir() else "No file of this name exists.",
             "Check the path; the course's own text comes back with `git checkout notebooks/data`.",
         )
     data = path.read_bytes()
     if not data:
-        raise CorpusEmpty(
+        raise CourseError(
             f"The text {path.name} is empty.",
             "The file has 0 bytes: a download or a copy was probably cut off.",
             "Copy it again, or choose another file.",
@@ -124,14 +85,14 @@ def read(path: pathlib.Path) -> list[str]:
         ) from None
     lines = text.split("\n")
     if len(longest := max(lines, key=len)) > LONGEST:
-        raise LineTooLong(
+        raise CourseError(
             f"Line {lines.index(longest) + 1:,} of {path.name} has {len(longest):,} characters.",
             f"No text has more than {LONGEST:,} in one piece: the line ends are probably missing.",
             "Write one paragraph or article per line.",
         )
     paragraphs = [line.removesuffix("\r") for line in lines if line.strip()]
     if not paragraphs:
-        raise CorpusWithoutText(
+        raise CourseError(
             f"The text {path.name} has no text.",
             f"Its {len(data):,} bytes are spaces and line ends only.",
             "Choose another file.",
@@ -140,13 +101,12 @@ def read(path: pathlib.Path) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """Write a text the one way in which it can be written.
+    """Write a text in the one way that equal texts share.
 
     - NFC: a Hangul syllable that came as its letters (as file names on a Mac do) becomes one
-      character again, and an accent joins its letter. Not NFKC: it would change what is said (x²
-      to x2, ½ to 1⁄2) and tear ㅋㅋㅋ into letters of another block
-      (https://unicode.org/reports/tr15/).
-    - No control characters, no zero-width space, no soft hyphen: a reader can't see them, a
+      character again, and an accent joins its letter. NFKC would change the meaning (x² to x2,
+      ½ to 1⁄2) and tear ㅋㅋㅋ into letters of another block (https://unicode.org/reports/tr15/).
+    - No control characters, no zero-width space, no soft hyphen: a reader can't see them, but a
       tokenizer can.
     - One space for any white space, none at the ends: a document is one line.
 
@@ -154,7 +114,7 @@ def clean(text: str) -> str:
         text: Any string.
 
     Returns:
-        The text; empty if nothing can be seen of it.
+        The text; empty if nothing visible is left.
     """
     text = INVISIBLE.sub("", CONTROL.sub("", text))
     return " ".join(unicodedata.normalize("NFC", text).split())
@@ -165,12 +125,12 @@ class Survey:
     """What cleaning finds in texts.
 
     Attributes:
-        texts: How many there are.
+        texts: Number of texts.
         decomposed: Texts that are not in NFC.
         control: Control characters, without white space.
         invisible: Zero-width spaces, soft hyphens and other format characters.
         replaced: U+FFFD: what stood there was lost when someone decoded the text wrongly.
-        first_replaced: Number of the first text with such a character, from 0; None without.
+        first_replaced: Number of the first text with such a character, from 0, or None.
         empty: Texts of which nothing is left.
     """
 
@@ -192,14 +152,7 @@ class Survey:
 
 
 def survey(texts: Sequence[str]) -> Survey:
-    """Count what `clean` will change, and what it can't repair.
-
-    Args:
-        texts: As they were read.
-
-    Returns:
-        The counts.
-    """
+    """Count what `clean` will change, and what it can't repair."""
     replaced = [text.count(REPLACED) for text in texts]
     return Survey(
         texts=len(texts),
@@ -213,14 +166,7 @@ def survey(texts: Sequence[str]) -> Survey:
 
 
 def documents(texts: Iterable[str]) -> list[str]:
-    """Clean texts, and leave out those of which nothing is left.
-
-    Args:
-        texts: As they were read.
-
-    Returns:
-        The cleaned texts in order, without empty ones.
-    """
+    """Clean texts, in order, and leave out those of which nothing is left."""
     return [text for text in map(clean, texts) if text]
 
 
@@ -231,7 +177,7 @@ def shipped() -> dict[str, str]:
         Path by language, for ``datasets.load_dataset("text", data_files=...)``.
 
     Raises:
-        CorpusMissing, CorpusEmpty, NotUtf8, CorpusWithoutText: As ``read``.
+        CourseError: As `read`.
     """
     paths = {language: DATA / f"{language}.txt" for language in LANGUAGES}
     for path in paths.values():
@@ -242,8 +188,8 @@ def shipped() -> dict[str, str]:
 def held_out(line: int, every: int = 10) -> bool:
     """Tell whether a paragraph is kept away from training.
 
-    It depends on the line's number alone: so a paragraph and its translation, which stand on the
-    same line of their files, are always on the same side.
+    Only the line's number counts: a paragraph and its translation stand on the same line of their
+    files, so they are always on the same side.
 
     Args:
         line: The paragraph's number in its file, from 0.
@@ -258,15 +204,14 @@ def held_out(line: int, every: int = 10) -> bool:
 def reach_hub(dataset: str, timeout: float = 10.0) -> None:
     """Ask the Hugging Face Hub for a dataset's description, once, before anything is loaded.
 
-    ``datasets`` alone tries five times more, each longer apart, and fills the screen with it.
+    ``datasets`` alone retries five times, longer apart each time, and fills the screen with it.
 
     Args:
         dataset: Name on the Hub, such as ``wikimedia/wikipedia``.
         timeout: Seconds to wait for the connection and for each part of the answer.
 
     Raises:
-        HubUnreachable: No connection, no answer in time, or an answer that is an error.
-        UnknownDataset: The Hub answers that it has no such public dataset.
+        CourseError: There is no answer in time, or the Hub has no such public dataset.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
@@ -274,13 +219,13 @@ def reach_hub(dataset: str, timeout: float = 10.0) -> None:
     try:
         HfApi().dataset_info(dataset, timeout=timeout, token=False)
     except RepositoryNotFoundError:
-        raise UnknownDataset(
+        raise CourseError(
             f"The Hugging Face Hub has no public dataset {dataset!r}.",
             "The name is misspelt, or the dataset was moved or made private.",
             "Copy the name from the dataset's page.",
         ) from None
     except OSError as error:  # what requests raises, and the Hub's own offline mode
-        raise HubUnreachable(
+        raise CourseError(
             f"The Hugging Face Hub can't be reached, so {dataset!r} can't be loaded.",
             f"{type(error).__name__}, within {timeout:g} seconds.",
             'Check the network and HF_HUB_OFFLINE, or use the shipped text: DATASET = "shipped".',
@@ -290,19 +235,19 @@ def reach_hub(dataset: str, timeout: float = 10.0) -> None:
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> "BertWordPieceTokenizer":
     """Train a WordPiece tokenizer that tells cases apart and leaves Hangul whole.
 
-    Not reproducible: two trainings on one text number their tokens differently. Train once and
-    keep the file.
+    Training is not reproducible: two runs on one text number their tokens differently. Train once
+    and keep the file.
 
     Args:
         texts: Paragraphs.
-        vocabulary: Number of tokens wanted, with BERT's five special ones.
+        vocabulary: Number of tokens wanted, including BERT's five special ones.
 
     Returns:
         The tokenizer; it puts ``[CLS]`` before a text and ``[SEP]`` after it.
 
     Raises:
-        VocabularyTooLarge: The text gives fewer tokens; the message says how many.
         VocabularyTooSmall: The text has more characters than that; the message says how many.
+        CourseError: The text gives fewer tokens; the message says how many.
     """
     from tokenizers import BertWordPieceTokenizer
     from tokenizers.processors import BertProcessing
@@ -314,7 +259,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> "BertWordPieceToke
     )
     given = tokenizer.get_vocab_size()
     if given < vocabulary:
-        raise VocabularyTooLarge(
+        raise CourseError(
             f"The text gives {given:,} tokens; {vocabulary:,} were asked for.",
             "WordPiece joins pairs of tokens that occur at least twice, and none are left. A model "
             "of the size asked for would have rows that no text reaches.",
@@ -339,24 +284,24 @@ def kept_tokenizer(
 
     Args:
         path: A file that ``tokenizers`` saved.
-        sha256: Of its bytes, in hexadecimal.
+        sha256: SHA-256 of its bytes, in hexadecimal.
 
     Returns:
         The path.
 
     Raises:
-        TokenizerMissing: There is no such file.
-        TokenizerChanged: It has other bytes; a model trained with the kept one would read noise.
+        CourseError: There is no such file, or it has other bytes: a model trained with the kept
+            one would read noise.
     """
     if not path.is_file():
-        raise TokenizerMissing(
+        raise CourseError(
             f"The tokenizer {path.name} is not there.",
             "It is kept beside the text, because training it again would give another one.",
             "Bring it back with `git checkout notebooks/data/tokenizer.json`.",
         )
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != sha256:
-        raise TokenizerChanged(
+        raise CourseError(
             f"The tokenizer {path.name} is not the one that was kept.",
             f"Its SHA-256 begins with {found[:12]}, the kept one's with {sha256[:12]}: its ids "
             "mean other words.",
@@ -369,18 +314,7 @@ def kept_tokenizer(
 def load_tokenizer(
     path: pathlib.Path = DATA / "tokenizer.json", sha256: str = TOKENIZER_SHA256
 ) -> "BertTokenizerFast":
-    """Load a kept tokenizer, only if it is the very file that was kept.
-
-    Args:
-        path: A file that ``tokenizers`` saved.
-        sha256: Of its bytes, in hexadecimal.
-
-    Returns:
-        The tokenizer, for use with ``transformers``.
-
-    Raises:
-        TokenizerMissing, TokenizerChanged: As `kept_tokenizer`.
-    """
+    """Load `kept_tokenizer` for use with ``transformers``."""
     from transformers import BertTokenizerFast
 
     file = str(kept_tokenizer(path, sha256))

@@ -1,7 +1,7 @@
 """BERT's masking for tf.data: vectorised, with static shapes, drawn anew at each step.
 
 Source: Devlin et al., "BERT" (https://arxiv.org/abs/1810.04805), section 3.1, task 1; the fixed
-number of places is ``max_predictions_per_seq`` of google-research/bert.
+number of masked positions is ``max_predictions_per_seq`` of google-research/bert.
 """
 
 import dataclasses
@@ -18,14 +18,14 @@ PASSES = 3  # over the words of a row, to find those that still fit
 
 
 def draw(seed: int, epoch: int | tf.Tensor, step: int | tf.Tensor) -> tf.Tensor:
-    """Name one batch's random numbers, so that they are a pure function of where the run stands.
+    """Make a seed for one batch's random numbers: a pure function of where the run stands.
 
     A run resumed at this epoch and step masks what the undisturbed run would have masked.
 
     Args:
         seed: Of the run.
-        epoch: From 0, below 2**31; may be a tensor inside tf.data.
-        step: Of this epoch, from 0; may be a tensor inside tf.data.
+        epoch: From 0, below 2**31; may be a tensor, inside tf.data.
+        step: Of this epoch, from 0; may be a tensor, inside tf.data.
 
     Returns:
         int64, shape [2]: a stateless seed; no other (seed, epoch, step) gives the same.
@@ -42,8 +42,9 @@ class Masking:
         vocabulary: Number of tokens; ids are below it.
         mask_id: The id of ``[MASK]``.
         special_ids: Ids that are never chosen and never drawn: ``tokenizer.all_special_ids``.
-        predictions: Places per row, the same for every row: shapes stay static. Rows in which
-            more would be chosen get this many; the places that a row doesn't need weigh 0.
+        predictions: Masked positions per row, the same for every row, so that shapes stay static.
+            Rows in which more would be chosen get this many; positions that a row doesn't need
+            weigh 0.
         continuations: Ids of the tokens that continue a word, from `continuations`, to choose
             whole words; empty to choose single tokens.
     """
@@ -57,7 +58,7 @@ class Masking:
     def __call__(self, ids: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Mask a batch.
 
-        In each row round(0.15 × its ordinary tokens) places are chosen, at least one where there
+        In each row round(0.15 × its ordinary tokens) positions are chosen, at least one where there
         is an ordinary token, at most ``predictions``. Whole words are taken in random order and
         those that don't fit any more are passed over (as in google-research/bert), up to
         ``PASSES`` times: a row may then stay a token or two short. Rows may be packed: the special
@@ -70,7 +71,7 @@ class Masking:
         Returns:
             ``input_ids`` int32 [rows, length], masked; ``masked_positions`` int32
             [rows, predictions]; ``masked_ids`` int32 [rows, predictions], the tokens that stood
-            there; ``masked_weights`` float32 [rows, predictions], 1 where a place is used.
+            there; ``masked_weights`` float32 [rows, predictions], 1 where a position is used.
         """
         # Sizes that are known as numbers save their computation in each batch.
         rows, length = (
@@ -79,10 +80,9 @@ class Masking:
 
         # Whole numbers from a named algorithm: then tf.data, a graph and XLA draw the same. (Real
         # numbers from the same seed differ under XLA, the default algorithm between devices.)
-        def uniform(seed: tf.Tensor, places: int | tf.Tensor, below: int) -> tf.Tensor:
-            return tf.random.stateless_uniform(
-                [rows, places], seed, 0, below, tf.int32, alg="philox"
-            )
+        def uniform(seed: tf.Tensor, width: int | tf.Tensor, below: int) -> tf.Tensor:
+            shape = [rows, width]
+            return tf.random.stateless_uniform(shape, seed, 0, below, tf.int32, alg="philox")
 
         seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 3, alg="philox"))
         allowed = ~self._in(ids, self.special_ids)
@@ -96,14 +96,13 @@ class Masking:
             _, at = tf.math.top_k(tf.where(allowed, keys, -1), self.predictions)
             used = tf.range(self.predictions, dtype=tf.float32)[None] < wanted
 
-        flat, place = tf.reshape(ids, [-1]), at + tf.range(rows)[:, None] * length
-        old = tf.gather(flat, place)
+        flat, index = tf.reshape(ids, [-1]), at + tf.range(rows)[:, None] * length
+        old = tf.gather(flat, index)
         of_ten = uniform(seeds[1], self.predictions, 10)
         other = tf.where(of_ten < TO_MASK + TO_RANDOM, self._ordinary(seeds[2], uniform), old)
         new = tf.where(used, tf.where(of_ten < TO_MASK, self.mask_id, other), old)
-        masked = tf.tensor_scatter_nd_update(
-            flat, tf.reshape(place, [-1, 1]), tf.reshape(new, [-1])
-        )
+        index, new = tf.reshape(index, [-1, 1]), tf.reshape(new, [-1])
+        masked = tf.tensor_scatter_nd_update(flat, index, new)
         return {
             "input_ids": tf.reshape(masked, [rows, length]),
             "masked_positions": at,
@@ -119,7 +118,7 @@ class Masking:
         return tf.gather(np.isin(np.arange(self.vocabulary), some), ids)
 
     def _ordinary(self, seed: tf.Tensor, uniform: Callable[..., tf.Tensor]) -> tf.Tensor:
-        """Draw a token for each place that isn't special, int32 [rows, predictions]."""
+        """Draw an ordinary token for each masked position, int32 [rows, predictions]."""
         ordinary = np.setdiff1d(np.arange(self.vocabulary), self.special_ids).astype(np.int32)
         number = uniform(seed, self.predictions, len(ordinary))
         if ordinary[-1] - ordinary[0] + 1 == len(ordinary):
@@ -140,7 +139,7 @@ class Masking:
             ids: int32 [rows, length].
             allowed: Which tokens may be chosen, bool [rows, length].
             keys: Random numbers, int32 [rows, length].
-            wanted: Tokens to choose, at most, int32 [rows, 1].
+            wanted: Maximum tokens to choose, int32 [rows, 1].
             length: Of a row.
 
         Returns:
@@ -150,7 +149,7 @@ class Masking:
         after_special = tf.pad(~allowed[:, :-1], [[0, 0], [1, 0]], constant_values=True)
         starts = ~continued | after_special
         word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
-        # The numbers in `keys` are independent, so a word's may be taken from any place.
+        # The numbers in `keys` are independent, so a word's may be any of them.
         keys = tf.where(allowed, tf.gather(keys, word, batch_dims=1), -1)
         # A stable sort keeps the tokens of a word together and in order.
         order = tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)

@@ -13,18 +13,10 @@ from helpers.text import corpus, records
 HELD_OUT = "held-out"
 
 
-class BadPartName(CourseError):
-    """``--part`` is not written as 3/8."""
-
-
 def part_of(text: str) -> tuple[int, int]:
-    """Read ``3/8``.
-
-    Raises:
-        BadPartName: It is written in another way.
-    """
+    """Read ``3/8`` as the third of eight parts."""
     if not (found := re.fullmatch(r"(\d+)/(\d+)", text)):
-        raise BadPartName(
+        raise CourseError(
             f"The part {text!r} can't be understood.",
             "It must say which part of how many: two whole numbers with a slash between.",
             "Write --part 3/8 for the third of eight.",
@@ -51,19 +43,18 @@ def prepare(
             shard, with part 1.
         texts: Text files, one document per line; None for the shipped text.
         tokenizer: A ``tokenizer.json``; None for the shipped one.
-        sequence_length: Places per row.
+        sequence_length: Positions per row.
         shards: Number of files.
         part: Such as ``3/8``.
         workers: Processes.
         seed: Shuffles documents over the shards.
-        pairs: As `records.write`; held-out documents stay whole.
+        pairs: As in `records.write`; held-out documents stay whole.
 
     Yields:
         What to tell the user, line by line.
 
     Raises:
-        BadPartName: ``part`` is not written as 3/8.
-        CourseError: As `corpus.read` and `records.write`.
+        CourseError: ``part`` can't be understood, or as `corpus.read` and `records.write`.
     """
     this = part_of(part)
     tokenizer = tokenizer or corpus.kept_tokenizer()

@@ -36,7 +36,7 @@ CHANGED = {
         "BUCKETS": 3,
         "MULTIPLE": 16,
         "COMPILE_SECONDS": 1.0,
-        "PLACES_PER_SECOND": 20_000,
+        "POSITIONS_PER_SECOND": 20_000,
     },
     "04_colab_tpu_node": {"EXAMPLES": 32, "BATCH_SIZE": 8, "EPOCHS": 3, "DEVICES": 2},
     "05_tpu_vm": {
