@@ -45,6 +45,7 @@ LIGHT = [
     "helpers.tpu.runtimes",
     "helpers.tpu.zones",
     "helpers.xla.fusion",
+    "helpers.xla.ops",
     "helpers.xla.profiler",
     "helpers.xla.tpu_compiler",
     "helpers.rehearsal.node",
