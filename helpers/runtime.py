@@ -10,11 +10,10 @@ import sys
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import (
-    ANY_VERSION,
-    BOOTSTRAP,
     ENVIRONMENT,
     ImportedTooEarly,
     install_commands,
+    installed,
     locked_versions,
     wrong_packages,
 )
@@ -26,38 +25,20 @@ from helpers.tpu.place import detect
 __all__ = ["connect", "detect", "setup"]
 
 
-class WrongPackages(CourseError):
-    """A package that the notebooks need is missing or of another version than the lock."""
-
-
-class RestartNeeded(CourseError):
-    """Packages were installed; the running kernel still holds the old ones."""
-
-
-def _installed() -> dict[str, str]:
-    found = {}
-    for name in (*BOOTSTRAP, *ANY_VERSION, "tensorflow-tpu"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
 def _check_packages() -> None:
     locked = locked_versions()
-    wrong = wrong_packages(_installed(), locked)
+    wrong = wrong_packages(installed(), locked)
     if not wrong:
         return
     if "google.colab" not in sys.modules:  # Colab's kernel imports it as it starts
-        raise WrongPackages(
+        raise CourseError(
             f"{'; '.join(wrong)}.",
             "The notebooks' outputs were checked with the versions in requirements.txt only.",
             "Start the notebook with `make lab`, or choose the kernel of the .venv it made.",
         )
     for arguments in install_commands(locked, tpu=bool(os.environ.get("TPU_ACCELERATOR_TYPE"))):
         subprocess.run([sys.executable, "-m", "pip", *arguments], check=True)
-    raise RestartNeeded(
+    raise CourseError(
         "The course's packages are installed now.",
         "This kernel started with other versions, and Python can't exchange them while it runs.",
         "Choose Runtime > Restart session, then run this cell again: it will pass.",
@@ -90,8 +71,8 @@ def setup(seed: int = 0) -> None:
         seed: For Python's, NumPy's and TensorFlow's global generators.
 
     Raises:
-        WrongPackages: A needed package is missing or of another release than the lock.
-        RestartNeeded: On Colab, after the packages were installed.
+        CourseError: A needed package is missing or of another release than the lock; on Colab,
+            after the packages were installed: the kernel must be restarted.
         ImportedTooEarly: TensorFlow is already imported and its settings differ.
     """
     settings = ENVIRONMENT | tensorflow_environment(detect())

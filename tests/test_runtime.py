@@ -14,6 +14,7 @@ from conventions import NOTEBOOKS, ROOT, source
 from jupyter_client.manager import start_new_kernel
 
 from helpers import runtime
+from helpers.base.errors import CourseError
 from helpers.base.settings import (
     ANY_VERSION,
     BOOTSTRAP,
@@ -129,18 +130,18 @@ def test_beside_a_tpu_the_two_tensorflow_wheels_never_meet():
 
 
 def test_a_local_kernel_with_wrong_packages_is_told_the_command(monkeypatch):
-    monkeypatch.setattr(runtime, "_installed", lambda: INSTALLED | {"tensorflow": "2.19.0"})
-    with pytest.raises(runtime.WrongPackages, match=r"tensorflow is 2\.19\.0[\s\S]*make lab"):
+    monkeypatch.setattr(runtime, "installed", lambda: INSTALLED | {"tensorflow": "2.19.0"})
+    with pytest.raises(CourseError, match=r"tensorflow is 2\.19\.0[\s\S]*make lab"):
         runtime._check_packages()
 
 
 def test_on_colab_the_packages_are_installed_and_a_restart_is_asked_for(monkeypatch):
     calls = []
-    monkeypatch.setattr(runtime, "_installed", lambda: {"transformers": "5.1.0"})
+    monkeypatch.setattr(runtime, "installed", lambda: {"transformers": "5.1.0"})
     monkeypatch.setitem(sys.modules, "google.colab", object())
     monkeypatch.setattr(subprocess, "run", lambda command, check: calls.append(command))
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v5e-1")
-    with pytest.raises(runtime.RestartNeeded, match="Runtime > Restart session"):
+    with pytest.raises(CourseError, match="Runtime > Restart session"):
         runtime._check_packages()
     locked = locked_versions()
     expected = install_commands(locked, tpu=True)

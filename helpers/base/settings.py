@@ -1,7 +1,10 @@
 """What the whole course shares: its folder, its environment variables, its locked versions."""
 
+import contextlib
+import importlib.metadata
 import pathlib
 import re
+from collections.abc import Iterable
 
 from helpers.base.errors import CourseError
 
@@ -47,6 +50,22 @@ def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str,
     pins = re.findall(r"^([a-z0-9-]+)==([^\s;\\]+)", lock.read_text("utf-8"), re.MULTILINE)
     names = [name for name, _ in pins]
     return {name: version for name, version in pins if names.count(name) == 1}
+
+
+def installed(more: Iterable[str] = ()) -> dict[str, str]:
+    """Find the versions of the packages that the course needs.
+
+    Args:
+        more: Names of other packages to look for.
+
+    Returns:
+        Version by package name, of those that are installed.
+    """
+    found = {}
+    for name in (*BOOTSTRAP, *ANY_VERSION, "tensorflow-tpu", *more):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[str]:

@@ -6,8 +6,6 @@ ever nor keeps a TPU. Imports no TensorFlow itself.
 
 import contextlib
 import dataclasses
-import html
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -23,15 +21,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.base.settings import (
-    ANY_VERSION,
-    BOOTSTRAP,
-    ENVIRONMENT,
-    ROOT,
-    locked_versions,
-    wrong_packages,
-)
+from helpers.base.settings import ENVIRONMENT, ROOT, installed, locked_versions, wrong_packages
 from helpers.course.explain import explain
 from helpers.tpu import connection
 from helpers.tpu.place import LOCAL, Place, detect
@@ -89,9 +81,8 @@ class Diagnosis:
     @property
     def state(self) -> str:
         """The worst state of all findings."""
-        return next(
-            s for s in (ILL, WARN, WELL) if s == WELL or any(f.state == s for f in self.findings)
-        )
+        states = {finding.state for finding in self.findings}
+        return next((state for state in (ILL, WARN) if state in states), WELL)
 
     @property
     def exit_status(self) -> int:
@@ -106,19 +97,13 @@ class Diagnosis:
 
     def json(self) -> str:
         """Write it as JSON."""
-        plain = {
-            "state": self.state,
-            "place": {
-                "kind": self.place.kind,
-                "name": self.place.name,
-                "mark": self.place.mark,
-                "accelerator": self.place.accelerator and self.place.accelerator.name,
-                "replicas": self.place.replicas,
-                "tpu": self.place.tpu,
-            },
-            "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            "next": self.next,
+        place = {
+            name: getattr(self.place, name)
+            for name in ("kind", "name", "mark", "accelerator", "replicas", "tpu")
         }
+        place["accelerator"] = self.place.accelerator and self.place.accelerator.name
+        findings = [dataclasses.asdict(finding) for finding in self.findings]
+        plain = {"state": self.state, "place": place, "findings": findings, "next": self.next}
         return json.dumps(plain, indent=1, ensure_ascii=False)
 
     def __repr__(self) -> str:
@@ -130,16 +115,7 @@ class Diagnosis:
         return "\n".join([*lines, f"Next: {self.next}"])
 
     def _repr_html_(self) -> str:
-        rows = []
-        for finding in self.findings:
-            said = html.escape(finding.said)
-            said += f"<br><em>Fix: {html.escape(finding.fix)}</em>" if finding.fix else ""
-            rows.append(
-                f"<tr><td>{SIGNS[finding.state]}</td>"
-                f"<th scope='row' style='text-align:left'>{html.escape(finding.name)}</th>"
-                f"<td style='text-align:left'>{said}</td></tr>"
-            )
-        return f"<table>{''.join(rows)}</table><p>Next: {html.escape(self.next)}</p>"
+        return html.render("diagnosis.html", diagnosis=self, signs=SIGNS)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(box=None, show_header=False, pad_edge=False)
@@ -150,67 +126,30 @@ class Diagnosis:
             said = Text(finding.said)
             if finding.fix:
                 said.append(f"\nFix: {finding.fix}", style="italic")
-            table.add_row(
-                Text(SIGNS[finding.state], style=COLOURS[finding.state]), finding.name, said
-            )
+            sign = Text(SIGNS[finding.state], style=COLOURS[finding.state])
+            table.add_row(sign, finding.name, said)
         yield table
         yield Text.assemble(("Next: ", "bold"), self.next)
-
-
-def installed() -> dict[str, str]:
-    """Find the versions of the packages that matter here.
-
-    Returns:
-        Version by package name, of those that are installed.
-    """
-    found = {}
-    for name in {*BOOTSTRAP, *ANY_VERSION, *WHEELS}:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def check_versions(
     found: Mapping[str, str], locked: Mapping[str, str], python: tuple[int, int]
 ) -> Finding:
-    """Compare Python and packages with the lock.
-
-    Args:
-        found: Version by package name.
-        locked: The lock.
-        python: Major and minor version.
-
-    Returns:
-        The finding.
-    """
+    """Compare Python (major, minor) and packages (version by name) with the lock."""
     wrong = wrong_packages(dict(found), dict(locked))
     if not PYTHONS[0] <= python <= PYTHONS[1]:
         low, high = (".".join(map(str, x)) for x in PYTHONS)
         wrong.append(f"Python is {python[0]}.{python[1]} (the course needs {low} to {high})")
     if wrong:
-        return Finding(
-            "versions",
-            ILL,
-            "; ".join(wrong),
-            "make lab, and choose the kernel of the .venv it makes; in Colab run the setup cell",
-        )
+        fix = "make lab, and choose the kernel of the .venv it makes; in Colab run the setup cell"
+        return Finding("versions", ILL, "; ".join(wrong), fix)
     tensorflow = found.get("tensorflow-tpu") or found["tensorflow"]
     said = f"Python {python[0]}.{python[1]}, TensorFlow {tensorflow}, transformers "
     return Finding("versions", WELL, said + f"{found['transformers']}: as locked")
 
 
 def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
-    """Look for the wrong build of TensorFlow, or two of them in one place.
-
-    Args:
-        found: Version by package name.
-        place: Where this kernel runs.
-
-    Returns:
-        The finding.
-    """
+    """Look for the wrong build of TensorFlow, or two of them in one folder."""
     wheels = [name for name in WHEELS if name in found]
     here = place.kind in LOCAL
     right = "tensorflow-tpu" if here else "tensorflow"
@@ -231,15 +170,7 @@ def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
 
 
 def check_place(place: Place, environment: Mapping[str, str] = os.environ) -> Finding:
-    """Say where this kernel runs; notice a TPU that is only announced.
-
-    Args:
-        place: Where this kernel runs.
-        environment: The environment variables.
-
-    Returns:
-        The finding.
-    """
+    """Say where this kernel runs; notice a TPU that is only announced."""
     said = f"{place.name} ({place.mark})"
     if place.accelerator:
         said += f": {place.accelerator}"
@@ -282,19 +213,13 @@ def check_chip(held: Mapping[int, str], own: Collection[int]) -> Finding:
         held: From `holders`.
         own: Ids of this process and of those that started it: from a notebook's ``!`` line, the
             kernel is one of them.
-
-    Returns:
-        The finding.
     """
     others = {pid: name for pid, name in held.items() if pid not in own}
     if others:
         listed = ", ".join(f"{name} ({pid})" for pid, name in others.items())
-        return Finding(
-            "chip",
-            ILL,
-            f"held by another process: {listed}; a TPU serves one at a time",
-            f"shut the other notebook's kernel down, or: kill {' '.join(map(str, others))}",
-        )
+        said = f"held by another process: {listed}; a TPU serves one at a time"
+        fix = f"shut the other notebook's kernel down, or: kill {' '.join(map(str, others))}"
+        return Finding("chip", ILL, said, fix)
     said = "held by this notebook or program" if held else "no other process was seen to hold a TPU"
     return Finding("chip", WELL, said)
 
@@ -309,9 +234,6 @@ def check_devices(
         seconds: When to give up.
         command: The program that prints a JSON list of device types in its last line; None for
             Python with TensorFlow.
-
-    Returns:
-        The finding.
     """
     if place.tpu and place.tpu.startswith("grpc://"):
         return _worker(place.tpu)
@@ -331,16 +253,13 @@ def check_devices(
             timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        return Finding(
-            "devices",
-            ILL,
-            f"TensorFlow did not list them within {seconds:g} seconds",
-            "restart the runtime; if it happens again, another program holds the TPU",
-        )
+        said = f"TensorFlow did not list them within {seconds:g} seconds"
+        fix = "restart the runtime; if it happens again, another program holds the TPU"
+        return Finding("devices", ILL, said, fix)
     if done.returncode != 0:
         return _failed(done)
     counted = Counter(json.loads(done.stdout.splitlines()[-1]))
-    said = ", ".join(f"{kind} × {number}" for kind, number in sorted(counted.items()))
+    said = _listed(counted)
     if place.kind in LOCAL and not counted["TPU"]:
         fix = "see what is said of the wheel above; if that is well, restart the runtime"
         return Finding("devices", ILL, f"{said}: TensorFlow sees no TPU", fix)
@@ -356,8 +275,11 @@ def _worker(target: str) -> Finding:
     except CourseError as error:
         return Finding("devices", ILL, f"{error.what} {error.why}", error.fix)
     counted = Counter(name.partition(":")[0] for name in names)
-    said = ", ".join(f"{kind} × {number}" for kind, number in sorted(counted.items()))
-    return Finding("devices", WELL, f"{said} in another machine")
+    return Finding("devices", WELL, f"{_listed(counted)} in another machine")
+
+
+def _listed(counted: Counter[str]) -> str:
+    return ", ".join(f"{kind} × {number}" for kind, number in sorted(counted.items()))
 
 
 def _failed(done: subprocess.CompletedProcess) -> Finding:
@@ -369,15 +291,7 @@ def _failed(done: subprocess.CompletedProcess) -> Finding:
 
 
 def check_bucket(url: str, region: str | None) -> Finding:
-    """Find out whether a bucket will do.
-
-    Args:
-        url: ``gs://…``.
-        region: Where the TPU is; None: not compared.
-
-    Returns:
-        The finding.
-    """
+    """Find out whether a bucket (``gs://…``) will do, for a TPU in ``region`` if it is given."""
     from helpers.tpu import bucket
 
     try:
@@ -387,15 +301,7 @@ def check_bucket(url: str, region: str | None) -> Finding:
 
 
 def check_room(disk: float, memory: float) -> list[Finding]:
-    """Judge what is free.
-
-    Args:
-        disk: GiB free where the course lies.
-        memory: GiB of memory that programs can still have.
-
-    Returns:
-        A finding for each.
-    """
+    """Judge the disk that is free where the course lies, and the memory, both in GiB."""
     found = []
     for name, free, least, little, fix in (
         ("disk", disk, LEAST_DISK, LITTLE_DISK, "make room: a run's checkpoints need it"),
@@ -429,22 +335,22 @@ def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis
     Returns:
         The diagnosis; it prints as one screen.
     """
-    place, found, held = detect(), installed(), holders()
+    place, held = detect(), holders()
+    found = installed(WHEELS)
     this = psutil.Process()
     chip = check_chip(held, {this.pid, *(parent.pid for parent in this.parents())})
-    findings = [
+    if place.kind in LOCAL and held:
+        said = f"not asked: the TPU is {chip.said.partition(':')[0]}"
+        devices = Finding("devices", WELL, said)
+    else:
+        devices = check_devices(place)
+    findings = (
         check_versions(found, locked_versions(), sys.version_info[:2]),
         check_wheel(found, place),
         check_place(place),
         chip,
-    ]
-    if place.kind in LOCAL and held:
-        said = f"not asked: the TPU is {chip.said.partition(':')[0]}"
-        findings.append(Finding("devices", WELL, said))
-    else:
-        findings.append(check_devices(place))
-    if bucket is not None:
-        findings.append(check_bucket(bucket, region))
-    disk = shutil.disk_usage(ROOT).free
-    findings += check_room(disk / GIB, free_memory() / GIB)
-    return Diagnosis(tuple(findings), place)
+        devices,
+        *([check_bucket(bucket, region)] if bucket else []),
+        *check_room(shutil.disk_usage(ROOT).free / GIB, free_memory() / GIB),
+    )
+    return Diagnosis(findings, place)

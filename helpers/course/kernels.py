@@ -101,11 +101,7 @@ class Result:
 
 
 def read(path: pathlib.Path) -> nbformat.NotebookNode:
-    """Read a notebook's file.
-
-    Raises:
-        CourseError: It breaks the format of notebooks.
-    """
+    """Read a notebook's file; CourseError when it breaks the format of notebooks."""
     try:
         node = nbformat.reads(path.read_text("utf-8"), as_version=4)
         nbformat.validate(node)
@@ -237,7 +233,7 @@ class Job:
         notebook: The notebook.
         parameters: Value by name of the parameters to change.
         tell: Called as each cell starts, with its number, the number of cells, and its heading.
-        workshop: Run only the core of the notebook.
+        workshop: Run only the core.
 
     Attributes:
         node: The notebook with the outputs so far.
@@ -257,8 +253,9 @@ class Job:
         self.node = read(notebook.path)
         self._left_out = 0
         if workshop:
-            whole, self.node = self.node, core(self.node, notebook.name)
-            self._left_out = 1 + len(whole.cells) - len(self.node.cells)
+            self._left_out = len(self.node.cells)
+            self.node = core(self.node, notebook.name)
+            self._left_out -= len(self.node.cells) - 1  # one cell says what is left out
         self._cell, self._headings = 0, _headings(self.node)
         self._kernel: psutil.Process | None = None
         self._memory: _Memory | None = None

@@ -23,10 +23,6 @@ _FOR_TESTS = "# NBVAL_IGNORE_OUTPUT\n"
 _POLICY = f"{html.POLICY}; script-src 'unsafe-inline'"
 
 
-class NoReveal(CourseError):
-    """reveal.js, which turns the slides, is not there."""
-
-
 @functools.cache
 def _exporter() -> "nbconvert.SlidesExporter":  # noqa: F821
     import nbconvert
@@ -57,13 +53,13 @@ def deck(path: pathlib.Path, title: str, reveal: pathlib.Path) -> str:
         The page, with reveal.js (MIT licence, named in it) inside.
 
     Raises:
-        NoReveal: reveal.js is not in that folder.
+        CourseError: reveal.js is not in that folder.
     """
     dist = reveal / REVEAL / "dist"
     try:
         style, script = ((dist / file).read_text("utf-8") for file in ("reveal.css", "reveal.js"))
     except FileNotFoundError:
-        raise NoReveal(
+        raise CourseError(
             "The slides can't be made.",
             f"reveal.js is not in {reveal}.",
             "Run `make slides`: it fetches reveal.js once.",

@@ -17,8 +17,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import platformdirs
-
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 
@@ -32,13 +30,6 @@ NOTEBOOKS = ROOT / "notebooks"
 UNATTENDED = ("PYTEST_CURRENT_TEST", "CI")
 
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d) (cell|section|exercise) (\S.*)")
-
-
-class Unreadable(CourseError):
-    """The file of progress is there and can't be read, or can't be deleted."""
-
-
-# --- What there is to do ------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,11 +93,10 @@ def lessons(folder: pathlib.Path = NOTEBOOKS) -> tuple[Lesson, ...]:
     return tuple(_lesson(path) for path in sorted(folder.glob("[0-9][0-9]_*.ipynb")))
 
 
-# --- The file -----------------------------------------------------------------------------------
-
-
 def where() -> pathlib.Path:
     """Give the file: among the user's data (on Linux ``XDG_DATA_HOME``)."""
+    import platformdirs  # here, so that `runtime` can tell what is missing
+
     return platformdirs.user_data_path("tensorflow-on-tpu", appauthor=False) / "progress.txt"
 
 
@@ -136,9 +126,6 @@ def _add(kind: str, name: str) -> dict[tuple[str, str], str]:
             file.write(f"\n{datetime.date.today().isoformat()} {kind} {name}".encode())
         done, _ = _read()
     return done
-
-
-# --- Recording ----------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -200,9 +187,6 @@ def follow(shell: "InteractiveShell") -> None:
         shell: The notebook's shell. Following it twice is following it once.
     """
     shell.events.register("post_run_cell", _cell_done)
-
-
-# --- Looking at it ------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,7 +262,7 @@ def progress(folder: pathlib.Path = NOTEBOOKS) -> Progress:
         has got another heading since is known by its cells.
 
     Raises:
-        Unreadable: The file of progress can't be read.
+        CourseError: The file of progress can't be read.
     """
     try:
         done, damaged = _read()
@@ -303,7 +287,7 @@ def reset() -> bool:
         Whether there was anything.
 
     Raises:
-        Unreadable: The file can't be deleted.
+        CourseError: The file can't be deleted.
     """
     try:
         where().unlink()
@@ -314,15 +298,12 @@ def reset() -> bool:
     return True
 
 
-def _unreadable(error: OSError) -> Unreadable:
-    return Unreadable(
+def _unreadable(error: OSError) -> CourseError:
+    return CourseError(
         f"{where()} can't be used.",
         f"{error.strerror}.",
         "Look who owns it, or delete it: then the course begins a new one.",
     )
-
-
-# --- A page to print ----------------------------------------------------------------------------
 
 
 def page(done: Progress, name: str = "") -> str:

@@ -273,7 +273,7 @@ def test_all_is_looked_at_and_a_held_tpu_is_not_asked(monkeypatch, vm, cpu):
     monkeypatch.setattr(doctor, "detect", lambda: vm)
     monkeypatch.setattr(doctor, "holders", lambda: {5: "python"})
     monkeypatch.setattr(doctor, "check_devices", lambda place: pytest.fail("asked"))
-    monkeypatch.setattr(doctor, "installed", lambda: GOOD)
+    monkeypatch.setattr(doctor, "installed", lambda more: GOOD)
     found = doctor.doctor()
     names = [finding.name for finding in found.findings]
     assert names == ["versions", "wheel", "place", "chip", "devices", "disk", "memory"]
@@ -287,7 +287,7 @@ def test_the_command_tells_by_its_exit_status(monkeypatch, cpu):
     done = runner.invoke(app, ["doctor", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["findings"][0]["name"] == "versions"
-    monkeypatch.setattr(doctor, "installed", lambda: GOOD | {"tensorflow-tpu": "2.20.0"})
+    monkeypatch.setattr(doctor, "installed", lambda more: GOOD | {"tensorflow-tpu": "2.20.0"})
     monkeypatch.setattr(
         doctor, "check_bucket", lambda url, region: Finding("bucket", WELL, f"{url} {region}")
     )

@@ -7,6 +7,7 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from helpers.base.errors import CourseError
 from helpers.course import slides
 
 PICTURE = (
@@ -93,5 +94,5 @@ def test_the_deck_is_one_file_that_fetches_nothing(deck):
 
 def test_without_reveal_the_command_that_fetches_it_is_named(tmp_path):
     nbformat.write(new_notebook(cells=[]), tmp_path / "01_a.ipynb")
-    with pytest.raises(slides.NoReveal, match="make slides"):
+    with pytest.raises(CourseError, match="make slides"):
         slides.deck(tmp_path / "01_a.ipynb", "A", tmp_path)

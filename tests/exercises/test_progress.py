@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from helpers import exercises
 from helpers.__main__ import app
+from helpers.base.errors import CourseError
 from helpers.exercises import progress
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -236,7 +237,7 @@ def test_a_file_that_can_t_be_used_ends_the_command_with_a_reason(home):
     progress.where().mkdir(parents=True)  # also root can't read a folder
     for arguments in (["progress"], ["progress", "--reset"]):
         error = CliRunner().invoke(app, arguments).exception
-        assert isinstance(error, progress.Unreadable)
+        assert isinstance(error, CourseError)
         assert str(progress.where()) in error.what
 
 
