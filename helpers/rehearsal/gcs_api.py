@@ -22,15 +22,9 @@ PAGE = 1000  # names in one answer to a listing, as in the real service
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A whole request.
+    """A whole request: its path is still quoted.
 
-    Attributes:
-        method: Such as ``GET``.
-        address: The scheme and host that the client uses, such as ``https://www.googleapis.com``.
-        path: The path, still quoted.
-        query: The first value of each name.
-        headers: Name to value; asked in any case.
-        body: All of the body.
+    ``address`` is the scheme and host that the client uses, such as ``https://www.googleapis.com``.
     """
 
     method: str
@@ -75,7 +69,7 @@ class Api:
         self._uploads: dict[str, _Upload] = {}
 
     def answer(self, request: Request) -> Answer:
-        """Carry a request out, or refuse it; what a client sends never raises."""
+        """Carry a request out, or refuse it as the service would."""
         try:
             for methods, path, permission, method in _ROUTES:
                 match = re.fullmatch(path, request.path)

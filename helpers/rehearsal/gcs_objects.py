@@ -65,17 +65,7 @@ class Store:
                 self._generation = max(self._generation, int(resource["generation"]))
 
     def make(self, name: str, location: str, fault: str | None) -> Resource:
-        """Make a bucket.
-
-        Args:
-            name: Its name, without ``gs://``.
-            location: A region such as ``us-central1`` or a multi-region such as ``us``.
-            fault: None; ``"read-only"``: nothing may be written; ``"objects-only"``: the bucket's
-                own description may not be read; ``"forbidden"``: nothing at all.
-
-        Returns:
-            Its description.
-        """
+        """Make a bucket and describe it; `EmbeddedStorage.bucket` says what a fault is."""
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", name):
             raise Refusal(400, f"Invalid bucket name: '{name}'")
         resource = {"name": name, "location": location.upper(), "fault": fault}
@@ -129,17 +119,10 @@ class Store:
     def put(
         self, bucket: str, name: str, data: bytes, about: Resource, generation: str | None = None
     ) -> Resource:
-        """Write an object, whole.
+        """Write an object, whole, and describe it.
 
-        Args:
-            bucket: An existing bucket.
-            name: The object's name.
-            data: All of its data.
-            about: The client's description: ``contentType`` and ``metadata`` are kept.
-            generation: What the object's generation must be now (see `check`).
-
-        Returns:
-            The object's description.
+        The ``contentType`` and ``metadata`` of the client's own description (``about``) are kept.
+        ``generation`` is what the object's generation must be now (see `check`).
         """
         if not name or len(name.encode()) > 1024 or set(name) & set("\r\n"):
             raise Refusal(400, "Invalid object name")
@@ -178,7 +161,7 @@ class Store:
     def listing(
         self, bucket: str, prefix: str, delimiter: str, after: str, size: int
     ) -> tuple[list[Resource], list[str], str | None]:
-        """One page of a bucket's names.
+        """Give one page of a bucket's names.
 
         Args:
             bucket: An existing bucket.

@@ -105,15 +105,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _exactly(self, size: int) -> bytes:
         data = self.rfile.read(size)
-        if len(data) < size:
-            raise ConnectionAbortedError("the client went away within its request")
-        return data
+        return self._if_whole(data, len(data) == size)
 
     def _line(self) -> bytes:
         line = self.rfile.readline()
-        if not line.endswith(b"\n"):
+        return self._if_whole(line, line.endswith(b"\n"))
+
+    def _if_whole(self, data: bytes, whole: bool) -> bytes:
+        if not whole:
             raise ConnectionAbortedError("the client went away within its request")
-        return line
+        return data
 
     def _reply(self, answer: Answer, query: dict[str, str] | None = None) -> None:
         body, kind = answer.body, "application/octet-stream"

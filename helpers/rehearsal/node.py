@@ -42,21 +42,19 @@ class Isolation:
     """What keeps the worker apart from the client. Call-backs are refused in every case.
 
     Attributes:
-        way: ``root`` (namespaces as the superuser), ``user`` (in a user namespace) or ``none``
-            (this machine permits neither).
-        files: Whether the worker sees a file system of its own, without the client's files. If
-            not, only ``Node.disk`` is hidden from it: a name that means nothing outside the client.
+        way: ``root`` (namespaces as the superuser) or ``user`` (in a user namespace): the worker
+            sees a file system of its own. ``none`` (this machine permits neither): only
+            ``Node.disk`` is hidden from it, by a name that means nothing outside the client.
         network: Whether the worker's port is reachable from this machine alone. If not, it
             listens on every interface, as TensorFlow's servers do, with no password.
     """
 
     way: str
-    files: bool
     network: bool
 
     def __repr__(self) -> str:
         ways = {"root": "as root", "user": "in a user namespace", "none": "not permitted here"}
-        files = "its own" if self.files else "yours, except Node.disk"
+        files = "yours, except Node.disk" if self.way == "none" else "its own"
         network = (
             "its own, reached from this machine alone"
             if self.network
@@ -238,14 +236,14 @@ def remote_node(
         stack.callback(guard.kill)  # the worker can't outlive its guard
         os.close(theirs)
         ready = _wait(status, log)
-        isolation = Isolation(ready["way"], ready["way"] != "none", ready["private_network"])
-        name = str(disk) if isolation.files else stack.enter_context(_hidden(disk))
+        shared = ready["way"] == "none"
+        name = stack.enter_context(_hidden(disk)) if shared else str(disk)
         address = f"127.0.0.1:{ready['port']}"
         stack.enter_context(variables_set(_client_variables(address)))
         try:
             yield Node(
                 address=f"grpc://{address}",
-                isolation=isolation,
+                isolation=Isolation(ready["way"], ready["private_network"]),
                 disk=name,
                 log=log,
                 process=psutil.Process(ready["pid"]),

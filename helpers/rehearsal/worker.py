@@ -1,10 +1,11 @@
 """The far end of a rehearsal: a TensorFlow worker without the client's disk and Python.
 
-A program, started by ``helpers.rehearsal.node``, of two processes. The **guard** stays in the
-client's world: it ends the worker as soon as the client is gone, and relays what the worker may
-reach. The **worker** shuts itself off from that world first and imports TensorFlow afterwards.
+A program of two processes, which ``helpers.rehearsal.node`` starts. The **guard** stays in the
+client's world: it relays what the worker may reach, and the worker ends when the guard does. The
+**worker** first isolates itself from that world and then imports TensorFlow.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -45,26 +46,26 @@ def _mount(source: str, target: str, kind: str, flags: int) -> None:
 
 def _show(path: str, root: str) -> None:
     """Let a path of the machine appear below the worker's root, read-only."""
-    place = pathlib.Path(root + path)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if pathlib.Path(path).is_symlink() and path in SEEN:
-        place.symlink_to(pathlib.Path(path).readlink())
+    original, shown = pathlib.Path(path), pathlib.Path(root + path)
+    shown.parent.mkdir(parents=True, exist_ok=True)
+    if original.is_symlink() and path in SEEN:
+        shown.symlink_to(original.readlink())
         return
-    if pathlib.Path(path).is_dir():
-        place.mkdir(exist_ok=True)
+    if original.is_dir():
+        shown.mkdir(exist_ok=True)
     else:
-        place.touch()
-    _mount(path, str(place), "none", MS_BIND | MS_REC)
-    if path in ("/proc", "/sys") or pathlib.Path(path).is_char_device():
+        shown.touch()
+    _mount(path, str(shown), "none", MS_BIND | MS_REC)
+    if path in ("/proc", "/sys") or original.is_char_device():
         return
     # A user namespace may not take away the flags that the mount already has.
     flags = os.statvfs(path).f_flag
     keep = flags & 0b1110 | flags & 0xC00 | (MS_RELATIME if flags & 4096 else 0)
-    _mount("none", str(place), "none", MS_REMOUNT | MS_BIND | MS_RDONLY | keep)
+    _mount("none", str(shown), "none", MS_REMOUNT | MS_BIND | MS_RDONLY | keep)
 
 
 def isolate(way: str, root: str, shown: list[str], private_network: bool) -> None:
-    """Shut this process off: its own mounts with only ``shown`` in them, its own network.
+    """Isolate this process: its own mounts with only ``shown`` in them, its own network.
 
     Args:
         way: ``root`` (namespaces as the superuser) or ``user`` (in a user namespace).
@@ -73,7 +74,7 @@ def isolate(way: str, root: str, shown: list[str], private_network: bool) -> Non
         private_network: Whether to leave the machine's network, too.
 
     Raises:
-        OSError: The machine does not permit it; the process must end, it may be half-way.
+        OSError: The machine does not permit it. The process may be half-way, and must end.
     """
     user, group = os.getuid(), os.getgid()
     _call(
@@ -105,26 +106,22 @@ def isolate(way: str, root: str, shown: list[str], private_network: bool) -> Non
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
     """Copy bytes one way until either end closes, then close both."""
-    try:
+    with contextlib.suppress(OSError):  # an end went away: what remains is to tell the other
         while data := source.recv(1 << 18):
             sink.sendall(data)
-    except OSError:
-        pass  # an end went away: what remains is to tell the other
     for end in (source, sink):
-        try:
+        with contextlib.suppress(OSError):  # closed already
             end.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            continue  # closed already
 
 
 def _relay(listener: socket.socket, port: int) -> None:
-    """Connect whoever calls at the listener with a port of this process's own network."""
+    """Connect every caller of the listener to a port of this process's own network."""
     while True:
         outer, _ = listener.accept()
         try:
             inner = socket.create_connection((HERE, port))
         except OSError:
-            outer.close()  # the caller is told what it would hear without a relay: nobody there
+            outer.close()  # nobody there: the caller hears the same as without a relay
             continue
         for end in (outer, inner):
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -139,9 +136,9 @@ def serve(
 
     Args:
         settings: What ``helpers.rehearsal.node`` asks for.
-        way: ``root``, ``user`` or ``none``: the isolation to get.
-        front: For a private network: listens on the machine's loopback, and goes on doing so.
-        guard: The other end is the guard's: takes the listeners that it shall relay.
+        way: The isolation to get: ``root``, ``user`` or ``none``.
+        front: For a private network: a listener on the machine's loopback, which stays there.
+        guard: Leads to the guard, which is sent the listeners that it relays.
         pid: The guard's.
     """
     outlets = []

@@ -415,6 +415,7 @@ def test_the_users_account_is_hidden_from_the_embedded_storage(monkeypatch, tmp_
     login.parent.mkdir(parents=True)
     about = {"type": "authorized_user", "client_id": "a", "quota_project_id": "p"}
     login.write_text(json.dumps({**about, "client_secret": "s", "refresh_token": "mine"}))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")  # google-auth would look for an account there, too
     for variable in ("CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path if place == "home" else tmp_path / "other"))
