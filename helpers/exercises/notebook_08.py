@@ -12,7 +12,7 @@ _FOUND_BY = {
     "numpy_function in the model": 1,
     "a metric made outside strategy.scope()": 5,
     "rows padded to the longest of each batch": 2,
-    "12 GB of activations on a v2-8": 6,
+    "12 GiB of activations on a v2-8": 6,
 }
 
 
