@@ -12,7 +12,7 @@ from helpers.preflight.report import FAIL, OPEN, PASS, WARN, Item
 from helpers.preflight.subject import Job, Subject, rows_of
 from helpers.xla import messages
 from helpers.xla.compare import functions_run_eagerly
-from helpers.xla.program import NotCompilable, Tracing, trace
+from helpers.xla.tracing import NotCompilable, Tracing, trace
 
 # Batches are compared on a CPU. With this many parameters, or values in one tensor of a batch (of
 # images), a whole training step takes long there: then a few rows go through the test step.
@@ -50,15 +50,8 @@ Results = dict[str, np.ndarray]
 def check(subject: Subject, job: Job, sample: pipeline.Sample | None) -> list[Item]:
     """Run real batches, eager and compiled, and look for assertions that XLA drops.
 
-    The variables hold afterwards what they held before.
-
-    Args:
-        subject: What is checked.
-        job: The step as it was exported.
-        sample: Of the dataset; None where only shapes were given.
-
-    Returns:
-        What was found.
+    The variables hold afterwards what they held before. Without a sample (only shapes were given)
+    there is nothing to run.
     """
     name, dropped = "results on real batches", _dropped(job.graph)
     if sample is None:

@@ -18,7 +18,7 @@ from helpers.preflight.report import OPEN, Estimate, Item, Report
 from helpers.preflight.subject import Job, Subject, exported, is_factory, subject_of
 from helpers.tpu import hardware
 from helpers.xla import tpu_compiler
-from helpers.xla.program import NotCompilable
+from helpers.xla.tracing import NotCompilable
 
 SEARCH_SECONDS = 300.0  # for the largest batch, on each target
 

@@ -27,17 +27,14 @@ def check(
     slices: Sequence[tuple[str, int]],
     node: bool,
 ) -> list[Item]:
-    """Look at the data.
+    """Look at the data: at shapes and types alone where there is no dataset, so no sample.
 
     Args:
-        data: A dataset; anything else stands for shapes and types alone.
+        data: The dataset.
         structure: The nest of ``TensorSpec`` that describes one element.
-        sample: The dataset's first batches; None where only shapes were given.
+        sample: The dataset's first batches, or None.
         slices: Targets, each with its number of replicas.
         node: Whether the TPU is another machine, a TPU Node.
-
-    Returns:
-        What was found.
     """
     if sample is None:
         reason = "only shapes were given, no dataset"

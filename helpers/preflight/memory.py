@@ -16,15 +16,7 @@ MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
 
 
 def unanswered(targets: Sequence[str], reason: str) -> list[Item]:
-    """Leave memory and cost open.
-
-    Args:
-        targets: Such as ``["v5e-8"]``.
-        reason: Why there is no answer.
-
-    Returns:
-        Two items for each target.
-    """
+    """Leave memory and cost of each target open."""
     checks = {6: "memory", 7: "cost"}
     return [
         Item(check, f"{what} for {target}", OPEN, reason)
@@ -34,30 +26,14 @@ def unanswered(targets: Sequence[str], reason: str) -> list[Item]:
 
 
 def compile_for(job: Job, say: Callable[[str], None]) -> tpu_compiler.Compiled:
-    """Ask Google's compiler.
-
-    Args:
-        job: The program and the target.
-        say: Called with a line at each stage.
-
-    Returns:
-        The compiler's answer.
-    """
+    """Ask Google's compiler; ``say`` is called with a line at each stage."""
     return tpu_compiler.compile(
         job.program, job.target, progress=lambda stage, passed: say(f"{job.target}: {stage}")
     )
 
 
 def check(job: Job, compiled: tpu_compiler.Compiled) -> tuple[list[Item], Estimate | None]:
-    """Read what the compiler answered.
-
-    Args:
-        job: What it was asked about.
-        compiled: Its answer.
-
-    Returns:
-        The findings, and the estimate of a step's cost where it compiles.
-    """
+    """Read the compiler's answer; there is an estimate of a step's cost where it compiles."""
     name = f"{job.program.name} for {job.target}"
     if compiled.verdict == "refused":
         fix = "Google's compiler refuses what XLA's own accepts: look for 64-bit types first."
@@ -123,17 +99,7 @@ def _padding(compiled: tpu_compiler.Compiled) -> Item:
 def largest_batch(
     subject: Subject, job: Job, seconds: float, say: Callable[[str], None]
 ) -> tuple[Item, int | None]:
-    """Search for the largest batch that fits.
-
-    Args:
-        subject: What is checked.
-        job: The program and the target.
-        seconds: For the search; what was found until then counts.
-        say: Called with a line at each stage.
-
-    Returns:
-        The finding, and the rows on each replica where there is an answer.
-    """
+    """Search for the largest batch that fits, in rows on each replica; None if none was found."""
     name = f"largest batch on {job.target}"
     if job.rows is None:
         return Item(6, name, OPEN, "the tensors of a batch have no common first size"), None

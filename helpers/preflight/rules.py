@@ -5,7 +5,8 @@ import re
 
 from helpers.preflight.report import FAIL, PASS, WARN, Item
 from helpers.preflight.subject import Subject
-from helpers.xla.program import NotCompilable, Program
+from helpers.xla.program import Program
+from helpers.xla.tracing import NotCompilable
 
 BOOL_FIX = (
     "Write the decision with tf.where, tf.cond or an indicator variable (notebook 02, rule 1)."
@@ -13,15 +14,7 @@ BOOL_FIX = (
 
 
 def refused(subject: Subject, error: NotCompilable) -> list[Item]:
-    """Say what was refused, where, and what to write instead.
-
-    Args:
-        subject: What is checked.
-        error: What TensorFlow or XLA said of it.
-
-    Returns:
-        One failure.
-    """
+    """Say what was refused, where, and what to write instead."""
     what = error.what.replace(f" at {error.source}", "")
     if error.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {error.why}"
@@ -31,15 +24,7 @@ def refused(subject: Subject, error: NotCompilable) -> list[Item]:
 
 
 def check(subject: Subject, program: Program) -> list[Item]:
-    """Look for sizes that depend on values in a step that XLA takes.
-
-    Args:
-        subject: What is checked.
-        program: XLA's program of it.
-
-    Returns:
-        That it compiles, and a warning for each such size that the learner's own code makes.
-    """
+    """Warn of each size that depends on values, in a step that XLA takes."""
     said = "compiles, from shapes and types alone"
     items = [Item(1, f"{subject.kind} under XLA on this CPU", PASS, said)]
     for bounded in program.bounded:

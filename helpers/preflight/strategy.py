@@ -23,14 +23,7 @@ NO_SCOPE = Item(
 
 
 def jit_compile(subject: Subject) -> Item:
-    """See whether the setting for the test on a CPU is still there.
-
-    Args:
-        subject: What is checked.
-
-    Returns:
-        A failure for a model, under which ``fit`` fails; a warning for a function.
-    """
+    """See whether the setting for the test on a CPU is still there: with it, ``fit`` fails."""
     marked = getattr(subject.given, "_jit_compile", None)
     if subject.model is not None and getattr(subject.given, "jit_compile", marked) is True:
         said = (
@@ -53,8 +46,8 @@ def made(factory: Callable[[], Any]) -> tuple[Any, Any, Item | None]:
         factory: Gives a model or a function, or a pair of that and its data.
 
     Returns:
-        The model or function of the first call, its data or None, and whether all variables of the
-        second were made inside (None for a function).
+        The first call's model or function, its data or None, and what was seen of the scope: None
+        for a function.
     """
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     result = factory()

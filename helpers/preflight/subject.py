@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.xla.program import NotCompilable, Program, program, trace
+from helpers.xla.program import Program, program
+from helpers.xla.tracing import NotCompilable, trace
 
 Specs = tuple[tf.TensorSpec, ...]
 
@@ -96,14 +97,11 @@ def is_factory(thing: object) -> bool:
 
 
 def subject_of(given: object, data: object) -> Subject:
-    """Say what of a model or function a TPU would run, and on what.
+    """Say what a TPU would run: a model's train step (its forward pass without an optimizer).
 
     Args:
         given: A Keras model, or a function of tensors.
         data: A dataset, or a nest of specs, tensors or arrays.
-
-    Returns:
-        A model's train step; its forward pass where it has no optimizer; the function else.
 
     Raises:
         CourseError: It is neither, or the model was made under a strategy.
@@ -197,13 +195,10 @@ def exported(
     that comes out is the same.
 
     Args:
-        subject: What is checked.
+        subject: What is checked; it comes back as it was exported.
         specs: Shapes and types of a batch.
         slices: Targets, each with its number of replicas.
         divided: Whether the batch is a global one, of which each replica gets its share.
-
-    Returns:
-        The subject as it was exported, and a job for each target.
 
     Raises:
         NotCompilable: TensorFlow or XLA refuses.

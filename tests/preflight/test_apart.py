@@ -1,0 +1,124 @@
+"""The preflight in a process of its own: code that dies, hangs or prints does no harm."""
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+from conventions import ROOT
+
+from helpers.base.errors import CourseError
+from helpers.preflight.apart import apart
+from helpers.preflight.report import Report
+
+MODULE = """
+import os, signal, sys, time
+print("noise on stdout")
+print("noise on stderr", file=sys.stderr)
+
+def build():
+    import numpy as np, tensorflow as tf
+    model = tf.keras.Sequential([tf.keras.layers.Input([8]), tf.keras.layers.Dense(4)])
+    model.compile("sgd", "mse")
+    data = np.ones([64, 8], "f"), np.ones([64, 4], "f")
+    return model, tf.data.Dataset.from_tensor_slices(data).batch(SIZE, drop_remainder=True)
+
+SIZE = 16
+
+def forks():
+    os.fork()
+    return build()
+
+def dies():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def never():
+    import tensorflow as tf
+
+    def step(x):
+        while True:
+            time.sleep(0.1)
+
+    return step, (tf.TensorSpec([3]),)
+
+def leaves():
+    sys.exit(3)
+
+def hungry():
+    taken = []
+    while len(taken) < 400:
+        taken.append(b"x" * 10**7)
+        time.sleep(0.01)
+
+def nothing():
+    return 3, 4
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "mine.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "says"),
+    [
+        ("mine:dies", {}, "SIGSEGV, while making the model"),
+        ("mine:leaves", {}, "status 3, while making the model"),
+        ("mine:never", {"timeout": 12}, "time limit of 12 s"),
+        (
+            "mine:hungry",
+            {"memory_limit": 2_500_000_000},
+            "more than 2.5 GB of this machine's memory, while making the model",
+        ),
+    ],
+)
+def test_code_that_dies_or_never_returns_is_a_result(name, limits, says, module):
+    result = apart(name, ["v5e-8"], **limits)
+    assert result.status == "can't tell" and says in result.items[0].finding
+    # multiprocessing's own children, of another test, stay
+    family = psutil.Process().children(recursive=True)
+    assert not [p for p in family if "-m helpers." in " ".join(p.cmdline())]
+
+
+@pytest.mark.parametrize("name", ["mine:build", "mine:forks"])
+def test_code_that_imports_jax_first_or_forks_answers_once(name, module):
+    module.write_text("import tensorflow, jax\n" * (name == "mine:build") + MODULE)
+    result = apart(name, ["v5e-8"])
+    assert result.status == "ready" and result.estimates
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mine", "module and a name"),
+        ("mine:nope", "build, dies"),
+        ("absent:build", "ModuleNotFoundError"),
+        ("mine:nothing", "type int"),
+    ],
+)
+def test_names_that_lead_nowhere(name, says, module):
+    with pytest.raises(CourseError, match=says):
+        apart(name, ["v5e-8"])
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "status", "says"),
+    [(16, ["--json"], 0, '"status": "ready"'), (20, [], 1, "can't be divided by 8")],
+)
+def test_the_command_writes_a_report_and_a_page_and_nothing_else(
+    size, options, status, says, module
+):
+    module.write_text(MODULE.replace("SIZE = 16", f"SIZE = {size}"))
+    command = [sys.executable, "-m", "helpers", "preflight", "mine:build", "--html", "report.html"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    ran = subprocess.run(
+        [*command, *options], capture_output=True, text=True, env=environment, timeout=120
+    )
+    assert ran.returncode == status and says in ran.stdout, ran.stderr
+    assert all(line.startswith("preflight: ") for line in ran.stderr.splitlines()), ran.stderr
+    assert not options or Report.from_json(ran.stdout).estimates
+    assert "noise" not in ran.stdout and "<main>" in module.with_name("report.html").read_text()

@@ -1,0 +1,77 @@
+"""The report: its status, and the forms that show it."""
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from helpers.base.errors import CourseError
+from helpers.preflight import report
+from helpers.preflight.report import FAIL, OPEN, Estimate, Item, Report
+
+items = st.builds(
+    Item,
+    check=st.sampled_from(sorted(report.CHECKS)),
+    state=st.sampled_from(report.STATES),
+    fix=...,
+    where=...,
+    decisive=...,
+)
+numbers = st.floats(0, 1e15)
+kinds = {"flops": numbers, "bytes": numbers, "compute_ms": numbers, "memory_ms": numbers}
+estimates = st.builds(Estimate, **kinds, all_reduce_bytes=..., largest_rows=...)
+reports = st.builds(
+    Report,
+    items=st.lists(items, max_size=6).map(tuple),
+    estimates=st.lists(estimates, max_size=3).map(tuple),
+)
+
+
+@given(reports)
+def test_json_keeps_everything_and_the_status_is_the_worst_that_was_found(given_report):
+    assert Report.from_json(given_report.json()) == given_report
+    found = {item.state for item in given_report.items}
+    undecided = any(i.state == OPEN and i.decisive for i in given_report.items)
+    expected = 1 if FAIL in found else 2 if undecided else 0
+    assert given_report.exit_status == expected
+    status = ("ready", "not ready", "can't tell")[expected]
+    assert given_report.status == status and status in given_report.summary
+    assert f'"status": "{status}"' in given_report.json()
+
+
+@given(reports)
+@settings(max_examples=30, deadline=None)
+def test_every_form_shows_every_item(given_report):
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(given_report)
+    shown = console.export_text()
+    page = given_report._repr_html_()
+    for item in given_report.items:
+        assert item.finding in repr(given_report)
+        assert report.SIGNS[item.state] in shown and item.state in page
+
+
+def test_the_page_stands_alone_and_follows_the_readers_theme(tmp_path):
+    item = Item(1, "<b>", FAIL, "a < b & c", "fix <it>", "x = y  # <")
+    Report("model", ("v5e-8",), (item,)).save_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "<b>" not in page.replace("<body>", "") and "a &lt; b &amp; c" in page
+    assert "http" not in page and "src=" not in page
+    assert 'name="color-scheme" content="light dark"' in page and "#" not in page.split("<main>")[0]
+
+
+def test_numbers_are_short_and_the_memory_of_a_tpu_is_in_gib():
+    flops = [report.flop(number) for number in (0, 999, 1000, 999.6e9)]
+    assert flops == ["0 FLOP", "999 FLOP", "1 kFLOP", "1 TFLOP"]
+    cost = Estimate("v5e-8", 8, 4, 2.77e12, 2.5 * 2**30, 2**20, int(15.75 * 2**30), 1.0, 0.5)
+    shown = Report("model", ("v5e-8",), (), (cost,))
+    for form in (repr(shown), shown._repr_html_()):
+        assert all(text in form for text in ("2.77 TFLOP", "2.50 GiB", "1 MiB", "15.75 GiB"))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"subject": 1}'])
+def test_another_text_is_no_report(text):
+    with pytest.raises(CourseError, match="no report of a preflight"):
+        Report.from_json(text)
