@@ -1,0 +1,88 @@
+"""The command prepare, and what Ctrl-C leaves of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conventions import ROOT
+from plain import finished, plain
+
+from helpers.base.errors import CourseError
+from helpers.text import corpus, prepare, records
+
+
+def test_prepare_holds_out_one_document_in_ten(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"문서 {number}번\u200b입니다.\n\n" for number in range(40)), "utf-8")
+    said = list(
+        prepare.prepare(
+            str(tmp_path / "out"),
+            texts=[text],
+            tokenizer=None,
+            sequence_length=32,
+            shards=3,
+            part="1/1",
+            workers=1,
+            seed=0,
+        )
+    )
+    assert "40 texts: 0 not in NFC, 0 control and 40 invisible characters" in said[0]
+    assert "36 documents" in said[1]
+    held_out = records.manifest(tmp_path / "out" / prepare.HELD_OUT)
+    assert held_out.settings.documents == 4
+    tokenizer = corpus.load_tokenizer()
+    shown = tokenizer.decode(plain(held_out)["input_ids"][0], skip_special_tokens=True)
+    assert "문서 9번입니다" in shown.replace(" 번", "번")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, texts, workers):
+    text, output = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("\n".join(texts * 100), "utf-8")
+    words = ["-i", text, "-o", output, "--shards", 60, "--workers", workers]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "helpers", "prepare", *map(str, words)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 120
+    while not finished(output):
+        assert run.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to all processes
+    told = run.communicate(timeout=60)[1]
+    assert run.returncode == 130, told
+    assert "Finished shards are kept: run the same command again to go on." in told
+    assert "Traceback" not in told and "KeyboardInterrupt" not in told
+    kept = finished(output)
+    assert 0 < len(kept) < 60 and {path.name for path in output.glob("*.tfrecord")} == set(kept)
+
+
+@pytest.mark.parametrize("part", ["3-8", "3", "a/b", "1/2/3", ""])
+def test_a_part_that_is_no_part_is_refused(part):
+    with pytest.raises(CourseError, match="can't be understood"):
+        prepare.part_of(part)
+
+
+def test_the_command_line_writes_and_refuses(tmp_path):
+    def command(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "helpers", "prepare", *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+
+    done = command("-o", str(tmp_path / "out"), "--shards", "2", "--sequence-length", "64")
+    assert done.returncode == 0, done.stderr
+    assert "2,636 documents" in done.stdout and "2 shards" in done.stdout
+    assert records.verify(tmp_path / "out").settings.sequence_length == 64
+    failed = command("-o", str(tmp_path / "out"), "--shards", "2")
+    assert failed.returncode == 2
+    assert "sequence_length is 64 there, 128 here" in failed.stderr
+    assert "Traceback" not in failed.stderr

@@ -1,0 +1,181 @@
+"""Kills, full disks and workers: what is finished stays, and the rest is written again."""
+
+import hashlib
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+from conventions import ROOT
+from plain import contents, finished, refused, write
+
+from helpers.base import files
+from helpers.text import records
+
+# open, write, sync or rename a file: kills fall where they hurt, however fast the machine is.
+CHILD = """
+import os, pathlib, signal, sys
+from helpers.text import prepare
+left = int(sys.argv[2])
+def counted(call):
+    def counting(*arguments, **options):
+        global left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return call(*arguments, **options)
+    return counting
+os.fsync = counted(os.fsync)
+pathlib.Path.replace = counted(pathlib.Path.replace)
+pathlib.Path.chmod = counted(pathlib.Path.chmod)
+pathlib.Path.read_bytes = counted(pathlib.Path.read_bytes)
+for line in prepare.prepare(sys.argv[1], texts=None, tokenizer=None, sequence_length=64, shards=6,
+                            part="1/1", workers=1, seed=0):
+    pass
+"""
+
+
+def child(output, calls):
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(output), str(calls)], cwd=ROOT, stderr=subprocess.PIPE
+    )
+
+
+def check_kept(folder, before):
+    """Finished shards of the killed run are untouched."""
+    for name, (digest, time_) in before.items():
+        path = folder / name
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+        assert path.stat().st_mtime_ns == time_
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    start = time.perf_counter()
+    run = child(folder, -1)
+    assert run.wait() == 0, run.stderr.read()
+    return folder, time.perf_counter() - start
+
+
+def tree(folder):
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_killed_at_a_random_moment_and_run_again_gives_the_same_bytes(
+    undisturbed, tmp_path, number
+):
+    wanted, seconds = undisturbed
+    draw = random.Random(number)
+    if number % 2:  # by the clock
+        run = child(tmp_path, -1)
+        time.sleep(draw.uniform(0.3, 1.0) * seconds)
+        run.kill()
+    else:  # by the call
+        run = child(tmp_path, draw.randint(2, 60))
+    run.communicate()
+    before = finished(tmp_path)
+    for path in tmp_path.glob("shard-*.tfrecord"):  # whole or absent, described or not
+        assert path.read_bytes() == (wanted / path.name).read_bytes()
+    again = child(tmp_path, -1)
+    assert again.wait() == 0, again.stderr.read()
+    again.stderr.close()
+    check_kept(tmp_path, before)
+    assert tree(tmp_path) == tree(wanted)
+
+
+def test_workers_end_with_the_process_that_was_killed(tmp_path, texts):
+    script = (
+        "import sys, pathlib\n"
+        "from helpers.text import corpus, records\n"
+        "if __name__ == '__main__':\n"
+        "    texts = pathlib.Path(sys.argv[2]).read_text('utf-8').split('\\n')\n"
+        "    tokenizer = corpus.kept_tokenizer()\n"
+        "    records.write(texts * 300, sys.argv[1], tokenizer, shards=6, workers=2)\n"
+    )
+    (tmp_path / "run.py").write_text(script)
+    (tmp_path / "texts").write_text("\n".join(texts))
+    run = subprocess.Popen(
+        [sys.executable, tmp_path / "run.py", tmp_path / "out", tmp_path / "texts"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+    )
+    children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children")
+    workers = []
+    while len(workers) < 3:  # two workers and Python's resource tracker
+        assert run.poll() is None
+        workers = children.read_text().split()
+        time.sleep(0.02)
+    run.kill()
+    run.wait()
+    deadline = time.monotonic() + 30
+    while any(alive(pid) for pid in workers):
+        assert time.monotonic() < deadline, "workers outlive their parent"
+        time.sleep(0.05)
+
+
+def alive(pid):
+    try:
+        return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+FULL = """
+import resource, signal, sys, pathlib
+from helpers.text import corpus, records
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))  # room for the tokenizer
+texts = corpus.read(corpus.DATA / "ko.txt")
+try:
+    records.write(texts, sys.argv[1], corpus.kept_tokenizer(), shards=2)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_write_that_fails_is_told_and_leaves_nothing_half(tmp_path):
+    run = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert run.stdout.startswith("CantWrite shard-00000-of-00002.tfrecord could not be written")
+    assert "File too large" in run.stdout
+    assert [path.name for path in tmp_path.iterdir()] == [records.TOKENIZER]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
+def test_a_full_disk_is_told_and_the_run_goes_on_with_more_room(tmp_path, texts, written):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        refused("disk is full", texts, disk, error=files.CantWrite)
+        kept = finished(disk)
+        assert kept
+        subprocess.run(["mount", "-o", "remount,size=2m", str(disk)], check=True)
+        write(texts, disk)
+        check_kept(disk, kept)
+        assert contents(disk) == contents(written.path)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_every_full_disk_is_told_alike(tmp_path, texts, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    error = refused("disk is full", texts, tmp_path, error=files.CantWrite)
+    assert "nothing already written is lost" in error.fix
+    assert not list(tmp_path.iterdir())

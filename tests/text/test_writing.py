@@ -1,0 +1,173 @@
+"""Writing: the examples that TensorFlow would write, the same bytes in any parts."""
+
+import random
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tokenizers
+from plain import TOKENIZER, batches, changed, contents, plain, refused, rows_of, write
+
+from helpers.base import files
+from helpers.base.errors import CourseError
+from helpers.rehearsal import storage
+from helpers.text import records
+from helpers.text.records import format
+
+
+@pytest.mark.parametrize("length", [16, 64, 300])
+def test_sequences_are_hugging_faces(texts, hugging_face, tmp_path, length):
+    options = {"truncation": True, "max_length": length, "return_overflowing_tokens": True}
+    wanted = hugging_face(texts, **options)["input_ids"]
+    manifest = records.write(texts, tmp_path, hugging_face, sequence_length=length, shards=3)
+    rows = plain(manifest)
+    found = [
+        ids[segments == number].tolist()
+        for ids, segments in zip(rows["input_ids"], rows["attention_mask"], strict=True)
+        for number in range(1, segments.max() + 1)
+    ]
+    assert sorted(found) == sorted(wanted)
+    assert manifest.sequences == len(wanted)
+    assert manifest.tokens == sum(map(len, wanted)) == (rows["attention_mask"] > 0).sum()
+    assert manifest.rows == len(rows["input_ids"])
+    assert rows["input_ids"][rows["attention_mask"] == 0].max(initial=0) == 0
+    assert (manifest.complete and "of 300" in repr(manifest)) or length != 300
+
+
+def test_positions_count_from_0_in_each_sequence(written):
+    rows = plain(written)
+    for segments, positions in zip(rows["attention_mask"], rows["position_ids"], strict=True):
+        for number in range(1, segments.max() + 1):
+            found = positions[segments == number]
+            assert found.tolist() == list(range(len(found)))
+        assert not positions[segments == 0].any()
+
+
+def test_a_record_is_the_example_that_tensorflow_would_write(written):
+    rows = plain(written)
+    record = next(iter(tf.data.TFRecordDataset(f"{written.path}/{written.shards[0].name}")))
+    wanted = tf.train.Example(
+        features=tf.train.Features(
+            feature={
+                name: tf.train.Feature(
+                    bytes_list=tf.train.BytesList(value=[rows[name][0].astype(kind).tobytes()])
+                )
+                for name, kind in written.features.items()
+            }
+        )
+    )
+    assert tf.train.Example.FromString(record.numpy()) == wanted
+    assert written.record_bytes == len(record.numpy()) + 16
+
+
+def test_a_large_vocabulary_needs_four_bytes(tmp_path):
+    vocabulary = {token: at for at, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])}
+    vocabulary |= {f"w{number}": number for number in range(4, 70_000)}
+    tokenizer = tokenizers.BertWordPieceTokenizer(vocabulary)
+    manifest = records.write(["w69999 w5", "w66000"], tmp_path, tokenizer, shards=1)
+    assert manifest.features["input_ids"] == "int32"
+    ids = {tuple(row[row > 0].tolist()) for row in plain(manifest)["input_ids"]}
+    assert ids == {(2, 69999, 5, 3, 2, 66000, 3)}
+    batch = next(iter(records.dataset(tmp_path, global_batch_size=1, seed=0)))
+    np.testing.assert_array_equal(batch["input_ids"], plain(manifest)["input_ids"])
+
+
+def test_the_order_is_a_permutation_and_depends_on_the_seed():
+    one, two = format.shuffled(1000, 0), format.shuffled(1000, 1)
+    assert sorted(one) == sorted(two) == list(range(1000))
+    assert np.mean(one == two) < 0.01 and np.mean(one == np.arange(1000)) < 0.01
+    assert abs(np.corrcoef(one, two)[0, 1]) < 0.15
+    # Known by hand: it must never change, or resumed runs would mix two orders.
+    assert format.shuffled(8, 0).tolist() == [2, 4, 6, 5, 1, 7, 0, 3]
+
+
+@pytest.mark.parametrize("parts", [2, 5])
+def test_parts_in_any_order_give_the_same_bytes(texts, written, tmp_path, parts):
+    for number in random.Random(parts).sample(range(1, parts + 1), parts):
+        assert not (tmp_path / records.MANIFEST).exists()
+        manifest = write(texts, tmp_path, part=(number, parts))
+    assert contents(tmp_path) == contents(written.path)
+    assert manifest.complete
+    assert (manifest.settings, manifest.shards) == (written.settings, written.shards)
+
+
+def test_processes_side_by_side_give_the_same_bytes(texts, written, tmp_path):
+    counts = []
+    write(texts, tmp_path, workers=2, done=counts.append)
+    assert contents(tmp_path) == contents(written.path)
+    assert sum(counts) == len(texts)
+
+
+def test_an_error_in_another_process_is_the_same_error(tmp_path):
+    with pytest.raises(CourseError, match="Document 3 has no token") as caught:
+        records.write(["a", "b", "c", " \x07"], tmp_path, TOKENIZER, shards=2, workers=2)
+    assert "corpus.documents" in caught.value.fix
+
+
+def test_finished_shards_are_kept(texts, written, tmp_path):
+    shutil.copytree(written.path, tmp_path, dirs_exist_ok=True)
+    times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    (tmp_path / written.shards[2].name).unlink()
+    (tmp_path / written.shards[3].name.replace(".tfrecord", ".json")).unlink()
+    (tmp_path / f".{written.shards[2].name}.left").write_bytes(b"of a killed run")
+    write(texts, tmp_path)
+    assert contents(tmp_path) == contents(written.path)
+    kept = {n for n, t in times.items() if (tmp_path / n).stat().st_mtime_ns == t}
+    assert {s.name for s in written.shards} - kept == {s.name for s in written.shards[2:4]}
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "words"),
+    [
+        ([], {}, "There are no documents"),
+        (["가", "나", "다"], {"shards": 1, "sequence_length": 2}, "sequence_length is 2"),
+        (["가", "나", "다"], {"shards": 0}, "0 shards for 3"),
+        (["가", "나", "다"], {"shards": 4}, "4 shards for 3"),
+        (["가", "나", "다"], {"shards": 3, "part": (0, 2)}, "Part 0 of 2"),
+        (["가", "나", "다"], {"shards": 3, "part": (3, 2)}, "Part 3 of 2"),
+        (["가", "나", "다"], {"shards": 3, "part": (1, 4)}, "Part 1 of 4, with 3 shards"),
+        (["a", ""], {"shards": 1}, "Document 1 has no token"),
+        (["a " * 25_000_000], {"shards": 1}, r"Document 0 has 50,000,000(.|\n)*line ends are"),
+    ],
+)
+def test_what_cant_be_written_is_refused(tmp_path, texts, options, words):
+    refused(words, texts, tmp_path, **options)
+    assert {path.name for path in tmp_path.iterdir()} <= {records.TOKENIZER}
+
+
+def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
+    shutil.copytree(written.path, tmp_path, dirs_exist_ok=True)
+    other = changed(lambda t: t.add_tokens(["새로운"]))
+    error = refused("another tokenizer", texts, tmp_path, other, error=records.OtherTokenizer)
+    assert written.settings.tokenizer_sha256[:12] in error.why
+    for options, why in (
+        ({"seed": 3}, "seed is 0 there, 3 here."),
+        ({"pairs": True}, "pairs is False there, True here."),
+    ):
+        error = refused("settings", texts, tmp_path, error=records.OtherSettings, **options)
+        assert error.why == why
+    error = refused("other settings", texts[:-1], tmp_path, error=records.OtherSettings)
+    assert error.why == "documents is 600 there, 599 here."
+    refused("made of other documents", [texts[1], texts[0], *texts[2:]], tmp_path)
+    assert contents(tmp_path) == contents(written.path)
+
+
+def test_a_part_of_other_settings_is_refused_before_there_is_a_manifest(texts, tmp_path):
+    write(texts, tmp_path, shards=4, part=(1, 2))
+    options = {"sequence_length": 32, "shards": 4, "part": (2, 2)}
+    refused("64 there, 32 here", texts, tmp_path, error=records.OtherSettings, **options)
+
+
+def test_a_bucket_holds_the_same_bytes_and_is_read(texts, written):
+    with storage.embedded_gcs() as bucket:
+        path = f"{bucket.url}/records"
+        for part in ((2, 2), (1, 2)):
+            manifest = write(texts, path, part=part)
+        assert (manifest.settings, manifest.shards) == (written.settings, written.shards)
+        assert records.verify(path).rows == written.rows
+        here, there = (batches(at, 3, start_step=4) for at in (written.path, path))
+        assert rows_of(there) == rows_of(here)
+        refused("other settings", texts, path, shards=4, error=records.OtherSettings)
+        nowhere = "gs://course-no-such-bucket/records"
+        refused("could not be written to the bucket", texts, nowhere, error=files.CantWrite)
