@@ -168,9 +168,9 @@ def test_tuples_constants_and_bitcasts():
     assert [b.name for b in program.arguments] == ["argument 0", "argument 1"]
     top, twice = program.kernels
     assert top.operations == ("TopK",) and not top.fused
-    assert top.reads == (Buffer("argument 1", "f32[4]"),)
     assert [b.name for b in top.writes] == ["kernel 1.0", "kernel 1.1"]
-    assert twice.reads == (Buffer("argument 1", "f32[4]"),)  # once, though added to itself
+    # Once, though the second adds it to itself.
+    assert top.reads == twice.reads == (Buffer("argument 1", "f32[4]"),)
     names = [b.name for b in program.results]
     assert names == ["kernel 2", "argument 1", "kernel 1.0", "kernel 1.1"]
     assert program.temporaries == ()
