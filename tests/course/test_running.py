@@ -1,7 +1,9 @@
 """Running notebooks: each ending is told apart, Ctrl-C keeps what is done, files are whole."""
 
+import contextlib
 import errno
 import io
+import os
 import pathlib
 import re
 import shutil
@@ -146,8 +148,10 @@ def checkout(tmp_path_factory):
     return folder
 
 
-def start_and_wait_for(checkout, words, endless=1):
-    """Start the command line; return it with its kernels once endless cells are sent to them."""
+@contextlib.contextmanager
+def started(checkout, *words, endless=1):
+    """Start the command line; give it with its kernels once endless cells are sent to them."""
+    shutil.rmtree(checkout / "build", ignore_errors=True)
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "helpers", *words],
         cwd=checkout,
@@ -155,10 +159,14 @@ def start_and_wait_for(checkout, words, endless=1):
         stderr=subprocess.PIPE,
         text=True,
     )
-    for _ in range(endless):
-        assert any("endless, cell 4 of 5" in said for said in process.stdout)
-    time.sleep(1)  # the line is said just before the cells are sent
-    return process, psutil.Process(process.pid).children(recursive=True)
+    try:
+        for _ in range(endless):
+            assert any("endless, cell 4 of 5" in said for said in process.stdout)
+        time.sleep(1)  # the line is said just before the cells are sent
+        yield process, psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def whole(build):
@@ -171,19 +179,22 @@ def whole(build):
             assert path.read_text("utf-8").rstrip().endswith("</html>")
 
 
-def test_ctrl_c_keeps_what_is_done(checkout):
-    build = checkout / "build"
-    shutil.rmtree(build, ignore_errors=True)
-    words = ["run", "2", "3", "4", "--jobs", "1"]
-    process, kernels = start_and_wait_for(checkout, words)
-    assert kernels
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert "1 passed, 1 interrupted, 1 not run. Results: " in out
-    assert err == ""
+def interrupted(checkout, *words, endless=1):
+    """Press Ctrl-C in a run; give what it said."""
+    with started(checkout, *words, endless=endless) as (process, kernels):
+        assert len(kernels) >= endless
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "")
     assert not any(kernel.is_running() for kernel in kernels)
-    whole(build)
+    whole(checkout / "build")
+    return out
+
+
+def test_ctrl_c_keeps_what_is_done(checkout):
+    out = interrupted(checkout, "run", "2", "3", "4", "--jobs", "1")
+    assert "1 passed, 1 interrupted, 1 not run. Results: " in out
+    build = checkout / "build"
     assert sorted(path.name for path in build.iterdir()) == [
         "02_quick.html",
         "02_quick.ipynb",
@@ -198,25 +209,47 @@ def test_ctrl_c_keeps_what_is_done(checkout):
 
 
 def test_ctrl_c_ends_all_that_run_side_by_side(checkout):
-    shutil.rmtree(checkout / "build", ignore_errors=True)
-    words = ["run", "3", "5", "--jobs", "2"]
-    process, kernels = start_and_wait_for(checkout, words, endless=2)
-    assert len(kernels) >= 2
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (130, "")
+    out = interrupted(checkout, "run", "3", "5", "--jobs", "2", endless=2)
     assert "2 interrupted. Results: " in out
-    assert not any(kernel.is_running() for kernel in kernels)
-    whole(checkout / "build")
 
 
 def test_a_run_that_is_killed_leaves_whole_files_and_no_kernel(checkout):
-    process, kernels = start_and_wait_for(checkout, ["run", "3"])
-    process.kill()
-    process.communicate()
+    with started(checkout, "run", "3") as (process, kernels):
+        process.kill()
+        process.communicate()
     whole(checkout / "build")
     gone, alive = psutil.wait_procs(kernels, timeout=30)
     assert gone and not alive
+
+
+@pytest.mark.parametrize(
+    ("cores", "free", "jobs"),
+    [(2, 8e9, 2), (64, 1e12, 2), (1, 1e12, 1), (2, 7e9, 1)],
+)
+def test_two_run_side_by_side_where_there_is_room(monkeypatch, cores, free, jobs):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(course, "free_memory", lambda: free)
+    assert course.side_by_side() == jobs
+
+
+def test_the_longest_begins_when_several_run_at_once_and_results_keep_their_order(
+    tmp_path, monkeypatch
+):
+    for name in ("01_a", "02_b", "03_c"):
+        write(tmp_path, name, "1")
+    monkeypatch.setattr(course, "RUN_SECONDS", {"01": 1, "02": 2, "03": 3})
+    begun = []
+
+    def run(job):
+        begun.append(job.notebook.name)
+        return kernels.Result(job.notebook.name, "passed")
+
+    monkeypatch.setattr(course.Job, "run", run)
+    for jobs, first in ((1, "01_a"), (2, "03_c")):
+        begun.clear()
+        results = course.run_all(notebooks(tmp_path), {}, lambda *_: None, quiet(), jobs=jobs)
+        assert begun[0] == first
+        assert [result.name for result in results] == ["01_a", "02_b", "03_c"]
 
 
 def test_results_of_earlier_runs_are_kept_with_their_date(tmp_path):
