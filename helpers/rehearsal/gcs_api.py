@@ -22,10 +22,7 @@ PAGE = 1000  # names in one answer to a listing, as in the real service
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A whole request: its path is still quoted.
-
-    ``address`` is the scheme and host that the client uses, such as ``https://www.googleapis.com``.
-    """
+    """A whole request: ``address`` is scheme and host, ``path`` is still quoted."""
 
     method: str
     address: str
