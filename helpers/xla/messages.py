@@ -29,6 +29,8 @@ _CORE = re.compile(
     r"<frozen|^<__array|__autograph_generated_file"
 )
 
+_MOST = 150  # characters of a line that is shown in a table
+
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in ([^\n]*)')
 # What stands before an error inside another's text.
 _HEADING = re.compile(
@@ -133,23 +135,12 @@ def line_of(error: BaseException) -> str:
     return re.sub(r" when trying to compile graph \S+ on ", " on ", line)
 
 
-def shortened(line: str, most: int = 150, sentence: int = 150) -> str:
-    """Cut a long line after its first sentence, or within it, with an ellipsis.
-
-    Args:
-        line: A line.
-        most: A line of so many characters stays as it is.
-        sentence: Characters of the longest sentence that is kept whole.
-
-    Returns:
-        The line, or its beginning.
-    """
-    if len(line) <= most:
+def shortened(line: str) -> str:
+    """Cut a line of more than 150 characters after its first sentence, or within it (``…``)."""
+    if len(line) <= _MOST:
         return line
-    whole = re.match(rf".{{20,{sentence}}}?[.)](?= [A-Z])", line)
-    if whole or len(line) <= sentence:
-        return whole[0] if whole else line
-    return f"{line[: sentence - 1]}…"
+    sentence = re.match(rf".{{20,{_MOST}}}?[.)](?= [A-Z])", line)
+    return sentence[0] if sentence else f"{line[: _MOST - 1]}…"
 
 
 def source_of(error: BaseException) -> Source | None:

@@ -50,18 +50,10 @@ def norm(t):
     return (t - tf.reduce_mean(t, -1, keepdims=True)) * spread
 
 
-def softmax(t):
-    return tf.nn.softmax(t)
-
-
 def attention(t):
     t2 = tf.reshape(t, [1, -1, t.shape[-1]])
     scores = tf.nn.softmax(tf.matmul(t2, t2, transpose_b=True))
     return tf.reshape(tf.matmul(scores, t2), t.shape)
-
-
-def dropout(t):
-    return tf.nn.dropout(t, 0.1)
 
 
 def if_on_a_tensor(t):
@@ -80,52 +72,9 @@ def while_on_a_tensor(t):
     return t
 
 
-def scan(t):
-    return tf.scan(lambda a, b: a * tf.cast(0.5, b.dtype) + b, t)
-
-
-def mask(t):
-    return t + tf.reduce_sum(tf.boolean_mask(t, t > 0))
-
-
-def mask_statically(t):
-    return tf.where(t > 0, t, tf.zeros_like(t))
-
-
-def sort(t):
-    return tf.sort(t, axis=-1)
-
-
-def top(t):
-    return t * tf.math.top_k(t, 1).values
-
-
-def cumulative(t):
-    return tf.cumsum(t, axis=-1)
-
-
-def unique(t):
-    return t + tf.reduce_sum(tf.unique(tf.reshape(t, [-1]))[0])
-
-
-# Parts that XLA has no operation for, or whose size depends on a value.
-
-
-def counts(t):
-    return t + tf.cast(tf.unique_with_counts(tf.reshape(t, [-1]))[2][0], t.dtype)
-
-
 def sized_by_a_value(t):
     n = tf.reduce_sum(tf.cast(t > 0, tf.int32))
     return t + tf.cast(tf.reduce_sum(tf.range(n)), t.dtype)
-
-
-def text(t):
-    return t + tf.cast(tf.strings.length(tf.strings.as_string(t[0, 0])), t.dtype)
-
-
-def python(t):
-    return t + tf.py_function(lambda v: v, [t[0, 0]], t.dtype)
 
 
 def matmul_int64(t):
@@ -133,9 +82,33 @@ def matmul_int64(t):
     return t + tf.cast(tf.reduce_sum(tf.matmul(whole, whole, transpose_b=True)), t.dtype)
 
 
-GOOD = (dense, dense, norm, softmax, attention, dropout, if_on_a_tensor, while_on_a_tensor)
-GOOD += (scan, mask, mask_statically, sort, top, cast_and_back, cumulative, unique)
-BAD = (counts, sized_by_a_value, text, python, matmul_int64, wrong_shape)
+GOOD = {
+    "dense": dense,
+    "another dense": dense,
+    "norm": norm,
+    "softmax": lambda t: tf.nn.softmax(t),
+    "attention": attention,
+    "dropout": lambda t: tf.nn.dropout(t, 0.1),
+    "if on a tensor": if_on_a_tensor,
+    "while on a tensor": while_on_a_tensor,
+    "scan": lambda t: tf.scan(lambda a, b: a * tf.cast(0.5, b.dtype) + b, t),
+    "mask": lambda t: t + tf.reduce_sum(tf.boolean_mask(t, t > 0)),
+    "static mask": lambda t: tf.where(t > 0, t, tf.zeros_like(t)),
+    "sort": lambda t: tf.sort(t, axis=-1),
+    "top": lambda t: t * tf.math.top_k(t, 1).values,
+    "cast and back": cast_and_back,
+    "cumulative": lambda t: tf.cumsum(t, axis=-1),
+    "unique": lambda t: t + tf.reduce_sum(tf.unique(tf.reshape(t, [-1]))[0]),
+}
+# XLA has no operation for these, or their size depends on a value.
+BAD = {
+    "counts": lambda t: t + tf.cast(tf.unique_with_counts(t[:, 0])[2][0], t.dtype),
+    "sized by a value": sized_by_a_value,
+    "text": lambda t: t + tf.cast(tf.strings.length(tf.strings.as_string(t[0, 0])), t.dtype),
+    "python": lambda t: t + tf.py_function(lambda v: v, [t[0, 0]], t.dtype),
+    "matmul of int64": matmul_int64,
+    "wrong shape": wrong_shape,
+}
 
 
 def _keras(rng: random.Random, name: str) -> Model:
@@ -170,9 +143,10 @@ def model(seed: int) -> Model:
     spec = now = tf.TensorSpec(shape, rng.choice(FLOATS))
     steps, parts = [], []
     for _ in range(rng.randint(1, 4)):
-        part = rng.choice(BAD) if rng.random() < 0.1 else rng.choice(GOOD)
+        kinds = BAD if rng.random() < 0.1 else GOOD
+        parts.append(rng.choice(list(kinds)))
+        part = kinds[parts[-1]]
         steps.append(part(rng, now) if part in DRAWN else part)
-        parts.append(part.__name__)
         if part is dense:
             now = tf.TensorSpec(steps[-1](tf.zeros(now.shape, now.dtype)).shape, now.dtype)
 

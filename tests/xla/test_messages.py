@@ -128,17 +128,15 @@ def test_the_line_that_says_what_is_wrong(text, line):
 
 
 @pytest.mark.parametrize(
-    ("line", "limits", "expected"),
+    ("line", "expected"),
     [
-        ("x" * 150, (), "x" * 150),
-        ("x" * 151, (), "x" * 149 + "…"),
-        ("A sentence that ends early. " + "And goes on " * 20, (), "A sentence that ends early."),
-        ("x" * 130, (120, 200), "x" * 130),
-        ("x" * 160 + ". Then more.", (120, 200), "x" * 160 + "."),
+        ("x" * 150, "x" * 150),
+        ("x" * 151, "x" * 149 + "…"),
+        ("A sentence that ends early. " + "And goes on " * 20, "A sentence that ends early."),
     ],
 )
-def test_long_lines_are_cut_after_a_sentence(line, limits, expected):
-    assert messages.shortened(line, *limits) == expected
+def test_long_lines_are_cut_after_a_sentence(line, expected):
+    assert messages.shortened(line) == expected
 
 
 @pytest.mark.parametrize("path", sorted(MACHINERY), ids=lambda p: f"{p.parent.name}/{p.name}")

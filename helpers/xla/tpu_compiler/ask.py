@@ -111,14 +111,7 @@ class Compiled:
 
 
 def size(number: float) -> str:
-    """Write a number of bytes for people: ``96 KiB``, ``15.75 GiB`` (powers of two).
-
-    Args:
-        number: Bytes.
-
-    Returns:
-        Number and unit.
-    """
+    """Write a number of bytes for people: ``96 KiB``, ``15.75 GiB`` (powers of two)."""
     for unit in ("bytes", "KiB", "MiB"):
         if number < 1000:
             return f"{number:.3g} {unit}"
@@ -127,13 +120,7 @@ def size(number: float) -> str:
 
 
 def available_bytes(target: str) -> int:
-    """Say how much HBM a program may use on one device of a target.
-
-    Args:
-        target: Such as ``v5e-8``.
-
-    Returns:
-        Bytes, as the compiler itself counts them.
+    """Look up the bytes of HBM that a program may use on one device of a target.
 
     Raises:
         hardware.UnknownAccelerator: There is no such target.

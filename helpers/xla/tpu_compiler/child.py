@@ -69,13 +69,10 @@ class Compiler:
         mlir.register_lowering(self._module, self._lower)
 
     def _operations(self, operation: Any) -> list[Any]:
-        """List all operations inside one, the innermost included."""
-        found = []
-        for region in operation.regions:
-            for block in region.blocks:
-                for inner in block.operations:
-                    found += [inner, *self._operations(inner.operation)]
-        return found
+        """List all operations inside one, however deep."""
+        blocks = [block for region in operation.regions for block in region.blocks]
+        inner = [found for block in blocks for found in block.operations]
+        return [x for found in inner for x in (found, *self._operations(found.operation))]
 
     def _main(self, module: Any) -> tuple[Any, Any]:
         """Find the main function of a module, and its type."""
@@ -97,23 +94,19 @@ class Compiler:
         with ir.Location.unknown(), ir.InsertionPoint(end):
             for at, value in enumerate(end.operands):
                 ranked = ir.RankedTensorType(value.type)
-                bounds = re.search(r"bounds<(.*?)>", str(ranked))
-                if bounds is not None:
-                    sizes, left = list(ranked.shape), bounds[1].replace(" ", "").split(",")
-                    for i, bound in enumerate(left):
-                        if bound == "?":
-                            continue
-                        sizes[i], left[i] = int(bound), "?"
-                        encoding = (
-                            ir.Attribute.parse(f"#stablehlo.bounds<{', '.join(left)}>")
-                            if set(left) != {"?"}
-                            else None
-                        )
-                        shape = ir.RankedTensorType.get(sizes, ranked.element_type, encoding)
-                        most = ir.DenseElementsAttr.get(self._np.array(sizes[i], "int32"))
-                        size = hlo.ConstantOp(most).result
-                        value = hlo.SetDimensionSizeOp(value, size, i, results=[shape]).result
-                    end.operands[at] = value
+                found = re.search(r"bounds<(.*?)>", str(ranked))
+                sizes, bounds = list(ranked.shape), re.split(", *", found[1]) if found else []
+                for i, bound in enumerate(bounds):
+                    if bound == "?":
+                        continue
+                    sizes[i], bounds[i] = int(bound), "?"
+                    left = f"#stablehlo.bounds<{', '.join(bounds)}>"
+                    encoding = ir.Attribute.parse(left) if set(bounds) != {"?"} else None
+                    shape = ir.RankedTensorType.get(sizes, ranked.element_type, encoding)
+                    most = ir.DenseElementsAttr.get(self._np.array(sizes[i], "int32"))
+                    size = hlo.ConstantOp(most).result
+                    value = hlo.SetDimensionSizeOp(value, size, i, results=[shape]).result
+                end.operands[at] = value
                 results.append(value.type)
         kind = ir.FunctionType.get(list(kind.inputs), results)
         main.attributes["function_type"] = ir.TypeAttr.get(kind)
@@ -154,10 +147,8 @@ class Compiler:
                     operation.operation.attributes["use_global_device_ids"] = unit
             self._fill(module)
             main = self._main(module)[1]
-            inputs, results = (
-                tuple(map(self._abstract, types)) for types in (main.inputs, main.results)
-            )
-            return mlir.module_to_bytecode(module), inputs, results
+            types = (tuple(map(self._abstract, kinds)) for kinds in (main.inputs, main.results))
+            return mlir.module_to_bytecode(module), *types
 
     def compile(self, job: dict[str, Any], hlo: bytes) -> Any:
         """Compile a module for one device, or for several that each run it.
@@ -200,31 +191,18 @@ class Compiler:
             )
             for x, spec in zip(inputs, specs, strict=True)
         ]
-        lowered = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True).lower(
-            *arguments
-        )
+        jitted = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
         options = {"optimization_level": 9} if job["effort"] == "least" else None
-        return lowered.compile(compiler_options=options)
+        return jitted.lower(*arguments).compile(compiler_options=options)
 
     def answer(self, job: dict[str, Any], hlo: bytes) -> tuple[dict[str, Any], bytes]:
-        """Compile and measure; a refusal is an answer, too.
-
-        Args:
-            job: As for `compile`.
-            hlo: As for `compile`.
-
-        Returns:
-            What is to be told, and the compressed text of the program.
-        """
+        """Compile and measure; give what is to be told, and the program's compressed text."""
         start = time.monotonic()
         try:
             compiled = self.compile(job, hlo)
-        except RefusedError as error:
-            return {"verdict": "refused", "message": str(error)}, b""
-        except self._jax.errors.JaxRuntimeError as error:
+        except (RefusedError, self._jax.errors.JaxRuntimeError) as error:
             full = str(error).startswith("RESOURCE_EXHAUSTED")
-            verdict = "out of memory" if full else "refused"
-            return {"verdict": verdict, "message": str(error)}, b""
+            return {"verdict": "out of memory" if full else "refused", "message": str(error)}, b""
         finally:
             self._jax.clear_caches()
         seconds = time.monotonic() - start
@@ -245,12 +223,7 @@ class Compiler:
 
 
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
-    """Answer jobs until there are no more.
-
-    Args:
-        jobs: Lines of JSON, each followed by as many bytes as its ``size`` says.
-        answers: As ``jobs``.
-    """
+    """Answer jobs until there are no more: lines of JSON, with ``size`` bytes after each."""
 
     def tell(told: dict[str, Any], text: bytes = b"") -> None:
         answers.write(json.dumps(told | {"size": len(text)}).encode() + b"\n" + text)

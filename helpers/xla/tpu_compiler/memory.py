@@ -182,31 +182,29 @@ def largest_batch(
     """
     attempts: list[Attempt] = []
     end = time.monotonic() + seconds
+
+    def tried(batch: int, compiler: process.Process) -> Attempt:
+        def tell(stage: str, passed: float) -> None:
+            if progress is not None:
+                progress(f"attempt {len(attempts) + 1}, batch {batch}: {stage}", passed)
+
+        program = program_of(batch)
+        left = end - time.monotonic()
+        compiled = ask.one(compiler, program, target, left, "least", tell)
+        first = attempts[0].flops_per_sample if attempts else 0.0
+        again = compiled.ok and 0 < first * _RECOMPUTED < compiled.flops / batch
+        attempts.append(Attempt(batch, compiled, again))
+        return attempts[-1]
+
+    low = high = None  # the largest that fits as it is, the smallest that does not
+    units: int | None = 1
     with process.taken(None) as compiler:
-
-        def fits(batch: int) -> Attempt:
-            def tell(stage: str, passed: float) -> None:
-                if progress is not None:
-                    progress(f"attempt {len(attempts) + 1}, batch {batch}: {stage}", passed)
-
-            program = program_of(batch)
-            left = end - time.monotonic()
-            compiled = ask.one(compiler, program, target, left, "least", tell)
-            attempt = Attempt(batch, compiled)
-            if compiled.ok and attempts and attempts[0].compiled.ok:
-                grown = attempt.flops_per_sample / (attempts[0].flops_per_sample or 1.0)
-                attempt = dataclasses.replace(attempt, recomputes=grown > _RECOMPUTED)
-            attempts.append(attempt)
-            return attempt
-
-        low = high = None  # the largest that fits as it is, the smallest that does not
-        units: int | None = 1
         while units is not None:
-            tried = fits(units * smallest)
-            if tried.compiled.ok and not tried.recomputes:
-                low = tried
-            elif tried.compiled.verdict in ("compiles", "out of memory"):
-                high = tried
+            attempt = tried(units * smallest, compiler)
+            if attempt.compiled.ok and not attempt.recomputes:
+                low = attempt
+            elif attempt.compiled.verdict in ("compiles", "out of memory"):
+                high = attempt
             else:
                 break
             units = _next_units(attempts[0], low, high, smallest, most // smallest)

@@ -44,11 +44,7 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 def versions() -> dict[str, str]:
-    """Find the installed versions of jax and libtpu, without importing either.
-
-    Returns:
-        Version by package name, of those that are installed.
-    """
+    """Find the versions of jax, jaxlib and libtpu, where installed, without importing them."""
     found = {}
     for name in ("jax", "jaxlib", "libtpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
