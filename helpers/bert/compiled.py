@@ -1,12 +1,12 @@
-"""XLA's compiled step, kept in a run's folder: going on doesn't compile it again.
+"""XLA's compiled step, kept in a run's folder so that resuming doesn't compile it again.
 
-XLA can keep what it compiled for a CPU, and believes what it finds: a file that was cut off ends
-the run with an error, one with other bytes ends the process (TensorFlow 2.20, 2026-11). So a file
-is used only if its checksum was written after it had worked, with the same TensorFlow on the same
-kind of processor; any other is deleted before XLA sees it.
+XLA can keep what it compiled for a CPU, and trusts what it finds: a truncated file ends the run
+with an error, one with other bytes ends the process (TensorFlow 2.20, 2026-11). So a file is used
+only if its checksum was written after it had worked, with the same TensorFlow on the same kind of
+processor; any other is deleted before XLA sees it.
 
-The place is the run's folder: the step holds the run's own numbers (learning rate, steps, seed), so
-no other run could use it, and it goes when the run's folder goes.
+It is kept in the run's folder because the step holds the run's own numbers (learning rate, steps,
+seed): no other run could use it.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ FLAG = "--tf_xla_persistent_cache_directory"
 
 
 def _machine() -> str:
-    """Name what compiled code depends on, beside the program."""
+    """Hash what compiled code depends on, beside the program."""
     described = [importlib.metadata.version("tensorflow"), platform.machine(), platform.processor()]
     described.append(os.environ.get("XLA_FLAGS", ""))
     with contextlib.suppress(OSError):  # Linux alone has it
@@ -63,10 +63,9 @@ class Kept:
             return {}  # as good as none: nothing is used then
 
     def environment(self) -> dict[str, str]:
-        """Delete what can't be trusted, and say what TensorFlow must find when it is imported.
+        """Delete what can't be trusted; give the variables TensorFlow must find when imported.
 
-        Returns:
-            Variables; none where the user has named a cache for XLA, or the folder can't be named.
+        There are none where the user has named a cache for XLA, or the folder can't be named.
         """
         flags = os.environ.get("TF_XLA_FLAGS", "")
         if FLAG in flags or "'" in str(self.folder):
@@ -81,10 +80,10 @@ class Kept:
         return {"TF_XLA_FLAGS": f"{flags} {mine}".strip()}
 
     def seal(self) -> None:
-        """Write down checksums, after a step has worked; where it was compiled anew, others go.
+        """Write checksums after a step has worked; if it was compiled anew, old files go.
 
         Raises:
-            files.CantWrite: The disk is full, or the place is not writable.
+            CourseError: The disk is full, or the folder is not writable.
         """
         new = [path for path in self._files() if path.name not in self._trusted]
         if not new:

@@ -120,13 +120,19 @@ class Score:
         """Number of equally likely tokens one would have to guess between: e to the loss."""
         return float(np.exp(self.loss))
 
+    def row(self) -> dict[str, str]:
+        """Write the score as a row of a table."""
+        return {
+            "loss": f"{self.loss:.2f}",
+            "95 %": "{:.2f} to {:.2f}".format(*self.loss_interval),
+            "perplexity": f"{self.perplexity:,.0f}",
+            "right": f"{self.accuracy:.0%}",
+            "95 % ": "{:.0%} to {:.0%}".format(*self.accuracy_interval),
+        }
+
     def __repr__(self) -> str:
-        return (
-            f"loss {self.loss:.2f} ({self.loss_interval[0]:.2f} to {self.loss_interval[1]:.2f}), "
-            f"perplexity {self.perplexity:.0f}, right {self.accuracy:.0%} "
-            f"({self.accuracy_interval[0]:.0%} to {self.accuracy_interval[1]:.0%}) of "
-            f"{self.tokens:,} tokens"
-        )
+        values = ", ".join(f"{name} {value}" for name, value in self.row().items())
+        return f"{values}; {self.tokens:,} tokens"
 
 
 def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray, seed: int = 0) -> Score:
@@ -178,13 +184,7 @@ class Evaluation:
     def table(self) -> pd.DataFrame:
         """Lay the scores out: a line for each language and who guessed, numbers rounded."""
         lines = {
-            (language, way): {
-                "loss": f"{one.loss:.2f}",
-                "95 %": f"{one.loss_interval[0]:.2f} to {one.loss_interval[1]:.2f}",
-                "perplexity": f"{one.perplexity:,.0f}",
-                "right": f"{one.accuracy:.0%}",
-                "95 % ": f"{one.accuracy_interval[0]:.0%} to {one.accuracy_interval[1]:.0%}",
-            }
+            (language, way): one.row()
             for language, ways in self.scores.items()
             for way, one in ways.items()
         }
@@ -216,13 +216,12 @@ def evaluate(
     )
     found = {}
     for language, fixed in held_out.items():
-        vocabulary = len(baselines[language].unigram)
         labels, weights = fixed.batch["masked_ids"], fixed.batch["masked_weights"]
-        uniform = np.full(labels.shape, np.log(vocabulary))
-        # Guessing blindly among all is right once in `vocabulary` times.
+        unigram = baselines[language].unigram
+        uniform = np.full(labels.shape, 1 / len(unigram))
         ways = {
-            "uniform": (uniform, np.full(labels.shape, 1 / vocabulary)),
-            "unigram": _guess_unigram(baselines[language].unigram, labels),
+            "uniform": (-np.log(uniform), uniform),
+            "unigram": (-np.log(unigram[labels]), labels == unigram.argmax()),
             "n-gram": _guess_ngram(baselines[language], fixed),
             "BERT": _guess(scores_of, fixed, rows),
         }
@@ -230,10 +229,6 @@ def evaluate(
             way: score(losses, right, weights) for way, (losses, right) in ways.items()
         }
     return Evaluation(found)
-
-
-def _guess_unigram(unigram: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return -np.log(unigram[labels]), labels == unigram.argmax()
 
 
 def _guess_ngram(ngram: NGram, fixed: FixedMasks) -> tuple[np.ndarray, np.ndarray]:
@@ -336,14 +331,12 @@ class Probe:
     tokens: int
 
     def __repr__(self) -> str:
-        def line(share: float, interval: tuple[float, float]) -> str:
-            return f"{share:.0%} ({interval[0]:.0%} to {interval[1]:.0%})"
-
+        share = "{:.0%} ({:.0%} to {:.0%})".format
         return (
             f"which of {self.asked} tokens is missing, at {self.tokens:,} places: pretrained "
-            f"{line(self.pretrained, self.pretrained_interval)}, random weights "
-            f"{line(self.random, self.random_interval)}, the commonest {self.frequent:.0%}; "
-            f"difference {line(self.more, self.more_interval)}"
+            f"{share(self.pretrained, *self.pretrained_interval)}, random weights "
+            f"{share(self.random, *self.random_interval)}, the commonest {self.frequent:.0%}; "
+            f"difference {share(self.more, *self.more_interval)}"
         )
 
 

@@ -5,7 +5,6 @@ transformers 4 and 5 read, and `tf_model.h5` for `TFBertForMaskedLM`, which tran
 has. Beside them tokenizer and model card: without the tokens' numbers the weights mean nothing.
 """
 
-import copy
 import dataclasses
 import json
 import os
@@ -113,16 +112,20 @@ def write(
         writing = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
         # The name of the ordinary class: packed rows are a matter of its input, not of its weights.
-        config = copy.deepcopy(model.config)
         both = isinstance(model, TFPackedBertForPreTraining)
-        config.architectures = ["BertForPreTraining" if both else "BertForMaskedLM"]
-        files.write(writing / "config.json", config.to_json_string())
+        name = "BertForPreTraining" if both else "BertForMaskedLM"
+        config = model.config.to_diff_dict() | {"architectures": [name]}
+        files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
         weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
         files.write(writing / WEIGHTS, weights)
         model.save_weights(writing / TF_WEIGHTS, save_format="h5")
         files.write(writing / CARD, model_card)
-        _make_readable(writing)
-        writing.rename(folder)
+        mask = os.umask(0)
+        os.umask(mask)
+        writing.chmod(0o777 & ~mask)
+        for file in writing.iterdir():
+            file.chmod(0o666 & ~mask)
+        Folder(folder.parent).rename(writing.name, folder.name)
     except OSError as error:
         raise files.cant_write(folder, error) from error
     finally:
@@ -143,27 +146,11 @@ def _write_tokenizer(content: str, longest: int, folder: pathlib.Path) -> None:
     ).save_pretrained(folder)
 
 
-def _make_readable(folder: pathlib.Path) -> None:
-    mask = os.umask(0)
-    os.umask(mask)
-    folder.chmod(0o777 & ~mask)
-    for file in folder.iterdir():
-        file.chmod(0o666 & ~mask)
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())
-
-
 def pytorch_weights(model: tf.keras.Model) -> dict[str, np.ndarray]:
-    """Name and turn a model's weights as PyTorch's `BertForMaskedLM` has them.
+    """Name and transpose a model's weights as PyTorch's `BertForMaskedLM` has them.
 
     PyTorch's linear layers hold the transpose of TensorFlow's. The head's output weights are the
     token embeddings; transformers ties them again when it loads, so they are written once.
-
-    Args:
-        model: From `model.pretraining_model`.
-
-    Returns:
-        Arrays by name.
     """
     found = {}
     for weight in model.weights:
@@ -182,19 +169,13 @@ class Trained:
 
     Attributes:
         model: With the weights of the newest checkpoint.
-        settings: Of the run.
         data: The data it was trained on.
-        step: Steps done.
-        loss: Mean of the last steps.
-        unigram: Loss of guessing by the tokens' frequencies alone.
+        facts: What is known of it, without results.
     """
 
     model: tf.keras.Model
-    settings: Settings
     data: Data
-    step: int
-    loss: float
-    unigram: float
+    facts: Facts
 
 
 def load(run: str | os.PathLike[str], data: str | os.PathLike[str]) -> Trained:
@@ -240,7 +221,8 @@ def load(run: str | os.PathLike[str], data: str | os.PathLike[str]) -> Trained:
     model, _ = make(settings, source, scores)
     status = saved.load(step, tf.train.Checkpoint(model=model))
     status.assert_existing_objects_matched().expect_partial()
-    return Trained(model, settings, source, step, float(np.mean(losses[:step][-RECENT:])), loss)
+    mean = float(np.mean(losses[:step][-RECENT:]))
+    return Trained(model, source, Facts(settings, source.manifest, step, mean, loss, "", None))
 
 
 def export(
@@ -262,23 +244,16 @@ def export(
     Raises:
         CourseError: As `load` and `write`.
     """
-    folder_of_data = Folder(data or Folder(run).at("data"))
-    trained = load(run, folder_of_data.path)
+    records_folder = Folder(data or Folder(run).at("data"))
+    trained = load(run, records_folder.path)
     results = None
     if data is None:
         results = evaluation.evaluate_shipped(trained.model, trained.data)
-    elif folder_of_data.exists(evaluation.HELD_OUT):
-        held_out = folder_of_data.at(evaluation.HELD_OUT)
+    elif records_folder.exists(evaluation.HELD_OUT):
+        held_out = records_folder.at(evaluation.HELD_OUT)
         results = evaluation.evaluate_records(trained.model, trained.data, held_out)
-    facts = Facts(
-        trained.settings,
-        trained.data.manifest,
-        trained.step,
-        trained.loss,
-        trained.unigram,
-        UNNAMED if data else SHIPPED,
-        results,
-    )
-    tokenizer = folder_of_data.read(records.TOKENIZER).decode()
+    text = UNNAMED if data else SHIPPED
+    facts = dataclasses.replace(trained.facts, text=text, results=results)
+    tokenizer = records_folder.read(records.TOKENIZER).decode()
     write(trained.model, tokenizer, folder, card(facts))
     return facts

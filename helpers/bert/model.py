@@ -33,17 +33,17 @@ class WrongCall(CourseError):
     _keras_call_info_injected = True  # Keras makes a RuntimeError of a layer's error without it
 
 
-def _refuse_decoder(config: BertConfig) -> None:
-    if config.is_decoder:
-        raise CourseError(
-            "The configuration has is_decoder=True.",
-            "A masked language model reads in both directions, a decoder in one.",
-            "Set is_decoder=False.",
-        )
-
-
 class TFPackedBertMainLayer(TFBertMainLayer):
     """BERT without a head, for packed rows; see `TFPackedBertForMaskedLM`."""
+
+    def __init__(self, config: BertConfig, *inputs: object, **options: object) -> None:
+        if config.is_decoder:
+            raise CourseError(
+                "The configuration has is_decoder=True.",
+                "A masked language model reads in both directions, a decoder in one.",
+                "Set is_decoder=False.",
+            )
+        super().__init__(config, *inputs, **options)
 
     @unpack_inputs
     def call(
@@ -59,21 +59,11 @@ class TFPackedBertMainLayer(TFBertMainLayer):
         return_dict: bool | None = None,
         training: bool = False,
     ) -> TFBaseModelOutputWithPoolingAndCrossAttentions | tuple:
-        """Encode every position.
+        """Encode every position; arguments not named here are those of `TFBertMainLayer.call`.
 
-        Args:
-            input_ids: Token ids, integers [rows, length].
-            attention_mask: Number of the position's sequence, 0 on padding, [rows, length]; all
-                one sequence when None.
-            token_type_ids: Integers [rows, length]; zeros when None.
-            position_ids: Position within the sequence, integers [rows, length]; when None 0, 1,
-                2, ... along the row, which is wrong for its second sequence.
-            head_mask: Not supported, here as in `TFBertMainLayer`.
-            inputs_embeds: Instead of ``input_ids``: floats [rows, length, hidden size].
-            output_attentions: Whether to return every layer's attention.
-            output_hidden_states: Whether to return every layer's result.
-            return_dict: False for a tuple.
-            training: Whether dropout is on.
+        ``attention_mask`` holds the number of the position's sequence, 0 on padding,
+        [rows, length]; without it a row is one sequence. ``position_ids`` restart in each sequence;
+        without them they count along the row, which is wrong for its second sequence.
 
         Returns:
             ``last_hidden_state``, floats [rows, length, hidden size], ``pooler_output`` of each
@@ -189,9 +179,8 @@ class TFPackedBertForMaskedLM(TFBertForMaskedLM):
 
     ``attention_mask`` holds 1, 2, ... on the sequences of a row and 0 on padding, and
     ``position_ids`` restart in each, as in the batches of `buckets.packed`. A token attends to its
-    own sequence alone, so it gets what it would get in a row of its own. An ordinary mask of ones
-    and zeros is one sequence per row: the model takes ordinary batches. Weights are the ordinary
-    ones: ``from_pretrained`` reads a `TFBertForMaskedLM`, and the reverse.
+    own sequence alone, so it gets what it would get in a row of its own. A mask of ones and zeros
+    is one sequence per row. ``from_pretrained`` reads a `TFBertForMaskedLM`, and the reverse.
 
     A row may be longer than ``max_position_embeddings``; its sequences may not.
 
@@ -200,7 +189,6 @@ class TFPackedBertForMaskedLM(TFBertForMaskedLM):
     """
 
     def __init__(self, config: BertConfig, *inputs: object, **options: object) -> None:
-        _refuse_decoder(config)
         super().__init__(config, *inputs, **options)
         self.bert = TFPackedBertMainLayer(config, add_pooling_layer=False, name="bert")
         self.mlm = TFBertMLMHead(config, input_embeddings=self.bert.embeddings, name="mlm___cls")
@@ -215,7 +203,6 @@ class TFPackedBertForPreTraining(TFBertForPreTraining):
     """
 
     def __init__(self, config: BertConfig, *inputs: object, **options: object) -> None:
-        _refuse_decoder(config)
         super().__init__(config, *inputs, **options)
         self.bert = TFPackedBertMainLayer(config, name="bert")
         self.nsp = TFBertNSPHead(config, name="nsp___cls")

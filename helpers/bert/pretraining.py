@@ -163,9 +163,6 @@ def make(
         settings: Of the run.
         data: From `data.read`.
         scores: From `data.unigram`.
-
-    Returns:
-        Model and optimizer.
     """
     model = pretraining_model(
         settings.size,
@@ -213,9 +210,6 @@ def run(
         say: Called with each line that a person should read.
         report: Called after each execution.
 
-    Returns:
-        What was done.
-
     Raises:
         CourseError: The arguments don't fit each other; the folder holds another run, is in use or
             can't be written; no checkpoint can be read; or training went wrong, which leaves the
@@ -259,12 +253,11 @@ def run(
         clock = _Clock(settings.steps)
         judged_at = settings.warm_up + patience if patience > 0 else math.inf
         while done < settings.steps and signals.received is None:
-            outcome = execute(iterator, done, steps_per_execution)
-            _check_losses(done, outcome, kept.saved, settings.learning_rate)
-            rows = kept.add(done, outcome)
+            rows = _rows(done, execute(iterator, done, steps_per_execution))
+            _check_losses(rows, kept.saved, settings.learning_rate)
             done += steps_per_execution
             progress = clock.progress(done, rows)
-            kept.draw(progress, rows[-1])
+            kept.add(rows, progress)
             report(progress)
             late = done >= judged_at
             if done % save_every == 0 or done == settings.steps or late:
@@ -299,21 +292,12 @@ class _Kept:
             self._board = tf.summary.create_file_writer(self._folder.at("tensorboard"))
         return start
 
-    def add(self, first: int, outcome: Outcome) -> list[dict]:
-        """Log what steps gave."""
-        values = (v.numpy().tolist() for v in (outcome.loss, outcome.norm, outcome.tokens))
-        rows = [
-            {"step": step, "loss": loss, "norm": norm, "tokens": tokens}
-            for step, (loss, norm, tokens) in enumerate(zip(*values, strict=True), first + 1)
-        ]
+    def add(self, rows: list[dict], progress: Progress) -> None:
+        """Log what steps gave, and continue the curves."""
         self._log.add(rows)
-        return rows
-
-    def draw(self, progress: Progress, row: dict) -> None:
-        """Continue the curves."""
         with tf.device("/job:localhost"), self._board.as_default(step=progress.step):
-            tf.summary.scalar("loss", row["loss"])
-            tf.summary.scalar("gradient_norm", row["norm"])
+            tf.summary.scalar("loss", progress.loss)
+            tf.summary.scalar("gradient_norm", rows[-1]["norm"])
             if progress.tokens_per_second is not None:
                 tf.summary.scalar("tokens_per_second", progress.tokens_per_second)
 
@@ -333,25 +317,30 @@ class _Kept:
             self._board.close()
 
 
+def _rows(first: int, outcome: Outcome) -> list[dict]:
+    values = (v.numpy().tolist() for v in (outcome.loss, outcome.norm, outcome.tokens))
+    return [
+        {"step": step, "loss": loss, "norm": norm, "tokens": tokens}
+        for step, (loss, norm, tokens) in enumerate(zip(*values, strict=True), first + 1)
+    ]
+
+
 class _Clock:
     """Tokens per second and the time left, without the first execution, which compiles."""
 
     def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self.first: tuple[float, int] | None = None
-        self.tokens = 0
+        self._steps, self._tokens = steps, 0
+        self._first: tuple[float, int] | None = None
 
     def progress(self, done: int, rows: list[dict]) -> Progress:
-        now = time.monotonic()
-        speed = left = None
-        if self.first is None:
-            self.first = (now, done)
-        else:
-            self.tokens += sum(row["tokens"] for row in rows)
-            seconds, step = now - self.first[0], done - self.first[1]
-            speed = self.tokens / seconds
-            left = (self.steps - done) * seconds / step
-        return Progress(done, self.steps, rows[-1]["loss"], speed, left)
+        now, loss = time.monotonic(), rows[-1]["loss"]
+        if self._first is None:
+            self._first = now, done
+            return Progress(done, self._steps, loss, None, None)
+        self._tokens += sum(row["tokens"] for row in rows)
+        seconds, steps = now - self._first[0], done - self._first[1]
+        left = (self._steps - done) * seconds / steps
+        return Progress(done, self._steps, loss, self._tokens / seconds, left)
 
 
 class _Signals:
@@ -379,17 +368,13 @@ class _Signals:
 
 
 def _check(settings: Settings, steps_per_execution: int, save_every: int, replicas: int) -> None:
-    in_one_call = f"{steps_per_execution} steps are done in one call, never a part."
+    rows = settings.global_batch_size
+    parts = f"{replicas} replicas get equally many rows each, in {settings.accumulate} parts."
+    calls = f"{steps_per_execution} steps are done in one call, never a part."
     for name, number, factor, why in (
-        ("steps", settings.steps, steps_per_execution, in_one_call),
-        ("save_every", save_every, steps_per_execution, in_one_call),
-        (
-            "global_batch_size",
-            settings.global_batch_size,
-            replicas * settings.accumulate,
-            f"Each of {replicas} replicas gets as many rows as the others, in "
-            f"{settings.accumulate} parts.",
-        ),
+        ("steps", settings.steps, steps_per_execution, calls),
+        ("save_every", save_every, steps_per_execution, calls),
+        ("global_batch_size", rows, replicas * settings.accumulate, parts),
     ):
         if number < 1 or factor < 1 or number % factor:
             raise CourseError(
@@ -415,21 +400,22 @@ def _check_data(settings: Settings, data: Data, strategy: tf.distribute.Strategy
         )
 
 
-def _check_losses(first: int, outcome: Outcome, checkpoint: int, learning_rate: float) -> None:
-    losses, norms = outcome.loss.numpy(), outcome.norm.numpy()
-    wrong = np.flatnonzero(~(np.isfinite(losses) & np.isfinite(norms)))
-    if len(wrong):
-        at = wrong[0]
-        what = "loss" if not np.isfinite(losses[at]) else "gradient"
-        value = losses[at] if what == "loss" else norms[at]
-        raise CourseError(
-            f"The {what} is {value} at step {first + at + 1:,}.",
-            "A step was too large for the numbers' range, most often: the learning rate is too "
-            "high, or grows too fast.",
-            f"Start again in another output folder with a third of the learning rate "
-            f"({learning_rate / 3:g}) or a longer warm-up; with bfloat16, see whether float32 goes "
-            f"well. Nothing is lost: the last checkpoint, of step {checkpoint:,}, is from before.",
-        )
+def _check_losses(rows: list[dict], checkpoint: int, learning_rate: float) -> None:
+    values = ((row["step"], name, row[key]) for row in rows for key, name in _FINITE.items())
+    for step, name, value in values:
+        if not math.isfinite(value):
+            raise CourseError(
+                f"The {name} is {value} at step {step:,}.",
+                "Most often a step was too large for the numbers' range: the learning rate is too "
+                "high, or grows too fast.",
+                "Start again in another output folder with a third of the learning rate "
+                f"({learning_rate / 3:g}) or a longer warm-up; with bfloat16, see whether float32 "
+                f"goes well. Nothing is lost: the last checkpoint, of step {checkpoint:,}, is from "
+                "before.",
+            )
+
+
+_FINITE = {"loss": "loss", "norm": "gradient"}
 
 
 def _check_progress(step: int, recent: np.ndarray, unigram: float) -> None:

@@ -3,10 +3,13 @@
 import collections
 import dataclasses
 import pathlib
+import shutil
 
 import numpy as np
+import pytest
 from runs import SETTINGS
 
+from helpers.base.errors import CourseError
 from helpers.bert.data import read, sequences
 from helpers.bert.pretraining import batches
 from helpers.text import corpus, records
@@ -47,3 +50,11 @@ def test_records_give_their_documents_back(data):
     wanted = collections.Counter(map(tuple, short))
     assert not wanted - found
     assert sum(found.values()) == manifest.sequences
+
+
+def test_a_tokenizer_without_a_token_to_mask_with_is_told(data, tmp_path):
+    copied = shutil.copytree(data, tmp_path / "data")
+    path = copied / records.TOKENIZER
+    path.write_text(path.read_text().replace("[MASK]", "[HIDE]"))
+    with pytest.raises(CourseError, match=r"tokenizer of the records has no \[MASK\]"):
+        read(copied)

@@ -166,18 +166,14 @@ def test_the_card_tells_data_settings_results_and_limits(exported, run):
         assert words in text
     loss = np.mean([json.loads(line)["loss"] for line in (run / "log.jsonl").open()])
     assert f"| training loss | {loss:.2f} (counting words alone:" in text
-
-
-def test_a_card_without_held_out_text_says_so(run):
     trained = export.load(run, run / "data")
-    facts = export.Facts(SETTINGS, trained.data.manifest, 4, 6.6, 6.7, "Text of mine.", None)
-    text = export.card(facts)
-    assert "Text of mine." in text and "No text was held out" in text
+    assert evaluation.evaluate_shipped(trained.model, trained.data).markdown() in text
 
 
 def test_results_come_from_the_records_held_out_folder(run, tmp_path):
     data = shutil.copytree(run / "data", tmp_path / "data")
     assert export.export(run, tmp_path / "without", data).results is None
+    assert "No text was held out" in (tmp_path / "without/README.md").read_text()
     records.write(["문서를 저장합니다."] * 20, data / "held-out", corpus.load_tokenizer(), shards=1)
     facts = export.export(run, tmp_path / "with", data)
     assert list(facts.results.scores) == ["held-out"]
@@ -260,7 +256,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_nothing_is_changed(run, tmp_pat
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     times = {path: path.stat().st_mtime_ns for path in broken.rglob("*")}
     loaded = export.load(broken, broken / "data")
-    assert loaded.step == 2 and loaded.settings == SETTINGS
+    assert loaded.facts.step == 2 and loaded.facts.settings == SETTINGS
     assert {path: path.stat().st_mtime_ns for path in broken.rglob("*")} == times
     again = tf.train.load_checkpoint(str(before / "state"))
     bias = again.get_tensor("model/mlm/predictions/bias/.ATTRIBUTES/VARIABLE_VALUE")
@@ -280,9 +276,3 @@ def test_the_command_line_tells_what_is_wrong(tmp_path):
     )
     assert done.returncode == 2
     assert "holds no run" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_the_results_are_the_trained_models(run, exported):
-    trained = export.load(run, run / "data")
-    found = evaluation.evaluate_shipped(trained.model, trained.data)
-    assert found.markdown() in (exported / "README.md").read_text()

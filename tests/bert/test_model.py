@@ -30,7 +30,7 @@ def differences(text, one, other):
     )
 
 
-@pytest.mark.parametrize(("seed", "jit"), [(0, False), (0, True), (1, False), (2, False)])
+@pytest.mark.parametrize(("seed", "jit"), [(0, False), (1, True)])
 def test_a_packed_row_gives_what_rows_of_one_sequence_give(models, seed, jit):
     ordinary, packed = models
     text = Text(seed)
@@ -67,17 +67,12 @@ def test_ordinary_batches_give_what_the_ordinary_model_gives(models):
 
 def test_weights_go_both_ways(models, tmp_path):
     ordinary, packed = models
-    text = Text(4)
     packed.save_pretrained(tmp_path)
     for kind in (TFBertForMaskedLM, TFPackedBertForMaskedLM):
         back, info = kind.from_pretrained(tmp_path, output_loading_info=True)
         assert not info["missing_keys"] and not info["unexpected_keys"]
         for a, b in zip(ordinary.weights, back.weights, strict=True):
             np.testing.assert_array_equal(a, b)
-        batch = {k: v[:2] for k, v in text.alone.items()}
-        kept = batch["attention_mask"] > 0
-        got = back(batch).logits.numpy()[kept]
-        np.testing.assert_allclose(got, ordinary(batch).logits.numpy()[kept], atol=TOLERANCE)
 
 
 def test_rows_may_be_longer_than_the_longest_sequence(models):
@@ -106,9 +101,8 @@ def test_fit_takes_packed_batches_and_learns():
 
 
 def test_rows_of_padding_alone_are_numbers(models):
-    _, packed = models
     empty = np.zeros((2, LENGTH), np.int32)
-    logits = packed(input_ids=empty, attention_mask=empty, position_ids=empty).logits
+    logits = models[1](input_ids=empty, attention_mask=empty, position_ids=empty).logits
     assert np.isfinite(logits).all()
 
 
@@ -116,12 +110,8 @@ def test_in_bfloat16_other_sequences_stay_out():
     tokens = np.full((1, LENGTH), 7, np.int32)
     half = np.repeat([[1, 2]], LENGTH // 2, axis=1).astype(np.int32)
     changed = np.where(half == 2, 9, tokens)
-    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    try:
-        model = TFPackedBertForMaskedLM(config())
-        first, second = (model(input_ids=x, attention_mask=half).logits for x in (tokens, changed))
-    finally:
-        tf.keras.mixed_precision.set_global_policy("float32")
+    model = pretraining_model(SMALL, VOCABULARY, longest=LENGTH, precision="mixed_bfloat16")
+    first, second = (model(input_ids=x, attention_mask=half).logits for x in (tokens, changed))
     same = np.all(first.numpy() == second.numpy(), axis=-1)[0]
     assert same[: LENGTH // 2].all() and not same[LENGTH // 2 :].any()
 

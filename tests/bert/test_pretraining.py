@@ -19,9 +19,7 @@ from runs import NANO, SETTINGS, STEPS, child, command, copy, ended, log, saved,
 
 from helpers.base.errors import CourseError
 from helpers.bert.data import count_tokens, read, unigram
-from helpers.bert.model import pretraining_model
 from helpers.bert.pretraining import Settings
-from helpers.bert.step import adamw, steps_function, training_step
 from helpers.rehearsal import storage
 from helpers.rehearsal.node import remote_node
 from helpers.rehearsal.replicas import replicas
@@ -49,10 +47,10 @@ def losses(output):
 def test_every_step_has_one_line_and_the_loss_falls(whole, data):
     rows = [json.loads(line) for line in log(whole).splitlines()]
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
-    losses = [row["loss"] for row in rows]
+    loss = losses(whole)
     _, baseline = unigram(count_tokens(read(data)))
-    assert abs(np.mean(losses[:5]) - baseline) < 0.15  # the head start: where counting words is
-    assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.03
+    assert abs(np.mean(loss[:5]) - baseline) < 0.15  # the head start: where counting words is
+    assert np.mean(loss[-10:]) < np.mean(loss[:10]) - 0.03
     assert all(0 < row["norm"] < 10 and 400 < row["tokens"] <= 8 * 64 for row in rows)
     assert list((whole / "tensorboard").glob("events.*"))
 
@@ -76,7 +74,7 @@ def test_steps_per_execution_changes_no_number(whole, data, tmp_path):
 def test_another_seed_is_another_run(whole, data, tmp_path):
     settings = Settings(NANO, 2, global_batch_size=8, warm_up=5, seed=1)
     run = train(data, tmp_path / "run", settings)
-    assert run.loss[0] != json.loads(log(whole).splitlines()[0])["loss"]
+    assert run.loss[0] != losses(whole)[0]
 
 
 # Killed.
@@ -178,9 +176,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(data, t
 
 
 def test_a_run_that_learns_nothing_stops_and_can_be_made_to_go_on(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "helpers.bert.pretraining.CLEARLY", 1.0
-    )  # four steps see few tokens: chance is large
+    # Four steps see few tokens: chance is large.
+    monkeypatch.setattr("helpers.bert.pretraining.CLEARLY", 1.0)
     settings = Settings(NANO, 12, global_batch_size=8, learning_rate=1e-9, warm_up=5)
     for attempt in range(2):
         with pytest.raises(CourseError, match="frequencies alone gives") as raised:
@@ -223,8 +220,7 @@ def test_in_a_bucket_the_run_goes_on_with_the_same_numbers(whole, data):
         said = []
         train(f"{gcs.url}/data", output, save_every=20, say=said.append)
         assert said == ["Going on after step 40 of 60."]
-        with tf.io.gfile.GFile(f"{output}/log.jsonl") as file:
-            assert file.read() == log(whole)
+        assert tf.io.gfile.GFile(f"{output}/log.jsonl").read() == log(whole)
         assert saved(output) == [60, 40]
 
 
@@ -262,48 +258,11 @@ def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, data):
 # Spread over replicas, and on another machine.
 
 
-def on_replicas(data, output, number):
-    train(
-        data,
-        output,
-        Settings(NANO, 20, global_batch_size=8, warm_up=5),
-        strategy=replicas(number),
-        save_every=10,
-    )
+SHORT = Settings(NANO, 20, global_batch_size=8, warm_up=5)
 
 
-def with_uneven_masks():
-    """One step on two replicas with 20 and 2 masked tokens, and on one: the same."""
-    draw = np.random.default_rng(0)
-    ids = draw.integers(5, 300, (4, 16), dtype=np.int32)
-    weights = np.ones((4, 10), np.float32)
-    weights[2:] = np.eye(10)[:2]
-    batch = {
-        "input_ids": ids,
-        "attention_mask": np.ones_like(ids),
-        "position_ids": np.tile(np.arange(16, dtype=np.int32), (4, 1)),
-        "masked_positions": np.tile(np.arange(10, dtype=np.int32), (4, 1)),
-        "masked_ids": draw.integers(5, 300, (4, 10), dtype=np.int32),
-        "masked_weights": weights,
-    }
-    results = []
-    for strategy in (replicas(2), tf.distribute.get_strategy()):
-        with strategy.scope():
-            model = pretraining_model(NANO, 300, longest=16)
-            optimizer = adamw(model, 1e-3)
-        number = strategy.num_replicas_in_sync
-        step = training_step(model, optimizer, replicas=number, jit=False)
-        dataset = tf.data.Dataset.from_tensors(batch).repeat()
-        iterator = iter(strategy.experimental_distribute_dataset(dataset))
-        outcome = steps_function(strategy, step)(iterator, 0, 3)
-        assert outcome.tokens.numpy().tolist() == [64] * 3
-        results.append(np.stack([outcome.loss, outcome.norm]))
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
-
-
-def test_replicas_with_20_and_2_masked_tokens_give_the_step_of_one(tmp_path):
-    process = child(with_uneven_masks, output=tmp_path / "shown")
-    assert ended(process) == 0, (tmp_path / "shown").read_text()
+def on_replicas(data, output):
+    train(data, output, SHORT, strategy=replicas(2), save_every=10)
 
 
 def on_a_node(data, output):
@@ -317,16 +276,12 @@ def on_a_node(data, output):
             command("-o", output, "--data", f"{gcs.url}/data", *words)
 
 
-@pytest.mark.parametrize("where", ["replicas", "node"])
+@pytest.mark.parametrize("where", [on_replicas, on_a_node])
 def test_replicas_and_a_node_give_the_losses_of_one_machine(data, tmp_path, where):
-    settings = Settings(NANO, 20, global_batch_size=8, warm_up=5)
-    expected = train(data, tmp_path / "here", settings, save_every=10).loss
+    expected = train(data, tmp_path / "here", SHORT, save_every=10).loss
     shown = tmp_path / "shown"
-    if where == "replicas":
-        process = child(on_replicas, data, tmp_path / "there", 2, output=shown)
-    else:
-        process = child(on_a_node, data, tmp_path / "there", output=shown)
+    process = child(where, data, tmp_path / "there", output=shown)
     assert ended(process) == 0, shown.read_text()
-    if where == "node":
+    if where == on_a_node:
         assert "the training on another machine" in shown.read_text()
     np.testing.assert_allclose(losses(tmp_path / "there"), expected, rtol=1e-5)

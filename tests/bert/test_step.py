@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from packed_text import LENGTH, SMALL, TOLERANCE, VOCABULARY, Text, config, gradients_of
+from runs import child, ended
 from transformers import TFBertForPreTraining
 
 from helpers.base.errors import CourseError
@@ -17,6 +18,7 @@ from helpers.bert.step import (
     steps_function,
     training_step,
 )
+from helpers.rehearsal.replicas import replicas
 
 
 def masked_positions(batch, predictions, seed=0):
@@ -54,9 +56,7 @@ def test_scores_at_the_masked_positions_alone_give_the_same_loss_and_gradients(m
     assert abs(float(total) - loss) < 1e-5
     for expected, gradient in zip(gradients.values(), own, strict=True):
         np.testing.assert_allclose(gradient, expected, atol=1e-6)
-    assert masked_scores(model, listed).shape == (len(text.packed["labels"]), 10, 500) or (
-        layout == "alone"
-    )
+    assert masked_scores(model, listed).shape == (*listed["masked_ids"].shape, VOCABULARY)
 
 
 def test_both_heads_give_the_loss_of_hugging_faces_pretraining_model(tmp_path):
@@ -89,17 +89,16 @@ def test_every_pair_of_a_packed_row_is_judged():
     tokens = np.random.default_rng(0).integers(5, VOCABULARY, (2, 8)).astype(np.int32)
 
     def loss(ids, segments, positions, first):
-        shape = np.zeros((len(ids), 1))
         batch = {"input_ids": ids, "attention_mask": segments, "position_ids": positions}
-        batch |= {"masked_positions": shape.astype(np.int32), "masked_ids": shape.astype(np.int32)}
-        batch |= {"masked_weights": shape.astype(np.float32), "pair_positions": np.int32(first)}
-        batch |= {"pair_labels": np.ones_like(np.int32(first))}
+        none = np.zeros((len(ids), 1), np.int32)
+        batch |= {"masked_positions": none, "masked_ids": none, "masked_weights": np.float32(none)}
+        batch |= {"pair_positions": np.int32(first), "pair_labels": np.ones_like(np.int32(first))}
         return losses(model, batch | {"pair_weights": np.ones(np.shape(first), np.float32)})[1]
 
-    places = np.arange(8, dtype=np.int32)[None]
-    alone = loss(tokens, np.ones_like(tokens), np.repeat(places, 2, 0), [[0], [0]])
+    positions = np.arange(8, dtype=np.int32)[None]
+    alone = loss(tokens, np.ones_like(tokens), np.repeat(positions, 2, 0), [[0], [0]])
     segments = np.repeat([[1, 2]], 8, 1).astype(np.int32)
-    together = loss(tokens.reshape(1, -1), segments, np.tile(places, 2), [[0, 8]])
+    together = loss(tokens.reshape(1, -1), segments, np.tile(positions, 2), [[0, 8]])
     np.testing.assert_allclose(together, alone, rtol=1e-5)
 
 
@@ -147,37 +146,38 @@ def test_adamw_decays_weights_and_neither_biases_nor_layer_norms():
 # The step.
 
 
-def numbered_batches(rows=8, length=16, predictions=3, seed=0):
-    draw = np.random.default_rng(seed)
-    while True:
+def some_batches(number=3, rows=8, length=16, predictions=3):
+    draw = np.random.default_rng(0)
+    found = []
+    for seed in range(number):
         ids = draw.integers(5, VOCABULARY, (rows, length), dtype=np.int32)
         batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
         batch["attention_mask"][:, -2:] = 0
         batch["position_ids"] = np.tile(np.arange(length, dtype=np.int32), (rows, 1))
-        _, listed = masked_positions(batch, predictions, draw.integers(1000))
-        yield listed
+        found.append(masked_positions(batch, predictions, seed)[1])
+    return found
 
 
-def trained(steps=3, jit=False, accumulate=1, clip_norm=1.0, dropout=0.1):
-    """Losses, norms and weights after some steps."""
+def trained(dropout=0.1, **options):
+    """Losses, norms and weights after three steps."""
     model = pretraining_model(SMALL, VOCABULARY, longest=16, dropout=dropout)
-    optimizer = adamw(model, 1e-3)
-    own = training_step(
-        model, optimizer, accumulate=accumulate, clip_norm=clip_norm, jit=jit, seed=9
-    )
-    run = steps_function(tf.distribute.get_strategy(), own)
-    spec = {k: tf.TensorSpec(v.shape, v.dtype) for k, v in next(numbered_batches()).items()}
-    data = tf.data.Dataset.from_generator(numbered_batches, output_signature=spec)
-    outcome = run(iter(data), 0, steps)
-    return outcome, model
+    step = training_step(model, adamw(model, 1e-3), **{"jit": False, "seed": 9, **options})
+    batches = {name: np.stack([b[name] for b in some_batches()]) for name in some_batches()[0]}
+    data = tf.data.Dataset.from_tensor_slices(batches)
+    return steps_function(tf.distribute.get_strategy(), step)(iter(data), 0, 3), model
 
 
-def test_a_step_is_the_plain_one(monkeypatch):
+def one_step(model, batch):
+    zero = tf.constant(0, tf.int64)
+    return training_step(model, adamw(model, 1e-3), jit=False)(batch, zero, zero)
+
+
+def test_a_step_is_the_plain_one():
     outcome, model = trained(dropout=0.0, clip_norm=0.7)
     plain = pretraining_model(SMALL, VOCABULARY, longest=16, dropout=0.0)
     optimizer = adamw(plain, 1e-3)
     optimizer.global_clipnorm = 0.7
-    for at, batch in zip(range(3), numbered_batches(), strict=False):
+    for at, batch in enumerate(some_batches()):
         with tf.GradientTape() as tape:
             scores = masked_scores(plain, batch)
             entropy = tf.keras.losses.sparse_categorical_crossentropy(
@@ -212,24 +212,46 @@ def test_rows_that_can_not_be_accumulated_are_refused():
 
 def test_a_batch_without_a_masked_token_changes_nothing_to_no_number():
     model = pretraining_model(SMALL, VOCABULARY, longest=16)
-    batch = next(numbered_batches())
+    batch = some_batches()[0]
     batch["masked_weights"] = np.zeros_like(batch["masked_weights"])
-    own = training_step(model, adamw(model, 1e-3), jit=False)
-    loss, norm, _ = own(batch, tf.constant(0, tf.int64), tf.constant(0, tf.int64))
+    loss, norm, _ = one_step(model, batch)
     assert float(loss) == 0.0 and float(norm) == 0.0
     assert all(np.isfinite(weight).all() for weight in model.weights)
 
 
 def test_in_bfloat16_weights_stay_float32_and_the_loss_is_near():
-    batch = next(numbered_batches())
+    batch = some_batches()[0]
     values = []
     for precision in ("float32", "mixed_bfloat16"):
         model = pretraining_model(SMALL, VOCABULARY, longest=16, precision=precision)
         assert {weight.dtype for weight in model.weights} == {tf.float32}
         hidden = model.bert(batch["input_ids"])[0]
         assert hidden.dtype == (tf.float32 if precision == "float32" else tf.bfloat16)
-        own = training_step(model, adamw(model, 1e-3), jit=False)
-        values.append(own(batch, tf.constant(0, tf.int64), tf.constant(0, tf.int64))[:2])
+        values.append(one_step(model, batch)[:2])
     assert tf.keras.mixed_precision.global_policy().name == "float32"
     np.testing.assert_allclose(values[1], values[0], rtol=0.02)
     assert values[0][0].dtype == values[1][0].dtype == tf.float32
+
+
+def with_uneven_masks():
+    """Three steps on two replicas with 20 and 2 masked tokens, and on one: the same."""
+    (batch,) = some_batches(1, rows=4, predictions=10)
+    batch["masked_weights"] = np.float32([[1] * 10] * 2 + [[1] + [0] * 9] * 2)
+    results = []
+    for strategy in (replicas(2), tf.distribute.get_strategy()):
+        with strategy.scope():
+            model = pretraining_model(SMALL, VOCABULARY, longest=16)
+            optimizer = adamw(model, 1e-3)
+        number = strategy.num_replicas_in_sync
+        step = training_step(model, optimizer, replicas=number, jit=False)
+        dataset = tf.data.Dataset.from_tensors(batch).repeat()
+        iterator = iter(strategy.experimental_distribute_dataset(dataset))
+        outcome = steps_function(strategy, step)(iterator, 0, 3)
+        assert outcome.tokens.numpy().tolist() == [4 * 14] * 3
+        results.append(np.stack([outcome.loss, outcome.norm]))
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-5)
+
+
+def test_replicas_with_20_and_2_masked_tokens_give_the_step_of_one(tmp_path):
+    process = child(with_uneven_masks, output=tmp_path / "shown")
+    assert ended(process) == 0, (tmp_path / "shown").read_text()
