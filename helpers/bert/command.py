@@ -40,25 +40,17 @@ class Display:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bars = Bars(
-            TextColumn("step"),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TextColumn("{task.description}"),
-            console=console,
-        )
-        self._task = None
+        columns = (TextColumn("step"), MofNCompleteColumn(), BarColumn())
+        text = TextColumn("{task.description}")
+        self._bars = Bars(*columns, text, console=console, disable=not console.is_terminal)
         self._last = float("-inf")
 
     @contextmanager
-    def shown(self, steps: int) -> Iterator["Display"]:
+    def shown(self, steps: int) -> Iterator[None]:
         """Keep the bar on the screen in this block; until the first step it says why it waits."""
-        if not self._console.is_terminal:
-            yield self
-            return
         with self._bars:
             self._task = self._bars.add_task("the first step is compiled", total=steps)
-            yield self
+            yield
 
     def say(self, text: str) -> None:
         """Show a line that stays."""

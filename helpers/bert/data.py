@@ -15,7 +15,7 @@ from helpers.base.folders import Folder
 from helpers.bert.step import Batch
 from helpers.text import corpus, masking, records
 
-ROWS = 10_000  # maximum rows used to count tokens
+ROWS = 10_000  # maximum number of rows that tokens are counted in
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,8 +19,8 @@ from helpers.bert.data import Data, sequences
 from helpers.bert.ngram import NGram, fit_ngram
 from helpers.bert.step import masked_scores
 from helpers.text import corpus, masking, records
+from helpers.text.prepare import HELD_OUT
 
-HELD_OUT = "held-out"
 RESAMPLED = 1_000  # draws of documents for a confidence interval
 ASKED = 50  # frequent tokens that the probe tells apart
 RIDGE = 10.0  # of the probe's regression: the states are scaled to a deviation of 1

@@ -31,6 +31,7 @@ from helpers.bert.data import Data, count_tokens, read, unigram
 from helpers.bert.model import Configuration, TFPackedBertForMaskedLM, TFPackedBertForPreTraining
 from helpers.bert.pretraining import RECENT, Settings, make
 from helpers.text import records
+from helpers.text.prepare import HELD_OUT
 
 WEIGHTS = "model.safetensors"
 TF_WEIGHTS = "tf_model.h5"
@@ -249,8 +250,8 @@ def export(
     results = None
     if data is None:
         results = evaluation.evaluate_shipped(trained.model, trained.data)
-    elif records_folder.exists(evaluation.HELD_OUT):
-        held_out = records_folder.at(evaluation.HELD_OUT)
+    elif records_folder.exists(HELD_OUT):
+        held_out = records_folder.at(HELD_OUT)
         results = evaluation.evaluate_records(trained.model, trained.data, held_out)
     text = UNNAMED if data else SHIPPED
     facts = dataclasses.replace(trained.facts, text=text, results=results)

@@ -35,13 +35,10 @@ class Text:
         tokens = draw.integers(5, VOCABULARY, lengths.sum(), dtype=np.int32)
         chosen = draw.random(lengths.sum()) < 0.15
         labels = np.where(chosen, tokens, -100).astype(np.int32)
-        starts = np.cumsum(lengths) - lengths
-        alone = np.zeros((3, count, LENGTH), np.int32)
-        alone[2] = -100
-        for row, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            for table, values in zip(alone, (tokens, np.ones_like(tokens), labels), strict=True):
-                table[row, :length] = values[start : start + length]
-        self.alone = dict(zip(("input_ids", "attention_mask", "labels"), alone, strict=True))
+        used = np.arange(LENGTH) < lengths[:, None]
+        ids, alone = np.zeros(used.shape, np.int32), np.full(used.shape, -100, np.int32)
+        ids[used], alone[used] = tokens, labels
+        self.alone = {"input_ids": ids, "attention_mask": used.astype(np.int32), "labels": alone}
         packing = buckets.pack(lengths, LENGTH)
         assert max(len(row) for row in packing.rows) > 2
         self.packed = {

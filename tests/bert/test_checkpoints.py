@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import pathlib
 import re
 import resource
 import shutil
@@ -179,15 +180,18 @@ def test_a_checkpoint_that_can_not_be_written_is_told_and_nothing_is_lost(whole,
     assert log(output) == log(whole)
 
 
-@pytest.mark.parametrize("by", ["TensorFlow", "the disk"])
-def test_a_full_disk_is_named(tmp_path, monkeypatch, by):
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        (tf.train.Checkpoint, "write", tf.errors.ResourceExhaustedError(None, None, "x.data")),
+        (pathlib.Path, "rename", OSError(28, "No space left on device")),
+    ],
+)
+def test_a_full_disk_is_named(tmp_path, monkeypatch, owner, name, error):
     def full(*_):
-        if by == "TensorFlow":
-            raise tf.errors.ResourceExhaustedError(None, None, "x.data; No space left on device")
-        raise OSError(28, "No space left on device")
+        raise error
 
-    owner = (tf.train.Checkpoint, "write") if by == "TensorFlow" else (type(tmp_path), "rename")
-    monkeypatch.setattr(*owner, full)
+    monkeypatch.setattr(owner, name, full)
     with pytest.raises(CourseError, match="The disk is full") as raised:
         Checkpoints(Folder(tmp_path)).save(1, tf.train.Checkpoint(x=tf.Variable(1.0)))
     assert "goes on from the last checkpoint" in raised.value.fix

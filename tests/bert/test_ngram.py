@@ -56,17 +56,16 @@ def test_the_weights_are_set_by_documents_that_were_not_counted():
             ids.append(follows if draw.random() < 0.75 else int(draw.integers(5, 60)))
         documents.append([CLS, *ids, SEP])
     ngram = fit_ngram(documents, 60)
-    tuned = [d for at, d in enumerate(documents) if at % TUNED == 0]
+
+    triples = [
+        triple
+        for document in documents[::TUNED]
+        for triple in zip(document, document[1:], document[2:], strict=False)
+    ]
 
     def loss(weights):
         one = NGram(weights, ngram.unigram, ngram._contexts, ngram._tokens)
-        return -np.mean(
-            [
-                np.log(one.chances(a, c)[b])
-                for d in tuned
-                for a, b, c in zip(d, d[1:], d[2:], strict=False)
-            ]
-        )
+        return -np.mean([np.log(one.chances(a, c)[b]) for a, b, c in triples])
 
     assert math.isclose(ngram.weights.sum(), 1)
     assert loss(ngram.weights) < min(
