@@ -27,7 +27,7 @@ def config(**options):
 
 
 class Text:
-    """The same sequences, one per row and packed."""
+    """The same sequences, one per row, and packed in rows longer than the longest sequence."""
 
     def __init__(self, seed, count=40):
         draw = np.random.default_rng(seed)
@@ -39,7 +39,7 @@ class Text:
         ids, alone = np.zeros(used.shape, np.int32), np.full(used.shape, -100, np.int32)
         ids[used], alone[used] = tokens, labels
         self.alone = {"input_ids": ids, "attention_mask": used.astype(np.int32), "labels": alone}
-        packing = buckets.pack(lengths, LENGTH)
+        packing = buckets.pack(lengths, 2 * LENGTH)
         assert max(len(row) for row in packing.rows) > 2
         self.packed = {
             "input_ids": packing.lay_out(tokens),
@@ -47,7 +47,12 @@ class Text:
             "position_ids": packing.position_ids(),
             "labels": packing.lay_out(labels, -100),
         }
-        self._where = packing.lay_out(np.arange(len(tokens)), -1)
+        for name, table in self.packed.items():  # and a row of padding alone
+            padding = np.full((1, 2 * LENGTH), -100 if name == "labels" else 0, np.int32)
+            self.packed[name] = np.concatenate([table, padding])
+        self._where = np.pad(
+            packing.lay_out(np.arange(len(tokens)), -1), [(0, 1), (0, 0)], constant_values=-1
+        )
 
     def of_tokens(self, values):
         """Put what was computed in one of the layouts into the tokens' order."""

@@ -27,45 +27,35 @@ def model():
 # Masks.
 
 
-def test_masks_are_fixed_and_hold_the_documents():
-    documents = some_documents(20)
-    one, again = (evaluation.fix_masks(documents, MASKS, 16) for _ in range(2))
+# With [PAD]'s id as an ordinary token's, too: padding is never masked.
+@pytest.mark.parametrize("special", [(0, 1, 2, 3, 4), (1, 2, 3, 4)])
+def test_masks_are_fixed_and_hold_the_documents(special):
+    documents, masks = some_documents(20), masking.Masking(60, 4, special, 5)
+    one, again = (evaluation.fix_masks(documents, masks, 16) for _ in range(2))
     for name, values in one.batch.items():
         np.testing.assert_array_equal(values, again.batch[name])
-    restored = one.batch["input_ids"].copy()
-    for row, at in zip(*np.nonzero(one.batch["masked_weights"]), strict=True):
-        restored[row, one.batch["masked_positions"][row, at]] = one.batch["masked_ids"][row, at]
+    ids, mask = one.batch["input_ids"], one.batch["attention_mask"]
+    left, right = one.neighbours()
+    restored = ids.copy()
+    for row, number in zip(*np.nonzero(one.batch["masked_weights"]), strict=True):
+        at = one.batch["masked_positions"][row, number]
+        restored[row, at] = one.batch["masked_ids"][row, number]
+        assert mask[row, at] and left[row, number] == ids[row, at - 1]
+        assert at == 15 or right[row, number] == ids[row, at + 1]
     for row, document in enumerate(documents):
         size = min(16, len(document))
         assert restored[row, :size].tolist() == document[:16]
-        assert one.batch["attention_mask"][row].sum() == size
+        assert mask[row].sum() == size
         assert one.batch["position_ids"][row, :size].tolist() == list(range(size))
     assert one.tokens == one.batch["masked_weights"].sum() > 20
-    other = evaluation.fix_masks(documents, MASKS, 16, seed=1)
+    other = evaluation.fix_masks(documents, masks, 16, seed=1)
     assert (one.batch["masked_positions"] != other.batch["masked_positions"]).any()
-
-
-def test_padding_is_never_masked_even_if_its_id_is_an_ordinary_tokens():
-    masks = masking.Masking(60, 4, (1, 2, 3, 4), 5)
-    fixed = evaluation.fix_masks(some_documents(20, longest=3), masks, 16)
-    used = np.take_along_axis(fixed.batch["attention_mask"], fixed.batch["masked_positions"], 1)
-    assert (fixed.batch["masked_weights"] <= used).all()
 
 
 @pytest.mark.parametrize("documents", [[], [[CLS, SEP]], [[CLS, 1, SEP]]])
 def test_nothing_held_out_is_told(documents):
     with pytest.raises(CourseError, match=f"Of {len(documents)} held-out documents"):
         evaluation.fix_masks(documents, MASKS, 16)
-
-
-def test_neighbours_are_what_the_model_sees():
-    fixed = evaluation.fix_masks(some_documents(10), MASKS, 16)
-    left, right = fixed.neighbours()
-    ids, weights = fixed.batch["input_ids"], fixed.batch["masked_weights"]
-    for row, at in zip(*np.nonzero(weights), strict=True):
-        here = fixed.batch["masked_positions"][row, at]
-        assert left[row, at] == ids[row, here - 1]
-        assert here == 15 or right[row, at] == ids[row, here + 1]
 
 
 # Scores.

@@ -66,11 +66,6 @@ def test_a_finished_run_only_says_so(whole, data, tmp_path):
     )
 
 
-def test_steps_per_execution_changes_no_number(whole, data, tmp_path):
-    train(data, tmp_path / "run", steps_per_execution=10, save_every=20)
-    assert log(tmp_path / "run") == log(whole)
-
-
 def test_another_seed_is_another_run(whole, data, tmp_path):
     settings = Settings(NANO, 2, global_batch_size=8, warm_up=5, seed=1)
     run = train(data, tmp_path / "run", settings)
@@ -211,14 +206,15 @@ def upload(data, url):
         tf.io.gfile.copy(str(path), f"{url}/data/{path.name}")
 
 
-def test_in_a_bucket_the_run_goes_on_with_the_same_numbers(whole, data):
+def test_in_a_bucket_ten_steps_at_a_time_the_run_goes_on_with_the_same_numbers(whole, data):
+    options = {"save_every": 20, "steps_per_execution": 10}
     with storage.embedded_gcs() as gcs:
         upload(data, gcs.url)
         output = f"{gcs.url}/run"
         with pytest.raises(Ended):
-            train(f"{gcs.url}/data", output, save_every=20, report=end_at(50))
+            train(f"{gcs.url}/data", output, report=end_at(50), **options)
         said = []
-        train(f"{gcs.url}/data", output, save_every=20, say=said.append)
+        train(f"{gcs.url}/data", output, say=said.append, **options)
         assert said == ["Going on after step 40 of 60."]
         assert tf.io.gfile.GFile(f"{output}/log.jsonl").read() == log(whole)
         assert saved(output) == [60, 40]
