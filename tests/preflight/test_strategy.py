@@ -24,17 +24,15 @@ def test_jit_compile_of_a_function_warns(no_compiler):
 
 
 @pytest.mark.parametrize(
-    ("part", "says"),
+    ("kind", "part", "make", "says"),
     [
-        (lambda: {"optimizer": tf.keras.optimizers.Adam()}, "optimizer"),
-        (lambda: {"optimizer": keras.optimizers.Adam()}, "optimizer"),
-        (lambda: {"metrics": [tf.keras.metrics.SparseCategoricalAccuracy()]}, "Metric"),
+        (tf.keras, "optimizer", tf.keras.optimizers.Adam, "optimizer"),
+        (keras, "optimizer", keras.optimizers.Adam, "optimizer"),
+        (tf.keras, "metrics", lambda: [tf.keras.metrics.SparseCategoricalAccuracy()], "Metric"),
     ],
-    ids=["tf_keras", "keras3", "metric"],
 )
-def test_what_was_made_outside_the_scope(part, says, request, no_compiler):
-    outside = {"optimizer": "adam"} | part()
-    kind = keras if "keras3" in request.node.name else tf.keras
+def test_what_was_made_outside_the_scope(kind, part, make, says, no_compiler):
+    outside = {"optimizer": "adam", part: make()}
 
     def build():
         model = dense(kind)
