@@ -150,6 +150,13 @@ def slice_of(accelerator_type: str) -> Slice:
     """
     match = re.fullmatch(r"\s*(v[0-9]+[a-z]*)-([0-9]{1,5})\s*", accelerator_type.lower())
     kind, size = (_ALIASES.get(match[1], match[1]), int(match[2])) if match else ("", 0)
+    if accelerator_type.strip().lower().startswith(("tpu7x", "v7")):
+        raise UnknownAccelerator(
+            f"{accelerator_type[:40]!r} does not run TensorFlow.",
+            "Google's pages on TPU7x (Ironwood) say that TensorFlow is not supported there "
+            "(https://docs.cloud.google.com/tpu/docs/tpu7x, 2026-11).",
+            "Take v6e or an older kind; TPU7x is for JAX.",
+        )
     chip = CHIPS.get(kind)
     if chip is None or size not in chip.sizes:
         checked = min(chip.checked for chip in CHIPS.values())

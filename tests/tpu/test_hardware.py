@@ -68,6 +68,7 @@ def test_chips_fill_the_topology_and_the_hosts(name):
         ("v3-16", r"'v3-16' is no type[\s\S]*sizes 8, 32, 64"),
         ("v9-8", r"'v9-8'[\s\S]*kinds are v2, v3, v4, v5e, v5p, v6e"),
         ("", r"''[\s\S]*such as v3-8 or v5e-8"),
+        ("tpu7x-8", "'tpu7x-8' does not run TensorFlow"),
         ("v3-8-8", "no type"),
         ("v5e-٨", "no type"),
         ("v3-" + "8" * 5000, "no type"),
