@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from transformers import BartConfig, TFBartForSequenceClassification
 
+from helpers.xla import program
 from helpers.xla.bridge import Bridged, bridge
 from helpers.xla.compare import compare
 
@@ -83,3 +85,12 @@ def test_variables_and_the_setting_stay_as_they_were(wanted):
     bridge(scatter, X, soft_device_placement=wanted)
     assert (now(), bool(tf.function(now)())) == before == (True, False)
     assert TABLE.numpy().sum() == 32 and COUNT.numpy() == 0
+
+
+def test_a_model_of_transformers_with_a_size_that_depends_on_values():
+    sizes = dict(d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2)
+    sizes |= dict(decoder_attention_heads=2, encoder_ffn_dim=37, decoder_ffn_dim=37)
+    bart = TFBartForSequenceClassification(BartConfig(vocab_size=99, eos_token_id=2, **sizes))
+    bart(tf.fill([2, 8], 2))
+    exported = program.export(lambda ids: bart(ids).logits, tf.TensorSpec([2, 8], tf.int32))
+    assert {bounded.operation for bounded in exported.bounded} == {"Where"}
