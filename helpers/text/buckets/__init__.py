@@ -5,10 +5,8 @@ token. Edges chosen by arithmetic balance the two; packing leaves one shape and 
 Lengths are counted in tokens, edges and rows in positions.
 """
 
-from helpers.text.buckets.batches import Batches, Bucket, bucketed, packed
+from helpers.text.buckets.batches import Batches, bucketed, packed
 from helpers.text.buckets.edges import (
-    Choice,
-    Cost,
     Edges,
     TooManyBuckets,
     choose_edges,
@@ -21,9 +19,6 @@ from helpers.text.buckets.sequences import IGNORED_LABEL, TooLong
 __all__ = [
     "IGNORED_LABEL",
     "Batches",
-    "Bucket",
-    "Choice",
-    "Cost",
     "Edges",
     "Packing",
     "TooLong",

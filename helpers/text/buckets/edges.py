@@ -244,7 +244,7 @@ class Choice:
         rows = [
             {
                 "buckets": cost.buckets,
-                "places": cost.padded_tokens,
+                "positions": cost.padded_tokens,
                 "compiling, s": f"{cost.compile_seconds:,.1f}",
                 "steps, s": f"{cost.step_seconds:,.1f}",
                 "run, s": f"{cost.seconds:,.1f}" + " (best)" * (cost is self.best),

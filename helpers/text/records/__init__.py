@@ -15,8 +15,6 @@ from helpers.text.records.format import (
     Manifest,
     OtherSettings,
     OtherTokenizer,
-    Settings,
-    Shard,
     ShardDamaged,
 )
 from helpers.text.records.reading import dataset, first_rows, manifest, verify
@@ -29,8 +27,6 @@ __all__ = [
     "Manifest",
     "OtherSettings",
     "OtherTokenizer",
-    "Settings",
-    "Shard",
     "ShardDamaged",
     "dataset",
     "fingerprint",
