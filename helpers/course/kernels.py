@@ -237,9 +237,6 @@ class Job:
 
     Attributes:
         node: The notebook with the outputs so far.
-
-    Raises:
-        CourseError: The notebook's file is damaged.
     """
 
     def __init__(
@@ -398,5 +395,5 @@ class Job:
 
 def _clean(text: str) -> tuple[str, ...]:
     """Split a traceback into lines without colour codes and without blank lines."""
-    plain = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
-    return tuple(line.rstrip() for line in plain.splitlines() if line.strip(" -"))
+    colourless = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
+    return tuple(line.rstrip() for line in colourless.splitlines() if line.strip(" -"))
