@@ -333,7 +333,7 @@ class Probe:
     def __repr__(self) -> str:
         share = "{:.0%} ({:.0%} to {:.0%})".format
         return (
-            f"which of {self.asked} tokens is missing, at {self.tokens:,} places: pretrained "
+            f"which of {self.asked} tokens is missing, at {self.tokens:,} positions: pretrained "
             f"{share(self.pretrained, *self.pretrained_interval)}, random weights "
             f"{share(self.random, *self.random_interval)}, the commonest {self.frequent:.0%}; "
             f"difference {share(self.more, *self.more_interval)}"

@@ -33,8 +33,8 @@ CHECKS = {
 
 BOUNDS = (
     "Compute, memory traffic and time are lower bounds from the compiled program and the chip's "
-    "peak rates, not predictions: BERTurk's published run on a v3-8 (batch 128, 512 places) took "
-    "302 ms a step, 2.1 times its bound of 146 ms. Nothing here was run on a TPU."
+    "peak rates, not predictions: BERTurk's published run on a v3-8 (batch 128, 512 positions) "
+    "took 302 ms a step, 2.1 times its bound of 146 ms. Nothing here was run on a TPU."
 )
 
 

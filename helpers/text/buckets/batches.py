@@ -132,7 +132,7 @@ class Batches:
     def _repr_html_(self) -> str:
         rows = [
             {
-                "places per row": bucket.edge,
+                "positions per row": bucket.edge,
                 "rows per batch": bucket.batch_size,
                 "rows": bucket.rows,
                 "batches": bucket.batches,

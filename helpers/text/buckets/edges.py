@@ -49,13 +49,19 @@ class Edges:
     def __repr__(self) -> str:
         return (
             f"{_buckets(len(self.edges))} {', '.join(map(str, self.edges))}: "
-            f"{sum(self.tokens):,} tokens in {self.padded_tokens:,} places, "
+            f"{sum(self.tokens):,} tokens in {self.padded_tokens:,} positions, "
             f"{self.efficiency:.1%} real"
         )
 
     def _repr_html_(self) -> str:
         rows = [
-            {"edge": e, "sequences": n, "tokens": t, "places": e * n, "real": f"{t / (e * n):.1%}"}
+            {
+                "edge": e,
+                "sequences": n,
+                "tokens": t,
+                "positions": e * n,
+                "real": f"{t / (e * n):.1%}",
+            }
             for e, n, t in zip(self.edges, self.sequences, self.tokens, strict=True)
             if n
         ]
