@@ -59,8 +59,8 @@ def test_optimal_edges_by_hand():
     assert found.tokens == (10, 29)
     assert found.padded_tokens == 52
     assert found.efficiency == 39 / 52
-    assert repr(found) == "2 buckets 4, 20: 39 tokens in 52 places, 75.0% real"
-    assert repr(optimal_edges([5], 1)) == "1 bucket 8: 5 tokens in 8 places, 62.5% real"
+    assert repr(found) == "2 buckets 4, 20: 39 tokens in 52 positions, 75.0% real"
+    assert repr(optimal_edges([5], 1)) == "1 bucket 8: 5 tokens in 8 positions, 62.5% real"
     assert "<td>12</td>" in found._repr_html_()
 
 
