@@ -9,8 +9,8 @@ import re
 
 from helpers.base.errors import CourseError
 from helpers.tpu import runtimes
-from helpers.tpu.commands import Commands, gcloud
-from helpers.tpu.hardware import Slice, slice_of
+from helpers.tpu.commands import Command, Commands
+from helpers.tpu.hardware import Slice, facts, slice_of
 from helpers.tpu.runtimes import runtime
 from helpers.tpu.zones import CHECKED, PAGE, READ_WHOLLY, zones
 
@@ -20,30 +20,7 @@ __all__ = ["InvalidName", "Mismatch", "NotInZone", "TpuVm", "runtime", "zones"]
 ACCOUNT = "tpu-course"  # the service account as which the VM reads and writes the bucket
 PATIENCE = "12h"  # then a request lapses, so that none starts to cost money days later
 
-# Shapes of names, from Google's pages on resource names. Nothing in them needs quoting.
-_NAMES = {
-    "project": (
-        r"[a-z][a-z0-9-]{4,28}[a-z0-9]",
-        "6 to 30 lower-case letters, digits and dashes, a letter first, no dash last",
-        "`gcloud projects list` shows the project's ID; its display name won't do.",
-    ),
-    "zone": (
-        r"[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*",
-        "a region, a dash and a letter, such as us-central1-a",
-        "Take one of helpers.tpu.cloud.zones().",
-    ),
-    "name": (
-        r"[a-z](?:[a-z0-9-]{0,48}[a-z0-9])?",
-        "up to 50 lower-case letters, digits and dashes, a letter first, no dash last",
-        "Choose a short name, such as tpu-course.",
-    ),
-    "bucket": (
-        r"(?!goog)(?!.*google)[a-z0-9][a-z0-9_-]{1,61}[a-z0-9]",
-        "3 to 63 lower-case letters, digits, dashes and underscores, without the word google",
-        "Put your project's ID in front, such as my-project-tpu: everybody in the world shares "
-        "one set of bucket names.",
-    ),
-}
+_STEPS = facts("gcloud.toml")
 
 
 class InvalidName(CourseError):
@@ -106,11 +83,11 @@ class TpuVm:
     def __post_init__(self) -> None:
         if self.bucket is None:
             object.__setattr__(self, "bucket", f"{self.project}-{self.name}"[:63].rstrip("-"))
-        for kind, (pattern, rule, fix) in _NAMES.items():
+        for kind, name in _STEPS["names"].items():
             value = getattr(self, kind)
-            if not re.fullmatch(pattern, value, re.ASCII):
+            if not re.fullmatch(name["pattern"], value, re.ASCII):
                 what = f"{value[:70]!r} is no {kind}{' of a TPU' * (kind == 'name')}."
-                raise InvalidName(what, f"It must be {rule}.", fix)
+                raise InvalidName(what, f"It must be {name['rule']}.", name["fix"])
         runtimes.check(self.version, self.accelerator)
         if self.doubts and self.zone.startswith(READ_WHOLLY):
             known = ", ".join(zones(self.accelerator_type).names)
@@ -147,43 +124,37 @@ class TpuVm:
         bucket = f"gs://{self.bucket} in {self.region}"
         return f"{self.accelerator}\nimage {self.version}, zone {self.zone}, bucket {bucket}"
 
-    @property
-    def _where(self) -> str:
-        return f"--project={self.project} --zone={self.zone}"
-
-    def _rented(self, version: str) -> str:
-        """The options of a TPU that is rented, with the API's own name of its type."""
-        kind = self.accelerator.name.replace("v5e-", "v5litepod-")
-        return (
-            f"--accelerator-type={kind} --{version}={self.version} --service-account={self.account}"
+    def _commands(self, step: str, *more: str, **words: str) -> Commands:
+        """Fill in the commands of a step; ``more`` are their last words, with any characters."""
+        project = f"--project={self.project}"
+        words |= {
+            "project": project,
+            "where": f"{project} --zone={self.zone}",
+            "region": self.region,
+            "short_account": ACCOUNT,
+            "account": self.account,
+            "bucket": f"gs://{self.bucket}",
+            "name": self.name,
+            # The API's own name of the type.
+            "type": f"--accelerator-type={self.accelerator.name.replace('v5e-', 'v5litepod-')}",
+            "version": self.version,
+            "patience": PATIENCE,
+        }
+        return Commands(
+            tuple(
+                Command(
+                    row["purpose"].format(**words),
+                    ("gcloud", *row["words"].format(**words).split(), *more),
+                    row.get("costs", False),
+                )
+                for row in _STEPS[step]
+            ),
+            self.doubts if step in ("create", "queue") else (),
         )
 
     def prepare(self) -> Commands:
         """Prepare a project, once: APIs, a service account, a bucket near the TPU, a permission."""
-        project, bucket = f"--project={self.project}", f"gs://{self.bucket}"
-        return Commands(
-            (
-                gcloud(
-                    "switch the services on",
-                    f"services enable compute.googleapis.com tpu.googleapis.com {project}",
-                ),
-                gcloud(
-                    "an account for the VM, which may do nothing yet",
-                    f"iam service-accounts create {ACCOUNT} {project}",
-                ),
-                gcloud(
-                    f"a bucket in the TPU's region, {self.region}",
-                    f"storage buckets create {bucket} {project} --location={self.region} "
-                    "--uniform-bucket-level-access",
-                    costs=True,
-                ),
-                gcloud(
-                    "let the VM read and write in it",
-                    f"storage buckets add-iam-policy-binding {bucket} "
-                    f"--member=serviceAccount:{self.account} --role=roles/storage.objectAdmin",
-                ),
-            )
-        )
+        return self._commands("prepare")
 
     def create(self, spot: bool = False) -> Commands:
         """Rent the TPU now, or fail at once if none is free.
@@ -191,12 +162,8 @@ class TpuVm:
         Args:
             spot: Cheaper, and taken away whenever Google needs it.
         """
-        purpose = "rent the TPU" + ", as long as Google can spare it" * spot
-        rent = (
-            f"compute tpus tpu-vm create {self.name} {self._where} {self._rented('version')}"
-            f"{' --spot' * spot}"
-        )
-        return Commands((gcloud(purpose, rent, costs=True),), self.doubts)
+        spare = ", as long as Google can spare it" * spot
+        return self._commands("create", spot="--spot" * spot, while_spare=spare)
 
     def queue(self, spot: bool = False) -> Commands:
         """Ask for the TPU and wait in line; you have it, and pay for it, as soon as one is free.
@@ -204,20 +171,7 @@ class TpuVm:
         Args:
             spot: Cheaper, and taken away whenever Google needs it.
         """
-        request = f"{self.name}-request {self._where}"
-        ask = (
-            f"compute tpus queued-resources create {request} --node-id={self.name} "
-            f"{self._rented('runtime-version')} --valid-until-duration={PATIENCE}"
-            f"{' --spot' * spot}"
-        )
-        look = f"compute tpus queued-resources describe {request}"
-        return Commands(
-            (
-                gcloud("stand in line for the TPU", ask, costs=True),
-                gcloud("is it our turn? (state ACTIVE)", look),
-            ),
-            self.doubts,
-        )
+        return self._commands("queue", spot="--spot" * spot)
 
     def _worker(self, worker: int | str | None) -> tuple[str, ...]:
         if worker is None:
@@ -238,14 +192,10 @@ class TpuVm:
             command: Anything that a shell on the VM understands; None: a session.
             worker: Number of the host, or ``all``; None: the first.
         """
-        rest = () if command is None else (f"--command={_check_text(command, 'command')}",)
-        purpose = "log in" if command is None else "run it on the VM"
-        log_in = f"compute tpus tpu-vm ssh {self.name} {self._where}"
-        return Commands((gcloud(purpose, log_in, *self._worker(worker), *rest),))
-
-    def _copy(self, purpose: str, source: str, target: str, worker: int | str | None) -> Commands:
-        rest = (source, target, *self._where.split(), *self._worker(worker))
-        return Commands((gcloud(purpose, "compute tpus tpu-vm scp --recurse", *rest),))
+        if command is None:
+            return self._commands("log_in", *self._worker(worker))
+        run = f"--command={_check_text(command, 'command')}"
+        return self._commands("run", *self._worker(worker), run)
 
     def upload(self, local: str, remote: str = "", worker: int | str | None = None) -> Commands:
         """Copy a file or folder to the VM.
@@ -255,8 +205,8 @@ class TpuVm:
             remote: A path there; empty: the home folder.
             worker: Number of the host, or ``all``; None: the first.
         """
-        there = _check_text(f"{self.name}:{remote}", "path")
-        return self._copy(f"copy to the VM{'s' * (worker == 'all')}", _local(local), there, worker)
+        there, last = _check_text(f"{self.name}:{remote}", "path"), self._last(worker)
+        return self._commands("upload", _local(local), there, *last, s="s" * (worker == "all"))
 
     def download(self, remote: str, local: str = ".", worker: int | None = None) -> Commands:
         """Copy a file or folder from the VM.
@@ -267,36 +217,22 @@ class TpuVm:
             worker: Number of the host; None: the first.
         """
         there = f"{self.name}:{_check_text(remote, 'path')}"
-        return self._copy("copy from the VM", there, _local(local), worker)
+        return self._commands("download", there, _local(local), *self._last(worker))
+
+    def _last(self, worker: int | str | None) -> tuple[str, ...]:
+        return (f"--project={self.project}", f"--zone={self.zone}", *self._worker(worker))
 
     def delete(self) -> Commands:
         """Give the TPU back, with the request if it stood in line. Your bucket stays."""
-        delete = f"compute tpus tpu-vm delete {self.name} {self._where}"
-        request = f"compute tpus queued-resources delete {self.name}-request {self._where} --force"
-        return Commands(
-            (
-                gcloud("give the TPU back", delete),
-                gcloud("if it stood in line: the request, and its TPU with it", request),
-            )
-        )
+        return self._commands("delete")
 
     def delete_bucket(self) -> Commands:
         """Delete the bucket with everything in it; nobody can bring it back."""
-        delete = f"storage rm --recursive gs://{self.bucket}"
-        return Commands((gcloud("delete the bucket and all its files", delete),))
+        return self._commands("delete_bucket")
 
     def what_bills(self) -> Commands:
         """List what can cost money; an empty list costs nothing."""
-        project = f"--project={self.project}"
-        lists = {
-            "TPUs in this zone": f"compute tpus tpu-vm list {self._where}",
-            "requests in line in this zone": f"compute tpus queued-resources list {self._where}",
-            "other machines, in all zones": f"compute instances list {project}",
-            "disks, in all zones": f"compute disks list {project}",
-            "addresses": f"compute addresses list {project}",
-            "buckets": f"storage buckets list {project}",
-        }
-        return Commands(tuple(gcloud(purpose, words) for purpose, words in lists.items()))
+        return self._commands("what_bills")
 
     def check_tensorflow(self, version: str) -> None:
         """Compare a TensorFlow with the image's.

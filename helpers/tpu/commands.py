@@ -34,18 +34,6 @@ class Command:
         return text
 
 
-def gcloud(purpose: str, words: str, *more: str, costs: bool = False) -> Command:
-    """Make a gcloud command.
-
-    Args:
-        purpose: What it is for.
-        words: What follows ``gcloud``: words with spaces between, none of which needs quoting.
-        *more: The words after these, with any characters.
-        costs: Whether you pay from here on.
-    """
-    return Command(purpose, ("gcloud", *words.split(), *more), costs)
-
-
 @dataclasses.dataclass(frozen=True)
 class Commands:
     """Commands in order, shown to be copied into a shell.

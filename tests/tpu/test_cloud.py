@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shlex
 import subprocess
@@ -146,36 +147,9 @@ def test_what_is_accepted_is_what_the_pages_allow(kind, version, zone):
 
 
 def test_the_commands_of_a_whole_life_by_hand():
-    where, tpus = "--project=my-project --zone=us-west4-a", "compute tpus"
-    person = "tpu-course@my-project.iam.gserviceaccount.com"
-    kind, by = "--accelerator-type=v5litepod-8", f"--service-account={person}"
-    request = "tpu-course-request"
     life = whole_life(vm(bucket="my-bucket"), "hostname")
-    assert [str(x).removeprefix("gcloud ") for x in life.commands] == [
-        "services enable compute.googleapis.com tpu.googleapis.com --project=my-project",
-        "iam service-accounts create tpu-course --project=my-project",
-        "storage buckets create gs://my-bucket --project=my-project --location=us-west4 "
-        "--uniform-bucket-level-access",
-        f"storage buckets add-iam-policy-binding gs://my-bucket --member=serviceAccount:{person} "
-        "--role=roles/storage.objectAdmin",
-        f"{tpus} tpu-vm create tpu-course {where} {kind} --version=tpu-vm-tf-2.18.0-pjrt {by}",
-        f"{tpus} queued-resources create {request} {where} --node-id=tpu-course {kind} "
-        f"--runtime-version=tpu-vm-tf-2.18.0-pjrt {by} --valid-until-duration=12h --spot",
-        f"{tpus} queued-resources describe {request} {where}",
-        f"{tpus} tpu-vm ssh tpu-course {where}",
-        f"{tpus} tpu-vm ssh tpu-course {where} --worker=all --command=hostname",
-        f"{tpus} tpu-vm scp --recurse ./-rf 'tpu-course:~/code' {where}",
-        f"{tpus} tpu-vm scp --recurse tpu-course:logs here {where}",
-        f"{tpus} tpu-vm delete tpu-course {where}",
-        f"{tpus} queued-resources delete {request} {where} --force",
-        "storage rm --recursive gs://my-bucket",
-        f"{tpus} tpu-vm list {where}",
-        f"{tpus} queued-resources list {where}",
-        "compute instances list --project=my-project",
-        "compute disks list --project=my-project",
-        "compute addresses list --project=my-project",
-        "storage buckets list --project=my-project",
-    ]
+    expected = pathlib.Path(__file__).with_name("whole_life.txt").read_text("utf-8")
+    assert [str(x) for x in life.commands] == expected.splitlines()
     costly = [x.purpose for x in life.commands if x.costs]
     assert [purpose.partition(" ")[0] for purpose in costly] == ["a", "rent", "stand"]
 

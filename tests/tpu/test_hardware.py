@@ -3,39 +3,21 @@
 import math
 
 import pytest
+from tables import table
 
 from helpers.tpu.hardware import CHIPS, UnknownAccelerator, slice_of
 
 
 @pytest.mark.parametrize(
-    ("name", "chips", "cores", "replicas", "hosts", "gib", "topology"),
-    [
-        # By hand from the pages named in the table; topologies as libtpu 0.0.51 accepts them.
-        ("v2-8", 4, 8, 8, 1, 8, "v2:2x2"),
-        ("v3-8", 4, 8, 8, 1, 16, "v3:2x2"),
-        ("v3-32", 16, 32, 32, 4, 16, "v3:4x4"),
-        ("v4-8", 4, 8, 4, 1, 32, "v4:2x2x1"),
-        ("v4-16", 8, 16, 8, 2, 32, "v4:2x2x2"),
-        ("v4-32", 16, 32, 16, 4, 32, "v4:2x2x4"),
-        ("v4-64", 32, 64, 32, 8, 32, "v4:2x4x4"),
-        ("v5e-1", 1, 1, 1, 1, 16, "v5e:1x1"),
-        ("v5e-4", 4, 4, 4, 1, 16, "v5e:2x2"),
-        ("v5e-8", 8, 8, 8, 1, 16, "v5e:2x4"),
-        ("v5e-16", 16, 16, 16, 4, 16, "v5e:4x4"),
-        ("v5e-256", 256, 256, 256, 64, 16, "v5e:16x16"),
-        ("v5p-8", 4, 8, 4, 1, 95, "v5p:2x2x1"),
-        ("v5p-128", 64, 128, 64, 16, 95, "v5p:4x4x4"),
-        ("v6e-1", 1, 1, 1, 1, 32, "v6e:1x1"),
-        ("v6e-4", 4, 4, 4, 1, 32, "v6e:2x2"),
-        ("v6e-32", 32, 32, 32, 8, 32, "v6e:4x8"),
-    ],
+    ("name", "chips", "cores", "replicas", "hosts", "gib", "topology"), table("slices.tsv")
 )
 def test_a_slice_is_what_its_name_means(name, chips, cores, replicas, hosts, gib, topology):
     found = slice_of(name)
-    assert (found.name, found.chips, found.cores, found.replicas) == (name, chips, cores, replicas)
-    assert (found.hosts, found.topology) == (hosts, topology)
-    assert found.chip.hbm_gib_per_replica == gib
-    assert found.hbm_gib == gib * replicas
+    counts = found.chips, found.cores, found.replicas, found.hosts
+    assert counts == (int(chips), int(cores), int(replicas), int(hosts))
+    assert (found.name, found.topology) == (name, topology)
+    assert found.chip.hbm_gib_per_replica == int(gib)
+    assert found.hbm_gib == int(gib) * found.replicas
 
 
 def test_the_apis_name_of_v5e_is_understood():

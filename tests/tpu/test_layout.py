@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import table
 
 from helpers.base.errors import CourseError
 from helpers.tpu.layout import BITS, ITEM_BYTES, as_written, calculator, rearranged, shape_bytes
@@ -15,41 +16,11 @@ from helpers.tpu.layout import BITS, ITEM_BYTES, as_written, calculator, rearran
 shapes = st.lists(st.integers(1, 400), max_size=4)
 dtypes = st.sampled_from(sorted(ITEM_BYTES))
 
-# Sizes of an argument of `lambda x: x * 2`, in bytes, as libtpu 0.0.51 compiled it for a v5e
-# (2026-11, jax 0.10.2, ahead of time; v4 and v6e the same).
-SEEN_ON_V5E = [
-    ("float32", (256, 512, 128, 2), 134_217_728),
-    ("float32", (16, 128), 8_192),
-    ("float32", (3, 128), 2_048),
-    ("float32", (1, 1000), 4_096),
-    ("float32", (32, 1000), 131_072),
-    ("float32", (1000, 32), 131_072),
-    ("float32", (1000, 100), 425_984),
-    ("float32", (3, 5, 7), 10_240),
-    ("float32", (32, 512, 12, 64), 50_331_648),
-    ("float32", (1000,), 4_096),
-    ("float32", (129,), 1_024),
-    ("float32", (100,), 512),
-    ("float32", (2000,), 8_192),
-    ("float32", (), 512),
-    ("int32", (8388608, 8, 4), 1_073_741_824),
-    ("bfloat16", (32, 130), 16_384),
-    ("bfloat16", (4, 128), 1_024),
-    ("bfloat16", (9, 128), 4_096),
-    ("bfloat16", (32, 512, 12, 64), 25_165_824),
-    ("bfloat16", (1, 130, 200), 69_632),
-    ("bfloat16", (5, 100, 1, 1), 2_048),
-    ("bfloat16", (1, 130), 1_024),
-    ("bfloat16", (300, 1, 100, 130), 10_117_120),
-    ("bfloat16", (5000,), 10_240),
-    ("bfloat16", (1,), 512),
-    ("int8", (9, 128), 2_048),
-]
 
-
-@pytest.mark.parametrize(("dtype", "shape", "expected"), SEEN_ON_V5E)
+@pytest.mark.parametrize(("dtype", "shape", "expected"), table("sizes_on_v5e.tsv"))
 def test_rearranged_takes_what_the_tpu_compiler_takes(dtype, shape, expected):
-    assert rearranged(shape, dtype).bytes == expected
+    sizes = [int(n) for n in shape.split(",") if n]
+    assert rearranged(sizes, dtype).bytes == int(expected)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from conventions import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import table
 
 from helpers.tpu import place
 from helpers.tpu.place import detect
@@ -35,98 +36,7 @@ def machine(root: pathlib.Path, devices: str) -> pathlib.Path:
     return root
 
 
-KAGGLE = "KAGGLE_URL_BASE=https://example.org KAGGLE_KERNEL_RUN_TYPE=Interactive"
-ON_KAGGLE = "KAGGLE_KERNEL_RUN_TYPE=Interactive, ISTPUVM=1"
-TWO_NODES = "grpc://10.0.0.2:8470,grpc://10.0.0.3:8470"
-
-
-@pytest.mark.parametrize(
-    ("environment", "devices", "expected"),  # kind | mark | TPU | replicas | for the resolver
-    [
-        ("", "", "cpu | no sign of a TPU | None | 1 | None"),
-        ("", "dev/nvidia0 dev/nvidia1 dev/nvidiactl", "gpu | /dev/nvidia0 | None | 2 | None"),
-        ("", "dev/kfd", "gpu | /dev/kfd | None | 1 | None"),
-        (
-            "COLAB_TPU_ADDR=10.0.0.2:8470 COLAB_RELEASE_TAG=release",
-            "",
-            "colab_node | COLAB_TPU_ADDR=10.0.0.2:8470 | v2-8 | 8 | grpc://10.0.0.2:8470",
-        ),
-        (
-            "COLAB_TPU_ADDR=127.0.0.1:4711",
-            "",
-            "rehearsal | COLAB_TPU_ADDR with this machine's own address | None | 1 | "
-            "grpc://127.0.0.1:4711",
-        ),
-        (
-            "COLAB_TPU_1VM=1 TPU_ACCELERATOR_TYPE=v5e-1 TPU_WORKER_HOSTNAMES=localhost "
-            "TPU_WORKER_ID=0 TPU_SKIP_MDS_QUERY=1 COLAB_RELEASE_TAG=release",
-            "",
-            "colab_vm | COLAB_TPU_1VM=1 | v5e-1 | 1 | local",
-        ),
-        (
-            "COLAB_TPU_1VM= COLAB_RELEASE_TAG=release",
-            "",
-            "cpu | no sign of a TPU, COLAB_RELEASE_TAG=release | None | 1 | None",
-        ),
-        (
-            f"{KAGGLE} ISTPUVM=1 TPU_WORKER_ID=0 TPU_PROCESS_ADDRESSES=local",
-            "dev/vfio/0 bus:v5e",
-            f"kaggle | {ON_KAGGLE} | v5e-8 | 8 | local",
-        ),
-        (f"{KAGGLE} ISTPUVM=1", "", f"kaggle | {ON_KAGGLE} | None | None | local"),
-        (
-            KAGGLE,
-            "",
-            "cpu | no sign of a TPU, KAGGLE_KERNEL_RUN_TYPE=Interactive | None | 1 | None",
-        ),
-        ("", "dev/accel0 dev/accel1 bus:v4", "tpu_vm | /dev/accel0 | v4-8 | 4 | local"),
-        ("", "dev/accel0 bus:v3", "tpu_vm | /dev/accel0 | None | None | local"),
-        (
-            "TPU_ACCELERATOR_TYPE=v3-8",
-            "dev/accel0 bus:v3",
-            "tpu_vm | /dev/accel0 | v3-8 | 8 | local",
-        ),
-        ("TPU_NAME=local", "dev/accel0", "tpu_vm | /dev/accel0 | None | None | local"),
-        (
-            "",
-            "dev/vfio/vfio dev/vfio/3 lib/libtpu.so",
-            "tpu_vm | /dev/vfio/3 | None | None | local",
-        ),
-        (
-            "TPU_NAME=my-tpu TPU_LOAD_LIBRARY=0 TPU_ACCELERATOR_TYPE=v3-32",
-            "",
-            "pod_slice | TPU_NAME=my-tpu, TPU_LOAD_LIBRARY=0 | v3-32 | 32 | my-tpu",
-        ),
-        (
-            "TPU_ACCELERATOR_TYPE=v5litepod-16 TPU_WORKER_ID=0",
-            "dev/vfio/0",
-            "pod_slice | /dev/vfio/0, one of 4 hosts | v5e-16 | 16 | None",
-        ),
-        ("TPU_NAME=my-node", "", "node | TPU_NAME=my-node | None | None | my-node"),
-        (
-            "TPU_NAME=grpc://10.0.0.2:8470",
-            "",
-            "node | TPU_NAME=grpc://10.0.0.2:8470 | None | None | grpc://10.0.0.2:8470",
-        ),
-        ("TPU_NAME=10.0.0.2", "", "node | TPU_NAME=10.0.0.2 | None | None | grpc://10.0.0.2"),
-        (
-            f"KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS={TWO_NODES}",
-            "",
-            f"gke_node | KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS={TWO_NODES} | None | None | {TWO_NODES}",
-        ),
-        (
-            "KUBERNETES_SERVICE_HOST=10.0.0.1",
-            "dev/accel0 bus:v4",
-            "gke_vm | /dev/accel0, KUBERNETES_SERVICE_HOST=10.0.0.1 | v4-8 | 4 | local",
-        ),
-        # What looks like a TPU and is none.
-        ("TPU_NAME=local", "", "cpu | no sign of a TPU | None | 1 | None"),
-        ("TPU_ACCELERATOR_TYPE=v5litepod-4", "", "cpu | no sign of a TPU | None | 1 | None"),
-        ("", "dev/accel/accel0", "cpu | no sign of a TPU | None | 1 | None"),
-        ("", "dev/vfio/vfio dev/vfio/3", "cpu | no sign of a TPU | None | 1 | None"),
-        ("", "lib/libtpu.so", "cpu | no sign of a TPU | None | 1 | None"),
-    ],
-)
+@pytest.mark.parametrize(("environment", "devices", "expected"), table("places.tsv"))
 def test_each_place_is_told_by_its_mark(environment, devices, expected, tmp_path):
     variables = dict(word.split("=", 1) for word in environment.split())
     found = detect(variables, machine(tmp_path, devices))

@@ -1,5 +1,6 @@
 """The list of kernels against XLA's own account of what ran, and against programs read by hand."""
 
+import pathlib
 import re
 
 import pytest
@@ -32,73 +33,12 @@ def dense(x, w):
     return tf.nn.relu(tf.matmul(x, w) + 1.0)
 
 
-# Compiled by TensorFlow 2.20 for a CPU with one core, and with two (shortened to the main parts).
-SUM = """
-%Sum-reduction.8 (x.9: f32[], y.10: f32[]) -> f32[] {
-  %x.9 = f32[] parameter(0)
-  %y.10 = f32[] parameter(1)
-  ROOT %add.11 = f32[] add(%x.9, %y.10)
-}
-
-%fused_computation (param_0.1: f32[1024,1000], param_1.2: f32[1024]) -> f32[1024,1000] {
-  %param_0.1 = f32[1024,1000]{1,0} parameter(0)
-  %param_1.2 = f32[1024]{0} parameter(1)
-  %broadcast.1 = f32[1024,1000]{1,0} broadcast(%param_1.2), dimensions={0}
-  ROOT %divide.1 = f32[1024,1000]{1,0} divide(%param_0.1, %broadcast.1)
-}
-"""
-ONE_CORE = f"""HloModule a_inference_softmax, is_scheduled=true
-{SUM}
-ENTRY %a_inference_softmax (arg0.1: f32[1024,1000]) -> f32[1024,1000] {{
-  %arg0.1 = f32[1024,1000]{{1,0}} parameter(0), parameter_replication={{false}}
-  %constant.6 = f32[] constant(0)
-  %exponential.3 = f32[1024,1000]{{1,0}} exponential(%arg0.1)
-  %reduce.12 = f32[1024]{{0}} reduce(%exponential.3, %constant.6), dimensions={{1}}, \
-to_apply=%Sum-reduction.8
-  ROOT %broadcast_divide_fusion = f32[1024,1000]{{1,0}} fusion(%exponential.3, %reduce.12), \
-kind=kLoop, calls=%fused_computation
-}}
-"""
-TWO_CORES = f"""HloModule a_inference_softmax, is_scheduled=true
-{SUM}
-%parallel_exponential.3 (p: f32[1024,1000]) -> f32[1024,1000] {{
-  %p = f32[1024,1000]{{1,0}} parameter(0)
-  ROOT %exponential.3.clone = f32[1024,1000]{{1,0}} exponential(%p), \
-backend_config={{"outer_dimension_partitions":["2"]}}
-}}
-
-%parallel_broadcast_divide_fusion (p.3: f32[1024,1000], p.4: f32[1024]) -> f32[1024,1000] {{
-  %p.3 = f32[1024,1000]{{1,0}} parameter(0)
-  %p.4 = f32[1024]{{0}} parameter(1)
-  ROOT %broadcast_divide_fusion.clone = f32[1024,1000]{{1,0}} fusion(%p.3, %p.4), kind=kLoop, \
-calls=%fused_computation
-}}
-
-ENTRY %a_inference_softmax (arg0.1: f32[1024,1000]) -> f32[1024,1000] {{
-  %arg0.1 = f32[1024,1000]{{1,0}} parameter(0), parameter_replication={{false}}
-  %constant.6 = f32[] constant(0)
-  %call = f32[1024,1000]{{1,0}} call(%arg0.1), to_apply=%parallel_exponential.3
-  %reduce.12 = f32[1024]{{0}} reduce(%call, %constant.6), dimensions={{1}}, \
-to_apply=%Sum-reduction.8
-  ROOT %call.2 = f32[1024,1000]{{1,0}} call(%call, %reduce.12), \
-to_apply=%parallel_broadcast_divide_fusion
-}}
-"""
-
-SEVERAL = """HloModule several
-ENTRY %main (a.1: f32[4], b.1: (f32[2], s32[])) -> (f32[4], f32[2], f32[4,3], s32[4,3]) {
-  %a.1 = f32[4]{0} parameter(1)
-  %b.1 = (f32[2]{0}, /*index=1*/s32[]) parameter(0)
-  %n = pred[] constant(false)
-  %flat = f32[2,2]{1,0} bitcast(%a.1)
-  %top = (f32[4,3]{1,0}, /*index=1*/s32[4,3]{1,0}) custom-call(%flat, %n), custom_call_target="TopK"
-  %values = f32[4,3]{1,0} get-tuple-element(%top), index=0
-  %indices = s32[4,3]{1,0} get-tuple-element(%top), index=1
-  %twice = f32[4]{0} add(%a.1, %flat)
-  ROOT %tuple.3 = (f32[4]{0}, f32[4]{0}, f32[4,3]{1,0}, s32[4,3]{1,0}) tuple(%twice, %a.1, \
-%values, /*index=3*/%indices)
-}
-"""
+# Compiled by TensorFlow 2.20 for a CPU with one core, and with two (shortened to the main parts);
+# and one with tuples and bitcasts.
+PROGRAMS = pathlib.Path(__file__).with_name("hlo")
+ONE_CORE, TWO_CORES, SEVERAL = (
+    (PROGRAMS / name).read_text() for name in ("one_core.txt", "two_cores.txt", "several.txt")
+)
 
 
 @pytest.mark.parametrize(
