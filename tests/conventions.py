@@ -62,26 +62,26 @@ def _texts(cell: dict) -> list[str]:
 
 def _opening(first: dict, name: str) -> list[str]:
     text = source(first)
-    broken = []
-    if first["cell_type"] != "markdown" or not re.match(r"# .+\?\n", text):
-        broken.append("the first cell is not a title that asks the notebook's question")
-    if f"]({badge(name)})" not in text:
-        broken.append(f"the Colab badge does not lead to {badge(name)}")
-    if not re.search(r"\*\*You will be able to\*\*\s+(?:[-*] .+\n?)+", text):
-        broken.append("no objectives under **You will be able to**")
-    if not re.search(r"^\*\*Time\*\* .*\d+ minutes.*\*\*Needs\*\*", text, re.MULTILINE):
-        broken.append("no line **Time** … minutes … **Needs** …")
-    return broken
+    asks = first["cell_type"] == "markdown" and re.match(r"# .+\?\n", text)
+    time = re.search(r"^\*\*Time\*\* .*\d+ minutes.*\*\*Needs\*\*", text, re.MULTILINE)
+    kept = {
+        "the first cell is not a title that asks the notebook's question": asks,
+        f"the Colab badge does not lead to {badge(name)}": f"]({badge(name)})" in text,
+        "no objectives under **You will be able to**": re.search(
+            r"\*\*You will be able to\*\*\s+(?:[-*] .+\n?)+", text
+        ),
+        "no line **Time** … minutes … **Needs** …": time,
+    }
+    return [rule for rule, good in kept.items() if not good]
 
 
 def _order(notebook: dict, code: list[dict]) -> list[str]:
-    broken = []
-    setup, parameters = tagged(notebook, "setup"), tagged(notebook, "parameters")
-    if len(setup) != 1 or notebook["cells"][setup[0]] is not code[0]:
-        broken.append("the first code cell is not the one setup cell")
-    if len(parameters) != 1 or notebook["cells"][parameters[0]] is not code[1]:
-        broken.append("the second code cell is not the one parameters cell")
-    return broken
+    pairs = zip(code[:2], ("first", "second"), ("setup", "parameters"), strict=True)
+    return [
+        f"the {ordinal} code cell is not the one {tag} cell"
+        for cell, ordinal, tag in pairs
+        if [notebook["cells"][at] for at in tagged(notebook, tag)] != [cell]
+    ]
 
 
 def _outputs(code: list[dict]) -> list[str]:
@@ -157,24 +157,20 @@ def _lines(cell: dict) -> float:
 
 
 def _slides(cells: list[dict]) -> list[str]:
-    broken = []
+    broken, slide, lines = [], "", 0.0
     for cell in cells:
-        first = next(iter(source(cell).splitlines()), "")
-        if _mark(cell) not in SLIDE_MARKS:
+        first, mark = next(iter(source(cell).splitlines()), ""), _mark(cell)
+        text = source(cell) if cell["cell_type"] == "markdown" else ""
+        if mark not in SLIDE_MARKS:
             broken.append(f"no mark for slides in the cell {first!r}")
-        elif (
-            re.match(r"##? ", first) and cell["cell_type"] == "markdown" and _mark(cell) != "slide"
-        ):
+        elif re.match(r"##? ", text) and mark != "slide":
             broken.append(f"a section that begins no slide: {first!r}")
-        if cell["cell_type"] == "markdown" and re.search(
-            r"\n#{1,3} ", re.sub(r"^```.*?^```", "", source(cell), flags=re.MULTILINE | re.DOTALL)
-        ):
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+        if re.search(r"\n#{1,3} ", prose):
             broken.append(f"a heading in the middle of the cell {first!r}: begin a cell with it")
-    slide, lines = "", 0.0
-    for cell in cells:
-        if _mark(cell) in ("slide", "subslide"):
-            slide, lines = next(iter(source(cell).splitlines()), ""), 0.0
-        if _mark(cell) not in ("skip", "notes"):
+        if mark in ("slide", "subslide"):
+            slide, lines = first, 0.0
+        if mark not in ("skip", "notes"):
             lines += _lines(cell)
         if lines > LONGEST_SLIDE:
             broken.append(f"a slide of {lines:.0f} lines (at most {LONGEST_SLIDE}): {slide!r}")
@@ -193,15 +189,7 @@ def _ending(cells: list[dict], number: str) -> list[str]:
 
 
 def problems(notebook: dict, name: str) -> list[str]:
-    """List what a notebook does against the conventions.
-
-    Args:
-        notebook: The notebook's JSON.
-        name: Its file name, such as ``02_xla_rules.ipynb``.
-
-    Returns:
-        One sentence for each broken rule.
-    """
+    """A sentence for each convention that a notebook, given as JSON and by file name, breaks."""
     cells = notebook["cells"]
     code = [c for c in cells if c["cell_type"] == "code"]
     broken = [

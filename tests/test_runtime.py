@@ -2,16 +2,17 @@
 
 import ast
 import importlib.metadata
-import json
-import os
+import pathlib
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 
+import nbformat
 import pytest
-from conventions import NOTEBOOKS, ROOT, source
+from conventions import NOTEBOOKS, ROOT
 from jupyter_client.manager import start_new_kernel
+from terminal import call, without
 
 from helpers import runtime
 from helpers.base.errors import CourseError
@@ -24,61 +25,42 @@ from helpers.base.settings import (
     wrong_packages,
 )
 
-LOCKED = {
-    "tensorflow": "2.20.0",
-    "tf-keras": "2.20.1",
-    "transformers": "4.57.6",
-    "datasets": "5.0.1",
-    "tokenizers": "0.22.2",
-    "numpy": "2.4.6",
-    "jax": "0.10.2",
-    "libtpu": "0.0.51",
-}
-
-
+LOCKED = {"tensorflow": "2.20.0", "tf-keras": "2.20.1", "transformers": "4.57.6"}
+LOCKED |= {"datasets": "5.0.1", "tokenizers": "0.22.2", "numpy": "2.4.6"}
+LOCKED |= {"jax": "0.10.2", "libtpu": "0.0.51"}
 INSTALLED = LOCKED | dict.fromkeys(ANY_VERSION, "1.0")
+SETUP = "from helpers import runtime; runtime.setup()"
 
 
 def python(script: str, **variables: str) -> subprocess.CompletedProcess:
-    environment = {k: v for k, v in os.environ.items() if k not in ENVIRONMENT}
-    command = [sys.executable, "-c", script]
-    return subprocess.run(
-        command, cwd=ROOT, env=environment | variables, capture_output=True, text=True
-    )
+    return call(sys.executable, "-c", script, env=without(*ENVIRONMENT) | variables)
 
 
 def test_setup_sets_environment_and_seeds_and_can_be_called_again():
-    script = (
-        "import os, random, numpy\n"
-        "from helpers import runtime\n"
-        "def draws():\n"
-        "    runtime.setup(seed=7)\n"
-        "    import tensorflow as tf\n"
-        "    return random.random(), numpy.random.rand(), float(tf.random.uniform([]))\n"
-        "assert draws() == draws()\n"
-        "from helpers.base.settings import ENVIRONMENT\n"
-        "assert all(os.environ[k] == v for k, v in ENVIRONMENT.items())\n"
-        "import tensorflow as tf\n"
-        "assert tf.keras.__name__.startswith('tf_keras'), tf.keras.__name__\n"
-    )
+    script = """
+import os, random, numpy
+from helpers import runtime
+from helpers.base.settings import ENVIRONMENT
+def draws():
+    runtime.setup(seed=7)
+    import tensorflow as tf
+    assert tf.keras.__name__.startswith("tf_keras"), tf.keras.__name__
+    return random.random(), numpy.random.rand(), float(tf.random.uniform([]))
+assert draws() == draws()
+assert all(os.environ[k] == v for k, v in ENVIRONMENT.items())
+"""
     done = python(script)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert (done.returncode, done.stderr) == (0, "")
     line = r"Ready: TensorFlow 2\.20\.\d+, transformers 4\.57\.\d+, seed 7\.\n"
     assert re.fullmatch(line * 2, done.stdout)
 
 
-def test_setup_refuses_when_tensorflow_came_first_with_other_settings():
-    done = python("import tensorflow; from helpers import runtime; runtime.setup()")
+def test_setup_asks_whether_tensorflow_came_first_with_other_settings():
+    done = python(f"import tensorflow; {SETUP}")
     assert done.returncode == 1
-    assert "ImportedTooEarly: TensorFlow is already imported, without TF_USE_LEGACY_KERAS=1" in (
-        done.stderr
-    )
-    assert "Restart the kernel" in done.stderr
-
-
-def test_setup_accepts_tensorflow_imported_with_the_same_settings():
-    done = python("import tensorflow; from helpers import runtime; runtime.setup()", **ENVIRONMENT)
+    said = "ImportedTooEarly: TensorFlow is already imported, without TF_USE_LEGACY_KERAS=1"
+    assert said in done.stderr and "Restart the kernel" in done.stderr
+    done = python(f"import tensorflow; {SETUP}", **ENVIRONMENT)
     assert done.returncode == 0, done.stderr
 
 
@@ -120,13 +102,11 @@ def test_a_hosted_notebook_installs_every_package_at_its_locked_version():
 
 def test_beside_a_tpu_the_two_tensorflow_wheels_never_meet():
     remove, install, keras = install_commands(LOCKED, tpu=True)
-    assert remove[0] == "uninstall"
-    assert "tensorflow" in remove
+    assert remove[0] == "uninstall" and "tensorflow" in remove
     assert "tensorflow-tpu==2.20.0" in install
     assert not any(p.startswith(("tensorflow==", "tf-keras==", "libtpu")) for p in install)
     assert not any(p.startswith(("jax", "libtpu")) for p in install + keras)
-    assert "--no-deps" in keras
-    assert "tf-keras==2.20.1" in keras
+    assert {"--no-deps", "tf-keras==2.20.1"} <= set(keras)
 
 
 def test_a_local_kernel_with_wrong_packages_is_told_the_command(monkeypatch):
@@ -143,19 +123,15 @@ def test_on_colab_the_packages_are_installed_and_a_restart_is_asked_for(monkeypa
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v5e-1")
     with pytest.raises(CourseError, match="Runtime > Restart session"):
         runtime._check_packages()
-    locked = locked_versions()
-    expected = install_commands(locked, tpu=True)
+    expected = install_commands(locked_versions(), tpu=True)
     assert calls == [[sys.executable, "-m", "pip", *command] for command in expected]
 
 
 def test_in_a_notebook_setup_adds_explain():
-    script = (
-        "from IPython.testing.globalipapp import start_ipython\n"
-        "shell = start_ipython()\n"
-        "from helpers import runtime; runtime.setup()\n"
-        "assert 'explain' in shell.magics_manager.magics['line']\n"
+    done = python(
+        "from IPython.testing.globalipapp import start_ipython; shell = start_ipython()\n"
+        f"{SETUP}; assert 'explain' in shell.magics_manager.magics['line']"
     )
-    done = python(script)
     assert done.returncode == 0, done.stderr
 
 
@@ -169,7 +145,7 @@ def test_in_a_kernel_the_log_of_c_goes_to_the_terminal_and_pythons_own_stderr_st
         try:
             for code in (
                 "import os, sys; os.write(2, b'before the setup\\n')",
-                "from helpers import runtime; runtime.setup()",
+                SETUP,
                 "_ = os.write(2, b'a line of C++\\n'); print('of Python', file=sys.stderr)",
             ):
                 client.execute_interactive(
@@ -197,31 +173,30 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 def needed() -> set[str]:
     """Packages that the notebooks import, themselves or by way of helpers."""
-    cells = [cell for path in NOTEBOOKS for cell in json.loads(path.read_text("utf-8"))["cells"]]
-    code = [source(cell) for cell in cells if cell["cell_type"] == "code"]
-    todo = [name for text in code for name in imported(ast.parse(text))]
-    seen, found = set(), set()
+    cells = [cell for path in NOTEBOOKS for cell in nbformat.read(path, 4).cells]
+    code = "\n".join(cell.source for cell in cells if cell.cell_type == "code")
+    todo, seen = [*imported(ast.parse(code))], set()
     while todo:
         name = todo.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        if name.split(".")[0] == "helpers":
+        if name.startswith("helpers") and name not in seen:
             path = ROOT / name.replace(".", "/")
-            for file in (path.with_suffix(".py"), path / "__init__.py"):
-                if file.is_file():
-                    todo += imported(ast.parse(file.read_text("utf-8")))
-        elif name.split(".")[0] not in sys.stdlib_module_names:
-            found.add(name.split(".")[0])
+            files = filter(pathlib.Path.is_file, (path.with_suffix(".py"), path / "__init__.py"))
+            todo += [x for file in files for x in imported(ast.parse(file.read_text("utf-8")))]
+        seen.add(name)
     packages = importlib.metadata.packages_distributions()
     # A namespace of many packages; what helpers use of it comes with gcsfs.
-    names = {packages[name][0] for name in found - {"google"}}
-    return {re.sub("[_.]", "-", name).lower() for name in names}
+    ours = {*sys.stdlib_module_names, "helpers", "google"}
+    found = {name.split(".")[0] for name in seen} - ours
+    return {plain(packages[name][0]) for name in found}
+
+
+def plain(name: str) -> str:
+    return re.sub("[_.]", "-", name).lower()
 
 
 @pytest.mark.parametrize("place", ["colab.txt", "colab_tpu.txt"])
 def test_what_the_notebooks_import_is_there_on_colab_or_installed(place):
     lines = re.findall(r"^[\w.-]+", (ROOT / "tests/repo" / place).read_text("utf-8"), re.MULTILINE)
-    there = {re.sub("[_.]", "-", name).lower() for name in lines}
+    there = {*map(plain, lines)}
     assert needed() > {"tensorflow", "pandas", "platformdirs"}
     assert needed() - there - {*BOOTSTRAP, *ANY_VERSION} == set()

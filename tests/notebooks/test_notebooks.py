@@ -1,80 +1,17 @@
 """Every notebook runs with other parameters, too: none depends on its defaults."""
 
 import io
+import tomllib
 
 import nbformat
 import pytest
+from conventions import ROOT, tagged
 from rich.console import Console
 
 from helpers.course.map import Notebook, notebooks
 from helpers.course.running import run
 
-# For each notebook: other values for its parameters, still small enough for a CPU. Add a line
-# here for a new notebook; the tests below say what is missing.
-CHANGED = {
-    "00_start_here": {
-        "SIZE": 4,
-        "TICK": 6,
-        "TYPES": ["v2-8", "v6e-8"],
-        "CHIPS_RENTED": 4,
-        "HOURS": 10.0,
-        "PRICE": 2.5,
-    },
-    "01_xla_compiler": {"ROWS": 1024, "COLUMNS": 500, "WIDTH": 128, "LAYERS": 4},
-    "02_xla_rules": {
-        "BATCHES": 4,
-        "BATCH_SIZE": 8,
-        "MULTIPLE": 16,
-        "POSITIONS": 256,
-        "CLASSES": 500,
-        "TARGET": "v3-8",
-    },
-    "03_padding_buckets": {
-        "PARAGRAPHS": 128,
-        "BATCH_SIZE": 8,
-        "MAXIMUM": 256,
-        "BUCKETS": 3,
-        "MULTIPLE": 16,
-        "COMPILE_SECONDS": 1.0,
-        "POSITIONS_PER_SECOND": 20_000,
-    },
-    "04_colab_tpu_node": {"EXAMPLES": 32, "BATCH_SIZE": 8, "EPOCHS": 3, "DEVICES": 2},
-    "05_tpu_vm": {
-        "REPLICAS": 2,
-        "PROJECT": "another-project",
-        "ZONE": "us-central1-a",
-        "ACCELERATOR": "v3-8",
-        "SYMBOLS": 8,
-        "LENGTH": 16,
-        "PER_REPLICA": 8,
-        "STEPS": 16,
-    },
-    "06_bert_data": {
-        "VOCABULARIES": [1500, 2500],
-        "SEQUENCE_LENGTH": 64,
-        "SHARDS": 5,
-        "BATCH_SIZE": 32,
-        "BATCHES": 10,
-        "SEED": 3,
-    },
-    "07_bert_pretraining": {
-        "STEPS": 20,
-        "SEQUENCE_LENGTH": 64,
-        "BATCH_SIZE": 8,
-        "STEPS_PER_EXECUTION": 2,
-        "SIZE": "mini",
-        "SEED": 3,
-    },
-    "08_preflight": {
-        "TARGET": "v3-8",
-        "COMPARED": "v5e-8 v6e-8",
-        "PARAGRAPHS": 200,
-        "LAYERS": 1,
-        "HIDDEN": 64,
-        "SEQUENCE_LENGTH": 64,
-        "ROWS": 32,
-    },
-}
+CHANGED = tomllib.loads((ROOT / "tests/notebooks/changed.toml").read_text("utf-8"))
 
 KNOWN = {notebook.name: notebook for notebook in notebooks()}
 
@@ -101,18 +38,10 @@ def test_every_notebook_is_run_with_parameters_that_differ():
 
 
 def test_an_unfit_table_is_found():
-    known = {
-        name: Notebook(None, name, "", "", {"steps": 3})
-        for name in ("01_a", "02_b", "03_c", "04_d", "05_e")
-    }
-    changed = {
-        "01_a": {"steps": 4},
-        "02_b": {"steps": 3},
-        "03_c": {"stpes": 4},
-        "04_d": {},
-        "06_f": {},
-    }
-    assert sorted(unfit(changed, known)) == [
+    names = ("01_a", "02_b", "03_c", "04_d", "05_e")
+    known = {name: Notebook(None, name, "", "", {"steps": 3}) for name in names}
+    changed = dict(zip(names[:4], ({"steps": 4}, {"steps": 3}, {"stpes": 4}, {}), strict=True))
+    assert sorted(unfit(changed | {"06_f": {}}, known)) == [
         "02_b: steps has its default",
         "03_c: no parameter stpes",
         "04_d: nothing is changed",
@@ -141,10 +70,8 @@ class Pass:
         assert report.status == 0, said
 
     def test_it_ran_with_the_changed_parameters(self, ran):
-        (injected,) = [
-            cell for cell in ran[1].cells if "injected-parameters" in cell.metadata["tags"]
-        ]
-        namespace = {}
+        (at,) = tagged(ran[1], "injected-parameters")
+        injected, namespace = ran[1].cells[at], {}
         exec(injected.source, namespace)
         assert {key: namespace[key] for key in CHANGED[self.notebook]} == CHANGED[self.notebook]
 

@@ -8,7 +8,6 @@ as they are.
 import json
 import os
 import pathlib
-import subprocess
 
 import nbformat
 import pytest
@@ -17,6 +16,7 @@ from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from terminal import call
 
 PYTHON = ROOT / "build/colab/bin/python"
 NOTEBOOKS = os.environ.get("NOTEBOOKS", "00 06").split()
@@ -25,9 +25,8 @@ OF_THE_PLACE = ("ipykernel", "ipython", "ipywidgets", "nbclient", "pandas", "mat
 
 def versions() -> dict[str, str]:
     """Version by name of what is installed in the place."""
-    listed = [PYTHON, "-m", "pip", "list", "--format=json"]
-    found = json.loads(subprocess.run(listed, capture_output=True, check=True).stdout)
-    return {package["name"].lower().replace("_", "-"): package["version"] for package in found}
+    listed = call(PYTHON, "-m", "pip", "list", "--format=json", check=True).stdout
+    return {x["name"].lower().replace("_", "-"): x["version"] for x in json.loads(listed)}
 
 
 class Kernels(KernelSpecManager):
@@ -66,13 +65,9 @@ class Place:
 
     def run(self, node: nbformat.NotebookNode) -> nbformat.NotebookNode:
         """Execute a notebook in a new kernel of the place."""
-        manager = KernelManager(kernel_spec_manager=Kernels())
-        node = nbformat.from_dict(node)
-        client = NotebookClient(
-            node, km=manager, timeout=1200, resources={"metadata": {"path": str(self.content)}}
-        )
-        client.execute(env=self.environment)
-        return node
+        options = {"timeout": 1200, "resources": {"metadata": {"path": str(self.content)}}}
+        client = NotebookClient(node, km=KernelManager(kernel_spec_manager=Kernels()), **options)
+        return client.execute(env=self.environment)
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +105,7 @@ def test_the_first_cell_installs_and_asks_for_a_restart(place, before):
 
 def test_what_belongs_to_the_place_is_left_as_it_was(before):
     after = versions()
-    assert {name: after[name] for name in OF_THE_PLACE} == {
-        name: before[name] for name in OF_THE_PLACE
-    }
+    assert [after[name] for name in OF_THE_PLACE] == [before[name] for name in OF_THE_PLACE]
 
 
 @pytest.mark.parametrize("number", NOTEBOOKS)

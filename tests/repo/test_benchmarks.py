@@ -1,19 +1,25 @@
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conventions import ROOT
+from terminal import call
 
 from benchmarks import algorithms, epochs, measure, pretraining
 from benchmarks.measure import Clock
 from helpers.text import buckets
 
+ROWS = (
+    *("maximum", "multiple of 32", "optimal edges, short", "optimal edges, long", "packed"),
+    *("plain Python", "group_texts", "group_by_length", "bucket_by_sequence_length"),
+    *("helpers.text.records", "helpers.text.records, whole words", "Hugging Face's TPU script"),
+    *("helpers.text.masking", "Hugging Face's collator, NumPy"),
+    *("masked head, same rows", "masked head, packed", "ours, filling XLA's cache"),
+)
+
 
 def bench(*words):
-    command = [sys.executable, "-m", "benchmarks", *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return call(sys.executable, "-m", "benchmarks", *words)
 
 
 @pytest.fixture(scope="module")
@@ -23,18 +29,11 @@ def small():
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        *("maximum", "multiple of 32", "optimal edges, short", "optimal edges, long", "packed"),
-        *("plain Python", "group_texts", "group_by_length", "bucket_by_sequence_length"),
-        *("helpers.text.records", "helpers.text.records, whole words", "Hugging Face's TPU script"),
-        *("helpers.text.masking", "Hugging Face's collator, NumPy"),
-        *("masked head, same rows", "masked head, packed", "ours, filling XLA's cache"),
-    ],
-)
-def test_the_tables_have_every_row(small, row):
-    assert f"│ {row}" in small
+def test_the_tables_have_every_row_and_say_what_they_were_measured_on(small):
+    for row in ROWS:
+        assert f"│ {row}" in small
+    assert f"TensorFlow {tf.__version__}" in small and "cores" in small
+    assert "real tokens per epoch" in small and "median (min–max of the rounds)" in small
 
 
 def test_pytorch_is_compared_or_the_way_to_it_named(small):
@@ -81,19 +80,13 @@ for expected, got in zip(*results, strict=True):
 
 @pytest.mark.skipif(not pretraining.PYTORCH.exists(), reason="needs PyTorch apart: make pytorch")
 def test_pytorch_with_the_same_tricks_computes_the_same_loss_and_gradients():
-    words = [pretraining.PYTORCH, "-c", PACKED_IN_PYTORCH]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    done = call(pretraining.PYTORCH, "-c", PACKED_IN_PYTORCH)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_call_in_another_process_gives_its_own_clock():
     assert measure.seconds(lambda: Clock(3.0, 2.0)) == Clock(3.0, 2.0)
     assert measure.seconds(lambda: None).wall >= 0
-
-
-def test_the_output_says_what_it_was_measured_on(small):
-    assert f"TensorFlow {tf.__version__}" in small and "cores" in small
-    assert "real tokens per epoch" in small and "median (min–max of the rounds)" in small
 
 
 def test_an_unknown_benchmark_is_refused_and_help_lists_them():
@@ -103,15 +96,9 @@ def test_an_unknown_benchmark_is_refused_and_help_lists_them():
     assert "algorithms or epochs" in shown and "--small" in shown
 
 
-def test_turns_alternate():
+def test_turns_alternate_and_ratio_and_clock_are_of_each_round():
     assert [name for _, name in measure.turns("ab", 3)] == ["a", "b", "b", "a", "a", "b"]
-
-
-def test_ratio_is_of_each_round():
     assert measure.ratio([2.0, 9.0, 4.0], [1.0, 3.0, 4.0]) == "2.00 (1.00–3.00)"
-
-
-def test_clock_counts_the_time_since():
     assert Clock(5.0, 3.0).since(Clock(1.0, 2.0)) == Clock(4.0, 1.0)
 
 

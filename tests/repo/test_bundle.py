@@ -1,5 +1,6 @@
 """`make bundle` packs the course and its packages; the archive installs without a network."""
 
+import ensurepip
 import hashlib
 import os
 import pathlib
@@ -9,10 +10,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 
 import pytest
 from conventions import ROOT
 from machine import Machine
+from terminal import call, commit, git
 
 SYSTEM = f"{platform.system()} {platform.machine()}"
 PYTHON = "{}.{}".format(*sys.version_info)
@@ -52,33 +55,15 @@ class Course:
         (self.folder / ".gitignore").write_text("build/\n")
         lock = "".join(wheel(self.index, name) for name in ("libtpu", "small"))
         (self.folder / "requirements.txt").write_text(lock)
-        self.git("init", "-q", "-b", "main")
-        self.git("add", ".")
-        self.git("commit", "-q", "-m", "Begin")
-
-    def git(self, *words: str) -> None:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b.invalid"]
-        subprocess.run(["git", *who, *words], cwd=self.folder, check=True)
+        self.archive = self.folder / "build" / ARCHIVE
+        git(self.folder, "init", "-q", "-b", "main")
+        commit(self.folder)
 
     def bundle(self, **variables: str) -> subprocess.CompletedProcess:
-        pip = subprocess.run(
-            [sys.executable, "-c", "import ensurepip; print(ensurepip.__path__[0])"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        (pip,) = pathlib.Path(pip, "_bundled").glob("pip-*.whl")
+        (pip,) = pathlib.Path(ensurepip.__path__[0], "_bundled").glob("pip-*.whl")
         given = {"PYTHON": sys.executable, "PIP": str(pip), "PIP_FIND_LINKS": str(self.index)}
-        return subprocess.run(
-            ["sh", "helpers/course/bundle.sh"],
-            cwd=self.folder,
-            env=os.environ | OFFLINE | given | variables,
-            capture_output=True,
-            text=True,
-        )
-
-    def archive(self) -> pathlib.Path:
-        return self.folder / "build" / ARCHIVE
+        environment = os.environ | OFFLINE | given | variables
+        return call("sh", "helpers/course/bundle.sh", cwd=self.folder, env=environment)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +81,7 @@ def bundled(course):
 @pytest.fixture
 def unpacked(bundled, tmp_path):
     """Another computer with the bundle, as its installer sees it."""
-    with tarfile.open(bundled[0].archive()) as archive:
+    with tarfile.open(bundled[0].archive) as archive:
         archive.extractall(tmp_path, filter="data")
     machine = Machine(tmp_path / NAME)
     machine.python()
@@ -105,7 +90,7 @@ def unpacked(bundled, tmp_path):
 
 def test_the_archive_holds_course_and_packages_but_not_libtpu(bundled):
     course, said = bundled
-    with tarfile.open(course.archive()) as archive:
+    with tarfile.open(course.archive) as archive:
         files = {name for name in archive.getnames() if not archive.getmember(name).isdir()}
     wheels = {"FITS", "requirements.txt", "small-1.0-py3-none-any.whl"}
     own = {"Makefile", ".gitignore", "pyproject.toml", "requirements.txt"}
@@ -113,24 +98,18 @@ def test_the_archive_holds_course_and_packages_but_not_libtpu(bundled):
     assert files == {f"{NAME}/{x}" for x in own | {f"wheels/{w}" for w in wheels}}
     assert "libtpu, Google's TPU compiler, is not inside" in said
     assert f"for Python {PYTHON} {SYSTEM}" in said
-
-
-def test_the_checksum_beside_it_is_right(bundled):
-    archive = bundled[0].archive()
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
-    assert archive.with_name(f"{ARCHIVE}.sha256").read_text() == f"{digest}  {ARCHIVE}\n"
+    digest = hashlib.sha256(course.archive.read_bytes()).hexdigest()
+    assert course.archive.with_name(f"{ARCHIVE}.sha256").read_text() == f"{digest}  {ARCHIVE}\n"
 
 
 def test_it_installs_where_there_is_no_network(unpacked):
     """In a network namespace without interfaces, where the system lets us make one."""
     alone = ["unshare", "-rn"]
-    may = subprocess.run([*alone, "true"], capture_output=True).returncode == 0
-    code, said = unpacked.install(*(alone if may else []))
+    code, said = unpacked.install(*(alone if call(*alone, "true").returncode == 0 else []))
     assert code == 0, said
     python = unpacked.folder / ".venv/bin/python"
-    there = [python, "-c", "import small; print(small.NAME)"]
-    assert subprocess.run(there, capture_output=True, text=True).stdout == "small\n"
-    assert subprocess.run([python, "-c", "import libtpu"], capture_output=True).returncode == 1
+    assert call(python, "-c", "import small; print(small.NAME)").stdout == "small\n"
+    assert call(python, "-c", "import libtpu").returncode == 1
     assert unpacked.installed()
 
 
@@ -139,26 +118,25 @@ def damage(wheels: pathlib.Path) -> None:
     package.write_bytes(package.read_bytes().replace(b"NAME", b"GAME"))
 
 
-UNFIT = {
-    "damaged": (damage, "copy the bundle here again"),
-    "missing": (
-        lambda wheels: next(wheels.glob("*.whl")).unlink(),
-        "does not fit this computer or is not whole",
-    ),
-    "another system": (
-        lambda wheels: (wheels / "FITS").write_text(f"{PYTHON} Plan9 mips\n"),
-        f"packages for Plan9 mips, and this is {SYSTEM}",
-    ),
-    "another Python": (
-        lambda wheels: (wheels / "FITS").write_text(f"3.99 {SYSTEM}\n"),
-        "No Python 3.99 was found",
-    ),
-}
+def lose(wheels: pathlib.Path) -> None:
+    next(wheels.glob("*.whl")).unlink()
 
 
-@pytest.mark.parametrize("name", UNFIT)
-def test_what_does_not_fit_is_told_and_nothing_of_it_is_used(unpacked, name):
-    change, words = UNFIT[name]
+def fit(text: str) -> Callable[[pathlib.Path], int]:
+    return lambda wheels: (wheels / "FITS").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (damage, "copy the bundle here again"),
+        (lose, "does not fit this computer or is not whole"),
+        (fit(f"{PYTHON} Plan9 mips\n"), f"packages for Plan9 mips, and this is {SYSTEM}"),
+        (fit(f"3.99 {SYSTEM}\n"), "No Python 3.99 was found"),
+    ],
+    ids=["damaged", "missing", "another system", "another Python"],
+)
+def test_what_does_not_fit_is_told_and_nothing_of_it_is_used(unpacked, change, words):
     change(unpacked.folder / "wheels")
     code, said = unpacked.install()
     assert (code, words in said) == (1, True), said
@@ -168,7 +146,7 @@ def test_what_does_not_fit_is_told_and_nothing_of_it_is_used(unpacked, name):
 def test_libtpu_is_packed_when_asked_and_the_terms_are_named(course):
     done = course.bundle(LIBTPU="1")
     assert done.returncode == 0, done.stderr
-    with tarfile.open(course.archive()) as archive:
+    with tarfile.open(course.archive) as archive:
         assert f"{NAME}/wheels/libtpu-1.0-py3-none-any.whl" in archive.getnames()
     assert "Google Cloud Platform Terms of Service" in done.stdout
     assert "your own room" in done.stdout
@@ -182,7 +160,7 @@ def test_changes_that_are_not_committed_are_told(course):
 
 def test_packages_that_can_not_be_had_leave_the_last_archive(course):
     course.bundle()
-    before = course.archive().read_bytes()
+    before = course.archive.read_bytes()
     lock = course.folder / "requirements.txt"
     text = lock.read_text()
     lock.write_text(f"{text}nobody-has-this==1.0 --hash=sha256:{'0' * 64}\n")
@@ -190,17 +168,12 @@ def test_packages_that_can_not_be_had_leave_the_last_archive(course):
     lock.write_text(text)
     assert done.returncode == 1
     assert "can't be collected" in done.stderr
-    assert course.archive().read_bytes() == before
+    assert course.archive.read_bytes() == before
 
 
 def test_a_folder_that_is_no_clone_is_told(course, tmp_path):
     shutil.copytree(course.folder / "helpers", tmp_path / "helpers")
-    done = subprocess.run(
-        ["sh", "helpers/course/bundle.sh"],
-        cwd=tmp_path,
-        env=os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)},
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+    done = call("sh", "helpers/course/bundle.sh", cwd=tmp_path, env=environment)
     assert done.returncode == 1
     assert "no clone" in done.stderr

@@ -50,11 +50,8 @@ def names(tmp_path_factory):
     for kind, block in BLOCKS:
         if kind == "python":
             exec(compile(block, "<cheat sheet>", "exec"), found)
-    return found
-
-
-def test_there_is_nothing_but_python_and_commands():
     assert {kind for kind, _ in BLOCKS} == {"python", "sh"}
+    return found
 
 
 def test_the_rules_for_values(names):
@@ -69,20 +66,14 @@ def test_the_rules_for_values(names):
     assert float(names["loss"]) == pytest.approx(expected, rel=1e-6)
 
 
-def test_compiling_and_comparing(names):
+def test_what_is_compiled_compared_fed_and_saved(names):
     np.testing.assert_allclose(names["fast"], [-2, 0, 8])
     assert names["report"].agree
     assert names["seen"].count == 1
-
-
-def test_feeding(names):
     assert np.shape(names["ids"])[1] % 64 == 0
     assert len(names["edges"]) == 4 and names["edges"][-1] >= 500
     assert len(names["rows"]) < len(names["lengths"])
     assert names["dataset"].element_spec[0].shape[1:] == [1]
-
-
-def test_training_is_saved_and_goes_on(names):
     assert names["strategy"].num_replicas_in_sync == 1
     again = names["make_model"]()
     again.build([None, 1])
@@ -94,9 +85,7 @@ def test_what_it_says_of_tpus():
     said = re.search(r"A `(v3-8)` has\s+(\d) replicas, a `(v4-8)` (\d), a `(v5e-8)` (\d)", TEXT)
     for name, number in zip(said.groups()[::2], said.groups()[1::2], strict=True):
         assert hardware.slice_of(name).replicas == int(number)
-    cores, chips = re.search(
-        r"- (`v2`.*): the number .* counts cores; (.*): chips\.", TEXT
-    ).groups()
+    cores, chips = re.search(r"- (`v2`.*): the number .* cores; (.*): chips\.", TEXT).groups()
     for name in hardware.CHIPS:
         by_chips = hardware.slice_of(f"{name}-8").chips == 8
         assert (f"`{name}`" in cores, f"`{name}`" in chips) == (not by_chips, by_chips)
@@ -118,9 +107,7 @@ def test_a_command_exists_with_its_options(line):
         plain = [word for word in words if not word.startswith("--") and word != "NAME"]
         (same,) = [m for m in made if m[: len(plain)] == plain]
         assert set(options) <= {word.partition("=")[0] for word in same}
-        for option in words:
-            if "v5litepod" in option:
-                assert option in same
+        assert {word for word in words if "v5litepod" in word} <= set(same)
 
 
 def test_every_notebook_is_named_and_it_stays_one_page():

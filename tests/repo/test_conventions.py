@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 from conventions import METADATA, NOTEBOOKS, ROOT, badge, problems, repository, source, tagged
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
@@ -17,35 +18,32 @@ REQUIREMENTS = [
     Requirement(line)
     for line in sum(PROJECT["optional-dependencies"].values(), PROJECT["dependencies"])
 ]
+README = (ROOT / "README.md").read_text("utf-8")
 LOCK = (ROOT / "requirements.txt").read_text("utf-8")
-
-
-def code(text: str, count: int, outputs: list | None = None, tags: list | None = None) -> dict:
-    return {
-        "cell_type": "code",
-        "execution_count": count,
-        "id": f"cell-{count}",
-        "metadata": marked("-") | ({"tags": tags} if tags else {}),
-        "outputs": outputs or [],
-        "source": text,
-    }
 
 
 def marked(slide: str) -> dict:
     return {"slideshow": {"slide_type": slide}}
 
 
+def code(text: str, count: int, *outputs: dict, tags: tuple = ()) -> dict:
+    metadata = marked("-") | {"tags": [*tags]}
+    return new_code_cell(
+        text, execution_count=count, outputs=list(outputs), metadata=metadata, id=f"cell-{count}"
+    )
+
+
 def markdown(text: str) -> dict:
-    metadata = marked("slide" if text.startswith("#") else "-")
-    return {"cell_type": "markdown", "id": "text", "metadata": metadata, "source": text}
+    return new_markdown_cell(text, metadata=marked("slide" if text[0] == "#" else "-"))
+
+
+def stream(name: str, text: str) -> dict:
+    return new_output("stream", name=name, text=text)
 
 
 def image(alt: str) -> dict:
-    return {
-        "output_type": "execute_result",
-        "data": {"image/png": "iVBORw0KGgo=", "text/plain": "<Image object>"},
-        "metadata": {"image/png": {"alt": alt}},
-    }
+    data = {"image/png": "iVBORw0KGgo=", "text/plain": "<Image object>"}
+    return new_output("execute_result", data=data, metadata={"image/png": {"alt": alt}})
 
 
 def good_notebook() -> dict:
@@ -55,38 +53,41 @@ def good_notebook() -> dict:
         "**You will be able to**\n\n- add\n- subtract\n\n"
         "**Time** about 5 minutes to read; 1 to run · **Needs** a CPU\n"
     )
-    return {
-        "cells": [
-            markdown(opening),
-            code("setup = 1", 1, tags=["setup"]),
-            code("SIZE = 2", 2, tags=["parameters"]),
-            code("SIZE + 2", 3, [{"output_type": "stream", "name": "stdout", "text": "4"}]),
-            code("plot", 4, [image("Two bars, the second twice as high")]),
-            markdown("![A tree of two nodes](tree.png)"),
-            code('check("09-1", 4)', 5),
-            code('check("09-2", 4)', 6),
-            code('check("09-3", 4)', 7),
-            markdown("## Recap\n\n- [ ] Two and two is four."),
-        ],
-        "metadata": copy.deepcopy(METADATA),
-    }
+    cells = [
+        markdown(opening),
+        code("setup = 1", 1, tags=("setup",)),
+        code("SIZE = 2", 2, tags=("parameters",)),
+        code("SIZE + 2", 3, stream("stdout", "4")),
+        code("plot", 4, image("Two bars, the second twice as high")),
+        markdown("![A tree of two nodes](tree.png)"),
+        *(code(f'check("09-{at}", 4)', at + 4) for at in (1, 2, 3)),
+        markdown("## Recap\n\n- [ ] Two and two is four."),
+    ]
+    return {"cells": cells, "metadata": copy.deepcopy(METADATA)}
 
 
-def set_source(at: int, text: str):
-    return lambda nb: nb["cells"][at].update(source=text)
+def into(text: str, *places: int):
+    return lambda nb: [nb["cells"][at].update(source=text) for at in places]
 
 
 def replace(at: int, old: str, new: str):
     def change(nb: dict) -> None:
-        text = nb["cells"][at]["source"]
-        assert old in text
-        nb["cells"][at]["source"] = text.replace(old, new)
+        assert old in nb["cells"][at]["source"]
+        nb["cells"][at]["source"] = nb["cells"][at]["source"].replace(old, new)
 
     return change
 
 
-def stored(at: int, output: dict):
-    return lambda nb: nb["cells"][at]["outputs"].append(output)
+def stored(at: int, *outputs: dict):
+    return lambda nb: nb["cells"][at]["outputs"].extend(outputs)
+
+
+def meta(at: int, **metadata):
+    return lambda nb: nb["cells"][at]["metadata"].update(metadata)
+
+
+def counted(at: int, count: int | None):
+    return lambda nb: nb["cells"][at].update(execution_count=count)
 
 
 BROKEN = {
@@ -95,51 +96,36 @@ BROKEN = {
     "badge": (replace(0, "09_example", "08_other"), "badge"),
     "objectives": (replace(0, "- add\n- subtract", ""), "objectives"),
     "time": (replace(0, "**Time**", "Time"), "Time"),
-    "setup": (lambda nb: nb["cells"][1].update(metadata={}), "setup cell"),
+    "setup": (meta(1, tags=[]), "setup cell"),
     "setup late": (lambda nb: nb["cells"].insert(1, code("x", 1)), "setup cell"),
-    "parameters": (lambda nb: nb["cells"][2].update(metadata={}), "parameters cell"),
-    "not run": (lambda nb: nb["cells"][3].update(execution_count=None), "one run"),
-    "run twice": (lambda nb: nb["cells"][3].update(execution_count=9), "one run"),
-    "error": (stored(3, {"output_type": "error", "ename": "E", "evalue": ""}), "an error"),
-    "stderr": (stored(3, {"output_type": "stream", "name": "stderr", "text": "W"}), "stderr"),
+    "parameters": (meta(2, tags=[]), "parameters cell"),
+    "not run": (counted(3, None), "one run"),
+    "run twice": (counted(3, 9), "one run"),
+    "error": (stored(3, new_output("error", ename="E", evalue="")), "an error"),
+    "stderr": (stored(3, stream("stderr", "W")), "stderr"),
     "figure": (stored(4, image(" ")), "no alt text"),
-    "picture": (set_source(5, "![](tree.png)"), "picture"),
-    "html picture": (set_source(5, '<img src="tree.png">'), "picture"),
-    "path": (set_source(3, 'open("/home/me/x")'), "absolute path"),
-    "windows path": (set_source(3, r'open("C:\data")'), "absolute path"),
-    "path in output": (
-        stored(3, {"output_type": "stream", "name": "stdout", "text": "at /tmp/abc/x.py"}),
-        "absolute path",
-    ),
-    "dead link": (set_source(5, "[next](99_nothing.ipynb)"), "99_nothing.ipynb"),
-    "long cell": (set_source(3, "x = 1\n" * 26), "26 lines"),
-    "long cells": (
-        lambda nb: [c.update(source="x = 1\n" * 9) for c in nb["cells"][3:5] + nb["cells"][1:3]],
-        "median",
-    ),
-    "skipped": (set_source(3, "# NBVAL_SKIP\n1"), "NBVAL_IGNORE_OUTPUT"),
-    "much ignored": (
-        lambda nb: [c.update(source="# NBVAL_IGNORE_OUTPUT\n1") for c in nb["cells"][3:5]],
-        "a quarter",
-    ),
+    "picture": (into("![](tree.png)", 5), "picture"),
+    "html picture": (into('<img src="tree.png">', 5), "picture"),
+    "path": (into('open("/home/me/x")', 3), "absolute path"),
+    "windows path": (into(r'open("C:\data")', 3), "absolute path"),
+    "path in output": (stored(3, stream("stdout", "at /tmp/abc/x.py")), "absolute path"),
+    "dead link": (into("[next](99_nothing.ipynb)", 5), "99_nothing.ipynb"),
+    "long cell": (into("x = 1\n" * 26, 3), "26 lines"),
+    "long cells": (into("x = 1\n" * 9, 1, 2, 3, 4), "median"),
+    "skipped": (into("# NBVAL_SKIP\n1", 3), "NBVAL_IGNORE_OUTPUT"),
+    "much ignored": (into("# NBVAL_IGNORE_OUTPUT\n1", 3, 4), "a quarter"),
     "recap": (replace(9, "- [ ]", "-"), "recap"),
     "exercises": (replace(8, "09-3", "09-2"), "exercises"),
     "no mark": (lambda nb: nb["cells"][3]["metadata"].pop("slideshow"), "no mark for slides"),
-    "unknown mark": (lambda nb: nb["cells"][3]["metadata"].update(marked("page")), "no mark"),
-    "section": (lambda nb: nb["cells"][9]["metadata"].update(marked("-")), "begins no slide"),
-    "heading inside": (set_source(5, "Text.\n\n### More"), "in the middle of the cell"),
-    "long slide": (
-        lambda nb: nb["cells"][5].update(source="\n".join(["A line."] * 41)),
-        "(at most 40)",
-    ),
+    "unknown mark": (meta(3, **marked("page")), "no mark"),
+    "section": (meta(9, **marked("-")), "begins no slide"),
+    "heading inside": (into("Text.\n\n### More", 5), "in the middle of the cell"),
+    "long slide": (into("\n".join(["A line."] * 41), 5), "(at most 40)"),
     "long slide of outputs": (
-        lambda nb: (
-            [nb["cells"][4]["outputs"].append(image("Bars")) for _ in range(2)]
-            + [c.update(source="x\n" * 12) for c in nb["cells"][6:8]]
-        ),
+        lambda nb: [c["outputs"].extend([image("Bars")] * 2) for c in nb["cells"][3:5]],
         "(at most 40)",
     ),
-    "timing": (lambda nb: nb["cells"][3]["metadata"].update(execution={}), "metadata"),
+    "timing": (meta(3, execution={}), "metadata"),
     "kernel": (lambda nb: nb["metadata"]["kernelspec"].update(name="mine"), "metadata"),
 }
 
@@ -148,9 +134,8 @@ def test_a_notebook_that_keeps_all_rules_has_no_problem():
     assert problems(good_notebook(), "09_example.ipynb") == []
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_each_rule_is_seen_when_broken(name):
-    change, words = BROKEN[name]
+@pytest.mark.parametrize(("change", "words"), BROKEN.values(), ids=BROKEN)
+def test_each_rule_is_seen_when_broken(change, words):
     notebook = good_notebook()
     change(notebook)
     found = problems(notebook, "09_example.ipynb")
@@ -179,16 +164,13 @@ def test_the_setup_cell_is_the_same_everywhere_and_knows_the_public_address(path
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_the_readme_links_each_notebook_with_its_badge(path):
-    readme = (ROOT / "README.md").read_text("utf-8")
-    assert f"](notebooks/{path.name})" in readme
-    assert badge(path.name) in readme
+    assert f"](notebooks/{path.name})" in README and badge(path.name) in README
 
 
 def test_the_readme_names_every_target_of_the_makefile():
-    readme = (ROOT / "README.md").read_text("utf-8")
     targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert {"run", "test", "lab", "lint", "bench", "lock", "clean"} <= set(targets)
-    assert [t for t in targets if f"make {t}" not in readme] == []
+    assert [t for t in targets if f"make {t}" not in README] == []
 
 
 # --- the list of dependencies, its lock, and those who install it --------------------------------
@@ -206,10 +188,7 @@ def test_every_locked_package_has_hashes_and_no_index_is_named():
     assert len(entries) > 100
     assert [e.split()[0] for e in entries if "--hash=sha256:" not in e] == []
     assert not re.search(r"https?://|--index|--find-links", LOCK)
-
-
-def test_numpy_is_the_same_for_every_python():
-    assert len(re.findall(r"^numpy==", LOCK, re.MULTILINE)) == 1
+    assert len(re.findall(r"^numpy==", LOCK, re.MULTILINE)) == 1  # the same for every Python
 
 
 def test_environment_yml_installs_the_lock():
@@ -221,8 +200,7 @@ def test_environment_yml_installs_the_lock():
 
 def test_the_bootstrap_installs_locked_direct_dependencies():
     direct = {Requirement(line).name for line in PROJECT["dependencies"]}
-    assert set(BOOTSTRAP) <= direct
-    assert set(ANY_VERSION) <= direct
+    assert {*BOOTSTRAP, *ANY_VERSION} <= direct
     preflight = {Requirement(line).name for line in PROJECT["optional-dependencies"]["preflight"]}
     assert set(COMPILER) == preflight
     assert {*BOOTSTRAP, *COMPILER} <= set(locked_versions())

@@ -1,59 +1,25 @@
 """What a module brings along when it is imported."""
 
-import subprocess
 import sys
 
 import pytest
-
-from helpers.base.settings import ROOT
+from terminal import call
 
 # What a notebook, a command or `--help` imports before it needs TensorFlow.
-LIGHT = [
-    "helpers",
-    "helpers.base.files",
-    "helpers.base.html",
-    "helpers.base.limits",
-    "helpers.base.messages",
-    "helpers.base.settings",
-    "helpers.bert.command",
-    "helpers.course.doctor",
-    "helpers.course.explain",
-    "helpers.course.commands.authoring",
-    "helpers.course.commands.training",
-    "helpers.course.map",
-    "helpers.course.running",
-    "helpers.course.upkeep",
-    "helpers.display.dials",
-    "helpers.display.diagrams",
-    "helpers.display.expect",
-    "helpers.display.figures",
-    "helpers.display.systolic",
-    "helpers.exercises",
-    "helpers.exercises.progress",
-    "helpers.preflight.apart",
-    "helpers.preflight.report",
-    "helpers.text.buckets",
-    "helpers.text.corpus",
-    "helpers.text.prepare",
-    "helpers.text.records",
-    "helpers.tpu.bucket",
-    "helpers.tpu.cloud",
-    "helpers.tpu.commands",
-    "helpers.tpu.connection",
-    "helpers.tpu.hardware",
-    "helpers.tpu.place",
-    "helpers.tpu.runtimes",
-    "helpers.tpu.zones",
-    "helpers.xla.fusion",
-    "helpers.xla.ops",
-    "helpers.xla.profiler",
-    "helpers.xla.tpu_compiler",
-    "helpers.rehearsal.node",
-    "helpers.rehearsal.replicas",
-    "helpers.rehearsal.storage",
-    "helpers.runtime",
-    "helpers.__main__",
-]
+ROOMS = {
+    "base": "files html limits messages settings",
+    "bert": "command",
+    "course": "commands.authoring commands.training doctor explain map running upkeep",
+    "display": "dials diagrams expect figures systolic",
+    "exercises": "progress",
+    "preflight": "apart report",
+    "rehearsal": "node replicas storage",
+    "text": "buckets corpus prepare records",
+    "tpu": "bucket cloud commands connection hardware place runtimes zones",
+    "xla": "fusion ops profiler tpu_compiler",
+}
+LIGHT = [f"helpers.{room}.{name}" for room, names in ROOMS.items() for name in names.split()]
+LIGHT += ["helpers", "helpers.exercises", "helpers.runtime", "helpers.__main__"]
 
 
 def imported(modules: list[str], unwanted: str) -> str:
@@ -64,9 +30,7 @@ def imported(modules: list[str], unwanted: str) -> str:
         "    importlib.import_module(name)\n"
         f"    if {unwanted!r} in sys.modules: sys.exit(name)"
     )
-    return subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
-    ).stderr.strip()
+    return call(sys.executable, "-c", script).stderr.strip()
 
 
 def test_light_modules_import_no_tensorflow():

@@ -5,21 +5,11 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 
+import requests
 from conventions import ROOT
-
-
-def fetched(address: str, attempts: int = 100) -> bytes:
-    for _ in range(attempts):  # the address is said a moment before it answers
-        try:
-            with urllib.request.urlopen(address, timeout=30) as answer:
-                return answer.read()
-        except urllib.error.URLError:
-            time.sleep(0.1)
-    raise TimeoutError(address)
+from requests.adapters import HTTPAdapter
+from urllib3.util.retry import Retry
 
 
 def test_a_taken_port_is_told_and_another_one_serves_the_course():
@@ -43,8 +33,10 @@ def test_a_taken_port_is_told_and_another_one_serves_the_course():
                 assert line, f"JupyterLab ended:\n{said}"
                 said += line
             assert f"port {port} is already in use" in said
+            session = requests.Session()  # the address is said a moment before it answers
+            session.mount("http://", HTTPAdapter(max_retries=Retry(8, backoff_factor=0.1)))
             listing = f"{address[0]}api/contents/02_xla_rules.ipynb?content=0&token=secret"
-            assert b"02_xla_rules.ipynb" in fetched(listing)
+            assert session.get(listing, timeout=30).json()["name"] == "02_xla_rules.ipynb"
         finally:
             lab.send_signal(signal.SIGTERM)
             lab.communicate(timeout=30)

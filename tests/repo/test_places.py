@@ -1,13 +1,12 @@
 """The notebooks find the course wherever they are opened: JupyterLab, VS Code, nbconvert, Colab."""
 
 import json
-import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
 from conventions import NOTEBOOKS, ROOT, repository, source, tagged
+from terminal import call, commit, git, without
 
 FIRST = json.loads(NOTEBOOKS[0].read_text("utf-8"))
 SETUP = source(FIRST["cells"][tagged(FIRST, "setup")[0]])
@@ -16,25 +15,16 @@ RUNTIME = "def setup():\n    print('ready in', __file__)\n"
 
 def write_course(folder: pathlib.Path) -> pathlib.Path:
     """A course as far as the setup cell sees it."""
-    for name, text in (
-        ("helpers/__init__.py", ""),
-        ("helpers/runtime.py", RUNTIME),
-        ("notebooks/a.txt", ""),
-    ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    for name in ("helpers", "notebooks"):
+        (folder / name).mkdir(parents=True)
+    (folder / "helpers/runtime.py").write_text(RUNTIME)
+    (folder / "notebooks/a.txt").touch()
     return folder
 
 
 def run_setup(folder: pathlib.Path, home: pathlib.Path) -> str:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "PYTHONPATH"))}
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP],
-        cwd=folder,
-        env=environment | {"HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"},
-        capture_output=True,
-        text=True,
-    )
+    environment = without("GIT_", "PYTHONPATH") | {"HOME": str(home), "GIT_CONFIG_NOSYSTEM": "1"}
+    done = call(sys.executable, "-c", SETUP, cwd=folder, env=environment)
     return done.stdout + done.stderr
 
 
@@ -50,9 +40,8 @@ def test_in_an_empty_folder_the_course_is_fetched_once(tmp_path):
     """Git is told that the public address is a folder, so the cell runs as it is."""
     public, content = write_course(tmp_path / "public"), tmp_path / "content"
     content.mkdir()
-    who = ["-c", "user.name=Test", "-c", "user.email=test@example.invalid"]
-    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "All"]):
-        subprocess.run(["git", *words], cwd=public, check=True)
+    git(public, "init", "-q")
+    commit(public)
     (tmp_path / ".gitconfig").write_text(
         f'[url "{public.as_uri()}"]\n  insteadOf = {repository()}\n[safe]\n  directory = *\n'
     )
@@ -83,7 +72,7 @@ def test_nbconvert_runs_a_notebook_in_its_folder(tmp_path):
     notebook = course / "notebooks" / NOTEBOOKS[0].name
     notebook.write_text(json.dumps(FIRST | {"cells": cells}), "utf-8")
     command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", "--stdout"]
-    done = subprocess.run([*command, notebook], cwd=tmp_path, capture_output=True, text=True)
+    done = call(*command, notebook, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     code = [cell for cell in json.loads(done.stdout)["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in code] == [1, 2]

@@ -6,13 +6,13 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import tarfile
 import tomllib
 
 import pytest
 import yaml
 from conventions import ROOT, repository
+from terminal import call, commit, git
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
@@ -43,32 +43,23 @@ def test_the_changelog_keeps_its_form():
 
 def test_the_citation_has_what_its_schema_asks_for():
     """Citation File Format 1.2.0, whose own program (cffconvert) accepted the file, too."""
-    known = "cff-version title message abstract type authors version date-released license"
-    assert set(CITATION) == {*known.split(), "repository-code", "keywords"}
-    assert CITATION["cff-version"] == "1.2.0"
+    known = {"title", "message", "abstract", "type", "authors", "version", "date-released"}
+    fixed = {"cff-version": "1.2.0", "license": "Apache-2.0", "repository-code": repository()}
+    assert set(CITATION) == {*known, *fixed, "keywords"}
+    assert fixed.items() <= CITATION.items()
     assert CITATION["type"] in ("software", "dataset")
     assert all(set(author) == {"name"} for author in CITATION["authors"])
-    assert CITATION["repository-code"] == repository()
-    assert CITATION["license"] == "Apache-2.0"
     assert all(isinstance(CITATION[key], str) for key in ("message", "title", "version"))
 
 
 # --- licences ----------------------------------------------------------------------------------
 
-# Kinds of files that the course's authors write. A file of another kind, and every file in a
-# folder of data or pictures, needs its line in NOTICE.
+# Kinds of files that the course's authors write, and the folder of their pages. A file of another
+# kind, and every file in a folder of data or pictures, needs its line in NOTICE.
 WRITTEN = {".cff", ".ipynb", ".md", ".py", ".sh", ".toml", ".yaml", ".yml"}
-WRITTEN_NAMES = {
-    ".ci/release",
-    ".ci/run",
-    ".gitignore",
-    "Makefile",
-    "NOTICE",
-    "requirements.txt",
-    "tests/browser/pytest.ini",
-    "tests/repo/colab.txt",
-    "tests/repo/colab_tpu.txt",
-}
+TEMPLATES = "helpers/base/templates/"
+WRITTEN_NAMES = [".ci/release", ".ci/run", ".gitignore", "Makefile", "NOTICE", "requirements.txt"]
+WRITTEN_NAMES += ["tests/browser/pytest.ini", "tests/repo/colab.txt", "tests/repo/colab_tpu.txt"]
 LISTED = re.findall(r"^  ([\w./-]*(?:/[\w.-]+|LICENSE))\s{2,}", NOTICE, re.MULTILINE)
 
 
@@ -77,8 +68,8 @@ def unnamed(files: list[str], listed: list[str]) -> list[str]:
     return [
         name
         for name in files
-        if name not in listed
-        and name not in WRITTEN_NAMES
+        if name not in [*listed, *WRITTEN_NAMES]
+        and not name.startswith(TEMPLATES)
         and (
             pathlib.PurePath(name).suffix not in WRITTEN
             or (re.search(r"(^|/)(data|images)/", name) and not name.endswith((".md", ".py")))
@@ -95,8 +86,7 @@ def test_a_file_without_notice_is_seen():
 def test_every_file_that_is_shipped_is_ours_or_named_in_the_notice():
     if not (ROOT / ".git").exists():
         pytest.skip("not a clone: which files are shipped is what git knows")
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    assert unnamed(listed.stdout.splitlines(), LISTED) == []
+    assert unnamed(call("git", "ls-files").stdout.splitlines(), LISTED) == []
 
 
 def test_what_the_notice_names_is_there():
@@ -115,47 +105,33 @@ echo "{\\"of\\": \\"$SOURCE_DATE_EPOCH\\"}" >"$out"
 """
 
 
+SHIPPED = ["pyproject.toml", "CITATION.cff", "CHANGELOG.md", "requirements.txt"]
+SHIPPED += [".gitignore", ".ci/release"]
+
+
 class Repository:
     """A small repository with what a release reads, and a stand-in for the SBOM's program."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder, self.tools = folder / "course", folder / "tools"
-        names = ("pyproject.toml", "CITATION.cff", "CHANGELOG.md", ".gitignore", ".ci/release")
-        for name in names:
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / ".ci").mkdir(parents=True)
+        for name in SHIPPED:
             shutil.copy(ROOT / name, self.folder / name)
-        (self.folder / "requirements.txt").write_text("")
         self.tools.mkdir()
         (self.tools / "cyclonedx-py").write_text(SBOM)
         (self.tools / "cyclonedx-py").chmod(0o755)
-        self.git("init", "-q", "-b", "main")
-        self.commit()
+        git(self.folder, "init", "-q", "-b", "main")
+        commit(self.folder)
 
-    def git(self, *arguments: str) -> None:
-        who = ["-c", "user.name=Test", "-c", "user.email=test@example.invalid"]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-        subprocess.run(["git", *who, *arguments], cwd=self.folder, env=environment, check=True)
-
-    def commit(self) -> None:
-        self.git("add", ".")
-        self.git("commit", "-q", "-m", "All")
-
-    def replace(self, name: str, old: str, new: str) -> None:
+    def change(self, name: str, old: str, new: str) -> None:
         text = (self.folder / name).read_text("utf-8")
         assert old in text
         (self.folder / name).write_text(text.replace(old, new), "utf-8")
 
     def release(self) -> tuple[int, str]:
         environment = os.environ | {"TOOLS": str(self.tools)}
-        done = subprocess.run(
-            ["sh", ".ci/release"],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        return done.returncode, done.stdout
+        done = call("sh", ".ci/release", cwd=self.folder, env=environment)
+        return done.returncode, done.stdout + done.stderr
 
     def files(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (self.folder / "build/release").iterdir()}
@@ -178,17 +154,11 @@ def test_a_release_holds_the_commit_and_its_checksums(repository_copy):
         assert hashlib.sha256(made[file]).hexdigest() == digest
     with tarfile.open(repository_copy.folder / f"build/release/{name}.tar.gz") as archive:
         members = {m.name for m in archive.getmembers() if m.isfile()}
-    assert members == {
-        f"{name}/{file}"
-        for file in (
-            *("CHANGELOG.md", "CITATION.cff", "pyproject.toml", "requirements.txt"),
-            *(".ci/release", ".gitignore"),
-        )
-    }
+    assert members == {f"{name}/{file}" for file in SHIPPED}
 
 
 def test_the_same_commit_makes_the_same_bytes(repository_copy):
-    repository_copy.git("tag", f"v{VERSION}")
+    git(repository_copy.folder, "tag", f"v{VERSION}")
     assert repository_copy.release()[0] == 0
     first = repository_copy.files()
     for path in repository_copy.folder.rglob("*.*"):
@@ -200,44 +170,34 @@ def test_the_same_commit_makes_the_same_bytes(repository_copy):
     assert repository_copy.files() == first
 
 
-def change(repository: Repository, name: str, old: str, new: str, commit: bool = True) -> None:
-    repository.replace(name, old, new)
-    if commit:
-        repository.commit()
+CITED = ("CITATION.cff", f"version: {VERSION}", "version: 9.9.9")
+HEADED = ("CHANGELOG.md", f"## [{VERSION}] -", "## [9.9.9] -")
+EDITED = ("CHANGELOG.md", "nine", "ten")
 
 
-REFUSED = {
-    "not committed": (
-        lambda r: change(r, "CHANGELOG.md", "nine", "ten", commit=False),
-        "changes that are not committed",
-    ),
-    "not in git": (
-        lambda r: (r.folder / "new.txt").write_text("x"),
-        "changes that are not committed",
-    ),
-    "citation": (
-        lambda r: change(r, "CITATION.cff", f"version: {VERSION}", "version: 9.9.9"),
-        f"CITATION.cff says version 9.9.9, pyproject.toml {VERSION}",
-    ),
-    "changelog": (
-        lambda r: change(r, "CHANGELOG.md", f"## [{VERSION}] -", "## [9.9.9] -"),
-        f"CHANGELOG.md has no '## [{VERSION}] - date'",
-    ),
-    "tag": (lambda r: r.git("tag", "v9.9.9"), "This commit has the tag v9.9.9"),
-    "tag of another commit": (
-        lambda r: (r.git("tag", f"v{VERSION}"), change(r, "CHANGELOG.md", "nine", "ten")),
-        f"The tag v{VERSION} stands at another commit",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_release_is_refused_with_its_reason(repository_copy, name):
-    prepare, words = REFUSED[name]
-    prepare(repository_copy)
+@pytest.mark.parametrize(
+    ("tag", "change", "committed", "words"),
+    [
+        ("", EDITED, False, "changes that are not committed"),
+        ("", CITED, True, f"CITATION.cff says version 9.9.9, pyproject.toml {VERSION}"),
+        ("", HEADED, True, f"CHANGELOG.md has no '## [{VERSION}] - date'"),
+        ("v9.9.9", None, False, "This commit has the tag v9.9.9"),
+        (f"v{VERSION}", EDITED, True, f"The tag v{VERSION} stands at another commit"),
+        ("", None, False, "changes that are not committed"),
+    ],
+    ids=["not committed", "citation", "changelog", "tag", "tag of another commit", "not in git"],
+)
+def test_a_release_is_refused_with_its_reason(repository_copy, tag, change, committed, words):
+    if tag:
+        git(repository_copy.folder, "tag", tag)
+    if change:
+        repository_copy.change(*change)
+    if committed:
+        commit(repository_copy.folder)
+    if not tag and not change:
+        (repository_copy.folder / "new.txt").write_text("x")
     code, said = repository_copy.release()
-    assert code == 1
-    assert words in said
+    assert (code, words in said) == (1, True), said
     assert len(said.splitlines()) == 1
     assert not (repository_copy.folder / "build/release").exists()
 
@@ -246,10 +206,8 @@ def test_a_release_is_refused_with_its_reason(repository_copy, name):
 
 
 def test_pre_commit_makes_the_checks_of_make_lint():
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0][
-        "hooks"
-    ]
-    entries = " ".join(hook["entry"] for hook in hooks)
+    settings = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    entries = " ".join(hook["entry"] for hook in settings["repos"][0]["hooks"])
     recipe = (ROOT / "Makefile").read_text("utf-8").split("\nlint:")[1].split("\n\n")[0]
     assert "spelling" in recipe
     for check in ("ruff check", "ruff format --check", "lint-imports", "spelling"):
