@@ -1,13 +1,11 @@
 """Whether a bucket will do for a run, found out before the run starts."""
 
-import contextlib
 import dataclasses
 import logging
 import os
 import re
 import secrets
 import warnings
-from collections.abc import Iterator
 
 from helpers.base.errors import CourseError
 from helpers.base.limits import TooLate, within
@@ -103,29 +101,22 @@ def _split(url: str) -> tuple[str, str]:
     shown = repr(url.split("?")[0])  # a signed address has its secret behind the question mark
     scheme, divided, rest = url.partition("://")
     name, _, folder = rest.partition("/")
-    if not divided and url.startswith("gs:/"):
-        raise CourseError(
-            f"{shown} is not in a bucket.",
-            "pathlib makes one slash of two.",
-            "Keep gs:// addresses as text, not as a Path.",
-        )
     if not divided or scheme == "file":
-        raise CourseError(
-            f"{shown} is not in a bucket.",
-            "A TPU Node is another machine: it has no file of yours, only what is in gs://.",
+        why = "A TPU Node is another machine: it has no file of yours, only what is in gs://."
+        fix = (
             "Copy it: gcloud storage cp --recursive FOLDER gs://BUCKET/FOLDER, then give that "
-            "address; on a TPU VM the local disk will do.",
+            "address; on a TPU VM the local disk will do."
         )
-    if scheme == "gcs":
-        raise CourseError(
-            f"{shown} is not a gs:// address.", "Only fsspec knows gcs://.", f"Write gs://{name}."
-        )
+        if url.startswith("gs:/"):
+            why = "pathlib makes one slash of two."
+            fix = "Keep gs:// addresses as text, not as a Path."
+        raise CourseError(f"{shown} is not in a bucket.", why, fix)
     if scheme != "gs":
-        raise CourseError(
-            f"{shown} is not a gs:// address.",
-            f"TensorFlow on a TPU reads gs://; it has no {scheme}:// there.",
-            "Copy it: gcloud storage cp --recursive FROM gs://BUCKET/FOLDER.",
-        )
+        why = f"TensorFlow on a TPU reads gs://; it has no {scheme}:// there."
+        fix = "Copy it: gcloud storage cp --recursive FROM gs://BUCKET/FOLDER."
+        if scheme == "gcs":
+            why, fix = "Only fsspec knows gcs://.", f"Write gs://{name}."
+        raise CourseError(f"{shown} is not a gs:// address.", why, fix)
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", name):
         raise CourseError(
             f"{shown} names no bucket.",
@@ -145,26 +136,48 @@ def _check(
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
-    url, location = f"gs://{name}", None
+    url, location, known, request = f"gs://{name}", None, False, "list"
     options = {"retry": None, "timeout": seconds}
     try:
         credentials = _credentials()
+        known = credentials is not None
         client = storage.Client(project=None, credentials=credentials or AnonymousCredentials())
         bucket = client.bucket(name)
         probe = bucket.blob(f"{folder}/".lstrip("/") + f".write-check-{secrets.token_hex(4)}")
-        listing = client.list_blobs(bucket, prefix=folder or None, max_results=1, **options)
-        with _explained(url, "list", credentials is not None, region):
-            next(iter(listing), None)
+        next(iter(client.list_blobs(bucket, prefix=folder or None, max_results=1, **options)), None)
         if region:
-            with _explained(url, "locate", credentials is not None, region):
-                bucket.reload(**options)
+            request = "locate"
+            bucket.reload(**options)
             location = bucket.location.lower()
             _compare(url, location, region)
         if write:
-            with _explained(url, "create", credentials is not None, region):
-                probe.upload_from_string(b"", if_generation_match=0, **options)
-            with _explained(url, "delete", credentials is not None, region):
-                probe.delete(**options)
+            request = "create"
+            probe.upload_from_string(b"", if_generation_match=0, **options)
+            request = "delete"
+            probe.delete(**options)
+    except exceptions.NotFound as error:
+        raise CourseError(
+            f"There is no bucket {url}.",
+            "The name is wrong, or it was never made.",
+            f"Make it where the TPU is: gcloud storage buckets create {url} "
+            f"--location={region or 'REGION'} --uniform-bucket-level-access",
+        ) from error
+    except (exceptions.Forbidden, exceptions.Unauthorized) as error:
+        if not known and "STORAGE_EMULATOR_HOST" not in os.environ:
+            raise CourseError(
+                f"{url} is not public, and no Google account is known here.",
+                "The storage can't see who asks.",
+                _LOGIN,
+            ) from error
+        if isinstance(error, exceptions.Unauthorized):
+            raise _refused() from error
+        act, why, role = _FORBIDDEN[request]
+        raise CourseError(
+            f"The account in use may not {act.format(url=url)} (403).",
+            why,
+            f"The bucket's owner grants it: gcloud storage buckets add-iam-policy-binding {url} "
+            f"--member=serviceAccount:ACCOUNT --role=roles/storage.{role}",
+        ) from error
     except google.auth.exceptions.RefreshError as error:
         raise _refused() from error
     except exceptions.GoogleAPICallError as error:
@@ -197,38 +210,6 @@ def _credentials() -> object | None:
         return None
     finally:
         log.setLevel(level)
-
-
-@contextlib.contextmanager
-def _explained(url: str, request: str, known: bool, region: str | None) -> Iterator[None]:
-    """Turn the service's refusal of a request into an error that says what to do."""
-    from google.api_core import exceptions
-
-    try:
-        yield
-    except exceptions.NotFound as error:
-        raise CourseError(
-            f"There is no bucket {url}.",
-            "The name is wrong, or it was never made.",
-            f"Make it where the TPU is: gcloud storage buckets create {url} "
-            f"--location={region or 'REGION'} --uniform-bucket-level-access",
-        ) from error
-    except (exceptions.Forbidden, exceptions.Unauthorized) as error:
-        if not known and "STORAGE_EMULATOR_HOST" not in os.environ:
-            raise CourseError(
-                f"{url} is not public, and no Google account is known here.",
-                "The storage can't see who asks.",
-                _LOGIN,
-            ) from error
-        if isinstance(error, exceptions.Unauthorized):
-            raise _refused() from error
-        act, why, role = _FORBIDDEN[request]
-        raise CourseError(
-            f"The account in use may not {act.format(url=url)} (403).",
-            why,
-            f"The bucket's owner grants it: gcloud storage buckets add-iam-policy-binding {url} "
-            f"--member=serviceAccount:ACCOUNT --role=roles/storage.{role}",
-        ) from error
 
 
 def _compare(url: str, location: str, region: str) -> None:

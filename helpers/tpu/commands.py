@@ -1,8 +1,9 @@
 """Commands that are shown to be copied into a shell, and never run here."""
 
 import dataclasses
-import html
 import shlex
+
+from helpers.base import html
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,14 +60,4 @@ class Commands:
         return "\n".join(notes + shown)
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>Not checked: {html.escape(doubt)}</p>" for doubt in self.doubts)
-        # JupyterLab would break long lines within a word, and takes code's letters for <code> only.
-        style = "white-space:pre;overflow-x:auto"
-        shown = "".join(
-            f'<p style="margin:0">{html.escape(command.purpose)}'
-            f"{' <b>(costs from here on)</b>' * command.costs}</p>"
-            f'<pre style="{style};margin:0 0 1em"><code style="{style}">'
-            f"{html.escape(command.lines())}</code></pre>"
-            for command in self.commands
-        )
-        return notes + shown
+        return html.render("commands.html", commands=self.commands, doubts=self.doubts)

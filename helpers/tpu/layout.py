@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from helpers.base import html
 from helpers.base.errors import CourseError
 
 ROWS, LANES = 8, 128
@@ -201,10 +202,4 @@ def _table(shape: str, dtype: str) -> str:
         layouts = {"as written": as_written(sizes, dtype), "rearranged": rearranged(sizes, dtype)}
     except (ValueError, CourseError):
         return "Type sizes with commas between them: <code>32, 128, 768</code>"
-    rows = "".join(
-        f"<tr><td>{name}</td><td>{' × '.join(map(str, layout.padded))}</td>"
-        f"<td>{layout.bytes:,}</td><td><b>{layout.expansion:.2f}x</b></td></tr>"
-        for name, layout in layouts.items()
-    )
-    head = "<tr><th>order</th><th>in memory</th><th>bytes</th><th>expansion</th></tr>"
-    return f"<table>{head}{rows}</table>"
+    return html.render("layout.html", layouts=layouts)

@@ -5,7 +5,6 @@ machine without one may wait for minutes. ``helpers.runtime`` passes ``detect`` 
 """
 
 import dataclasses
-import html
 import ipaddress
 import json
 import os
@@ -13,7 +12,8 @@ import pathlib
 import re
 from collections.abc import Mapping
 
-from helpers.tpu.hardware import CHIPS, Slice, UnknownAccelerator, slice_of
+from helpers.base import html
+from helpers.tpu.hardware import CHIPS, Slice, UnknownAccelerator, facts, slice_of
 
 # Chips on the PCI bus: Google's vendor number, and the device numbers that jax 0.10 knows
 # (jax/_src/hardware_utils.py). v2 and v3 share the first.
@@ -21,19 +21,7 @@ _GOOGLE = "0x1ae0"
 _PCI = {"0x0027": "", "0x005e": "v4", "0x0062": "v5p", "0x0063": "v5e", "0x006f": "v6e"}
 
 LOCAL = ("colab_vm", "kaggle", "tpu_vm", "gke_vm")
-_NAMES = {
-    "cpu": "a computer without TPU",
-    "gpu": "a computer with GPU, without TPU",
-    "colab_node": "Colab with a TPU Node (until 2024)",
-    "rehearsal": "a rehearsal of a TPU Node",
-    "colab_vm": "Colab on a TPU VM",
-    "kaggle": "Kaggle on a TPU VM",
-    "tpu_vm": "Cloud TPU VM",
-    "pod_slice": "worker {worker} of a pod slice",
-    "node": "a virtual machine with a TPU Node",
-    "gke_node": "GKE with a TPU Node",
-    "gke_vm": "GKE on a TPU VM",
-}
+_TEXTS = facts("places.toml")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,16 +75,7 @@ class Place:
         )
 
     def _repr_html_(self) -> str:
-        cells = []
-        for name, text in self._rows():
-            said = html.escape(text)
-            if name == "strategy":
-                said = f"<pre style='margin:0;text-align:left'>{said}</pre>"
-            cells.append(
-                f"<tr><th scope='row' style='text-align:left;vertical-align:top'>{name}</th>"
-                f"<td style='text-align:left'>{said}</td></tr>"
-            )
-        return f"<table>{''.join(cells)}</table>"
+        return html.render("place.html", rows=self._rows())
 
 
 class _Files:
@@ -125,11 +104,6 @@ class _Files:
 def _short(text: str) -> str:
     """A value from the environment, so that it can be shown."""
     return text if len(text) <= 60 and text.isprintable() else f"{text[:57]!a}..."
-
-
-def _quoted(text: str) -> str:
-    """The same as a literal of Python."""
-    return json.dumps(_short(text))
 
 
 def _slice(accelerator_type: str) -> Slice | None:
@@ -167,11 +141,6 @@ def _device(environment: Mapping[str, str], files: _Files) -> str:
     return ""
 
 
-def _hosts(environment: Mapping[str, str], accelerator: Slice | None) -> int:
-    named = [x for x in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if x.strip()]
-    return max(len(named), accelerator.hosts if accelerator else 1)
-
-
 def is_address(name: str) -> bool:
     """Tell an address of a TPU (it has a scheme, a port, or is in numbers) from a name."""
     first = name.split(",")[0].strip()
@@ -190,11 +159,6 @@ def address(name: str) -> str:
     return ",".join(f"grpc://{part}" for part in parts if part)
 
 
-def _is_loopback(name: str) -> bool:
-    host = name.removeprefix("grpc://").rpartition(":")[0]
-    return host == "localhost" or host.startswith("127.") or host == "[::1]"
-
-
 def _recognise(
     environment: Mapping[str, str], files: _Files
 ) -> tuple[str, str, str | None, Slice | None]:
@@ -211,7 +175,8 @@ def _recognise(
     tpu_name = environment.get("TPU_NAME", "").strip()
     if has("COLAB_TPU_ADDR"):
         reached = address(environment["COLAB_TPU_ADDR"])
-        if _is_loopback(reached):
+        host = reached.removeprefix("grpc://").rpartition(":")[0]
+        if host in ("localhost", "[::1]") or host.startswith("127."):
             return "rehearsal", "COLAB_TPU_ADDR with this machine's own address", reached, None
         return "colab_node", mark("COLAB_TPU_ADDR"), reached, slice_of("v2-8")
     if has("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"):
@@ -223,15 +188,17 @@ def _recognise(
     tpu = mark("ISTPUVM") or mark("TPU_PROCESS_ADDRESSES") or mark("TPU_WORKER_ID") or device
     if kaggle and tpu and environment.get("ISTPUVM") != "0":
         return "kaggle", f"{kaggle}, {tpu}", "local", told or here
-    if tpu_name and tpu_name != "local" and is_address(tpu_name):
-        return "node", mark("TPU_NAME"), address(tpu_name), told
     if tpu_name and tpu_name != "local":
+        if is_address(tpu_name):
+            return "node", mark("TPU_NAME"), address(tpu_name), told
         if environment.get("TPU_LOAD_LIBRARY") == "0" or device:
             second = mark("TPU_LOAD_LIBRARY") or device
             return "pod_slice", f"{mark('TPU_NAME')}, {second}", tpu_name, told
         return "node", mark("TPU_NAME"), tpu_name, told
-    if device and _hosts(environment, told) > 1:
-        return "pod_slice", f"{device}, one of {_hosts(environment, told)} hosts", None, told
+    named = [x for x in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if x.strip()]
+    hosts = max(len(named), told.hosts if told else 1)
+    if device and hosts > 1:
+        return "pod_slice", f"{device}, one of {hosts} hosts", None, told
     if device and has("KUBERNETES_SERVICE_HOST"):
         return "gke_vm", f"{device}, {mark('KUBERNETES_SERVICE_HOST')}", "local", told or here
     if device:
@@ -260,49 +227,19 @@ def _needs(kind: str, accelerator: Slice | None) -> dict[str, str]:
     return {"PJRT_DEVICE": "TPU", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true"}
 
 
-_CODE = """\
-resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu={tpu})
-tf.config.experimental_connect_to_cluster(resolver)
-tf.tpu.experimental.initialize_tpu_system(resolver)
-strategy = tf.distribute.TPUStrategy(resolver)"""
-_REHEARSAL_CODE = """\
-resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu={tpu})
-tf.config.experimental_connect_to_cluster(resolver)
-strategy = tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0")"""
-
-
 def _advise(kind: str, tpu: str | None, environment: Mapping[str, str]) -> tuple[str, str]:
     """Give the advice in sentences, and the lines that make a strategy."""
-    if kind == "cpu":
-        stray = [x for x in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if environment.get(x)]
-        said = (
-            "Try everything here at a small size; for a TPU choose Runtime > Change runtime type "
-            "in Colab, Settings > Accelerator on Kaggle, or make a Cloud TPU VM (notebook 05)."
-        )
-        if stray:
-            said = f"{stray[0]} is set, but no TPU is attached to this machine. {said}"
-        return said, "strategy = tf.distribute.get_strategy()"
-    if kind == "gpu":
-        said = "The notebooks run here as on a CPU; MirroredStrategy uses all GPUs."
-        return said, "strategy = tf.distribute.MirroredStrategy()"
-    if kind == "pod_slice" and _worker(environment) != "0":
-        return "The program runs on worker 0 alone, which hands the work out to this one.", ""
-    call = "runtime.connect() makes the strategy"
-    if kind == "rehearsal":
-        said = f"{call}; there is no TPU behind the address, so it takes one CPU device there."
-    elif kind == "pod_slice" and tpu is None:
-        said = (
-            "Set TPU_NAME to the name you gave the TPU, and TPU_LOAD_LIBRARY=0, before the "
-            f"kernel starts; then {call}."
-        )
-    elif kind == "pod_slice":
-        said = f"{call}; it looks the name up at Google Cloud."
-    elif kind in LOCAL:
-        said = f"{call}; the TPU is in this machine, so local files will do."
-    else:
-        said = f"{call}; the TPU is another machine: keep data and checkpoints on gs://."
-    code = _REHEARSAL_CODE if kind == "rehearsal" else _CODE
-    return said, code.format(tpu=_quoted(tpu or "NAME"))
+    case = kind
+    if kind == "pod_slice":
+        lead = "lead" if tpu else "lead_without_name"
+        case = lead if _worker(environment) == "0" else "worker"
+    elif kind in LOCAL or kind.endswith("node"):
+        case = "local" if kind in LOCAL else "remote"
+    said, code = _TEXTS["advice"][case], _TEXTS["code"].get(case, _TEXTS["code"]["tpu"])
+    stray = [x for x in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if environment.get(x)]
+    if kind == "cpu" and stray:
+        said = f"{stray[0]} is set, but no TPU is attached to this machine. {said}"
+    return said, code.replace("{tpu}", json.dumps(_short(tpu or "NAME")))
 
 
 def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike = "/") -> Place:
@@ -328,7 +265,7 @@ def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike 
         replicas = len(files.names("dev", r"nvidia\d+")) or 1
     return Place(
         kind=kind,
-        name=_NAMES[kind].replace("{worker}", _worker(environment)),
+        name=_TEXTS["names"][kind].replace("{worker}", _worker(environment)),
         mark=mark,
         accelerator=accelerator,
         replicas=replicas,

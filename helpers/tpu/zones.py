@@ -1,8 +1,8 @@
 """Where TPUs are rented, read from ``zones.toml``."""
 
 import dataclasses
-import html
 
+from helpers.base import html
 from helpers.tpu.hardware import facts, slice_of
 
 PAGE = "https://cloud.google.com/tpu/docs/regions-zones"
@@ -57,13 +57,7 @@ class Zones:
         return "\n".join([*lines, _NOTE])
 
     def _repr_html_(self) -> str:
-        def row(tag: str, cells: tuple[str, str, str]) -> str:
-            style = 'style="text-align:left"'
-            shown = "".join(f"<{tag} {style}>{html.escape(cell)}</{tag}>" for cell in cells)
-            return f"<tr>{shown}</tr>"
-
-        rows = "".join(row("td", cells) for cells in self._rows())
-        return f"<table>{row('th', ('type', 'zones', 'source'))}{rows}</table><p>{_NOTE}</p>"
+        return html.render("zones.html", rows=self._rows(), note=_NOTE)
 
 
 def zones(accelerator_type: str | None = None) -> Zones:

@@ -149,7 +149,7 @@ FILES = st.lists(
 @given(environment=st.dictionaries(st.sampled_from(NAMES), VALUES), files=FILES)
 def test_no_environment_makes_it_fail(environment, files, tmp_path_factory):
     found = detect(environment, machine(tmp_path_factory.mktemp("root"), " ".join(files)))
-    assert found.kind in place._NAMES
+    assert found.kind in place._TEXTS["names"]
     assert found.advice
     assert len(repr(found)) < 3000
     assert found._repr_html_()
