@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
+from tensorflow.python.autograph.core import ag_ctx
+from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.eager import context
 from tensorflow.python.tpu import tpu
 
@@ -109,7 +111,9 @@ def bridge(fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = Fa
 
     @tf.function(input_signature=list(specs))
     def replicated(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        return tf.nest.flatten(tpu.split_compile_and_replicate(fn, [list(tensors)])[1])
+        # As TPUStrategy.run does: replicate itself is TensorFlow's, where AutoGraph doesn't reach.
+        converted = autograph.tf_convert(fn, ag_ctx.control_status_ctx())
+        return tf.nest.flatten(tpu.split_compile_and_replicate(converted, [list(tensors)])[1])
 
     with _soft_device_placement(soft_device_placement):
         graph = replicated.get_concrete_function()

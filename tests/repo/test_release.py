@@ -56,10 +56,10 @@ def test_the_citation_has_what_its_schema_asks_for():
 
 # Kinds of files that the course's authors write, and the folder of their pages. A file of another
 # kind, and every file in a folder of data or pictures, needs its line in NOTICE.
-WRITTEN = {".cff", ".ipynb", ".md", ".py", ".sh", ".toml", ".yaml", ".yml"}
+WRITTEN = {".cff", ".ipynb", ".md", ".py", ".sh", ".toml", ".tsv", ".txt", ".yaml", ".yml"}
 TEMPLATES = "helpers/base/templates/"
-WRITTEN_NAMES = [".ci/release", ".ci/run", ".gitignore", "Makefile", "NOTICE", "requirements.txt"]
-WRITTEN_NAMES += ["tests/browser/pytest.ini", "tests/repo/colab.txt", "tests/repo/colab_tpu.txt"]
+WRITTEN_NAMES = [".ci/release", ".ci/run", ".gitignore", "Makefile", "NOTICE"]
+WRITTEN_NAMES += ["tests/browser/pytest.ini"]
 LISTED = re.findall(r"^  ([\w./-]*(?:/[\w.-]+|LICENSE))\s{2,}", NOTICE, re.MULTILINE)
 
 

@@ -41,11 +41,18 @@ def as_many(x):
     return tf.range(tf.cast(tf.reduce_max(x), tf.int32))
 
 
+def with_an_if(x):
+    if tf.reduce_sum(x) > 10:
+        x = x / 2.0
+    return x
+
+
 # Function, what is refused, and what runs on the host with soft placement: by TensorFlow's list of
 # operations that have a kernel for TPUs (the tensorflow-tpu package's registry, read 2026-11).
 CASES = [
     (tf.nn.softmax, "", ()),
     (two_variables, "", ()),
+    (with_an_if, "", ()),
     (lambda x: GENERATOR.normal([4]), "", ()),
     (printing, "StringFormat", ("PrintV2", "StringFormat")),
     (python, "PyFunc", ("PyFunc",)),

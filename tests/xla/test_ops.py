@@ -75,17 +75,26 @@ def test_verdicts_and_messages_go_together():
 
 # Known from the sources of the course, and from running them.
 KNOWN = {
-    "if_on_a_tensor": ("compiles", "compiles", False),
-    "if_without_autograph": ("refused", "not reached", False),
-    "boolean_mask": ("compiles", "compiles", True),
-    "range_n": ("refused", "not reached", False),
-    "py_function": ("refused", "not reached", False),
+    "if_on_a_tensor": ("compiles", "compiles", "accepted", False),
+    "if_without_autograph": ("refused", "not reached", "not traced", False),
+    "boolean_mask": ("compiles", "compiles", "accepted", True),
+    "range_n": ("refused", "not reached", "accepted", False),
+    "py_function": ("refused", "not reached", "host: EagerPyFunc", False),
+    "variable_scatter": ("compiles", "compiles", "host: ResourceScatterNdAdd", False),
 }
 
 
 def test_known_verdicts():
     found = {name: STORED[name] for name in KNOWN}
-    assert {name: (row.cpu, row.tpu, row.bounded) for name, row in found.items()} == KNOWN
+    assert {n: (row.cpu, row.tpu, row.bridge, row.bounded) for n, row in found.items()} == KNOWN
+
+
+def test_the_bridge_refuses_one_operation_that_compiles():
+    """MirroredStrategy refuses it, too: a variable can't be scattered into under a strategy."""
+    compiled = {row.name for row in STORED.rows if row.tpu == "compiles"}
+    assert {n for n in compiled if STORED[n].bridge != "accepted"} == {"variable_scatter"}
+    kinds = {row.bridge.partition(":")[0] for row in STORED.rows}
+    assert kinds == {"accepted", "host", "refused", "not traced"}
 
 
 def test_the_numbers_that_notebook_02_tells():
@@ -130,7 +139,17 @@ def test_making_it_reports_progress_and_prints_nothing(own_cache, monkeypatch, c
     assert capfd.readouterr() == ("", "")
 
 
-ODD = Row("A & B", "odd", 'tf.f("<x>")\n\tline\\n', "f32[8]", "refused", "compiles", True, "<b>")
+ODD = Row(
+    "A & B",
+    "odd",
+    'tf.f("<x>")\n\tline\\n',
+    "f32[8]",
+    "refused",
+    "compiles",
+    "accepted",
+    True,
+    "<b>",
+)
 
 
 def test_what_is_written_is_read(tmp_path):

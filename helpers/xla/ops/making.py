@@ -31,6 +31,19 @@ def _on_cpu(case: "Case") -> str:
     return ""
 
 
+def _bridged(case: "Case") -> str:
+    """Ask TensorFlow's TPU bridge; where it refuses, ask again with soft device placement."""
+    from helpers.xla.bridge import bridge
+
+    try:
+        if not bridge(case.function, *case.specs).message:
+            return "accepted"
+        soft = bridge(case.function, *case.specs, soft_device_placement=True)
+    except Exception:  # whatever tracing raises, the other columns show it
+        return "not traced"
+    return f"host: {', '.join(soft.on_host)}" if soft.on_host else "refused"
+
+
 def _first_line(text: str) -> str:
     line = text.splitlines()[0] if text else ""
     line = re.sub(r" \(defined @ [^)]*\)", "", line)  # a line number of functions.py
@@ -64,7 +77,8 @@ def rows(cases: Sequence["Case"]) -> Iterator[Row]:
     for case in cases:
         told = (case.subject, case.name, case.shown, re.sub(r"\w+: ", "", case.arguments))
         if case.name in refusals:
-            yield Row(*told, "refused", "not reached", False, _first_line(refusals[case.name]))
+            first = _first_line(refusals[case.name])
+            yield Row(*told, "refused", "not reached", _bridged(case), False, first)
             continue
         result = compiled[case.name]
         if result.verdict == "not available":
@@ -75,7 +89,7 @@ def rows(cases: Sequence["Case"]) -> Iterator[Row]:
             )
         message = _first_line(cpu[case.name] or result.message)
         on_cpu = "refused" if cpu[case.name] else "compiles"
-        yield Row(*told, on_cpu, result.verdict, bounded[case.name], message)
+        yield Row(*told, on_cpu, result.verdict, _bridged(case), bounded[case.name], message)
 
 
 @contextlib.contextmanager

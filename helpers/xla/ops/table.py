@@ -28,6 +28,9 @@ class Row:
         cpu: XLA's verdict on a CPU: ``compiles`` or ``refused``.
         tpu: The TPU compiler's: ``compiles``, ``refused``, ``crashed``; ``not reached`` where
             TensorFlow made no program that could be handed to it.
+        bridge: What TensorFlow's TPU bridge says of it before any compiler: ``accepted``; ``host:``
+            and the operations that would run there with soft device placement, refused without;
+            ``refused``; ``not traced``.
         bounded: Whether a size depends on values, so that the largest possible one is used.
         message: The first line of the first refusal; empty where all compile.
     """
@@ -38,6 +41,7 @@ class Row:
     arguments: str
     cpu: str
     tpu: str
+    bridge: str
     bounded: bool
     message: str
 
