@@ -65,3 +65,10 @@ def test_no_file_and_no_function_is_a_giant(room):
 def test_the_tests_mirror_the_rooms():
     tested = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
     assert tested == {*ROOMS, "browser", "notebooks", "repo"}
+
+
+def test_every_file_of_tests_has_a_name_of_its_own():
+    """Otherwise pytest takes the second for the first."""
+    paths = [path for path in (ROOT / "tests").rglob("test_*.py") if "browser" not in path.parts]
+    names = [path.name for path in paths]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
