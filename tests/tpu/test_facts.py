@@ -12,13 +12,13 @@ FILES = ("chips.toml", "runtimes.toml", "zones.toml")
 
 
 def unsourced(tables):
-    """Rows without an address or a month."""
+    """Rows without an address (or the package index) or a month."""
     rows = [row for x in tables.values() for row in (x if isinstance(x, tuple) else [x])]
     month = r"20\d\d-(0[1-9]|1[0-2])"
     return [
         row
         for row in rows
-        if not re.search(r"https://\w", row.get("source", ""))
+        if not re.search(r"https://\w|package index", row.get("source", ""))
         or not re.fullmatch(month, row.get("checked", ""))
     ]
 
