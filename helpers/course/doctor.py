@@ -6,6 +6,7 @@ ever nor keeps a TPU. Imports no TensorFlow itself.
 
 import contextlib
 import dataclasses
+import glob
 import json
 import os
 import pathlib
@@ -14,11 +15,11 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import psutil
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from helpers.base import html
@@ -97,11 +98,9 @@ class Diagnosis:
 
     def json(self) -> str:
         """Write it as JSON."""
-        place = {
-            name: getattr(self.place, name)
-            for name in ("kind", "name", "mark", "accelerator", "replicas", "tpu")
-        }
+        place = {name: getattr(self.place, name) for name in ("kind", "name", "mark")}
         place["accelerator"] = self.place.accelerator and self.place.accelerator.name
+        place |= {"replicas": self.place.replicas, "tpu": self.place.tpu}
         findings = [dataclasses.asdict(finding) for finding in self.findings]
         plain = {"state": self.state, "place": place, "findings": findings, "next": self.next}
         return json.dumps(plain, indent=1, ensure_ascii=False)
@@ -110,18 +109,15 @@ class Diagnosis:
         lines = []
         for finding in self.findings:
             lines.append(f"{SIGNS[finding.state]} {finding.name:9} {finding.said}")
-            if finding.fix:
-                lines.append(f"{'':11} Fix: {finding.fix}")
+            lines += [f"{'':11} Fix: {finding.fix}"] if finding.fix else []
         return "\n".join([*lines, f"Next: {self.next}"])
 
     def _repr_html_(self) -> str:
         return html.render("diagnosis.html", diagnosis=self, signs=SIGNS)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = Table(box=None, show_header=False, pad_edge=False)
-        table.add_column(no_wrap=True)
-        table.add_column(no_wrap=True, style="bold")
-        table.add_column(overflow="fold")
+        columns = Column(no_wrap=True), Column(no_wrap=True, style="bold"), Column(overflow="fold")
+        table = Table(*columns, box=None, show_header=False, pad_edge=False)
         for finding in self.findings:
             said = Text(finding.said)
             if finding.fix:
@@ -153,7 +149,6 @@ def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
     wheels = [name for name in WHEELS if name in found]
     here = place.kind in LOCAL
     right = "tensorflow-tpu" if here else "tensorflow"
-    others = " ".join(name for name in wheels if name != right)
     pinned = f"{right}=={locked_versions()['tensorflow']}"
     mend = f"pip uninstall -y {' '.join(wheels)} && pip install {pinned}, then restart the kernel"
     if not wheels:
@@ -161,10 +156,10 @@ def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
     if len(wheels) > 1:
         said = f"{' and '.join(wheels)} are installed together and overwrite each other's files"
         return Finding("wheel", ILL, said, mend)
-    if here and others:
+    if here and wheels != [right]:
         # Google's machine images have a TensorFlow for TPU under the ordinary name.
         state = WARN if place.kind == "tpu_vm" else ILL
-        said = f"{others} is the build for CPU and GPU, but a TPU is in this machine"
+        said = f"{wheels[0]} is the build for CPU and GPU, but a TPU is in this machine"
         return Finding("wheel", state, said, mend)
     return Finding("wheel", WELL, f"{wheels[0]}, alone")
 
@@ -182,40 +177,25 @@ def check_place(place: Place, environment: Mapping[str, str] = os.environ) -> Fi
 
 
 def holders(root: str | os.PathLike = "/") -> dict[int, str]:
-    """Find the processes that hold a TPU chip of this machine.
-
-    Args:
-        root: The root of the file system, with ``proc``.
-
-    Returns:
-        Name by process id, of those that may be looked at.
-    """
+    """Find the processes that hold a TPU chip: name by id, of those that may be looked at."""
     found = {}
-    for folder in pathlib.Path(root, "proc").glob("[0-9]*"):
-        try:
-            if any(CHIP.fullmatch(target) for target in _open_files(folder / "fd")):
-                found[int(folder.name)] = (folder / "comm").read_text("utf-8", "replace").strip()
-        except OSError:
-            continue  # it has ended, or belongs to somebody else
+    # pathlib's own glob fails where a process ends meanwhile.
+    for name in glob.iglob("proc/[0-9]*/fd/*", root_dir=root):  # noqa: PTH207
+        link = pathlib.Path(root, name)
+        process = link.parents[1]
+        with contextlib.suppress(OSError):  # closed or ended meanwhile, or it is somebody else's
+            if CHIP.fullmatch(str(link.readlink())):
+                found[int(process.name)] = (process / "comm").read_text("utf-8", "replace").strip()
     return dict(sorted(found.items()))
-
-
-def _open_files(folder: pathlib.Path) -> Iterator[str]:
-    for link in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            yield str(link.readlink())
 
 
 def check_chip(held: Mapping[int, str], own: Collection[int]) -> Finding:
     """Say who holds the chip.
 
-    Args:
-        held: From `holders`.
-        own: Ids of this process and of those that started it: from a notebook's ``!`` line, the
-            kernel is one of them.
+    ``own`` are this process and those that started it: from a notebook's ``!`` line, the kernel is
+    one of them.
     """
-    others = {pid: name for pid, name in held.items() if pid not in own}
-    if others:
+    if others := {pid: name for pid, name in held.items() if pid not in own}:
         listed = ", ".join(f"{name} ({pid})" for pid, name in others.items())
         said = f"held by another process: {listed}; a TPU serves one at a time"
         fix = f"shut the other notebook's kernel down, or: kill {' '.join(map(str, others))}"
@@ -229,14 +209,10 @@ def check_devices(
 ) -> Finding:
     """Ask TensorFlow, in a process of its own, or the worker at the address, for devices.
 
-    Args:
-        place: Where this kernel runs.
-        seconds: When to give up.
-        command: The program that prints a JSON list of device types in its last line; None for
-            Python with TensorFlow.
+    The command prints a JSON list of device types in its last line; None: Python with TensorFlow.
     """
     if place.tpu and place.tpu.startswith("grpc://"):
-        return _worker(place.tpu)
+        return _asked("devices", lambda: _worker(place.tpu))
     if place.kind in ("node", "pod_slice"):
         said = "not asked: they belong to another machine, whose address Google Cloud must tell"
         return Finding("devices", WELL, said)
@@ -269,13 +245,17 @@ def check_devices(
     return Finding("devices", WELL, said)
 
 
-def _worker(target: str) -> Finding:
+def _asked(name: str, question: Callable[[], str]) -> Finding:
+    """Make an answer a finding, and an error of the course, too."""
     try:
-        names = [x for part in target.split(",") for x in connection.devices_at(part)]
+        return Finding(name, WELL, question())
     except CourseError as error:
-        return Finding("devices", ILL, f"{error.what} {error.why}", error.fix)
-    counted = Counter(name.partition(":")[0] for name in names)
-    return Finding("devices", WELL, f"{_listed(counted)} in another machine")
+        return Finding(name, ILL, f"{error.what} {error.why}", error.fix)
+
+
+def _worker(target: str) -> str:
+    names = [x for part in target.split(",") for x in connection.devices_at(part)]
+    return f"{_listed(Counter(name.partition(':')[0] for name in names))} in another machine"
 
 
 def _listed(counted: Counter[str]) -> str:
@@ -294,10 +274,7 @@ def check_bucket(url: str, region: str | None) -> Finding:
     """Find out whether a bucket (``gs://…``) will do, for a TPU in ``region`` if it is given."""
     from helpers.tpu import bucket
 
-    try:
-        return Finding("bucket", WELL, repr(bucket.check_bucket(url, region=region)))
-    except CourseError as error:
-        return Finding("bucket", ILL, f"{error.what} {error.why}", error.fix)
+    return _asked("bucket", lambda: repr(bucket.check_bucket(url, region=region)))
 
 
 def check_room(disk: float, memory: float) -> list[Finding]:

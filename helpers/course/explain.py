@@ -47,13 +47,7 @@ class Symptom:
 
 
 def read(text: str) -> tuple[Symptom, ...]:
-    """Read symptoms.
-
-    Args:
-        text: TOML, as in symptoms.toml.
-
-    Returns:
-        The symptoms, in order: the most telling first.
+    """Read symptoms from TOML, the most telling first.
 
     Raises:
         TypeError: A row lacks one of the attributes of a symptom, or has another.
@@ -96,18 +90,14 @@ class Explanation:
         if self.course is not None:
             error = self.course
             return [(error.what, [("Why", error.why), ("Fix", error.fix)])]
-        return [
-            (
-                match.symptom.name,
-                [
-                    ("Seen", match.evidence),
-                    ("Why", match.symptom.why),
-                    ("Fix", match.symptom.fix),
-                    ("More", f"notebook {match.symptom.lesson}; {match.symptom.source}"),
-                ],
-            )
-            for match in self.matches
-        ]
+        blocks = []
+        for match in self.matches:
+            symptom = match.symptom
+            more = f"notebook {symptom.lesson}; {symptom.source}"
+            texts = (match.evidence, symptom.why, symptom.fix, more)
+            lines = zip(("Seen", "Why", "Fix", "More"), texts, strict=True)
+            blocks.append((symptom.name, list(lines)))
+        return blocks
 
     def __repr__(self) -> str:
         if not self:
@@ -168,44 +158,22 @@ def explain(error: BaseException | str) -> Explanation:
 
 
 def page() -> str:
-    """Write all symptoms as one page.
+    """Write all symptoms as one page in Markdown, ordered by notebook."""
+    from helpers.base import html
 
-    Returns:
-        Markdown, ordered by notebook.
-    """
-    lines = [
-        "# When it fails: all symptoms",
-        "",
-        "Made from `helpers/course/symptoms.toml` by `python -m helpers explain --page`. Paste an "
-        "error into `python -m helpers explain`, or type `%explain` after a failed cell, and "
-        "the right line finds you.",
-    ]
-    for lesson in sorted({symptom.lesson for symptom in SYMPTOMS}):
-        # GitHub makes its own anchors small; JupyterLab keeps the heading's letters.
-        heading = f'## <a id="Notebook-{lesson}"></a>Notebook {lesson}'
-        lines += ["", heading, "", "| symptom | why | fix | met in |"]
-        lines.append("| --- | --- | --- | --- |")
-        for symptom in SYMPTOMS:
-            if symptom.lesson == lesson:
-                texts = (symptom.name, symptom.why, symptom.fix)
-                cells = [*map(_plain, texts), _link(symptom.source)]
-                lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return html.render("symptoms.md", symptoms=SYMPTOMS, plain=_plain, link=_link)
 
 
 def _plain(text: str) -> str:
     """Keep Markdown from reading underscores and stars of names as its own."""
-    parts = text.replace("|", "&#124;").split("`")  # every second one is code
-    return "`".join(
-        re.sub(r"([_*<])", r"\\\1", x) if n % 2 == 0 else x for n, x in enumerate(parts)
-    )
+    parts = text.replace("|", "&#124;").split("`")
+    parts[::2] = [re.sub(r"([_*<])", r"\\\1", part) for part in parts[::2]]  # the rest is code
+    return "`".join(parts)
 
 
 def _link(source: str) -> str:
     repository, _, number = source.partition("#")
-    if not number:
-        return source
-    return f"[{source}](https://github.com/{repository}/issues/{number})"
+    return f"[{source}](https://github.com/{repository}/issues/{number})" if number else source
 
 
 def load_ipython_extension(shell: "InteractiveShell") -> None:

@@ -1,6 +1,5 @@
 """One notebook in a kernel of its own: what it prints, what it takes, how it ends."""
 
-import contextlib
 import dataclasses
 import datetime
 import logging
@@ -24,6 +23,7 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 from papermill.exceptions import PapermillExecutionError
 
+from helpers.base import processes
 from helpers.base.errors import CourseError
 from helpers.course import pages
 from helpers.course.map import Notebook, damaged, plain
@@ -112,14 +112,9 @@ def read(path: pathlib.Path) -> nbformat.NotebookNode:
 
 
 def core(node: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
-    """Shorten a notebook to what a workshop has time for: the cells without ``beyond-core``.
+    """Copy a notebook without the cells that a workshop has no time for (``beyond-core``).
 
-    Args:
-        node: The notebook; it is not changed.
-        name: File name without suffix.
-
-    Returns:
-        A copy without the other cells; below its title it says how many are left out.
+    Below its title it says how many are left out, and names the whole (``name``, without suffix).
     """
     short = nbformat.from_dict(node)
     short.cells = [c for c in short.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
@@ -153,10 +148,9 @@ def _environment() -> dict[str, str]:
 class _Memory(threading.Thread):
     """Watches the resident memory of a process and its children."""
 
-    def __init__(self, process: psutil.Process) -> None:
+    def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
-        self.peak = 0
-        self._process = process
+        self.peak, self._pid = 0, pid
         self._ended = threading.Event()
 
     def run(self) -> None:
@@ -164,14 +158,10 @@ class _Memory(threading.Thread):
             self.sample()
 
     def sample(self) -> None:
-        """Look once. A process that has just ended counts as nothing."""
-        with contextlib.suppress(psutil.Error):
-            total = 0
-            for process in (self._process, *self._process.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    total += process.memory_info().rss
-                    self.peak = max(self.peak, _high_water(process.pid))
-            self.peak = max(self.peak, total)
+        """Look once."""
+        family = processes.family(self._pid)
+        highest = (_high_water(process.pid) for process in family)
+        self.peak = max(self.peak, processes.memory(family), *highest)
 
     def stop(self) -> None:
         self.sample()
@@ -250,11 +240,11 @@ class Job:
         self.node = read(notebook.path)
         self._left_out = 0
         if workshop:
-            self._left_out = len(self.node.cells)
-            self.node = core(self.node, notebook.name)
-            self._left_out -= len(self.node.cells) - 1  # one cell says what is left out
+            whole, self.node = self.node, core(self.node, notebook.name)
+            # One cell of the core says what is left out.
+            self._left_out = len(whole.cells) - len(self.node.cells) + 1
         self._cell, self._headings = 0, _headings(self.node)
-        self._kernel: psutil.Process | None = None
+        self._kernel = 0
         self._memory: _Memory | None = None
         self._stopped = False
 
@@ -299,10 +289,7 @@ class Job:
         """End the kernel and what it has started, from another thread: ``run`` then returns."""
         self._stopped = True
         if self._kernel:
-            with contextlib.suppress(psutil.Error):
-                for process in (*self._kernel.children(recursive=True), self._kernel):
-                    with contextlib.suppress(psutil.Error):
-                        process.kill()
+            processes.kill(processes.family(self._kernel))
 
     def execute(self, manager: NotebookExecutionManager) -> None:
         """Do papermill's part: start the kernel and send it the cells."""
@@ -345,7 +332,7 @@ class Job:
             self.node = nbformat.from_dict(manager.nb)
 
     def _on_start(self, notebook: nbformat.NotebookNode) -> None:
-        self._kernel = psutil.Process(self._client.km.provisioner.process.pid)
+        self._kernel = self._client.km.provisioner.process.pid
         self._memory = _Memory(self._kernel)
         self._memory.start()
         self._logged = os.fstat(self._log.fileno()).st_size  # what it said while starting

@@ -49,13 +49,10 @@ class Notebook:
         return f"{self.name}: {self.title}"
 
 
-def damaged(path: pathlib.Path, why: str) -> CourseError:
+def damaged(path: pathlib.Path, why: str, what: str = "can't be run") -> CourseError:
     """Make the error that says that a notebook's file can't be run, and why."""
-    return CourseError(
-        f"{path.name} can't be run.",
-        why,
-        f"Get it back with `git restore notebooks/{path.name}`.",
-    )
+    fix = f"Get it back with `git restore notebooks/{path.name}`."
+    return CourseError(f"{path.name} {what}.", why, fix)
 
 
 def plain(markdown: str) -> str:
@@ -67,12 +64,6 @@ def plain(markdown: str) -> str:
 def load(path: pathlib.Path) -> Notebook:
     """Read what the map says about a notebook.
 
-    Args:
-        path: Its file.
-
-    Returns:
-        The notebook.
-
     Raises:
         CourseError: There is no such file, or it is not a notebook that can be run.
     """
@@ -82,11 +73,7 @@ def load(path: pathlib.Path) -> Notebook:
         code = [cell["cell_type"] == "code" for cell in cells]
         tags = [cell["metadata"].get("tags", ()) for cell in cells]
     except FileNotFoundError:
-        raise CourseError(
-            f"{path.name} is gone.",
-            f"There is no such file in {path.parent}.",
-            f"Get it back with `git restore notebooks/{path.name}`.",
-        ) from None
+        raise damaged(path, f"There is no such file in {path.parent}.", "is gone") from None
     except UnicodeDecodeError:
         raise damaged(path, "The file is not UTF-8 text.") from None
     except json.JSONDecodeError:
@@ -113,13 +100,9 @@ def _parameters(path: pathlib.Path, sources: Iterable[str]) -> dict[str, object]
     found = {}
     try:
         for statement in ast.parse("\n".join(sources)).body:
-            if isinstance(statement, ast.Assign):
-                target = statement.targets[0]
-            elif isinstance(statement, ast.AnnAssign):
-                target = statement.target
-            else:
-                continue
-            found[ast.unparse(target)] = ast.literal_eval(statement.value)
+            if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+                target = next(ast.iter_child_nodes(statement))
+                found[ast.unparse(target)] = ast.literal_eval(statement.value)
     except (SyntaxError, ValueError, TypeError):
         why = "Its parameters cell may hold only names and plain values, one per line."
         raise damaged(path, why) from None
@@ -127,13 +110,7 @@ def _parameters(path: pathlib.Path, sources: Iterable[str]) -> dict[str, object]
 
 
 def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
-    """Read the course's map.
-
-    Args:
-        folder: Where the notebooks are.
-
-    Returns:
-        The notebooks, in order.
+    """Read the course's map: the notebooks, in order.
 
     Raises:
         CourseError: There are none, or one is not a notebook that can be run.

@@ -3,10 +3,10 @@
 Knows HTML only. A page loads nothing from outside itself, and its content policy forbids it.
 """
 
-import dataclasses
 import datetime
 import functools
 import re
+from collections.abc import Sequence
 
 import jinja2
 import nbformat
@@ -17,44 +17,6 @@ from helpers.base import html
 SYMBOLS = {"passed": "✓", "failed": "✕", "died": "✕", "interrupted": "◌", "not run": "–"}
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """What the map says about one notebook.
-
-    Attributes:
-        number: The notebook's number, such as ``02``.
-        title: The question that it answers.
-        reading: Time to read and try, in words; may be empty.
-        needs: What it needs, in words; may be empty.
-        state: One of ``SYMBOLS``.
-        detail: Where and why it stopped; empty when it passed or did not run.
-        href: The notebook's page, relative to the map; empty when there is none.
-        seconds: Wall time of the whole notebook.
-        peak: Highest resident memory of its kernel, bytes.
-        finished: When it ended.
-        parameters: Parameters that were changed, in words; may be empty.
-        left_out: Cells that a workshop's run left out.
-    """
-
-    number: str
-    title: str
-    reading: str
-    needs: str
-    state: str
-    detail: str = ""
-    href: str = ""
-    seconds: float | None = None
-    peak: int | None = None
-    finished: datetime.datetime | None = None
-    parameters: str = ""
-    left_out: int = 0
-
-    @property
-    def symbol(self) -> str:
-        """A sign for the state, beside the word."""
-        return SYMBOLS[self.state]
 
 
 def duration(seconds: float) -> str:
@@ -75,11 +37,11 @@ def _date(moment: datetime.datetime) -> str:
     return f"{local.day} {local:%b %Y, %H:%M}"
 
 
-def index(rows: list[Row], machine: str, workshop: bool = False) -> str:
+def index(rows: Sequence[tuple["Notebook", "Result"]], machine: str, workshop: bool = False) -> str:
     """Write the map of the course.
 
     Args:
-        rows: One for each notebook, in order.
+        rows: Each notebook (`map.Notebook`) with its result (`kernels.Result`), in order.
         machine: What it ran on, in words.
         workshop: The run was a workshop's: the page says so.
 
@@ -89,16 +51,13 @@ def index(rows: list[Row], machine: str, workshop: bool = False) -> str:
     return html.render(
         "course_map.html",
         rows=rows,
+        ran=[result for _, result in rows if result.state != "not run"],
         machine=machine,
         workshop=workshop,
+        symbols=SYMBOLS,
         duration=duration,
         memory=memory,
         date=_date,
-        passed=sum(row.state == "passed" for row in rows),
-        seconds=sum(row.seconds or 0.0 for row in rows),
-        timed=any(row.seconds is not None for row in rows),
-        peak=max((row.peak or 0 for row in rows), default=0),
-        last=max((row.finished for row in rows if row.finished), default=None),
     )
 
 

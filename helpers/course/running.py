@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -59,10 +60,6 @@ class Report:
         return "\n".join(map(repr, self.results))
 
 
-def _indented(lines: Iterable[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
-
-
 class _Display:
     """What a person sees while notebooks run: a live table, or plain lines without a terminal."""
 
@@ -72,12 +69,9 @@ class _Display:
         self._done: dict[str, Result] = {}
         self._started: dict[str, float] = {}
         self._where: dict[str, str] = {}
-        self._ended = False
-        self._live = (
-            Live(get_renderable=self._table, console=console, refresh_per_second=4)
-            if console.is_terminal
-            else None
-        )
+        self._ended, self._live = False, None
+        if console.is_terminal:
+            self._live = Live(get_renderable=self._table, console=console, refresh_per_second=4)
 
     def __enter__(self) -> "_Display":
         if self._live:
@@ -113,17 +107,17 @@ class _Display:
         failure = result.failure
         if failure and result.state != "interrupted":
             where = f"{result.name}, cell {failure.cell} ({failure.heading})"
-            lines = [f"\n{where}: {failure.error}", *_indented(failure.source.splitlines())]
+            text = f"\n{where}: {failure.error}\n{textwrap.indent(failure.source, '    ')}\n"
             if failure.lines:
-                lines += ["  The last lines:", *_indented(failure.lines)]
-            self._say("\n".join(lines) + "\n")
+                last = textwrap.indent("\n".join(failure.lines), "    ")
+                text += f"  The last lines:\n{last}\n"
+            self._say(text)
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("notebook", no_wrap=True)
-        table.add_column("state", no_wrap=True)
-        table.add_column("time", no_wrap=True, justify="right")
-        table.add_column("peak memory", no_wrap=True, justify="right")
+        for column in ("notebook", "state", "time", "peak memory"):
+            justify = "right" if column in ("time", "peak memory") else "left"
+            table.add_column(column, no_wrap=True, justify=justify)
         for name in self._names:
             time_taken, peak = "", ""
             if result := self._done.get(name):
@@ -144,9 +138,7 @@ class _Display:
 def side_by_side() -> int:
     """Say how many notebooks this machine can run at once.
 
-    Returns:
-        2 with two cores and 8 GB of free memory, else 1: a notebook takes about 1.5 cores and up
-        to 3 GB.
+    Two with two cores and 8 GB of free memory, else one: each takes 1.5 cores and up to 3 GB.
     """
     return 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 8e9 else 1
 
@@ -165,15 +157,12 @@ def run_all(
     in order. An interrupt (Ctrl-C) ends all kernels and is a state of their results.
 
     Args:
-        chosen: The notebooks.
+        chosen: The notebooks, in the order of the results.
         given: Changed parameters by the notebook's name.
         keep: Called as each notebook ends, one after another, with its result and outputs.
         console: Where progress is shown.
         workshop: Run only the core of each notebook.
         jobs: How many run at once.
-
-    Returns:
-        A result for each notebook, in the order of ``chosen``.
 
     Raises:
         CourseError: A notebook is damaged (nothing has run), or a kernel does not start.
@@ -256,7 +245,7 @@ def run(
     page = build / "index.html"
 
     def write_map() -> None:
-        rows = [_row(notebook, build) for notebook in known]
+        rows = [(notebook, _kept(notebook, build)) for notebook in known]
         files.write(page, pages.index(rows, _machine(), workshop))
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
@@ -273,10 +262,8 @@ def _keep(
 ) -> None:
     """Write an executed notebook and its page; the result travels inside the notebook."""
     node = nbformat.from_dict(node)
-    node.metadata["course"] = {
-        **dataclasses.asdict(result),
-        "finished": result.finished.isoformat(),
-    }
+    finished = {"finished": result.finished.isoformat()}
+    node.metadata["course"] = dataclasses.asdict(result) | finished
     html = pages.notebook(node, notebook.name, notebook.title, str(notebook.path.parent))
     files.write(build / f"{notebook.name}.html", html)
     files.write(build / f"{notebook.name}.ipynb", nbformat.writes(node).rstrip("\n") + "\n")
@@ -304,24 +291,6 @@ def _kept(notebook: Notebook, build: pathlib.Path) -> Result:
         return Result(**noted, failure=failure, finished=finished)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, nbformat.ValidationError):
         return Result(notebook.name, "not run")  # none there, or not one of ours
-
-
-def _row(notebook: Notebook, build: pathlib.Path) -> pages.Row:
-    result = _kept(notebook, build)
-    facts = (notebook.number, notebook.title, notebook.reading, notebook.needs, result.state)
-    if result.state == "not run":
-        return pages.Row(*facts)
-    anchor = f"#cell-id={result.failure.anchor}" if result.failure else ""
-    return pages.Row(
-        *facts,
-        detail=f"in {result.failure}" if result.failure else "",
-        href=f"{notebook.name}.html{anchor}",
-        seconds=result.seconds,
-        peak=result.peak,
-        finished=result.finished,
-        parameters=", ".join(f"{name} = {value!r}" for name, value in result.parameters.items()),
-        left_out=result.left_out,
-    )
 
 
 @functools.cache

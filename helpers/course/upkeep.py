@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from helpers.base import files
+from helpers.base import files, html
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 
@@ -43,17 +43,6 @@ _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\)\]|]+")
 _PAPER = re.compile(r"\b(doi:|arXiv:)([\w./-]+)")
 _PAPERS = {"doi:": "https://doi.org/", "arXiv:": "https://arxiv.org/abs/"}
 _BADGES = "https://colab.research.google.com/"
-_OPENING = """\
-# All links out of the course
-
-Made from the notebooks, the pages and the helpers' docstrings by `python -m helpers links`. The
-month is the one in which the sentence beside the link was written or checked, from the page or from
-a stored copy of it. Whether an address answers today is **not** tested: no test of the course needs
-a network.
-
-| address | named in | month |
-| --- | --- | --- |
-"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +93,7 @@ class Length:
 
 
 def length(cells: list[dict], run_seconds: float) -> Length:
-    """Count what there is in a notebook.
-
-    Args:
-        cells: Its cells, as in its file.
-        run_seconds: Measured time to run it.
-    """
+    """Count what there is in a notebook: its cells as in its file, and the measured run."""
     words, code, exercises = 0, [], 0
     for cell in cells:
         source = "".join(cell["source"])
@@ -140,10 +124,7 @@ def lengths(root: pathlib.Path = ROOT) -> dict[str, Length]:
 
 
 def write_lengths(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
-    """Write the estimates into the **Time** line of each notebook and the table of the README.
-
-    Args:
-        root: The course's folder.
+    """Write the estimates into each notebook's **Time** line and the table of the README.
 
     Returns:
         The files that changed.
@@ -192,28 +173,19 @@ def _texts(root: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:
 
 
 def addresses(text: str) -> list[str]:
-    """Find the addresses in a text.
+    """Find the addresses in a text, Markdown or any other.
 
-    Args:
-        text: Markdown, or any other.
-
-    Returns:
-        Each as it is written, without the punctuation of the sentence around it; ``doi:`` and
-        ``arXiv:`` become addresses.
+    Each is as it is written, without the punctuation of the sentence around it; ``doi:`` and
+    ``arXiv:`` become addresses.
     """
     papers = [_PAPERS[kind] + number for kind, number in _PAPER.findall(text)]
     return [found.rstrip(".,:;*_") for found in _ADDRESS.findall(text) + papers]
 
 
 def links(root: pathlib.Path = ROOT) -> dict[str, tuple[pathlib.Path, ...]]:
-    """Collect the addresses outside the course.
+    """Collect the addresses outside the course, sorted, with the files that name each.
 
-    Args:
-        root: The course's folder.
-
-    Returns:
-        For each address, sorted, the files that name it. The course's own address and its badges
-        are not outside.
+    The course's own address and its badges are not outside.
     """
     own = _repository(root), _BADGES
     places: dict[str, list[pathlib.Path]] = {}
@@ -257,22 +229,16 @@ def _named(path: pathlib.Path) -> str:
 
 
 def links_page(root: pathlib.Path = ROOT) -> str:
-    """Write the page of all links.
+    """Write the page of all links of the course in ``root``, in Markdown.
 
-    Args:
-        root: The course's folder.
-
-    Returns:
-        Markdown. An address has the month of its row of facts; any other keeps the month that it
-        has on the page, and a new one gets today's.
+    An address has the month of its row of facts; any other keeps the month that it has on the
+    page, and a new one gets today's.
     """
     kept = months((root / LINKS).read_text("utf-8")) if (root / LINKS).exists() else {}
     kept |= _checked(root)
     today = datetime.date.today().isoformat()[:7]
-    return _OPENING + "".join(
-        f"| <{address}> | {', '.join(map(_named, paths))} | {kept.get(address, today)} |\n"
-        for address, paths in links(root).items()
-    )
+    rows = [(x, map(_named, paths), kept.get(x, today)) for x, paths in links(root).items()]
+    return html.render("links.md", rows=rows)
 
 
 def write_links(root: pathlib.Path = ROOT) -> int:

@@ -79,13 +79,7 @@ def _lesson(path: pathlib.Path) -> Lesson:
 
 
 def lessons(folder: pathlib.Path = NOTEBOOKS) -> tuple[Lesson, ...]:
-    """Read from the notebooks what there is to do.
-
-    Args:
-        folder: Where the notebooks are.
-
-    Returns:
-        One lesson for each, in order.
+    """Read from the notebooks in a folder what there is to do.
 
     Raises:
         OSError, ValueError, KeyError, TypeError: A file can't be read, or is no notebook.
@@ -151,16 +145,11 @@ def _never_in_the_way() -> Iterator[None]:
 
 
 def _recording() -> bool:
-    """Tell whether a learner is at work."""
     return not (_silent or any(os.environ.get(name) for name in UNATTENDED))
 
 
 def exercise_done(name: str) -> None:
-    """Remember that an exercise was answered rightly.
-
-    Args:
-        name: Such as ``02-1``.
-    """
+    """Remember that an exercise, such as ``02-1``, was answered rightly."""
     if _recording():
         with _never_in_the_way():
             _add("exercise", name)
@@ -181,11 +170,7 @@ def _cell_done(result: "ExecutionResult") -> None:
 
 
 def follow(shell: "InteractiveShell") -> None:
-    """Watch which cells run in a notebook.
-
-    Args:
-        shell: The notebook's shell. Following it twice is following it once.
-    """
+    """Watch which cells run in a notebook. Following it twice is following it once."""
     shell.events.register("post_run_cell", _cell_done)
 
 
@@ -236,8 +221,8 @@ class Progress:
 
         table = Table(box=box.SIMPLE, pad_edge=False, show_footer=True)
         table.add_column("notebook", "in all")
-        table.add_column("sections", self.count(self.sections), justify="right", no_wrap=True)
-        table.add_column("exercises", self.count(self.exercises), justify="right", no_wrap=True)
+        for name, names in (("sections", self.sections), ("exercises", self.exercises)):
+            table.add_column(name, self.count(names), justify="right", no_wrap=True)
         table.add_column("next")
         for lesson in self.lessons:
             left = [name[3:] for name in lesson.sections if name not in self.days]
@@ -252,14 +237,9 @@ class Progress:
 
 
 def progress(folder: pathlib.Path = NOTEBOOKS) -> Progress:
-    """Say what is done.
+    """Say what there is to do, and on which days parts of it were done.
 
-    Args:
-        folder: Where the notebooks are.
-
-    Returns:
-        Everything there is to do, and the days on which parts of it were done. A section that
-        has got another heading since is known by its cells.
+    A section that has got another heading since is known by its cells.
 
     Raises:
         CourseError: The file of progress can't be read.
@@ -281,10 +261,7 @@ def progress(folder: pathlib.Path = NOTEBOOKS) -> Progress:
 
 
 def reset() -> bool:
-    """Forget everything.
-
-    Returns:
-        Whether there was anything.
+    """Forget everything; tell whether there was anything.
 
     Raises:
         CourseError: The file can't be deleted.
@@ -307,14 +284,9 @@ def _unreadable(error: OSError) -> CourseError:
 
 
 def page(done: Progress, name: str = "") -> str:
-    """Write what is done as a page to print.
+    """Write what is done as a page to print, with the learner's name, which nothing keeps.
 
-    Args:
-        done: What is done.
-        name: The learner's, as the page shall say it; nothing keeps it.
-
-    Returns:
-        The page. It loads nothing from anywhere, and every text is escaped.
+    The page loads nothing from anywhere, and every text is escaped.
     """
     from helpers.base import html
 

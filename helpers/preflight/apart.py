@@ -20,8 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
-import psutil
-
+from helpers.base import processes
 from helpers.base.errors import CourseError
 from helpers.base.messages import steady
 from helpers.base.settings import ENVIRONMENT, ROOT
@@ -111,7 +110,7 @@ def _wait(
         if left <= 0:
             why = f"it was ended after the time limit of {timeout:g} s, while {stage}"
             return _open(name, targets, why, "Raise it with --timeout, or find what never ends.")
-        if _memory(process) > memory:
+        if processes.memory(processes.family(process.pid)) > memory:
             why = f"it was ended because it took more than {memory / 1e9:.1f} GB of this machine's "
             why += f"memory, while {stage}"
             return _open(name, targets, why, "Take fewer rows, a smaller model, or more memory.")
@@ -128,29 +127,13 @@ def _wait(
                 if progress is not None:
                     progress(stage)
         elif process.poll() is not None:
-            return _open(name, targets, f"{_death(process, said)}, while {stage}", _last(said))
-
-
-def _memory(process: subprocess.Popen) -> int:
-    """Bytes of memory of the child and all it started; what two of them share counts twice."""
-    total = 0
-    with contextlib.suppress(psutil.Error):
-        child = psutil.Process(process.pid)
-        for member in (child, *child.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                total += member.memory_info().rss
-    return total
+            why = f"the process ended {processes.ending(process.returncode)}, while {stage}"
+            return _open(name, targets, why, _last(said))
 
 
 def _open(name: str, targets: tuple[str, ...], why: str, fix: str) -> Report:
     item = Item(1, "the step", OPEN, f"no answer: {why}", fix, decisive=True)
     return Report(name, targets, (item,))
-
-
-def _death(process: subprocess.Popen, said: BinaryIO) -> str:
-    status = process.wait()
-    how = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
-    return f"the process ended {how}"
 
 
 def _last(said: BinaryIO) -> str:
@@ -163,14 +146,10 @@ def _last(said: BinaryIO) -> str:
 
 def _end(process: subprocess.Popen) -> None:
     """End the child and everything it started, whatever session that moved to."""
-    family: list[psutil.Process] = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        family = psutil.Process(process.pid).children(recursive=True)
+    started = processes.family(process.pid)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    for member in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            member.kill()
+    processes.kill(started)
     process.wait()
 
 

@@ -80,9 +80,8 @@ class Api:
             return refused(refusal.status, refusal.message)
 
     def _make(self, request: Request) -> Answer:
-        wish = request.json()
-        name, location = wish.get("name", ""), wish.get("location", "US")
-        return Answer(200, self._store.make(name, location, wish.get("fault")))
+        wish = {"name": "", "location": "US", "fault": None} | request.json()
+        return Answer(200, self._store.make(wish["name"], wish["location"], wish["fault"]))
 
     def _describe_bucket(self, _: Request, bucket: str) -> Answer:
         return Answer(200, self._store.bucket(bucket, "storage.buckets.get"))
@@ -147,16 +146,15 @@ class Api:
         return Answer(200, moved)
 
     def _upload(self, request: Request, bucket: str) -> Answer:
-        query, about, data = request.query, {}, request.body
+        query, data = request.query, request.body
         kind, generation = query.get("uploadType"), query.get("ifGenerationMatch")
         if "upload_id" in query:
             return self._continue(request, query["upload_id"])
+        about = {"contentType": request.headers.get("Content-Type", "")}
         if kind == "resumable":
             about = request.json()
         elif kind == "multipart":
-            about, data = _two_parts(request.headers.get("Content-Type", ""), data)
-        else:
-            about["contentType"] = request.headers.get("Content-Type")
+            about, data = _two_parts(about["contentType"], data)
         name = query.get("name") or about.get("name", "")
         if kind == "resumable":
             self._store.check(bucket, name, generation)

@@ -4,7 +4,6 @@ An object is one file: a line of JSON that describes it, then the data. The file
 one step (``os.replace``) when all of it is there, so after a crash every object is whole or absent.
 """
 
-import base64
 import dataclasses
 import datetime
 import hashlib
@@ -13,6 +12,7 @@ import pathlib
 import re
 import threading
 import time
+from base64 import b64encode
 from typing import Any, BinaryIO
 
 import google_crc32c
@@ -88,11 +88,9 @@ class Store:
             "read-only": not permission.endswith((".get", ".list")),
         }
         if refused[self._buckets[name]["fault"]]:
-            raise Refusal(
-                403,
-                f"Anonymous caller does not have {permission} access to the Google Cloud Storage "
-                f"bucket. Permission '{permission}' denied on resource (or it may not exist).",
-            )
+            denied = f"Permission '{permission}' denied on resource (or it may not exist)."
+            who = f"Anonymous caller does not have {permission} access to the Google Cloud Storage "
+            raise Refusal(403, f"{who}bucket. {denied}")
         return self._buckets[name]
 
     def find(self, bucket: str, name: str) -> Object:
@@ -134,8 +132,8 @@ class Store:
             "size": str(len(data)),
             "updated": now,
             "timeCreated": now,
-            "md5Hash": _base64(hashlib.md5(data, usedforsecurity=False).digest()),
-            "crc32c": _base64(google_crc32c.value(data).to_bytes(4, "big")),
+            "md5Hash": b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode(),
+            "crc32c": b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode(),
             "contentType": about.get("contentType") or "application/octet-stream",
             "metadata": about.get("metadata") or {},
         }
@@ -161,18 +159,10 @@ class Store:
     def listing(
         self, bucket: str, prefix: str, delimiter: str, after: str, size: int
     ) -> tuple[list[Resource], list[str], str | None]:
-        """Give one page of a bucket's names.
+        """Give a page of at most ``size`` entries after an entry: objects, beginnings, the last.
 
-        Args:
-            bucket: An existing bucket.
-            prefix: What the names begin with.
-            delimiter: Names that have it after the prefix are given once, as that beginning;
-                empty: none are.
-            after: The last entry of the page before, empty for the first page.
-            size: The most entries, objects and beginnings together.
-
-        Returns:
-            The objects, the beginnings, and the last entry where more are to come.
+        Names that have the delimiter after the prefix are given once, as that beginning. The last
+        entry is None where no more are to come.
         """
         objects = dict(self._objects[bucket])
         entries: dict[str, Object | None] = {}
@@ -182,11 +172,9 @@ class Store:
             if entry > after:
                 entries.setdefault(entry, objects[name] if cut < 0 else None)
         page = list(entries)[:size]
-        return (
-            [found.resource for entry in page if (found := entries[entry])],
-            [entry for entry in page if entries[entry] is None],
-            page[-1] if len(entries) > len(page) else None,
-        )
+        found = [entries[entry].resource for entry in page if entries[entry]]
+        beginnings = [entry for entry in page if entries[entry] is None]
+        return found, beginnings, page[-1] if len(entries) > len(page) else None
 
 
 def _write(file: pathlib.Path, *parts: bytes) -> None:
@@ -194,7 +182,3 @@ def _write(file: pathlib.Path, *parts: bytes) -> None:
     with unnamed.open("wb") as output:
         output.writelines(parts)
     unnamed.replace(file)
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()

@@ -105,16 +105,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _exactly(self, size: int) -> bytes:
         data = self.rfile.read(size)
-        return self._if_whole(data, len(data) == size)
+        if len(data) < size:
+            raise ConnectionAbortedError("the client went away within its request")
+        return data
 
     def _line(self) -> bytes:
         line = self.rfile.readline()
-        return self._if_whole(line, line.endswith(b"\n"))
-
-    def _if_whole(self, data: bytes, whole: bool) -> bytes:
-        if not whole:
-            raise ConnectionAbortedError("the client went away within its request")
-        return data
+        return line if line.endswith(b"\n") else self._exactly(1)  # which fails: no more comes
 
     def _reply(self, answer: Answer, query: dict[str, str] | None = None) -> None:
         body, kind = answer.body, "application/octet-stream"

@@ -55,11 +55,9 @@ class Isolation:
     def __repr__(self) -> str:
         ways = {"root": "as root", "user": "in a user namespace", "none": "not permitted here"}
         files = "yours, except Node.disk" if self.way == "none" else "its own"
-        network = (
-            "its own, reached from this machine alone"
-            if self.network
-            else "yours: the port is open on every interface, without a password"
-        )
+        network = "yours: the port is open on every interface, without a password"
+        if self.network:
+            network = "its own, reached from this machine alone"
         return (
             f"namespaces: {ways[self.way]}\nfiles: {files}\nnetwork: {network}\n"
             "call-backs to your Python: refused"
@@ -103,9 +101,8 @@ def _log_folder() -> Iterator[pathlib.Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tail(log: pathlib.Path, lines: int = 12) -> str:
-    """The end of a log, for a message."""
-    return "\n".join(log.read_text("utf-8", "replace").splitlines()[-lines:]) or "(empty)"
+def _tail(log: pathlib.Path) -> str:
+    return "\n".join(log.read_text("utf-8", "replace").splitlines()[-12:]) or "(empty)"
 
 
 def _shown(environment: Mapping[str, str]) -> list[str]:
@@ -139,9 +136,8 @@ def _wait(status: int, log: pathlib.Path) -> dict:
     said = select.select([status], [], [], START_SECONDS)[0]
     if said and (line := os.read(status, 4096)):  # so few bytes come as one
         return json.loads(line)
-    happened = (
-        "ended before it was ready" if said else f"was not ready within {START_SECONDS:.0f} seconds"
-    )
+    late = f"was not ready within {START_SECONDS:.0f} seconds"
+    happened = "ended before it was ready" if said else late
     raise CourseError(
         f"The rehearsal's worker {happened}. The end of its log:\n{_tail(log)}",
         "The log above says it; a worker needs about 400 MB of memory and TensorFlow.",
@@ -150,7 +146,6 @@ def _wait(status: int, log: pathlib.Path) -> dict:
 
 
 def _client_variables(address: str) -> dict[str, str]:
-    """What the client needs to speak with the worker, as environment variables."""
     direct = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""  # noqa: SIM112
     return {
         "COLAB_TPU_ADDR": address,
@@ -241,13 +236,9 @@ def remote_node(
         address = f"127.0.0.1:{ready['port']}"
         stack.enter_context(variables_set(_client_variables(address)))
         try:
-            yield Node(
-                address=f"grpc://{address}",
-                isolation=Isolation(ready["way"], ready["private_network"]),
-                disk=name,
-                log=log,
-                process=psutil.Process(ready["pid"]),
-            )
+            isolation = Isolation(ready["way"], ready["private_network"])
+            worker = psutil.Process(ready["pid"])
+            yield Node(f"grpc://{address}", isolation, name, log, worker)
         except Exception as error:
             error.add_note(f"The rehearsal's worker wrote, in {log}:\n{_tail(log)}")
             raise

@@ -65,24 +65,14 @@ def _show(path: str, root: str) -> None:
 
 
 def isolate(way: str, root: str, shown: list[str], private_network: bool) -> None:
-    """Isolate this process: its own mounts with only ``shown`` in them, its own network.
+    """Isolate this process: its own root, in an empty folder, with ``shown`` in it, read-only.
 
-    Args:
-        way: ``root`` (namespaces as the superuser) or ``user`` (in a user namespace).
-        root: An empty folder, where the worker's own root is put.
-        shown: Files and folders that stay visible, read-only, under the same names.
-        private_network: Whether to leave the machine's network, too.
-
-    Raises:
-        OSError: The machine does not permit it. The process may be half-way, and must end.
+    ``way`` is ``root`` (namespaces as the superuser) or ``user`` (in a user namespace). Raises
+    OSError where the machine does not permit it; the process may be half-way then, and must end.
     """
     user, group = os.getuid(), os.getgid()
-    _call(
-        "unshare",
-        CLONE_NEWNS
-        | (CLONE_NEWNET if private_network else 0)
-        | (CLONE_NEWUSER if way == "user" else 0),
-    )
+    network = CLONE_NEWNET if private_network else 0
+    _call("unshare", CLONE_NEWNS | network | (CLONE_NEWUSER if way == "user" else 0))
     if way == "user":
         pathlib.Path("/proc/self/setgroups").write_text("deny")
         pathlib.Path("/proc/self/uid_map").write_text(f"0 {user} 1")
@@ -132,14 +122,9 @@ def _relay(listener: socket.socket, port: int) -> None:
 def serve(
     settings: dict, way: str, front: socket.socket | None, guard: socket.socket, pid: int
 ) -> None:
-    """Be the worker: isolate, tell the guard, import TensorFlow, serve for ever.
+    """Be the worker: isolate, send the guard (``pid``) its listeners, serve for ever.
 
-    Args:
-        settings: What ``helpers.rehearsal.node`` asks for.
-        way: The isolation to get: ``root``, ``user`` or ``none``.
-        front: For a private network: a listener on the machine's loopback, which stays there.
-        guard: Leads to the guard, which is sent the listeners that it relays.
-        pid: The guard's.
+    ``front`` listens on the machine's loopback for a worker that leaves the machine's network.
     """
     outlets = []
     if way != "none":

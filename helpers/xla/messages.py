@@ -29,8 +29,6 @@ _CORE = re.compile(
     r"<frozen|^<__array|__autograph_generated_file"
 )
 
-_MOST = 150  # characters of a line that is shown in a table
-
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in ([^\n]*)')
 # What stands before an error inside another's text.
 _HEADING = re.compile(
@@ -94,14 +92,7 @@ _NODE = re.compile(r"\{\{node ([^}]*)\}\}|\[\[([^\]{]+)\]\]")
 
 
 def refusal(error: BaseException) -> Refusal:
-    """Read an error of TensorFlow.
-
-    Args:
-        error: As it was raised.
-
-    Returns:
-        What its text says.
-    """
+    """Read an error of TensorFlow, as it was raised."""
     text = _text(error)
     node = _NODE.search(text)
     about = {"node": (node[1] or node[2]) if node else "", "source": source_of(error)}
@@ -114,11 +105,7 @@ def refusal(error: BaseException) -> Refusal:
 def line_of(error: BaseException) -> str:
     """Pick the line of an error that says what is wrong, without what differs at each run.
 
-    Args:
-        error: As it was raised.
-
-    Returns:
-        The line, whole; the error's type where it has no text.
+    The line is whole; it is the error's type where it has no text.
     """
     text = re.split(r"(?:Call a|A)rguments received by ", _text(error))[0]  # Keras adds its own
     lines = [line for line in text.splitlines() if line.strip()]
@@ -137,10 +124,10 @@ def line_of(error: BaseException) -> str:
 
 def shortened(line: str) -> str:
     """Cut a line of more than 150 characters after its first sentence, or within it (``…``)."""
-    if len(line) <= _MOST:
+    if len(line) <= 150:
         return line
-    sentence = re.match(rf".{{20,{_MOST}}}?[.)](?= [A-Z])", line)
-    return sentence[0] if sentence else f"{line[: _MOST - 1]}…"
+    sentence = re.match(r".{20,150}?[.)](?= [A-Z])", line)
+    return sentence[0] if sentence else f"{line[:149]}…"
 
 
 def source_of(error: BaseException) -> Source | None:
@@ -148,22 +135,16 @@ def source_of(error: BaseException) -> Source | None:
 
     AutoGraph and XLA write a stack into the text, which tells more than the error's own.
     """
-    told = [
-        (file, int(line), name) for file, line, name in _FRAME.findall(_first_stack(_text(error)))
-    ]
+    stack = _FRAME.findall(_first_stack(_text(error)))
+    told = [(file, int(line), name) for file, line, name in stack]
     raised = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
     return nearest_line(told) or nearest_line(raised)
 
 
 def learners_line(frames: Iterable[Frame]) -> Source | None:
-    """Choose the innermost frame that is the learner's.
+    """Choose the learner's innermost frame, the outermost being first; None if there is none.
 
-    Args:
-        frames: A stack, the outermost frame first. What called the course's machinery is no part
-            of the learner's step.
-
-    Returns:
-        The line, or None where only libraries are in the stack.
+    What called the course's machinery is no part of the learner's step.
     """
     return _innermost([f for f in _inside(frames) if not _PACKAGE.search(f[0])])
 
@@ -177,8 +158,12 @@ def nearest_line(frames: Iterable[Frame]) -> Source | None:
 def _inside(frames: Iterable[Frame]) -> list[Frame]:
     """Leave out the callers of the machinery, and TensorFlow, Keras and Python."""
     frames = _with_whole_paths(list(frames))
-    ours = [i for i, frame in enumerate(frames) if _is_machinery(frame[0])]
-    return [f for f in frames[ours[-1] + 1 if ours else 0 :] if not _CORE.search(f[0])]
+    begin = 0
+    for i, (file, _, _) in enumerate(frames, 1):
+        path = os.path.realpath(file)
+        if path.startswith(_MACHINERY) and path != _CASES:
+            begin = i
+    return [f for f in frames[begin:] if not _CORE.search(f[0])]
 
 
 def _with_whole_paths(frames: Sequence[Frame]) -> list[Frame]:
@@ -192,11 +177,6 @@ def _with_whole_paths(frames: Sequence[Frame]) -> list[Frame]:
         (file if file.startswith(("<", "/")) or pathlib.Path(file).exists() else shared + file, *at)
         for file, *at in frames
     ]
-
-
-def _is_machinery(path: str) -> bool:
-    path = os.path.realpath(path)
-    return path.startswith(_MACHINERY) and path != _CASES
 
 
 def _innermost(frames: Sequence[Frame]) -> Source | None:

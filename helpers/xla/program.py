@@ -98,11 +98,7 @@ class Program:
 
 
 def program(traced: Tracing) -> Program:
-    """Let TensorFlow write a graph from `trace` in XLA's operations.
-
-    Raises:
-        NotCompilable: XLA refuses; says the operation and the line where it can.
-    """
+    """Let TensorFlow write a graph from `trace` in XLA's operations, or raise `NotCompilable`."""
     import tensorflow as tf
 
     name, graph = traced.name, traced.graph
@@ -151,7 +147,6 @@ def export(
 
 
 def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
-    """Say which operation XLA refused while it made its program, and where that stands."""
     told = messages.refusal(error)
     operation, source = told.operation, told.source
     at = f" at {source}" if source else ""
@@ -189,9 +184,6 @@ def _shape_text(shape: Any) -> str:
     return f"{kind}[{','.join(sizes)}]"
 
 
-_NAMED = re.compile(r"\btf_op_(\d+)\b")
-
-
 def named(text: str, names: Sequence[str]) -> str:
     """Put `Program.names` back into a text that has their positions."""
 
@@ -199,7 +191,7 @@ def named(text: str, names: Sequence[str]) -> str:
         at = int(found[1])
         return names[at] if at < len(names) else found[0]
 
-    return _NAMED.sub(name, text)
+    return re.sub(r"\btf_op_(\d+)\b", name, text)
 
 
 def _program(traced: Tracing, hlo: bytes) -> Program:
@@ -217,10 +209,8 @@ def _program(traced: Tracing, hlo: bytes) -> Program:
         computation.name = f"computation.{i}"
         shapes = {i.id: i.shape for i in computation.instructions}
         for instruction in computation.instructions:
-            if (
-                instruction.opcode == "reshape"
-                and shapes[instruction.operand_ids[0]] == instruction.shape
-            ):
+            before = [shapes[operand] for operand in instruction.operand_ids]
+            if instruction.opcode == "reshape" and before == [instruction.shape]:
                 instruction.opcode = "copy"  # StableHLO can't reshape two bounded dimensions
             metadata = instruction.metadata
             for field in ("source_file", "source_line", "stack_frame_id"):

@@ -4,12 +4,18 @@ import os
 import subprocess
 import sys
 
+import pytest
 import tensorflow as tf
 import tf_keras
 
 from helpers.base.settings import ROOT
 from helpers.xla.program import export
 
+# For tests that start the compiler: none of them leaves a process, or touches the user's cache.
+COMPILER = [
+    pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only"),
+    pytest.mark.usefixtures("own_cache", "children"),
+]
 F8, N = tf.TensorSpec([8]), tf.TensorSpec([], tf.int32)
 STEP_SPECS = tf.TensorSpec([4, 8]), tf.TensorSpec([4, 3])
 

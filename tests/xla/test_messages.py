@@ -2,6 +2,7 @@
 
 import pathlib
 import sysconfig
+import tomllib
 
 import pytest
 import tensorflow as tf
@@ -17,6 +18,7 @@ KERAS = f"{PACKAGES}/tf_keras/src/engine/training.py", 2, "train_step"
 HUGGING_FACE = f"{PACKAGES}/transformers/tf_utils.py", 3, "call"
 MACHINERY = {path for room in ("xla", "preflight") for path in (HELPERS / room).rglob("*.py")}
 MACHINERY.remove(pathlib.Path(functions.__file__))
+TEXTS = tomllib.loads(pathlib.Path(__file__).with_name("messages.toml").read_text("utf-8"))
 
 
 def no_kernel(x):
@@ -43,88 +45,23 @@ def fails_at_run_time(x):
     return tf.gather([1, 2], tf.constant([9]))
 
 
-@pytest.mark.parametrize(
-    ("fn", "line", "reason", "operation", "code"),
-    [
-        (
-            no_kernel,
-            "Detected unsupported operations on XLA_CPU_JIT: Lu (No registered 'Lu' OpKernel for",
-            "no kernel",
-            "Lu",
-            "return tf.linalg.lu(tf.reshape(x, [3, 3]))[0]",
-        ),
-        (
-            in_a_layer,
-            "Using a symbolic `tf.Tensor` as a Python `bool` is not allowed. You can",
-            "",
-            "",
-            "return x if tf.reduce_sum(x) > 0 else -x",
-        ),
-        (
-            gradient_of_unique,
-            "LookupError: gradient registry has no entry for: Unique",
-            "no gradient",
-            "Unique",
-            "return tape.gradient(y, x)",
-        ),
-        (
-            fails_at_run_time,
-            "indices[0] = 9 is not in [0, 2)",
-            "",
-            "",
-            "return tf.gather([1, 2], tf.constant([9]))",
-        ),
-    ],
-)
-def test_what_is_raised_is_read(fn, line, reason, operation, code):
+@pytest.mark.parametrize("told", TEXTS["raised"], ids=lambda told: told["function"])
+def test_what_is_raised_is_read(told):
+    fn = globals()[told["function"]]
     with pytest.raises(Exception) as raised:
         if fn is fails_at_run_time:
             fn(tf.ones([9]))
         compiled = tf.function(fn, jit_compile=True)
         compiled.experimental_get_compiler_ir(tf.TensorSpec([9]))(stage="hlo")
-    told = messages.refusal(raised.value)
-    assert told.line.startswith(line)
-    assert (told.reason, told.operation) == (reason, operation)
-    assert (told.source.file, told.source.code) == (__file__, code)
+    read = messages.refusal(raised.value)
+    assert read.line.startswith(told["line"])
+    assert (read.reason, read.operation) == (told["reason"], told["operation"])
+    assert (read.source.file, read.source.code) == (__file__, told["code"])
 
 
-GRAPH = "Graph execution error:\n\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("", "ValueError"),
-        ("'quoted'", "'quoted'"),
-        ("\n  first\nsecond", "first"),
-        (
-            f"{GRAPH}Detected at node gather defined at (most recent call last):\n<stack traces "
-            "unavailable>\nindices[0] = 9 is not in [0, 5)\n\t [[{{node gather}}]] [Op:__f_12]",
-            "indices[0] = 9 is not in [0, 5)",
-        ),
-        (
-            f"{GRAPH}2 root error(s) found.\n  (0) INVALID_ARGUMENT: Incompatible shapes: [2] vs. "
-            "[3]\n\t [[{{node add}}]]\n0 derived errors ignored.",
-            "(0) INVALID_ARGUMENT: Incompatible shapes: [2] vs. [3]",
-        ),
-        (
-            'in user code:\n\n    File "/home/me/model.py", line 3, in f  *\n        x = y: z\n\n'
-            "    ValueError: two lines:\n    of one error\n",
-            "ValueError: two lines:",
-        ),
-        (
-            "Exception encountered when calling layer 'a' (type A).\n\nno /tmp/x/file.txt here"
-            "\n\nCall arguments received by layer 'a' (type A):\n  • x=1",
-            "no file.txt here",
-        ),
-        (
-            "Failed getting HLO text: 'refused when trying to compile graph f_12[] on XLA_CPU_JIT'",
-            "refused on XLA_CPU_JIT",
-        ),
-    ],
-)
-def test_the_line_that_says_what_is_wrong(text, line):
-    assert messages.line_of(ValueError(text)) == line
+@pytest.mark.parametrize("told", TEXTS["line"], ids=lambda told: told["line"])
+def test_the_line_that_says_what_is_wrong(told):
+    assert messages.line_of(ValueError(told["text"])) == told["line"]
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import concurrent.futures
 import dataclasses
 import os
-import sys
 
+import programs
 import pytest
 import tensorflow as tf
 import tf_keras
@@ -14,10 +14,7 @@ from helpers.base import files
 from helpers.xla import tpu_compiler
 from helpers.xla.tpu_compiler import cache, compile_many, export, process
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only"),
-    pytest.mark.usefixtures("own_cache", "children"),
-]
+pytestmark = programs.COMPILER
 
 
 def test_the_second_answer_is_the_first_without_a_compiler(own_cache, monkeypatch):

@@ -11,6 +11,7 @@ import sys
 import time
 
 import model_fuzz
+import programs
 import psutil
 import pytest
 import tensorflow as tf
@@ -22,10 +23,7 @@ from helpers.base.settings import ROOT, locked_versions
 from helpers.xla import tpu_compiler
 from helpers.xla.tpu_compiler import NotCompilable, Program, compile_many, export, process
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only"),
-    pytest.mark.usefixtures("own_cache", "children"),
-]
+pytestmark = programs.COMPILER
 
 # As many as fit in a minute. Of the first 200 (2026-11: TensorFlow 2.20, libtpu 0.0.51) 150
 # compiled, TensorFlow refused 42 and the TPU's compiler 8; nothing crashed or hung.

@@ -2,8 +2,8 @@
 
 import dataclasses
 import re
-import sys
 
+import programs
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -14,10 +14,7 @@ from helpers.tpu import layout
 from helpers.xla import tpu_compiler
 from helpers.xla.tpu_compiler import Compiled, ask, available_bytes, export, largest_batch
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only"),
-    pytest.mark.usefixtures("own_cache", "children"),
-]
+pytestmark = programs.COMPILER
 
 
 def test_the_roofline_is_division():
@@ -155,15 +152,9 @@ def test_the_largest_batch_of_a_real_program():
     assert found.attempts[-1].compiled.verdict in ("compiles", "out of memory")
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (2048, "2 KiB"),
-        (3 * 2**20, "3 MiB"),
-        (2**40, "1024.00 GiB"),
-    ],
-)
+SIZES = {0: "0 bytes", 999: "999 bytes", 2048: "2 KiB", 3 * 2**20: "3 MiB", 2**40: "1024.00 GiB"}
+
+
+@pytest.mark.parametrize(("number", "text"), SIZES.items())
 def test_sizes_are_written_for_people(number, text):
     assert tpu_compiler.size(number) == text

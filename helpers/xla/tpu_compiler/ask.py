@@ -27,8 +27,6 @@ _HALVES = {"v4": "compiled for one of the chip's two cores, which TensorFlow use
 # Seconds after which a compile is given up. BERT-base takes half a minute on two cores.
 TIMEOUT = 600.0
 
-EFFORTS = ("least", "full")
-
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
@@ -94,17 +92,13 @@ class Compiled:
     @property
     def hlo(self) -> str:
         """The compiled program in XLA's text form; empty where nothing was compiled."""
-        if not self._text:
-            return ""
         return named(gzip.decompress(self._text).decode(), self._names)
 
     def __repr__(self) -> str:
         line = f"{self.name} for {self.target}: {self.verdict}"
         if self.ok:
-            line += (
-                f"; {self.flops:.3g} flops, {size(self.bytes_accessed)} accessed, "
-                f"peak {size(self.peak_bytes)} of {size(self.available_bytes)}"
-            )
+            line += f"; {self.flops:.3g} flops, {size(self.bytes_accessed)} accessed, "
+            line += f"peak {size(self.peak_bytes)} of {size(self.available_bytes)}"
         if self.message:
             line += f". {self.message}"
         return line + (f" ({self.note})" if self.note else "")
@@ -177,9 +171,9 @@ def compile_many(
 
     Args:
         programs: From `export`; may be made while they are compiled.
-        target: As for `compile`, like the other arguments.
-        timeout: Seconds for each.
-        memory_limit: Bytes of this machine's memory.
+        target: As for `compile`, like the other arguments; the timeout is each program's.
+        timeout: Seconds.
+        memory_limit: Bytes.
         effort: ``least`` or ``full``.
         progress: Called with stage and seconds.
 
@@ -200,10 +194,10 @@ def one(
 ) -> Compiled:
     """Compile a program as `compile` does, in a process that is there, or look into the cache."""
     slice_ = hardware.slice_of(target)
-    if effort not in EFFORTS:
+    if effort not in ("least", "full"):
         raise CourseError(
             f"There is no effort {effort!r}.",
-            f"The compiler works with {' or '.join(EFFORTS)} effort.",
+            "The compiler works with least or full effort.",
             "Leave it out for the least, which is enough for a verdict.",
         )
     if program.replicas not in (1, slice_.replicas):
@@ -254,13 +248,11 @@ def _compiled(program: Program, target: str, answer: Answer, **about: Any) -> Co
     if verdict == "out of memory" and (found := _NEEDED.search(message)):
         numbers["peak_bytes"] = int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2]])
     if verdict == "compiles":
-        numbers["all_reduce_bytes"] = _all_reduce_bytes(gzip.decompress(text).decode())
-        numbers["peak_bytes"] = numbers["peak_bytes"] or (
-            numbers["argument_bytes"]
-            + numbers["output_bytes"]
-            + numbers["temporary_bytes"]
-            - numbers["alias_bytes"]
-        )
+        reduced = " ".join(_REDUCE.findall(gzip.decompress(text).decode()))
+        numbers["all_reduce_bytes"] = sum(map(shape_bytes, re.findall(r"\w+\[[\d,<=]*\]", reduced)))
+        parts = ("argument_bytes", "output_bytes", "temporary_bytes")
+        together = sum(numbers[part] for part in parts) - numbers["alias_bytes"]
+        numbers["peak_bytes"] = numbers["peak_bytes"] or together
     return Compiled(
         name=program.name,
         target=target,
@@ -290,8 +282,3 @@ def _short(verdict: str, message: str) -> str:
 
 _NEEDED = re.compile(r"required for HLO temporaries \(([\d.]+)([MGT])\)")
 _REDUCE = re.compile(r" = (\(.*?\)|\S+) all-reduce(?:-start)?\(")
-
-
-def _all_reduce_bytes(text: str) -> int:
-    shapes = [s for made in _REDUCE.findall(text) for s in re.findall(r"\w+\[[\d,<=]*\]", made)]
-    return sum(map(shape_bytes, shapes))

@@ -151,16 +151,11 @@ class Compiler:
             return mlir.module_to_bytecode(module), *types
 
     def compile(self, job: dict[str, Any], hlo: bytes) -> Any:
-        """Compile a module for one device, or for several that each run it.
+        """Compile a serialised ``HloModuleProto`` for one device, or for several that each run it.
 
-        Args:
-            job: ``topology``, ``replicas``, ``sharded`` (number of parameters, the first ones,
-                of which each replica has its own part), ``donated`` (parameters whose memory
-                holds a result), ``effort``.
-            hlo: An ``HloModuleProto``, serialised.
-
-        Returns:
-            jax's compiled program.
+        In the job: ``topology``, ``replicas``, ``sharded`` (number of parameters, the first ones,
+        of which each replica has its own part), ``donated`` (parameters whose memory holds a
+        result), ``effort``.
         """
         jax, replicas = self._jax, job["replicas"]
         from jax.sharding import Mesh, NamedSharding, PartitionSpec

@@ -110,9 +110,8 @@ class Attempt:
 
     def __repr__(self) -> str:
         text = f"batch {self.batch}: {self.compiled.verdict}"
-        if self.compiled.peak_bytes:
-            needed, there = self.compiled.peak_bytes, self.compiled.available_bytes
-            text += f", {size(needed)} of {size(there)}"
+        if needed := self.compiled.peak_bytes:
+            text += f", {size(needed)} of {size(self.compiled.available_bytes)}"
         if self.recomputes:
             text += f", computes parts twice ({self.flops_per_sample:.3g} flops per sample)"
         return text
