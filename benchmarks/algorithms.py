@@ -11,6 +11,7 @@ from rich.table import Table
 
 from benchmarks.measure import Clock, Size, alternating, ratio
 from helpers.text import buckets
+from helpers.text.buckets.batches import SHUFFLED_SEQUENCES
 
 LONGEST = 512
 BUCKETS = 8
@@ -128,7 +129,7 @@ def epoch_of_batches(dataset: tf.data.Dataset) -> int:
 def usual_buckets(dataset: tf.data.Dataset, edges: list[int]) -> tf.data.Dataset:
     """Bucket with `tf.data.Dataset.bucket_by_sequence_length` itself."""
     dataset = dataset.map(lambda x: x | {"attention_mask": tf.ones_like(x["input_ids"])})
-    dataset = dataset.shuffle(buckets.SHUFFLED_SEQUENCES, seed=0)
+    dataset = dataset.shuffle(SHUFFLED_SEQUENCES, seed=0)
     return dataset.bucket_by_sequence_length(
         lambda x: tf.size(x["input_ids"]),
         [edge + 1 for edge in edges],

@@ -2,13 +2,11 @@
 
 import errno
 import os
-import pathlib
 import signal
-import subprocess
 import sys
 
 import pytest
-from conventions import ROOT
+from terminal import call
 
 from helpers.base import files
 
@@ -31,8 +29,7 @@ def test_a_new_file_has_the_usual_mode_and_an_old_one_keeps_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "words"),
-    [(errno.ENOSPC, "The disk is full"), (errno.EACCES, "Permission denied")],
+    ("number", "words"), [(errno.ENOSPC, "The disk is full"), (errno.EACCES, "Permission denied")]
 )
 def test_a_failed_write_is_told_and_leaves_the_old_content(tmp_path, monkeypatch, number, words):
     path = tmp_path / "kept.txt"
@@ -46,23 +43,18 @@ def test_a_failed_write_is_told_and_leaves_the_old_content(tmp_path, monkeypatch
         files.write(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_file_where_a_folder_is_needed_is_told(tmp_path):
-    (tmp_path / "file").touch()
+    monkeypatch.undo()
     with pytest.raises(files.CantWrite, match="could not be written"):
-        files.write(tmp_path / "file/x", "x")
+        files.write(path / "x", "x")  # a file where a folder is needed
 
 
 def test_a_killed_writer_leaves_the_old_content(tmp_path):
     path = tmp_path / "kept.txt"
     path.write_text("old")
     script = (
-        "import os, pathlib, signal, sys\n"
-        "from helpers.base import files\n"
-        "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "files.write(pathlib.Path(sys.argv[1]), 'new')\n"
+        "import os, pathlib, sys; from helpers.base import files\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), 9)\n"
+        "files.write(pathlib.Path(sys.argv[1]), 'new')"
     )
-    done = subprocess.run([sys.executable, "-c", script, path], cwd=pathlib.Path(ROOT))
-    assert done.returncode == -signal.SIGKILL
+    assert call(sys.executable, "-c", script, path).returncode == -signal.SIGKILL
     assert path.read_text() == "old"

@@ -9,14 +9,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 def executable() -> str:
-    """Find the browser.
-
-    Returns:
-        Its path.
-
-    Raises:
-        FileNotFoundError: There is none; the message names the package to install.
-    """
+    """Its path, or a FileNotFoundError that names the package to install."""
     if found := next(filter(None, map(shutil.which, NAMES)), None):
         return found
     raise FileNotFoundError(
@@ -26,24 +19,9 @@ def executable() -> str:
 
 
 def launch(playwright: Playwright) -> Browser:
-    """Start the browser without a window.
-
-    Args:
-        playwright: The driver.
-
-    Returns:
-        The browser, which asks nothing of the network by itself.
-
-    Raises:
-        FileNotFoundError: There is none.
-    """
-    arguments = [
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-gpu",
-        "--disable-sync",
-        "--no-first-run",
-    ]
+    """Start the browser without a window; it asks nothing of the network by itself."""
+    off = ("background-networking", "component-update", "gpu", "sync")
+    arguments = ["--no-first-run", *(f"--disable-{name}" for name in off)]
     # Its sandbox refuses root, which is who containers and runners are.
     arguments += ["--no-sandbox"] if os.geteuid() == 0 else []
     return playwright.chromium.launch(executable_path=executable(), args=arguments)

@@ -53,13 +53,7 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
 
 @dataclasses.dataclass(frozen=True)
 class Lab:
-    """A running JupyterLab.
-
-    Attributes:
-        folder: The copy of the course that it serves.
-        address: Its own, with a slash at the end.
-        token: Lets a request in.
-    """
+    """A running JupyterLab: the copy that it serves, its address with a slash, what lets one in."""
 
     folder: pathlib.Path
     address: str
@@ -74,29 +68,19 @@ class Lab:
 def lab(tmp_path_factory):
     own = tmp_path_factory.mktemp("lab")
     folder = copied(tmp_path_factory.mktemp("course"))
-    settings = own / "settings/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
-    settings.parent.mkdir(parents=True)
-    settings.write_text(json.dumps(_NOTIFICATIONS))
-    places = {
-        "JUPYTERLAB_SETTINGS_DIR": own / "settings",
-        "JUPYTERLAB_WORKSPACES_DIR": own / "workspaces",
-        "JUPYTER_CONFIG_DIR": own / "config",
-        "JUPYTER_DATA_DIR": own / "data",
-        "JUPYTER_RUNTIME_DIR": own / "runtime",
-        "IPYTHONDIR": own / "ipython",
-        "XDG_DATA_HOME": own / "share",
-    }
+    settings = own / "JUPYTERLAB_SETTINGS_DIR/@jupyterlab/apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "notification.jupyterlab-settings").write_text(json.dumps(_NOTIFICATIONS))
+    names = ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "JUPYTER_CONFIG_DIR")
+    names += ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_DATA_HOME")
+    places = {name: str(own / name) for name in names}
     token = secrets.token_hex()
     command = [PYTHON, "-m", "jupyterlab", "--no-browser", "--allow-root", "--port=0"]
     command += [f"--notebook-dir={folder / 'notebooks'}", f"--IdentityProvider.token={token}"]
     log = own / "log"
     with log.open("w") as file:
         server = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=environment() | {name: str(place) for name, place in places.items()},
-            stdout=file,
-            stderr=subprocess.STDOUT,
+            command, cwd=folder, env=environment() | places, stdout=file, stderr=subprocess.STDOUT
         )
     try:
         for _ in range(600):

@@ -11,12 +11,9 @@ PICTURE = ROOT / "notebooks/images/results.png"
 
 
 def main() -> str:
-    """Take the picture.
-
-    Returns:
-        Why there is none; empty when it was taken.
-    """
-    notebooks = len(list((ROOT / "notebooks").glob("[0-9]*.ipynb")))
+    """Take the picture; say why there is none, or nothing when it was taken."""
+    count = len(list((ROOT / "notebooks").glob("[0-9]*.ipynb")))
+    everything = f"{count} of {count}"
     if not PAGE.is_file():
         return "There is no page of results yet. Run all notebooks first: make run"
     with sync_playwright() as playwright:
@@ -24,10 +21,10 @@ def main() -> str:
         page = browser.new_page(viewport={"width": 1120, "height": 800}, color_scheme="light")
         page.goto(PAGE.as_uri())
         passed = page.locator("dd").first.inner_text()
-        if passed == f"{notebooks} of {notebooks}":
+        if passed == everything:
             page.screenshot(path=PICTURE, full_page=True)
         browser.close()
-    if passed != f"{notebooks} of {notebooks}":
+    if passed != everything:
         return f"Only {passed} notebooks passed in the last run. Run all of them first: make run"
     return ""
 

@@ -37,11 +37,8 @@ def exercises():
         "        found[name] = [e.answer, e.solution, wrong, words, len(e.hints)]\n"
         "print(json.dumps(found))\n"
     )
-    command = [PYTHON, "-c", tell]
-    told = subprocess.run(
-        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
-    )
-    return json.loads(told.stdout.splitlines()[-1])
+    told = subprocess.check_output([PYTHON, "-c", tell], cwd=ROOT, env=environment(), text=True)
+    return json.loads(told.splitlines()[-1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +46,6 @@ class Notebook:
     """A notebook that stands open and has been run.
 
     Attributes:
-        name: Its file name without suffix.
-        page: The browser's page.
         said: What the page wrote to the browser's console as an error, and its uncaught errors.
         failed: Addresses of requests that failed or went to another machine.
     """
@@ -62,14 +57,12 @@ class Notebook:
 
     @property
     def code(self) -> Locator:
-        """Its code cells."""
         return self.page.locator(".jp-Notebook .jp-CodeCell")
 
     def outputs(self, kind: str) -> list[str]:
         """Texts of all outputs of a MIME type."""
-        return self.page.locator(
-            f'.jp-OutputArea-output[data-mime-type="{kind}"]'
-        ).all_text_contents()
+        found = self.page.locator(f'.jp-OutputArea-output[data-mime-type="{kind}"]')
+        return found.all_text_contents()
 
     def wait(self, cells: Locator, seconds: float) -> None:
         """Wait until cells have been run: each has a number, or one has failed."""
@@ -138,24 +131,18 @@ def notebook(request, browser, lab):
     page.close()
 
 
-def test_runs_from_top_to_bottom(notebook):
+def test_runs_from_top_to_bottom_and_nothing_is_wrong_behind_the_page(notebook):
     assert notebook.outputs("application/vnd.jupyter.error") == []
     assert notebook.outputs("application/vnd.jupyter.stderr") == []
+    assert (notebook.said, notebook.failed) == ([], [])
 
 
 def test_every_figure_has_its_words(notebook):
     figures = notebook.page.locator(".jp-RenderedImage")
     for at in range(figures.count()):
-        child = figures.nth(at).locator(
-            "xpath=ancestor::*[contains(@class,'jp-OutputArea-child')][1]"
-        )
-        caption = child.locator("xpath=following-sibling::*[1]").locator("em")
+        child = "xpath=ancestor::*[contains(@class,'jp-OutputArea-child')][1]"
+        caption = figures.nth(at).locator(f"{child}/following-sibling::*[1]").locator("em")
         assert len(caption.text_content(timeout=1000)) > 20
-
-
-def test_nothing_is_wrong_behind_the_page(notebook):
-    assert notebook.said == []
-    assert notebook.failed == []
 
 
 def test_is_photographed(notebook):

@@ -33,29 +33,24 @@ def picture(panel):
 def make():
     slider = ipywidgets.IntSlider(value=4, min=1, max=12, description="number")
     menu = ipywidgets.Dropdown(options=["a", "b"], value="a", description="word")
-    return dials.Dials(numbered, number=slider, word=menu), slider, menu
-
-
-def test_the_picture_follows_every_control(shown):
-    panel, slider, menu = make()
+    panel = dials.Dials(numbered, number=slider, word=menu)
     panel._ipython_display_()
+    return panel, slider, menu
+
+
+def test_the_picture_follows_every_control_with_its_alternative_text_as_caption(shown):
+    panel, slider, menu = make()
     assert picture(panel) == "png 4 a"
+    assert panel.picture.value.count("4 &amp; &quot;a&quot;") == 2
+    assert 'alt="4 &amp; &quot;a&quot;"' in panel.picture.value
     slider.value = 7
     assert picture(panel) == "png 7 a"
     menu.value = "b"
     assert picture(panel) == "png 7 b"
 
 
-def test_the_picture_has_its_alternative_text_escaped_and_as_caption(shown):
-    panel, _, _ = make()
-    panel._ipython_display_()
-    assert panel.picture.value.count("4 &amp; &quot;a&quot;") == 2
-    assert 'alt="4 &amp; &quot;a&quot;"' in panel.picture.value
-
-
 def test_a_refusal_is_shown_instead_of_the_picture_and_goes_again(shown):
     panel, slider, _ = make()
-    panel._ipython_display_()
     slider.value = 9
     assert "9 is too much." in panel.picture.value and "&lt;8&gt; is" in panel.picture.value
     assert "<img" not in panel.picture.value
@@ -72,8 +67,8 @@ def test_an_error_that_is_not_ours_is_not_hidden(shown):
 
 
 def test_what_is_stored_is_the_same_each_time_and_holds_no_picture(shown):
-    for _ in range(2):
-        make()[0]._ipython_display_()
+    make()
+    make()
     first, second = shown
     assert first == second
     assert "IntSlider(value=4" in first and "png" not in first and "0x" not in first
