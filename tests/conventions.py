@@ -8,6 +8,7 @@ import pathlib
 import re
 import statistics
 import tomllib
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -49,98 +50,76 @@ def tagged(notebook: dict, tag: str) -> list[int]:
     return [at for at, c in enumerate(notebook["cells"]) if tag in c["metadata"].get("tags", ())]
 
 
-def _texts(cell: dict) -> list[str]:
-    """Everything a cell shows as text."""
-    texts = [source(cell)]
-    for output in cell.get("outputs", ()):
-        texts.append("".join(output.get("text", "")))
-        for kind, data in output.get("data", {}).items():
-            if kind.startswith("text/"):
-                texts.append("".join(data))
-    return texts
-
-
-def _opening(first: dict, name: str) -> list[str]:
+def _opening(first: dict, name: str) -> Iterator[str]:
     text = source(first)
-    asks = first["cell_type"] == "markdown" and re.match(r"# .+\?\n", text)
-    time = re.search(r"^\*\*Time\*\* .*\d+ minutes.*\*\*Needs\*\*", text, re.MULTILINE)
-    kept = {
-        "the first cell is not a title that asks the notebook's question": asks,
-        f"the Colab badge does not lead to {badge(name)}": f"]({badge(name)})" in text,
-        "no objectives under **You will be able to**": re.search(
-            r"\*\*You will be able to\*\*\s+(?:[-*] .+\n?)+", text
-        ),
-        "no line **Time** … minutes … **Needs** …": time,
-    }
-    return [rule for rule, good in kept.items() if not good]
+    if first["cell_type"] != "markdown" or not re.match(r"# .+\?\n", text):
+        yield "the first cell is not a title that asks the notebook's question"
+    if f"]({badge(name)})" not in text:
+        yield f"the Colab badge does not lead to {badge(name)}"
+    if not re.search(r"\*\*You will be able to\*\*\s+(?:[-*] .+\n?)+", text):
+        yield "no objectives under **You will be able to**"
+    if not re.search(r"^\*\*Time\*\* .*\d+ minutes.*\*\*Needs\*\*", text, re.MULTILINE):
+        yield "no line **Time** … minutes … **Needs** …"
 
 
-def _order(notebook: dict, code: list[dict]) -> list[str]:
-    pairs = zip(code[:2], ("first", "second"), ("setup", "parameters"), strict=True)
-    return [
-        f"the {ordinal} code cell is not the one {tag} cell"
-        for cell, ordinal, tag in pairs
-        if [notebook["cells"][at] for at in tagged(notebook, tag)] != [cell]
-    ]
+def _order(notebook: dict, code: list[dict]) -> Iterator[str]:
+    for cell, ordinal, tag in ((code[0], "first", "setup"), (code[1], "second", "parameters")):
+        if [notebook["cells"][at] for at in tagged(notebook, tag)] != [cell]:
+            yield f"the {ordinal} code cell is not the one {tag} cell"
 
 
-def _outputs(code: list[dict]) -> list[str]:
-    broken = []
+def _outputs(code: list[dict]) -> Iterator[str]:
     if [c["execution_count"] for c in code] != list(range(1, len(code) + 1)):
-        broken.append("the stored outputs are not from one run from top to bottom")
+        yield "the stored outputs are not from one run from top to bottom"
     for cell in code:
         where = f"in the cell {source(cell).splitlines()[0]!r}"
         for output in cell["outputs"]:
             if output["output_type"] == "error":
-                broken.append(f"an error is stored {where}")
+                yield f"an error is stored {where}"
             if output.get("name") == "stderr":
-                broken.append(f"stderr is stored {where}")
+                yield f"stderr is stored {where}"
             for kind in output.get("data", {}):
                 alt = output.get("metadata", {}).get(kind, {}).get("alt", "")
                 if kind.startswith("image/") and not alt.strip():
-                    broken.append(f"a figure has no alt text {where}")
-    return broken
+                    yield f"a figure has no alt text {where}"
 
 
-def _text(notebook: dict) -> list[str]:
-    broken = []
+def _shown(output: dict) -> list[str]:
+    """Everything that an output shows as text."""
+    data = [text for kind, text in output.get("data", {}).items() if kind.startswith("text/")]
+    return ["".join(text) for text in [output.get("text", ""), *data]]
+
+
+def _text(notebook: dict) -> Iterator[str]:
     for cell in notebook["cells"]:
-        for text in _texts(cell):
+        shown = [text for output in cell.get("outputs", ()) for text in _shown(output)]
+        for text in [source(cell), *shown]:
             if found := ABSOLUTE.search(text):
-                broken.append(f"an absolute path: {text[found.start() :][:30]!r}")
+                yield f"an absolute path: {text[found.start() :][:30]!r}"
         if cell["cell_type"] != "markdown":
             continue
         if re.search(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"]+\")[^>]*>", source(cell)):
-            broken.append("a picture in the text has no alt text")
+            yield "a picture in the text has no alt text"
         for link in re.findall(r"\]\(([^):#]+\.ipynb)\)", source(cell)):
             if not (ROOT / "notebooks" / link).is_file():
-                broken.append(f"a link to {link}, which does not exist")
-    return broken
+                yield f"a link to {link}, which does not exist"
 
 
-def _length(code: list[dict]) -> list[str]:
+def _length(code: list[dict]) -> Iterator[str]:
     lines = [len(source(c).splitlines()) for c in code]
-    broken = []
     if max(lines) > LONGEST_CELL:
-        broken.append(f"a cell of {max(lines)} lines (at most {LONGEST_CELL})")
+        yield f"a cell of {max(lines)} lines (at most {LONGEST_CELL})"
     if statistics.median(lines) > LONGEST_MEDIAN:
-        broken.append(f"a median of {statistics.median(lines)} lines (at most {LONGEST_MEDIAN})")
-    return broken
+        yield f"a median of {statistics.median(lines)} lines (at most {LONGEST_MEDIAN})"
 
 
-def _checked(code: list[dict]) -> list[str]:
-    broken = []
+def _checked(code: list[dict]) -> Iterator[str]:
     marks = [re.search(r"^# *(NBVAL_\w+|PYTEST_VALIDATE\w+)", source(c)) for c in code]
     names = [mark[1] for mark in marks if mark]
     if set(names) - {"NBVAL_IGNORE_OUTPUT"}:
-        broken.append("a cell is marked with more than NBVAL_IGNORE_OUTPUT")
+        yield "a cell is marked with more than NBVAL_IGNORE_OUTPUT"
     if len(names) > MOST_IGNORED * len(code):
-        broken.append(f"{len(names)} of {len(code)} outputs are not compared (at most a quarter)")
-    return broken
-
-
-def _mark(cell: dict) -> str:
-    return cell["metadata"].get("slideshow", {}).get("slide_type", "")
+        yield f"{len(names)} of {len(code)} outputs are not compared (at most a quarter)"
 
 
 def _lines(cell: dict) -> float:
@@ -156,52 +135,43 @@ def _lines(cell: dict) -> float:
     return lines + min(shown, MOST_OUTPUT)
 
 
-def _slides(cells: list[dict]) -> list[str]:
-    broken, slide, lines = [], "", 0.0
+def _slides(cells: list[dict]) -> Iterator[str]:
+    slide, lines = "", 0.0
     for cell in cells:
-        first, mark = next(iter(source(cell).splitlines()), ""), _mark(cell)
+        first = next(iter(source(cell).splitlines()), "")
+        mark = cell["metadata"].get("slideshow", {}).get("slide_type", "")
         text = source(cell) if cell["cell_type"] == "markdown" else ""
         if mark not in SLIDE_MARKS:
-            broken.append(f"no mark for slides in the cell {first!r}")
+            yield f"no mark for slides in the cell {first!r}"
         elif re.match(r"##? ", text) and mark != "slide":
-            broken.append(f"a section that begins no slide: {first!r}")
+            yield f"a section that begins no slide: {first!r}"
         prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
         if re.search(r"\n#{1,3} ", prose):
-            broken.append(f"a heading in the middle of the cell {first!r}: begin a cell with it")
+            yield f"a heading in the middle of the cell {first!r}: begin a cell with it"
         if mark in ("slide", "subslide"):
             slide, lines = first, 0.0
         if mark not in ("skip", "notes"):
             lines += _lines(cell)
         if lines > LONGEST_SLIDE:
-            broken.append(f"a slide of {lines:.0f} lines (at most {LONGEST_SLIDE}): {slide!r}")
+            yield f"a slide of {lines:.0f} lines (at most {LONGEST_SLIDE}): {slide!r}"
             lines = 0.0
-    return broken
 
 
-def _ending(cells: list[dict], number: str) -> list[str]:
+def _ending(cells: list[dict], number: str) -> Iterator[str]:
     text = "\n".join(source(c) for c in cells)
-    broken = []
     if not re.search(r"^## Recap\n(?:.*\n)*?- \[ \] ", text, re.MULTILINE):
-        broken.append("no recap as a checklist")
+        yield "no recap as a checklist"
     if len(set(re.findall(rf'\bcheck\("{number}-\d+"', text))) < 3:
-        broken.append("fewer than three exercises with a check")
-    return broken
+        yield "fewer than three exercises with a check"
 
 
 def problems(notebook: dict, name: str) -> list[str]:
     """A sentence for each convention that a notebook, given as JSON and by file name, breaks."""
     cells = notebook["cells"]
     code = [c for c in cells if c["cell_type"] == "code"]
-    broken = [
-        *_opening(cells[0], name),
-        *_order(notebook, code),
-        *_outputs(code),
-        *_text(notebook),
-        *_length(code),
-        *_checked(code),
-        *_ending(cells, name[:2]),
-        *_slides(cells),
-    ]
+    broken = [*_opening(cells[0], name), *_order(notebook, code), *_outputs(code)]
+    broken += [*_text(notebook), *_length(code), *_checked(code)]
+    broken += [*_ending(cells, name[:2]), *_slides(cells)]
     if notebook["metadata"] != METADATA or any(set(c["metadata"]) - KEPT for c in cells):
         broken.append("metadata of one machine or one run is stored")
     return broken

@@ -1,32 +1,26 @@
 """Every exercise of the course, from one source: stub, solution, typical wrong answers, hints."""
 
-import functools
 import importlib
-import pathlib
 import re
 
 import nbformat
 import numpy as np
 import pytest
 import tensorflow as tf
+from conventions import NOTEBOOKS, ROOT, tagged
+from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
 from helpers import exercises
 from helpers.__main__ import app
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-NOTEBOOKS = {path.stem[:2]: path for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))}
+NUMBERED = {path.stem[:2]: path for path in NOTEBOOKS}
 MODULES = sorted(path.stem for path in (ROOT / "helpers/exercises").glob("notebook_*.py"))
 EXERCISES = {
     name: exercise
     for module in MODULES
     for name, exercise in importlib.import_module(f"helpers.exercises.{module}").EXERCISES.items()
 }
-WRONG = [
-    pytest.param(name, at, words, id=f"{name}-{at + 1}")
-    for name, exercise in EXERCISES.items()
-    for at, words in enumerate(exercise.wrong)
-]
 
 
 def answer(name, source):
@@ -36,57 +30,49 @@ def answer(name, source):
     return namespace[EXERCISES[name].answer]
 
 
-def test_every_notebook_has_its_exercises_and_the_reverse():
-    assert MODULES
-    assert [module.removeprefix("notebook_") for module in MODULES] == list(NOTEBOOKS)
+def own(number):
+    """The exercises of a notebook."""
+    return {name: e for name, e in EXERCISES.items() if name.startswith(f"{number}-")}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_names_are_the_notebooks_number_and_consecutive(module):
-    number = module.removeprefix("notebook_")
-    own = list(importlib.import_module(f"helpers.exercises.{module}").EXERCISES)
-    assert own == [f"{number}-{at}" for at in range(1, len(own) + 1)]
-    assert len(own) >= 3
+@pytest.mark.parametrize("number", NUMBERED)
+def test_the_names_of_exercises_are_the_notebooks_number_and_consecutive(number):
+    assert [module.removeprefix("notebook_") for module in MODULES] == list(NUMBERED)
+    assert list(own(number)) == [f"{number}-{at}" for at in range(1, len(own(number)) + 1)]
+    assert len(own(number)) >= 3
 
 
-@pytest.mark.parametrize("number", NOTEBOOKS)
+@pytest.mark.parametrize("number", NUMBERED)
 def test_the_notebook_shows_each_stub_then_its_check(number):
-    cells = nbformat.read(NOTEBOOKS[number], 4).cells
+    cells = nbformat.read(NUMBERED[number], 4).cells
     code = [cell for cell in cells if cell.cell_type == "code"]
-    own = {name: e for name, e in EXERCISES.items() if name.startswith(f"{number}-")}
     at = [i for i, cell in enumerate(code) if "exercise" in cell.metadata.get("tags", [])]
-    assert [code[i].source.rstrip() for i in at] == [e.stub.rstrip() for e in own.values()]
-    for i, (name, exercise) in zip(at, own.items(), strict=True):
+    assert [code[i].source.rstrip() for i in at] == [e.stub.rstrip() for e in own(number).values()]
+    for i, (name, exercise) in zip(at, own(number).items(), strict=True):
         asked = code[i + 1]
         assert asked.source.strip() == f'check("{name}", {exercise.answer})'
         shown = asked.outputs[0]["data"]["text/plain"]
         assert shown.startswith(f"Exercise {name}: not yet.")
 
 
-@pytest.mark.parametrize("number", NOTEBOOKS)
+@pytest.mark.parametrize("number", NUMBERED)
 def test_a_notebook_asks_to_recall_then_to_change_then_to_build(number):
-    cells = nbformat.read(NOTEBOOKS[number], 4).cells
-    at = [i for i, cell in enumerate(cells) if "exercise" in cell.metadata.get("tags", [])]
-    asked = [
-        re.match(r"\*\*(\d\d-\d+) · (Recall|Change|Build)\.\*\* \S", cells[i - 1].source)
-        for i in at
-    ]
-    assert all(asked), [
-        cells[i - 1].source for i, found in zip(at, asked, strict=True) if not found
-    ]
-    assert [found[1] for found in asked] == [n for n in EXERCISES if n.startswith(number)]
-    kinds = [found[2] for found in asked]
-    assert list(dict.fromkeys(kinds)) == ["Recall", "Change", "Build"]
+    notebook = nbformat.read(NUMBERED[number], 4)
+    texts = [notebook.cells[at - 1].source for at in tagged(notebook, "exercise")]
+    pattern = re.compile(r"\*\*(\d\d-\d+) · (Recall|Change|Build)\.\*\* \S")
+    asked = [pattern.match(text) for text in texts]
+    assert all(asked), texts
+    assert [found[1] for found in asked] == list(own(number))
+    assert list(dict.fromkeys(found[2] for found in asked)) == ["Recall", "Change", "Build"]
 
 
-@pytest.mark.parametrize("number", NOTEBOOKS)
+@pytest.mark.parametrize("number", NUMBERED)
 def test_the_teachers_edition_differs_in_the_cells_of_exercises_only(number):
-    learners = nbformat.read(NOTEBOOKS[number], 4)
+    learners = nbformat.read(NUMBERED[number], 4)
     before = nbformat.writes(learners)
     teachers = exercises.solve(learners)
     assert nbformat.writes(learners) == before
     assert teachers.metadata == learners.metadata
-    solutions = [e.solution.rstrip() for name, e in EXERCISES.items() if name.startswith(number)]
     shown = []
     for mine, theirs in zip(learners.cells, teachers.cells, strict=True):
         if "exercise" in mine.metadata.get("tags", []):
@@ -96,19 +82,18 @@ def test_the_teachers_edition_differs_in_the_cells_of_exercises_only(number):
             assert theirs.outputs == []
             theirs.outputs = mine.outputs
         assert theirs == mine
-    assert shown == solutions
+    assert shown == [e.solution.rstrip() for e in own(number).values()]
 
 
 def test_an_edited_stub_is_solved_by_the_name_in_its_check():
-    stub = nbformat.v4.new_code_cell("x = 1", metadata={"tags": ["exercise"]})
-    between = nbformat.v4.new_code_cell("x")
-    asked = nbformat.v4.new_code_cell('check("03-3", may_attend)')
-    solved = exercises.solve(nbformat.v4.new_notebook(cells=[stub, between, asked]))
+    stub = new_code_cell("x = 1", metadata={"tags": ["exercise"]})
+    between, asked = new_code_cell("x"), new_code_cell('check("03-3", may_attend)')
+    solved = exercises.solve(new_notebook(cells=[stub, between, asked]))
     assert solved.cells[0].source == EXERCISES["03-3"].solution.rstrip()
     assert solved.cells[1] == between
     asked.source = 'check("03-77", f)'
     with pytest.raises(exercises.UnknownExercise, match="03-77"):
-        exercises.solve(nbformat.v4.new_notebook(cells=[stub, asked]))
+        exercises.solve(new_notebook(cells=[stub, asked]))
 
 
 def test_the_command_writes_the_teachers_edition(tmp_path, monkeypatch):
@@ -116,76 +101,55 @@ def test_the_command_writes_the_teachers_edition(tmp_path, monkeypatch):
     result = CliRunner().invoke(app, ["solutions"])
     assert result.exit_code == 0, result.output
     written = sorted((tmp_path / "solutions").iterdir())
-    assert [path.name for path in written] == [path.name for path in NOTEBOOKS.values()]
+    assert [path.name for path in written] == [path.name for path in NOTEBOOKS]
     assert str(tmp_path / "solutions") in result.stdout
-    for path in written:
-        nbformat.validate(nbformat.read(path, 4))
-    assert EXERCISES["05-2"].solution.rstrip() in [
-        cell.source for cell in nbformat.read(written[5], 4).cells
-    ]
+    teachers = [nbformat.read(path, 4) for path in written]
+    for notebook in teachers:
+        nbformat.validate(notebook)
+    assert EXERCISES["05-2"].solution.rstrip() in [cell.source for cell in teachers[5].cells]
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-def test_an_untouched_stub_is_not_yet_and_no_error(name):
-    verdict = exercises.check(name, answer(name, EXERCISES[name].stub))
-    assert verdict.state == "not yet", verdict
-    assert f'hint("{name}")' in verdict.message
+def test_an_untouched_stub_is_not_yet_and_the_solution_is_right(name):
+    stub = exercises.check(name, answer(name, EXERCISES[name].stub))
+    assert stub.state == "not yet" and f'hint("{name}")' in stub.message, stub
+    solution = exercises.check(name, answer(name, EXERCISES[name].solution))
+    assert solution.state == "right", solution
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-def test_the_solution_is_right(name):
-    verdict = exercises.check(name, answer(name, EXERCISES[name].solution))
-    assert verdict.state == "right", verdict
+def test_a_typical_wrong_answer_is_refused_with_its_own_words(name):
+    wrong = EXERCISES[name].wrong
+    verdicts = [exercises.check(name, answer(name, source)) for source in wrong.values()]
+    assert len(wrong) >= 2
+    for at, words in enumerate(wrong):
+        assert verdicts[at].state == "not right", verdicts[at]
+        assert [i for i, said in enumerate(verdicts) if words in said.message] == [at], words
 
 
-@functools.cache
-def refusals(name):
-    """What is said of each typical wrong answer."""
-    return [
-        exercises.check(name, answer(name, source)) for source in EXERCISES[name].wrong.values()
-    ]
-
-
-@pytest.mark.parametrize(("name", "at", "words"), WRONG)
-def test_a_typical_wrong_answer_is_refused_with_its_own_words(name, at, words):
-    assert refusals(name)[at].state == "not right"
-    assert [words in verdict.message for verdict in refusals(name)] == [
-        other == at for other in range(len(refusals(name)))
-    ]
-
-
-def signature(source):
-    """The first line of the function that a stub asks for."""
-    return re.search(r"^def .*:$", source, re.MULTILINE)[0]
+NO_RETURN = (
+    "the return is missing|Return the dictionary|Return one|Return a pair|must give an|"
+    "return rows, shards"
+)
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_forgotten_return_is_said(name):
-    verdict = exercises.check(name, answer(name, f"{signature(EXERCISES[name].stub)}\n    ...\n"))
-    assert verdict.state == "not right"
-    assert re.search(
-        "the return is missing|Return the dictionary|Return one|Return a pair|must give an|"
-        "return rows, shards",
-        verdict.message,
-    ), verdict
+    signature = re.search(r"^def .*:$", EXERCISES[name].stub, re.MULTILINE)[0]
+    verdict = exercises.check(name, answer(name, f"{signature}\n    ...\n"))
+    assert verdict.state == "not right" and re.search(NO_RETURN, verdict.message), verdict
 
 
 @pytest.mark.parametrize("name", EXERCISES)
-def test_an_exercise_has_wrong_answers_and_hints_in_steps(name, monkeypatch):
+def test_hints_come_in_steps_and_the_first_does_not_give_the_solution_away(name, monkeypatch):
     monkeypatch.setattr(exercises, "_shown", {})
     exercise = EXERCISES[name]
-    assert len(exercise.wrong) >= 2
     count = len(exercise.hints)
     assert count >= 2
     given = [repr(exercises.hint(name)) for _ in range(count + 1)]
     for at, (shown, text) in enumerate(zip(given[:-1], exercise.hints, strict=True), 1):
         assert shown == f"Hint {at} of {count}: {text}"
     assert given[-1] == given[-2]  # the last one is repeated
-
-
-@pytest.mark.parametrize("name", EXERCISES)
-def test_the_first_hint_does_not_give_the_solution_away(name):
-    exercise = EXERCISES[name]
     new = set(exercise.solution.splitlines()) - set(exercise.stub.splitlines())
     lines = [re.sub(r"\s+", " ", line).strip() for line in new]
     first = re.sub(r"\s+", " ", exercise.hints[0])
@@ -208,14 +172,7 @@ def made(monkeypatch):
             raise exercises.Wrong("It is not the answer.")
         return "It is."
 
-    exercise = exercises.Exercise(
-        stub="def f():\n    raise NotImplementedError\n",
-        answer="f",
-        check=check,
-        hints=("think", "think twice"),
-        solution="def f():\n    return 42\n",
-        wrong=(("def f():\n    return 41\n", "not the answer"),),
-    )
+    exercise = exercises.Exercise("", "f", check, ("think", "think twice"), "", {})
     monkeypatch.setattr(exercises, "find", lambda name: exercise)
     monkeypatch.setattr(exercises, "_shown", {})
 

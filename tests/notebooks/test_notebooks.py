@@ -18,17 +18,16 @@ KNOWN = {notebook.name: notebook for notebook in notebooks()}
 
 def unfit(changed, known):
     """List what is wrong with a table of changed parameters."""
-    wrong = [f"{name}: no entry" for name in known if name not in changed]
-    wrong += [f"{name}: no such notebook" for name in changed if name not in known]
-    for name in changed.keys() & known.keys():
+    wrong = [f"{name}: no entry" for name in known.keys() - changed.keys()]
+    for name, values in changed.items():
+        if name not in known:
+            wrong.append(f"{name}: no such notebook")
+            continue
         defaults = known[name].parameters
-        wrong += [f"{name}: no parameter {key}" for key in changed[name] if key not in defaults]
-        wrong += [
-            f"{name}: {key} has its default"
-            for key, value in changed[name].items()
-            if key in defaults and value == defaults[key]
-        ]
-        if defaults and not changed[name]:
+        wrong += [f"{name}: no parameter {key}" for key in values.keys() - defaults.keys()]
+        same = [key for key in values if key in defaults and values[key] == defaults[key]]
+        wrong += [f"{name}: {key} has its default" for key in same]
+        if defaults and not values:
             wrong.append(f"{name}: nothing is changed")
     return wrong
 

@@ -3,9 +3,11 @@
 import builtins
 import io
 import symtable
+from unittest.mock import create_autospec
 
 import nbformat
 import pytest
+from conventions import METADATA, tagged
 from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
@@ -73,21 +75,13 @@ def test_a_name_that_only_a_left_out_cell_makes_is_found(cells, found):
 
 
 @pytest.mark.parametrize("notebook", KNOWN, ids=lambda n: n.name)
-def test_the_core_stands_alone(notebook):
-    assert missing(nbformat.read(notebook.path, 4).cells) == []
-
-
-@pytest.mark.parametrize("notebook", KNOWN, ids=lambda n: n.name)
-def test_the_core_is_shorter_and_keeps_its_beginning_and_end(notebook):
-    cells = nbformat.read(notebook.path, 4).cells
-    beyond = [kernels.BEYOND_CORE in cell.metadata.get("tags", ()) for cell in cells]
-    assert any(beyond)
-    assert not any(
-        left_out
-        for cell, left_out in zip(cells, beyond, strict=True)
-        if {"setup", "parameters", "exercise"} & set(cell.metadata.get("tags", ()))
-    )
-    assert not beyond[0] and not beyond[-1]
+def test_the_core_stands_alone_is_shorter_and_keeps_its_beginning_and_end(notebook):
+    node = nbformat.read(notebook.path, 4)
+    assert missing(node.cells) == []
+    beyond = {*tagged(node, kernels.BEYOND_CORE)}
+    assert beyond and not beyond & {0, len(node.cells) - 1}
+    for tag in ("setup", "parameters", "exercise"):
+        assert not beyond & {*tagged(node, tag)}
 
 
 def test_a_shortened_notebook_says_so_below_its_title():
@@ -111,32 +105,25 @@ def ran(tmp_path_factory):
         cell("print('long')", "beyond-core"),
         cell("print(steps * 2)"),
     ]
-    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    nbformat.write(
-        new_notebook(cells=cells, metadata={"kernelspec": kernel}), folder / "01_a.ipynb"
-    )
+    nbformat.write(new_notebook(cells=cells, metadata=METADATA), folder / "01_a.ipynb")
     console = Console(file=io.StringIO(), width=100)
     whole = running.run(folder=folder, build=folder / "build", console=console)
     before = {path.name: path.read_bytes() for path in (folder / "build").iterdir()}
     given = [("steps", "21")]
     short = running.run([], given, folder, folder / "build", console, workshop=True)
-    return folder, whole, before, short
+    return folder / "build", whole, before, short
 
 
 def test_a_workshops_run_leaves_out_what_is_tagged_and_takes_parameters(ran):
-    folder, _, _, short = ran
-    node = nbformat.read(folder / "build/workshop/01_a.ipynb", 4)
-    printed = [o.text for c in node.cells for o in c.get("outputs", [])]
-    assert printed == ["42\n"]
-    (result,) = short.results
-    assert (result.state, result.left_out) == ("passed", 1)
+    build, _, _, short = ran
+    node = nbformat.read(build / "workshop/01_a.ipynb", 4)
+    assert [o.text for c in node.cells for o in c.get("outputs", [])] == ["42\n"]
+    assert [(result.state, result.left_out) for result in short.results] == [("passed", 1)]
 
 
 def test_a_workshops_run_is_never_taken_for_a_whole_one(ran):
-    folder, whole, before, short = ran
-    build = folder / "build"
-    assert whole.page == build / "index.html"
-    assert short.page == build / "workshop/index.html"
+    build, whole, before, short = ran
+    assert (whole.page, short.page) == (build / "index.html", build / "workshop/index.html")
     assert {p.name: p.read_bytes() for p in build.iterdir() if p.is_file()} == before
     page = short.page.read_text("utf-8")
     assert "A workshop's run:" in page and "the core; cells left out: 1" in page
@@ -145,16 +132,11 @@ def test_a_workshops_run_is_never_taken_for_a_whole_one(ran):
 
 
 def test_the_command_line_passes_the_wish_on_and_says_what_was_run(monkeypatch, capsys, tmp_path):
-    wanted = []
-
-    def run(*arguments, **keywords):
-        wanted.append((*arguments, keywords))
-        return running.Report((kernels.Result("02_b", "passed"),), tmp_path / "index.html")
-
+    report = running.Report((kernels.Result("02_b", "passed"),), tmp_path / "index.html")
+    run = create_autospec(running.run, return_value=report)
     monkeypatch.setattr(running, "run", run)
     words = ["run", "2", "--workshop", "-p", "steps", "3", "--jobs", "2", "--no-open"]
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit, match="0"):
         commands.app(words)
-    assert left.value.code == 0
-    assert wanted == [(["2"], [("steps", "3")], {"workshop": True, "jobs": 2})]
+    run.assert_called_once_with(["2"], [("steps", "3")], workshop=True, jobs=2)
     assert capsys.readouterr().out.startswith("The core alone: 1 passed.")

@@ -33,8 +33,10 @@ def imported(modules: list[str], unwanted: str) -> str:
     return call(sys.executable, "-c", script).stderr.strip()
 
 
-def test_light_modules_import_no_tensorflow():
+def test_light_modules_import_no_tensorflow_and_a_command_that_runs_no_notebook_no_jupyter():
     assert imported(LIGHT, "tensorflow") == ""
+    for unwanted in ("nbformat", "papermill"):
+        assert imported(["helpers.__main__", "helpers.preflight.apart"], unwanted) == ""
 
 
 @pytest.mark.parametrize("module", ["helpers.bert.model", "helpers.xla.compare"])

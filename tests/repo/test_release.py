@@ -65,16 +65,13 @@ LISTED = re.findall(r"^  ([\w./-]*(?:/[\w.-]+|LICENSE))\s{2,}", NOTICE, re.MULTI
 
 def unnamed(files: list[str], listed: list[str]) -> list[str]:
     """Files that are neither of a kind that we write nor in the notice."""
-    return [
+    kinds = {name: pathlib.PurePath(name).suffix for name in {*files} - {*listed, *WRITTEN_NAMES}}
+    return sorted(
         name
-        for name in files
-        if name not in [*listed, *WRITTEN_NAMES]
-        and not name.startswith(TEMPLATES)
-        and (
-            pathlib.PurePath(name).suffix not in WRITTEN
-            or (re.search(r"(^|/)(data|images)/", name) and not name.endswith((".md", ".py")))
-        )
-    ]
+        for name, kind in kinds.items()
+        if (re.search(r"(^|/)(data|images)/", name) and kind not in (".md", ".py"))
+        or (kind not in WRITTEN and not name.startswith(TEMPLATES))
+    )
 
 
 def test_a_file_without_notice_is_seen():
@@ -87,9 +84,7 @@ def test_every_file_that_is_shipped_is_ours_or_named_in_the_notice():
     if not (ROOT / ".git").exists():
         pytest.skip("not a clone: which files are shipped is what git knows")
     assert unnamed(call("git", "ls-files").stdout.splitlines(), LISTED) == []
-
-
-def test_what_the_notice_names_is_there():
+    # And what the notice names is there.
     assert len(LISTED) > 5
     assert [name for name in LISTED if not (ROOT / name).is_file()] == []
     mozilla = (ROOT / "notebooks/data/LICENSE").read_text("utf-8")
@@ -113,15 +108,14 @@ class Repository:
     """A small repository with what a release reads, and a stand-in for the SBOM's program."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.folder, self.tools = folder / "course", folder / "tools"
-        (self.folder / ".ci").mkdir(parents=True)
+        self.folder = folder
+        (folder / ".ci").mkdir()
         for name in SHIPPED:
-            shutil.copy(ROOT / name, self.folder / name)
-        self.tools.mkdir()
-        (self.tools / "cyclonedx-py").write_text(SBOM)
-        (self.tools / "cyclonedx-py").chmod(0o755)
-        git(self.folder, "init", "-q", "-b", "main")
-        commit(self.folder)
+            shutil.copy(ROOT / name, folder / name)
+        git(folder, "init", "-q", "-b", "main")
+        commit(folder)
+        (folder / ".git/cyclonedx-py").write_text(SBOM)
+        (folder / ".git/cyclonedx-py").chmod(0o755)
 
     def change(self, name: str, old: str, new: str) -> None:
         text = (self.folder / name).read_text("utf-8")
@@ -129,7 +123,7 @@ class Repository:
         (self.folder / name).write_text(text.replace(old, new), "utf-8")
 
     def release(self) -> tuple[int, str]:
-        environment = os.environ | {"TOOLS": str(self.tools)}
+        environment = os.environ | {"TOOLS": str(self.folder / ".git")}
         done = call("sh", ".ci/release", cwd=self.folder, env=environment)
         return done.returncode, done.stdout + done.stderr
 

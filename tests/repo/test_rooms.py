@@ -20,23 +20,20 @@ def knows(room: str) -> str:
     return " ".join(text.split("\n\n")[0].replace("``", "`").split())
 
 
-def layers() -> list[str]:
-    """The rooms from the top layer down."""
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
-    return [name for layer in tool["contracts"][0]["layers"] for name in layer.split(" | ")]
-
-
 def test_the_map_has_every_room_in_the_order_of_the_layers_with_its_own_words():
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    layers = [name for layer in tool["contracts"][0]["layers"] for name in layer.split(" | ")]
     rows = re.findall(r"^\| \[(\w+)\]\(\1\) \| (.+) \|$", MAP, re.MULTILINE)
-    wanted = [(room, knows(room)) for room in layers() if room in ROOMS]
+    wanted = [(room, knows(room)) for room in layers if room in ROOMS]
     assert rows == wanted, "write the rows of helpers/README.md from the rooms' docstrings"
-    assert len(rows) == len(ROOMS)
-    assert len(MAP.splitlines()) <= 40
+    assert len(rows) == len(ROOMS) and len(MAP.splitlines()) <= 40
 
 
-def test_the_house_stays_small():
+def test_the_house_stays_small_and_the_tests_mirror_it():
     files = [path.name for path in HELPERS.iterdir() if path.is_file()]
     assert len(ROOMS) <= 10 and len(files) <= 5, files
+    tested = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
+    assert tested == {*ROOMS, "browser", "notebooks", "repo"}
 
 
 def test_a_room_re_exports_nothing():
@@ -60,11 +57,6 @@ def test_no_file_and_no_function_is_a_giant(room):
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert body(node) <= LONGEST_BODY, f"{path.name}: {node.name}"
-
-
-def test_the_tests_mirror_the_rooms():
-    tested = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
-    assert tested == {*ROOMS, "browser", "notebooks", "repo"}
 
 
 def test_every_file_of_tests_has_a_name_of_its_own():
