@@ -7,6 +7,7 @@ import datetime
 import functools
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import jinja2
 import nbformat
@@ -37,7 +38,7 @@ def _date(moment: datetime.datetime) -> str:
     return f"{local.day} {local:%b %Y, %H:%M}"
 
 
-def index(rows: Sequence[tuple["Notebook", "Result"]], machine: str, workshop: bool = False) -> str:
+def index(rows: Sequence[tuple[Any, Any]], machine: str, workshop: bool = False) -> str:
     """Write the map of the course.
 
     Args:
