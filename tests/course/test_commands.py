@@ -1,13 +1,14 @@
 """The command line: one message for bad input, an example in each help, nothing heavy imported."""
 
+import functools
 import re
 import shutil
-import subprocess
 import sys
 
 import nbformat
 import pytest
 from made_notebooks import write
+from terminal import call
 
 import helpers.__main__ as commands
 from helpers.base.settings import ROOT
@@ -20,12 +21,9 @@ def command(tmp_path, monkeypatch, capsys):
     """The command line on a course of two notebooks; gives its status, output and errors."""
     write(tmp_path, "02_quick", "print(1)", parameters="steps = 3")
     write(tmp_path, "04_other", "print(2)")
-    run, store = running.run, storing.store
-    build = tmp_path / "build"
-    monkeypatch.setattr(
-        running, "run", lambda *words, **more: run(*words, folder=tmp_path, build=build, **more)
-    )
-    monkeypatch.setattr(storing, "store", lambda *words: store(*words, folder=tmp_path))
+    run = functools.partial(running.run, folder=tmp_path, build=tmp_path / "build")
+    monkeypatch.setattr(running, "run", run)
+    monkeypatch.setattr(storing, "store", functools.partial(storing.store, folder=tmp_path))
 
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["helpers", *words])
@@ -52,10 +50,8 @@ def command(tmp_path, monkeypatch, capsys):
 )
 def test_bad_input_ends_with_one_message_and_status_2(command, words, message):
     status, out, err = command(*words)
-    assert status == 2
-    assert message in " ".join(err.split())
-    assert "Traceback" not in err
-    assert out == ""
+    assert (status, out) == (2, "")
+    assert message in " ".join(err.split()) and "Traceback" not in err
 
 
 def test_the_command_line_takes_several_parameters_and_notebooks(command, tmp_path, monkeypatch):
@@ -73,14 +69,11 @@ def test_the_command_line_takes_several_parameters_and_notebooks(command, tmp_pa
     assert opened == [page.as_uri()]
 
 
-@pytest.mark.parametrize("name", ["run", "store", "badges"])
-def test_help_shows_an_example(command, name):
-    status, out, _ = command(name, "--help")
-    assert status == 0
-    assert f"python -m helpers {name}" in out.replace("Usage: python -m helpers", "")
-
-
-def test_without_a_command_the_list_of_commands_is_shown(command):
+def test_help_shows_an_example_and_no_command_the_list_of_commands(command):
+    for name in ("run", "store", "badges"):
+        status, out, _ = command(name, "--help")
+        assert status == 0
+        assert f"python -m helpers {name}" in out.replace("Usage: python -m helpers", "")
     _, out, err = command()
     assert re.search(r"(?s)run .*store .*badges ", out + err)
 
@@ -89,18 +82,7 @@ def test_the_module_is_the_command_line_and_a_damaged_notebook_ends_it_with_stat
     shutil.copytree(ROOT / "helpers", tmp_path / "helpers")
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks/02_b.ipynb").write_text('{"cells": [')
-    done = subprocess.run(
-        [sys.executable, "-m", "helpers", "run"], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = call(sys.executable, "-m", "helpers", "run", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("02_b.ipynb can't be run.\n  Why: The file is not JSON")
     assert len(done.stderr.splitlines()) == 3
-
-
-def test_a_command_that_runs_no_notebook_imports_neither_tensorflow_nor_jupyter():
-    code = (
-        "import sys, helpers.__main__, helpers.preflight.apart\n"
-        "print({'tensorflow', 'nbformat', 'papermill'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == "set()\n"

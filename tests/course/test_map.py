@@ -6,6 +6,8 @@ from made_notebooks import write
 from helpers.base.errors import CourseError
 from helpers.course import map as course
 
+FORMAT = b'"nbformat": 4, "nbformat_minor": 5, "metadata": {}}'
+
 
 def test_the_map_is_in_order_and_read_from_the_first_cell(tmp_path):
     write(tmp_path, "07_later", "1")
@@ -19,18 +21,15 @@ def test_the_map_is_in_order_and_read_from_the_first_cell(tmp_path):
     assert first.parameters == {"steps": 3, "rate": 0.1}
 
 
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
+def test_notebooks_are_chosen_by_number_or_name_in_the_courses_order(tmp_path):
+    for name in ("02_b", "07_c", "01_a"):
+        write(tmp_path, name, "1")
+    for wanted, expected in (
         ([], ["01_a", "02_b", "07_c"]),
         (["7", "02"], ["02_b", "07_c"]),
         (["07_c", "7"], ["07_c"]),
-    ],
-)
-def test_notebooks_are_chosen_by_number_or_name_in_the_courses_order(tmp_path, wanted, expected):
-    for name in ("02_b", "07_c", "01_a"):
-        write(tmp_path, name, "1")
-    assert [n.name for n in course.choose(wanted, course.notebooks(tmp_path))] == expected
+    ):
+        assert [n.name for n in course.choose(wanted, course.notebooks(tmp_path))] == expected
 
 
 @pytest.mark.parametrize("word", ["3", "003", "b", "02_", "-1", "02_b.ipynb"])
@@ -43,13 +42,10 @@ def test_an_unknown_notebook_is_told_with_the_known_ones(tmp_path, word):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "not JSON"),
-        (b'{"cells": [', "not JSON"),
-        (b"\xff\xfe", "not UTF-8"),
-        (b"[]", "not a notebook"),
-        (b'{"cells": 1, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "not a notebook"),
-        (b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "not a notebook"),
-        (b'{"cells": [], "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "no code cells"),
+        *((b"", "not JSON"), (b'{"cells": [', "not JSON"), (b"\xff\xfe", "not UTF-8")),
+        *((b"[]", "not a notebook"), (b"{%s" % FORMAT, "not a notebook")),
+        (b'{"cells": 1, %s' % FORMAT, "not a notebook"),
+        (b'{"cells": [], %s' % FORMAT, "no code cells"),
     ],
 )
 def test_a_damaged_notebook_is_told(tmp_path, content, why):
@@ -76,17 +72,9 @@ def test_missing_notebooks_are_told(tmp_path):
 @pytest.mark.parametrize(
     ("default", "text", "value"),
     [
-        ("3", "50", 50),
-        ("3", "-1", -1),
-        ("0.1", "1e-4", 1e-4),
-        ("0.1", "2", 2.0),
-        ("False", "True", True),
-        ("'a'", "word", "word"),
-        ("'a'", "2", "2"),
-        ("'a'", "'2'", "2"),
-        ("'a'", "", ""),
-        ("None", "word", "word"),
-        ("[1]", "[2, 3]", [2, 3]),
+        *(("3", "50", 50), ("3", "-1", -1), ("0.1", "1e-4", 1e-4), ("0.1", "2", 2.0)),
+        *(("'a'", "word", "word"), ("'a'", "2", "2"), ("'a'", "'2'", "2"), ("'a'", "", "")),
+        *(("False", "True", True), ("None", "word", "word"), ("[1]", "[2, 3]", [2, 3])),
     ],
 )
 def test_values_are_read_by_the_type_of_the_default(tmp_path, default, text, value):

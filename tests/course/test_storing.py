@@ -1,11 +1,11 @@
 """Stored outputs carry no traces of a run, and a second store changes nothing."""
 
-import os
-import subprocess
 import sys
 
 import nbformat
+from conventions import METADATA
 from made_notebooks import quiet, write
+from terminal import call, without
 
 from helpers.course import storing as course
 
@@ -22,20 +22,10 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     first = path.read_bytes()
     stored = nbformat.read(path, 4)
     nbformat.validate(stored)
-    assert stored.metadata == {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python"},
-    }
-    assert [cell.id for cell in stored.cells] == [cell.id for cell in node.cells]
-    assert [cell.source for cell in stored.cells] == [cell.source for cell in node.cells]
-    assert [dict(cell.metadata) for cell in stored.cells] == [
-        {},
-        {"tags": ["parameters"]},
-        {"slideshow": {"slide_type": "slide"}},
-        {},
-        {},
-        {},
-    ]
+    assert stored.metadata == METADATA
+    assert [(x.id, x.source) for x in stored.cells] == [(x.id, x.source) for x in node.cells]
+    metadata = [{}, {"tags": ["parameters"]}, {"slideshow": {"slide_type": "slide"}}, {}, {}, {}]
+    assert [dict(cell.metadata) for cell in stored.cells] == metadata
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == [1, 2, 3]
     assert [output.get("text") for output in code[1].outputs] == ["a\nb\n", None]
@@ -44,10 +34,7 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     assert path.read_bytes() == first
     # What is stored is what nbval sees, native output included.
     command = [sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", str(path)]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    compared = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    compared = call(*command, cwd=tmp_path, env=without("PYTEST"))
     assert "3 passed" in compared.stdout, compared.stdout
 
 
