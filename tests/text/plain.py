@@ -2,6 +2,7 @@
 
 import hashlib
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -15,10 +16,15 @@ TOKENIZER = corpus.kept_tokenizer()
 
 
 def contents(folder):
-    return {
-        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in pathlib.Path(folder).iterdir()
-    }
+    """Digest of every file, by its path in the folder."""
+    folder = pathlib.Path(folder)
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def copied(manifest, folder):
+    """A copy of written records, in a folder that is there."""
+    return pathlib.Path(shutil.copytree(manifest.path, folder, dirs_exist_ok=True))
 
 
 def plain(manifest):

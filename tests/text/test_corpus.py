@@ -1,5 +1,6 @@
 """The shipped text and tokenizer, and each thing that can be wrong with a corpus."""
 
+import contextlib
 import hashlib
 import http.server
 import importlib.util
@@ -24,11 +25,6 @@ def texts():
     return {lang: corpus.read(pathlib.Path(path)) for lang, path in corpus.shipped().items()}
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return corpus.load_tokenizer()
-
-
 def file(folder, data):
     path = folder / "text.txt"
     path.write_bytes(data)
@@ -49,6 +45,7 @@ def test_shipped_text_is_clean_and_parallel(texts):
         assert "\r" not in text and "  " not in text and "\ufffd" not in text
         assert not re.search(r"</?(p|a|span|br|img)\b|&[a-z]+;", text)
         assert len(set(lines)) == len(lines)
+        assert corpus.documents(lines) == lines
     for ko, en in zip(texts["ko"], texts["en"], strict=True):
         assert sum("가" <= c <= "힣" for c in ko) > sum(c.isascii() and c.isalpha() for c in ko)
         assert not any("가" <= c <= "힣" for c in en)
@@ -96,12 +93,8 @@ def test_rebuild_keeps_translated_sentences_only(rebuild, tmp_path):
     page(korean, "a/c.html", one, "모든 페이지의 여백을 3번 다시 설정합니다. 설정합니다.")
     page(english, "a/c.html", "Seen before in Korean, 2 times.", "Sets margins 4 times, again.")
     page(english, "only_english.html", two, two)
-    assert rebuild.corpus(tmp_path) == [
-        (
-            "선택한 셀의 내용을 모두 2번 삭제합니다. 다시 삭제합니다.",
-            "Deletes the selected cells' content 2 times.",
-        )
-    ]
+    kept = "선택한 셀의 내용을 모두 2번 삭제합니다. 다시 삭제합니다."
+    assert rebuild.corpus(tmp_path) == [(kept, "Deletes the selected cells' content 2 times.")]
 
 
 def test_rebuild_writes_the_same_bytes_again(rebuild, tmp_path, capsys):
@@ -110,6 +103,8 @@ def test_rebuild_writes_the_same_bytes_again(rebuild, tmp_path, capsys):
         page(tmp_path / "en-US", f"{at}.html", f"Sets the margins of document {at} again.", "")
     for run in ("one", "two"):
         (tmp_path / run).mkdir()
+        with pytest.raises(SystemExit, match="unpack both packages into one folder"):
+            rebuild.main([str(tmp_path / run)])
         rebuild.main([str(tmp_path), "--output", str(tmp_path / run)])
     told = capsys.readouterr().out
     for name in ("ko.txt", "en.txt"):
@@ -118,11 +113,6 @@ def test_rebuild_writes_the_same_bytes_again(rebuild, tmp_path, capsys):
         assert data.count(b"\n") == 5
         assert hashlib.sha256(data).hexdigest() in told
     assert sorted(p.name for p in (tmp_path / "one").iterdir()) == ["en.txt", "ko.txt"]
-
-
-def test_rebuild_says_which_folder_is_missing(rebuild, tmp_path):
-    with pytest.raises(SystemExit, match="unpack both packages into one folder"):
-        rebuild.main([str(tmp_path)])
 
 
 # Cleaning
@@ -167,13 +157,8 @@ def test_clean_twice_is_clean_once(text):
 
 
 def test_survey_counts_what_there_is():
-    texts = [
-        "가나",
-        unicodedata.normalize("NFD", "가나"),
-        "a\x07\u200b\u00ad",
-        "b\ufffd\ufffd",
-        " ",
-    ]
+    apart = unicodedata.normalize("NFD", "가나")
+    texts = ["가나", apart, "a\x07\u200b\u00ad", "b\ufffd\ufffd", " "]
     found = corpus.survey(texts)
     assert found == corpus.Survey(5, 1, 1, 2, 2, 3, 1)
     assert repr(found) == (
@@ -182,11 +167,6 @@ def test_survey_counts_what_there_is():
     )
     assert "lost, 0 empty" in repr(corpus.survey(["a"]))
     assert corpus.documents(texts) == ["가나", "가나", "a", "b\ufffd\ufffd"]
-
-
-def test_the_shipped_text_is_clean_already(texts):
-    for lines in texts.values():
-        assert corpus.documents(lines) == lines
 
 
 # Reading
@@ -198,12 +178,8 @@ def test_read_gives_the_lines_that_have_text(tmp_path_factory, lines):
     if not wanted or wanted[0].startswith("\ufeff"):
         return
     folder = tmp_path_factory.mktemp("read")
-    for end in ("\n", "\r\n"):
-        assert corpus.read(file(folder, end.join(lines).encode())) == wanted
-
-
-def test_read_takes_a_byte_order_mark_for_what_it_is(tmp_path):
-    assert corpus.read(file(tmp_path, "가나다\n".encode("utf-8-sig"))) == ["가나다"]
+    for end, encoding in (("\n", "utf-8"), ("\r\n", "utf-8"), ("\n", "utf-8-sig")):
+        assert corpus.read(file(folder, end.join(lines).encode(encoding))) == wanted
 
 
 @pytest.mark.parametrize(
@@ -244,9 +220,8 @@ def test_one_paragraph_of_ten_is_held_out():
 def test_train_gives_the_vocabulary_asked_for_and_berts_frame(texts):
     trained = corpus.train_tokenizer(texts["ko"], vocabulary=1500)
     assert trained.get_vocab_size() == 1500
-    assert [trained.token_to_id(t) for t in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")] == [
-        *range(5)
-    ]
+    special = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    assert [trained.token_to_id(token) for token in special] == [*range(5)]
     assert trained.encode("셀").tokens[0] == "[CLS]" and trained.encode("셀").tokens[-1] == "[SEP]"
     pair = trained.encode("셀", "행")
     assert pair.tokens.count("[SEP]") == 2 and max(pair.type_ids) == 1
@@ -265,13 +240,11 @@ def test_train_gives_the_vocabulary_asked_for_and_berts_frame(texts):
 def test_train_says_how_many_tokens_the_text_gives(texts, vocabulary, error, words):
     with pytest.raises(error, match=words):
         corpus.train_tokenizer(texts, vocabulary)
-
-
-def test_train_takes_all_tokens_that_the_text_gives():
     assert corpus.train_tokenizer(["ab ab abc"], vocabulary=11).get_vocab_size() == 11
 
 
-def test_kept_tokenizer_is_cased_leaves_hangul_whole_and_knows_the_text(tokenizer, texts):
+def test_kept_tokenizer_is_cased_leaves_hangul_whole_and_knows_the_text(hugging_face, texts):
+    tokenizer = hugging_face
     assert len(tokenizer) == 3000
     assert tokenizer.tokenize("한글") != tokenizer.tokenize(unicodedata.normalize("NFD", "한글"))
     assert all("가" <= c <= "힣" for t in tokenizer.tokenize("한글") for c in t.removeprefix("##"))
@@ -281,12 +254,9 @@ def test_kept_tokenizer_is_cased_leaves_hangul_whole_and_knows_the_text(tokenize
         trained_on = [line for at, line in enumerate(lines) if not corpus.held_out(at)]
         ids = tokenizer(trained_on, add_special_tokens=False)["input_ids"]
         assert not any(tokenizer.unk_token_id in row for row in ids)
-
-
-def test_kept_tokenizer_is_tokenizers_own(tokenizer, texts):
-    own = tokenizers.Tokenizer.from_file(str(corpus.DATA / "tokenizer.json"))
-    for line in texts["ko"][:50] + texts["en"][:50]:
-        assert tokenizer(line)["input_ids"] == own.encode(line).ids
+        own = tokenizers.Tokenizer.from_file(str(corpus.DATA / "tokenizer.json"))
+        for line in lines[:50]:
+            assert tokenizer(line)["input_ids"] == own.encode(line).ids
 
 
 def test_load_refuses_another_tokenizer(tmp_path):
@@ -308,31 +278,26 @@ def endpoint(monkeypatch):
     return lambda address: monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
 
 
-@pytest.fixture
-def serve(endpoint):
+@contextlib.contextmanager
+def hub(status, code):
     """Start a hub that gives one answer."""
-    servers = []
 
-    def start(status, headers, body):
-        class Answer(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(status)
-                for header in {"Content-Length": str(len(body)), **headers}.items():
-                    self.send_header(*header)
-                self.end_headers()
-                self.wfile.write(body)
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps({"id": NAME}).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("X-Error-Code", code)
+            self.end_headers()
+            self.wfile.write(body)
 
-            def log_message(self, *_):
-                pass
+        def log_message(self, *_):
+            pass
 
-        servers.append(http.server.HTTPServer(("127.0.0.1", 0), Answer))
-        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
-        endpoint(f"http://127.0.0.1:{servers[-1].server_port}")
-
-    yield start
-    for server in servers:
+    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-        server.server_close()
 
 
 NAME = "wikimedia/wikipedia"
@@ -362,22 +327,20 @@ def test_hub_is_off_by_setting(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "words"),
+    ("status", "code", "words"),
     [
-        (503, {}, f"can't be reached, so '{NAME}'"),
-        (401, {"X-Error-Code": "RepoNotFound"}, f"no public dataset '{NAME}'"),
-        (404, {"X-Error-Code": "RepoNotFound"}, f"no public dataset '{NAME}'"),
+        (503, "", f"can't be reached, so '{NAME}'"),
+        (401, "RepoNotFound", f"no public dataset '{NAME}'"),
+        (404, "RepoNotFound", f"no public dataset '{NAME}'"),
     ],
 )
-def test_hub_answers_with_an_error(serve, status, headers, words):
-    serve(status, headers, b"{}")
-    with pytest.raises(CourseError, match=words):
+def test_hub_answers_with_an_error_or_with_the_dataset(endpoint, status, code, words):
+    with hub(status, code) as address, pytest.raises(CourseError, match=words):
+        endpoint(address)
         corpus.reach_hub(NAME)
-
-
-def test_hub_that_knows_the_dataset_is_reached(serve):
-    serve(200, {"Content-Type": "application/json"}, json.dumps({"id": NAME}).encode())
-    corpus.reach_hub(NAME)
+    with hub(200, "") as address:
+        endpoint(address)
+        corpus.reach_hub(NAME)
 
 
 # The notebook's own loading cell, with the Hub as DATASET
@@ -401,11 +364,10 @@ def load(request):
     return run
 
 
-def test_notebook_loads_the_shipped_text(load, texts, capsys):
-    assert load("shipped") == {language: corpus.documents(some) for language, some in texts.items()}
-
-
-def test_notebook_says_that_the_hub_is_unreachable(load, endpoint):
+def test_notebook_loads_the_shipped_text_or_says_that_the_hub_is_unreachable(
+    load, texts, endpoint, capsys
+):
+    assert load("shipped") == texts
     endpoint("http://127.0.0.1:9")
     with pytest.raises(CourseError, match=r"can't be reached, so 'wikimedia/wikipedia'"):
         load(NAME)
@@ -414,15 +376,11 @@ def test_notebook_says_that_the_hub_is_unreachable(load, endpoint):
 def test_notebook_loads_what_the_hub_has(load, tmp_path, monkeypatch, capsys):
     folder = tmp_path / "wikipedia" / "20231101.ko"
     folder.mkdir(parents=True)
-    articles = [
-        {"id": str(at), "title": "제목", "text": f"문서 {at}\n\n둘째 단락"} for at in range(9)
-    ]
-    lines = (json.dumps(article, ensure_ascii=False) for article in articles)
+    articles = [f"문서 {at}\n\n둘째 단락" for at in range(9)]
+    lines = (json.dumps({"id": "1", "title": "제목", "text": text}) for text in articles)
     (folder / "train.jsonl").write_text("\n".join(lines), "utf-8")
-    (folder.parent / "README.md").write_text(
-        "---\nconfigs:\n- config_name: 20231101.ko\n  data_files:\n"
-        "  - split: train\n    path: 20231101.ko/train.jsonl\n---\n"
-    )
+    files = [{"split": "train", "path": "20231101.ko/train.jsonl"}]
+    described = {"configs": [{"config_name": "20231101.ko", "data_files": files}]}
+    (folder.parent / "README.md").write_text(f"---\n{json.dumps(described)}\n---\n")
     monkeypatch.setattr(corpus, "reach_hub", lambda dataset: None)  # a folder stands in for the Hub
-    wanted = corpus.documents([article["text"] for article in articles[:8]])
-    assert load(str(folder.parent)) == {"ko": wanted}
+    assert load(str(folder.parent)) == {"ko": corpus.documents(articles[:8])}

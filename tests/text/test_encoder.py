@@ -17,20 +17,18 @@ CHARACTERS = st.one_of(
 )
 
 
-PIECES = st.one_of(
-    st.text(CHARACTERS, max_size=20),
-    st.sampled_from(
-        ["[MASK]", "[SEP]", "[CLS]", "[UNK]", "[SEP", "SEP]", "a[SEP]b", " ", "a" * 120]
-    ),
-)
+WORDS = ["[MASK]", "[SEP]", "[CLS]", "[UNK]", "[SEP", "SEP]", "a[SEP]b", " ", "a" * 120]
+PIECES = st.one_of(st.text(CHARACTERS, max_size=20), st.sampled_from(WORDS))
 
 
 def encoder_of(**options):
-    tokenizer = tokenizers.Tokenizer.from_file(str(TOKENIZER))
-    tokenizer.normalizer = tokenizers.normalizers.BertNormalizer(
-        **({"lowercase": False, "strip_accents": False} | options)
-    )
-    return records.Encoder(tokenizer)
+    options = {"lowercase": False, "strip_accents": False} | options
+    normalizer = tokenizers.normalizers.BertNormalizer(**options)
+    return records.Encoder(changed(lambda t: setattr(t, "normalizer", normalizer)))
+
+
+def ids_of(encode, some):
+    return [np.frombuffer(ids, encode.type).tolist() for ids in encode(some)]
 
 
 OPTIONS = ({}, {"lowercase": True, "strip_accents": True}, {"handle_chinese_chars": False})
@@ -44,8 +42,7 @@ def test_words_give_the_ids_of_the_text(some):
         assert encode.caches
         whole = encode.backend.encode_batch(some, add_special_tokens=False)
         for _ in range(2):
-            found = [np.frombuffer(ids, encode.type).tolist() for ids in encode(some)]
-            assert found == [encoding.ids for encoding in whole]
+            assert ids_of(encode, some) == [encoding.ids for encoding in whole]
 
 
 @pytest.mark.parametrize(
@@ -64,8 +61,8 @@ def test_where_words_could_differ_whole_texts_are_encoded(change):
     encode = records.Encoder(tokenizer)
     assert not encode.caches
     some = ["two words, ab abc x[ x[SEP] y", "가나 다"]
-    found = [np.frombuffer(ids, encode.type).tolist() for ids in encode(some)]
-    assert found == [tokenizer.encode(text, add_special_tokens=False).ids for text in some]
+    wanted = [tokenizer.encode(text, add_special_tokens=False).ids for text in some]
+    assert ids_of(encode, some) == wanted
 
 
 def test_the_memory_for_words_is_bounded(monkeypatch):

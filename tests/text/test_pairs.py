@@ -5,7 +5,7 @@ import pytest
 import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain import TOKENIZER, batches, contents, plain, refused, rows_of
+from plain import TOKENIZER, batches, contents, plain, refused, rows_of, write
 
 from helpers.base.errors import CourseError
 from helpers.text import records
@@ -36,8 +36,7 @@ def pairs_of(manifest):
 
 @pytest.fixture(scope="module")
 def paired(texts, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("paired")
-    return records.write(texts, folder, TOKENIZER, sequence_length=64, shards=2, pairs=True)
+    return write(texts, tmp_path_factory.mktemp("paired"), shards=2, pairs=True)
 
 
 def follows(first, second, documents):
@@ -50,10 +49,14 @@ def follows(first, second, documents):
     )
 
 
+@pytest.fixture(scope="module")
+def documents(texts, hugging_face):
+    return [tuple(ids[1:-1]) for ids in hugging_face(texts)["input_ids"]]
+
+
 def test_b_follows_a_in_one_half_of_the_pairs_and_in_no_document_in_the_other(
-    texts, hugging_face, paired
+    documents, hugging_face, paired
 ):
-    documents = [tuple(ids[1:-1]) for ids in hugging_face(texts)["input_ids"]]
     found = pairs_of(paired)
     random_nexts = sum(random_next for *_, random_next in found)
     assert abs(random_nexts / len(found) - 0.5) < 0.01
@@ -78,9 +81,8 @@ def test_b_follows_a_in_one_half_of_the_pairs_and_in_no_document_in_the_other(
     assert paired.tokens == sum(map(len, kept)) + 3 * len(found)
 
 
-def test_a_random_next_is_of_another_document_of_any_kind(paired, texts, hugging_face):
+def test_a_random_next_is_of_another_document_of_any_kind(paired, documents):
     """The halves of each document's pairs, counted by hand: partners spread over all documents."""
-    documents = [tuple(ids[1:-1]) for ids in hugging_face(texts)["input_ids"]]
     korean = {document for at, document in enumerate(documents) if at % 2 == 0}
     by_half = {}
     for document in documents:
@@ -129,15 +131,11 @@ def test_pairs_of_any_text_hold_their_promises(tmp_path_factory, some, length, s
 def test_pairs_have_the_same_bytes_in_parts_and_another_order_with_another_seed(
     texts, paired, tmp_path
 ):
+    options = {"shards": 2, "pairs": True}
     for number in (2, 1):
-        records.write(
-            texts, tmp_path / "parts", TOKENIZER, sequence_length=64, shards=2, part=(number, 2),
-            pairs=True,
-        )  # fmt: skip
+        write(texts, tmp_path / "parts", part=(number, 2), **options)
     assert contents(tmp_path / "parts") == contents(paired.path)
-    other = records.write(
-        texts, tmp_path / "other", TOKENIZER, sequence_length=64, shards=2, seed=1, pairs=True
-    )
+    other = write(texts, tmp_path / "other", seed=1, **options)
     assert sorted(pairs_of(other)) != sorted(pairs_of(paired))
 
 
@@ -151,9 +149,9 @@ def test_pairs_are_read_with_the_rows(paired):
 def test_pairs_that_cant_be_made_are_refused(tmp_path):
     some = ["하나 둘 셋 넷", "다섯 여섯 일곱", "여덟 아홉 열"]
     book = ["하나 둘 셋 넷 다섯 " * 200, *some]
-    error = refused("too few documents", some, tmp_path, shards=3, pairs=True)
-    assert "fewer shards" in error.fix
-    error = refused("too few documents", book, tmp_path, shards=1, pairs=True)
-    assert "of one document" in error.why
-    error = refused("is 6", some, tmp_path, shards=1, sequence_length=6, pairs=True)
-    assert "three positions of each pair" in error.why
+    for texts, options, words in (
+        (some, {"shards": 3}, "(?s)too few documents.*fewer shards"),
+        (book, {"shards": 1}, "(?s)too few documents.*of one document"),
+        (some, {"shards": 1, "sequence_length": 6}, "(?s)is 6.*three positions of each pair"),
+    ):
+        refused(words, texts, tmp_path, pairs=True, **options)

@@ -9,28 +9,26 @@ import time
 import pytest
 from conventions import ROOT
 from plain import finished, plain
+from terminal import call
 
 from helpers.base.errors import CourseError
 from helpers.text import corpus, prepare, records
+
+COMMAND = (sys.executable, "-m", "helpers", "prepare")
+
+
+def prepared(*words, status=0):
+    done = call(*COMMAND, *map(str, words))
+    assert done.returncode == status, done.stderr
+    return done
 
 
 def test_prepare_holds_out_one_document_in_ten(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("".join(f"문서 {number}번\u200b입니다.\n\n" for number in range(40)), "utf-8")
-    said = list(
-        prepare.prepare(
-            str(tmp_path / "out"),
-            texts=[text],
-            tokenizer=None,
-            sequence_length=32,
-            shards=3,
-            part="1/1",
-            workers=1,
-            seed=0,
-        )
-    )
-    assert "40 texts: 0 not in NFC, 0 control and 40 invisible characters" in said[0]
-    assert "36 documents" in said[1]
+    said = prepared("-i", text, "-o", tmp_path / "out", "--shards", 3).stdout
+    assert "40 texts: 0 not in NFC, 0 control and 40 invisible characters" in said
+    assert "36 documents" in said
     held_out = records.manifest(tmp_path / "out" / prepare.HELD_OUT)
     assert held_out.settings.documents == 4
     tokenizer = corpus.load_tokenizer()
@@ -44,7 +42,7 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, texts, workers):
     text.write_text("\n".join(texts * 100), "utf-8")
     words = ["-i", text, "-o", output, "--shards", 60, "--workers", workers]
     run = subprocess.Popen(
-        [sys.executable, "-m", "helpers", "prepare", *map(str, words)],
+        [*COMMAND, *map(str, words)],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,19 +68,9 @@ def test_a_part_that_is_no_part_is_refused(part):
 
 
 def test_the_command_line_writes_and_refuses(tmp_path):
-    def command(*words):
-        return subprocess.run(
-            [sys.executable, "-m", "helpers", "prepare", *words],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
-
-    done = command("-o", str(tmp_path / "out"), "--shards", "2", "--sequence-length", "64")
-    assert done.returncode == 0, done.stderr
-    assert "2,636 documents" in done.stdout and "2 shards" in done.stdout
+    words = ["-o", tmp_path / "out", "--shards", 2]
+    said = prepared(*words, "--sequence-length", 64).stdout
+    assert "2,636 documents" in said and "2 shards" in said
     assert records.verify(tmp_path / "out").settings.sequence_length == 64
-    failed = command("-o", str(tmp_path / "out"), "--shards", "2")
-    assert failed.returncode == 2
-    assert "sequence_length is 64 there, 128 here" in failed.stderr
-    assert "Traceback" not in failed.stderr
+    told = prepared(*words, status=2).stderr
+    assert "sequence_length is 64 there, 128 here" in told and "Traceback" not in told

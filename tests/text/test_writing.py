@@ -1,13 +1,23 @@
 """Writing: the examples that TensorFlow would write, the same bytes in any parts."""
 
 import random
-import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
-from plain import TOKENIZER, batches, changed, contents, plain, refused, rows_of, write
+from plain import (
+    TOKENIZER,
+    batches,
+    changed,
+    contents,
+    copied,
+    finished,
+    plain,
+    refused,
+    rows_of,
+    write,
+)
 
 from helpers.base import files
 from helpers.base.errors import CourseError
@@ -22,11 +32,13 @@ def test_sequences_are_hugging_faces(texts, hugging_face, tmp_path, length):
     wanted = hugging_face(texts, **options)["input_ids"]
     manifest = records.write(texts, tmp_path, hugging_face, sequence_length=length, shards=3)
     rows = plain(manifest)
-    found = [
-        ids[segments == number].tolist()
-        for ids, segments in zip(rows["input_ids"], rows["attention_mask"], strict=True)
-        for number in range(1, segments.max() + 1)
-    ]
+    found = []
+    names = ("input_ids", "attention_mask", "position_ids")
+    for ids, segments, positions in zip(*map(rows.get, names), strict=True):
+        assert not positions[segments == 0].any()
+        for number in range(1, segments.max() + 1):
+            found.append(ids[segments == number].tolist())
+            assert positions[segments == number].tolist() == list(range(len(found[-1])))
     assert sorted(found) == sorted(wanted)
     assert manifest.sequences == len(wanted)
     assert manifest.tokens == sum(map(len, wanted)) == (rows["attention_mask"] > 0).sum()
@@ -35,36 +47,20 @@ def test_sequences_are_hugging_faces(texts, hugging_face, tmp_path, length):
     assert (manifest.complete and "of 300" in repr(manifest)) or length != 300
 
 
-def test_positions_count_from_0_in_each_sequence(written):
-    rows = plain(written)
-    for segments, positions in zip(rows["attention_mask"], rows["position_ids"], strict=True):
-        for number in range(1, segments.max() + 1):
-            found = positions[segments == number]
-            assert found.tolist() == list(range(len(found)))
-        assert not positions[segments == 0].any()
-
-
 def test_a_record_is_the_example_that_tensorflow_would_write(written):
     rows = plain(written)
     record = next(iter(tf.data.TFRecordDataset(f"{written.path}/{written.shards[0].name}")))
-    wanted = tf.train.Example(
-        features=tf.train.Features(
-            feature={
-                name: tf.train.Feature(
-                    bytes_list=tf.train.BytesList(value=[rows[name][0].astype(kind).tobytes()])
-                )
-                for name, kind in written.features.items()
-            }
-        )
-    )
+    wanted = tf.train.Example()
+    for name, kind in written.features.items():
+        numbers = rows[name][0].astype(kind)
+        wanted.features.feature[name].bytes_list.value.append(numbers.tobytes())
     assert tf.train.Example.FromString(record.numpy()) == wanted
     assert written.record_bytes == len(record.numpy()) + 16
 
 
 def test_a_large_vocabulary_needs_four_bytes(tmp_path):
-    vocabulary = {token: at for at, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])}
-    vocabulary |= {f"w{number}": number for number in range(4, 70_000)}
-    tokenizer = tokenizers.BertWordPieceTokenizer(vocabulary)
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(4, 70_000))]
+    tokenizer = tokenizers.BertWordPieceTokenizer({token: at for at, token in enumerate(tokens)})
     manifest = records.write(["w69999 w5", "w66000"], tmp_path, tokenizer, shards=1)
     assert manifest.features["input_ids"] == "int32"
     ids = {tuple(row[row > 0].tolist()) for row in plain(manifest)["input_ids"]}
@@ -106,15 +102,14 @@ def test_an_error_in_another_process_is_the_same_error(tmp_path):
 
 
 def test_finished_shards_are_kept(texts, written, tmp_path):
-    shutil.copytree(written.path, tmp_path, dirs_exist_ok=True)
-    times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    (tmp_path / written.shards[2].name).unlink()
-    (tmp_path / written.shards[3].name.replace(".tfrecord", ".json")).unlink()
-    (tmp_path / f".{written.shards[2].name}.left").write_bytes(b"of a killed run")
+    before = finished(copied(written, tmp_path))
+    lost = [shard.name for shard in written.shards[2:4]]
+    (tmp_path / lost[0]).unlink()
+    (tmp_path / lost[1].replace(".tfrecord", ".json")).unlink()
+    (tmp_path / f".{lost[0]}.left").write_bytes(b"of a killed run")
     write(texts, tmp_path)
     assert contents(tmp_path) == contents(written.path)
-    kept = {n for n, t in times.items() if (tmp_path / n).stat().st_mtime_ns == t}
-    assert {s.name for s in written.shards} - kept == {s.name for s in written.shards[2:4]}
+    assert sorted(name for name, _ in before.items() - finished(tmp_path).items()) == lost
 
 
 @pytest.mark.parametrize(
@@ -137,25 +132,24 @@ def test_what_cant_be_written_is_refused(tmp_path, texts, options, words):
 
 
 def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
-    shutil.copytree(written.path, tmp_path, dirs_exist_ok=True)
+    copied(written, tmp_path)
     other = changed(lambda t: t.add_tokens(["새로운"]))
     error = refused("another tokenizer", texts, tmp_path, other, error=records.OtherTokenizer)
     assert written.settings.tokenizer_sha256[:12] in error.why
-    for options, why in (
-        ({"seed": 3}, "seed is 0 there, 3 here."),
-        ({"pairs": True}, "pairs is False there, True here."),
+    for some, options, why in (
+        (texts, {"seed": 3}, "seed is 0 there, 3 here."),
+        (texts, {"pairs": True}, "pairs is False there, True here."),
+        (texts[:-1], {}, "documents is 600 there, 599 here."),
     ):
-        error = refused("settings", texts, tmp_path, error=records.OtherSettings, **options)
+        error = refused("other settings", some, tmp_path, error=records.OtherSettings, **options)
         assert error.why == why
-    error = refused("other settings", texts[:-1], tmp_path, error=records.OtherSettings)
-    assert error.why == "documents is 600 there, 599 here."
     refused("made of other documents", [texts[1], texts[0], *texts[2:]], tmp_path)
     assert contents(tmp_path) == contents(written.path)
 
 
 def test_a_part_of_other_settings_is_refused_before_there_is_a_manifest(texts, tmp_path):
-    write(texts, tmp_path, shards=4, part=(1, 2))
-    options = {"sequence_length": 32, "shards": 4, "part": (2, 2)}
+    write(texts, tmp_path, part=(1, 2))
+    options = {"sequence_length": 32, "part": (2, 2)}
     refused("64 there, 32 here", texts, tmp_path, error=records.OtherSettings, **options)
 
 
