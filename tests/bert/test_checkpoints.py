@@ -7,13 +7,12 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
-from conventions import ROOT
 from runs import SAVE, SETTINGS, STEPS, copy, log, saved, train
+from terminal import call
 
 from helpers.base import files
 from helpers.base.errors import CourseError
@@ -138,7 +137,7 @@ def test_two_processes_can_not_train_in_one_folder(whole, data):
 
 def test_where_the_system_has_no_fcntl_a_run_can_be_imported():
     script = "import sys; sys.modules['fcntl'] = None; import helpers.bert.pretraining"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    done = call(sys.executable, "-c", script)
     assert done.returncode == 0, done.stderr
 
 

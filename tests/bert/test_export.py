@@ -5,13 +5,14 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
+import unittest.mock
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from conventions import ROOT
+from terminal import call, without
 from transformers import BertTokenizerFast, TFBertForMaskedLM, TFBertForPreTraining
 from typer.testing import CliRunner
 
@@ -51,26 +52,30 @@ def exported(run, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def scores(run, exported):
+def trained(run):
+    return export.load(run, run / "data")
+
+
+@pytest.fixture(scope="module")
+def scores(trained):
     """Ordinary rows with padding, and what our model says of their tokens."""
-    tokenizer = corpus.load_tokenizer()
-    rows = tokenizer(TEXTS, padding=True, return_tensors="np")
-    model = export.load(run, run / "data").model
+    rows = corpus.load_tokenizer()(TEXTS, padding=True, return_tensors="np")
+    rows = {name: rows[name].astype(np.int32) for name in ("input_ids", "attention_mask")}
     # The bias of the head starts as frequencies; the other weights moved only four steps: both
     # must be there for equal scores.
-    logits = model(
-        input_ids=rows["input_ids"].astype(np.int32),
-        attention_mask=rows["attention_mask"].astype(np.int32),
-    ).logits.numpy()
-    return {**rows, "logits": logits}
+    return rows | {"logits": trained.model(**rows).logits.numpy()}
+
+
+def check_logits(found, scores):
+    used = scores["attention_mask"] > 0  # padding attends to other positions in a packed model
+    np.testing.assert_allclose(found[used], scores["logits"][used], atol=1e-4)
+    assert scores["logits"][used].std() > 0.1
 
 
 def test_tensorflow_loads_it_with_equal_scores(exported, scores):
     model = TFBertForMaskedLM.from_pretrained(exported, use_safetensors=False)
-    found = model(input_ids=scores["input_ids"], attention_mask=scores["attention_mask"]).logits
-    used = scores["attention_mask"] > 0  # padding attends to other places in a packed model
-    np.testing.assert_allclose(found[used], scores["logits"][used], atol=1e-4)
-    assert scores["logits"][used].std() > 0.1
+    names = ("input_ids", "attention_mask")
+    check_logits(model({name: scores[name] for name in names}).logits, scores)
 
 
 def test_tokenizer_and_configuration_come_with_it(exported):
@@ -87,9 +92,8 @@ def test_a_run_with_next_sentence_keeps_both_heads(tmp_path):
     data = prepare_shipped(tmp_path / "data", 64, pairs=True)
     model = pretraining.run(settings, data, tmp_path, patience=0, jit=False).model
     facts = export.export(tmp_path, tmp_path / "bert")
-    assert json.loads((tmp_path / "bert/config.json").read_text())["architectures"] == [
-        "BertForPreTraining"
-    ]
+    config = json.loads((tmp_path / "bert/config.json").read_text())
+    assert config["architectures"] == ["BertForPreTraining"]
     card = (tmp_path / "bert/README.md").read_text()
     assert "modelling and next sentence prediction" in card and "a coin" in card
     assert facts.results is not None
@@ -120,26 +124,19 @@ print(json.dumps({"version": transformers.__version__, "ids": ids, "told": told}
 def test_todays_pytorch_loads_it_with_equal_scores(exported, scores, tmp_path):
     np.savez(tmp_path / "rows.npz", texts=json.dumps(TEXTS), **scores)
     # Its own packages only: nothing of the course's environment.
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(
-        [PYTORCH, "-c", CHILD, exported, tmp_path / "rows.npz", tmp_path / "logits.npy"],
-        capture_output=True,
-        text=True,
-        env=clean | {"HF_HUB_OFFLINE": "1"},
-        check=False,
-    )
+    clean = without("PYTHON") | {"HF_HUB_OFFLINE": "1"}
+    paths = (exported, tmp_path / "rows.npz", tmp_path / "logits.npy")
+    done = call(PYTORCH, "-c", CHILD, *paths, env=clean)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert int(said["version"].split(".")[0]) >= 5
     assert said["told"] and not any(said["told"].values()), "a weight is missing or left over"
     assert said["ids"] == scores["input_ids"].tolist()
-    used = scores["attention_mask"] > 0
-    found = np.load(tmp_path / "logits.npy")
-    np.testing.assert_allclose(found[used], scores["logits"][used], atol=1e-4)
+    check_logits(np.load(tmp_path / "logits.npy"), scores)
 
 
-def test_pytorchs_weights_are_all_there_and_turned(run):
-    model = export.load(run, run / "data").model
+def test_pytorchs_weights_are_all_there_and_turned(trained):
+    model = trained.model
     found = export.pytorch_weights(model)
     assert len(found) == len(model.weights)
     assert found["cls.predictions.bias"].shape == (3000,)
@@ -152,7 +149,7 @@ def test_pytorchs_weights_are_all_there_and_turned(run):
 # The card.
 
 
-def test_the_card_tells_data_settings_results_and_limits(exported, run):
+def test_the_card_tells_data_settings_results_and_limits(exported, run, trained):
     text = (exported / "README.md").read_text()
     for words in (
         "pipeline_tag: fill-mask",
@@ -166,7 +163,6 @@ def test_the_card_tells_data_settings_results_and_limits(exported, run):
         assert words in text
     loss = np.mean([json.loads(line)["loss"] for line in (run / "log.jsonl").open()])
     assert f"| training loss | {loss:.2f} (counting words alone:" in text
-    trained = export.load(run, run / "data")
     assert evaluation.evaluate_shipped(trained.model, trained.data).markdown() in text
 
 
@@ -183,8 +179,8 @@ def test_results_come_from_the_records_held_out_folder(run, tmp_path):
 # Whole or absent.
 
 
-def tiny(vocabulary=3000):
-    return pretraining_model(Configuration(1, 64, 1), vocabulary, longest=16)
+def tiny():
+    return pretraining_model(Configuration(1, 64, 1), 3000, longest=16)
 
 
 TOKENIZER = corpus.kept_tokenizer().read_text()
@@ -193,11 +189,8 @@ TOKENIZER = corpus.kept_tokenizer().read_text()
 @pytest.mark.parametrize("failing", ["save_weights", "rename"])
 def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, failing):
     model = tiny()
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
     owner = model if failing == "save_weights" else pathlib.Path
+    full = unittest.mock.Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(owner, failing, full)
     with pytest.raises(files.CantWrite, match="The disk is full"):
         export.write(model, TOKENIZER, tmp_path / "out", "# Card")
@@ -268,11 +261,6 @@ def test_a_damaged_checkpoint_is_passed_over_and_nothing_is_changed(run, tmp_pat
 
 
 def test_the_command_line_tells_what_is_wrong(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "helpers", "export", tmp_path, tmp_path / "out"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = call(sys.executable, "-m", "helpers", "export", tmp_path, tmp_path / "out")
     assert done.returncode == 2
     assert "holds no run" in done.stderr and "Traceback" not in done.stderr

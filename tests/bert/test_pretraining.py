@@ -15,14 +15,16 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from runs import NANO, SETTINGS, STEPS, child, command, copy, ended, log, saved, train
+from runs import SETTINGS, STEPS, child, command, copy, ended, log, saved, train
 
 from helpers.base.errors import CourseError
 from helpers.bert.data import count_tokens, read, unigram
-from helpers.bert.pretraining import Settings
 from helpers.rehearsal import storage
 from helpers.rehearsal.node import remote_node
 from helpers.rehearsal.replicas import replicas
+
+SHORT = dataclasses.replace(SETTINGS, steps=20)
+PAIRED = dataclasses.replace(SHORT, next_sentence=True)
 
 
 class Ended(Exception):
@@ -60,15 +62,12 @@ def test_a_finished_run_only_says_so(whole, data, tmp_path):
     run = train(data, copy(whole, tmp_path), say=said.append, report=end_at(0))
     assert said == [f"Going on after step {STEPS} of {STEPS}."]
     assert run.step == run.resumed == STEPS and len(run.loss) == STEPS
-    assert re.fullmatch(
-        r"step 60 of 60; loss \d\.\d\d \(mean of the last 60\), unigram baseline \d\.\d\d",
-        repr(run),
-    )
+    told = r"step 60 of 60; loss \d\.\d\d \(mean of the last 60\), unigram baseline \d\.\d\d"
+    assert re.fullmatch(told, repr(run))
 
 
 def test_another_seed_is_another_run(whole, data, tmp_path):
-    settings = Settings(NANO, 2, global_batch_size=8, warm_up=5, seed=1)
-    run = train(data, tmp_path / "run", settings)
+    run = train(data, tmp_path / "run", dataclasses.replace(SHORT, steps=2, seed=1))
     assert run.loss[0] != losses(whole)[0]
 
 
@@ -134,9 +133,6 @@ def test_killed_at_twenty_moments_the_run_equals_the_undisturbed_one(whole, data
 # With next sentence prediction.
 
 
-PAIRED = dataclasses.replace(SETTINGS, steps=20, next_sentence=True)
-
-
 def test_with_next_sentence_a_killed_run_equals_the_undisturbed_one(paired, tmp_path):
     whole = train(paired, tmp_path / "whole", PAIRED)
     assert abs(np.mean(whole.loss[:5]) - whole.unigram) < 0.2  # counting words, and a coin
@@ -161,7 +157,7 @@ def test_next_sentence_without_pairs_is_refused(data, tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(data, tmp_path):
-    settings = Settings(NANO, 20, global_batch_size=8, learning_rate=1e30, warm_up=5)
+    settings = dataclasses.replace(SHORT, learning_rate=1e30)
     with pytest.raises(CourseError, match="at step") as raised:
         train(data, tmp_path, settings, save_every=1)
     assert "3.33333e+29" in raised.value.fix and "longer warm-up" in raised.value.fix
@@ -173,7 +169,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(data, t
 def test_a_run_that_learns_nothing_stops_and_can_be_made_to_go_on(data, tmp_path, monkeypatch):
     # Four steps see few tokens: chance is large.
     monkeypatch.setattr("helpers.bert.pretraining.CLEARLY", 1.0)
-    settings = Settings(NANO, 12, global_batch_size=8, learning_rate=1e-9, warm_up=5)
+    settings = dataclasses.replace(SHORT, steps=12, learning_rate=1e-9)
     for attempt in range(2):
         with pytest.raises(CourseError, match="frequencies alone gives") as raised:
             train(data, tmp_path, settings, patience=4 + attempt)
@@ -192,9 +188,8 @@ def test_a_run_that_learns_nothing_stops_and_can_be_made_to_go_on(data, tmp_path
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(data, tmp_path, settings, options, words):
-    wanted = Settings(**{"size": NANO, "steps": 20, "global_batch_size": 8, **settings})
     with pytest.raises(CourseError, match=f"(?s){words}"):
-        train(data, tmp_path / "run", wanted, **options)
+        train(data, tmp_path / "run", dataclasses.replace(SHORT, **settings), **options)
     assert not (tmp_path / "run").exists()
 
 
@@ -242,19 +237,14 @@ def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, data):
         wait_for(lambda: (output / "log.jsonl").stat().st_size > longer)  # noqa: B023
         os.kill(process.pid, number)
         assert ended(process) == status, shown.read_text()
-        assert "saving after this step" in shown.read_text()
-        assert "Run the same command again to go on." in shown.read_text()
-        (step,) = saved(output)[:1]
+        said, step = shown.read_text(), saved(output)[0]
+        assert "saving after this step" in said and "Run the same command again to go on." in said
         assert step == len(log(output).splitlines()) > before
-        if before:
-            assert f"Going on after step {before:,} of 2,000." in shown.read_text()
+        assert (f"Going on after step {before:,} of 2,000." in said) == (before > 0)
         before = step
 
 
 # Spread over replicas, and on another machine.
-
-
-SHORT = Settings(NANO, 20, global_batch_size=8, warm_up=5)
 
 
 def on_replicas(data, output):
