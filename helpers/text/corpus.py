@@ -122,25 +122,15 @@ def clean(text: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Survey:
-    """What cleaning finds in texts.
-
-    Attributes:
-        texts: Number of texts.
-        decomposed: Texts that are not in NFC.
-        control: Control characters, without white space.
-        invisible: Zero-width spaces, soft hyphens and other format characters.
-        replaced: U+FFFD: what stood there was lost when someone decoded the text wrongly.
-        first_replaced: Number of the first text with such a character, from 0, or None.
-        empty: Texts of which nothing is left.
-    """
+    """What cleaning finds in texts."""
 
     texts: int
-    decomposed: int
-    control: int
-    invisible: int
-    replaced: int
-    first_replaced: int | None
-    empty: int
+    decomposed: int  # texts that are not in NFC
+    control: int  # control characters, without white space
+    invisible: int  # zero-width spaces, soft hyphens and other format characters
+    replaced: int  # U+FFFD: what stood there was lost when someone decoded the text wrongly
+    first_replaced: int | None  # the first text with such a character, from 0
+    empty: int  # texts of which nothing is left
 
     def __repr__(self) -> str:
         where = "" if self.first_replaced is None else f" (first in text {self.first_replaced:,})"
@@ -179,24 +169,17 @@ def shipped() -> dict[str, str]:
     Raises:
         CourseError: As `read`.
     """
-    paths = {language: DATA / f"{language}.txt" for language in LANGUAGES}
+    paths = {language: str(DATA / f"{language}.txt") for language in LANGUAGES}
     for path in paths.values():
-        read(path)
-    return {language: str(path) for language, path in paths.items()}
+        read(pathlib.Path(path))
+    return paths
 
 
 def held_out(line: int, every: int = 10) -> bool:
     """Tell whether a paragraph is kept away from training.
 
-    Only the line's number counts: a paragraph and its translation stand on the same line of their
-    files, so they are always on the same side.
-
-    Args:
-        line: The paragraph's number in its file, from 0.
-        every: One paragraph in this many is held out.
-
-    Returns:
-        True for the last paragraph of each ``every``.
+    Only the line's number (from 0) counts: a paragraph and its translation stand on the same line
+    of their files, so they are always on the same side. The last of each ``every`` is held out.
     """
     return line % every == every - 1
 
@@ -285,9 +268,6 @@ def kept_tokenizer(
     Args:
         path: A file that ``tokenizers`` saved.
         sha256: SHA-256 of its bytes, in hexadecimal.
-
-    Returns:
-        The path.
 
     Raises:
         CourseError: There is no such file, or it has other bytes: a model trained with the kept

@@ -91,7 +91,7 @@ class Masking:
         keys = uniform(seeds[0], length, tf.int32.max)
         if self.continuations:
             wanted = tf.cast(tf.minimum(wanted, self.predictions), tf.int32)
-            at, used = self._words(ids, allowed, keys, wanted, length)
+            at, used = self._words(ids, allowed, keys, wanted)
         else:
             _, at = tf.math.top_k(tf.where(allowed, keys, -1), self.predictions)
             used = tf.range(self.predictions, dtype=tf.float32)[None] < wanted
@@ -126,25 +126,13 @@ class Masking:
         return tf.gather(ordinary, number)
 
     def _words(
-        self,
-        ids: tf.Tensor,
-        allowed: tf.Tensor,
-        keys: tf.Tensor,
-        wanted: tf.Tensor,
-        length: int | tf.Tensor,
+        self, ids: tf.Tensor, allowed: tf.Tensor, keys: tf.Tensor, wanted: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Choose whole words.
+        """Choose whole words of ``allowed`` tokens, at most ``wanted`` tokens in each row.
 
-        Args:
-            ids: int32 [rows, length].
-            allowed: Which tokens may be chosen, bool [rows, length].
-            keys: Random numbers, int32 [rows, length].
-            wanted: Maximum tokens to choose, int32 [rows, 1].
-            length: Of a row.
-
-        Returns:
-            Positions, int32 [rows, predictions], and which of them are used, bool, the same shape.
+        Gives positions, int32 [rows, predictions], and which are used, bool, the same shape.
         """
+        length = ids.shape[1] or tf.shape(ids)[1]
         continued = self._in(ids, self.continuations) & allowed
         after_special = tf.pad(~allowed[:, :-1], [[0, 0], [1, 0]], constant_values=True)
         starts = ~continued | after_special
@@ -163,10 +151,8 @@ class Masking:
             fits = may & ~chosen & (pieces <= left)
             so_far = tf.cumsum(tf.where(fits & first, pieces, 0), axis=1)
             taken = fits & (so_far <= left)
-            chosen, left = (
-                chosen | taken,
-                left - tf.reduce_sum(tf.cast(taken, tf.int32), axis=1, keepdims=True),
-            )
+            chosen |= taken
+            left -= tf.reduce_sum(tf.cast(taken, tf.int32), axis=1, keepdims=True)
         rank = tf.where(chosen, tf.range(length, 0, -1)[None], 0)
         ranks, at = tf.math.top_k(rank, self.predictions)
         return tf.gather(order, at, batch_dims=1), ranks > 0

@@ -64,14 +64,13 @@ def prepare(
         yield f"{path.name}: {corpus.survey(lines)}"
         for number, text in enumerate(corpus.documents(lines)):
             (held_out if corpus.held_out(number) else training).append(text)
-    settings = {"sequence_length": sequence_length, "seed": seed}
+    settings = {"tokenizer": tokenizer, "sequence_length": sequence_length, "seed": seed}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         bar = progress.add_task("documents", total=len(training) // this[1])
         written = records.write(
             training,
             output,
-            tokenizer,
             shards=shards,
             part=this,
             workers=workers,
@@ -80,7 +79,5 @@ def prepare(
             **settings,
         )
         if held_out and this[0] == 1:
-            records.write(
-                held_out, f"{output.rstrip('/')}/{HELD_OUT}", tokenizer, shards=1, **settings
-            )
+            records.write(held_out, f"{output.rstrip('/')}/{HELD_OUT}", shards=1, **settings)
     yield f"{output}: {written}"

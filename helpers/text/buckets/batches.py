@@ -31,21 +31,13 @@ Remainder = Literal["drop", "pad", "keep"]
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """What one epoch takes from one bucket.
+    """What one epoch takes from one bucket."""
 
-    Attributes:
-        edge: Positions per row.
-        batch_size: Rows per full batch, over all replicas.
-        rows: Rows that the data fill: sequences, or packed rows.
-        tokens: Real tokens in these rows.
-        remainder: What became of the last rows that fill no batch: ``drop``, ``pad``, ``keep``.
-    """
-
-    edge: int
-    batch_size: int
-    rows: int
-    tokens: int
-    remainder: Remainder
+    edge: int  # positions per row
+    batch_size: int  # rows per full batch, over all replicas
+    rows: int  # that the data fill: sequences, or packed rows
+    tokens: int  # real ones in these rows
+    remainder: Remainder  # what became of the last rows that fill no batch
 
     @property
     def batches(self) -> int:
@@ -114,19 +106,15 @@ class Batches:
 
     def __repr__(self) -> str:
         rows = sum(bucket.rows for bucket in self.buckets)
-        notes = [
-            f"{number:,} {what}"
-            for number, what in (
-                (self.dropped, "rows dropped in each epoch"),
-                (self.empty, "empty rows added"),
-                (self.truncated, "sequences truncated"),
-            )
-            if number
-        ]
+        notes = {
+            "rows dropped in each epoch": self.dropped,
+            "empty rows added": self.empty,
+            "sequences truncated": self.truncated,
+        }
         return (
             f"{rows:,} rows in {self.batches:,} batches of {len(self.shapes)} "
             f"shape{'s' * (len(self.shapes) != 1)}, {self.efficiency:.1%} real tokens"
-            + "".join(f"; {note}" for note in notes)
+            + "".join(f"; {number:,} {what}" for what, number in notes.items() if number)
         )
 
     def _repr_html_(self) -> str:
@@ -146,10 +134,20 @@ class Batches:
 
 
 def _batch_sizes(
-    edges: Sequence[int], replicas: int, size: int | None, batch_tokens: int | None = None
+    edges: Sequence[int],
+    remainder: str,
+    replicas: int,
+    size: int | None,
+    batch_tokens: int | None = None,
 ) -> list[int]:
     """Give the rows per batch of each bucket, or refuse what the replicas can't share."""
     check_positive(batch_tokens=batch_tokens, global_batch_size=size, replicas=replicas)
+    if remainder not in ("drop", "pad", "keep"):
+        raise CourseError(
+            f"remainder is {remainder!r}.",
+            "The last rows that fill no batch can be dropped, completed with padding, or kept.",
+            'Write "drop", "pad" or "keep".',
+        )
     if (batch_tokens is None) == (size is None):
         raise CourseError(
             "The size of a batch is not clear.",
@@ -174,15 +172,6 @@ def _batch_sizes(
             f"Make batch_tokens at least {edges[-1] * replicas:,}.",
         )
     return sizes
-
-
-def _check_remainder(remainder: str) -> None:
-    if remainder not in ("drop", "pad", "keep"):
-        raise CourseError(
-            f"remainder is {remainder!r}.",
-            "The last rows that fill no batch can be dropped, completed with padding, or kept.",
-            'Write "drop", "pad" or "keep".',
-        )
 
 
 def _check_something_left(buckets: Sequence[Bucket]) -> None:
@@ -240,8 +229,7 @@ def bucketed(
     import tensorflow as tf
 
     tops = check_edges(edges.edges if isinstance(edges, Edges) else edges)
-    sizes = _batch_sizes(tops, replicas, global_batch_size, batch_tokens)
-    _check_remainder(remainder)
+    sizes = _batch_sizes(tops, remainder, replicas, global_batch_size, batch_tokens)
     ranks = check_features(dataset)
     padding = padding_values(ranks.keys() | {"attention_mask"}, pad_values)
     per_token = [name for name, rank in ranks.items() if rank]
@@ -367,8 +355,7 @@ def packed(
     import tensorflow as tf
 
     check_positive(row_length=row_length)
-    _batch_sizes([row_length], replicas, global_batch_size)
-    _check_remainder(remainder)
+    _batch_sizes([row_length], remainder, replicas, global_batch_size)
     ranks = check_features(dataset)
     if "input_ids" not in ranks or not all(ranks.values()):
         raise CourseError(

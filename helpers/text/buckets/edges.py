@@ -54,14 +54,9 @@ class Edges:
         )
 
     def _repr_html_(self) -> str:
+        names = ("edge", "sequences", "tokens", "positions", "real")
         rows = [
-            {
-                "edge": e,
-                "sequences": n,
-                "tokens": t,
-                "positions": e * n,
-                "real": f"{t / (e * n):.1%}",
-            }
+            dict(zip(names, (e, n, t, e * n, f"{t / (e * n):.1%}"), strict=True))
             for e, n, t in zip(self.edges, self.sequences, self.tokens, strict=True)
             if n
         ]
@@ -196,19 +191,12 @@ def optimal_edges(lengths: npt.ArrayLike, max_buckets: int, multiple: int = 8) -
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-    """What a whole run costs with the best edges of one number of buckets.
+    """What a whole run costs with the best edges of one number of buckets."""
 
-    Attributes:
-        buckets: Number of edges, and so of shapes to compile.
-        padded_tokens: Positions per epoch.
-        compile_seconds: For all shapes together.
-        step_seconds: For all positions of all epochs.
-    """
-
-    buckets: int
-    padded_tokens: int
-    compile_seconds: float
-    step_seconds: float
+    buckets: int  # and so shapes to compile
+    padded_tokens: int  # positions per epoch
+    compile_seconds: float  # for all shapes together
+    step_seconds: float  # for all positions of all epochs
 
     @property
     def seconds(self) -> float:
@@ -224,15 +212,10 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The number of buckets that makes a run shortest, and the numbers beside it.
+    """The number of buckets that makes a run shortest, and the numbers beside it."""
 
-    Attributes:
-        edges: The best edges.
-        costs: The costs of 1, 2, 3, ... buckets, up to more than the best.
-    """
-
-    edges: Edges
-    costs: tuple[Cost, ...]
+    edges: Edges  # the best
+    costs: tuple[Cost, ...]  # of 1, 2, 3, ... buckets, up to more than the best
 
     @property
     def best(self) -> Cost:
@@ -241,10 +224,8 @@ class Choice:
 
     def __repr__(self) -> str:
         k = self.best.buckets
-        beside = sorted({1, k - 1, k + 1} & {cost.buckets for cost in self.costs} - {k})
-        return "\n".join(
-            [f"Best: {self.best!r}", *(f"      {self.costs[i - 1]!r}" for i in beside)]
-        )
+        beside = [cost for cost in self.costs if cost.buckets in {1, k - 1, k + 1} - {k}]
+        return "\n".join([f"Best: {self.best!r}", *(f"      {cost!r}" for cost in beside)])
 
     def _repr_html_(self) -> str:
         rows = [

@@ -97,14 +97,14 @@ class Packing:
     def segment_ids(self) -> np.ndarray:
         """Number the sequences of each row 1, 2, ...; 0 is padding. int32 [rows, row_length]."""
         filled, kept = self._filled()
-        ids = np.zeros(filled.shape, np.int32)
+        ids = filled.astype(np.int32)
         ids[filled] = np.repeat(_within(np.diff(self.splits)) + 1, kept)
         return ids
 
     def position_ids(self) -> np.ndarray:
         """Count each sequence's tokens from 0; 0 on padding. int32 [rows, row_length]."""
         filled, kept = self._filled()
-        ids = np.zeros(filled.shape, np.int32)
+        ids = filled.astype(np.int32)
         ids[filled] = _within(kept)
         return ids
 
@@ -118,16 +118,9 @@ def _fullest_row(counts: Sequence[int], lengths: list[int], row_length: int) -> 
     """Find the sequences that, with the longest one left, fill a row best.
 
     Bit s of an integer says whether some sequences sum to s: another sequence shifts the bits. Sums
-    are built from long to short and taken apart from short to long, so the row takes short ones
-    only where it must: they fit anywhere and are kept for later rows.
-
-    Args:
-        counts: Sequences left, by length.
-        lengths: The lengths that are left, falling.
-        row_length: Positions per row.
-
-    Returns:
-        How many sequences of which length the row takes.
+    are built from long to short (``lengths`` are falling) and taken apart from short to long, so
+    the row takes short ones only where it must: they fit anywhere and are kept for later rows.
+    Gives how many sequences of which length the row takes.
     """
     longest = lengths[0]
     room = row_length - longest
@@ -157,13 +150,8 @@ def _fullest_row(counts: Sequence[int], lengths: list[int], row_length: int) -> 
 def _fill_rows(counts: list[int], row_length: int) -> np.ndarray:
     """Fill rows one kind after another, each as often as its sequences last.
 
-    Args:
-        counts: Sequences by length, [row_length + 1]; all zero afterwards.
-        row_length: Positions per row.
-
-    Returns:
-        Lines (first row, rows, sequences per row), int64 [lines, 3]: which rows take sequences of
-        one length, in falling order of length.
+    ``counts`` are sequences by length, all zero afterwards. Gives lines (first row, rows, sequences
+    per row), int64 [lines, 3]: which rows take sequences of one length, falling.
     """
     lines, first = [], 0
     lengths = [length for length in range(row_length, 0, -1) if counts[length]]
@@ -224,10 +212,8 @@ def pack(lengths: npt.ArrayLike, row_length: int, truncate: bool = False) -> Pac
         fix = f"Make the rows at least {given.max()} long, or cut with truncate=True."
         check_fits(given, row_length, fix)
     kept = np.minimum(given, row_length)
-    orders, sizes = [], []
-    for start in range(0, len(kept), WINDOW):
-        order, size = _pack_window(kept[start : start + WINDOW], row_length)
-        orders.append(order + start)
-        sizes.append(size)
-    splits = np.append(0, np.cumsum(np.concatenate(sizes)))
+    starts = range(0, len(kept), WINDOW)
+    windows = [_pack_window(kept[start : start + WINDOW], row_length) for start in starts]
+    orders = [order + start for start, (order, _) in zip(starts, windows, strict=True)]
+    splits = np.append(0, np.cumsum(np.concatenate([size for _, size in windows])))
     return Packing(row_length, given, np.concatenate(orders), splits)

@@ -145,17 +145,9 @@ class Encoder:
 
     def _encode_words(self, words: Sequence[str]) -> list[bytes]:
         """Encode many short texts at once: each call of the tokenizer costs more than a word."""
-        ids = [
-            [*encoding.ids, self._separator_id]
-            for encoding in self.backend.encode_batch_fast(
-                [
-                    self._separator.join(words[start : start + JOINED])
-                    for start in range(0, len(words), JOINED)
-                ],
-                add_special_tokens=False,
-            )
-        ]
-        flat = np.array(list(itertools.chain.from_iterable(ids)), self.type)
+        starts = range(0, len(words), JOINED)
+        texts = [self._separator.join(words[start : start + JOINED]) for start in starts]
+        flat = np.frombuffer(b"".join(ids + self.sep for ids in self._encode(texts)), self.type)
         ends = np.flatnonzero(flat == self._separator_id)
         if len(ends) != len(words):  # a word has the separator in it
             return self._encode(words)

@@ -259,20 +259,13 @@ class Layout:
     A record is a ``tf.train.Example`` of one bytes feature for each array, in TFRecord's frame:
     length, its checksum, the example, its checksum. All arrays have constant sizes, so everything
     but numbers and the last checksum is the same in each record.
-
-    Attributes:
-        frame: Length and its checksum, 12 bytes.
-        template: The example with all numbers 0.
-        starts: Where each feature's numbers begin in the example.
-        types: Type of each feature's numbers.
-        length: Numbers of each feature.
     """
 
-    frame: bytes
-    template: bytes
-    starts: dict[str, int]
+    frame: bytes  # length and its checksum, 12 bytes
+    template: bytes  # the example with all numbers 0
+    starts: dict[str, int]  # where each feature's numbers begin in the example
     types: dict[str, np.dtype]
-    length: int
+    length: int  # numbers of each feature
 
     @classmethod
     @functools.cache

@@ -17,16 +17,7 @@ GROUP = 16  # minimum number of pairs that exchange their second halves
 def make(
     documents: Iterable[tuple[int, bytes]], encode: Encoder, settings: Settings, name: str
 ) -> list[tuple[bytes, bytes, bool]]:
-    """Make the pairs of one shard.
-
-    Args:
-        documents: Number and ids of each document.
-        encode: Where the ids come from.
-        settings: Of the records.
-        name: Of the shard.
-
-    Returns:
-        First half, second half, and whether the second one is random.
+    """Make the pairs of one shard: first half, second half, and whether the second is random.
 
     Raises:
         CourseError: The shard has too few documents to take random second halves from.
@@ -45,13 +36,8 @@ def _halves(
 ) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Cut a document into pieces of nearly equal length, each of them in two at random.
 
-    The second cut falls in the middle half of the piece.
-
-    Args:
-        ids: Of the document.
-        encode: Knows where words begin: a cut is made there, unless a half would get too long.
-        longest: Maximum tokens of a half, 2 or more.
-        seed: With the piece itself, decides where the piece is cut.
+    The second cut falls in the middle half of the piece, where a word begins unless a half would
+    get longer than ``longest`` tokens; the seed and the piece itself decide where.
 
     Yields:
         A half, the other, and ``longest`` tokens that follow the first, or as many as there are.
@@ -91,16 +77,8 @@ def _exchange(
 
     The paper draws a random text for them and drops what stood there. An exchange drops nothing,
     and no half is seen twice. Halves of about the same length are exchanged: otherwise a model
-    could tell a random one by the lengths alone.
-
-    Args:
-        pairs: Number of the document and what `_halves` gives.
-        name: Of the shard.
-        seed: With the name, decides which pairs are taken, and what they get.
-
-    Returns:
-        First half, second half, and whether the second is a random one. It is not where it
-        happens to be what follows the very same first half in this shard.
+    could tell a random one by the lengths alone. A half that happens to follow the very same first
+    half somewhere in this shard is not a random one.
     """
     draw = shuffled(len(pairs), zlib.crc32(f"{name} {seed}".encode()))
     chosen = draw[: len(pairs) // 2]
@@ -125,12 +103,7 @@ def _exchange(
 def _groups(documents: np.ndarray, name: str) -> list[int]:
     """Divide neighbours into groups in which no document has more than half of the pairs.
 
-    Args:
-        documents: The document's number of each pair.
-        name: Of the shard.
-
-    Returns:
-        Where groups begin, and where the last one ends.
+    Gives where groups begin, and where the last one ends.
     """
 
     def mixed(some: np.ndarray) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
-from helpers.text.records.format import MANIFEST, Layout, Manifest, from_json, short
+from helpers.text.records.format import MANIFEST, Layout, Manifest, Shard, from_json, short
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -24,9 +24,6 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
 
     Args:
         path: Folder here or ``gs://bucket/folder``.
-
-    Returns:
-        The manifest.
 
     Raises:
         CourseError: There are no records, not all parts are written, or the manifest was changed
@@ -47,42 +44,29 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
 def verify(path: str | os.PathLike[str]) -> Manifest:
     """Read every shard and compare its bytes with the manifest.
 
-    Args:
-        path: Folder here or ``gs://bucket/folder``.
-
-    Returns:
-        The manifest, of which every shard was found whole.
-
     Raises:
         ShardDamaged: A shard has other bytes.
         CourseError: As `manifest`, or a shard isn't there.
     """
+    return _checked(path, lambda shard, size: True)
+
+
+def _checked(path: str | os.PathLike[str], must_read: Callable[[Shard, int], bool]) -> Manifest:
+    """Read the manifest; find each shard, and read the bytes of those that must be."""
     table = manifest(path)
-    folder = Folder(table.path)
-    for shard in table.shards:
-        data = folder.read(shard.name)
-        if data is None:
-            raise _missing(shard.name)
-        shard.check(data)
-    return table
-
-
-def _missing(name: str) -> CourseError:
-    return CourseError(
-        f"{name} isn't there.",
-        "The manifest names it; it was deleted, or not copied with the others.",
-        "Copy it again, or run the command that writes the records: only this shard is written.",
-    )
-
-
-def _check_sizes(table: Manifest) -> None:
     folder = Folder(table.path)
     for shard in table.shards:
         size = folder.size(shard.name)
         if size is None:
-            raise _missing(shard.name)
-        if size != shard.bytes:
+            raise CourseError(
+                f"{shard.name} isn't there.",
+                "The manifest names it; it was deleted, or not copied with the others.",
+                "Copy it again, or run the command that writes the records: only this shard is "
+                "written.",
+            )
+        if must_read(shard, size):
             shard.check(folder.read(shard.name))
+    return table
 
 
 def _numbers(records: "tf.Tensor", layout: Layout) -> "dict[str, tf.Tensor]":
@@ -158,9 +142,14 @@ def dataset(
     """
     import tensorflow as tf
 
-    table = manifest(path)
-    _check_sizes(table)
-    steps = _steps(table, global_batch_size)
+    table = _checked(path, lambda shard, size: size != shard.bytes)
+    steps = table.rows // global_batch_size
+    if steps < 1:
+        raise CourseError(
+            f"{table.rows:,} rows are fewer than one batch of {global_batch_size:,}.",
+            "An epoch would have no step, for ever.",
+            "Take a smaller batch, or more text.",
+        )
     share = _share(global_batch_size, input_context)
     blocks, layout = _Blocks.of(table), Layout.of(table.settings)
     # AutoGraph has nothing to convert in these functions, and takes half a second to see it.
@@ -184,18 +173,6 @@ def dataset(
     )
 
 
-def _steps(table: Manifest, global_batch_size: int) -> int:
-    """Count the steps of an epoch."""
-    steps = table.rows // global_batch_size
-    if steps < 1:
-        raise CourseError(
-            f"{table.rows:,} rows are fewer than one batch of {global_batch_size:,}.",
-            "An epoch would have no step, for ever.",
-            "Take a smaller batch, or more text.",
-        )
-    return steps
-
-
 def _share(global_batch_size: int, context: "tf.distribute.InputContext | None") -> slice:
     """Find which rows of each global batch are this machine's."""
     machines = context.num_input_pipelines if context else 1
@@ -212,23 +189,14 @@ def _share(global_batch_size: int, context: "tf.distribute.InputContext | None")
 
 @dataclasses.dataclass(frozen=True)
 class _Blocks:
-    """Neighbouring rows that are read at once.
+    """Neighbouring rows that are read at once."""
 
-    Attributes:
-        paths: The shards' files.
-        shards: Number of each block's shard.
-        offsets: Where each block begins in its file, in bytes.
-        rows: Rows of each block.
-        largest: Rows of a full block.
-        bytes: Size of a full block.
-    """
-
-    paths: list[str]
-    shards: list[int]
-    offsets: list[int]
+    paths: list[str]  # of the shards
+    shards: list[int]  # number of each block's shard
+    offsets: list[int]  # where each block begins in its file, in bytes
     rows: list[int]
-    largest: int
-    bytes: int
+    largest: int  # rows of a full block
+    bytes: int  # of a full block
 
     @classmethod
     def of(cls, table: Manifest) -> Self:
@@ -264,7 +232,13 @@ def _shuffled(
     """Read the rows of one epoch from its row ``first`` on, some at a time, in its own order."""
     import tensorflow as tf
 
-    draw = _seeds(seed, epoch)
+    from helpers.text import masking
+
+    def draw(number: int | tf.Tensor) -> tf.Tensor:
+        # Apart from the seeds that masks are drawn with at the same step of the run.
+        at = masking.draw(seed, epoch, number)
+        return tf.random.experimental.stateless_fold_in(at, 1, alg="philox")
+
     pools = -(-len(blocks.rows) // POOL_BLOCKS)
     last_blocks = np.minimum(np.arange(1, pools + 1) * POOL_BLOCKS, len(blocks.rows)) - 1
     order = _permutation(len(blocks.rows), draw(0))
@@ -292,17 +266,6 @@ def _shuffled(
         return records.map(shuffle)
 
     return tf.data.Dataset.range(tf.cast(first_pool, tf.int64), pools).flat_map(read_pool)
-
-
-def _seeds(seed: int, epoch: "tf.Tensor") -> "Callable[[int | tf.Tensor], tf.Tensor]":
-    import tensorflow as tf
-
-    from helpers.text import masking
-
-    # Apart from the seeds that masks are drawn with at the same step of the run.
-    return lambda number: tf.random.experimental.stateless_fold_in(
-        masking.draw(seed, epoch, number), 1, alg="philox"
-    )
 
 
 def _permutation(count: "int | tf.Tensor", seed: "tf.Tensor") -> "tf.Tensor":

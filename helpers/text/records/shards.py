@@ -26,15 +26,8 @@ def chunks(documents: Sequence[str] | Mapping[int, str], numbers: list[int]) -> 
         yield chunk, [documents[number] for number in chunk]
 
 
-def text_crc32c(chunks: Iterable[tuple[list[int], list[str]]]) -> str:
-    """Give the checksum of documents, in hexadecimal."""
-    crc = 0
-    for _, texts in chunks:
-        crc = _extend(crc, texts)
-    return f"{crc:08x}"
-
-
-def _extend(crc: int, texts: Sequence[str]) -> int:
+def text_crc32c(texts: Iterable[str], crc: int = 0) -> int:
+    """Give the checksum of documents, continued from that of those before."""
     return google_crc32c.extend(crc, "".join(f"{len(text)}:{text}" for text in texts).encode())
 
 
@@ -62,13 +55,7 @@ def _encoded(
 
 @dataclasses.dataclass(frozen=True)
 class ShardWriter:
-    """Writes any shard of a folder of records.
-
-    Attributes:
-        settings: Of the records.
-        encode: Gives the ids of texts.
-        folder: Where the shards are written.
-    """
+    """Writes any shard of a folder of records."""
 
     settings: Settings
     encode: Encoder
@@ -81,7 +68,7 @@ class ShardWriter:
         def counted() -> Iterator[tuple[int, bytes]]:
             for numbers, texts in chunks:
                 yield from _encoded(texts, numbers, self.encode)
-                counts["crc"] = _extend(counts["crc"], texts)
+                counts["crc"] = text_crc32c(texts, counts["crc"])
                 counts["documents"] += len(texts)
                 done(len(texts))
 
@@ -103,8 +90,7 @@ class ShardWriter:
             text_crc32c=f"{counts['crc']:08x}",
         )
         self.folder.write(name, data)
-        described = to_json(self.settings, shard=dataclasses.asdict(shard))
-        self.folder.write(description(name), described)
+        self.folder.write(description(name), to_json(self.settings, shard=vars(shard)))
 
     def _pieces(self, documents: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
         """Cut documents into pieces as Hugging Face's overflowing tokens are."""

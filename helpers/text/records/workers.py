@@ -24,17 +24,7 @@ def write_in_parallel(
     workers: int,
     done: Callable[[int], None],
 ) -> None:
-    """Write shards in processes of their own; each gets the texts of its shard only.
-
-    Args:
-        documents: All documents.
-        missing: Name and numbers of the documents of each shard to write.
-        settings: Of the records.
-        output: Folder here or ``gs://``.
-        tokenizer: The tokenizer as JSON.
-        workers: Number of processes.
-        done: Called with the number of documents of each finished shard.
-    """
+    """Write ``missing`` shards in processes of their own; each gets its shard's texts only."""
     with concurrent.futures.ProcessPoolExecutor(
         workers, multiprocessing.get_context("spawn"), _start, (settings, output, tokenizer)
     ) as pool:
@@ -67,9 +57,8 @@ def _ctrl_c_later() -> Iterator[None]:
 
 
 def _wait(running: dict[concurrent.futures.Future, int], done: Callable[[int], None]) -> None:
-    for future in concurrent.futures.wait(
-        running, return_when=concurrent.futures.FIRST_COMPLETED
-    ).done:
+    first = concurrent.futures.FIRST_COMPLETED
+    for future in concurrent.futures.wait(running, return_when=first).done:
         documents = running.pop(future)
         future.result()
         done(documents)

@@ -1,6 +1,5 @@
 """Writing a folder of records: what is there is kept, what is missing is written."""
 
-import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Sequence
@@ -121,7 +120,10 @@ def _kept(documents: Sequence[str], numbers: list[int], shard: Shard, folder: Fo
     if data is None:
         return False
     shard.check(data)
-    if text_crc32c(chunks(documents, numbers)) != shard.text_crc32c:
+    crc = 0
+    for _, texts in chunks(documents, numbers):
+        crc = text_crc32c(texts, crc)
+    if f"{crc:08x}" != shard.text_crc32c:
         raise CourseError(
             f"{shard.name} was made of other documents.",
             "As many documents, the same settings, but the text differs.",
@@ -134,7 +136,7 @@ def _join(folder: Folder, settings: Settings) -> Manifest:
     """Collect the finished shards of all parts; with the last one, write the manifest."""
     made = Manifest(folder.path, settings, tuple(_finished(folder, settings).values()))
     if made.complete:
-        shards = [dataclasses.asdict(shard) for shard in made.shards]
+        shards = [vars(shard) for shard in made.shards]
         folder.write(MANIFEST, to_json(settings, shards=shards))
     return made
 
