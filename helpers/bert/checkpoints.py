@@ -49,15 +49,9 @@ def locked(folder: Folder) -> Iterator[None]:
 def check_same_run(folder: Folder, settings: dict, data: dict) -> None:
     """Write down what the folder's run is, or compare with what is written there.
 
-    Args:
-        folder: The run's folder.
-        settings: What the run's numbers depend on.
-        data: Its data's fingerprint.
-
     Raises:
         CourseError: Another run is written there, or nothing that can be read.
     """
-    mine = {"format": FORMAT, "settings": settings, "data": data}
     text = folder.read(SETTINGS)
     if text is None:
         if folder.exists(CHECKPOINTS):
@@ -66,13 +60,13 @@ def check_same_run(folder: Folder, settings: dict, data: dict) -> None:
                 "What they belong to can't be known.",
                 f"Bring {SETTINGS} back, or take another output folder.",
             )
+        mine = {"format": FORMAT, "settings": settings, "data": data}
         folder.write(SETTINGS, json.dumps(mine, indent=2) + "\n")
         return
+    here = settings | data | {"format": FORMAT}
     try:
-        there, here = (
-            {**run["settings"], **run["data"], "format": run["format"]}
-            for run in (json.loads(text), mine)
-        )
+        run = json.loads(text)
+        there = {**run["settings"], **run["data"], "format": run["format"]}
     except (ValueError, KeyError, TypeError):
         raise CourseError(
             f"{SETTINGS} in the output folder can't be read.",
@@ -105,15 +99,8 @@ class Log:
     after a crash, so their lines (and half a line, the last) are taken away at the start. In a
     bucket, where nothing can be appended, the whole log is written with each checkpoint.
 
-    Args:
-        folder: The run's folder.
-        step: Steps done, by the checkpoint.
-
-    Attributes:
-        rows: What was logged of each step.
-
     Raises:
-        CourseError: The file has no line for some of these steps.
+        CourseError: The file has no line for some of the ``step`` steps done by the checkpoint.
     """
 
     def __init__(self, folder: Folder, step: int) -> None:
@@ -158,9 +145,6 @@ class Checkpoints:
 
     Here a checkpoint is written into a folder of another name, which is renamed when all of it is
     on the disk. In a bucket TensorFlow writes the index last: without it, a checkpoint is none.
-
-    Args:
-        folder: The run's folder.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -207,13 +191,9 @@ class Checkpoints:
             self._folder.delete(_name(old))
 
     def newest(self, say: Callable[[str], None] = lambda text: None) -> int:
-        """Find the newest whole checkpoint.
+        """Give the step of the newest whole checkpoint, 0 where there is none at all.
 
-        Args:
-            say: Called with a line for each damaged one that is passed over.
-
-        Returns:
-            Its step, 0 where there is no checkpoint at all.
+        Says a line for each damaged one that is passed over.
 
         Raises:
             CourseError: There are some and none is whole, or where they are does not answer.
@@ -255,8 +235,9 @@ class Checkpoints:
         for name in self._folder.list(CHECKPOINTS):
             if name.startswith(".writing-"):
                 self._folder.delete(f"{CHECKPOINTS}/{name}")
-        for damaged in (step for step in self.steps() if step > newest):
-            self._folder.delete(_name(damaged))
+        for step in self.steps():
+            if step > newest:
+                self._folder.delete(_name(step))
 
 
 def _name(step: int) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from helpers.bert.pretraining import Progress
 
 QUIET = 10.0  # seconds between two lines where no terminal is
+OF_RUN = ("steps_per_execution", "save_every", "patience")
 
 
 def line(progress: "Progress") -> str:
@@ -32,11 +33,7 @@ def line(progress: "Progress") -> str:
 
 
 class Display:
-    """Shows a run.
-
-    Args:
-        console: Where; a terminal gets a bar that moves, anything else a line now and then.
-    """
+    """Shows a run: a bar that moves in a terminal, a line now and then elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -72,25 +69,17 @@ def pretrain(
     data: str | None,
     *,
     tpu: str | None,
-    steps_per_execution: int,
-    save_every: int,
-    patience: int,
-    **settings: float,
+    **options: float,
 ) -> int:
-    """Train as the command line asks for, and show it.
+    """Train as the command line asks for, show it, and give the exit status.
 
     Args:
         config: Name of a size, of `model.CONFIGURATIONS`.
         output: Folder of the run.
         data: Records; None: the shipped text, written into the output folder first.
         tpu: As `connection.connect` takes it; None: this machine as it is.
-        steps_per_execution: As `pretraining.run`.
-        save_every: As `pretraining.run`.
-        patience: As `pretraining.run`.
-        **settings: Of `pretraining.Settings`.
-
-    Returns:
-        The exit status.
+        **options: Of `pretraining.run` (``steps_per_execution``, ``save_every``, ``patience``) and
+            of `pretraining.Settings`.
 
     Raises:
         CourseError: As `pretraining.run`.
@@ -120,11 +109,9 @@ def pretrain(
 
         strategy = connect(tpu) if tpu else None
         on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-        wanted = pretraining.Settings(
-            configuration(config),
-            **settings,
-            precision="mixed_bfloat16" if on_tpu else "float32",
-        )
+        of_run = {name: options.pop(name) for name in OF_RUN}
+        precision = "mixed_bfloat16" if on_tpu else "float32"
+        wanted = pretraining.Settings(configuration(config), **options, precision=precision)
         if data is None:
             data = prepare_shipped(f"{output.rstrip('/')}/data", pairs=wanted.next_sentence)
             display.say("The data: the shipped Korean and English text, nine paragraphs of ten.")
@@ -134,11 +121,9 @@ def pretrain(
                 data,
                 output,
                 strategy=strategy,
-                steps_per_execution=steps_per_execution,
-                save_every=save_every,
-                patience=patience,
                 say=display.say,
                 report=report,
+                **of_run,
             )
     except KeyboardInterrupt:
         display.say("Stopped at once. Run the same command again: it goes on from the last save.")

@@ -40,20 +40,14 @@ def _sum(path: pathlib.Path) -> str:
 
 
 class Kept:
-    """What XLA compiled for one run.
-
-    Args:
-        output: Folder of the run, on this machine; neither made nor needed yet.
-    """
+    """What XLA compiled for one run; its folder, on this machine, need not be there yet."""
 
     def __init__(self, output: str | os.PathLike[str]) -> None:
         self.folder = pathlib.Path(output).absolute() / FOLDER
         self._trusted: set[str] = set()
 
     def _files(self) -> list[pathlib.Path]:
-        if not self.folder.is_dir():
-            return []
-        return [path for path in self.folder.iterdir() if path.name != SUMS]
+        return [path for path in self.folder.glob("*") if path.name != SUMS]
 
     def _sums(self) -> dict[str, str]:
         try:

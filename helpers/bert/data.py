@@ -20,12 +20,7 @@ ROWS = 10_000  # maximum number of rows that tokens are counted in
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """Records to train on.
-
-    Attributes:
-        manifest: What they are.
-        masks: How they are masked.
-    """
+    """Records to train on, and how they are masked."""
 
     manifest: records.Manifest
     masks: masking.Masking
@@ -79,12 +74,9 @@ def prepare_shipped(
     """Write the course's own text as records, without its held-out paragraphs.
 
     Args:
-        output: Folder, here or ``gs://``; what is finished there is kept.
-        sequence_length: Tokens per row.
+        output: Folder, here or ``gs://``; what is finished there is kept. It is given back.
+        sequence_length: Positions per row.
         pairs: As `records.write`.
-
-    Returns:
-        The folder.
 
     Raises:
         CourseError: As `corpus.read`, `corpus.load_tokenizer` and `records.write`.
@@ -95,11 +87,8 @@ def prepare_shipped(
         for line, text in enumerate(corpus.read(pathlib.Path(path)))
         if not corpus.held_out(line)
     ]
-    tokenizer = corpus.load_tokenizer()
-    records.write(
-        documents, output, tokenizer, sequence_length=sequence_length, shards=2, pairs=pairs
-    )
-    return os.fspath(output)
+    options = {"sequence_length": sequence_length, "shards": 2, "pairs": pairs}
+    return records.write(documents, output, corpus.load_tokenizer(), **options).path
 
 
 def find_pairs(batch: Batch) -> Batch:

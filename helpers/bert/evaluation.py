@@ -9,6 +9,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -28,13 +29,9 @@ RIDGE = 10.0  # of the probe's regression: the states are scaled to a deviation 
 
 @dataclasses.dataclass(frozen=True)
 class FixedMasks:
-    """Documents, one per row, masked once and for all.
+    """Documents, one per row, masked once and for all."""
 
-    Attributes:
-        batch: What `step.masked_scores` takes, NumPy arrays [documents, ...].
-    """
-
-    batch: dict[str, np.ndarray]
+    batch: dict[str, np.ndarray]  # what `step.masked_scores` takes, [documents, ...]
 
     @property
     def tokens(self) -> int:
@@ -42,11 +39,9 @@ class FixedMasks:
         return int(self.batch["masked_weights"].sum())
 
     def neighbours(self) -> tuple[np.ndarray, np.ndarray]:
-        """Look left and right of each masked position.
+        """Look left and right of each masked position: two arrays int32 [documents, predictions].
 
-        Returns:
-            Two arrays int32 [documents, predictions] of token ids as the model sees them: a
-            neighbour may be ``[MASK]``.
+        They hold token ids as the model sees them: a neighbour may be ``[MASK]``.
         """
         ids, at = self.batch["input_ids"], self.batch["masked_positions"]
         last = ids.shape[1] - 1
@@ -67,9 +62,6 @@ def fix_masks(
         length: Positions per row.
         seed: Of the masks.
 
-    Returns:
-        The documents, a row each.
-
     Raises:
         CourseError: There is no document with a token to mask.
     """
@@ -81,8 +73,7 @@ def fix_masks(
             f"Of {len(documents):,} held-out documents none has a token that may be masked.",
             "Hold some documents out of the training (corpus.held_out), in each language.",
         )
-    ids = np.zeros((len(kept), length), np.int32)
-    used = np.zeros((len(kept), length), np.int32)
+    ids, used = np.zeros((2, len(kept), length), np.int32)
     for row, document in enumerate(kept):
         size = min(len(document), length)
         ids[row, :size], used[row, :size] = document[:size], 1
@@ -99,21 +90,13 @@ def fix_masks(
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """How well masked tokens are guessed; the intervals are of 95 % confidence, over documents.
+    """How well masked tokens are guessed; the intervals are of 95 % confidence, over documents."""
 
-    Attributes:
-        loss: Mean, in nats per masked token.
-        loss_interval: Interval of the loss.
-        accuracy: Share of tokens whose likeliest guess is right.
-        accuracy_interval: Interval of the accuracy.
-        tokens: Number of masked tokens.
-    """
-
-    loss: float
+    loss: float  # mean, in nats per masked token
     loss_interval: tuple[float, float]
-    accuracy: float
+    accuracy: float  # share of tokens whose likeliest guess is right
     accuracy_interval: tuple[float, float]
-    tokens: int
+    tokens: int  # number of masked tokens
 
     @property
     def perplexity(self) -> float:
@@ -153,25 +136,16 @@ def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray, seed: int 
     for draw in range(RESAMPLED):  # one by one: there may be many documents
         documents = random.integers(0, len(counts), len(counts))
         resampled[:, draw] = sums[:, documents].sum(1) / counts[documents].sum().clip(1)
-    (loss_low, right_low), (loss_high, right_high) = np.quantile(resampled, [0.025, 0.975], axis=1)
-    loss, accuracy = sums.sum(1) / counts.sum()
-    return Score(
-        float(loss),
-        (float(loss_low), float(loss_high)),
-        float(accuracy),
-        (float(right_low), float(right_high)),
-        int(counts.sum()),
-    )
+    loss_interval, right_interval = np.quantile(resampled, [0.025, 0.975], axis=1).T.tolist()
+    loss, accuracy = (sums.sum(1) / counts.sum()).tolist()
+    return Score(loss, tuple(loss_interval), accuracy, tuple(right_interval), int(counts.sum()))
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """How well a model and its baselines guess, language by language.
+    """How well a model and its baselines guess, language by language."""
 
-    Attributes:
-        scores: By language, then by who guessed: ``uniform``, ``unigram``, ``n-gram``, ``BERT``.
-    """
-
+    # By language, then by who guessed: ``uniform``, ``unigram``, ``n-gram``, ``BERT``.
     scores: dict[str, dict[str, Score]]
 
     def markdown(self) -> str:
@@ -211,9 +185,7 @@ def evaluate(
         baselines: By language, from `ngram.fit_ngram` on its training text.
         rows: Documents at a time; the last batch is filled up, so that there is one shape.
     """
-    scores_of = tf.function(
-        lambda batch: masked_scores(model, batch), jit_compile=True, autograph=False
-    )
+    scores_of = tf.function(partial(masked_scores, model), jit_compile=True, autograph=False)
     found = {}
     for language, fixed in held_out.items():
         labels, weights = fixed.batch["masked_ids"], fixed.batch["masked_weights"]
@@ -307,28 +279,17 @@ class Probe:
     """What a linear model reads from frozen states at masked positions: which token is missing.
 
     Each interval is of 95 % confidence, over documents.
-
-    Attributes:
-        pretrained: Share of tokens named correctly from the trained model's states.
-        pretrained_interval: Its interval.
-        random: The same for fresh weights of the same shape.
-        random_interval: Its interval.
-        more: The difference of the two.
-        more_interval: Its interval, both judged on the same draws of documents.
-        frequent: Share of the commonest of these tokens: guessing blindly.
-        asked: Number of tokens to choose from.
-        tokens: Number of judged positions.
     """
 
-    pretrained: float
+    pretrained: float  # share of tokens named correctly from the trained model's states
     pretrained_interval: tuple[float, float]
-    random: float
+    random: float  # the same for fresh weights of the same shape
     random_interval: tuple[float, float]
-    more: float
-    more_interval: tuple[float, float]
-    frequent: float
-    asked: int
-    tokens: int
+    more: float  # the difference of the two
+    more_interval: tuple[float, float]  # both judged on the same draws of documents
+    frequent: float  # share of the commonest of these tokens: guessing blindly
+    asked: int  # number of tokens to choose from
+    tokens: int  # number of judged positions
 
     def __repr__(self) -> str:
         share = "{:.0%} ({:.0%} to {:.0%})".format
@@ -356,16 +317,16 @@ def probe(
         fitted: Text to fit the linear models on; the training's own will do.
         judged: Text to judge them on, which the pretraining has not seen.
 
-    Returns:
-        How often each is right.
-
     Raises:
         CourseError: None of the frequent tokens is masked in ``judged``.
     """
     labels, weights = fitted.batch["masked_ids"], fitted.batch["masked_weights"]
     counts = np.bincount(labels[weights > 0])
     asked = np.argsort(-counts, kind="stable")[: min(ASKED, np.count_nonzero(counts))]
-    used = [_asked(part, asked) for part in (fitted, judged)]
+    used = [
+        np.isin(part.batch["masked_ids"], asked) & (part.batch["masked_weights"] > 0)
+        for part in (fitted, judged)
+    ]
     if not used[1].any():
         raise CourseError(
             "The probe has nothing to judge.",
@@ -375,13 +336,9 @@ def probe(
     where = used[1].astype(float)
     right = [np.zeros(where.shape), np.zeros(where.shape)]
     for one, named in zip((model, fresh), right, strict=True):
-        fit_x, test_x = (
-            _states(one, part)[here] for part, here in zip((fitted, judged), used, strict=True)
-        )
-        mean, deviation = fit_x.mean(0), fit_x.std(0) + 1e-6
-        fit_x, test_x = (
-            np.insert((states - mean) / deviation, 0, 1.0, axis=1) for states in (fit_x, test_x)
-        )
+        states = _states(one, fitted)[used[0]], _states(one, judged)[used[1]]
+        mean, deviation = states[0].mean(0), states[0].std(0) + 1e-6
+        fit_x, test_x = (np.insert((x - mean) / deviation, 0, 1.0, axis=1) for x in states)
         square = fit_x.T @ fit_x + RIDGE * np.eye(fit_x.shape[1])
         matrix = np.linalg.solve(square, fit_x.T @ (labels[used[0]][:, None] == asked))
         guesses = asked[(test_x @ matrix).argmax(1)]
@@ -399,10 +356,6 @@ def probe(
         len(asked),
         trained.tokens,
     )
-
-
-def _asked(part: FixedMasks, asked: np.ndarray) -> np.ndarray:
-    return np.isin(part.batch["masked_ids"], asked) & (part.batch["masked_weights"] > 0)
 
 
 def _states(model: tf.keras.Model, part: FixedMasks, rows: int = 64) -> np.ndarray:

@@ -33,10 +33,6 @@ from helpers.bert.pretraining import RECENT, Settings, make
 from helpers.text import records
 from helpers.text.prepare import HELD_OUT
 
-WEIGHTS = "model.safetensors"
-TF_WEIGHTS = "tf_model.h5"
-CARD = "README.md"
-
 SHIPPED = (
     "Paragraphs of LibreOffice 7.4.7's help in Korean and English, nine of ten (the course's "
     "`notebooks/data`). Licence of the text: Mozilla Public License 2.0."
@@ -46,25 +42,15 @@ UNNAMED = "Records that the course's `prepare` wrote. Name the text and its lice
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What a model card says of a run.
-
-    Attributes:
-        settings: Of the run.
-        manifest: Of its records.
-        step: Steps done.
-        loss: Mean training loss of the last steps, in nats per masked token.
-        unigram: Loss of guessing by the tokens' frequencies alone, on the training text.
-        text: What the text is, and under which licence, in Markdown.
-        results: On text held out of the training; None where there was none.
-    """
+    """What a model card says of a run."""
 
     settings: Settings
     manifest: records.Manifest
-    step: int
-    loss: float
-    unigram: float
-    text: str
-    results: evaluation.Evaluation | None
+    step: int  # steps done
+    loss: float  # mean training loss of the last steps, in nats per masked token
+    unigram: float  # loss of guessing by the tokens' frequencies alone, on the training text
+    text: str  # what the text is, and under which licence, in Markdown
+    results: evaluation.Evaluation | None  # on text held out of the training, where there was any
 
 
 def card(facts: Facts) -> str:
@@ -87,9 +73,6 @@ def write(
         tokenizer: Content of its ``tokenizer.json``.
         folder: Folder to make; must be absent or empty.
         model_card: Markdown.
-
-    Returns:
-        The folder.
 
     Raises:
         CourseError: The folder is not empty, is in a bucket, or can't be written.
@@ -118,9 +101,9 @@ def write(
         config = model.config.to_diff_dict() | {"architectures": [name]}
         files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
         weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
-        files.write(writing / WEIGHTS, weights)
-        model.save_weights(writing / TF_WEIGHTS, save_format="h5")
-        files.write(writing / CARD, model_card)
+        files.write(writing / "model.safetensors", weights)
+        model.save_weights(writing / "tf_model.h5", save_format="h5")
+        files.write(writing / "README.md", model_card)
         mask = os.umask(0)
         os.umask(mask)
         writing.chmod(0o777 & ~mask)
@@ -155,28 +138,19 @@ def pytorch_weights(model: tf.keras.Model) -> dict[str, np.ndarray]:
     """
     found = {}
     for weight in model.weights:
-        name, transpose = convert_tf_weight_name_to_pt_weight_name(
-            weight.name, tf_weight_shape=weight.shape
-        )
-        value = weight.numpy()
-        turned = value.T if transpose is TransposeType.SIMPLE else value
-        found[name] = np.ascontiguousarray(turned)
+        shape, value = weight.shape, weight.numpy()
+        name, turn = convert_tf_weight_name_to_pt_weight_name(weight.name, tf_weight_shape=shape)
+        found[name] = np.ascontiguousarray(value.T if turn is TransposeType.SIMPLE else value)
     return found
 
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A run, read from its folder.
+    """A run, read from its folder."""
 
-    Attributes:
-        model: With the weights of the newest checkpoint.
-        data: The data it was trained on.
-        facts: What is known of it, without results.
-    """
-
-    model: tf.keras.Model
-    data: Data
-    facts: Facts
+    model: tf.keras.Model  # with the weights of the newest checkpoint
+    data: Data  # it was trained on this
+    facts: Facts  # what is known of it, without results
 
 
 def load(run: str | os.PathLike[str], data: str | os.PathLike[str]) -> Trained:
@@ -231,16 +205,13 @@ def export(
     folder: str | os.PathLike[str],
     data: str | os.PathLike[str] | None = None,
 ) -> Facts:
-    """Write a run's model, tokenizer and card, and evaluate it for the card.
+    """Write a run's model, tokenizer and card, evaluate it for the card, and give what that says.
 
     Args:
         run: The run's folder.
         folder: Folder to make.
         data: The records it was trained on; None for the shipped text, which `pretrain` wrote into
             the run's folder. Held-out text is read from its folder ``held-out``.
-
-    Returns:
-        What the card says.
 
     Raises:
         CourseError: As `load` and `write`.

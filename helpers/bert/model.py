@@ -15,11 +15,7 @@ import tensorflow as tf
 from transformers import BertConfig, TFBertForMaskedLM, TFBertForPreTraining
 from transformers.modeling_tf_outputs import TFBaseModelOutputWithPoolingAndCrossAttentions
 from transformers.modeling_tf_utils import unpack_inputs
-from transformers.models.bert.modeling_tf_bert import (
-    TFBertMainLayer,
-    TFBertMLMHead,
-    TFBertNSPHead,
-)
+from transformers.models.bert.modeling_tf_bert import TFBertMainLayer, TFBertMLMHead, TFBertNSPHead
 
 from helpers.base.errors import CourseError
 
@@ -117,32 +113,18 @@ class TFPackedBertMainLayer(TFBertMainLayer):
         The last layer is computed at these positions alone; they attend to all others as ever. The
         result is `call`'s at these positions, but for dropout, which is drawn for fewer values.
 
-        Args:
-            chosen: Positions in the row, int32 [rows, chosen].
-            attention_mask: As for `call`.
-            training: Whether dropout is on.
-            inputs: What the embeddings take: as for `call`.
-
-        Returns:
-            Floats [rows, chosen, hidden size].
-
-        Raises:
-            WrongCall: ``attention_mask`` is not 2-D.
+        ``chosen`` are positions in the row, int32 [rows, chosen]; other arguments are as for
+        `call`. Gives floats [rows, chosen, hidden size]; raises `WrongCall` as `call`.
         """
         sequence = _checked(attention_mask)
         hidden = self.embeddings(**inputs, training=training)
         options = {"head_mask": None, "past_key_value": None, "output_attentions": False}
         options["training"] = training
+        alone = {"encoder_hidden_states": None, "encoder_attention_mask": None}
         everywhere = _between(sequence, sequence, hidden.dtype)
         *layers, last = self.encoder.layer
         for layer in layers:
-            hidden = layer(
-                hidden,
-                everywhere,
-                encoder_hidden_states=None,
-                encoder_attention_mask=None,
-                **options,
-            )[0]
+            hidden = layer(hidden, everywhere, **alone, **options)[0]
         # Queries of the chosen, keys and values of all: what Hugging Face calls cross attention.
         asking = tf.gather(sequence, chosen, batch_dims=1)
         attended = last.attention(
@@ -211,17 +193,11 @@ class TFPackedBertForPreTraining(TFBertForPreTraining):
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-    """The size of a BERT.
+    """The size of a BERT."""
 
-    Attributes:
-        layers: Number of encoder layers.
-        hidden: Width; the layer inside each encoder layer is four times as wide.
-        heads: Number of attention heads, each ``hidden / heads`` wide.
-    """
-
-    layers: int
-    hidden: int
-    heads: int
+    layers: int  # encoder layers
+    hidden: int  # width; the layer inside each encoder layer is four times as wide
+    heads: int  # attention heads, each ``hidden / heads`` wide
 
 
 # The miniatures of google-research/bert (README, "Smaller BERT models", March 2020) and BERT-base
@@ -235,14 +211,7 @@ CONFIGURATIONS = {
 
 
 def configuration(name: str) -> Configuration:
-    """Look up a size.
-
-    Args:
-        name: ``tiny``, ``mini``, ``small`` or ``base``.
-
-    Raises:
-        CourseError: There is none of this name.
-    """
+    """Look up a size: ``tiny``, ``mini``, ``small`` or ``base``; others raise a `CourseError`."""
     if name not in CONFIGURATIONS:
         raise CourseError(
             f"There is no configuration {name!r}.",
@@ -300,9 +269,6 @@ class Dropout(tf.keras.layers.Layer):
         Args:
             inputs: Floats [rows, ...]; all sizes but the first are known.
             training: Whether to drop at all.
-
-        Returns:
-            The same shape and type.
 
         Raises:
             WrongCall: Called for training outside of `dropout_at`.

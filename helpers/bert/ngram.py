@@ -36,7 +36,10 @@ class NGram:
         Returns:
             float64 [vocabulary], sum 1.
         """
-        return self._mix(self._parts(left, right))
+        parts = zip(self.weights, self._parts(left, right), strict=True)
+        known = [(weight, part) for weight, part in parts if part is not None]
+        total = sum(weight for weight, _ in known)
+        return sum(weight / total * part for weight, part in known)
 
     def _parts(self, left: int, right: int) -> list[np.ndarray | None]:
         size = len(self.unigram)
@@ -47,11 +50,6 @@ class NGram:
             counts = np.bincount(tokens[low:high], minlength=size) if high > low else None
             parts.append(None if counts is None else counts / counts.sum())
         return parts
-
-    def _mix(self, parts: list[np.ndarray | None]) -> np.ndarray:
-        known = [(w, p) for w, p in zip(self.weights, parts, strict=True) if p is not None]
-        total = sum(weight for weight, _ in known)
-        return sum(weight / total * part for weight, part in known)
 
 
 def fit_ngram(documents: Sequence[Sequence[int]], vocabulary: int) -> NGram:

@@ -7,6 +7,7 @@ gives, on the same kind of machine, the very numbers of a run that was not.
 """
 
 import dataclasses
+import itertools
 import math
 import os
 import signal
@@ -35,80 +36,44 @@ SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the numbers of a run depend on, beside the data.
-
-    Attributes:
-        size: Size of the model.
-        steps: Steps of the whole run: the learning rate is 0 after them.
-        global_batch_size: Rows per step, over all replicas.
-        learning_rate: The highest, at the end of the warm-up.
-        warm_up: Number of steps until then.
-        weight_decay: Of AdamW.
-        clip_norm: Largest norm of the gradient.
-        dropout: Share of values dropped.
-        accumulate: Number of parts of a replica's rows, computed one after the other.
-        precision: ``float32`` or ``mixed_bfloat16``.
-        seed: Of weights, order, masks and dropout.
-        next_sentence: Whether the loss of the paper's second head is added; the data holds pairs.
-    """
+    """What the numbers of a run depend on, beside the data."""
 
     size: Configuration
-    steps: int
-    global_batch_size: int = 32
-    learning_rate: float = 1e-3
-    warm_up: int = 100
+    steps: int  # of the whole run: the learning rate is 0 after them
+    global_batch_size: int = 32  # rows per step, over all replicas
+    learning_rate: float = 1e-3  # the highest, at the end of the warm-up
+    warm_up: int = 100  # number of steps until then
     weight_decay: float = 0.01
-    clip_norm: float = 1.0
-    dropout: float = 0.1
-    accumulate: int = 1
-    precision: str = "float32"
-    seed: int = 0
-    next_sentence: bool = False
+    clip_norm: float = 1.0  # largest norm of the gradient
+    dropout: float = 0.1  # share of values dropped
+    accumulate: int = 1  # parts of a replica's rows, computed one after the other
+    precision: str = "float32"  # or "mixed_bfloat16"
+    seed: int = 0  # of weights, order, masks and dropout
+    next_sentence: bool = False  # whether the paper's second head is trained; the data holds pairs
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """Where a run is.
+    """Where a run is."""
 
-    Attributes:
-        step: Steps done.
-        steps: Steps of the whole run.
-        loss: Of the last step, in nats per masked token (plus per pair).
-        tokens_per_second: Tokens (without padding), since the first execution of this process.
-        seconds_left: At that speed; None before there is one.
-    """
-
-    step: int
-    steps: int
-    loss: float
-    tokens_per_second: float | None
-    seconds_left: float | None
+    step: int  # steps done
+    steps: int  # of the whole run
+    loss: float  # of the last step, in nats per masked token (plus per pair)
+    tokens_per_second: float | None  # without padding, since this process's first execution
+    seconds_left: float | None  # at that speed; None before there is one
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """What a call of `run` did.
+    """What a call of `run` did."""
 
-    Attributes:
-        output: The run's folder.
-        step: Steps done since the beginning of the run.
-        steps: Steps of the whole run.
-        resumed: The step at which this call began.
-        loss: Loss of every step since the beginning, float64 [step].
-        unigram: Loss of guessing by the tokens' frequencies alone (and, with next sentence
-            prediction, by a coin).
-        stopped: The signal that ended the call; None where it came to its end.
-        model: With the weights of the last step.
-    """
-
-    output: str
-    step: int
-    steps: int
-    resumed: int
-    loss: np.ndarray
-    unigram: float
-    stopped: signal.Signals | None
-    model: tf.keras.Model = dataclasses.field(repr=False)
+    step: int  # steps done since the beginning of the run
+    steps: int  # of the whole run
+    resumed: int  # the step at which this call began
+    loss: np.ndarray  # of every step since the beginning, float64 [step]
+    unigram: float  # loss of guessing by the tokens' frequencies alone (and pairs by a coin)
+    stopped: signal.Signals | None  # the signal that ended the call, if one did
+    model: tf.keras.Model  # with the weights of the last step
 
     def __repr__(self) -> str:
         recent = f"{np.mean(self.loss[-RECENT:]):.2f}" if len(self.loss) else "unknown"
@@ -267,9 +232,7 @@ def run(
                 _check_progress(done, kept.losses()[-RECENT:], baseline)
         kept.save(done)
         kept.close()
-    return Run(
-        folder.path, done, settings.steps, start, kept.losses(), baseline, signals.received, model
-    )
+    return Run(done, settings.steps, start, kept.losses(), baseline, signals.received, model)
 
 
 class _Kept:
@@ -401,11 +364,11 @@ def _check_data(settings: Settings, data: Data, strategy: tf.distribute.Strategy
 
 
 def _check_losses(rows: list[dict], checkpoint: int, learning_rate: float) -> None:
-    values = ((row["step"], name, row[key]) for row in rows for key, name in _FINITE.items())
-    for step, name, value in values:
-        if not math.isfinite(value):
+    kinds = (("loss", "loss"), ("norm", "gradient"))
+    for row, (key, name) in itertools.product(rows, kinds):
+        if not math.isfinite(row[key]):
             raise CourseError(
-                f"The {name} is {value} at step {step:,}.",
+                f"The {name} is {row[key]} at step {row['step']:,}.",
                 "Most often a step was too large for the numbers' range: the learning rate is too "
                 "high, or grows too fast.",
                 "Start again in another output folder with a third of the learning rate "
@@ -413,9 +376,6 @@ def _check_losses(rows: list[dict], checkpoint: int, learning_rate: float) -> No
                 f"goes well. Nothing is lost: the last checkpoint, of step {checkpoint:,}, is from "
                 "before.",
             )
-
-
-_FINITE = {"loss": "loss", "norm": "gradient"}
 
 
 def _check_progress(step: int, recent: np.ndarray, unigram: float) -> None:

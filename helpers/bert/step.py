@@ -43,13 +43,9 @@ def _encode(model: tf.keras.Model, batch: Batch, chosen: tf.Tensor, training: bo
 
 
 def counts(batch: Batch) -> tf.Tensor:
-    """Count the terms of each sum that `losses` returns.
+    """Count the terms of each sum that `losses` returns for the batch.
 
-    Args:
-        batch: As `losses` takes it.
-
-    Returns:
-        float32 [1], the number of masked tokens, or [2] with the number of pairs.
+    Gives float32 [1], the number of masked tokens, or [2] with the number of pairs.
     """
     names = [name for name in ("masked_weights", "pair_weights") if name in batch]
     return tf.stack([tf.reduce_sum(batch[name]) for name in names])
@@ -136,17 +132,11 @@ def adamw(
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What steps gave.
+    """What steps gave."""
 
-    Attributes:
-        loss: Mean cross entropy per masked token (plus per pair), float32 [steps].
-        norm: Norm of the gradients before they were clipped, float32 [steps].
-        tokens: Number of positions that hold a token, int64 [steps].
-    """
-
-    loss: tf.Tensor
-    norm: tf.Tensor
-    tokens: tf.Tensor
+    loss: tf.Tensor  # mean cross entropy per masked token (plus per pair), float32 [steps]
+    norm: tf.Tensor  # of the gradients before they were clipped, float32 [steps]
+    tokens: tf.Tensor  # number of positions that hold a token, int64 [steps]
 
 
 def training_step(
