@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.preflight import pipeline
-from helpers.preflight.report import FAIL, OPEN, PASS, WARN, Item
+from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Job, Subject, rows_of
 from helpers.xla import messages
 from helpers.xla.compare import functions_run_eagerly
@@ -21,28 +21,6 @@ MANY_VALUES = 1_000_000
 FEW_ROWS = 4
 RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
 
-# Other numbers at each call; and those of a seed, which XLA may draw by another algorithm.
-DRAWN = {
-    "Multinomial",
-    "ParameterizedTruncatedNormal",
-    "RandomGammaV2",
-    "RandomPoissonV2",
-    "RandomShuffle",
-    "RandomStandardNormal",
-    "RandomUniform",
-    "RandomUniformInt",
-    "StatefulStandardNormalV2",
-    "StatefulUniform",
-    "TruncatedNormal",
-}
-SEEDED = {
-    "StatelessRandomUniformV2",
-    "StatelessRandomUniformIntV2",
-    "StatelessRandomNormalV2",
-    "StatelessTruncatedNormalV2",
-}
-DROPPED = {"Assert", "CheckNumerics", "CheckNumericsV2", "VerifyTensorAllFinite"}
-
 Batch = tuple[tf.Tensor, ...]
 Results = dict[str, np.ndarray]
 
@@ -53,26 +31,24 @@ def check(subject: Subject, job: Job, sample: pipeline.Sample | None) -> list[It
     The variables hold afterwards what they held before. Without a sample (only shapes were given)
     there is nothing to run.
     """
-    name, dropped = "results on real batches", _dropped(job.graph)
+    dropped = _dropped(job.graph)
     if sample is None:
-        return [Item(4, name, OPEN, "needs real batches; only shapes were given"), *dropped]
+        return [finding(4, "no_batches"), *dropped]
     batches, large = sample.batches, _is_large(subject, sample)
     if large:
         rows = rows_of(x.shape for x in batches[0])
-        is_row = [x.shape.rank and x.shape[0] == rows for x in batches[0]]
-        few = (x[:FEW_ROWS] if row else x for x, row in zip(batches[0], is_row, strict=True))
+        few = (x[:FEW_ROWS] if x.shape.rank and len(x) == rows else x for x in batches[0])
         batches = [tuple(few)]
     for what, step in _steps(subject, job, large):
         try:
             traced = trace(step, *batches[0])
         except NotCompilable as error:
             said = messages.shortened(f"{error.what} {error.why}")
-            return [Item(4, what, OPEN, said, "", str(error.source or "")), *dropped]
+            item = finding(4, "not_comparable", step=what, said=said, where=error.source)
+            return [item, *dropped]
         if (item := _compare(what, step, traced, batches)) is not None:
             return [item, *dropped]
-    said = "the step draws random numbers, so no two runs agree"
-    fix = 'Hand in a function without them, or with tf.random.stateless_...(alg="philox").'
-    return [Item(4, name, OPEN, said, fix), *dropped]
+    return [finding(4, "draws"), *dropped]
 
 
 def _is_large(subject: Subject, sample: pipeline.Sample) -> bool:
@@ -86,7 +62,7 @@ def _steps(subject: Subject, job: Job, large: bool) -> Iterator[tuple[str, Calla
     if subject.kind != "train step":
         yield subject.kind, subject.step
         return
-    if not large and not pipeline.leading_to(job.graph, DRAWN):
+    if not large and not pipeline.leading_to(job.graph, pipeline.OPERATIONS["drawn"]):
         yield subject.kind, subject.step
     why = "(the train step draws random numbers)"
     if large:
@@ -96,9 +72,9 @@ def _steps(subject: Subject, job: Job, large: bool) -> Iterator[tuple[str, Calla
 
 def _compare(what: str, step: Callable, traced: Tracing, batches: Sequence[Batch]) -> Item | None:
     """Compare on real batches; None where the step draws random numbers."""
-    if pipeline.leading_to(traced.graph, DRAWN):
+    if pipeline.leading_to(traced.graph, pipeline.OPERATIONS["drawn"]):
         return None
-    seeded = bool(pipeline.leading_to(traced.graph, SEEDED))
+    seeded = bool(pipeline.leading_to(traced.graph, pipeline.OPERATIONS["seeded"]))
     with _kept(traced.graph.variables) as restore:
         for number, batch in enumerate(batches, 1):
             with functions_run_eagerly():
@@ -107,10 +83,10 @@ def _compare(what: str, step: Callable, traced: Tracing, batches: Sequence[Batch
             compiled = _run(traced.function, batch, restore)
             if seeded and (_differ(eager, again) or _differ(eager, compiled)):
                 return None
-            if (finding := _difference(eager, compiled)) is not None:
-                return Item(4, f"{what} on batch {number}", FAIL, *finding)
-    real = f"{len(batches)} real {'batch' if len(batches) == 1 else 'batches'}"
-    return Item(4, what, PASS, f"the same results on {real}")
+            if (item := _difference(f"{what} on batch {number}", eager, compiled)) is not None:
+                return item
+    count = len(batches)
+    return finding(4, "same", step=what, count=count, batches="batch" if count == 1 else "batches")
 
 
 @contextlib.contextmanager
@@ -132,14 +108,12 @@ def _run(step: Callable, batch: Batch, restore: Callable[[], None]) -> Results |
     """Name the results of a step; an error that a real batch raises is a result, too."""
     try:
         nest = step(*batch)
-        if isinstance(nest, dict):
-            pairs = nest.items()
-        else:
+        if not isinstance(nest, dict):
             flat = tf.nest.flatten(nest)
-            pairs = ((f"result {i}" if len(flat) > 1 else "result", x) for i, x in enumerate(flat))
+            nest = {f"result {i}" if len(flat) > 1 else "result": x for i, x in enumerate(flat)}
         return {
             str(name): np.asarray(x)
-            for name, value in pairs
+            for name, value in nest.items()
             for x in tf.nest.flatten(value)[:1]
             if x is not None
         }
@@ -150,28 +124,25 @@ def _run(step: Callable, batch: Batch, restore: Callable[[], None]) -> Results |
 
 
 def _difference(
-    eager: Results | Exception, compiled: Results | Exception
-) -> tuple[str, str, str] | None:
-    """Say what is wrong with the answers to one batch, what to do, and where; None if nothing."""
+    step: str, eager: Results | Exception, compiled: Results | Exception
+) -> Item | None:
+    """Say what is wrong with the answers to one batch; None if nothing."""
     if isinstance(compiled, Exception):  # XLA refuses what it took when it compiled
-        fix = "Run it as tf.function(step, jit_compile=True) on this batch."
-        return f"compiled: {_line(compiled)}", fix, str(messages.source_of(compiled) or "")
+        where = messages.source_of(compiled)
+        return finding(4, "refuses", step=step, error=_line(compiled), where=where)
     if isinstance(eager, Exception):
         gives = ", ".join(f"{k} {_say(v)}" for k, v in list(compiled.items())[:2])
-        said = f"TensorFlow raises: {_line(eager)} The compiled step says nothing and gives {gives}"
-        fix = "Mend the data, or check it in the pipeline: a TPU will not complain."
-        return said, fix, str(messages.source_of(eager) or "")
+        where = messages.source_of(eager)
+        return finding(4, "silent", step=step, error=_line(eager), gives=gives, where=where)
     if different := _differ(eager, compiled):
         said = "; ".join(
             f"{name}: eager {_say(eager[name])}, compiled "
             f"{_say(compiled[name]) if name in compiled else 'missing'}"
             for name in different[:2]
         )
-        return said, "Look for the cases in notebook 02's table of silent differences.", ""
-    if bad := [name for name, value in compiled.items() if _count_bad(value)]:
-        fix = "Find where it begins: tf.debugging.enable_check_numerics() on a CPU."
-        return f"{', '.join(bad)} is not finite, eager and compiled", fix, ""
-    return None
+        return finding(4, "differs", step=step, said=said)
+    bad = [name for name, value in compiled.items() if _count_bad(value)]
+    return finding(4, "not_finite", step=step, bad=", ".join(bad)) if bad else None
 
 
 def _line(error: Exception) -> str:
@@ -208,10 +179,9 @@ def _count_bad(value: np.ndarray) -> int:
 
 
 def _dropped(graph: tf.Graph) -> list[Item]:
-    if not (found := pipeline.leading_to(graph, DROPPED)):
+    if not (found := pipeline.leading_to(graph, pipeline.OPERATIONS["dropped"])):
         return []
     lines = list(dict.fromkeys(line for op in found if (line := pipeline.made_at(op))))
-    said = "XLA drops assertions without a word" + ("" if lines else "; here a library's")
-    said += f", and {len(lines) - 1} more" if len(lines) > 1 else ""
-    fix = "Check in the input pipeline, or return a flag and look at it."
-    return [Item(4, "checks inside the step", WARN, said, fix, lines[0] if lines else "")]
+    more = "" if lines else "; here a library's"
+    more += f", and {len(lines) - 1} more" if len(lines) > 1 else ""
+    return [finding(4, "dropped", more=more, where=lines[0] if lines else None)]

@@ -24,10 +24,8 @@ from helpers.base import processes
 from helpers.base.errors import CourseError
 from helpers.base.messages import steady
 from helpers.base.settings import ENVIRONMENT, ROOT
-from helpers.preflight.report import OPEN, Item, Report
+from helpers.preflight.report import Report, finding
 from helpers.xla import tpu_compiler
-
-STARTING = "importing"
 
 
 def apart(
@@ -66,20 +64,19 @@ def apart(
             "A module and a name are needed, with a colon between them.",
             "Write it as python -m helpers preflight my_model:build, for build in my_model.py.",
         )
-    job = {
-        "module": module,
-        "attribute": attribute,
-        "targets": list(targets),
+    options = {
+        "target": list(targets),
         "node": node,
         "largest_batch": largest_batch,
         # The rest is for everything else: a search that takes longer still leaves a report.
         "search_seconds": timeout / 2 / max(1, len(targets)),
     }
+    job = json.dumps([module, attribute, options])
     reader, writer = os.pipe()
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryFile() as said, os.fdopen(reader, "rb", buffering=0) as answers:
         process = subprocess.Popen(
-            [sys.executable, "-m", "helpers.preflight.apart", str(writer), json.dumps(job)],
+            [sys.executable, "-m", "helpers.preflight.apart", str(writer), job],
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
@@ -89,31 +86,35 @@ def apart(
         )
         os.close(writer)
         try:
-            limits = timeout, memory_limit or tpu_compiler.memory_limit()
-            return _wait(process, answers, said, name, tuple(targets), limits, progress)
+            memory = memory_limit or tpu_compiler.memory_limit()
+            answer = _wait(process, answers, said, timeout, memory, progress)
         finally:
             _end(process)
+    if isinstance(answer, Report):
+        return answer
+    why, fix = answer
+    return Report(name, tuple(targets), (finding(1, "ended", why=why, fix=fix),))
 
 
 def _wait(
     process: subprocess.Popen,
     answers: BinaryIO,
     said: BinaryIO,
-    name: str,
-    targets: tuple[str, ...],
-    limits: tuple[float, int],
+    timeout: float,
+    memory: int,
     progress: Callable[[str], None] | None,
-) -> Report:
-    (timeout, memory), start, stage, rest = limits, time.monotonic(), STARTING, b""
+) -> Report | tuple[str, str]:
+    """Give the child's report; without one, why there is none, and what to do."""
+    start, stage, rest = time.monotonic(), "importing", b""
     while True:
         left = start + timeout - time.monotonic()
         if left <= 0:
             why = f"it was ended after the time limit of {timeout:g} s, while {stage}"
-            return _open(name, targets, why, "Raise it with --timeout, or find what never ends.")
+            return why, "Raise it with --timeout, or find what never ends."
         if processes.memory(processes.family(process.pid)) > memory:
             why = f"it was ended because it took more than {memory / 1e9:.1f} GB of this machine's "
             why += f"memory, while {stage}"
-            return _open(name, targets, why, "Take fewer rows, a smaller model, or more memory.")
+            return why, "Take fewer rows, a smaller model, or more memory."
         ready, _, _ = select.select([answers], [], [], min(left, 0.2))
         if ready and (data := os.read(answers.fileno(), 1 << 16)):
             *lines, rest = (rest + data).split(b"\n")
@@ -128,12 +129,7 @@ def _wait(
                     progress(stage)
         elif process.poll() is not None:
             why = f"the process ended {processes.ending(process.returncode)}, while {stage}"
-            return _open(name, targets, why, _last(said))
-
-
-def _open(name: str, targets: tuple[str, ...], why: str, fix: str) -> Report:
-    item = Item(1, "the step", OPEN, f"no answer: {why}", fix, decisive=True)
-    return Report(name, targets, (item,))
+            return why, _last(said)
 
 
 def _last(said: BinaryIO) -> str:
@@ -157,11 +153,7 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def _load(module: str, attribute: str) -> object:
-    """Import the learner's module from the current folder.
-
-    Raises:
-        CourseError: It, or what it imports, fails; or it has no such name.
-    """
+    """Import the learner's module from the current folder."""
     sys.path.insert(0, str(pathlib.Path.cwd()))
     try:
         loaded = importlib.import_module(module)
@@ -184,12 +176,9 @@ def _load(module: str, attribute: str) -> object:
 
 
 def main(arguments: list[str]) -> None:
-    """Be the child: import, check, answer through the pipe.
-
-    Args:
-        arguments: The pipe's number and the job as JSON.
-    """
-    pipe, job, own = int(arguments[0]), json.loads(arguments[1]), os.getpid()
+    """Be the child, given the pipe's number and the job as JSON: import, check, answer."""
+    pipe, own = int(arguments[0]), os.getpid()
+    module, attribute, options = json.loads(arguments[1])
 
     def tell(**message: object) -> None:
         if os.getpid() != own:  # the learner's code forked: its copy has nothing to say
@@ -198,29 +187,17 @@ def main(arguments: list[str]) -> None:
         while data:
             data = data[os.write(pipe, data) :]
 
-    compiler = contextlib.ExitStack()
     try:
-        compiler.enter_context(tpu_compiler.started())  # while the learner's imports take time
-        subject = _load(job["module"], job["attribute"])
-        from helpers.preflight.checklist import preflight
+        with tpu_compiler.started():  # while the learner's imports take time
+            subject = _load(module, attribute)
+            from helpers.preflight.checklist import preflight
 
-        data = None
-        if isinstance(subject, tuple) and len(subject) == 2:
-            subject, data = subject
-        report = preflight(
-            subject,
-            data,
-            job["targets"],
-            node=job["node"],
-            largest_batch=job["largest_batch"],
-            search_seconds=job["search_seconds"],
-            progress=lambda stage: tell(stage=stage),
-        )
-        tell(report=report.json())
+            pair = isinstance(subject, tuple) and len(subject) == 2
+            subject, data = subject if pair else (subject, None)
+            report = preflight(subject, data, **options, progress=lambda stage: tell(stage=stage))
+            tell(report=report.json())
     except CourseError as error:
         tell(error=[error.what, error.why, error.fix])
-    finally:
-        compiler.close()
     # Threads and exit handlers of the learner's code are not waited for.
     os._exit(0)
 

@@ -14,13 +14,13 @@ import tensorflow as tf
 
 from helpers.base.errors import CourseError
 from helpers.preflight import answers, dataset, memory, pipeline, rules, strategy
-from helpers.preflight.report import OPEN, Estimate, Item, Report
-from helpers.preflight.subject import Job, Subject, exported, is_factory, subject_of
+from helpers.preflight.report import Estimate, Item, Report, finding
+from helpers.preflight.subject import Subject, exported, is_factory, subject_of
 from helpers.tpu import hardware
 from helpers.xla import tpu_compiler
 from helpers.xla.tracing import NotCompilable
 
-SEARCH_SECONDS = 300.0  # for the largest batch, on each target
+SAMPLE_SECONDS = 20.0  # no further batch of the dataset is asked for after so long
 
 
 def preflight(
@@ -30,9 +30,8 @@ def preflight(
     *,
     node: bool = False,
     largest_batch: bool = False,
-    search_seconds: float = SEARCH_SECONDS,
+    search_seconds: float = 300.0,
     batches: int = 64,
-    seconds: float = 20.0,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Go through the checklist.
@@ -46,21 +45,16 @@ def preflight(
             Face), or a factory: a function without arguments that returns a model, or a pair
             (model or function, data). A factory is called twice, the second time inside a
             strategy's scope, to see whether all is made there.
-        data: A ``tf.data.Dataset`` of global batches, as ``fit`` takes it: its batch is divided by
-            the target's replicas. Or ``tf.TensorSpec``s (tensors, arrays), as a tuple of the
-            function's arguments: what one replica gets. None where the factory gives it.
+        data: A ``tf.data.Dataset`` of global batches, as ``fit`` takes it, each divided by the
+            target's replicas. Or ``tf.TensorSpec``s (tensors, arrays), as a tuple of the function's
+            arguments: what one replica gets. None where the factory gives it.
         target: A TPU by Google's name, such as ``v5e-8``; or several, to compare.
         node: Whether the TPU is another machine (a TPU Node), which can't call back and can't see
             this disk.
-        largest_batch: Whether to search for the largest batch that fits; takes some three compiles
-            more, of large programs.
+        largest_batch: Whether to search for the largest batch that fits: some three compiles more.
         search_seconds: For that search, on each target; what was found until then counts.
         batches: How many batches of the dataset are looked at.
-        seconds: No further batch is asked for after so long.
         progress: Called with one line when a step begins.
-
-    Returns:
-        The report.
 
     Raises:
         CourseError: The subject is neither function nor model or was made under a strategy, there
@@ -84,7 +78,7 @@ def preflight(
         items, sample = [], None
         if isinstance(data, tf.data.Dataset):
             say("reading a sample of the dataset")
-            sample = pipeline.sample(data, batches, seconds)
+            sample = pipeline.sample(data, batches, SAMPLE_SECONDS)
         items += dataset.check(data, checked.structure, sample, slices, node)
         estimates: list[Estimate] = []
         if sample is None or _has_batches(sample):
@@ -92,7 +86,7 @@ def preflight(
             found, estimates = _ask(checked, sample, slices, search, say)
             items += [*found, strategy.jit_compile(checked)]
             if checked.model is not None:
-                items.append(scope or strategy.NO_SCOPE)
+                items.append(scope or finding(5, "no_scope"))
     items.sort(key=lambda item: item.check)
     return Report(checked.name, targets, tuple(items), tuple(estimates))
 
@@ -138,8 +132,7 @@ def _ask(
     except NotCompilable as error:
         reason = "the step does not compile yet"
         later = memory.unanswered([target for target, _ in slices], reason)
-        compared = Item(4, "results on real batches", OPEN, reason)
-        return [*rules.refused(subject, error), compared, *later], []
+        return [*rules.refused(subject, error), finding(4, "does_not_compile"), *later], []
     items = rules.check(subject, jobs[0].program)
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         waiting = [pool.submit(memory.compile_for, job, say) for job in jobs]
@@ -148,24 +141,11 @@ def _ask(
         compiled = [future.result() for future in waiting]
     estimates = []
     for job, result in zip(jobs, compiled, strict=True):
-        found, estimate = _weighed(subject, job, result, search, say)
+        found, estimate = memory.check(job, result)
         items += found
+        if search is not None and result.verdict in ("compiles", "out of memory"):
+            item, rows = memory.largest_batch(subject, job, search, say)
+            items.append(item)
+            estimate = estimate and dataclasses.replace(estimate, largest_rows=rows)
         estimates += [estimate] if estimate is not None else []
     return items, estimates
-
-
-def _weighed(
-    subject: Subject,
-    job: Job,
-    compiled: tpu_compiler.Compiled,
-    search: float | None,
-    say: Callable[[str], None],
-) -> tuple[list[Item], Estimate | None]:
-    """Read the compiler's answer, and search for the largest batch where that is wanted."""
-    items, estimate = memory.check(job, compiled)
-    if search is not None and compiled.verdict in ("compiles", "out of memory"):
-        item, rows = memory.largest_batch(subject, job, search, say)
-        items.append(item)
-        if estimate is not None:
-            estimate = dataclasses.replace(estimate, largest_rows=rows)
-    return items, estimate

@@ -8,24 +8,14 @@ import dataclasses
 import math
 import pathlib
 import time
+import tomllib
 
 import tensorflow as tf
 
 from helpers.xla import messages
 
-# Operations that call back into the Python process that built the pipeline.
-PYTHON = {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
-READERS = {
-    "TFRecordDataset",
-    "TFRecordDatasetV2",
-    "TextLineDataset",
-    "FixedLengthRecordDataset",
-    "FixedLengthRecordDatasetV2",
-    "CSVDataset",
-    "ReadFile",
-    "WholeFileReaderV2",
-    "LoadDataset",
-}
+_FILE = pathlib.Path(__file__).with_name("operations.toml")
+OPERATIONS = {what: set(names) for what, names in tomllib.loads(_FILE.read_text("utf-8")).items()}
 
 MOST_NAMES = 1000
 KEPT = 3  # batches to run
@@ -35,12 +25,7 @@ Signature = tuple[tuple[int, ...], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Python:
-    """A call of Python in the pipeline.
-
-    Attributes:
-        what: ``a generator`` or ``a Python function``.
-        where: The learner's line, empty where there is none.
-    """
+    """A call of Python in the pipeline: what it is, and the learner's line if there is one."""
 
     what: str
     where: str
@@ -48,13 +33,7 @@ class Python:
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What a pipeline is made of.
-
-    Attributes:
-        python: Its calls of Python.
-        reads_files: Whether it opens files.
-        names: Strings in memory that may be names of files, at most a thousand.
-    """
+    """What a pipeline is made of; ``names`` are strings in memory that may be names of files."""
 
     python: tuple[Python, ...]
     reads_files: bool
@@ -75,15 +54,11 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The first batches of a pipeline.
+    """The first batches of a pipeline: how often each set of shapes came, and how it went on.
 
-    Attributes:
-        shapes: How often each set of shapes came, in the order of first appearance.
-        batches: The first batches that share the first set of shapes, at most three, flat.
-        ended: Whether the pipeline ended within the sample.
-        length: Batches in an epoch; None where unknown, -1 where it never ends.
-        error: What the pipeline raised; empty where it raised nothing.
-        slow: Whether the sample was cut short by its time limit.
+    ``batches`` are at most three, flat, that share the first set of shapes. ``length`` is batches
+    in an epoch: None where unknown, -1 where it never ends. ``ended`` tells whether the pipeline
+    ended within the sample, ``slow`` whether the time limit cut it short.
     """
 
     shapes: dict[Signature, int]
@@ -105,14 +80,7 @@ class Sample:
 
 
 def parts(dataset: tf.data.Dataset) -> Parts:
-    """Look into every stage of a pipeline without running it.
-
-    Args:
-        dataset: Any ``tf.data.Dataset``.
-
-    Returns:
-        What it is made of.
-    """
+    """Look into every stage of a pipeline without running it."""
     python: list[Python] = []
     names: list[str] = []
     reads = False
@@ -122,7 +90,7 @@ def parts(dataset: tf.data.Dataset) -> Parts:
         if id(stage) in known:
             continue
         known.add(id(stage))
-        if type(stage).__name__.strip("_") in READERS:
+        if type(stage).__name__.strip("_") in OPERATIONS["readers"]:
             reads = True
         if _holds_names(stage):
             taken = stage.take(MOST_NAMES - len(names)).as_numpy_iterator()
@@ -131,8 +99,9 @@ def parts(dataset: tf.data.Dataset) -> Parts:
             graph = function.function.graph
             found = leading_to(graph, {"GeneratorDataset"})
             what = "a generator" if found else "a Python function"
-            python += [Python(what, made_at(op)) for op in found or leading_to(graph, PYTHON)]
-            reads = reads or bool(leading_to(graph, READERS))
+            found = found or leading_to(graph, OPERATIONS["python"])
+            python += [Python(what, made_at(op)) for op in found]
+            reads = reads or bool(leading_to(graph, OPERATIONS["readers"]))
         queue += stage._inputs()
     return Parts(tuple(python), reads, tuple(names))
 
@@ -144,14 +113,11 @@ def _holds_names(stage: tf.data.Dataset) -> bool:
 
 
 def leading_to(graph: tf.Graph, kinds: set[str]) -> list[tf.Operation]:
-    """Find the operations of some kinds in a function's graph, also in the functions it calls.
+    """Find a function's operations of some kinds, and those that call a function with one.
 
     Args:
         graph: Of a traced function.
         kinds: Types of operations, such as ``{"PyFunc"}``.
-
-    Returns:
-        The graph's own operations: those of the kinds, and those that call a function with one.
     """
     library = {f.signature.name: f.node_def for f in graph.as_graph_def().library.function}
     guilty: set[str] = set()
@@ -188,24 +154,14 @@ def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
         batches: At most so many.
         seconds: No further batch is asked for after so long. (A batch that never comes can't be
             given up from here; run the preflight from the command line then, it has a time limit.)
-
-    Returns:
-        Their shapes, and the first of the batches themselves.
     """
-    shapes: collections.Counter[Signature] = collections.Counter()
-    kept: list[tuple[tf.Tensor, ...]] = []
-    ended = slow = False
-    length, error = None, ""
+    shapes, kept = collections.Counter(), []
+    ended, slow, length, error = False, False, None, ""
     try:
         cardinality = int(dataset.cardinality())
         length = {-1: -1, -2: None}.get(cardinality, cardinality)
-        iterator = iter(dataset)
         start = time.monotonic()
-        while sum(shapes.values()) < batches:
-            batch = next(iterator, None)
-            if batch is None:
-                ended = True
-                break
+        for batch in dataset.take(batches):
             flat = tuple(tf.nest.flatten(batch, expand_composites=True))
             signature = tuple(tuple(x.shape) for x in flat)
             shapes[signature] += 1
@@ -214,6 +170,8 @@ def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
             if time.monotonic() - start > seconds:
                 slow = True
                 break
+        else:
+            ended = sum(shapes.values()) < batches
     except Exception as raised:  # whatever the learner's pipeline raises is the finding
         error = f"{type(raised).__name__}: {raised}"
     if length is not None and 0 <= length <= sum(shapes.values()):

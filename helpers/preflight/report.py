@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import tomllib
 from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -40,10 +41,10 @@ BOUNDS = (
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """One thing that was looked at.
+    """One thing that was looked at, under the check with this number in ``CHECKS``.
 
     Attributes:
-        check: Number of the check it belongs to, a key of ``CHECKS``.
+        check: Number of the check.
         name: What was looked at, in a few words.
         state: ``pass``, ``warn``, ``fail`` or ``not checked``.
         finding: What was seen, or why nothing was.
@@ -64,6 +65,23 @@ class Item:
         text = f"{SIGNS[self.state]} {self.check} {self.name}: {self.finding}"
         text += f"\n    at {self.where}" if self.where else ""
         return text + (f"\n    fix: {self.fix}" if self.fix else "")
+
+
+_FINDINGS = tomllib.loads(pathlib.Path(__file__).with_name("findings.toml").read_text("utf-8"))
+
+
+def finding(
+    check: int, key: str, *, state: str = "", where: object = None, **words: object
+) -> Item:
+    """Fill in what ``findings.toml`` says; ``words`` stand for the names in braces there.
+
+    The state is given where the file leaves it open, and ``where``, the learner's source line,
+    where there is one.
+    """
+    row = _FINDINGS[str(check)][key]
+    said = {part: row.get(part, "").format(**words) for part in ("name", "finding", "fix")}
+    state, decisive = state or row["state"], row.get("decisive", False)
+    return Item(check, state=state, **said, where=str(where or ""), decisive=decisive)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,14 +128,7 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """The whole checklist, gone through for one model and some targets.
-
-    Attributes:
-        subject: Name of the function or model.
-        targets: Such as ``("v5e-8",)``.
-        items: Everything that was looked at, in the order of the checks.
-        estimates: One for each target whose compiler accepted the program.
-    """
+    """The whole checklist, gone through for one model and some targets, item by item."""
 
     subject: str
     targets: tuple[str, ...]
@@ -149,14 +160,7 @@ class Report:
         return f"{self.subject} for {', '.join(self.targets)}: {self.status} ({', '.join(counts)})"
 
     def find(self, state: str) -> tuple[Item, ...]:
-        """Choose the items of one state.
-
-        Args:
-            state: ``pass``, ``warn``, ``fail`` or ``not checked``.
-
-        Returns:
-            The items, in the order of the checks.
-        """
+        """Choose the items of one state, in the order of the checks."""
         return tuple(item for item in self.items if item.state == state)
 
     def json(self) -> str:
@@ -167,12 +171,6 @@ class Report:
     @classmethod
     def from_json(cls, text: str) -> "Report":
         """Read what ``json`` wrote.
-
-        Args:
-            text: JSON.
-
-        Returns:
-            An equal report.
 
         Raises:
             CourseError: The text is something else.
@@ -191,9 +189,6 @@ class Report:
 
     def save_html(self, path: str | pathlib.Path) -> None:
         """Write the report as one page that opens anywhere, without network.
-
-        Args:
-            path: The file.
 
         Raises:
             CantWrite: The disk is full, or the place is not writable.

@@ -3,7 +3,7 @@
 import math
 import re
 
-from helpers.preflight.report import FAIL, PASS, WARN, Item
+from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject
 from helpers.xla.program import Program
 from helpers.xla.tracing import NotCompilable
@@ -19,31 +19,20 @@ def refused(subject: Subject, error: NotCompilable) -> list[Item]:
     if error.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {error.why}"
     fix = BOOL_FIX if "as a Python `bool`" in error.message else error.fix
-    where = str(error.source or "")
-    return [Item(1, f"{subject.kind} under XLA on this CPU", FAIL, what, fix, where)]
+    return [finding(1, "refused", kind=subject.kind, what=what, fix=fix, where=error.source)]
 
 
 def check(subject: Subject, program: Program) -> list[Item]:
     """Warn of each size that depends on values, in a step that XLA takes."""
-    said = "compiles, from shapes and types alone"
-    items = [Item(1, f"{subject.kind} under XLA on this CPU", PASS, said)]
+    items = [finding(1, "compiles", kind=subject.kind)]
     for bounded in program.bounded:
         if bounded.source is not None:
             values = math.prod(map(int, re.findall(r"\d+", bounded.shape.partition("[")[2])))
-            items.append(
-                Item(
-                    1,
-                    f"data-dependent size ({bounded.operation})",
-                    WARN,
-                    f"{bounded.shape}: the size depends on values, so every step computes all "
-                    f"{values:,} elements, and what follows may answer for them too",
-                    "Keep the full size and let a mask decide what counts (notebook 02, rule 2).",
-                    str(bounded.source),
-                )
-            )
+            about = {"operation": bounded.operation, "shape": bounded.shape, "values": values}
+            items.append(finding(1, "bounded", **about, where=bounded.source))
     if len(items) == 1:
         inside = "every shape is static"
         if program.bounded:
             inside = f"none in your code; {program.bounded[0].shape} inside a library"
-        items.append(Item(1, "data-dependent sizes", PASS, inside))
+        items.append(finding(1, "no_bounded", inside=inside))
     return items

@@ -6,44 +6,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from helpers.preflight.report import FAIL, PASS, WARN, Item
+from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject, is_model
 from helpers.xla import messages
-
-SCOPE = "made inside strategy.scope()"
-
-NO_SCOPE = Item(
-    5,
-    SCOPE,
-    WARN,
-    "made without a strategy, so there is no scope to look at",
-    "For the TPU make model, optimizer and metrics inside strategy.scope(). Hand in the function "
-    "that makes them, and this is tried.",
-)
 
 
 def jit_compile(subject: Subject) -> Item:
     """See whether the setting for the test on a CPU is still there: with it, ``fit`` fails."""
     marked = getattr(subject.given, "_jit_compile", None)
     if subject.model is not None and getattr(subject.given, "jit_compile", marked) is True:
-        said = (
-            "compile(jit_compile=True): right for the test on a CPU, but TPUStrategy compiles "
-            "the whole step itself, and under a strategy this setting fails (keras#19005)"
-        )
-        fix = "Take jit_compile=True out again: model.compile(...) without it."
-        return Item(5, "jit_compile", FAIL, said, fix)
-    if subject.model is None and marked:
-        said = "the function is marked jit_compile=True; TPUStrategy compiles what strategy.run "
-        return Item(5, "jit_compile", WARN, said + "is given", "Take it out again for the TPU.")
-    said = "not set: TPUStrategy compiles the whole step itself"
-    return Item(5, "jit_compile", PASS, said)
+        return finding(5, "left_on")
+    return finding(5, "marked" if subject.model is None and marked else "not_set")
 
 
 def made(factory: Callable[[], Any]) -> tuple[Any, Any, Item | None]:
-    """Call a factory: once as it is, and once inside a strategy's scope.
-
-    Args:
-        factory: Gives a model or a function, or a pair of that and its data.
+    """Call a factory once as it is, and once inside a strategy's scope.
 
     Returns:
         The first call's model or function, its data or None, and what was seen of the scope: None
@@ -58,14 +35,11 @@ def made(factory: Callable[[], Any]) -> tuple[Any, Any, Item | None]:
         with strategy.scope():
             again = factory()
     except ValueError as error:
-        fix = "Move what makes model, optimizer and metrics inside strategy.scope()."
-        where = str(messages.source_of(error) or "")
         said = messages.shortened(messages.line_of(error))
-        return given, data, Item(5, SCOPE, FAIL, said, fix, where)
+        return given, data, finding(5, "raises", said=said, where=messages.source_of(error))
     again = again[0] if isinstance(again, tuple) else again
     if again is given:
-        said = "the factory gives the same model twice, so there is no scope to look at"
-        return given, data, Item(5, SCOPE, WARN, said, "Make the model inside the factory.")
+        return given, data, finding(5, "same_model")
     return given, data, _outside(strategy, again)
 
 
@@ -73,10 +47,8 @@ def _outside(strategy: tf.distribute.Strategy, model: Any) -> Item:
     variables = dict(_variables(model))
     was_inside = strategy.extended.variable_created_in_scope
     if outside := [label for label, v in variables.items() if not was_inside(v)]:
-        said = f"{len(outside)} of {len(variables)} variables were made outside, such as "
-        fix = "Move what makes them (model, optimizer, metrics, compile) inside strategy.scope()."
-        return Item(5, SCOPE, FAIL, said + outside[0], fix)
-    return Item(5, SCOPE, PASS, f"every variable that exists before fit ({len(variables)})")
+        return finding(5, "outside", count=len(outside), all=len(variables), first=outside[0])
+    return finding(5, "inside", all=len(variables))
 
 
 def _variables(model: Any) -> Iterator[tuple[str, tf.Variable]]:

@@ -99,12 +99,8 @@ def is_factory(thing: object) -> bool:
 def subject_of(given: object, data: object) -> Subject:
     """Say what a TPU would run: a model's train step (its forward pass without an optimizer).
 
-    Args:
-        given: A Keras model, or a function of tensors.
-        data: A dataset, or a nest of specs, tensors or arrays.
-
     Raises:
-        CourseError: It is neither, or the model was made under a strategy.
+        CourseError: It is neither model nor function, or the model was made under a strategy.
     """
     is_dataset = isinstance(data, tf.data.Dataset)
     structure = data.element_spec if is_dataset else tf.nest.map_structure(_spec, data)
@@ -188,17 +184,12 @@ def with_rows(specs: Sequence[tf.TensorSpec], rows: int | None, share: int | Non
 def exported(
     subject: Subject, specs: Specs, slices: Sequence[tuple[str, int]], divided: bool
 ) -> tuple[Subject, list[Job]]:
-    """Export what each target would run.
+    """Export what each target would run; the subject comes back as it was exported.
 
     Without AutoGraph where that can be: tracing a library's model takes a third of the time then.
     What AutoGraph would rewrite (an ``if`` or a loop on a tensor) raises without it, so a program
-    that comes out is the same.
-
-    Args:
-        subject: What is checked; it comes back as it was exported.
-        specs: Shapes and types of a batch.
-        slices: Targets, each with its number of replicas.
-        divided: Whether the batch is a global one, of which each replica gets its share.
+    that comes out is the same. A ``divided`` batch is a global one, of which each replica gets its
+    share.
 
     Raises:
         NotCompilable: TensorFlow or XLA refuses.

@@ -9,17 +9,12 @@ import warnings
 
 from helpers.base.errors import CourseError
 from helpers.base.limits import TooLate, within
+from helpers.tpu.hardware import facts
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckedBucket:
-    """A bucket that passed `check_bucket`.
-
-    Attributes:
-        url: Its address, ``gs://…``, with the folder that was given.
-        location: Where it is, such as ``us-central1`` or ``us``; None if that was not asked.
-        writable: Whether writing and deleting were tried; both worked.
-    """
+    """A bucket that passed `check_bucket`; ``location`` is None if that was not asked."""
 
     url: str
     location: str | None
@@ -38,32 +33,7 @@ _LOGIN = (
     "`from google.colab import auth; auth.authenticate_user()`; on a TPU VM give its service "
     "account access to the bucket."
 )
-# Locations that hold more than one region: asia1 by cloud.google.com/storage/docs/locations, nam4
-# and eur4 by docs.rs/cloud-storage 0.10 (both 2026-11); "eu" is the European Union, so it is
-# without London and Zurich, west2 and west6 (geography, not a page).
-_REGIONS = {
-    "us": r"us-.*",
-    "eu": r"europe-(?!west2$|west6$).*",
-    "asia": r"asia-.*",
-    "nam4": r"us-central1|us-east1",
-    "eur4": r"europe-north1|europe-west4",
-    "asia1": r"asia-northeast1|asia-northeast2",
-}
-# For each request: what the account may not do, what it lacks, and the role that includes it.
-_FORBIDDEN = {
-    "list": ("read {url}", "It lacks storage.objects.list.", "objectAdmin"),
-    "locate": (
-        "ask where {url} is",
-        "It lacks storage.buckets.get, which is not part of objectAdmin.",
-        "legacyBucketReader",
-    ),
-    "create": ("write to {url}", "It lacks storage.objects.create.", "objectAdmin"),
-    "delete": (
-        "delete in {url}",
-        "It lacks storage.objects.delete, and old checkpoints must be deleted.",
-        "objectAdmin",
-    ),
-}
+_FACTS = facts("buckets.toml")
 
 
 def check_bucket(
@@ -79,9 +49,6 @@ def check_bucket(
         region: Where the TPU is: a region or a zone, such as ``us-central1-b``. None: not compared.
         write: Whether the run will write. If so, an empty object is written there and deleted.
         seconds: The time limit.
-
-    Returns:
-        What was found.
 
     Raises:
         CourseError: The address names no bucket, the bucket is missing or in another region than
@@ -171,7 +138,7 @@ def _check(
             ) from error
         if isinstance(error, exceptions.Unauthorized):
             raise _refused() from error
-        act, why, role = _FORBIDDEN[request]
+        act, why, role = _FACTS["forbidden"][request]
         raise CourseError(
             f"The account in use may not {act.format(url=url)} (403).",
             why,
@@ -213,7 +180,7 @@ def _credentials() -> object | None:
 
 
 def _compare(url: str, location: str, region: str) -> None:
-    if not re.fullmatch(_REGIONS.get(location, re.escape(location)), region):
+    if not re.fullmatch(_FACTS["regions"].get(location, re.escape(location)), region):
         raise CourseError(
             f"{url} is in {location}, the TPU in {region}.",
             "Every byte that is read crosses regions: it is slower, and it is billed.",

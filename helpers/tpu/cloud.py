@@ -157,20 +157,12 @@ class TpuVm:
         return self._commands("prepare")
 
     def create(self, spot: bool = False) -> Commands:
-        """Rent the TPU now, or fail at once if none is free.
-
-        Args:
-            spot: Cheaper, and taken away whenever Google needs it.
-        """
+        """Rent the TPU now, or fail at once if none is free; ``spot`` may be taken away."""
         spare = ", as long as Google can spare it" * spot
         return self._commands("create", spot="--spot" * spot, while_spare=spare)
 
     def queue(self, spot: bool = False) -> Commands:
-        """Ask for the TPU and wait in line; you have it, and pay for it, as soon as one is free.
-
-        Args:
-            spot: Cheaper, and taken away whenever Google needs it.
-        """
+        """Wait in line for the TPU; you have it, and pay for it, as soon as one is free."""
         return self._commands("queue", spot="--spot" * spot)
 
     def _worker(self, worker: int | str | None) -> tuple[str, ...]:
@@ -198,24 +190,12 @@ class TpuVm:
         return self._commands("run", *self._worker(worker), run)
 
     def upload(self, local: str, remote: str = "", worker: int | str | None = None) -> Commands:
-        """Copy a file or folder to the VM.
-
-        Args:
-            local: A path here.
-            remote: A path there; empty: the home folder.
-            worker: Number of the host, or ``all``; None: the first.
-        """
+        """Copy a file or folder to the VM's home folder or ``remote``; ``worker`` as for `ssh`."""
         there, last = _check_text(f"{self.name}:{remote}", "path"), self._last(worker)
         return self._commands("upload", _local(local), there, *last, s="s" * (worker == "all"))
 
     def download(self, remote: str, local: str = ".", worker: int | None = None) -> Commands:
-        """Copy a file or folder from the VM.
-
-        Args:
-            remote: A path there.
-            local: A path here.
-            worker: Number of the host; None: the first.
-        """
+        """Copy a file or folder from the VM; ``worker`` is the number of the host."""
         there = f"{self.name}:{_check_text(remote, 'path')}"
         return self._commands("download", there, _local(local), *self._last(worker))
 
@@ -235,10 +215,7 @@ class TpuVm:
         return self._commands("what_bills")
 
     def check_tensorflow(self, version: str) -> None:
-        """Compare a TensorFlow with the image's.
-
-        Args:
-            version: Such as ``tf.__version__``.
+        """Compare a TensorFlow, such as ``tf.__version__``, with the image's.
 
         Raises:
             Mismatch: The image has another release.

@@ -8,13 +8,7 @@ from helpers.base import html
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """One command, as the words that a program receives.
-
-    Attributes:
-        purpose: What it is for.
-        words: The program and its arguments.
-        costs: Whether you pay from here on.
-    """
+    """One command, as the words that a program receives; ``costs``: you pay from here on."""
 
     purpose: str
     words: tuple[str, ...]
@@ -37,12 +31,7 @@ class Command:
 
 @dataclasses.dataclass(frozen=True)
 class Commands:
-    """Commands in order, shown to be copied into a shell.
-
-    Attributes:
-        commands: What to type.
-        doubts: What we could not check.
-    """
+    """Commands in order, shown to be copied into a shell, with what we could not check."""
 
     commands: tuple[Command, ...]
     doubts: tuple[str, ...] = ()

@@ -36,12 +36,8 @@ class NobodyThere(CantConnect):
 def tensorflow_environment(place: Place) -> dict[str, str]:
     """List the variables that TensorFlow must find when it is imported in a place.
 
-    Args:
-        place: From `detect`.
-
-    Returns:
-        The place's own variables, and with the plug-in interface the path of the TPU's library.
-        The build of TensorFlow without TPU gets none: the plug-in would end its process.
+    They are the place's own, and with the plug-in interface the path of the TPU's library. The
+    build of TensorFlow without TPU gets none: the plug-in would end its process.
     """
     variables = dict(place.environment)
     if "PJRT_DEVICE" not in variables:
@@ -145,11 +141,7 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
 
 
 def on_google_cloud(root: str | os.PathLike = "/") -> bool:
-    """Tell by the firmware whether this is a virtual machine of Google Cloud.
-
-    Args:
-        root: The root of the file system.
-    """
+    """Tell by the firmware whether this is a virtual machine of Google Cloud."""
     try:
         product = pathlib.Path(root, "sys/class/dmi/id/product_name").read_text("utf-8", "replace")
     except OSError:
@@ -254,9 +246,6 @@ def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.St
             (``"grpc://10.0.0.2:8470"``), or, on a virtual machine of Google Cloud, a name.
             None: what `detect` finds.
         fallback: Whether to use this machine's CPU if there is no TPU.
-
-    Returns:
-        The strategy.
 
     Raises:
         NobodyThere: Nobody listens at the address.

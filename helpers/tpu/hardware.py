@@ -142,9 +142,6 @@ def slice_of(accelerator_type: str) -> Slice:
     Args:
         accelerator_type: Such as ``v3-8``, ``v5e-8`` or ``v5litepod-8`` (the same), ``v4-32``.
 
-    Returns:
-        What it consists of.
-
     Raises:
         UnknownAccelerator: There is no such type.
     """

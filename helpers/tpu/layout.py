@@ -58,8 +58,7 @@ class Layout:
     Attributes:
         shape: The tensor's dimensions.
         dtype: Type of its values, a key of ``ITEM_BYTES``.
-        order: Dimensions as they lie in memory, the fastest varying last: ``(0, 1, 3, 2)`` means
-            that the last two changed places.
+        order: Dimensions as they lie in memory, the fastest varying last.
         padded: Sizes as they lie in memory, in the same order as ``order``.
     """
 
@@ -128,13 +127,6 @@ def as_written(shape: Sequence[int], dtype: str = "float32") -> Layout:
     ``f32[256,512,128,2]``, DifferentiableUniverseInitiative/flowpm#27 32.0x for
     ``s32[8388608,8,4]``.
 
-    Args:
-        shape: The tensor's dimensions.
-        dtype: Type of its values.
-
-    Returns:
-        The layout.
-
     Raises:
         CourseError: A dimension is not a whole number of 1 or more, or ``dtype`` is not a key of
             ``ITEM_BYTES``.
@@ -174,14 +166,7 @@ def rearranged(shape: Sequence[int], dtype: str = "float32") -> Layout:
 
 
 def calculator(shape: str = "256, 512, 128, 2") -> object:
-    """Make a widget that shows both layouts of a shape while it is typed.
-
-    Args:
-        shape: What stands in the field at first.
-
-    Returns:
-        The widget, for the last line of a cell; works with ipywidgets 7 and 8.
-    """
+    """Make a widget (ipywidgets 7 or 8) that shows both layouts of a shape while it is typed."""
     import ipywidgets as widgets
 
     text = widgets.Text(value=shape, description="shape", continuous_update=True)

@@ -243,17 +243,11 @@ def _advise(kind: str, tpu: str | None, environment: Mapping[str, str]) -> tuple
 
 
 def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike = "/") -> Place:
-    """Find out where this kernel runs, by which mark, and what to do there.
+    """Find out where this kernel runs, by which mark, and what to do there; never raises.
 
-    It reads environment variables and device files only, so it neither waits nor takes hold of a
-    TPU. If marks contradict each other, the most explicit one wins: an address before a device.
-
-    Args:
-        environment: The environment variables.
-        root: The root of the file system.
-
-    Returns:
-        The place; never raises.
+    It reads environment variables and device files below ``root`` only, so it neither waits nor
+    takes hold of a TPU. If marks contradict each other, the most explicit one wins: an address
+    before a device.
     """
     files = _Files(root)
     kind, mark, tpu, accelerator = _recognise(environment, files)
@@ -263,14 +257,6 @@ def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike 
         replicas = 1
     elif kind == "gpu":
         replicas = len(files.names("dev", r"nvidia\d+")) or 1
-    return Place(
-        kind=kind,
-        name=_TEXTS["names"][kind].replace("{worker}", _worker(environment)),
-        mark=mark,
-        accelerator=accelerator,
-        replicas=replicas,
-        tpu=tpu,
-        environment=_needs(kind, accelerator),
-        advice=advice,
-        code=code,
-    )
+    name = _TEXTS["names"][kind].replace("{worker}", _worker(environment))
+    needs = _needs(kind, accelerator)
+    return Place(kind, name, mark, accelerator, replicas, tpu, needs, advice, code)

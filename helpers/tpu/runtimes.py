@@ -15,12 +15,7 @@ SOURCE = "{source}, {checked}".format(**_FACTS["images"])
 
 @dataclasses.dataclass(frozen=True)
 class Runtime:
-    """How a TPU VM comes to a TensorFlow.
-
-    Attributes:
-        version: The image, for ``TpuVm.version``.
-        install: What to type on the VM; empty when the image brings TensorFlow along.
-    """
+    """How a TPU VM comes to a TensorFlow: by its image alone, or by what to ``install`` on it."""
 
     version: str
     install: str = ""
@@ -43,13 +38,11 @@ def _image(release: str, accelerator: Slice, interface: str = "-pjrt") -> str:
 def runtime(tensorflow: str, accelerator_type: str) -> Runtime:
     """Find the image for a TensorFlow on a TPU: one that has it, or one to install it on.
 
+    We have not tried ``tensorflow-tpu`` on a base image with a TPU.
+
     Args:
         tensorflow: Its version, such as ``tf.__version__``.
         accelerator_type: Such as ``v5e-8``.
-
-    Returns:
-        The image and what to install on it. We have not tried ``tensorflow-tpu`` on a base image
-        with a TPU.
 
     Raises:
         UnknownAccelerator: There is no such type of TPU.
@@ -76,10 +69,6 @@ def runtime(tensorflow: str, accelerator_type: str) -> Runtime:
 
 def check(version: str, accelerator: Slice) -> None:
     """Refuse an image that does not exist or does not fit a TPU.
-
-    Args:
-        version: The image.
-        accelerator: The TPU.
 
     Raises:
         CourseError: The image is unknown, too old for the TPU, or made for another device

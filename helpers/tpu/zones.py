@@ -13,15 +13,7 @@ READ_WHOLLY = "us-"
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """Where a kind of TPU is rented.
-
-    Attributes:
-        chip: Such as ``v5e``.
-        zones: Where.
-        source: The page that says so.
-        checked: When it was read, year and month.
-        sizes: Accelerator types that this row is about; empty: all of the kind.
-    """
+    """Where a kind of TPU is rented; ``sizes`` are its types that are meant, all if empty."""
 
     chip: str
     zones: tuple[str, ...]
@@ -61,13 +53,7 @@ class Zones:
 
 
 def zones(accelerator_type: str | None = None) -> Zones:
-    """Look up where TPUs are rented.
-
-    Args:
-        accelerator_type: Such as ``v5e-8``; None for all.
-
-    Returns:
-        The table, or the rows for this type.
+    """Look up where TPUs are rented: all, or a type such as ``v5e-8``.
 
     Raises:
         UnknownAccelerator: There is no such type.

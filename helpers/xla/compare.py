@@ -56,22 +56,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The same function run in several ways, shown as a table.
-
-    Attributes:
-        name: The function's name.
-        rows: One row for each way; the first is the reference.
-    """
+    """The same function run in several ways, one row for each; the first is the reference."""
 
     name: str
     rows: tuple[Row, ...]
 
     def __getitem__(self, how: str) -> Row:
-        """Look up a row by name, such as ``XLA:CPU``.
-
-        Raises:
-            CourseError: There is none of this name.
-        """
+        """Look up a row by name, such as ``XLA:CPU``; a `CourseError` if there is none."""
         for row in self.rows:
             if row.how == how:
                 return row
@@ -96,9 +87,6 @@ class Comparison:
 
     def verdict(self, row: Row) -> str:
         """Say in a word or two how a row compares with the first.
-
-        Args:
-            row: One of the rows.
 
         Returns:
             ``reference``, ``same``, ``differs``, ``differs: eager refuses``, ``refused by ...``,
@@ -156,18 +144,14 @@ class Hlo:
     def buffers(self) -> tuple[str, ...]:
         """Type and shape of each buffer that the compiled program fills, the largest first.
 
-        Only the main computation counts: what is computed inside one of its steps (a fusion, the
-        body of a loop) stays in registers or is counted with the step's own result.
+        What is computed inside a fusion or a loop stays in registers or is counted with its result.
         """
         made = [b.shape for kernel in kernels(self.optimized).kernels for b in kernel.writes]
         return tuple(sorted(made, key=lambda shape: (-shape_bytes(shape), shape)))
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of all ``buffers`` together.
-
-        A lower bound of the memory traffic (reading comes on top), good for comparing programs.
-        """
+        """Bytes of all ``buffers``: a lower bound of memory traffic, as reading comes on top."""
         return kernels(self.optimized).bytes_written
 
     def __repr__(self) -> str:
@@ -260,11 +244,7 @@ def _values(results: object) -> tuple[np.ndarray, ...]:
 
 
 def _of_tensors(fn: Callable) -> Callable:
-    """Give a function a signature of tensors alone.
-
-    Its other parameters keep their defaults inside; TensorFlow can't export a function that shows
-    a Python value in its signature.
-    """
+    """Give a function a signature of tensors alone, which TensorFlow's export needs."""
     fn = getattr(fn, "python_function", fn)
     return lambda *tensors: fn(*tensors)
 
@@ -399,12 +379,7 @@ def compare(
 def hlo(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Hlo:
     """Compile a function for this machine's CPU and give XLA's text before and after.
 
-    Args:
-        fn: As for ``compare``.
-        *args: As for ``compare``; of a tensor only shape and type are used.
-
-    Returns:
-        The program before and after XLA's optimisation.
+    Arguments as for ``compare``; of a tensor only shape and type are used.
 
     Raises:
         CourseError: An argument is neither a tensor nor a ``tf.TensorSpec``.

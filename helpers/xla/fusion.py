@@ -66,13 +66,7 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A compiled program as a list of kernels, in the order in which they run.
-
-    Attributes:
-        arguments: What the caller hands in.
-        kernels: The kernels.
-        results: What the caller gets.
-    """
+    """A compiled program as a list of kernels, in the order in which they run."""
 
     arguments: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
@@ -243,9 +237,6 @@ def kernels(optimized: str) -> Program:
             ``experimental_get_compiler_ir(...)(stage="optimized_hlo")`` or
             ``hlo(...).optimized`` give it (https://openxla.org/xla/hlo_dumps).
 
-    Returns:
-        The kernels, in the order in which they run.
-
     Raises:
         CourseError: The text is something else, or a program with operations that run in the
             background, as programs for several devices have.
@@ -292,15 +283,9 @@ def _kernel(number: int, i: _Instruction, inputs: list[Buffer], computations: di
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     """Run a function and list the TensorFlow operations that really ran, in their order.
 
-    They are read from TensorFlow's profiler. Each is a kernel of its own, whose result is a
-    temporary in memory. A function that XLA compiled shows none: it runs XLA's kernels instead.
-
-    Args:
-        fn: The function; call it once before, so that tracing is not counted.
-        *args: Its arguments.
-
-    Returns:
-        Names of operations, such as ``("Exp", "Sum", "RealDiv")``.
+    They are read from TensorFlow's profiler: ``("Exp", "Sum", "RealDiv")``. Each is a kernel of its
+    own, whose result is a temporary in memory. A function that XLA compiled shows none: it runs
+    XLA's kernels instead. Call the function once before, so that tracing is not counted.
 
     Raises:
         CourseError: Another profiler runs already.
@@ -320,12 +305,7 @@ def _operation(event: str) -> str | None:
 def draw(program: Program, width: float = 7.0) -> object:
     """Draw a program: a box for each kernel, an arrow for each pass through memory.
 
-    Args:
-        program: What ``kernels`` gives.
-        width: Inches.
-
-    Returns:
-        A matplotlib figure, for ``display.figure(fig, alt=...)``.
+    Gives a matplotlib figure, ``width`` inches wide, for ``display.figure(fig, alt=...)``.
     """
     boxes = [(b.name, "memory", ()) for b in program.arguments]
     boxes += [

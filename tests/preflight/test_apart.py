@@ -1,6 +1,7 @@
 """The preflight in a process of its own: code that dies, hangs or prints does no harm."""
 
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -12,48 +13,7 @@ from helpers.base.errors import CourseError
 from helpers.preflight.apart import apart
 from helpers.preflight.report import Report
 
-MODULE = """
-import os, signal, sys, time
-print("noise on stdout")
-print("noise on stderr", file=sys.stderr)
-
-def build():
-    import numpy as np, tensorflow as tf
-    model = tf.keras.Sequential([tf.keras.layers.Input([8]), tf.keras.layers.Dense(4)])
-    model.compile("sgd", "mse")
-    data = np.ones([64, 8], "f"), np.ones([64, 4], "f")
-    return model, tf.data.Dataset.from_tensor_slices(data).batch(SIZE, drop_remainder=True)
-
-SIZE = 16
-
-def forks():
-    os.fork()
-    return build()
-
-def dies():
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-def never():
-    import tensorflow as tf
-
-    def step(x):
-        while True:
-            time.sleep(0.1)
-
-    return step, (tf.TensorSpec([3]),)
-
-def leaves():
-    sys.exit(3)
-
-def hungry():
-    taken = []
-    while len(taken) < 400:
-        taken.append(b"x" * 10**7)
-        time.sleep(0.01)
-
-def nothing():
-    return 3, 4
-"""
+MODULE = pathlib.Path(__file__).with_name("harmful_module.txt").read_text()
 
 
 @pytest.fixture

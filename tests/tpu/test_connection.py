@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import os
+import pathlib
 import socket
 import subprocess
 import sys
@@ -225,17 +226,10 @@ def test_the_plug_in_is_named_to_the_build_for_tpu_alone(monkeypatch, tmp_path):
     assert connection.tensorflow_environment(at(tmp_path, TPU_ACCELERATOR_TYPE="v3-8")) == {}
 
 
-def python(script: str, *noise: str) -> list[str]:
-    """Run a script in a process of its own, set up as a notebook is; give its lines."""
-    start = (
-        "from helpers import runtime\n"
-        "runtime.setup()\n"
-        "import tensorflow as tf\n"
-        "from helpers.tpu import connection, place\n"
-        "def refused(connect, *arguments):\n"
-        "    try: connect(*arguments)\n"
-        "    except connection.CantConnect as error: return error\n"
-    )
+def python(name: str, *noise: str) -> list[str]:
+    """Run one of the scripts in a process of its own, set up as a notebook is; give its lines."""
+    scripts = pathlib.Path(__file__).with_name("scripts")
+    start, script = ((scripts / file).read_text() for file in ("start.txt", name))
     done = subprocess.run(
         [sys.executable, "-c", start + script],
         cwd=ROOT,
@@ -249,19 +243,7 @@ def python(script: str, *noise: str) -> list[str]:
 
 
 def test_local_without_tpu_and_the_wrong_wheel_are_told_apart_and_the_cpu_is_taken_when_asked():
-    script = (
-        "print(refused(runtime.connect, 'local').what)\n"
-        "vm = place.detect({'TPU_ACCELERATOR_TYPE': 'v3-8', 'COLAB_TPU_1VM': '1'})\n"
-        "print(refused(connection._strategy, 'local', vm).fix)\n"
-        "strategy = runtime.connect('local', fallback=True)\n"
-        "with strategy.scope(): print(tf.Variable(1.0).device)\n"
-        "runtime.connect('127.0.0.1:9', fallback=True)\n"
-        "runtime.connect(fallback=True)\n"
-        "namespace = {'tf': tf}\n"
-        "exec(runtime.detect().code, namespace)\n"
-        "print(namespace['strategy'].num_replicas_in_sync)\n"
-    )
-    assert python(script) == [
+    assert python("without_tpu.txt") == [
         "TensorFlow found no TPU in this machine.",
         "pip uninstall -y tensorflow && pip install tensorflow-tpu, then restart the kernel; "
         "never keep both.",
@@ -274,34 +256,10 @@ def test_local_without_tpu_and_the_wrong_wheel_are_told_apart_and_the_cpu_is_tak
 
 
 def test_a_rehearsals_worker_is_connected_twice_and_trains_and_has_no_tpu_to_start():
-    script = (
-        "said = runtime.detect()\n"
-        "assert said.kind == 'rehearsal', said\n"
-        "strategy = runtime.connect()\n"
-        "import numpy as np\n"
-        "def fit(strategy):\n"
-        "    tf.keras.utils.set_random_seed(0)\n"
-        "    with strategy.scope():\n"
-        "        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])\n"
-        "        model.compile('sgd', 'mse')\n"
-        "    x = np.arange(8, dtype=np.float32).reshape(8, 1) / 8\n"
-        "    loss = model.fit(x, x, batch_size=4, epochs=2, verbose=0).history['loss'][-1]\n"
-        "    return round(loss, 5), model.layers[0].kernel.device\n"
-        "first = fit(strategy)\n"
-        "second = fit(runtime.connect(said.tpu))\n"
-        "assert first == second, (first, second)\n"
-        "namespace = {'tf': tf}\n"
-        "exec(said.code, namespace)\n"  # the advice is true
-        "assert fit(namespace['strategy']) == first\n"
-        "print(first[1])\n"
-        "connection.devices_at = lambda endpoint: ['TPU:0']\n"
-        "error = refused(runtime.connect)\n"
-        "print(error.what, error.why)\n"
-    )
     with remote_node(2) as node:
         assert connection.devices_at(node.address, seconds=30) == ["CPU:0", "CPU:1"]
         # TensorFlow's C++ code reports its own server before its log level counts; nothing else.
-        lines = python(script, "absl", "Started server")
+        lines = python("rehearsal.txt", "absl", "Started server")
         node.process.kill()
         node.process.wait(10)
         with pytest.raises(NobodyThere, match="Nobody answers"):

@@ -4,25 +4,14 @@ import re
 import shlex
 
 import pytest
+from tables import table
 
 from helpers.base.errors import CourseError
 from helpers.tpu.hardware import slice_of
 from helpers.tpu.runtimes import check, runtime
 
 
-@pytest.mark.parametrize(
-    ("tensorflow", "kind", "version"),
-    [
-        ("2.18.0", "v5e-8", "tpu-vm-tf-2.18.0-pjrt"),
-        ("2.18.0", "v5e-16", "tpu-vm-tf-2.18.0-pod-pjrt"),
-        ("2.14.1", "v3-32", "tpu-vm-tf-2.14.1-pod"),
-        ("2.16.1", "v4-8", "tpu-vm-tf-2.16.1-pjrt"),
-        ("2.20.0", "v5e-8", "v2-alpha-tpuv5-lite"),
-        ("2.20.0", "v5p-8", "v2-alpha-tpuv5"),
-        ("2.19.1", "v6e-4", "v2-alpha-tpuv6e"),
-        ("2.20.0", "v2-8", "tpu-ubuntu2204-base"),
-    ],
-)
+@pytest.mark.parametrize(("tensorflow", "kind", "version"), table("images.tsv"))
 def test_the_image_for_a_tensorflow(tensorflow, kind, version):
     found = runtime(tensorflow, kind)
     assert found.version == version
@@ -54,17 +43,7 @@ def test_an_image_that_is_unknown_or_too_old_has_its_message(kind, version, word
         check(version, slice_of(kind))
 
 
-@pytest.mark.parametrize(
-    ("kind", "wrong", "words", "right"),
-    [
-        ("v5e-8", "2.18.0", "through PJRT alone", "2.18.0-pjrt"),
-        ("v5e-16", "2.18.0", "PJRT alone.*4 hosts", "2.18.0-pod-pjrt"),
-        ("v5e-16", "2.18.0-pjrt", "has 4 hosts, .* need an image with -pod", "2.18.0-pod-pjrt"),
-        ("v5e-8", "2.18.0-pod-pjrt", "has 1 host, and -pod is for", "2.18.0-pjrt"),
-        ("v3-8", "2.18.0-pod-se", "has 1 host, and -pod is for", "2.18.0-se"),
-        ("v3-8", "2.14.1-pjrt", "no choice of device interface", "2.14.1"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "wrong", "words", "right"), table("wrong_images.tsv"))
 def test_an_image_that_does_not_fit_is_told_with_the_one_that_does(kind, wrong, words, right):
     told = rf"(?s)tpu-vm-tf-{wrong} does not fit.*{words}.*Take tpu-vm-tf-{re.escape(right)}\.$"
     with pytest.raises(CourseError, match=told):

@@ -37,18 +37,6 @@ def with_assert(x):
     return x * 1.0
 
 
-def gather(x, i):
-    return tf.gather(x, i)
-
-
-def index(x, i):
-    return x[i]
-
-
-def with_default(x, factor=2.0):
-    return x * factor
-
-
 def in_python(x):
     return tf.py_function(lambda y: y, [x], tf.float32)
 
@@ -86,8 +74,18 @@ LAYER = tf_keras.layers.Lambda(halve_if_large)
         (lambda x: in_python(tf.unique_with_counts(x)[0]), [SIX], "– – XLA", UNIQUE),
         (lambda x: x * 2, [tf.TensorSpec([None])], "– – XLA", "Only support static input shape"),
         (with_assert, [SIX], "TensorFlow TensorFlow –", "Condition x < y did not hold"),
-        (gather, [SIX, np.int32([0, 7])], "TensorFlow TensorFlow –", "indices[1] = 7 is not in ["),
-        (index, [SIX, np.int32(9)], "TensorFlow TensorFlow XLA", "slice index 9 of dimension 0"),
+        (
+            tf.gather,
+            [SIX, np.int32([0, 7])],
+            "TensorFlow TensorFlow –",
+            "indices[1] = 7 is not in [",
+        ),
+        (
+            lambda x, i: x[i],
+            [SIX, np.int32(9)],
+            "TensorFlow TensorFlow XLA",
+            "slice index 9 of dimension 0",
+        ),
     ],
 )
 def test_who_refuses_and_in_which_words(fn, args, layers, words):
@@ -127,7 +125,7 @@ def test_sizes_are_not_folded_out_of_the_tensors_at_hand(fn, size):
         (lambda x: {"b": x, "a": (tf.size(x), x > 3)}, SIX, *["s32[] pred[6] f32[6]"] * 3),
         (lambda x: x + 1, np.arange(3), *["s64[3]"] * 3),
         (lambda x: tf.cast(x, tf.bfloat16), SIX, *["bf16[6]"] * 3),
-        (with_default, SIX, *["f32[6]"] * 3),
+        (lambda x, factor=2.0: x * factor, SIX, *["f32[6]"] * 3),
     ],
 )
 def test_shapes_as_each_layer_knows_them(fn, arg, eager, graph, xla):

@@ -51,13 +51,7 @@ def _first_line(text: str) -> str:
 
 
 def rows(cases: Sequence["Case"]) -> Iterator[Row]:
-    """Compile cases for this CPU and for a TPU.
-
-    Args:
-        cases: What to compile.
-
-    Yields:
-        A row for each, in order.
+    """Compile cases for this CPU and for a TPU, a row for each, in order.
 
     Raises:
         CourseError: jax or libtpu is missing.
@@ -106,13 +100,7 @@ def _quiet() -> Iterator[None]:
 
 
 def make(progress: Callable[[int, int], None] | None = None) -> Table:
-    """Compile every case.
-
-    Args:
-        progress: Called with the number of cases that are done, and of all.
-
-    Returns:
-        The table.
+    """Compile every case; ``progress`` is told the number of cases that are done, and of all.
 
     Raises:
         CourseError: jax or libtpu is missing.

@@ -58,22 +58,13 @@ _NAMES = [field.name for field in dataclasses.fields(Row)]
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """All that was seen, with what it was seen.
-
-    Attributes:
-        versions: TensorFlow's, jax's and libtpu's, in words.
-        rows: One for each operation or idiom.
-    """
+    """All that was seen, with the versions of TensorFlow, jax and libtpu that it was seen with."""
 
     versions: str
     rows: tuple[Row, ...]
 
     def __getitem__(self, name: str) -> Row:
-        """Look up an operation's row by name.
-
-        Raises:
-            CourseError: There is none of this name.
-        """
+        """Look up an operation's row by name; a `CourseError` if there is none."""
         for row in self.rows:
             if row.name == name:
                 return row
@@ -100,10 +91,6 @@ def _unescaped(text: str) -> str:
 def write(table: Table, path: pathlib.Path = STORED) -> None:
     """Keep a table as text, one line for each operation.
 
-    Args:
-        table: The table.
-        path: Where.
-
     Raises:
         files.CantWrite: The disk is full, or the folder is not writable.
     """
@@ -117,12 +104,6 @@ def write(table: Table, path: pathlib.Path = STORED) -> None:
 
 def read(path: pathlib.Path = STORED) -> Table:
     """Read the stored table.
-
-    Args:
-        path: Where it is.
-
-    Returns:
-        The table.
 
     Raises:
         CourseError: The file is missing, or something else.
@@ -147,11 +128,7 @@ def read(path: pathlib.Path = STORED) -> Table:
 def page(table: Table) -> str:
     """Write the table as one page that loads nothing and can be searched.
 
-    Args:
-        table: The table.
-
-    Returns:
-        The page. Every text is escaped; the only script that may run is the search.
+    Every text is escaped; the only script that may run is the search.
     """
     script = html.text("ops.js")
     return html.render(
