@@ -4,7 +4,7 @@ import json
 
 import nbformat
 import pytest
-from made_notebooks import NASTY, quiet, write
+from made_notebooks import DATA, quiet, write
 
 from helpers.course import running
 
@@ -12,23 +12,13 @@ from helpers.course import running
 class Ran:
     def __init__(self, folder):
         self.folder, self.build = folder / "notebooks", folder / "build"
-        hello = "import os, sys\nprint(os.getcwd())\nprint(sys.executable)"
-        environment = "print({k: os.environ.get(k) for k in ('PYTHONDONTWRITEBYTECODE', 'MARK')})"
-        write(self.folder, "01_ok", hello, environment, parameters="steps = 3")
-        boom = "def boom():\n    raise ValueError('no <b>such</b> [thing]')\nboom()"
-        write(self.folder, "02_fails", "print('before')", boom, "print('after')")
-        kill = "os.write(2, b'last words of native code\\n')\nos.kill(os.getpid(), 9)"
-        write(self.folder, "03_killed", f"import os\n{kill}", "print('after')")
-        write(self.folder, "04_crashes", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
-        write(self.folder, "05_leaves", "import sys\nsys.exit(0)", "print('after')")
-        big = "block = b'x' * 200_000_000\nprint(len(block))"
-        write(self.folder, "06_big", big, NASTY, title="Big `code`? <script>alert(2)</script>")
-        # Python takes 0.2 s to go away, long enough to be seen.
-        child = f"[sys.executable, '-c', {big + '; import time; time.sleep(1)'!r}]"
-        run = f"import subprocess, sys\nsubprocess.run({child}, check=True)"
-        write(self.folder, "07_child", run)
-        words = '# Words & more\n\n### <a id="TPU-VM"></a>TPU VM\n\nSee [big](06_big.ipynb).\n'
-        (self.folder / "WORDS.md").write_text(words)
+        nasty = DATA["nasty"].replace("PICTURE", DATA["picture"])
+        titles = {"06_big": "Big `code`? <script>alert(2)</script>"}
+        given = {"01_ok": "steps = 3"}
+        for name, cells in DATA["ran"].items():
+            cells = [*cells, nasty] if name == "06_big" else cells
+            write(self.folder, name, *cells, parameters=given.get(name), title=titles.get(name))
+        (self.folder / "WORDS.md").write_text(DATA["words"])
         self.sources = {path.name: path.read_bytes() for path in self.folder.iterdir()}
         console = quiet()
         self.report = running.run(folder=self.folder, build=self.build, console=console, jobs=2)

@@ -5,12 +5,12 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
-from conventions import ROOT
 from rich.console import Console
+from terminal import call
 from typer.testing import CliRunner
 
 from helpers.__main__ import app
@@ -40,21 +40,16 @@ def vm(tmp_path):
     return place.detect({"COLAB_TPU_1VM": "1", "TPU_ACCELERATOR_TYPE": "v5e-1"}, tmp_path)
 
 
+AS_LOCKED = r"Python 3\.11, TensorFlow 2\.20\.0, transformers 4\.57\.\d+: as locked"
+TPU_WHEEL = {**GOOD, "tensorflow-tpu": LOCKED["tensorflow"]}
+del TPU_WHEEL["tensorflow"]
+
+
 @pytest.mark.parametrize(
     ("found", "python", "state", "told"),
     [
-        (
-            GOOD,
-            (3, 11),
-            WELL,
-            r"Python 3\.11, TensorFlow 2\.20\.0, transformers 4\.57\.\d+: as locked",
-        ),
-        (
-            {**GOOD, "tensorflow": None, "tensorflow-tpu": LOCKED["tensorflow"]},
-            (3, 13),
-            WELL,
-            r"TensorFlow 2\.20\.0",
-        ),
+        (GOOD, (3, 11), WELL, AS_LOCKED),
+        (TPU_WHEEL, (3, 13), WELL, r"TensorFlow 2\.20\.0"),
         (GOOD | {"transformers": "5.1.0"}, (3, 11), ILL, r"transformers is 5\.1\.0"),
         ({}, (3, 11), ILL, "tensorflow is missing"),
         (GOOD, (3, 10), ILL, r"Python is 3\.10 \(the course needs 3\.11 to 3\.13\)"),
@@ -62,41 +57,43 @@ def vm(tmp_path):
     ],
 )
 def test_versions(found, python, state, told):
-    found = {name: version for name, version in found.items() if version}
     finding = doctor.check_versions(found, LOCKED, python)
     assert (finding.name, finding.state) == ("versions", state)
     assert re.search(told, finding.said)
     assert bool(finding.fix) == (state == ILL)
 
 
-def test_wheels(cpu, vm, tmp_path):
-    (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/accel0").touch()
-    cloud = place.detect({}, tmp_path)
-    assert doctor.check_wheel({"tensorflow": "2.20.0"}, cpu).state == WELL
-    assert doctor.check_wheel({"tensorflow-tpu": "2.20.0"}, vm).state == WELL
-    both = doctor.check_wheel({"tensorflow": "2.20.0", "tensorflow-tpu": "2.20.0"}, vm)
-    assert both.state == ILL
-    assert both.said.startswith("tensorflow and tensorflow-tpu are installed together")
-    assert both.fix.startswith(
-        "pip uninstall -y tensorflow tensorflow-tpu && pip install tensorflow-tpu==2.20"
-    )
-    two = doctor.check_wheel({"tensorflow": "2.20.0", "tensorflow-cpu": "2.20.0"}, cpu)
-    assert (two.state, "pip install tensorflow==2.20" in two.fix) == (ILL, True)
-    stock = doctor.check_wheel({"tensorflow": "2.20.0"}, vm)
-    assert stock.state == ILL
-    assert "build for CPU and GPU, but a TPU is in this machine" in stock.said
-    assert doctor.check_wheel({"tensorflow": "2.20.0"}, cloud).state == WARN
-    assert doctor.check_wheel({}, cpu).fix.startswith("pip install tensorflow==2.20")
+INSTALL = "pip install tensorflow==2.20"
+INSTEAD = "pip uninstall -y tensorflow tensorflow-tpu && pip install tensorflow-tpu==2.20"
+
+
+@pytest.mark.parametrize(
+    ("wheels", "where", "state", "said", "fix"),
+    [
+        ("tensorflow", "cpu", WELL, "", ""),
+        ("tensorflow-tpu", "vm", WELL, "", ""),
+        ("tensorflow tensorflow-tpu", "vm", ILL, "are installed together", INSTEAD),
+        ("tensorflow tensorflow-cpu", "cpu", ILL, "", INSTALL),
+        ("tensorflow", "vm", ILL, "build for CPU and GPU, but a TPU is in this machine", ""),
+        ("tensorflow", "cloud", WARN, "", ""),
+        ("", "cpu", ILL, "", INSTALL),
+    ],
+)
+def test_wheels(request, tmp_path, wheels, where, state, said, fix):
+    if where == "cloud":
+        (tmp_path / "dev").mkdir()
+        (tmp_path / "dev/accel0").touch()
+    there = place.detect({}, tmp_path) if where == "cloud" else request.getfixturevalue(where)
+    found = doctor.check_wheel(dict.fromkeys(wheels.split(), "2.20.0"), there)
+    assert (found.state, said in found.said, fix in found.fix) == (state, True, True), found
 
 
 def test_a_tpu_that_is_only_announced(cpu, vm):
     assert doctor.check_place(cpu, {}).state == WELL
     assert "v5e-1: chips: 1" in doctor.check_place(vm, {}).said
     finding = doctor.check_place(cpu, {"TPU_NAME": "local"})
-    assert finding.state == WARN
+    assert finding.state == WARN and finding.fix.startswith("unset TPU_NAME")
     assert "TPU_NAME is set, but no TPU is attached" in finding.said
-    assert finding.fix.startswith("unset TPU_NAME")
 
 
 def process(root: pathlib.Path, pid: int, name: str, *targets: str) -> None:
@@ -113,13 +110,11 @@ def test_holders_of_the_chip_are_found(tmp_path):
     process(tmp_path, 8, "qemu", "/dev/vfio/vfio", "/dev/accel/accel0", "/tmp/dev/accel0")
     (tmp_path / "proc/9").mkdir()  # ended meanwhile
     held = doctor.holders(tmp_path)
-    assert held == {7: "jupyter", 12: "python"}
-    assert list(held) == [7, 12]
+    assert list(held.items()) == [(7, "jupyter"), (12, "python")]
     assert doctor.holders(tmp_path / "nothing") == {}
     finding = doctor.check_chip(held, own={12, 1})
-    assert finding.state == ILL
+    assert finding.state == ILL and finding.fix.endswith("kill 7")
     assert finding.said.startswith("held by another process: jupyter (7);")
-    assert finding.fix.endswith("kill 7")
     assert doctor.check_chip({12: "python"}, own={3, 12}).said.startswith("held by this")
     assert doctor.check_chip({}, own={12}).state == WELL
 
@@ -131,67 +126,51 @@ def test_a_real_holder_is_seen(monkeypatch, tmp_path):
     assert doctor.holders() == {}
     with held.open():
         assert list(doctor.holders()) == [os.getpid()]
-
-
-def test_the_notebook_that_asks_is_no_other_process(monkeypatch, cpu):
+    # The notebook that asks is no other process.
     monkeypatch.setattr(doctor, "holders", lambda: {os.getppid(): "ipykernel"})
     monkeypatch.setattr(doctor, "check_devices", lambda place: Finding("devices", WELL, ""))
     chip = next(x for x in doctor.doctor().findings if x.name == "chip")
     assert (chip.state, chip.said) == (WELL, "held by this notebook or program")
 
 
-def program(script: str) -> tuple[str, ...]:
-    return (sys.executable, "-c", script)
+def says(*kinds: str) -> str:
+    return f"print('noise'); print({json.dumps(json.dumps(kinds))})"
 
 
-def says(*kinds: str) -> tuple[str, ...]:
-    return program(f"print('noise'); print({json.dumps(json.dumps(kinds))})")
+def listed(where: place.Place, script: str, **more: float) -> tuple[str, str, str]:
+    found = doctor.check_devices(where, command=(sys.executable, "-c", script), **more)
+    return found.state, found.said, found.fix
 
 
 def test_devices_are_listed_or_the_reason_is_told(cpu, vm, tmp_path):
-    assert doctor.check_devices(cpu, command=says("CPU")) == Finding("devices", WELL, "CPU × 1")
-    tpus = doctor.check_devices(vm, command=says("CPU", "TPU", "TPU"))
-    assert (tpus.state, tpus.said) == (WELL, "CPU × 1, TPU × 2")
-    none = doctor.check_devices(vm, command=says("CPU"))
-    assert (none.state, none.said) == (ILL, "CPU × 1: TensorFlow sees no TPU")
+    assert listed(cpu, says("CPU"))[:2] == (WELL, "CPU × 1")
+    assert listed(vm, says("CPU", "TPU", "TPU"))[:2] == (WELL, "CPU × 1, TPU × 2")
+    assert listed(vm, says("CPU"))[:2] == (ILL, "CPU × 1: TensorFlow sees no TPU")
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidia0").touch()
-    gpu = doctor.check_devices(place.detect({}, tmp_path), command=says("CPU"))
-    assert gpu.state == WARN
-    assert "doesn't use the GPU" in gpu.said
+    state, said, _ = listed(place.detect({}, tmp_path), says("CPU"))
+    assert state == WARN and "doesn't use the GPU" in said
 
 
 def test_tensorflow_that_hangs_or_breaks_is_told(cpu):
-    hangs = doctor.check_devices(cpu, seconds=0.5, command=program("import time; time.sleep(99)"))
-    assert hangs.state == ILL
-    assert hangs.said == "TensorFlow did not list them within 0.5 seconds"
-    breaks = doctor.check_devices(cpu, command=program("import no_such_tensorflow"))
-    assert breaks.state == ILL
-    assert breaks.said.endswith("No module named 'no_such_tensorflow'")
-    dies = doctor.check_devices(cpu, command=program("import os; os.abort()"))
-    assert dies.said == "TensorFlow can't be used: it ended with -6"
+    late = "TensorFlow did not list them within 0.5 seconds"
+    assert listed(cpu, "import time; time.sleep(99)", seconds=0.5)[:2] == (ILL, late)
+    state, said, _ = listed(cpu, "import no_such_tensorflow")
+    assert state == ILL and said.endswith("No module named 'no_such_tensorflow'")
+    _, dies, fix = listed(cpu, "import os; os.abort()")
+    assert dies == "TensorFlow can't be used: it ended with -6"
     held = "raise RuntimeError('libtpu.so already in use by process with pid 5')"
-    known = doctor.check_devices(cpu, command=program(held))
-    assert known.state == ILL
-    assert known.fix != dies.fix  # the symptom is one that the course explains
+    state, _, known = listed(cpu, held)
+    assert state == ILL and known != fix  # a symptom that the course explains
 
 
 def test_devices_of_an_address_are_asked_of_the_worker(monkeypatch, tmp_path):
     node = place.detect({"COLAB_TPU_ADDR": "10.0.0.2:8470"}, tmp_path)
-    asked = []
-
-    def devices_at(endpoint: str) -> list[str]:
-        asked.append(endpoint)
-        return ["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]
-
-    monkeypatch.setattr(connection, "devices_at", devices_at)
-    found = doctor.check_devices(node, command=program("raise SystemExit(1)"))
-    assert found.said == "CPU × 1, TPU × 2, TPU_SYSTEM × 1 in another machine"
-    assert asked == ["grpc://10.0.0.2:8470"]
-
-    def dead(endpoint: str) -> list[str]:
-        raise connection.NobodyThere("Nobody answers.", "It is off.", "Start it.")
-
+    devices = {"grpc://10.0.0.2:8470": ["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]}
+    monkeypatch.setattr(connection, "devices_at", devices.__getitem__)
+    said = "CPU × 1, TPU × 2, TPU_SYSTEM × 1 in another machine"
+    assert listed(node, "raise SystemExit(1)")[1] == said
+    dead = Mock(side_effect=connection.NobodyThere("Nobody answers.", "It is off.", "Start it."))
     monkeypatch.setattr(connection, "devices_at", dead)
     found = doctor.check_devices(node)
     assert found == Finding("devices", ILL, "Nobody answers. It is off.", "Start it.")
@@ -211,8 +190,7 @@ def test_room(disk, memory, states):
 
 
 def test_memory_is_the_containers_when_that_is_less(tmp_path):
-    free = doctor.free_memory(tmp_path)
-    assert free > 0
+    assert doctor.free_memory(tmp_path) > 0
     folder = tmp_path / "sys/fs/cgroup"
     folder.mkdir(parents=True)
     (folder / "memory.max").write_text("3000\n")
@@ -223,16 +201,14 @@ def test_memory_is_the_containers_when_that_is_less(tmp_path):
 
 
 def test_a_bucket_is_examined_when_it_is_named(monkeypatch):
-    def check_bucket(url, *, region):
-        if region:
-            raise CourseError("It is in europe-west4.", "The TPU is not.", "Move it.")
-        return bucket.CheckedBucket(url, None, True)
-
-    monkeypatch.setattr(bucket, "check_bucket", check_bucket)
+    told = CourseError("It is in europe-west4.", "The TPU is not.", "Move it.")
+    answers = Mock(side_effect=[bucket.CheckedBucket("gs://x", None, True), told])
+    monkeypatch.setattr(bucket, "check_bucket", answers)
     good = doctor.check_bucket("gs://x", None)
     assert (good.state, good.said) == (WELL, "gs://x: readable, writable")
-    bad = doctor.check_bucket("gs://x", "us-central1")
-    assert bad == Finding("bucket", ILL, "It is in europe-west4. The TPU is not.", "Move it.")
+    told = Finding("bucket", ILL, "It is in europe-west4. The TPU is not.", "Move it.")
+    assert doctor.check_bucket("gs://x", "us-central1") == told
+    answers.assert_called_with("gs://x", region="us-central1")
 
 
 FINDINGS = (
@@ -243,8 +219,14 @@ FINDINGS = (
 
 
 def test_a_diagnosis_reads_well(cpu):
+    for count, answers in (
+        (3, (ILL, 1, "uninstall one")),
+        (2, (WARN, 0, "make room")),
+        (1, (WELL, 0, cpu.advice)),
+    ):
+        found = Diagnosis(FINDINGS[:count], cpu)
+        assert (found.state, found.exit_status, found.next) == answers
     ill = Diagnosis(FINDINGS, cpu)
-    assert (ill.state, ill.exit_status, ill.next) == (ILL, 1, "uninstall one")
     assert repr(ill) == (
         "✓ versions  as locked\n"
         "! disk      1.0 GiB free\n"
@@ -257,16 +239,10 @@ def test_a_diagnosis_reads_well(cpu):
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(ill)
     shown = console.export_text()
-    assert "✗  wheel     two <wheels>" in shown
-    assert "Next: uninstall one" in shown
+    assert "✗  wheel     two <wheels>" in shown and "Next: uninstall one" in shown
     plain = json.loads(ill.json())
-    assert plain["state"] == ILL
-    assert plain["place"]["kind"] == "cpu"
+    assert (plain["state"], plain["place"]["kind"]) == (ILL, "cpu")
     assert plain["findings"][2]["fix"] == "uninstall one"
-    warned = Diagnosis(FINDINGS[:2], cpu)
-    assert (warned.state, warned.exit_status, warned.next) == (WARN, 0, "make room")
-    well = Diagnosis(FINDINGS[:1], cpu)
-    assert (well.state, well.exit_status, well.next) == (WELL, 0, cpu.advice)
 
 
 def test_all_is_looked_at_and_a_held_tpu_is_not_asked(monkeypatch, vm, cpu):
@@ -298,13 +274,7 @@ def test_the_command_tells_by_its_exit_status(monkeypatch, cpu):
 
 
 def test_the_real_command_on_this_machine():
-    done = subprocess.run(
-        [sys.executable, "-m", "helpers", "doctor", "--json"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = call(sys.executable, "-m", "helpers", "doctor", "--json", timeout=120)
     found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
     assert done.stderr == ""
     assert found["versions"]["state"] == WELL

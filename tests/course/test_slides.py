@@ -5,24 +5,22 @@ import re
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from made_notebooks import DATA
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from helpers.base.errors import CourseError
 from helpers.course import slides
 
-PICTURE = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
-)
+
+def text(source: str, slide: str) -> nbformat.NotebookNode:
+    return new_markdown_cell(source, metadata={"slideshow": {"slide_type": slide}})
 
 
-def marked(cell: nbformat.NotebookNode, slide: str, *tags: str) -> nbformat.NotebookNode:
-    cell.metadata.slideshow = {"slide_type": slide}
-    cell.metadata.tags = list(tags)
-    return cell
-
-
-def shown(data: dict, **metadata: dict) -> nbformat.NotebookNode:
-    return new_output("display_data", data=data, metadata=metadata)
+def code(source: str, slide: str, *tags: str, shows: dict | None = None) -> nbformat.NotebookNode:
+    alt = {"image/png": {"alt": "one point"}}
+    outputs = [new_output("display_data", data=shows, metadata=alt)] if shows else []
+    metadata = {"slideshow": {"slide_type": slide}, "tags": [*tags]}
+    return new_code_cell(source, outputs=outputs, metadata=metadata)
 
 
 @pytest.fixture(scope="module")
@@ -39,17 +37,14 @@ def reveal(tmp_path_factory):
 def deck(reveal, tmp_path_factory):
     badge = "[![Open](https://example.org/badge.svg)](https://example.org)"
     widget = {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "Slider()"}
-    picture = shown({"image/png": PICTURE}, **{"image/png": {"alt": "one point"}})
     cells = [
-        marked(new_markdown_cell(f"# What is <it>?\n\n{badge}"), "slide"),
-        marked(new_code_cell("setup = 1"), "skip", "setup"),
-        marked(new_markdown_cell("## One\n\nSee [the next](02_b.ipynb)."), "slide"),
-        marked(new_code_cell("# NBVAL_IGNORE_OUTPUT\nshown = 1", outputs=[shown(widget)]), "-"),
-        marked(new_code_cell("plot = 1", outputs=[picture]), "subslide", "hide-input"),
-        marked(new_markdown_cell("## Two"), "slide"),
-        marked(
-            new_markdown_cell("<script>alert(1)</script> far <img src='https://x.invalid/a'>"), "-"
-        ),
+        text(f"# What is <it>?\n\n{badge}", "slide"),
+        code("setup = 1", "skip", "setup"),
+        text("## One\n\nSee [the next](02_b.ipynb).", "slide"),
+        code("# NBVAL_IGNORE_OUTPUT\nshown = 1", "-", shows=widget),
+        code("plot = 1", "subslide", "hide-input", shows={"image/png": DATA["picture"]}),
+        text("## Two", "slide"),
+        text("<script>alert(1)</script> far <img src='https://x.invalid/a'>", "-"),
     ]
     path = tmp_path_factory.mktemp("notebooks") / "01_a.ipynb"
     nbformat.write(new_notebook(cells=cells), path)
@@ -64,17 +59,11 @@ def test_the_marks_make_slides_and_skipped_cells_are_not_there(deck):
     assert "setup" not in deck.select_one(".slides").get_text()
 
 
-def test_of_a_cell_that_hides_its_input_the_output_is_shown(deck):
+def test_outputs_of_hidden_inputs_are_shown_and_links_lead_to_decks(deck):
     text = deck.select_one(".slides").get_text()
     assert "shown" in text and "plot" not in text and "NBVAL" not in text
     assert [image["alt"] for image in deck.select("img")] == ["one point"]
-
-
-def test_a_widget_says_where_it_can_be_moved(deck):
-    assert "open the notebook itself" in deck.select_one(".slides").get_text()
-
-
-def test_links_to_notebooks_lead_to_decks(deck):
+    assert "open the notebook itself" in text  # a widget says where it can be moved
     assert "02_b.html" in [link["href"] for link in deck.select("a[href]")]
 
 

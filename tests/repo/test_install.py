@@ -24,9 +24,10 @@ def machine(tmp_path):
     return Machine(tmp_path / "course", **PIP_OFFLINE)
 
 
-def test_installs_with_pip_where_there_is_no_uv(machine):
-    machine.python()
-    code, said = machine.install()
+def test_installs_with_pip_where_there_is_no_uv_and_with_the_chosen_python(machine):
+    machine.tool("python3", "exit 1")
+    machine.python("python3.99")
+    code, said = machine.install(PYTHON="python3.99")
     assert code == 0, said
     assert machine.installed()
     made = call(machine.folder / ".venv/bin/python", "-c", "import sys; print(sys.version_info)")
@@ -61,12 +62,6 @@ def test_what_prevents_an_installation_is_one_sentence(machine, tool, script, wo
     code, said = machine.install(**({"PYTHON": tool} if tool == "python3.9" else {}))
     assert (code, words in said.splitlines()[-1]) == (1, True), said
     assert not machine.installed()
-
-
-def test_a_chosen_python_is_taken(machine):
-    machine.tool("python3", "exit 1")
-    machine.python("python3.99")
-    assert machine.install(PYTHON="python3.99")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -118,9 +113,6 @@ def test_make_installs_when_venv_is_missing_or_older_than_the_lock(tmp_path):
     assert "install.sh" not in make("-n", "run", folder=tmp_path)
     os.utime(tmp_path / ".venv/.installed", (1, 1))
     assert "install.sh" in make("-n", "run", folder=tmp_path)
-
-
-def test_make_alone_lists_the_targets(tmp_path):
-    shutil.copy(ROOT / "Makefile", tmp_path)
+    # Alone it lists the targets.
     listed = [line.split()[1] for line in make(folder=tmp_path).splitlines()]
     assert {"run", "test", "lab", "lint", "bench", "lock", "clean"} <= set(listed)
