@@ -210,18 +210,19 @@ def test_a_killed_compiler_is_a_result_and_the_others_go_on(slow, children, numb
     assert re.match(said, results[1].message)
 
 
-def test_a_time_limit(slow):
+@pytest.mark.parametrize(
+    ("limit", "verdict", "told"),
+    [
+        ({"timeout": 1.5}, "timed out", "after the time limit of 1.5 s."),
+        ({"memory_limit": 10**8}, "crashed", "more of this machine's memory than the limit of 0.1"),
+    ],
+)
+def test_a_limit_of_time_or_memory_ends_the_compiler(slow, limit, verdict, told):
     passed = []
-    result = tpu_compiler.compile(slow, timeout=1.5, progress=lambda _, s: passed.append(s))
-    assert result.verdict == "timed out"
-    assert result.message == "The compiler was stopped after the time limit of 1.5 s."
-    assert all(seconds <= 1.5 for seconds in passed[:-1])  # nothing was waited for after the limit
-
-
-def test_a_memory_limit(slow):
-    result = tpu_compiler.compile(slow, memory_limit=100_000_000)
-    assert result.verdict == "crashed"
-    assert result.message.endswith("more of this machine's memory than the limit of 0.1 GB.")
+    result = tpu_compiler.compile(slow, **limit, progress=lambda _, s: passed.append(s))
+    assert result.verdict == verdict
+    assert result.message.startswith("The compiler was stopped") and told in result.message
+    assert max(passed[:-1], default=0) <= 1.5  # nothing was waited for after the limit
 
 
 def test_an_interruption_ends_the_compiler(slow, children):
@@ -280,16 +281,11 @@ def test_a_process_started_ahead_is_taken_once_and_never_left(slow, children):
     assert children() == []
 
 
-def test_several_at_once_do_not_fight():
-    programs = [product_program(n) for n in (32, 40, 48)]
-    with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(tpu_compiler.compile, programs))
-    assert [r.verdict for r in results] == ["compiles"] * 3
-
-
-def test_nothing_but_ours_is_printed(capfd):
-    for target in ("v5e-8", "v3-8"):
-        tpu_compiler.compile(product_program(20), target)
+def test_several_at_once_do_not_fight_and_print_nothing(capfd):
+    questions = [(product_program(n), target) for n in (32, 40) for target in ("v5e-8", "v3-8")]
+    with concurrent.futures.ThreadPoolExecutor(len(questions)) as pool:
+        results = list(pool.map(tpu_compiler.compile, *zip(*questions, strict=True)))
+    assert [r.verdict for r in results] == ["compiles"] * 4
     assert capfd.readouterr() == ("", "")
 
 

@@ -9,7 +9,6 @@ import json
 import os
 import platform
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from helpers.base import processes
 from helpers.base.messages import steady
 from helpers.base.settings import ROOT, locked_versions
 
@@ -76,8 +76,8 @@ def memory_limit() -> int:
 class Process:
     """A process that compiles one job after the other, and is started anew when it has died."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self) -> None:
+        self.limit = memory_limit()
         self._process: subprocess.Popen | None = None
         self._errors: Any = None
 
@@ -96,9 +96,9 @@ class Process:
         return self._process
 
     @property
-    def alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process is not None and self._process.poll() is None
+    def ended(self) -> bool:
+        """Whether the process was started and has ended."""
+        return self._process is not None and self._process.poll() is not None
 
     def stop(self) -> None:
         """End the process, at once."""
@@ -168,8 +168,8 @@ class Process:
         lines = self._errors.read().decode("utf-8", "replace").splitlines()
         told = next((x for x in lines if re.match(r"F\d{4} |.*(?:Check failed|Error:)", x)), "")
         self.stop()
-        how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
-        return f"The compiler's process ended {how}." + (f" {steady(told)[:200]}" if told else "")
+        ended = f"The compiler's process ended {processes.ending(status)}."
+        return ended + (f" {steady(told)[:200]}" if told else "")
 
 
 # Processes that were started before there was a job for them.
@@ -180,15 +180,13 @@ _waiting: list[Process] = []
 def started() -> Iterator[None]:
     """Start a compiler's process now, while TensorFlow is busy; the first compile inside takes it.
 
-    Inside another `started`, or where a package is missing, nothing is started.
-
-    Yields:
-        Nothing. What nobody took is ended.
+    Inside another `started`, or where a package is missing, nothing is started. What nobody took
+    is ended.
     """
     if _waiting or missing():
         yield
         return
-    process = Process(memory_limit())
+    process = Process()
     process.start()
     _waiting.append(process)
     try:
@@ -201,19 +199,14 @@ def started() -> Iterator[None]:
 
 @contextlib.contextmanager
 def taken(limit: int | None) -> Iterator[Process]:
-    """Take the process that waits, or a new one, until the end of the block.
+    """Take the process that waits, or a new one, which starts with its first job.
 
     Args:
         limit: Bytes of this machine's memory that it may take; `memory_limit` when None.
-
-    Yields:
-        The process, which starts with its first job.
     """
-    process = Process(0)
-    with contextlib.suppress(IndexError):
-        process = _waiting.pop()
+    process = _waiting.pop() if _waiting else Process()
     process.limit = limit or memory_limit()
-    if not process.alive:
+    if process.ended:
         process.stop()
     try:
         yield process
