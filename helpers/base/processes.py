@@ -12,7 +12,7 @@ def family(pid: int) -> list[psutil.Process]:
     try:
         first = psutil.Process(pid)
         return [first, *first.children(recursive=True)]
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return []
 
 

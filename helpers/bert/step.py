@@ -269,16 +269,28 @@ def steps_function(
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return step(batch, number, tf.cast(replica, tf.int64))
 
-    @tf.function(autograph=False)
-    def run(iterator: Iterator, first: tf.Tensor, count: tf.Tensor) -> Results:
-        def run_one(number: tf.Tensor) -> Results:
-            results = strategy.run(run_replica, args=(next(iterator), number))
-            # The same on all replicas: already of all of them.
-            return tuple(strategy.experimental_local_results(result)[0] for result in results)
+    def run_one(iterator: Iterator, number: tf.Tensor) -> list[tf.Tensor]:
+        results = strategy.run(run_replica, args=(next(iterator), number))
+        # The same on all replicas: already of all of them.
+        return [strategy.experimental_local_results(result)[0] for result in results]
 
-        kinds = tuple(tf.TensorSpec([], kind) for kind in (tf.float32, tf.float32, tf.int64))
-        numbers = tf.range(first, first + count)
-        return tf.map_fn(run_one, numbers, parallel_iterations=1, fn_output_signature=kinds)
+    # No tf.map_fn: where tracing fails inside it, no strategy's scope can be entered afterwards.
+    @tf.function(autograph=False)
+    def run(iterator: Iterator, first: tf.Tensor, count: tf.Tensor) -> list[tf.Tensor]:
+        def body(at: tf.Tensor, *arrays: tf.TensorArray) -> tuple:
+            results = run_one(iterator, first + at)
+            written = [
+                array.write(tf.cast(at, tf.int32), result)
+                for array, result in zip(arrays, results, strict=True)
+            ]
+            return at + 1, *written
+
+        kinds = (tf.float32, tf.float32, tf.int64)
+        size = tf.cast(count, tf.int32)
+        arrays = [tf.TensorArray(kind, size, element_shape=[]) for kind in kinds]
+        start = [tf.constant(0, tf.int64), *arrays]
+        _, *arrays = tf.while_loop(lambda at, *_: at < count, body, start, parallel_iterations=1)
+        return [array.stack() for array in arrays]
 
     def steps(iterator: Iterator, first: int | tf.Tensor, count: int | tf.Tensor) -> Outcome:
         return Outcome(*run(iterator, tf.constant(first, tf.int64), tf.constant(count, tf.int64)))

@@ -334,6 +334,7 @@ class Job:
     def _on_start(self, notebook: nbformat.NotebookNode) -> None:
         self._kernel = self._client.km.provisioner.process.pid
         self._memory = _Memory(self._kernel)
+        self._memory.sample()
         self._memory.start()
         self._logged = os.fstat(self._log.fileno()).st_size  # what it said while starting
         if self._stopped:
