@@ -25,6 +25,8 @@ from helpers.base.settings import (
     wrong_packages,
 )
 
+pytestmark = pytest.mark.slow
+
 LOCKED = {"tensorflow": "2.20.0", "tf-keras": "2.20.1", "transformers": "4.57.6"}
 LOCKED |= {"datasets": "5.0.1", "tokenizers": "0.22.2", "numpy": "2.4.6"}
 LOCKED |= {"jax": "0.10.2", "libtpu": "0.0.51"}

@@ -21,6 +21,8 @@ from helpers.bert.checkpoints import Checkpoints, locked
 from helpers.bert.model import Configuration
 from helpers.text import corpus, records
 
+pytestmark = pytest.mark.slow
+
 NEWEST = f"checkpoints/step-{STEPS:09d}"
 
 

@@ -11,6 +11,8 @@ from helpers.bert import compiled, pretraining
 from helpers.bert.command import pretrain
 from helpers.bert.data import prepare_shipped
 
+pytestmark = pytest.mark.slow
+
 
 def kept(tmp_path, files=("one", "two")):
     """A sealed folder, made without XLA."""

@@ -14,6 +14,8 @@ from helpers.bert.data import read, sequences
 from helpers.bert.pretraining import batches
 from helpers.text import corpus, records
 
+pytestmark = pytest.mark.slow
+
 PAIRED = dataclasses.replace(SETTINGS, next_sentence=True)
 
 

@@ -17,6 +17,8 @@ from helpers.bert.ngram import fit_ngram
 from helpers.bert.step import counts, losses
 from helpers.text import corpus, masking, records
 
+pytestmark = pytest.mark.slow
+
 MASKS = masking.Masking(60, 4, (0, 1, 2, 3, 4), 5)
 
 

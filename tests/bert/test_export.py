@@ -24,6 +24,8 @@ from helpers.bert.data import prepare_shipped
 from helpers.bert.model import Configuration, pretraining_model
 from helpers.text import corpus, records
 
+pytestmark = pytest.mark.slow
+
 PYTORCH = ROOT / "build/pytorch/bin/python"
 SETTINGS = pretraining.Settings(Configuration(2, 64, 2), 4, 8, warm_up=1)
 TEXTS = [

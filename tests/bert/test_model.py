@@ -18,6 +18,8 @@ from helpers.bert.model import (
 )
 from helpers.text import buckets
 
+pytestmark = pytest.mark.slow
+
 
 def fresh(**options):
     return pretraining_model(SMALL, VOCABULARY, longest=LENGTH, **options)

@@ -12,6 +12,8 @@ from packed_text import CLS, SEP, some_documents
 from helpers.base.errors import CourseError
 from helpers.bert.ngram import TUNED, NGram, fit_ngram
 
+pytestmark = pytest.mark.slow
+
 
 def reference(documents, vocabulary, weights, left, right):
     """Count with dictionaries."""

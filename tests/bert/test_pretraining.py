@@ -23,6 +23,8 @@ from helpers.rehearsal import storage
 from helpers.rehearsal.node import remote_node
 from helpers.rehearsal.replicas import replicas
 
+pytestmark = pytest.mark.slow
+
 SHORT = dataclasses.replace(SETTINGS, steps=20)
 PAIRED = dataclasses.replace(SHORT, next_sentence=True)
 

@@ -20,6 +20,8 @@ from helpers.bert.step import (
 )
 from helpers.rehearsal.replicas import replicas
 
+pytestmark = pytest.mark.slow
+
 
 def masked_positions(batch, predictions, seed=0):
     """Mark masked positions both ways: a list of them, and labels at every position."""

@@ -15,6 +15,8 @@ from helpers.base.settings import ROOT
 from helpers.course import running, storing
 from helpers.course.commands import learning
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, capsys):

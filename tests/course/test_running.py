@@ -25,6 +25,8 @@ from helpers.course import kernels
 from helpers.course import running as course
 from helpers.course.map import notebooks
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_changed_parameter_reaches_the_kernel_and_the_map(tmp_path):
     write(tmp_path, "02_b", "print(steps * 2)", parameters="steps = 1")

@@ -3,11 +3,14 @@
 import sys
 
 import nbformat
+import pytest
 from conventions import METADATA
 from made_notebooks import quiet, write
 from terminal import call, without
 
 from helpers.course import storing as course
+
+pytestmark = pytest.mark.slow
 
 
 def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 from helpers import exercises
 from helpers.__main__ import app
 
+pytestmark = pytest.mark.slow
+
 NUMBERED = {path.stem[:2]: path for path in NOTEBOOKS}
 MODULES = sorted(path.stem for path in (ROOT / "helpers/exercises").glob("notebook_*.py"))
 EXERCISES = {

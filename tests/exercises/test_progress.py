@@ -19,6 +19,8 @@ from helpers.__main__ import app
 from helpers.base.errors import CourseError
 from helpers.exercises import progress
 
+pytestmark = pytest.mark.slow
+
 TODAY = datetime.date.today().isoformat()
 
 

@@ -11,6 +11,8 @@ from rich.console import Console
 from helpers.course.map import Notebook, notebooks
 from helpers.course.running import run
 
+pytestmark = pytest.mark.slow
+
 CHANGED = tomllib.loads((ROOT / "tests/notebooks/changed.toml").read_text("utf-8"))
 
 KNOWN = {notebook.name: notebook for notebook in notebooks()}

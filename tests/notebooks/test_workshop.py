@@ -16,6 +16,8 @@ import helpers.__main__ as commands
 from helpers.course import kernels, running
 from helpers.course.map import notebooks
 
+pytestmark = pytest.mark.slow
+
 KNOWN = notebooks()
 GIVEN = {*dir(builtins), "__file__", "__name__", "display", "get_ipython"}
 

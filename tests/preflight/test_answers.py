@@ -9,6 +9,8 @@ from helpers.preflight import answers
 from helpers.preflight.checklist import preflight
 from helpers.preflight.report import FAIL, OPEN, PASS, WARN
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_label_out_of_range_is_caught_on_real_data(no_compiler):
     labels = [0] * 40 + [-100] + [0] * 23  # in the third batch

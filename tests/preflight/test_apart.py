@@ -13,6 +13,8 @@ from helpers.base.errors import CourseError
 from helpers.preflight.apart import apart
 from helpers.preflight.report import Report
 
+pytestmark = pytest.mark.slow
+
 MODULE = pathlib.Path(__file__).with_name("harmful_module.txt").read_text()
 
 

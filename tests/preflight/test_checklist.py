@@ -9,6 +9,8 @@ from helpers.base.errors import CourseError
 from helpers.preflight.checklist import preflight
 from helpers.preflight.report import FAIL, PASS, WARN
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_is_right_is_ready_and_progress_is_told_once_a_step(no_compiler):
     told = []

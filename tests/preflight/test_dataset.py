@@ -9,6 +9,8 @@ from helpers.base.errors import CourseError
 from helpers.preflight.checklist import preflight
 from helpers.preflight.report import FAIL, PASS, WARN
 
+pytestmark = pytest.mark.slow
+
 
 def widths(*sizes):
     return tf.data.Dataset.from_tensor_slices([*sizes]).map(lambda n: tf.zeros([8, n]))

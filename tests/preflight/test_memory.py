@@ -24,6 +24,8 @@ from helpers.preflight.checklist import preflight
 from helpers.preflight.report import FAIL, OPEN, PASS, WARN
 from helpers.xla import tpu_compiler
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("verdict", "check", "state", "status"),

@@ -1,10 +1,13 @@
 """A tf.data pipeline: its Python, its files, and a sample of it."""
 
+import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.preflight import pipeline
+
+pytestmark = pytest.mark.slow
 
 
 def test_generators_and_python_functions_are_found_wherever_they_hide():

@@ -8,6 +8,8 @@ from small_models import VECTOR, states, the
 from helpers.preflight.checklist import preflight
 from helpers.preflight.report import FAIL, OPEN, WARN
 
+pytestmark = pytest.mark.slow
+
 
 def with_python(x):
     return tf.numpy_function(np.sin, [x], tf.float32)

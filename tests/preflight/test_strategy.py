@@ -9,6 +9,8 @@ from helpers.base.errors import CourseError
 from helpers.preflight.checklist import preflight
 from helpers.preflight.report import FAIL, PASS, WARN
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("kind", **KINDS)
 @pytest.mark.parametrize(("on", "state"), [(True, FAIL), (False, PASS)])

@@ -19,6 +19,8 @@ from processes import wait_for
 from helpers.rehearsal.gcs_api import PAGE
 from helpers.rehearsal.gcs_objects import Store
 
+pytestmark = pytest.mark.slow
+
 gfile = tf.io.gfile
 SECRET = "ya29.THIS-IS-SECRET"
 

@@ -20,6 +20,8 @@ from helpers.base.settings import ENVIRONMENT
 from helpers.rehearsal import node as rehearsal
 from helpers.rehearsal.node import remote_node
 
+pytestmark = pytest.mark.slow
+
 
 def listens(address, port):
     with socket.socket() as probe:

@@ -9,6 +9,8 @@ from processes import printed
 from helpers.base.errors import CourseError
 from helpers.rehearsal.replicas import replicas
 
+pytestmark = pytest.mark.slow
+
 TWO = """
 import json
 import tensorflow as tf

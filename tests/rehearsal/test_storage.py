@@ -24,6 +24,8 @@ from processes import child, gone, printed, wait_for
 from helpers.base.errors import CourseError
 from helpers.rehearsal import storage
 
+pytestmark = pytest.mark.slow
+
 gfile = tf.io.gfile
 
 

@@ -9,6 +9,8 @@ from benchmarks import algorithms, epochs, measure, pretraining
 from benchmarks.measure import Clock
 from helpers.text import buckets
 
+pytestmark = pytest.mark.slow
+
 ROWS = (
     *("maximum", "multiple of 32", "optimal edges, short", "optimal edges, long", "packed"),
     *("plain Python", "group_texts", "group_by_length", "bucket_by_sequence_length"),

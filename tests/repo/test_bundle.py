@@ -17,6 +17,8 @@ from conventions import ROOT
 from machine import Machine
 from terminal import call, commit, git
 
+pytestmark = pytest.mark.slow
+
 SYSTEM = f"{platform.system()} {platform.machine()}"
 PYTHON = "{}.{}".format(*sys.version_info)
 NAME = "tensorflow-on-tpu-9.9"

@@ -13,6 +13,8 @@ from helpers.__main__ import app
 from helpers.text import corpus
 from helpers.tpu import cloud, hardware
 
+pytestmark = pytest.mark.slow
+
 TEXT = (ROOT / "notebooks/CHEATSHEET.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines()]

@@ -14,6 +14,8 @@ from conventions import ROOT, badge, source, tagged
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from terminal import call, without
 
+pytestmark = pytest.mark.slow
+
 LINES = re.findall(r"^\d+\. (.+)$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
 NAME = "09_my_question"
 

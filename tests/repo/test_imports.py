@@ -5,6 +5,8 @@ import sys
 import pytest
 from terminal import call
 
+pytestmark = pytest.mark.slow
+
 # What a notebook, a command or `--help` imports before it needs TensorFlow.
 ROOMS = {
     "base": "files html limits messages settings",

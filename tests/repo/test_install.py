@@ -12,6 +12,8 @@ from conventions import ROOT
 from machine import Machine
 from terminal import call
 
+pytestmark = pytest.mark.slow
+
 PIP_OFFLINE = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
 NOBODY_HAS = f"a-package-nobody-has==1.0 --hash=sha256:{'0' * 64}\n"
 

@@ -14,6 +14,8 @@ import yaml
 from conventions import ROOT, repository
 from terminal import call, commit, git
 
+pytestmark = pytest.mark.slow
+
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
 CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
 CHANGES = re.findall(

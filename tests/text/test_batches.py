@@ -15,6 +15,8 @@ from helpers.base.errors import CourseError
 from helpers.text.buckets import Batches, TooLong, bucketed, pack, packed
 from helpers.xla import compilations
 
+pytestmark = pytest.mark.slow
+
 
 def sequences(lengths):
     """Sequence i holds the number i + 1 as often as it is long."""

@@ -10,6 +10,8 @@ from plain import TOKENIZER, changed, contents, refused, write
 from helpers.text import corpus, records
 from helpers.text.records import encoder
 
+pytestmark = pytest.mark.slow
+
 CHARACTERS = st.one_of(
     st.sampled_from(" \t\n\x0b\x1c\x1f\x85\xa0\u2028\u3000\u200b\xad\ufeff\x00\x07\ufffd"),
     st.sampled_from("가각힣ㄱㅏ\u1100\u1161漢字éÉßİΣςabcXYZ019.,-_[]()#'\"…“”½²①"),

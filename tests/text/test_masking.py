@@ -13,6 +13,8 @@ import tensorflow as tf  # noqa: E402
 
 from helpers.text import masking  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 VOCABULARY, MASK, SPECIAL = 50, 4, (0, 1, 2, 3, 4)
 
 

@@ -10,6 +10,8 @@ from plain import TOKENIZER, batches, contents, plain, refused, rows_of, write
 from helpers.base.errors import CourseError
 from helpers.text import records
 
+pytestmark = pytest.mark.slow
+
 
 def pairs_of(manifest):
     """Take the rows apart by [CLS] and [SEP] alone: (A, B, whether B is a random next)."""

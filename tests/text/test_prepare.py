@@ -14,6 +14,8 @@ from terminal import call
 from helpers.base.errors import CourseError
 from helpers.text import corpus, prepare, records
 
+pytestmark = pytest.mark.slow
+
 COMMAND = (sys.executable, "-m", "helpers", "prepare")
 
 

@@ -9,6 +9,8 @@ from helpers.base.errors import CourseError
 from helpers.text import records
 from helpers.text.records import reading
 
+pytestmark = pytest.mark.slow
+
 
 def test_an_epoch_has_every_row_once_in_another_order_each_time(written):
     steps = written.rows // 8

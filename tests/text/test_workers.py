@@ -15,6 +15,8 @@ from terminal import call
 from helpers.base import files
 from helpers.text import records
 
+pytestmark = pytest.mark.slow
+
 # open, write, sync or rename a file: kills fall where they hurt, however fast the machine is.
 CHILD = """
 import os, pathlib, signal, sys

@@ -25,6 +25,8 @@ from helpers.rehearsal import storage
 from helpers.text import records
 from helpers.text.records import format
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("length", [16, 64, 300])
 def test_sequences_are_hugging_faces(texts, hugging_face, tmp_path, length):

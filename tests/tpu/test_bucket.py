@@ -17,6 +17,8 @@ from helpers.rehearsal.storage import embedded_gcs
 from helpers.tpu import bucket
 from helpers.tpu.bucket import CheckedBucket, check_bucket
 
+pytestmark = pytest.mark.slow
+
 GRANT = "gcloud storage buckets add-iam-policy-binding gs://"
 SECRET = "ya29.THIS-IS-SECRET"
 

@@ -21,6 +21,8 @@ from helpers.rehearsal.node import remote_node
 from helpers.tpu import connection, place
 from helpers.tpu.connection import CantConnect, NobodyThere
 
+pytestmark = pytest.mark.slow
+
 PROXIES = ("grpc_proxy", "https_proxy", "http_proxy", "no_grpc_proxy", "no_proxy")
 
 

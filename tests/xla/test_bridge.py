@@ -9,6 +9,8 @@ from helpers.xla import program
 from helpers.xla.bridge import Bridged, bridge
 from helpers.xla.compare import compare
 
+pytestmark = pytest.mark.slow
+
 X = tf.TensorSpec([4])
 TABLE, COUNT = tf.Variable(tf.ones([8, 4])), tf.Variable(0, dtype=tf.int64)
 GENERATOR = tf.random.Generator.from_seed(1)

@@ -14,6 +14,8 @@ from helpers.tpu.layout import shape_bytes
 from helpers.xla import tpu_compiler
 from helpers.xla.compare import Comparison, Row, _short, compare, hlo
 
+pytestmark = pytest.mark.slow
+
 SIX = tf.constant([1.0, 2, 3, 4, 5, 6])
 
 

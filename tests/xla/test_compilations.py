@@ -12,6 +12,8 @@ from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT, ROOT
 from helpers.xla.compilations import count_compilations
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def square():

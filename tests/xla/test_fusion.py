@@ -13,6 +13,8 @@ from helpers.xla.compare import hlo
 from helpers.xla.fusion import Buffer, draw, executed, kernels
 from helpers.xla.profiler import recording
 
+pytestmark = pytest.mark.slow
+
 X = tf.TensorSpec([1024, 1000])
 
 

@@ -15,6 +15,8 @@ from helpers.base.settings import locked_versions
 from helpers.xla import ops, tpu_compiler
 from helpers.xla.ops import Row, Table, cases
 
+pytestmark = pytest.mark.slow
+
 # Another sample in each release of the table; the same at each run, so that a failure stays.
 SEED, SAMPLE = 2026, 24
 

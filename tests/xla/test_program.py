@@ -11,6 +11,8 @@ from programs import F8, STEP_SPECS, N, product, python, small_model, train_step
 from helpers.base.settings import ENVIRONMENT, ROOT
 from helpers.xla.program import NotCompilable, Parameter, export
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_function_becomes_a_program_with_its_parameters():
     offset = tf.constant([1.0, 2, 3])

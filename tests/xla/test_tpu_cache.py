@@ -14,7 +14,7 @@ from helpers.base import files
 from helpers.xla import tpu_compiler
 from helpers.xla.tpu_compiler import cache, compile_many, export, process
 
-pytestmark = programs.COMPILER
+pytestmark = [*programs.COMPILER, pytest.mark.slow]
 
 
 def test_the_second_answer_is_the_first_without_a_compiler(own_cache, monkeypatch):

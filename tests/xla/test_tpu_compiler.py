@@ -23,7 +23,7 @@ from helpers.base.settings import ROOT, locked_versions
 from helpers.xla import tpu_compiler
 from helpers.xla.tpu_compiler import NotCompilable, Program, compile_many, export, process
 
-pytestmark = programs.COMPILER
+pytestmark = [*programs.COMPILER, pytest.mark.slow]
 
 # As many as fit in a minute. Of the first 200 (2026-11: TensorFlow 2.20, libtpu 0.0.51) 150
 # compiled, TensorFlow refused 42 and the TPU's compiler 8; nothing crashed or hung.

@@ -14,7 +14,7 @@ from helpers.tpu import layout
 from helpers.xla import tpu_compiler
 from helpers.xla.tpu_compiler import Compiled, ask, available_bytes, export, largest_batch
 
-pytestmark = programs.COMPILER
+pytestmark = [*programs.COMPILER, pytest.mark.slow]
 
 
 def test_the_roofline_is_division():

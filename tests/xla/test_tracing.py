@@ -11,6 +11,8 @@ from programs import F8
 
 from helpers.xla.tracing import NotCompilable, trace
 
+pytestmark = pytest.mark.slow
+
 
 def never_returns(x):
     while True:
