@@ -60,7 +60,9 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, texts, workers):
     assert "Finished shards are kept: run the same command again to go on." in told
     assert "Traceback" not in told and "KeyboardInterrupt" not in told
     kept = finished(output)
-    assert 0 < len(kept) < 60 and {path.name for path in output.glob("*.tfrecord")} == set(kept)
+    written = {path.name for path in output.glob("*.tfrecord")}
+    # One may be whole and not yet described: it counts as missing, and is written again.
+    assert 0 < len(kept) < 60 and set(kept) <= written and len(written - set(kept)) <= workers
 
 
 @pytest.mark.parametrize("part", ["3-8", "3", "a/b", "1/2/3", ""])
