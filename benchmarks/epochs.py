@@ -13,7 +13,7 @@ from transformers import BertConfig, TFBertForMaskedLM
 from benchmarks.measure import Clock, Size, ratio, turns
 from helpers.bert.model import TFPackedBertForMaskedLM
 from helpers.text import buckets, corpus
-from helpers.xla import compare as xla
+from helpers.xla.compilations import count_compilations
 
 LENGTH = 128  # BERT's length for nine of ten steps of its pretraining; longer ones are cut
 ROWS = 32
@@ -131,7 +131,7 @@ def make_model(kind: type[TFBertForMaskedLM], vocabulary: int, width: int) -> TF
 def train(model: TFBertForMaskedLM, dataset: tf.data.Dataset, epochs: int) -> Run:
     """Train, and read the clocks after each epoch."""
     step, ends = step_function(model, dataset), []
-    with xla.count_compilations() as compilations:
+    with count_compilations() as compilations:
         start = Clock.now()
         for _ in range(epochs):
             losses = [step(batch) for batch in dataset]
