@@ -36,10 +36,13 @@ def repository() -> str:
     return project["urls"]["Repository"]
 
 
-def badge(name: str) -> str:
-    """The link of the Colab badge that belongs to a notebook."""
-    path = repository().removeprefix("https://github.com/")
-    return f"https://colab.research.google.com/github/{path}/blob/main/notebooks/{name}"
+def badges(name: str) -> dict[str, str]:
+    """The links of the badges that belong to a notebook, by the place that they open it in."""
+    page = f"{repository()}/blob/main/notebooks/{name}"
+    return {
+        "Colab": page.replace("https://github.com/", "https://colab.research.google.com/github/"),
+        "Kaggle": f"https://kaggle.com/kernels/welcome?src={page}",
+    }
 
 
 def source(cell: dict) -> str:
@@ -54,8 +57,9 @@ def _opening(first: dict, name: str) -> Iterator[str]:
     text = source(first)
     if first["cell_type"] != "markdown" or not re.match(r"# .+\?\n", text):
         yield "the first cell is not a title that asks the notebook's question"
-    if f"]({badge(name)})" not in text:
-        yield f"the Colab badge does not lead to {badge(name)}"
+    for place, link in badges(name).items():
+        if f"[![Open in {place}](" not in text or f"]({link})" not in text:
+            yield f"the {place} badge does not lead to {link}"
     if not re.search(r"\*\*You will be able to\*\*\s+(?:[-*] .+\n?)+", text):
         yield "no objectives under **You will be able to**"
     if not re.search(r"^\*\*Time\*\* .*\d+ minutes.*\*\*Needs\*\*", text, re.MULTILINE):

@@ -42,7 +42,7 @@ _FENCE = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\)\]|]+")
 _PAPER = re.compile(r"\b(doi:|arXiv:)([\w./-]+)")
 _PAPERS = {"doi:": "https://doi.org/", "arXiv:": "https://arxiv.org/abs/"}
-_BADGES = "https://colab.research.google.com/"
+_BADGES = ("https://colab.research.google.com/", "https://kaggle.com/")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +187,7 @@ def links(root: pathlib.Path = ROOT) -> dict[str, tuple[pathlib.Path, ...]]:
 
     The course's own address and its badges are not outside.
     """
-    own = _repository(root), _BADGES
+    own = (_repository(root), *_BADGES)
     places: dict[str, list[pathlib.Path]] = {}
     for path, text in _texts(root):
         for address in addresses(text):

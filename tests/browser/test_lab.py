@@ -102,8 +102,8 @@ def notebook(request, browser, lab):
     name = request.param
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
     said, failed, ours = [], [], (lab.address, "data:", "blob:")
-    # The badge is the one picture from elsewhere; the test needs no network.
-    badge = re.compile(r"/assets/colab-badge\.svg$")
+    # The badges are the only pictures from elsewhere; the test needs no network.
+    badge = re.compile(r"/(colab-badge|open-in-kaggle)\.svg$")
     page.route(badge, lambda route: route.fulfill(content_type="image/svg+xml", body=BADGE))
     page.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
     page.on("pageerror", lambda error: said.append(str(error)))

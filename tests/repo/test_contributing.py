@@ -10,7 +10,7 @@ import sys
 
 import nbformat
 import pytest
-from conventions import ROOT, badge, source, tagged
+from conventions import ROOT, badges, source, tagged
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from terminal import call, without
 
@@ -31,10 +31,10 @@ def write_notebook(path: pathlib.Path) -> None:
     """Lines 2, 3, 4 and 6."""
     node = nbformat.read(path, 4)
     (setup,) = tagged(node, "setup")
-    opening = (FILES / "opening.md").read_text("utf-8")
+    opening = (FILES / "opening.md").read_text("utf-8").format(**badges(path.name))
     parameters, exercise = {"tags": ["parameters"]}, {"tags": ["exercise"]}
     node.cells = [
-        new_markdown_cell(opening.replace("BADGE", badge(path.name))),
+        new_markdown_cell(opening),
         node.cells[setup],
         new_code_cell("TWO = 2", metadata=parameters),
         new_code_cell("from helpers.exercises import check\n\nTWO + TWO"),

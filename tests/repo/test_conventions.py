@@ -6,7 +6,7 @@ import re
 import tomllib
 
 import pytest
-from conventions import METADATA, NOTEBOOKS, ROOT, badge, problems, repository, source, tagged
+from conventions import METADATA, NOTEBOOKS, ROOT, badges, problems, repository, source, tagged
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -47,9 +47,11 @@ def image(alt: str) -> dict:
 
 
 def good_notebook() -> dict:
+    links = badges("09_example.ipynb").items()
     opening = (
         "# What is two and two?\n\n"
-        f"[![Open in Colab](https://x.invalid/badge.svg)]({badge('09_example.ipynb')})\n\n"
+        + "\n".join(f"[![Open in {x}](https://x.invalid/badge.svg)]({link})" for x, link in links)
+        + "\n\n"
         "**You will be able to**\n\n- add\n- subtract\n\n"
         "**Time** about 5 minutes to read; 1 to run · **Needs** a CPU\n"
     )
@@ -93,7 +95,8 @@ def counted(at: int, count: int | None):
 BROKEN = {
     "title": (replace(0, "# What", "What"), "title"),
     "no question": (replace(0, "?", "."), "title"),
-    "badge": (replace(0, "09_example", "08_other"), "badge"),
+    "badge": (replace(0, "main/notebooks/09_example", "main/notebooks/08_other"), "badge"),
+    "no Kaggle badge": (replace(0, "Open in Kaggle", "Kaggle"), "Kaggle badge"),
     "objectives": (replace(0, "- add\n- subtract", ""), "objectives"),
     "time": (replace(0, "**Time**", "Time"), "Time"),
     "setup": (meta(1, tags=[]), "setup cell"),
@@ -158,7 +161,8 @@ def test_the_setup_cell_is_the_same_everywhere_and_the_readme_links_the_notebook
     cell = source(own["cells"][tagged(own, "setup")[0]])
     assert cell == source(first["cells"][tagged(first, "setup")[0]])
     assert f'REPOSITORY = "{repository()}"' in cell
-    assert f"](notebooks/{path.name})" in README and badge(path.name) in README
+    for link in (f"notebooks/{path.name}", *badges(path.name).values()):
+        assert f"]({link})" in README
 
 
 def test_the_readme_names_every_target_of_the_makefile():
