@@ -20,28 +20,36 @@ from helpers.base.settings import (
 from helpers.course import explain
 from helpers.exercises import progress
 from helpers.tpu.connection import connect, tensorflow_environment
-from helpers.tpu.place import detect
+from helpers.tpu.place import Place, detect
 
 __all__ = ["connect", "detect", "setup"]
 
 
-def _check_packages() -> None:
+def _restart() -> str:
+    """Find where a hosted notebook restarts its kernel; empty on a machine of the learner's own."""
+    if os.environ.get("KAGGLE_KERNEL_RUN_TYPE"):
+        return "Run > Restart & clear cell outputs"
+    # Colab's kernel imports it as it starts.
+    return "Runtime > Restart session" if "google.colab" in sys.modules else ""
+
+
+def _check_packages(place: Place) -> None:
     locked = locked_versions()
     wrong = wrong_packages(installed(), locked)
     if not wrong:
         return
-    if "google.colab" not in sys.modules:  # Colab's kernel imports it as it starts
+    if not (restart := _restart()):
         raise CourseError(
             f"{'; '.join(wrong)}.",
             "The notebooks' outputs were checked with the versions in requirements.txt only.",
             "Start the notebook with `make lab`, or choose the kernel of the .venv it made.",
         )
-    for arguments in install_commands(locked, tpu=bool(os.environ.get("TPU_ACCELERATOR_TYPE"))):
+    for arguments in install_commands(locked, tpu=place.tpu == "local"):
         subprocess.run([sys.executable, "-m", "pip", *arguments], check=True)
     raise CourseError(
         "The course's packages are installed now.",
         "This kernel started with other versions, and Python can't exchange them while it runs.",
-        "Choose Runtime > Restart session, then run this cell again: it will pass.",
+        f"Choose {restart}, then run this cell again: it will pass.",
     )
 
 
@@ -71,11 +79,12 @@ def setup(seed: int = 0) -> None:
         seed: For Python's, NumPy's and TensorFlow's global generators.
 
     Raises:
-        CourseError: A needed package is missing or of another release than the lock; on Colab,
-            after the packages were installed: the kernel must be restarted.
+        CourseError: A needed package is missing or of another release than the lock; on Colab and
+            Kaggle, after the packages were installed: the kernel must be restarted.
         ImportedTooEarly: TensorFlow is already imported and its settings differ.
     """
-    settings = ENVIRONMENT | tensorflow_environment(detect())
+    place = detect()
+    settings = ENVIRONMENT | tensorflow_environment(place)
     late = [name for name, value in settings.items() if os.environ.get(name) != value]
     if late and "tensorflow" in sys.modules:
         raise ImportedTooEarly(
@@ -83,7 +92,7 @@ def setup(seed: int = 0) -> None:
             "It reads its settings once, while it is imported.",
             "Restart the kernel and run the setup cell before any other.",
         )
-    _check_packages()
+    _check_packages(place)
     os.environ.update(settings)
     import tensorflow as tf
 

@@ -19,11 +19,13 @@ from helpers.base.errors import CourseError
 from helpers.base.settings import (
     ANY_VERSION,
     BOOTSTRAP,
+    DRIVER,
     ENVIRONMENT,
     install_commands,
     locked_versions,
     wrong_packages,
 )
+from helpers.tpu.place import detect
 
 pytestmark = pytest.mark.slow
 
@@ -104,28 +106,45 @@ def test_a_hosted_notebook_installs_every_package_at_its_locked_version():
 
 def test_beside_a_tpu_the_two_tensorflow_wheels_never_meet():
     remove, install, keras = install_commands(LOCKED, tpu=True)
-    assert remove[0] == "uninstall" and "tensorflow" in remove
+    assert remove[0] == "uninstall" and {"tensorflow", "tensorflow-cpu"} <= set(remove)
     assert "tensorflow-tpu==2.20.0" in install
-    assert not any(p.startswith(("tensorflow==", "tf-keras==", "libtpu")) for p in install)
-    assert not any(p.startswith(("jax", "libtpu")) for p in install + keras)
+    assert not any(p.startswith(("tensorflow==", "tf-keras==", "jax")) for p in install)
+    assert [p for p in install + keras if p.startswith("libtpu")] == [DRIVER]
     assert {"--no-deps", "tf-keras==2.20.1"} <= set(keras)
 
 
 def test_a_local_kernel_with_wrong_packages_is_told_the_command(monkeypatch):
     monkeypatch.setattr(runtime, "installed", lambda: INSTALLED | {"tensorflow": "2.19.0"})
     with pytest.raises(CourseError, match=r"tensorflow is 2\.19\.0[\s\S]*make lab"):
-        runtime._check_packages()
+        runtime._check_packages(detect({}))
 
 
-def test_on_colab_the_packages_are_installed_and_a_restart_is_asked_for(monkeypatch):
+COLAB, KAGGLE = "Runtime > Restart session", "Run > Restart & clear cell outputs"
+
+
+@pytest.mark.parametrize(
+    ("marks", "colab", "tpu", "restart"),
+    [
+        ({"COLAB_TPU_1VM": "1", "TPU_ACCELERATOR_TYPE": "v5e-1"}, True, True, COLAB),
+        ({"COLAB_TPU_1VM": ""}, True, False, COLAB),
+        ({"KAGGLE_KERNEL_RUN_TYPE": "Interactive", "ISTPUVM": "1"}, False, True, KAGGLE),
+        # Kaggle's image for CPUs is made from Colab's.
+        ({"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}, True, False, KAGGLE),
+    ],
+)
+def test_a_hosted_place_gets_its_packages_and_is_told_how_to_restart(
+    monkeypatch, tmp_path, marks, colab, tpu, restart
+):
     calls = []
     monkeypatch.setattr(runtime, "installed", lambda: {"transformers": "5.1.0"})
-    monkeypatch.setitem(sys.modules, "google.colab", object())
     monkeypatch.setattr(subprocess, "run", lambda command, check: calls.append(command))
-    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v5e-1")
-    with pytest.raises(CourseError, match="Runtime > Restart session"):
-        runtime._check_packages()
-    expected = install_commands(locked_versions(), tpu=True)
+    if colab:
+        monkeypatch.setitem(sys.modules, "google.colab", object())
+    for name, value in marks.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(CourseError, match=restart):
+        runtime._check_packages(detect(marks, tmp_path))
+    expected = install_commands(locked_versions(), tpu)
     assert calls == [[sys.executable, "-m", "pip", *command] for command in expected]
 
 
@@ -197,7 +216,7 @@ def plain(name: str) -> str:
 
 
 @pytest.mark.parametrize("place", ["colab.txt", "colab_tpu.txt"])
-def test_what_the_notebooks_import_is_there_on_colab_or_installed(place):
+def test_what_the_notebooks_import_is_there_or_installed(place):
     lines = re.findall(r"^[\w.-]+", (ROOT / "tests/repo" / place).read_text("utf-8"), re.MULTILINE)
     there = {*map(plain, lines)}
     assert needed() > {"tensorflow", "pandas", "platformdirs"}

@@ -30,8 +30,13 @@ BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers",
 # of progress need them.
 ANY_VERSION = ("cryptography", "filelock", "gcsfs", "google-crc32c", "platformdirs")
 
-# Google's TPU compiler, for notebooks 01, 02 and 08. A machine with a TPU has a libtpu of its own.
+# Google's TPU compiler, for notebooks 01, 02 and 08. On a machine with a TPU the libtpu of DRIVER
+# stands in its place.
 COMPILER = ("jax", "libtpu")
+
+# The lowest libtpu that tensorflow-tpu 2.20.0 asks for. With a newer one it found no TPU on Kaggle
+# (Kaggle/docker-python#1499, 2025-09). Not confirmed on a TPU by us.
+DRIVER = "libtpu==0.0.14"
 
 
 class ImportedTooEarly(CourseError):
@@ -98,8 +103,9 @@ def install_commands(locked: dict[str, str], tpu: bool) -> list[list[str]]:
     Args:
         locked: Version by package name.
         tpu: Whether a TPU is attached to this machine. Then ``tensorflow-tpu`` takes the place of
-            ``tensorflow``: the two share files and must not be installed together, so tf-keras,
-            which asks for ``tensorflow``, comes without its dependencies.
+            ``tensorflow`` (Colab) or ``tensorflow-cpu`` (Kaggle): they share files and must not be
+            installed together, so tf-keras, which asks for ``tensorflow``, comes without its
+            dependencies. ``libtpu`` is the one that fits.
 
     Returns:
         Arguments for ``python -m pip``, one list per call, in order.
@@ -112,7 +118,7 @@ def install_commands(locked: dict[str, str], tpu: bool) -> list[list[str]]:
     tf_keras = pins.pop("tf-keras")
     pins["tensorflow"] = f"tensorflow-tpu=={locked['tensorflow']}"
     return [
-        ["uninstall", "-q", "-y", "tensorflow"],
-        ["install", "-q", *pins.values()],
+        ["uninstall", "-q", "-y", "tensorflow", "tensorflow-cpu"],
+        ["install", "-q", *pins.values(), DRIVER],
         ["install", "-q", "--no-deps", tf_keras],
     ]
