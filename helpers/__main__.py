@@ -3,6 +3,7 @@
 import typer
 
 from helpers.base.errors import CourseError
+from helpers.base.output import on_any_output
 from helpers.course.commands import authoring, learning, training
 
 app = typer.Typer(
@@ -36,11 +37,12 @@ for name, function in {
 
 def command() -> None:
     """Run the command line; an error of ours ends it with its message alone."""
-    try:
-        app(prog_name="python -m helpers")
-    except CourseError as error:
-        typer.secho(f"{error}", err=True, fg="red")
-        raise SystemExit(2) from None
+    with on_any_output() as colour:
+        try:
+            app(prog_name="python -m helpers", color=colour)
+        except CourseError as error:
+            typer.secho(f"{error}", err=True, fg="red", color=colour)
+            raise SystemExit(2) from None
 
 
 if __name__ == "__main__":
