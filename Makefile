@@ -68,7 +68,7 @@ bundle: build/pip/.installed ## Pack course and packages for computers without a
 	@PYTHON=$(PYTHON_VENV) PIP=build/pip sh helpers/course/bundle.sh
 
 lab: .venv/.installed ## Open the course in JupyterLab
-	@$(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks
 
 build/spelling/.installed: .venv/.installed
 	@rm -rf build/spelling
@@ -122,4 +122,4 @@ badges: .venv/.installed ## Set the public address everywhere: make badges REPO=
 	@$(PYTHON_VENV) -m helpers badges $(REPO)
 
 clean: ## Remove what the other targets made
-	rm -rf .venv build .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -15,6 +15,9 @@ stop() {
     exit 1
 }
 
+# The command tpu-course, from this folder. What builds it is in the lock: nothing is fetched.
+itself="--no-deps --no-build-isolation --no-index --editable ."
+
 needed="3.11, 3.12 or 3.13"
 lock=requirements.txt
 from=
@@ -79,9 +82,11 @@ if [ -n "$uv" ]; then
     watch "$uv" venv -q --python "$python" .venv
     watch "$uv" pip install --python .venv/bin/python --require-hashes --only-binary :all: \
         --compile-bytecode $from -r "$lock"
+    watch "$uv" pip install -q --python .venv/bin/python $itself
 else
     watch "$python" -m venv .venv
     watch .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes \
         --only-binary :all: $from -r "$lock"
+    watch .venv/bin/python -m pip install --disable-pip-version-check --no-input -q $itself
 fi
 touch .venv/.installed

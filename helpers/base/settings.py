@@ -2,13 +2,47 @@
 
 import contextlib
 import importlib.metadata
+import json
 import pathlib
 import re
-from collections.abc import Iterable
+import tomllib
+import urllib.parse
+from collections.abc import Iterable, Iterator
 
 from helpers.base.errors import CourseError
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = "tensorflow-on-tpu"
+
+# What a Python must have on its path to import `helpers`: of a clone the clone itself.
+CODE = pathlib.Path(__file__).resolve().parents[2]
+
+
+def _candidates() -> Iterator[pathlib.Path]:
+    """Give the folders where the course may be, the likeliest first."""
+    yield CODE
+    with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
+        here = pathlib.Path.cwd()
+        yield from (here, *here.parents)
+    # What `pip install .` notes (https://packaging.python.org/specifications/direct-url, 2026-11).
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+        noted = json.loads(
+            importlib.metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}"
+        )
+        parts = urllib.parse.urlsplit(noted.get("url", ""))
+        if parts.scheme == "file":
+            from urllib.request import url2pathname  # here: it takes half of this file's time
+
+            yield pathlib.Path(url2pathname(parts.path))
+
+
+def is_course(folder: pathlib.Path) -> bool:
+    """Tell whether a folder is a clone of the course: helpers and notebooks side by side."""
+    return (folder / "helpers/course").is_dir() and (folder / "notebooks").is_dir()
+
+
+# The course's folder. Where only the helpers were installed, and not from a clone that is still
+# there, it is none: what needs the notebooks asks `is_course` and says so.
+ROOT = next(filter(is_course, _candidates()), CODE)
 
 # Read by TensorFlow, tf-keras and transformers while they are imported: too late afterwards.
 ENVIRONMENT = {
@@ -43,15 +77,27 @@ class ImportedTooEarly(CourseError):
     """TensorFlow was imported before its settings were made."""
 
 
+def version() -> str:
+    """Give the course's own version: of the clone, or of what is installed."""
+    if is_course(CODE):
+        project = tomllib.loads((CODE / "pyproject.toml").read_text("utf-8"))["project"]
+        return project["version"]
+    return importlib.metadata.version(PACKAGE)
+
+
 def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str, str]:
     """Read the lock.
 
     Args:
-        lock: A requirements file with exact versions.
+        lock: A requirements file with exact versions. Where there is none, the helpers were
+            installed alone, and the lowest versions that they allow are given.
 
     Returns:
         Version by package name, for every package with a single locked version.
     """
+    if not lock.exists():
+        allowed = "\n".join(importlib.metadata.requires(PACKAGE) or ())
+        return dict(re.findall(r"^([a-z0-9-]+)>=([\d.]+)", allowed, re.MULTILINE))
     pins = re.findall(r"^([a-z0-9-]+)==([^\s;\\]+)", lock.read_text("utf-8"), re.MULTILINE)
     names = [name for name, _ in pins]
     return {name: version for name, version in pins if names.count(name) == 1}
@@ -92,7 +138,7 @@ def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[st
             found = installed.get("tensorflow-tpu", found)
         if found is None:
             wrong.append(f"{name} is missing (the course uses {locked[name]})")
-        elif found.split(".")[:2] != locked[name].split(".")[:2]:
+        elif not f"{found}.".startswith(".".join(locked[name].split(".")[:2]) + "."):
             wrong.append(f"{name} is {found} (the course uses {locked[name]})")
     return wrong
 

@@ -266,7 +266,7 @@ def evaluate_records(model: tf.keras.Model, data: Data, path: str | os.PathLike[
         raise CourseError(
             "The held-out records were written with another tokenizer than the training's.",
             "The same id is another token there.",
-            "Write both with one call of `python -m helpers prepare`.",
+            "Write both with one call of `tpu-course prepare`.",
         )
     length = data.manifest.settings.sequence_length
     held_out = fix_masks(list(sequences(unseen)), data.masks, length)

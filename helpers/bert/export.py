@@ -176,7 +176,7 @@ def load(run: str | os.PathLike[str], data: str | os.PathLike[str]) -> Trained:
         raise CourseError(
             f"{name} holds no run that can be read.",
             f"{checkpoints.SETTINGS} or {checkpoints.LOG} is missing, or was changed.",
-            "Name the output folder of `python -m helpers pretrain`.",
+            "Name the output folder of `tpu-course pretrain`.",
         ) from error
     source = read(data)
     if source.fingerprint != fingerprint:
@@ -190,7 +190,7 @@ def load(run: str | os.PathLike[str], data: str | os.PathLike[str]) -> Trained:
         raise CourseError(
             f"{name} has no checkpoint.",
             "The run ended before it saved one.",
-            "Train first: python -m helpers pretrain.",
+            "Train first: tpu-course pretrain.",
         )
     scores, loss = unigram(count_tokens(source))
     model, _ = make(settings, source, scores)

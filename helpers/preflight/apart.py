@@ -23,7 +23,7 @@ from typing import BinaryIO
 from helpers.base import processes
 from helpers.base.errors import CourseError
 from helpers.base.messages import steady
-from helpers.base.settings import ENVIRONMENT, ROOT
+from helpers.base.settings import CODE, ENVIRONMENT
 from helpers.preflight.report import Report, finding
 from helpers.xla import tpu_compiler
 
@@ -62,7 +62,7 @@ def apart(
         raise CourseError(
             f"{name!r} names no function of a module.",
             "A module and a name are needed, with a colon between them.",
-            "Write it as python -m helpers preflight my_model:build, for build in my_model.py.",
+            "Write it as tpu-course preflight my_model:build, for build in my_model.py.",
         )
     options = {
         "target": list(targets),
@@ -73,7 +73,7 @@ def apart(
     }
     job = json.dumps([module, attribute, options])
     reader, writer = os.pipe()
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (str(CODE), os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryFile() as said, os.fdopen(reader, "rb", buffering=0) as answers:
         process = subprocess.Popen(
             [sys.executable, "-m", "helpers.preflight.apart", str(writer), job],

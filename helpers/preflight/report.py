@@ -184,7 +184,7 @@ class Report:
             raise CourseError(
                 "This text is no report of a preflight.",
                 f"{type(error).__name__}: {error}.",
-                "Make a new one: python -m helpers preflight module:name --json",
+                "Make a new one: tpu-course preflight module:name --json",
             ) from error
 
     def save_html(self, path: str | pathlib.Path) -> None:

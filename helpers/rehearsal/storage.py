@@ -16,7 +16,7 @@ from typing import Literal
 from helpers.base.environment import variables_set
 from helpers.base.errors import CourseError
 from helpers.base.limits import TooLate, within
-from helpers.base.settings import ROOT, ImportedTooEarly
+from helpers.base.settings import CODE, ImportedTooEarly
 from helpers.rehearsal import gcs_server
 
 START_SECONDS = 30.0
@@ -118,7 +118,7 @@ class EmbeddedStorage:
         with (self._folder / "log.txt").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", gcs_server.__name__, *arguments],
-                cwd=ROOT,
+                cwd=CODE,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

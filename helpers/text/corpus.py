@@ -9,12 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
+from helpers.base.settings import ROOT
 
 if TYPE_CHECKING:
     from tokenizers import BertWordPieceTokenizer
     from transformers import BertTokenizerFast
 
-DATA = pathlib.Path(__file__).resolve().parents[2] / "notebooks" / "data"
+DATA = ROOT / "notebooks" / "data"
 LANGUAGES = ("ko", "en")
 
 # Training WordPiece twice on the same text gives two vocabularies, so a model fits one file only.

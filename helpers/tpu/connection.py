@@ -204,7 +204,7 @@ def _strategy(target: str, place: Place) -> "tf.distribute.Strategy":
             raise CantConnect(
                 "The TPU did not start.",
                 said[:300],
-                "Run `python -m helpers doctor`: another program may hold the TPU, or "
+                "Run `tpu-course doctor`: another program may hold the TPU, or "
                 "TensorFlow's version may differ from the TPU's.",
             ) from error
         if place.kind in LOCAL and "No OpKernel" in said:

@@ -157,7 +157,7 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
         what = f"XLA has no {operation}{at}."
         fix = (
             "Do this in the input pipeline, before the model, or write it with other operations "
-            "(the operations table lists which compile: python -m helpers ops)."
+            "(the operations table lists which compile: tpu-course ops)."
         )
     elif told.reason == "size":
         what = f"The size that {operation} makes depends on a value{at}."

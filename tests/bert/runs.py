@@ -67,7 +67,7 @@ def ended(process, seconds=120):
 
 
 def command(*words):
-    """Run ``python -m helpers pretrain`` in this process."""
+    """Run ``tpu-course pretrain`` in this process."""
     from helpers import __main__
 
     CONFIGURATIONS["nano"] = NANO

@@ -6,10 +6,10 @@ import pytest
 from runs import NANO, child, command, ended, log
 from typer.testing import CliRunner
 
-from helpers.__main__ import app
 from helpers.bert import compiled, pretraining
 from helpers.bert.command import pretrain
 from helpers.bert.data import prepare_shipped
+from helpers.course.commands.app import app
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ from terminal import call, without
 from transformers import BertTokenizerFast, TFBertForMaskedLM, TFBertForPreTraining
 from typer.testing import CliRunner
 
-from helpers.__main__ import app
 from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.bert import evaluation, export, pretraining
 from helpers.bert.data import prepare_shipped
 from helpers.bert.model import Configuration, pretraining_model
+from helpers.course.commands.app import app
 from helpers.text import corpus, records
 
 pytestmark = pytest.mark.slow

@@ -75,7 +75,7 @@ def test_help_shows_an_example_and_no_command_the_list_of_commands(command):
     for name in ("run", "store", "badges"):
         status, out, _ = command(name, "--help")
         assert status == 0
-        assert f"python -m helpers {name}" in out.replace("Usage: python -m helpers", "")
+        assert f"tpu-course {name}" in out.replace("Usage: tpu-course", "")
     _, out, err = command()
     assert re.search(r"(?s)run .*store .*badges ", out + err)
 

@@ -13,10 +13,10 @@ from rich.console import Console
 from terminal import call
 from typer.testing import CliRunner
 
-from helpers.__main__ import app
 from helpers.base.errors import CourseError
 from helpers.base.settings import ANY_VERSION, BOOTSTRAP, locked_versions
 from helpers.course import doctor
+from helpers.course.commands.app import app
 from helpers.course.doctor import ILL, WARN, WELL, Diagnosis, Finding
 from helpers.tpu import bucket, connection, place
 

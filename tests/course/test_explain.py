@@ -10,10 +10,10 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
-from helpers.__main__ import app
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.course import explain as module
+from helpers.course.commands.app import app
 from helpers.course.explain import SYMPTOMS, Explanation, explain
 
 READ = tomllib.loads((ROOT / "tests/course/messages.toml").read_text("utf-8"))

@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
 from helpers import exercises
-from helpers.__main__ import app
+from helpers.course.commands.app import app
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from helpers import exercises
-from helpers.__main__ import app
 from helpers.base.errors import CourseError
+from helpers.course.commands.app import app
 from helpers.exercises import progress
 
 pytestmark = pytest.mark.slow
@@ -271,7 +271,7 @@ def test_the_command_writes_the_page_and_its_help_says_so(home, monkeypatch):
     assert said == f"Page: {target}\n"
     assert "Ada is on the way." in target.read_text("utf-8")
     said = " ".join(CliRunner().invoke(app, ["progress", "--help"]).stdout.split())
-    assert "python -m helpers progress --page" in said and "nothing is sent anywhere" in said
+    assert "tpu-course progress --page" in said and "nothing is sent anywhere" in said
 
 
 def test_a_real_kernel_with_the_course_s_own_setup_cell_is_followed(monkeypatch):

@@ -12,8 +12,8 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
 
-import helpers.__main__ as commands
 from helpers.course import kernels, running
+from helpers.course.commands.app import app
 from helpers.course.map import notebooks
 
 pytestmark = pytest.mark.slow
@@ -139,6 +139,6 @@ def test_the_command_line_passes_the_wish_on_and_says_what_was_run(monkeypatch, 
     monkeypatch.setattr(running, "run", run)
     words = ["run", "2", "--workshop", "-p", "steps", "3", "--jobs", "2", "--no-open"]
     with pytest.raises(SystemExit, match="0"):
-        commands.app(words)
+        app(words)
     run.assert_called_once_with(["2"], [("steps", "3")], workshop=True, jobs=2)
     assert capsys.readouterr().out.startswith("The core alone: 1 passed.")

@@ -9,7 +9,7 @@ import tensorflow as tf
 import typer
 from conventions import NOTEBOOKS, ROOT
 
-from helpers.__main__ import app
+from helpers.course.commands.app import app
 from helpers.text import corpus
 from helpers.tpu import cloud, hardware
 
@@ -97,9 +97,8 @@ def test_what_it_says_of_tpus():
 def test_a_command_exists_with_its_options(line):
     words = shlex.split(line.partition(" < ")[0])
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
-    if words[0] == "python":
-        assert words[1:3] == ["-m", "helpers"]
-        command = typer.main.get_command(app).commands[words[3]]
+    if words[0] == "tpu-course":
+        command = typer.main.get_command(app).commands[words[1]]
         known = {option for parameter in command.params for option in parameter.opts}
         assert set(options) <= known
     else:  # gcloud itself isn't here: the sheet says what notebook 05 makes

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 ROOMS = {
     "base": "files html limits messages settings",
     "bert": "command",
-    "course": "commands.authoring commands.training doctor explain map running upkeep",
+    "course": "commands.app doctor explain map running upkeep",
     "display": "dials diagrams expect figures systolic",
     "exercises": "progress",
     "preflight": "apart report",
@@ -38,7 +38,7 @@ def imported(modules: list[str], unwanted: str) -> str:
 def test_light_modules_import_no_tensorflow_and_a_command_that_runs_no_notebook_no_jupyter():
     assert imported(LIGHT, "tensorflow") == ""
     for unwanted in ("nbformat", "papermill"):
-        assert imported(["helpers.__main__", "helpers.preflight.apart"], unwanted) == ""
+        assert imported(["helpers.course.commands.app", "helpers.preflight.apart"], unwanted) == ""
 
 
 @pytest.mark.parametrize("module", ["helpers.bert.model", "helpers.xla.compare"])

@@ -7,8 +7,8 @@ import pytest
 from conventions import ROOT, repository
 from typer.testing import CliRunner
 
-from helpers.__main__ import app
 from helpers.course import upkeep
+from helpers.course.commands.app import app
 
 ADDRESSES = list(upkeep.links())
 
@@ -58,7 +58,7 @@ def test_addresses_are_well_formed_and_each_is_written_in_one_way():
 
 def test_the_page_is_up_to_date():
     kept = (ROOT / upkeep.LINKS).read_text("utf-8")
-    assert upkeep.links_page() == kept, "python -m helpers links"
+    assert upkeep.links_page() == kept, "tpu-course links"
     assert list(upkeep.months(kept)) == ADDRESSES
     assert min(upkeep.months(kept).values()) > "2020" and "Whether an address answers" in kept
     # The tables of facts are among the sources.

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell
 from typer.testing import CliRunner
 
-from helpers.__main__ import app
 from helpers.course import upkeep
+from helpers.course.commands.app import app
 
 
 def code(source, *tags):
@@ -61,7 +61,7 @@ def test_the_time_line_and_the_readme_say_what_was_counted(path):
     readme = (ROOT / "README.md").read_text("utf-8")
     in_readme = re.search(rf"\| \[{path.name[:2]}\].*?\| (\d+) min \|", readme)
     # A few words more or less must not send an author to the command.
-    command = "write it again: python -m helpers minutes"
+    command = "write it again: tpu-course minutes"
     assert abs(int(said[2]) - counted.minutes) < 0.8 * upkeep.STEP, command
     assert said[1] == counted.words_to_say_it.replace(str(counted.rounded), said[2], 1), command
     assert said[2] == in_readme[1], command

@@ -21,8 +21,8 @@ def store(wanted: Wanted = None) -> None:
 
     **Examples**
 
-    - `python -m helpers store`: all notebooks
-    - `python -m helpers store 02`: one of them
+    - `tpu-course store`: all notebooks
+    - `tpu-course store 02`: one of them
 
     **Exit status**: 0 all stored · 1 a notebook failed · 2 the command can't be carried
     out · 130 interrupted
@@ -48,7 +48,7 @@ def slides(
     **Examples**
 
     - `make slides`: fetches reveal.js once, then writes all decks
-    - `python -m helpers slides 02`: one of them, again
+    - `tpu-course slides 02`: one of them, again
 
     **Exit status**: 0 written · 2 reveal.js is missing, or a notebook is damaged
     """
@@ -65,7 +65,7 @@ def solutions() -> None:
 
     Made from helpers/exercises, where each solution stands beside its stub, hints and check.
 
-    **Example**: `python -m helpers solutions`
+    **Example**: `tpu-course solutions`
     """
     os.environ.update(ENVIRONMENT)
     import nbformat
@@ -82,7 +82,7 @@ def solutions() -> None:
 def set_minutes() -> None:
     """Count how long each notebook takes, and write it into the notebooks and the README.
 
-    **Example**: `python -m helpers minutes`
+    **Example**: `tpu-course minutes`
     """
     for number, counted in upkeep.lengths().items():
         typer.echo(f"{number}: {counted}")
@@ -93,7 +93,7 @@ def set_minutes() -> None:
 def list_links() -> None:
     """List all addresses outside the course with their places and months: notebooks/LINKS.md.
 
-    **Example**: `python -m helpers links`
+    **Example**: `tpu-course links`
     """
     typer.echo(f"{upkeep.write_links()} addresses in {upkeep.LINKS}")
 
@@ -103,7 +103,7 @@ def set_badges(
 ) -> None:
     """Set the course's public address in pyproject.toml, the README and every notebook.
 
-    **Example**: `python -m helpers badges my-school/tensorflow-on-tpu`
+    **Example**: `tpu-course badges my-school/tensorflow-on-tpu`
     """
     changed = upkeep.set_repository(repository)
     _tell(changed)

@@ -85,11 +85,11 @@ def run(
 
     **Examples**
 
-    - `python -m helpers run`: all notebooks
-    - `python -m helpers run 2 7`: two of them
-    - `python -m helpers run 07 -p STEPS 50`: one, with a changed parameter
-    - `python -m helpers run --no-open`: without opening a browser
-    - `python -m helpers run --workshop`: the core of all notebooks
+    - `tpu-course run`: all notebooks
+    - `tpu-course run 2 7`: two of them
+    - `tpu-course run 07 -p STEPS 50`: one, with a changed parameter
+    - `tpu-course run --no-open`: without opening a browser
+    - `tpu-course run --workshop`: the core of all notebooks
 
     **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
     out · 130 interrupted
@@ -123,9 +123,9 @@ def show_progress(
 
     **Examples**
 
-    - `python -m helpers progress`
-    - `python -m helpers progress --page --name "Ada Lovelace"`
-    - `python -m helpers progress --reset`
+    - `tpu-course progress`
+    - `tpu-course progress --page --name "Ada Lovelace"`
+    - `tpu-course progress --reset`
 
     **Exit status**: 0 done · 2 its file, or a notebook, can't be used
     """
@@ -164,8 +164,8 @@ def explain_log(
 
     **Examples**
 
-    - `python -m helpers explain < training.log`
-    - `python train.py 2>&1 | python -m helpers explain`
+    - `tpu-course explain < training.log`
+    - `python train.py 2>&1 | tpu-course explain`
 
     **Exit status**: 0 explained · 1 nothing known is in it
     """
@@ -203,9 +203,9 @@ def doctor(
 
     **Examples**
 
-    - `python -m helpers doctor`
-    - `python -m helpers doctor --bucket gs://my-bucket --region us-central1`
-    - `python -m helpers doctor --json`
+    - `tpu-course doctor`
+    - `tpu-course doctor --bucket gs://my-bucket --region us-central1`
+    - `tpu-course doctor --json`
 
     **Exit status**: 0 nothing must be mended · 1 something must
     """

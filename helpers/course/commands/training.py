@@ -42,8 +42,8 @@ def preflight(
 
     **Examples**
 
-    - `python -m helpers preflight my_model:build --target v5e-8`
-    - `python -m helpers preflight my_model:build -t v3-8 -t v5e-8 --html report.html`
+    - `tpu-course preflight my_model:build --target v5e-8`
+    - `tpu-course preflight my_model:build -t v3-8 -t v5e-8 --html report.html`
 
     **Exit status**: 0 ready · 1 not ready · 2 can't tell, with the reason
     """
@@ -90,8 +90,8 @@ def make_ops(
 
     **Examples**
 
-    - `python -m helpers ops --stored`: the page, at once
-    - `python -m helpers ops`: compile everything again, 2 to 4 minutes
+    - `tpu-course ops --stored`: the page, at once
+    - `tpu-course ops`: compile everything again, 2 to 4 minutes
 
     **Exit status**: 0 written · 2 the command can't be carried out
     """
@@ -144,9 +144,9 @@ def prepare(
 
     **Examples**
 
-    - `python -m helpers prepare`: the shipped Korean and English text, to build/records
-    - `python -m helpers prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
-    - `python -m helpers prepare -i wiki.txt -o gs://mine/wiki --shards 64 --part 3/8 --workers 4`
+    - `tpu-course prepare`: the shipped Korean and English text, to build/records
+    - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
+    - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --part 3/8 --workers 4`
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
@@ -223,9 +223,9 @@ def pretrain(
 
     **Examples**
 
-    - `python -m helpers pretrain --output build/tiny`: on the shipped text, on this CPU
-    - `python -m helpers pretrain -o build/mini --config mini --steps 5000 --data build/records`
-    - `python -m helpers pretrain -o gs://mine/base --config base --steps 100000
+    - `tpu-course pretrain --output build/tiny`: on the shipped text, on this CPU
+    - `tpu-course pretrain -o build/mini --config mini --steps 5000 --data build/records`
+    - `tpu-course pretrain -o gs://mine/base --config base --steps 100000
       --data gs://mine/records --batch 256 --learning-rate 1e-4 --warm-up 10000
       --steps-per-execution 50 --tpu local`: on a TPU VM
 
@@ -273,8 +273,8 @@ def export(
 
     **Examples**
 
-    - `python -m helpers export build/tiny build/bert`
-    - `python -m helpers export gs://mine/base build/base --data gs://mine/records`
+    - `tpu-course export build/tiny build/bert`
+    - `tpu-course export gs://mine/base build/base --data gs://mine/records`
 
     **Exit status**: 0 written · 2 can't be written, with the reason
     """

@@ -79,7 +79,7 @@ def rows(cases: Sequence["Case"]) -> Iterator[Row]:
             raise CourseError(
                 "The table of operations can't be made here.",
                 result.message,
-                "Install it, or read the stored table: python -m helpers ops --stored",
+                "Install it, or read the stored table: tpu-course ops --stored",
             )
         message = _first_line(cpu[case.name] or result.message)
         on_cpu = "refused" if cpu[case.name] else "compiles"

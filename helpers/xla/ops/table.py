@@ -71,7 +71,7 @@ class Table:
         raise CourseError(
             f"There is no operation {name!r} in the table.",
             f"It has {len(self.rows)} names, such as {self.rows[0].name}.",
-            "Look for it in the page: python -m helpers ops --stored",
+            "Look for it in the page: tpu-course ops --stored",
         )
 
     def __repr__(self) -> str:
@@ -120,7 +120,7 @@ def read(path: pathlib.Path = STORED) -> Table:
         raise CourseError(
             f"{path.name} can't be read as the table of operations.",
             f"{type(error).__name__}: {error}".replace(str(path), path.name),
-            "Make it again (3 minutes): python -m helpers ops",
+            "Make it again (3 minutes): tpu-course ops",
         ) from error
     return Table(first.removeprefix("# ").partition(";")[0], tuple(rows))
 

@@ -21,7 +21,7 @@ import psutil
 
 from helpers.base import processes
 from helpers.base.messages import steady
-from helpers.base.settings import ROOT, locked_versions
+from helpers.base.settings import CODE, locked_versions
 
 # What a child needs before it imports jax: no question to a metadata server that isn't there, no
 # lock that two compilers would fight for, no log files. The name is any that libtpu accepts; the
@@ -89,7 +89,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            cwd=ROOT,
+            cwd=CODE,
             env=os.environ | CHILD_ENVIRONMENT,
             start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
         )

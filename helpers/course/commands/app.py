@@ -1,0 +1,106 @@
+"""The list of commands, in the groups of their readers, and what holds for all of them."""
+
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from helpers.base.errors import CourseError
+from helpers.base.output import on_any_output
+from helpers.base.settings import ROOT, is_course, version
+from helpers.course.commands import authoring, learning, training
+
+NAME = "tpu-course"
+
+# Command by name, in the order of the help; the learner's first.
+_GROUPS = {
+    "The course": {
+        "run": learning.run,
+        "progress": learning.show_progress,
+        "explain": learning.explain_log,
+        "doctor": learning.doctor,
+    },
+    "Your own model and text": {
+        "preflight": training.preflight,
+        "ops": training.make_ops,
+        "prepare": training.prepare,
+        "pretrain": training.pretrain,
+        "export": training.export,
+    },
+    "For teachers": {
+        "slides": authoring.slides,
+        "solutions": authoring.solutions,
+    },
+    "For authors": {
+        "store": authoring.store,
+        "minutes": authoring.set_minutes,
+        "links": authoring.list_links,
+        "badges": authoring.set_badges,
+    },
+}
+
+# These work where the helpers were installed without the course's folder.
+_ANYWHERE = ("explain", "doctor", "preflight", "prepare", "pretrain", "export")
+
+
+class _InOrder(TyperGroup):
+    """All commands: each needs the course's folder, or doesn't, and can be interrupted."""
+
+    def invoke(self, ctx: typer.Context) -> object:
+        """Carry a command out; Ctrl-C ends it with one line."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("Stopped.", err=True)
+            raise typer.Exit(130) from None
+
+
+app = typer.Typer(
+    name=NAME,
+    cls=_InOrder,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    epilog="Each command has its own help, with examples: `tpu-course run --help`. Where "
+    "`tpu-course` isn't installed, `python -m helpers` does the same in the course's folder.",
+)
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{NAME} {version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all(
+    ctx: typer.Context,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which it is."),
+    ] = False,
+) -> None:
+    """Train TensorFlow models on TPU: run the course, and use its tools on your own work."""
+    if ctx.invoked_subcommand not in _ANYWHERE and not is_course(ROOT):
+        raise CourseError(
+            f"`{ctx.invoked_subcommand}` needs the course's folder, and this isn't in it.",
+            "Only the helpers are installed here; the notebooks are in the course's repository.",
+            "Go into a clone of it (cd tensorflow-on-tpu) and run the same command again.",
+        )
+
+
+for _title, _commands in _GROUPS.items():
+    for _name, _function in _commands.items():
+        _class = learning.Pairs if _name == "run" else None
+        app.command(_name, cls=_class, rich_help_panel=_title)(_function)
+
+
+def run() -> None:
+    """Run the command line; an error of ours ends it with its message alone."""
+    with on_any_output() as colour:
+        try:
+            app(prog_name=NAME, color=colour)
+        except CourseError as error:
+            typer.secho(f"{error}", err=True, fg="red", color=colour)
+            raise SystemExit(2) from None
