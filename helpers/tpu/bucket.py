@@ -56,7 +56,7 @@ def check_bucket(
             answer in time.
     """
     name, folder = _split(str(url))
-    region = region and re.sub(r"-[a-z]$", "", region)
+    region = region and re.sub(r"(?<=\d)-[a-z][a-z0-9]*$", "", region)
     try:
         return within(seconds, lambda: _check(name, folder, region, write, seconds))
     except TooLate as late:

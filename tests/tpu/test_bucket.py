@@ -105,6 +105,7 @@ def test_a_bucket_where_nothing_can_be_deleted_is_told(gs, monkeypatch):
     [
         ("us-central1", "us-central1", "us-central2-b"),
         ("US", "us-central1-b", "europe-west4-a"),
+        ("us-south1", "us-south1-ai1b", "us-central1-ai1a"),
         ("EU", "europe-west4-a", "europe-west2-a"),
         ("ASIA", "asia-east1-c", "us-central1-b"),
         ("NAM4", "us-east1-d", "us-west4-a"),
@@ -113,8 +114,9 @@ def test_a_bucket_where_nothing_can_be_deleted_is_told(gs, monkeypatch):
 def test_the_bucket_is_where_the_tpu_is_or_the_message_says_how_to_move(gs, location, near, far):
     url = gs.bucket(region=location)
     assert check_bucket(url, region=near, write=False).location == location.lower()
-    create = f"create gs://NEW --location={far[:-2]} "
-    told(url, f"the TPU in {far[:-2]}", create, f"'{url}/*' gs://NEW", region=far)
+    region = far.rpartition("-")[0]
+    create = f"create gs://NEW --location={region} "
+    told(url, f"the TPU in {region}", create, f"'{url}/*' gs://NEW", region=far)
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,11 @@ def test_a_zone_without_this_type_is_refused():
         vm(zone="us-central1-b")
 
 
+def test_an_ai_zone_belongs_to_its_region():
+    machine = vm(zone="us-south1-ai1b", accelerator_type="v6e-8", version="v2-alpha-tpuv6e")
+    assert machine.region == "us-south1" and machine.doubts == ()
+
+
 def test_the_images_own_tensorflow_fits_and_a_base_image_takes_any():
     vm().check_tensorflow("2.18.0")
     vm(version="v2-alpha-tpuv5-lite").check_tensorflow("2.20.0")
