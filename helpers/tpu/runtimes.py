@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 from helpers.base.errors import CourseError
+from helpers.base.settings import DRIVER
 from helpers.tpu.hardware import Slice, facts, slice_of
 
 _FACTS = facts("runtimes.toml")
@@ -59,9 +60,10 @@ def runtime(tensorflow: str, accelerator_type: str) -> Runtime:
             f"Images: {RELEASES[0]} to {RELEASES[-1]} ({SOURCE}); packages: {', '.join(WHEELS)}.",
             "Train with one of these versions.",
         )
+    driver = f" {DRIVER}" if tensorflow == WHEELS[-1] else ""  # older ones name theirs
     install = (
         "pip uninstall -y tensorflow && "
-        f"pip install tensorflow-tpu=={tensorflow} && "
+        f"pip install tensorflow-tpu=={tensorflow}{driver} && "
         f"pip install --no-deps 'tf-keras~={tensorflow.rpartition('.')[0]}.0'"
     )
     return Runtime(BASE_IMAGES[accelerator.chip.name], install)

@@ -7,6 +7,7 @@ import pytest
 from tables import table
 
 from helpers.base.errors import CourseError
+from helpers.base.settings import DRIVER
 from helpers.tpu.hardware import slice_of
 from helpers.tpu.runtimes import check, runtime
 
@@ -19,6 +20,7 @@ def test_the_image_for_a_tensorflow(tensorflow, kind, version):
         assert found.install == "" and repr(found) == version
     else:
         assert f"tensorflow-tpu=={tensorflow} " in found.install and found.install in repr(found)
+        assert (DRIVER in found.install) == (tensorflow == "2.20.0")
         assert shlex.split(found.install)[-1] == f"tf-keras~={tensorflow[:4]}.0"
 
 
