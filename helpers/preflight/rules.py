@@ -19,7 +19,8 @@ def refused(subject: Subject, error: NotCompilable) -> list[Item]:
     if error.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {error.why}"
     fix = BOOL_FIX if "as a Python `bool`" in error.message else error.fix
-    return [finding(1, "refused", kind=subject.kind, what=what, fix=fix, where=error.source)]
+    case = "no_kernel" if what.startswith("XLA has no") else "refused"
+    return [finding(1, case, kind=subject.kind, what=what, fix=fix, where=error.source)]
 
 
 def check(subject: Subject, program: Program) -> list[Item]:

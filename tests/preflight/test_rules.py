@@ -36,6 +36,7 @@ def test_what_is_refused_is_named_with_its_line(fn, says, line, fix, no_compiler
     result = preflight(fn, VECTOR, "v5e-1")
     item = the(result, 1)
     assert item.state == FAIL and says in item.finding and line in item.where and fix in item.fix
+    assert ("a round trip in each step" in item.fix) == (fn is with_python)
     assert result.exit_status == 1 and states(result, 6) == states(result, 7) == [OPEN]
 
 
