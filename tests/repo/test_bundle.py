@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import pytest
 from conventions import ROOT
-from machine import Machine
+from machine import PROJECT, Machine, make_project
 from terminal import call, commit, git
 
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ class Course:
         for name in ("course/bundle.sh", "install.sh"):
             shutil.copy(ROOT / "helpers" / name, self.folder / "helpers" / name)
         shutil.copy(ROOT / "Makefile", self.folder)
-        (self.folder / "pyproject.toml").write_text('[project]\nversion = "9.9"\n')
+        make_project(self.folder)
         (self.folder / ".gitignore").write_text("build/\n")
         lock = "".join(wheel(self.index, name) for name in ("libtpu", "small"))
         (self.folder / "requirements.txt").write_text(lock)
@@ -95,7 +95,7 @@ def test_the_archive_holds_course_and_packages_but_not_libtpu(bundled):
     with tarfile.open(course.archive) as archive:
         files = {name for name in archive.getnames() if not archive.getmember(name).isdir()}
     wheels = {"FITS", "requirements.txt", "small-1.0-py3-none-any.whl"}
-    own = {"Makefile", ".gitignore", "pyproject.toml", "requirements.txt"}
+    own = {"Makefile", ".gitignore", "requirements.txt", *PROJECT}
     own |= {"helpers/course/bundle.sh", "helpers/install.sh"}
     assert files == {f"{NAME}/{x}" for x in own | {f"wheels/{w}" for w in wheels}}
     assert "libtpu, Google's TPU compiler, is not inside" in said
@@ -112,6 +112,7 @@ def test_it_installs_where_there_is_no_network(unpacked):
     python = unpacked.folder / ".venv/bin/python"
     assert call(python, "-c", "import small; print(small.NAME)").stdout == "small\n"
     assert call(python, "-c", "import libtpu").returncode == 1
+    assert unpacked.command() == f"tpu-course of {unpacked.folder}"
     assert unpacked.installed()
 
 

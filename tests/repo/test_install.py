@@ -9,7 +9,7 @@ import time
 
 import pytest
 from conventions import ROOT
-from machine import Machine
+from machine import Machine, make_project
 from terminal import call
 
 pytestmark = pytest.mark.slow
@@ -23,6 +23,7 @@ def machine(tmp_path):
     (tmp_path / "course/helpers").mkdir(parents=True)
     shutil.copy(ROOT / "helpers/install.sh", tmp_path / "course/helpers")
     (tmp_path / "course/requirements.txt").write_text("# nothing is needed\n")
+    make_project(tmp_path / "course")
     return Machine(tmp_path / "course", **PIP_OFFLINE)
 
 
@@ -34,16 +35,19 @@ def test_installs_with_pip_where_there_is_no_uv_and_with_the_chosen_python(machi
     assert machine.installed()
     made = call(machine.folder / ".venv/bin/python", "-c", "import sys; print(sys.version_info)")
     assert made.stdout.strip() == str(sys.version_info)
+    assert machine.command() == f"tpu-course of {machine.folder}"
 
 
 def test_uses_uv_where_present_with_hashes_and_bytecode(machine):
     machine.python()
     machine.tool("uv", 'echo "$@" >> calls; [ "$1" = pip ] || /bin/mkdir .venv')
     assert machine.install()[0] == 0
-    made, filled = (machine.folder / "calls").read_text().splitlines()
+    made, filled, itself = (machine.folder / "calls").read_text().splitlines()
     assert made.startswith("venv ")
     for option in ("--require-hashes", "--compile-bytecode", "-r requirements.txt"):
         assert option in filled
+    for option in ("--no-index", "--no-build-isolation", "--editable ."):
+        assert option in itself
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""`pip install .` gives a command that works from any folder and finds the course's."""
+
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+import pytest
+from conventions import ROOT
+from terminal import call, without
+
+pytestmark = pytest.mark.slow
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """What pip would install, unpacked; built from a copy, because setuptools leaves traces."""
+    copy = tmp_path_factory.mktemp("copy")
+    unwanted = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "helpers", copy / "helpers", ignore=unwanted)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE"):
+        shutil.copy(ROOT / name, copy)
+    (copy / "notebooks").mkdir()
+    (copy / "notebooks/00_a.ipynb").write_text("{}")
+    build = "import setuptools.build_meta as b, sys; b.build_wheel(sys.argv[1])"
+    call(sys.executable, "-c", build, copy / "dist", cwd=copy, check=True)
+    unpacked = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(next((copy / "dist").glob("*.whl"))) as archive:
+        archive.extractall(unpacked)
+    return unpacked
+
+
+@pytest.fixture
+def installed(wheel, tmp_path):
+    """Calls the installed command in a folder that is no course; what was installed can change."""
+    shutil.copytree(wheel, tmp_path / "site")
+    (tmp_path / "here").mkdir()
+
+    def command(*words: str, cwd=tmp_path / "here") -> subprocess.CompletedProcess:
+        environment = without("PYTHON") | {"PYTHONPATH": str(tmp_path / "site"), "COLUMNS": "80"}
+        words = (sys.executable, "-P", "-m", "helpers", *words)
+        return call(*words, cwd=cwd, env=environment)
+
+    return command
+
+
+def test_all_files_of_the_helpers_are_in_it_and_nothing_else(wheel):
+    def files(folder):
+        return {str(p.relative_to(folder)) for p in (folder / "helpers").rglob("*") if p.is_file()}
+
+    repository = {name for name in files(ROOT) if "__pycache__" not in name}
+    assert files(wheel) == repository
+    (info,) = (path for path in wheel.iterdir() if path.name != "helpers")
+    assert "tpu-course = helpers.__main__:command" in (info / "entry_points.txt").read_text()
+    module, _, function = PROJECT["project"]["scripts"]["tpu-course"].partition(":")
+    assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_without_the_course_s_folder_a_command_that_needs_it_says_so(installed):
+    assert installed("--version").stdout == f"tpu-course {PROJECT['project']['version']}\n"
+    for words in (("run", "2"), ("progress",), ("ops", "--stored"), ("minutes",)):
+        done = installed(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith(f"`{words[0]}` needs the course's folder")
+        assert len(done.stderr.splitlines()) == 3
+    assert installed("explain", "--page").stdout.startswith("# ")
+
+
+def test_it_finds_the_course_around_it_or_where_it_was_installed_from(installed, tmp_path):
+    course = tmp_path / "my course"
+    (course / "notebooks/deep").mkdir(parents=True)
+    (course / "helpers/course").mkdir(parents=True)
+    (course / "notebooks/02_b.ipynb").write_text("no JSON")
+    damaged = "02_b.ipynb can't be run."
+    assert installed("run", cwd=course / "notebooks/deep").stderr.startswith(damaged)
+    assert "needs the course's folder" in installed("run").stderr
+    (info,) = (tmp_path / "site").glob("*.dist-info")
+    noted = {"url": course.as_uri(), "dir_info": {}}
+    (info / "direct_url.json").write_text(json.dumps(noted))
+    assert installed("run").stderr.startswith(damaged)
+    shutil.rmtree(course)
+    assert "needs the course's folder" in installed("run").stderr
