@@ -269,22 +269,26 @@ def problems(place: str, rows: list[Claim]) -> list[str]:
     return broken
 
 
+def count(rows: list[Claim]) -> tuple[int, ...]:
+    """How many facts were attacked, how many of these hold or broke, what is none, what is left."""
+    others = [row for row in rows if row.how in NO_FACT]
+    left = [row for row in rows if not row.how or row.how.startswith(CHANGED)]
+    attacked = len(rows) - len(others) - len(left)
+    broken = sum(row.result not in ("", "holds") for row in rows if row not in left)
+    return attacked, attacked - broken, broken, len(others), len(left)
+
+
 def main(names: list[str]) -> None:
     """Bring the list up to date, for some places or all, and count."""
     listed = read()
-    say = sys.stdout.write
-    say(f"{'':16}{'facts':>6}{'holds':>7}{'broken':>8}{'others':>8}{'to do':>7}\n")
     for place in places():
-        rows = listed.get(place, [])
         if not names or place in names:
-            rows = listed[place] = renew(place, found(place), rows)
-        facts = [row for row in rows if row.how and row.how not in NO_FACT]
-        facts = [row for row in facts if not row.how.startswith(CHANGED)]
-        holds = sum(row.result == "holds" for row in facts)
-        others = sum(row.how in NO_FACT for row in rows)
-        numbers = (holds, len(facts) - holds, others, len(rows) - len(facts) - others)
-        say(f"{place:16}{len(facts):6}{holds:7}{numbers[1]:8}{others:8}{numbers[3]:7}\n")
-    write({place: listed[place] for place in places() if place in listed})
+            listed[place] = renew(place, found(place), listed.get(place, []))
+    write({place: listed[place] for place in places() if listed.get(place)})
+    sys.stdout.write(f"{'':16}{'facts':>6}{'hold':>6}{'broke':>6}{'others':>7}{'to do':>6}\n")
+    for place in places():
+        numbers = zip(count(listed.get(place, [])), (6, 6, 6, 7, 6), strict=True)
+        sys.stdout.write(f"{place:16}{''.join(f'{n:{width}}' for n, width in numbers)}\n")
 
 
 if __name__ == "__main__":
