@@ -24,7 +24,14 @@ from rich.text import Text
 
 from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.base.settings import ENVIRONMENT, ROOT, installed, locked_versions, wrong_packages
+from helpers.base.settings import (
+    DRIVER,
+    ENVIRONMENT,
+    ROOT,
+    installed,
+    locked_versions,
+    wrong_packages,
+)
 from helpers.course.explain import explain
 from helpers.tpu import connection
 from helpers.tpu.place import LOCAL, Place, detect
@@ -137,7 +144,7 @@ def check_versions(
         low, high = (".".join(map(str, x)) for x in PYTHONS)
         wrong.append(f"Python is {python[0]}.{python[1]} (the course needs {low} to {high})")
     if wrong:
-        fix = "make lab, and choose the kernel of the .venv it makes; in Colab run the setup cell"
+        fix = "make lab, and choose its kernel; in Colab and on Kaggle run the setup cell"
         return Finding("versions", ILL, "; ".join(wrong), fix)
     tensorflow = found.get("tensorflow-tpu") or found["tensorflow"]
     said = f"Python {python[0]}.{python[1]}, TensorFlow {tensorflow}, transformers "
@@ -149,7 +156,7 @@ def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
     wheels = [name for name in WHEELS if name in found]
     here = place.kind in LOCAL
     right = "tensorflow-tpu" if here else "tensorflow"
-    pinned = f"{right}=={locked_versions()['tensorflow']}"
+    pinned = f"{right}=={locked_versions()['tensorflow']}" + f" {DRIVER}" * here
     mend = f"pip uninstall -y {' '.join(wheels)} && pip install {pinned}, then restart the kernel"
     if not wheels:
         return Finding("wheel", ILL, "TensorFlow is not installed", f"pip install {pinned}")

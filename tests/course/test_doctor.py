@@ -14,7 +14,7 @@ from terminal import call
 from typer.testing import CliRunner
 
 from helpers.base.errors import CourseError
-from helpers.base.settings import ANY_VERSION, BOOTSTRAP, locked_versions
+from helpers.base.settings import ANY_VERSION, BOOTSTRAP, DRIVER, locked_versions
 from helpers.course import doctor
 from helpers.course.commands.app import app
 from helpers.course.doctor import ILL, WARN, WELL, Diagnosis, Finding
@@ -64,7 +64,7 @@ def test_versions(found, python, state, told):
 
 
 INSTALL = "pip install tensorflow==2.20"
-INSTEAD = "pip uninstall -y tensorflow tensorflow-tpu && pip install tensorflow-tpu==2.20"
+INSTEAD = f"tensorflow tensorflow-tpu && pip install tensorflow-tpu==2.20.0 {DRIVER}"
 
 
 @pytest.mark.parametrize(
