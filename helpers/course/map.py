@@ -129,7 +129,7 @@ def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
     """Pick notebooks by number or name.
 
     Args:
-        wanted: Such as ``2``, ``02`` or ``02_xla_rules``; none means all.
+        wanted: Such as ``2``, ``02``, ``02_xla_rules`` or the path of its file; none means all.
         known: The map.
 
     Returns:
@@ -140,7 +140,8 @@ def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
     """
     chosen = set()
     for word in wanted:
-        matches = [n for n in known if word == n.name or word.zfill(2) == n.number]
+        name = pathlib.PurePath(word).name.removesuffix(".ipynb")  # as a shell completes it
+        matches = [n for n in known if name == n.name or word.zfill(2) == n.number]
         if not matches:
             raise CourseError(
                 f"There is no notebook {word!r}.",

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import functools
 import importlib.metadata
+import json
 import os
 import pathlib
 import platform
@@ -55,6 +56,12 @@ class Report:
         """How many ended how, such as ``8 passed, 1 failed``."""
         states = [result.state for result in self.results]
         return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+
+    def json(self) -> str:
+        """Write it as JSON; a notebook that was not run has null for what only a run can tell."""
+        results = [dataclasses.asdict(result) for result in self.results]
+        plain = {"status": self.status, "page": self.page, "results": results}
+        return json.dumps(plain, indent=1, ensure_ascii=False, default=str)
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self.results))

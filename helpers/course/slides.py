@@ -58,7 +58,7 @@ def deck(path: pathlib.Path, title: str, reveal: pathlib.Path) -> str:
     dist = reveal / REVEAL / "dist"
     try:
         style, script = ((dist / file).read_text("utf-8") for file in ("reveal.css", "reveal.js"))
-    except FileNotFoundError:
+    except OSError:
         raise CourseError(
             "The slides can't be made.",
             f"reveal.js is not in {reveal}.",

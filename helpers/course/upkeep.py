@@ -266,7 +266,7 @@ def set_repository(name: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     Raises:
         CourseError: ``name`` is not of the form ``owner/name``.
     """
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", name, re.ASCII):
+    if not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", name, re.ASCII):
         raise CourseError(
             f"{name!r} is no repository.",
             "The badges and the setup cell lead to github.com/owner/name.",

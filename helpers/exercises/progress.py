@@ -208,6 +208,20 @@ class Progress:
         names = list(names)
         return f"{sum(name in self.days for name in names)} of {len(names)}"
 
+    def json(self) -> str:
+        """Write it as JSON: each notebook with the day of each section and exercise, or null."""
+        notebooks = [
+            {
+                "number": lesson.number,
+                "title": lesson.title,
+                "sections": {name[3:]: self.days.get(name) for name in lesson.sections},
+                "exercises": {name: self.days.get(name) for name in lesson.exercises},
+            }
+            for lesson in self.lessons
+        ]
+        told = {"complete": self.complete, "notebooks": notebooks}
+        return json.dumps(told, indent=1, ensure_ascii=False)
+
     def __repr__(self) -> str:
         return "\n".join(
             f"{lesson.number}: {self.count(lesson.sections)} sections, "

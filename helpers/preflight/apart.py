@@ -25,7 +25,8 @@ from helpers.base.errors import CourseError
 from helpers.base.messages import steady
 from helpers.base.settings import CODE, ENVIRONMENT
 from helpers.preflight.report import Report, finding
-from helpers.xla import tpu_compiler
+from helpers.tpu import hardware
+from helpers.xla import messages, tpu_compiler
 
 
 def apart(
@@ -55,15 +56,18 @@ def apart(
         The report; where the child died or was ended, one that can't tell, and says why.
 
     Raises:
-        CourseError: The name has no colon, can't be imported, or holds nothing that can be checked.
+        CourseError: The name has no colon, can't be imported, raises, or holds nothing that can be
+            checked; or there is no such target.
     """
-    module, colon, attribute = name.partition(":")
-    if not (module and colon and attribute):
+    if not (words := re.fullmatch(r"([\w.]+(?<!\.py)):(\w+)", name)):
         raise CourseError(
             f"{name!r} names no function of a module.",
-            "A module and a name are needed, with a colon between them.",
+            "A module and a name are needed, with a colon between them: no file, no brackets.",
             "Write it as tpu-course preflight my_model:build, for build in my_model.py.",
         )
+    module, attribute = words.groups()
+    for target in targets:
+        hardware.slice_of(target)
     options = {
         "target": list(targets),
         "node": node,
@@ -158,10 +162,9 @@ def _load(module: str, attribute: str) -> object:
     try:
         loaded = importlib.import_module(module)
     except Exception as error:  # whatever the module does wrong is the answer
-        last = (str(error).strip().splitlines() or ["no message"])[0]
         raise CourseError(
             f"{module} could not be imported.",
-            f"{type(error).__name__}: {steady(last)[:300]}",
+            _said(error),
             "Run the command in the folder that holds the module, and see that "
             f"`python -c 'import {module}'` works there.",
         ) from error
@@ -173,6 +176,13 @@ def _load(module: str, attribute: str) -> object:
             "Write the name as the module does.",
         )
     return getattr(loaded, attribute)
+
+
+def _said(error: Exception) -> str:
+    """Give an error's type and words, and the learner's line that it comes from."""
+    said = f"{type(error).__name__}: {messages.line_of(error)[:300]}"
+    where = messages.source_of(error)
+    return f"{said} ({where})" if where else said
 
 
 def main(arguments: list[str]) -> None:
@@ -198,6 +208,10 @@ def main(arguments: list[str]) -> None:
             tell(report=report.json())
     except CourseError as error:
         tell(error=[error.what, error.why, error.fix])
+    except Exception as error:  # of the learner's code
+        what = f"{module}:{attribute} raised an error."
+        fix = f"See that `python -c 'from {module} import {attribute}; {attribute}()'` works there."
+        tell(error=[what, _said(error), fix])
     # Threads and exit handlers of the learner's code are not waited for.
     os._exit(0)
 

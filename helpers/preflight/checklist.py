@@ -98,7 +98,8 @@ def _shown(subject: Any, data: Any) -> Any:
         raise CourseError(
             "There are no data, so there are no shapes to compile for.",
             "XLA compiles for one set of shapes at a time.",
-            "Hand in a dataset or TensorSpecs: preflight(model, dataset).",
+            "Hand in a dataset or TensorSpecs: preflight(model, dataset), or let the function that "
+            "makes the model end with `return model, dataset`.",
         )
     return data
 

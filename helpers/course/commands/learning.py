@@ -15,9 +15,23 @@ from helpers.course import map as course
 # Between a parameter's name and its value: no one can type it.
 _BETWEEN = "\x1f"
 
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for a script.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing before the end.")]
+
+
+def _names(incomplete: str) -> list[str]:
+    """Give the notebooks whose name begins so, for a shell that completes it."""
+    names = [notebook.name for notebook in course.notebooks()]
+    return [name for name in names if name.startswith(incomplete)]
+
+
 Wanted = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NOTEBOOK", help="Numbers or names, such as 2, 02, 02_xla_rules."),
+    typer.Argument(
+        metavar="NOTEBOOK",
+        help="Numbers or names, such as 2, 02, 02_xla_rules.",
+        autocompletion=_names,
+    ),
 ]
 
 
@@ -76,6 +90,8 @@ def run(
             show_default=False,
         ),
     ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run notebooks in order and write a page of results: **build/index.html**.
 
@@ -90,19 +106,23 @@ def run(
     - `tpu-course run 07 -p STEPS 50`: one, with a changed parameter
     - `tpu-course run --no-open`: without opening a browser
     - `tpu-course run --workshop`: the core of all notebooks
+    - `tpu-course run --json > report.json`: for a script; what happens meanwhile goes to stderr
 
     **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
     out · 130 interrupted
     """
+    from rich.console import Console
+
     from helpers.course import running
 
     pairs = [tuple(pair.split(_BETWEEN, 1)) for pair in parameter or []]
     if any(len(pair) != 2 for pair in pairs):
         raise typer.BadParameter("write it as -p NAME VALUE", param_hint="'-p'")
     at_once = jobs or running.side_by_side()
-    report = running.run(wanted or [], pairs, workshop=workshop, jobs=at_once)
+    console = Console(stderr=as_json, quiet=quiet)
+    report = running.run(wanted or [], pairs, workshop=workshop, jobs=at_once, console=console)
     what = "The core alone: " if workshop else ""
-    typer.echo(f"{what}{report.summary}. Results: {report.page}")
+    typer.echo(report.json() if as_json else f"{what}{report.summary}. Results: {report.page}")
     if open_page or (open_page is None and _has_screen() and report.status != 130):
         webbrowser.open(report.page.as_uri())
     raise typer.Exit(report.status)
@@ -114,6 +134,7 @@ def show_progress(
     ] = False,
     name: Annotated[str, typer.Option(help="A name for the page; it is not kept.")] = "",
     reset: Annotated[bool, typer.Option("--reset", help="Forget everything.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say which sections and exercises are done, and what comes next.
 
@@ -133,6 +154,8 @@ def show_progress(
 
     from helpers.exercises import progress
 
+    if name and not page:
+        raise typer.BadParameter("it stands on the page alone: add --page", param_hint="--name")
     where = progress.where()
     if reset:
         typer.echo(f"Deleted {where}" if progress.reset() else "There was nothing to forget.")
@@ -148,6 +171,9 @@ def show_progress(
         typer.echo(f"Page: {target}")
         if _has_screen():
             webbrowser.open(target.as_uri())
+        return
+    if as_json:
+        typer.echo(found.json())
         return
     Console().print(found)
     typer.echo(f"Kept in {where}")
@@ -194,7 +220,7 @@ def doctor(
             help="Region or zone of the TPU, to compare with the bucket's.", show_default=False
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look at everything that a run needs: versions, place, devices, chip, disk, memory.
 
@@ -213,6 +239,10 @@ def doctor(
 
     from helpers.course import doctor as examination
 
+    if region and bucket is None:
+        raise typer.BadParameter(
+            "it is compared with a bucket's: add --bucket gs://…", param_hint="--region"
+        )
     found = examination.doctor(bucket, region=region)
     if as_json:
         typer.echo(found.json())

@@ -8,6 +8,7 @@ import typer
 
 from helpers.base import files
 from helpers.base.settings import ENVIRONMENT
+from helpers.course.commands.learning import AsJson, Quiet
 
 
 def preflight(
@@ -24,12 +25,15 @@ def preflight(
     largest_batch: Annotated[
         bool, typer.Option("--largest-batch", help="Search for the largest batch that fits.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
+    as_json: AsJson = False,
     page: Annotated[
         pathlib.Path | None,
         typer.Option("--html", metavar="FILE", help="Write the report as one page, too."),
     ] = None,
-    timeout: Annotated[float, typer.Option(help="Seconds after which the check is ended.")] = 900.0,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds after which the check is ended.")
+    ] = 900.0,
+    quiet: Quiet = False,
 ) -> None:
     """Go through the checklist for a TPU with your own model, without a TPU.
 
@@ -51,11 +55,13 @@ def preflight(
 
     from helpers.preflight import apart as preflight_child
 
-    err = Console(stderr=True)
+    if page is not None:
+        files.check_can_write(page)  # now: the check takes minutes
+    err = Console(stderr=True, quiet=quiet)
     with err.status("preflight: starting") as status:
 
         def tell(stage: str) -> None:
-            if err.is_terminal:
+            if err.is_terminal or quiet:
                 status.update(f"preflight: {stage}")
             else:
                 typer.echo(f"preflight: {stage}", err=True)
@@ -82,6 +88,7 @@ def make_ops(
         bool,
         typer.Option("--stored", help="Only write the page, from the table as it is stored."),
     ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Compile nearly 300 operations for CPU and TPU: **build/ops.html**, a page to search in.
 
@@ -101,10 +108,14 @@ def make_ops(
         table = ops.read()
     else:
         os.environ.update(ENVIRONMENT)
-        table = ops.make(lambda done, of: typer.echo(f"{done} of {of} compiled", err=True))
+        table = ops.make(None if quiet else _count)
         ops.write(table)
     files.write(ops.PAGE, ops.page(table))
     typer.echo(f"{table}. Page: {ops.PAGE}")
+
+
+def _count(done: int, of: int) -> None:
+    typer.echo(f"{done} of {of} compiled", err=True)
 
 
 def prepare(
