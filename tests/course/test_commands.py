@@ -1,9 +1,11 @@
 """The command line: one message for bad input, an example in each help, nothing heavy imported."""
 
 import functools
+import json
 import re
 import shutil
 import sys
+import tomllib
 
 import nbformat
 import pytest
@@ -16,6 +18,14 @@ from helpers.course import running, storing
 from helpers.course.commands import learning
 
 pytestmark = pytest.mark.slow
+
+GROUPS = {
+    "The course": ["run", "progress", "explain", "doctor"],
+    "Your own model and text": ["preflight", "ops", "prepare", "pretrain", "export"],
+    "For teachers": ["slides", "solutions"],
+    "For authors": ["store", "minutes", "links", "badges"],
+}
+EXERCISES = ("00-1", "00-2", "00-3")
 
 
 @pytest.fixture
@@ -71,13 +81,49 @@ def test_the_command_line_takes_several_parameters_and_notebooks(command, tmp_pa
     assert opened == [page.as_uri()]
 
 
-def test_help_shows_an_example_and_no_command_the_list_of_commands(command):
-    for name in ("run", "store", "badges"):
-        status, out, _ = command(name, "--help")
-        assert status == 0
-        assert f"tpu-course {name}" in out.replace("Usage: tpu-course", "")
-    _, out, err = command()
-    assert re.search(r"(?s)run .*store .*badges ", out + err)
+def test_help_has_the_learner_s_commands_first_and_fits_80_columns(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    status, page, _ = command("-h")
+    assert status == 0 and max(map(len, page.splitlines())) <= 80
+    assert re.findall(r"╭─ (.+?) ─", page) == ["Options", *GROUPS]
+    assert re.findall(r"^│ (\w+) ", page, re.MULTILINE) == [n for g in GROUPS.values() for n in g]
+    assert command()[1].split() == command("--help")[1].split() == page.split()
+    for name in (name for group in GROUPS.values() for name in group):
+        status, out, _ = command(name, "-h")
+        assert (status, command(name, "--help")[1]) == (0, out)
+        assert f"tpu-course {name}" in out.replace("Usage: tpu-course", ""), "no example"
+        assert max(map(len, out.splitlines())) <= 80
+
+
+def test_it_says_its_version(command):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert command("--version") == (0, f"tpu-course {project['version']}\n", "")
+
+
+def test_a_shell_completes_commands_options_and_notebooks(command, monkeypatch):
+    monkeypatch.setenv("_TPU_COURSE_COMPLETE", "complete_bash")
+
+    def completed(*words):
+        monkeypatch.setenv("COMP_WORDS", " ".join(("tpu-course", *words)))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        return command()[1].split()
+
+    assert completed("pre") == ["preflight", "prepare", "pretrain"]
+    assert completed("run", "--work") == ["--workshop"]
+    assert completed("run", "02") == ["02_xla_rules"]
+
+
+def test_json_and_quiet_leave_nothing_else_on_the_output(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    status, out, err = command("run", "2", "--json")
+    (result,) = json.loads(out)["results"]
+    assert (status, result["name"], result["state"]) == (0, "02_quick", "passed")
+    assert "02_quick: running" in err
+    status, out, err = command("run", "2", "--quiet")
+    assert (status, out, err) == (0, f"1 passed. Results: {tmp_path / 'build/index.html'}\n", "")
+    status, out, _ = command("progress", "--json")
+    first = json.loads(out)["notebooks"][0]
+    assert (status, first["number"], first["exercises"]) == (0, "00", dict.fromkeys(EXERCISES))
 
 
 def test_the_module_is_the_command_line_and_a_damaged_notebook_ends_it_with_status_2(tmp_path):
