@@ -6,8 +6,9 @@ import pathlib
 import tomllib
 from collections.abc import Iterable
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from helpers.base import files, html
@@ -214,27 +215,28 @@ class Report:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"Preflight of {self.summary}", style="bold")
-        table = Table(show_lines=False, pad_edge=False, expand=False)
-        for column in ("", "check", "what was seen, and what to do"):
-            table.add_column(column, overflow="fold")
+        table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2, 0, 0))
         last = None
         for item in self.items:
             if item.check != last:
-                table.add_row("", Text(f"{item.check}", style="bold"), Text(CHECKS[item.check]))
+                table.add_row(Text(f"{item.check}"), Text(CHECKS[item.check]), style="bold")
                 last = item.check
-            said = Text(item.finding)
+            said = Text(f"{item.name}: {item.finding}")
             if item.where:
                 said.append(f"\nat {item.where}", style="dim")
             if item.fix:
                 said.append(f"\nfix: {item.fix}", style="italic")
             state = Text(f"{SIGNS[item.state]} {item.state}", style=COLOURS[item.state])
-            table.add_row(state, item.name, said)
+            table.add_row(state, said)
         yield table
         if self.estimates:
-            rows = _costs(self.estimates)
-            costs = Table(*rows[0], pad_edge=False)
-            for row in rows:
-                costs.add_row(*row.values())
+            # A column for each target: what is told of one would not fit beside each other.
+            costs = Table("", box=box.SIMPLE, pad_edge=False)
+            told = _costs(self.estimates)
+            for column in told:
+                costs.add_column(column["target"], justify="right")
+            for name in list(told[0])[1:]:
+                costs.add_row(name, *(column[name] for column in told))
             yield costs
             yield Text(BOUNDS, style="dim")
 

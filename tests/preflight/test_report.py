@@ -71,6 +71,18 @@ def test_numbers_are_short_and_the_memory_of_a_tpu_is_in_gib():
         assert all(text in form for text in ("2.77 TFLOP", "2.50 GiB", "1 MiB", "15.75 GiB"))
 
 
+def test_a_terminal_of_80_columns_and_a_pipe_show_each_number_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    numbers = (2.77e12, 2.5 * 2**30, 2**20, int(15.75 * 2**30), 14.2, 3.3, 420 * 2**20, 1024)
+    costs = tuple(Estimate(target, 8, 4, *numbers) for target in ("v5e-8", "v3-8", "v6e-8"))
+    item = Item(1, "step", FAIL, "a long finding " * 20, "mend it", "my_model.py, line 12")
+    Console().print(Report("model", ("v5e-8", "v3-8", "v6e-8"), (item,), costs))
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80 and "…" not in shown
+    for text in ("v5e-8", "2.77 TFLOP", "15.75 GiB", "14.2 ms", "420 MiB", "1,024", "line 12"):
+        assert text in shown
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"subject": 1}'])
 def test_another_text_is_no_report(text):
     with pytest.raises(CourseError, match="no report of a preflight"):
