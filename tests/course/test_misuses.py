@@ -186,6 +186,16 @@ def test_ctrl_c_of_a_command_at_work_ends_it_with_one_line(words, until, tmp_pat
     assert not psutil.wait_procs(started, timeout=10)[1], "something goes on"
 
 
+def test_a_folder_that_was_deleted_is_told(tmp_path):
+    script = (
+        f"cd {tmp_path}; mkdir gone; cd gone; rmdir ../gone; exec {sys.executable} -m helpers run"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("The current folder was deleted.")
+    assert len(done.stderr.splitlines()) == 3
+
+
 def test_the_spy_ends_a_process_that_imports_tensorflow(carried_out):
     """Otherwise ``light`` would say nothing."""
     row = {"command": ["explain"], "environment": {"MISUSE_FORBIDDEN": "tomllib"}}

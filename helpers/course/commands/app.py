@@ -1,5 +1,6 @@
 """The list of commands, in the groups of their readers, and what holds for all of them."""
 
+import pathlib
 from typing import Annotated
 
 import typer
@@ -82,6 +83,14 @@ def _all(
     ] = False,
 ) -> None:
     """Train TensorFlow models on TPU: run the course, and use its tools on your own work."""
+    try:
+        pathlib.Path.cwd()
+    except FileNotFoundError:
+        raise CourseError(
+            "The current folder was deleted.",
+            "This terminal is still in it, and names of files are looked up there.",
+            "Go to a folder that exists (cd ~), and run the same command again.",
+        ) from None
     if ctx.invoked_subcommand not in _ANYWHERE and not is_course(ROOT):
         raise CourseError(
             f"`{ctx.invoked_subcommand}` needs the course's folder, and this isn't in it.",
