@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
 from helpers.base.limits import within
-from helpers.tpu.place import LOCAL, Place, address, detect, is_address
+from helpers.tpu.place import (
+    LOCAL,
+    UNUSABLE,
+    Place,
+    address,
+    detect,
+    is_address,
+    on_google_cloud,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -140,15 +148,6 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
     return [name.decode() for name in re.findall(rb"/device:([A-Z_]+:\d+)", answer)]
 
 
-def on_google_cloud(root: str | os.PathLike = "/") -> bool:
-    """Tell by the firmware whether this is a virtual machine of Google Cloud."""
-    try:
-        product = pathlib.Path(root, "sys/class/dmi/id/product_name").read_text("utf-8", "replace")
-    except OSError:
-        return False
-    return product.startswith("Google")
-
-
 def _look_up(name: str, seconds: float = SECONDS) -> str:
     """Ask Google Cloud for the address of a TPU's name."""
     shown = repr(name[:60])
@@ -180,7 +179,7 @@ def _target(place: Place, tpu: str | None) -> str:
     wanted = (tpu or "").strip() or (place.tpu or "").strip()
     if not wanted:
         fix = "Give an address, connect('grpc://IP:8470'), or take the CPU: connect(fallback=True)."
-        if place.kind == "pod_slice":
+        if place.kind in ("pod_slice", *UNUSABLE):
             fix = place.advice
         why = f"It runs on {place.name} ({place.mark})."
         raise CantConnect("This kernel has no TPU.", why, fix)

@@ -12,7 +12,7 @@ import tomllib
 
 from helpers.base.errors import CourseError
 
-_CHIPS_PER_HOST = 4  # in a slice of several hosts, whatever a host alone may have
+CHIPS_PER_HOST = 4  # in a slice of several hosts, whatever a host alone may have
 
 
 class UnknownAccelerator(CourseError):
@@ -168,6 +168,6 @@ def slice_of(accelerator_type: str) -> Slice:
         chip=chip,
         chips=chips,
         replicas=chips * chip.replicas,
-        hosts=1 if chips <= chip.largest_host else chips // _CHIPS_PER_HOST,
+        hosts=1 if chips <= chip.largest_host else chips // CHIPS_PER_HOST,
         topology=f"{kind}:{_arrangement(chips, chip.dimensions)}",
     )

@@ -204,7 +204,7 @@ def at(tmp_path, **environment: str) -> place.Place:
 
 
 def test_variables_for_a_tpu_are_set_or_refused(monkeypatch, tmp_path):
-    here = at(tmp_path, TPU_NAME="my-tpu")
+    here = at(tmp_path, TPU_NAME="my-tpu", TPU_LOAD_LIBRARY="0")
     monkeypatch.setenv("TPU_LOAD_LIBRARY", "1")
     monkeypatch.setitem(sys.modules, "tensorflow", object())
     with pytest.raises(CourseError, match=r"without TPU_LOAD_LIBRARY=0[\s\S]*Restart") as caught:

@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import places
 import pytest
 from conventions import ROOT
 from hypothesis import HealthCheck, given, settings
@@ -14,26 +15,33 @@ from tables import table
 from helpers.tpu import place
 from helpers.tpu.place import detect
 
-# Vendor and device of what is on a machine's bus: Google's chips, and others.
-BUSES = {
-    "bus:v5e": ["0x1ae0 0x0063"] * 8,
-    "bus:v4": ["0x1ae0 0x005e"] * 4 + ["0x1ae0 0x0042", "0x10de 0x005e"],
-    "bus:v3": ["0x1ae0 0x0027"] * 4,
-}
+BUSES = {"bus:v5e": "8 v5e", "bus:v4": "4 v4", "bus:v3": "4 v3"}
+OTHERS = ["1 0x1ae0 0x0042", "1 0x10de 0x005e"]  # Google's network card; not Google's
 
 
 def machine(root: pathlib.Path, devices: str) -> pathlib.Path:
-    """Make a file system with device files and chips on the bus."""
-    for word in devices.split():
-        for number, chip in enumerate(BUSES.get(word, [])):
-            folder = root / f"sys/bus/pci/devices/0000:00:{number:02}.0"
-            folder.mkdir(parents=True)
-            for name, value in zip(("vendor", "device"), chip.split(), strict=True):
-                (folder / name).write_text(f"{value}\n")
-        if word not in BUSES:
-            (root / word).parent.mkdir(parents=True, exist_ok=True)
-            (root / word).touch()
-    return root
+    """Make a file system with device files and chips on the bus, from words."""
+    words = devices.split()
+    buses = [BUSES[word] for word in words if word in BUSES]
+    files = [word for word in words if word not in BUSES]
+    return places.machine(root, files, *buses, *(OTHERS if buses else []))
+
+
+@pytest.mark.parametrize("case", places.PLACES, ids=lambda case: case["name"])
+def test_a_place_is_told_as_its_source_describes_it(case, tmp_path):
+    root = places.machine(tmp_path, case.get("files", []), case.get("bus", ""))
+    found = detect(case.get("environment", {}), root)
+    accelerator = found.accelerator and found.accelerator.name
+    said = (found.kind, accelerator, found.replicas, found.tpu)
+    assert " | ".join(map(str, said)) == case["expected"]
+    shown = repr(found)
+    assert [word for word in case.get("says", []) if word not in shown] == []
+    assert [word for word in case.get("silent", []) if word in shown] == []
+    assert case["source"]
+
+
+def test_the_table_of_places_is_up_to_date():
+    assert places.page() == places.PAGE.read_text("utf-8"), "python tests/tpu/places.py"
 
 
 @pytest.mark.parametrize(("environment", "devices", "expected"), table("places.tsv"))
@@ -52,7 +60,7 @@ def test_contradictory_marks_an_address_wins_over_a_device(tmp_path):
         ("COLAB_TPU_ADDR", "10.0.0.2:8470", "colab_node"),
         ("COLAB_TPU_1VM", "1", "colab_vm"),
         ("KAGGLE_URL_BASE", "https://example.org", "kaggle"),
-        ("TPU_NAME", "my-tpu", "pod_slice"),
+        ("TPU_NAME", "10.0.0.2:8470", "node"),
     ]
     everything = {name: value for name, value, _ in marks} | {"ISTPUVM": "1"}
     root = machine(tmp_path, "dev/accel0 dev/nvidia0")
@@ -67,7 +75,8 @@ def test_what_tensorflow_needs_before_its_import(tmp_path):
     root = machine(tmp_path, "dev/accel0")
     assert detect({"TPU_ACCELERATOR_TYPE": "v5e-1"}, root).environment == plug_in
     assert detect({"TPU_ACCELERATOR_TYPE": "v3-8"}, root).environment == {}
-    assert detect({"TPU_NAME": "x"}, root).environment == {"TPU_LOAD_LIBRARY": "0"}
+    lead = {"TPU_NAME": "x", "TPU_LOAD_LIBRARY": "0"}
+    assert detect(lead, root).environment == {"TPU_LOAD_LIBRARY": "0"}
     assert detect({"COLAB_TPU_ADDR": "10.0.0.2:8470"}, root).environment == {}
 
 
@@ -93,7 +102,7 @@ NAMES = [
     *("COLAB_TPU_ADDR", "COLAB_TPU_1VM", "COLAB_RELEASE_TAG", "KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS"),
     *("KUBERNETES_SERVICE_HOST", "KAGGLE_URL_BASE", "KAGGLE_KERNEL_RUN_TYPE", "ISTPUVM"),
     *("TPU_NAME", "TPU_ACCELERATOR_TYPE", "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES"),
-    *("TPU_LOAD_LIBRARY", "TPU_PROCESS_ADDRESSES", "TPU_SKIP_MDS_QUERY"),
+    *("TPU_LOAD_LIBRARY", "TPU_PROCESS_ADDRESSES", "TPU_HOST_BOUNDS", "MEGASCALE_NUM_SLICES"),
 ]
 VALUES = st.one_of(
     st.text(max_size=20),
@@ -101,12 +110,16 @@ VALUES = st.one_of(
         [
             *("", " ", "0", "1", "local", "grpc://", "grpc://a:b:c,,", ":8470", "[::1]:8470"),
             *("v5e-1", "v3-32", "v9-9", "TPU \u2603", "\ud800", "a" * 100_000, "h," * 5000, "\0"),
+            *("9" * 5000, "2,2,1", "WARNING: none, set it", "tpu7x-8"),
         ]
     ),
 )
 FILES = st.lists(
     st.sampled_from(
-        ["dev/accel0", "dev/vfio/1", "dev/vfio/vfio", "dev/nvidia0", "lib/libtpu.so", "dev/dxg"]
+        [
+            *("dev/accel0", "dev/vfio/1", "dev/vfio/vfio", "dev/nvidia0", "lib/libtpu.so"),
+            *("dev/dxg", "bus:v5e", "bus:v3"),
+        ]
     ),
     unique=True,
     max_size=3,
