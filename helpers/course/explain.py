@@ -1,6 +1,6 @@
 """From an error, or a pasted log, to its cause and what to do about it.
 
-The symptoms are data: symptoms.toml, beside this file.
+The symptoms are data: symptoms.toml, beside this file. logs.py searches the text.
 """
 
 import os
@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
+from helpers.course.logs import Log, Words, search_address
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
+    from rich.console import Group
 
-LONGEST_EVIDENCE = 160
 MOST_MATCHES = 3
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+# How sure a symptom is, in words.
+SURE = {
+    "certain": "certain: this message has this cause",
+    "likely": "likely: the usual cause of this message",
+    "note": "only a note: this line is no error",
+}
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,8 @@ class Symptom:
 
     Attributes:
         name: In a few words.
-        pattern: Regular expressions, one of which the error's text matches.
+        seen: What its message says; one of these is enough.
+        sure: How sure the cause is: ``certain``, ``likely`` or ``note``.
         why: Why it happens.
         fix: What to do now.
         source: The public thread where people met it (owner/repository#number), or the notebook
@@ -38,12 +46,25 @@ class Symptom:
     """
 
     name: str
-    pattern: list[str]
+    seen: tuple[Words, ...]
+    sure: str
     why: str
     fix: str
     source: str
     checked: str
     lesson: str
+
+    @property
+    def link(self) -> str:
+        """Address of the thread; nothing for a notebook."""
+        repository, _, number = self.source.partition("#")
+        return f"https://github.com/{repository}/issues/{number}" if number else ""
+
+
+def _words(row: str | dict) -> Words:
+    if isinstance(row, str):
+        return Words(row)
+    return Words(**{key: tuple(x) if isinstance(x, list) else x for key, x in row.items()})
 
 
 def read(text: str) -> tuple[Symptom, ...]:
@@ -52,7 +73,8 @@ def read(text: str) -> tuple[Symptom, ...]:
     Raises:
         TypeError: A row lacks one of the attributes of a symptom, or has another.
     """
-    return tuple(Symptom(**row) for row in tomllib.loads(text)["symptom"])
+    rows = tomllib.loads(text)["symptom"]
+    return tuple(Symptom(**row | {"seen": tuple(map(_words, row.get("seen", ())))}) for row in rows)
 
 
 SYMPTOMS = read(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf-8"))
@@ -78,44 +100,65 @@ class Explanation:
     Attributes:
         matches: The symptoms found in it, the most telling first; at most three.
         course: The error's own what, why and fix, when the course raised it.
+        unknown: Where nothing is known, the line that matters most; empty where there is none.
     """
 
     matches: tuple[Match, ...]
     course: CourseError | None = None
+    unknown: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.matches or self.course)
 
     def _blocks(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Titles and what stands below them: a label and a text, which may be an address."""
         if self.course is not None:
             error = self.course
             return [(error.what, [("Why", error.why), ("Fix", error.fix)])]
         blocks = []
         for match in self.matches:
             symptom = match.symptom
-            more = f"notebook {symptom.lesson}; {symptom.source}"
-            texts = (match.evidence, symptom.why, symptom.fix, more)
-            lines = zip(("Seen", "Why", "Fix", "More"), texts, strict=True)
-            blocks.append((symptom.name, list(lines)))
-        return blocks
+            texts = (match.evidence, SURE[symptom.sure], symptom.why, symptom.fix)
+            lines = list(zip(("Seen", "Sure", "Why", "Fix"), texts, strict=True))
+            lines += [("Lesson", f"notebook {symptom.lesson}")]
+            lines += [("Thread", symptom.link)] if symptom.link else []
+            blocks.append((symptom.name, lines))
+        if not blocks and self.unknown:
+            lines = [("Line", self.unknown), ("Search", search_address(self.unknown))]
+            blocks.append((NOTHING, [*lines, ("Try", TRY)]))
+        return blocks or [(f"{NOTHING} {TRY}", [])]
 
     def __repr__(self) -> str:
-        if not self:
-            return NOTHING
         return "\n\n".join(
             "\n".join([title, *(f"  {name}: {text}" for name, text in lines)])
             for title, lines in self._blocks()
         )
 
+    def __rich__(self) -> "Group":
+        """Show it on a terminal: bold titles, addresses as links."""
+        from rich.console import Group
+        from rich.padding import Padding
+        from rich.text import Text
+
+        parts = []
+        for title, lines in self._blocks():
+            parts += [Text(), Text(title, style="bold")]
+            for name, text in lines:
+                link = text if text.startswith("https://") else ""
+                style = f"link {link}" if link else "yellow" if name in ("Seen", "Line") else ""
+                line = Text.assemble((f"{name}: ", "cyan"), (text, style), overflow="fold")
+                parts.append(Padding(line, (0, 0, 0, 2)))
+        return Group(*parts[1:])
+
     def _repr_html_(self) -> str:
         from helpers.base import html
 
-        return html.render("explanation.html", blocks=self._blocks(), nothing=NOTHING)
+        return html.render("explanation.html", blocks=self._blocks())
 
 
-NOTHING = (
-    "No known symptom is in this text. Give it the whole traceback, from the first line on; "
-    "`python -m helpers doctor` checks this machine."
+NOTHING = "No known symptom is in this text."
+TRY = (
+    "Give it the whole traceback, from the first line on; `tpu-course doctor` checks this machine."
 )
 
 
@@ -127,41 +170,46 @@ def _text(error: BaseException) -> str:
     lines, seen = [], set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        frames = traceback.extract_tb(error.__traceback__)
-        lines += [f"{os.path.basename(frame.filename)}, {frame.name}" for frame in frames]  # noqa: PTH119
+        for frame in traceback.extract_tb(error.__traceback__):
+            cell = "ipykernel_" in frame.filename or frame.filename.startswith("<ipython-input")
+            file = "a cell of the notebook" if cell else os.path.basename(frame.filename)  # noqa: PTH119
+            lines.append(f"{file}, {frame.name}")
         lines.append(f"{type(error).__name__}: {error}")
         error = error.__cause__ or error.__context__
     return "\n".join(lines)
 
 
 def explain(error: BaseException | str) -> Explanation:
-    """Look for known symptoms in an error.
+    """Look for known symptoms in an error, in time proportional to its length.
 
     Args:
-        error: An exception, with its traceback if it has one, or a pasted log. Colours are
-            ignored.
+        error: An exception, with its traceback if it has one, or a pasted log. Colours, times and
+            line breaks are ignored.
 
     Returns:
-        The symptoms found, the most telling first; empty (and false) when there is none.
+        The symptoms found, the most telling first; empty (and false) when there is none, with the
+        line that matters. A note is given only where there is nothing else.
     """
     if isinstance(error, CourseError):
         return Explanation((), error)
-    text = COLOURS.sub("", error if isinstance(error, str) else _text(error))
-    matches = []
+    log = Log(error if isinstance(error, str) else _text(error))
+    matches, notes = [], []
     for symptom in SYMPTOMS:
-        if found := re.search("|".join(symptom.pattern), text):
-            line = text[: found.end()].rpartition("\n")[2] + text[found.end() :].partition("\n")[0]
-            line = " ".join(line.split())
-            cut = len(line) > LONGEST_EVIDENCE
-            matches.append(Match(symptom, line[: LONGEST_EVIDENCE - 1] + "…" if cut else line))
-    return Explanation(tuple(matches[:MOST_MATCHES]))
+        for words in symptom.seen:
+            if evidence := log.find(words):
+                kind = notes if symptom.sure == "note" else matches
+                kind.append(Match(symptom, evidence))
+                break
+    if not matches and not log.raised:
+        matches = notes
+    return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else log.last_error())
 
 
 def page() -> str:
     """Write all symptoms as one page in Markdown, ordered by notebook."""
     from helpers.base import html
 
-    return html.render("symptoms.md", symptoms=SYMPTOMS, plain=_plain, link=_link)
+    return html.render("symptoms.md", symptoms=SYMPTOMS, plain=_plain, code=_code)
 
 
 def _plain(text: str) -> str:
@@ -171,9 +219,9 @@ def _plain(text: str) -> str:
     return "`".join(parts)
 
 
-def _link(source: str) -> str:
-    repository, _, number = source.partition("#")
-    return f"[{source}](https://github.com/{repository}/issues/{number})" if number else source
+def _code(text: str) -> str:
+    """Write a message as code, also one that quotes code itself."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def load_ipython_extension(shell: "InteractiveShell") -> None:
@@ -183,7 +231,9 @@ def load_ipython_extension(shell: "InteractiveShell") -> None:
         """Explain the error of the cell that failed last."""
         last = getattr(sys, "last_value", None)
         if last is None:
-            print("No cell has failed yet.")  # noqa: T201
+            print(  # noqa: T201
+                "No cell has failed since this kernel started. After a restart run the cell again."
+            )
             return None
         return explain(last)
 

@@ -3,8 +3,10 @@
 Knows HTML only. A page loads nothing from outside itself, and its content policy forbids it.
 """
 
+import base64
 import datetime
 import functools
+import hashlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -159,6 +161,29 @@ def page(
         if not corner.get_text(strip=True):
             corner.name = "td"
     return soup
+
+
+def searchable(page: str) -> str:
+    """Add a field to a page of tables: what is typed there leaves only the rows that fit.
+
+    The page's policy allows this one script, by its hash, and nothing else; without scripts the
+    field stays hidden.
+
+    Args:
+        page: As ``notebook`` wrote it.
+
+    Returns:
+        The page with the field before its first section.
+    """
+    soup = BeautifulSoup(page, "html.parser")
+    code = html.text("search.js")
+    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+    soup.select_one("meta[http-equiv]")["content"] += f"; script-src 'sha256-{digest}'"
+    soup.find("h2").insert_before(BeautifulSoup(html.text("search.html"), "html.parser"))
+    script = soup.new_tag("script")
+    script.string = code
+    soup.body.append(script)
+    return str(soup)
 
 
 def add_policy(soup: BeautifulSoup, policy: str) -> None:

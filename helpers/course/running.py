@@ -28,6 +28,7 @@ from helpers.course.kernels import Failure, Job, Result
 from helpers.course.map import BUILD, NOTEBOOKS, Notebook, choose, notebooks, values
 from helpers.course.upkeep import RUN_SECONDS
 
+SEARCHED = "TROUBLESHOOTING"  # the text whose page has a field to search it
 _COLOURS = {"passed": "green", "failed": "red", "died": "red", "interrupted": "yellow"}
 
 
@@ -283,6 +284,8 @@ def _write_texts(folder: pathlib.Path, build: pathlib.Path) -> None:
         node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
         title = text.partition("\n")[0].removeprefix("# ")
         html = pages.notebook(node, path.stem, title, str(folder))
+        if path.stem == SEARCHED:
+            html = pages.searchable(html)
         files.write(build / f"{path.stem}.html", html)
 
 

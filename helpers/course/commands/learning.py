@@ -1,6 +1,7 @@
 """The learner's commands: run notebooks, see progress, understand an error, look at the machine."""
 
 import os
+import pathlib
 import sys
 import webbrowser
 from typing import Annotated
@@ -9,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from helpers.base import files
-from helpers.course import explain
+from helpers.course import explain, logs
 from helpers.course import map as course
 
 # Between a parameter's name and its value: no one can type it.
@@ -180,28 +181,37 @@ def show_progress(
 
 
 def explain_log(
+    log: Annotated[
+        pathlib.Path | None,
+        typer.Argument(metavar="LOG", help="File with the log; without it, what is piped in."),
+    ] = None,
     page: Annotated[
         bool, typer.Option("--page", help="Print all symptoms as a page in Markdown.")
     ] = False,
 ) -> None:
-    """Explain an error: read a pasted log, say cause and fix.
+    """Explain an error: read a log or a pasted error, say cause and fix.
 
     In a notebook, `%explain` does the same after a failed cell.
 
     **Examples**
 
-    - `tpu-course explain < training.log`
+    - `tpu-course explain training.log`
     - `python train.py 2>&1 | tpu-course explain`
 
-    **Exit status**: 0 explained · 1 nothing known is in it
+    **Exit status**: 0 explained · 1 nothing known is in it · 2 the file can't be read
     """
     if page:
         typer.echo(explain.page(), nl=False)
         return
-    if sys.stdin.isatty():
+    if log is None and sys.stdin.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
-    found = explain.explain(sys.stdin.buffer.read().decode("utf-8", errors="replace"))
-    typer.echo(repr(found))
+    found = explain.explain(logs.read(log) if log else logs.decode(sys.stdin.buffer.read()))
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(found)
+    else:
+        typer.echo(repr(found))
     raise typer.Exit(0 if found else 1)
 
 
