@@ -1,11 +1,13 @@
 """The list of commands, in the groups of their readers, and what holds for all of them."""
 
 import pathlib
+import sys
 from typing import Annotated
 
 import typer
 from typer.core import TyperGroup
 
+from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.output import on_any_output
 from helpers.base.settings import ROOT, is_course, version
@@ -105,11 +107,21 @@ for _title, _commands in _GROUPS.items():
         app.command(_name, cls=_class, rich_help_panel=_title)(_function)
 
 
+def _carry_out(colour: bool | None) -> None:
+    try:
+        app(prog_name=NAME, color=colour)
+    except OSError as error:
+        # typer writes into the user's home, and leaves its errors as they are.
+        if "--install-completion" not in sys.argv or error.filename is None:
+            raise
+        raise files.cant_write(pathlib.Path(error.filename), error) from error
+
+
 def run() -> None:
     """Run the command line; an error of ours ends it with its message alone."""
     with on_any_output() as colour:
         try:
-            app(prog_name=NAME, color=colour)
+            _carry_out(colour)
         except CourseError as error:
             typer.secho(f"{error}", err=True, fg="red", color=colour)
             raise SystemExit(2) from None
