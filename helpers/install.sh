@@ -89,4 +89,12 @@ else
         --only-binary :all: $from -r "$lock"
     watch .venv/bin/python -m pip install --disable-pip-version-check --no-input -q $itself
 fi
+# Each of its kernels knows %explain from its start, so also after a restart, before any cell was run.
+mkdir -p .venv/etc/ipython
+cat >.venv/etc/ipython/ipython_kernel_config.py <<'END'
+c.InteractiveShellApp.exec_lines = [
+    "get_ipython().register_magic_function(lambda line: __import__('helpers.course.explain', "
+    "fromlist=['*']).explain_last(line), 'line', 'explain')"
+]
+END
 touch .venv/.installed

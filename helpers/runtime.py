@@ -83,6 +83,9 @@ def setup(seed: int = 0) -> None:
             Kaggle, after the packages were installed: the kernel must be restarted.
         ImportedTooEarly: TensorFlow is already imported and its settings differ.
     """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell:
+        explain.load_ipython_extension(shell)  # first: what fails below can be explained, too
     place = detect()
     settings = ENVIRONMENT | tensorflow_environment(place)
     late = [name for name, value in settings.items() if os.environ.get(name) != value]
@@ -98,8 +101,7 @@ def setup(seed: int = 0) -> None:
 
     tf.get_logger().setLevel("ERROR")
     tf.keras.utils.set_random_seed(seed)
-    if "IPython" in sys.modules and (shell := sys.modules["IPython"].get_ipython()):
-        explain.load_ipython_extension(shell)
+    if shell:
         progress.follow(shell)
         _send_native_log_to_the_terminal()
     transformers = importlib.metadata.version("transformers")

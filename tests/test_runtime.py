@@ -156,6 +156,16 @@ def test_in_a_notebook_setup_adds_explain():
     assert done.returncode == 0, done.stderr
 
 
+def test_in_a_notebook_setup_adds_explain_also_where_it_fails():
+    done = python(
+        "from IPython.testing.globalipapp import start_ipython; shell = start_ipython()\n"
+        "import sys; sys.modules['tensorflow'] = object()\n"
+        f"try:\n    {SETUP}\nexcept Exception as error:\n    print(type(error).__name__)\n"
+        "assert 'explain' in shell.magics_manager.magics['line']"
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "ImportedTooEarly"), done.stderr
+
+
 def test_in_a_kernel_the_log_of_c_goes_to_the_terminal_and_pythons_own_stderr_stays(
     tmp_path, monkeypatch
 ):

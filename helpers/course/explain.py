@@ -224,17 +224,21 @@ def _code(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
+def explain_last(line: str = "") -> Explanation | None:
+    """Explain the error of the cell that failed last: the magic ``%explain``.
+
+    helpers/install.sh gives it to each kernel of .venv, so that it is there before any cell ran.
+    """
+    last = getattr(sys, "last_value", None)
+    if last is None:
+        print(  # noqa: T201
+            "No cell has failed since this kernel started. After a restart run the cell again, "
+            "then %explain."
+        )
+        return None
+    return explain(last)
+
+
 def load_ipython_extension(shell: "InteractiveShell") -> None:
     """Add ``%explain``, which explains the error of the cell that failed last."""
-
-    def explain_last(line: str) -> Explanation | None:
-        """Explain the error of the cell that failed last."""
-        last = getattr(sys, "last_value", None)
-        if last is None:
-            print(  # noqa: T201
-                "No cell has failed since this kernel started. After a restart run the cell again."
-            )
-            return None
-        return explain(last)
-
     shell.register_magic_function(explain_last, "line", "explain")

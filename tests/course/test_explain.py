@@ -176,16 +176,46 @@ def test_the_page_has_a_line_for_each_symptom_that_markdown_reads_as_written():
         assert symptom.fix.replace("`", "") in shown, symptom.fix
 
 
-def test_explain_after_a_failed_cell_in_a_notebook():
-    cells = [
-        "import sys; sys.path.insert(0, '.')\n%load_ext helpers.course.explain\n%explain",
-        "raise ValueError('Please provide a TPU Name to connect to.')",
-        "%explain",
-    ]
+def run_notebook(*cells):
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
     where = {"metadata": {"path": ROOT}}
     NotebookClient(notebook, kernel_name="python3", allow_errors=True, resources=where).execute()
-    assert "No cell has failed yet." in notebook.cells[0].outputs[0]["text"]
-    (shown,) = notebook.cells[2].outputs
+    return [cell.outputs for cell in notebook.cells]
+
+
+@pytest.mark.slow
+def test_explain_after_a_failed_cell_in_a_notebook():
+    first, _, last = run_notebook(
+        "import sys; sys.path.insert(0, '.')\n%load_ext helpers.course.explain\n%explain",
+        "raise ValueError('Please provide a TPU Name to connect to.')",
+        "%explain",
+    )
+    assert "No cell has failed since this kernel started." in first[0]["text"]
+    (shown,) = last
     assert shown["data"]["text/plain"].startswith("The resolver doesn't know which TPU")
     assert "<strong>" in shown["data"]["text/html"]
+
+
+@pytest.mark.slow
+def test_a_kernel_of_the_courses_environment_explains_a_cell_before_any_setup(
+    monkeypatch, tmp_path
+):
+    """After a restart: what install.sh writes for kernels is read here from a profile."""
+    script = (ROOT / "helpers/install.sh").read_text("utf-8")
+    (config,) = re.findall(r"ipython_kernel_config\.py <<'END'\n(.*?)END\n", script, re.S)
+    profile = tmp_path / "profile_default"
+    profile.mkdir()
+    (profile / "ipython_kernel_config.py").write_text(config)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    failed, explained, names = run_notebook(
+        "tf.constant(1)",
+        "%explain",
+        "import sys; 'helpers' in sys.modules, 'tensorflow' in sys.modules",
+    )
+    assert failed[0]["evalue"] == "name 'tf' is not defined"
+    said = explained[0]["data"]["text/plain"]
+    assert said.startswith("A cell above was not run") and "Run All Above" in said
+    assert names[0]["data"]["text/plain"] == "(True, False)"
+    ((plain,),) = run_notebook("%explain")[:1]
+    assert "No cell has failed" in plain["text"]

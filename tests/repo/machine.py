@@ -42,7 +42,7 @@ def main():
 """,
 }
 
-TOOLS = "awk cat cut df dirname grep mktemp rm sh sleep tail tee touch uname unshare"
+TOOLS = "awk cat cut df dirname grep mkdir mktemp rm sh sleep tail tee touch uname unshare"
 
 
 class Machine:

@@ -36,6 +36,8 @@ def test_installs_with_pip_where_there_is_no_uv_and_with_the_chosen_python(machi
     made = call(machine.folder / ".venv/bin/python", "-c", "import sys; print(sys.version_info)")
     assert made.stdout.strip() == str(sys.version_info)
     assert machine.command() == f"tpu-course of {machine.folder}"
+    kernels = machine.folder / ".venv/etc/ipython/ipython_kernel_config.py"
+    assert "register_magic_function" in kernels.read_text()
 
 
 def test_uses_uv_where_present_with_hashes_and_bytecode(machine):
