@@ -34,7 +34,7 @@ from helpers.base.settings import (
 )
 from helpers.course.explain import explain
 from helpers.tpu import connection
-from helpers.tpu.place import LOCAL, Place, detect
+from helpers.tpu.place import LOCAL, UNUSABLE, Place, detect
 
 WELL, WARN, ILL = "well", "look at it", "must be mended"
 SIGNS = {WELL: "✓", WARN: "!", ILL: "✗"}
@@ -110,7 +110,7 @@ class Diagnosis:
         place |= {"replicas": self.place.replicas, "tpu": self.place.tpu}
         findings = [dataclasses.asdict(finding) for finding in self.findings]
         plain = {"state": self.state, "place": place, "findings": findings, "next": self.next}
-        return json.dumps(plain, indent=1, ensure_ascii=False)
+        return json.dumps(plain, indent=1)  # ASCII: any output takes it without loss
 
     def __repr__(self) -> str:
         lines = []
@@ -172,8 +172,10 @@ def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
 
 
 def check_place(place: Place, environment: Mapping[str, str] = os.environ) -> Finding:
-    """Say where this kernel runs; notice a TPU that is only announced."""
+    """Say where this kernel runs; notice a TPU that is only announced, or can't be used."""
     said = f"{place.name} ({place.mark})"
+    if place.kind in UNUSABLE:
+        return Finding("place", WARN, said, place.advice)
     if place.accelerator:
         said += f": {place.accelerator}"
     stray = [x for x in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if environment.get(x)]
@@ -222,6 +224,9 @@ def check_devices(
         return _asked("devices", lambda: _worker(place.tpu))
     if place.kind in ("node", "pod_slice"):
         said = "not asked: they belong to another machine, whose address Google Cloud must tell"
+        return Finding("devices", WELL, said)
+    if place.kind == "gke_slice":
+        said = "not asked: a slice answers when all its hosts ask together"
         return Finding("devices", WELL, said)
     environment = os.environ | ENVIRONMENT | connection.tensorflow_environment(place)
     try:
@@ -318,8 +323,17 @@ def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis
 
     Returns:
         The diagnosis; it prints as one screen.
+
+    Raises:
+        CourseError: ``bucket`` has no ``gs://``.
     """
-    place, held = detect(), holders()
+    if bucket is not None and "://" not in bucket:
+        name = bucket.removeprefix("gs:").lstrip("/") or "BUCKET"
+        why = "Without gs:// it would be a folder of this machine."
+        raise CourseError(f"{bucket[:60]!r} is no bucket.", why, f"Write gs://{name[:60]}.")
+    place = detect()
+    # Elsewhere such files are other devices: a virtual machine with a GPU holds one of /dev/vfio.
+    held = holders() if place.kind in (*LOCAL, *UNUSABLE, "pod_slice") else {}
     found = installed(WHEELS)
     this = psutil.Process()
     chip = check_chip(held, {this.pid, *(parent.pid for parent in this.parents())})

@@ -294,7 +294,7 @@ def _recognise(environment: Mapping[str, str], files: _Files, chips: _Chips) -> 
         return _Found("node", mark("TPU_NAME"), tpu_name, told)
     if gpus := files.names("dev", r"nvidia\d+|kfd|dxg"):
         return _Found("gpu", f"/dev/{gpus[0]}")
-    lead = kaggle or mark("COLAB_RELEASE_TAG")
+    lead = kaggle or mark("COLAB_RELEASE_TAG") or mark("TPU_NAME")
     return _Found("cpu", f"no sign of a TPU{f', {lead}' if lead else ''}")
 
 

@@ -12,7 +12,7 @@ from terminal import call, without
 
 from helpers.base import output  # noqa: F401 - names its way with what an encoding lacks
 
-COMMANDS = ["--help", "progress", "explain --page", "ops --stored", "run 99", "doctor --nonsense"]
+COMMANDS = ["--help", "progress", "explain --page", "ops --stored", "run 99", "doctor --bucket b"]
 FULL = "There is no room for what this command writes.\n  Why: No space left on device.\n"
 
 

@@ -119,7 +119,7 @@ def test_holders_of_the_chip_are_found(tmp_path):
     assert doctor.check_chip({}, own={12}).state == WELL
 
 
-def test_a_real_holder_is_seen(monkeypatch, tmp_path):
+def test_a_real_holder_is_seen(monkeypatch, tmp_path, vm, cpu):
     held = tmp_path / "stands-for-a-chip"
     held.touch()
     monkeypatch.setattr(doctor, "CHIP", re.compile(re.escape(str(held))))
@@ -129,8 +129,34 @@ def test_a_real_holder_is_seen(monkeypatch, tmp_path):
     # The notebook that asks is no other process.
     monkeypatch.setattr(doctor, "holders", lambda: {os.getppid(): "ipykernel"})
     monkeypatch.setattr(doctor, "check_devices", lambda place: Finding("devices", WELL, ""))
-    chip = next(x for x in doctor.doctor().findings if x.name == "chip")
-    assert (chip.state, chip.said) == (WELL, "held by this notebook or program")
+    # Without a TPU it is another device, such as a GPU that a virtual machine holds.
+    none = "no other process was seen to hold a TPU"
+    for where, said in ((vm, "held by this notebook or program"), (cpu, none)):
+        monkeypatch.setattr(doctor, "detect", lambda where=where: where)
+        chip = next(x for x in doctor.doctor().findings if x.name == "chip")
+        assert (chip.state, chip.said) == (WELL, said)
+
+
+def test_a_tpu_that_tensorflow_can_not_use_is_noticed(tmp_path):
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/accel0").touch()
+    pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "TPU_ACCELERATOR_TYPE": "v4-16"}
+    several = place.detect(pod, tmp_path)
+    assert several.kind in place.UNUSABLE
+    assert doctor.check_place(several, {}) == Finding(
+        "place", WARN, f"{several.name} ({several.mark})", several.advice
+    )
+    assert doctor.check_devices(several, command=("false",)).said.startswith("not asked")
+
+
+@pytest.mark.parametrize(
+    ("bucket", "fix"),
+    [("my-bucket", "gs://my-bucket"), ("gs:/b/c", "gs://b/c"), ("", "gs://BUCKET")],
+)
+def test_a_bucket_without_its_scheme_is_refused_before_anything_else(bucket, fix, monkeypatch):
+    monkeypatch.setattr(doctor, "detect", lambda: pytest.fail("asked"))
+    with pytest.raises(CourseError, match=f"Write {fix}."):
+        doctor.doctor(bucket)
 
 
 def says(*kinds: str) -> str:

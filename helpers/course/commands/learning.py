@@ -243,7 +243,8 @@ def doctor(
     - `tpu-course doctor --bucket gs://my-bucket --region us-central1`
     - `tpu-course doctor --json`
 
-    **Exit status**: 0 nothing must be mended · 1 something must
+    **Exit status**: 0 nothing must be mended · 1 something must · 2 `--bucket` is
+    no address
     """
     from rich.console import Console
 
