@@ -1,0 +1,233 @@
+"""Any paste is read: bytes of any encoding, colours, prompts, broken lines; in linear time."""
+
+import os
+import pty
+import re
+import sys
+
+import pytest
+from terminal import call, without
+
+from helpers.base.errors import CourseError
+from helpers.base.settings import ROOT
+from helpers.course import logs
+from helpers.course.explain import SYMPTOMS, explain
+from helpers.course.logs import Log, Words
+
+SAID = "ValueError: Please provide a TPU Name to connect to."
+NAME = "The resolver doesn't know which TPU"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        SAID.encode(),
+        b"\xef\xbb\xbf" + SAID.encode(),
+        b"\xff\xfe" + SAID.encode("utf-16-le"),
+        b"\xfe\xff" + SAID.encode("utf-16-be"),
+        b"\xff\xfe" + SAID.encode("utf-16-le") + b"\n",  # half a character at the end
+        SAID.encode("utf-16-le"),  # the mark is lost
+        "텐서플로: ".encode("cp949") + SAID.encode(),
+        "Fehler für ".encode("cp1252") + SAID.encode() + b"\x80\x00",
+        b"\xff\xfe" + SAID.encode(),  # no UTF-16, whatever the mark says
+        b"first\n" + ("\n" + SAID).encode("utf-16-le"),  # PowerShell's >> on a file of UTF-8
+    ],
+)
+def test_bytes_of_any_encoding_become_text(data):
+    assert explain(logs.decode(data)).matches[0].symptom.name == NAME
+
+
+def test_korean_in_utf_16_stays_readable():
+    text = "오류: Please provide a TPU Name to connect to."
+    assert explain(logs.decode(b"\xff\xfe" + text.encode("utf-16-le"))).matches[0].evidence == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[0;31mValueError\x1b[0m: Please \x1b[1mprovide\x1b[22m a TPU Name to connect to.",
+        "[0;31mValueError[0m: Please provide[0;34m a[0m TPU Name to connect to.",
+        "^[[31mPlease provide a^[[0m TPU Name to connect to.",
+        r"\x1b[31mPlease provide a TPU\x1b[0m Name to connect to.",
+        "Please provide \x1b]8;;https://example.org\x1b\\a TPU\x1b]8;;\x1b\\ Name to connect to.",
+        "ValueError: Please provide a TPU\nName to connect to.",
+        "ValueError: Please provide a TPU Na\nme to connect to.",
+        "ValueError: Please provide a TPU\r\n    Name  to\tconnect to.",
+        "ETA: 3s\x08\x08\x08\x08Please provide a TPU Name to connect to.",
+        "50%\rPlease provide a TPU Name to connect to.",
+        "PLEASE PROVIDE A TPU NAME TO CONNECT TO",
+        "> ValueError: Please provide a TPU\n> Name to connect to.",
+        "(task, pid=22934) Please provide a TPU\n(task, pid=22934) Name to connect to.",
+        "stderr: Please provide a TPU\nstderr: Name to connect to.",
+        "23:36:18.184105: Please provide a TPU\n23:36:18.2: Name to connect to.",
+        "[rank0]: Please provide a TPU\n[rank0]: Name to connect to.",
+        ">>> tpu = Resolver()\nPlease provide a TPU Name to connect to.",
+        "user@host:~$ python a.py\nPlease provide a TPU Name to connect to.",
+        "Please provide a TPU\u00a0Name to connect to.",
+        '{"text": "Please provide a TPU\\n Name to connect to."}',
+    ],
+)
+def test_colours_prompts_times_and_broken_lines_are_read(text):
+    assert [match.symptom.name for match in explain(text).matches] == [NAME]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ModuleNotFoundError: No module named \\'tensorflow\\'",
+        "ModuleNotFoundError: No module named ‘tensorflow’",
+        "ModuleNotFoundError: No module named &#39;tensorflow&#39;",
+    ],
+)
+def test_quotation_marks_are_read_however_they_were_written(text):
+    assert explain(text).matches[0].symptom.name == "TensorFlow is not installed here"
+
+
+def test_an_index_in_brackets_is_no_colour_and_no_prefix():
+    assert logs.clean("indices[0] = 5 f32[3;4] [0] = x") == ["indices[0] = 5 f32[3;4] [0] = x"]
+
+
+def test_what_stands_between_and_near_is_bounded():
+    log = Log("alpha" + "x" * 200 + "omega")
+    assert log.find(Words("alpha…omega"))
+    assert not Log("alpha" + "x" * 201 + "omega").find(Words("alpha…omega"))
+    for distance, found in ((1400, True), (1600, False)):
+        text = "alpha" + " x" * (distance // 2) + " omega " + " y" * 1000
+        assert bool(Log(text).find(Words("alpha", near=("omega",)))) is found
+        assert bool(Log(text).find(Words("alpha", unless=("omega",)))) is not found
+    assert Log("size 8 GB").find(Words("size", then=r" \d"))
+    assert not Log("size x GB").find(Words("size", then=r" \d"))
+    # A place that fails doesn't hide a later one.
+    assert Log("alpha beta" + " x" * 2000 + " alpha").find(Words("alpha", unless=("beta",)))
+
+
+def test_the_evidence_is_the_line_and_a_long_one_keeps_the_place_in_sight():
+    assert Log("one\ntwo alpha\nthree").find(Words("alpha")) == "two alpha"
+    assert Log("one\ntwo al\npha x\nthree").find(Words("alpha")) == "two alpha x"
+    long = Log("x " * 300 + "alpha" + " y" * 300).find(Words("alpha"))
+    assert len(long) <= 160 and " alpha y" in long and long[0] == long[-1] == "…"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("Traceback:\n  File x\nKeyError: 'loss'\n\nnote", "KeyError: 'loss'"),
+        (
+            "KeyError: 'a'\nDuring handling of the above exception:\nfoo.bar.OurError: no\n",
+            "foo.bar.OurError: no",
+        ),
+        ("UnknownError: Graph execution error:\n\nDetected at node x\n  File y\nNo luck today",
+         "UnknownError: Graph execution error: No luck today"),
+        ("InternalError: 2 root error(s) found.\n (0) Internal: odd\n (1) x",
+         "InternalError: 2 root error(s) found. (0) Internal: odd"),
+        ("step 1\nE0000 something failed here\nstep 2", "E0000 something failed here"),
+        ("all is well", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_the_line_that_matters_is_the_last_errors(text, line):
+    assert Log(text).last_error() == line
+
+
+def test_the_search_is_for_the_errors_own_words():
+    line = "a.b.InvalidArgumentError: Shapes (3, 4) of 'x' do not broadcast well {{node a/b}}"
+    assert logs.search_address(line).endswith("type=issues&q=%22do+not+broadcast+well%22")
+
+
+UNITS = {
+    "log": "2023-03-23 02:02:25.057202: E tsl/xla_util.cc:90]   Epoch 3/10 - loss: 0.69\n",
+    "bars": "12/100 ━━━━━━━━━━━━ 3s 2ms/step - loss: 0.1234 █\r",
+    "lines": "\n",
+    "escapes": "\x1b[",
+    "links": "\x1b]8;;",
+    "brackets": "[0;",
+    "backslashes": "\\",
+    "times": "00:00:00 ",
+    "prefixes": "(a, a, pid=1 ",
+    "resolvers": "tpu_cluster_resolver ",
+    "unavailable": "Unavailable: ",
+    "403": "HTTP response code 403 ",
+    "errors": "XError",
+    "dots": "a.",
+    "names": "No module named 'tensorflow' ",
+    "identity": "No registered 'Identity' OpKernel for ",
+    "padding": "Extra memory due to padding: 1",
+}
+
+
+def test_a_long_log_takes_time_in_proportion_to_its_length():
+    """Half a megabyte of each; with a pattern that is quadratic, one of them took half a minute."""
+    script = (
+        "import sys\nfrom helpers.course.explain import explain\n"
+        f"for unit in {list(UNITS.values())!r}:\n"
+        "    explain(unit * (500_000 // len(unit)))\n"
+        "print('done')"
+    )
+    assert call(sys.executable, "-c", script, timeout=60).stdout == "done\n"
+
+
+def test_no_expression_reads_further_than_its_bound():
+    from re import _parser as parser  # the expression's width, as Python itself computes it
+
+    expressions = [words.then for symptom in SYMPTOMS for words in symptom.seen if words.then]
+    assert expressions
+    for expression in expressions:
+        assert parser.parse(expression).getwidth()[1] <= 200, expression
+
+
+@pytest.mark.parametrize("name", ["nowhere.log", "", "secret.log"])
+def test_a_file_that_cannot_be_read_is_told_once(tmp_path, name):
+    path = tmp_path / name
+    if name == "secret.log":
+        path.write_text("x")
+        path.chmod(0)
+        if os.access(path, os.R_OK):
+            pytest.skip("this user may read everything")
+    with pytest.raises(CourseError, match="can't be read") as caught:
+        logs.read(path)
+    assert caught.value.why and str(tmp_path.parent) in caught.value.fix
+
+
+def explained(*words, **options):
+    return call(sys.executable, "-m", "helpers", "explain", *words, **options)
+
+
+def test_the_command_reads_a_file(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_bytes(b"\xff\xfe" + SAID.encode("utf-16-le"))
+    done = explained(path, stdin=-3)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, NAME)
+    assert "\x1b" not in done.stdout and "https://github.com/tensorflow" in done.stdout
+    missing = explained(tmp_path / "nowhere.log", stdin=-3)
+    assert missing.returncode == 2 and missing.stdout == ""
+    assert missing.stderr.count("nowhere.log can't be read") == 1
+    assert "Traceback" not in missing.stderr
+
+
+def on_a_terminal(path, **variables):
+    """What the command writes to a terminal."""
+    master, slave = pty.openpty()
+    environment = without("NO_COLOR", "FORCE_COLOR") | {"TERM": "xterm-256color"} | variables
+    explained(path, stdin=-3, stdout=slave, capture_output=False, env=environment)
+    os.close(slave)
+    shown = b""
+    try:
+        while part := os.read(master, 65536):
+            shown += part
+    except OSError:  # Linux says so where the other end is closed
+        pass
+    os.close(master)
+    return shown.decode()
+
+
+def test_a_terminal_gets_colours_and_links_unless_told_otherwise(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(SAID)
+    shown = on_a_terminal(path)
+    assert re.search(
+        r"\x1b\]8;[^;]*;https://github\.com/tensorflow/tensorflow/issues/\d+\x1b", shown
+    )
+    assert "\x1b[36m" in shown
+    plain = on_a_terminal(path, NO_COLOR="1")
+    assert NAME in plain and not re.search(r"\x1b\[[\d;]*3\dm", plain)
+    assert ROOT.name not in plain
