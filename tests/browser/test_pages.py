@@ -115,3 +115,18 @@ def test_operations_are_found_while_typing(build, page):
     page.get_by_label("Search names, code and messages").fill("")
     page.get_by_label("Show").select_option("refused")
     assert 0 < shown.count() < everything
+
+
+def test_symptoms_are_found_by_words_and_by_a_pasted_error(build, page):
+    page.goto((build / "TROUBLESHOOTING.html").as_uri())
+    shown = page.locator("tbody tr:not([hidden])")
+    everything = shown.count()
+    field = page.get_by_label("Search what you see")
+    field.click()
+    page.keyboard.type("vmem")
+    assert shown.count() == 1 and page.locator("h2:visible").count() == 1
+    assert page.get_by_role("status").inner_text() == f"1 of {everything} symptoms"
+    field.fill("ValueError: Please provide a TPU Name to connect to. (in cell 3)")
+    assert "The resolver" in shown.first.inner_text()
+    field.fill("")
+    assert shown.count() == everything

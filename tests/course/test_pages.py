@@ -1,5 +1,7 @@
 """Pages load nothing from outside, escape what they show, and can be used without seeing them."""
 
+import base64
+import hashlib
 import re
 
 import nbformat
@@ -7,8 +9,9 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat import v4
 
+from helpers.base import html
 from helpers.base.html import POLICY
-from helpers.course import pages
+from helpers.course import pages, running
 
 TABLE = "<table><thead><tr><th></th><th>bytes</th></tr></thead><tbody><tr><th>a</th></tr></tbody>"
 
@@ -96,6 +99,32 @@ def test_a_text_beside_the_notebooks_is_a_page_too_and_links_lead_back(ran):
     page = ran.page("WORDS")
     assert "<title>Words &amp; more</title>" in page
     assert 'id="TPU-VM"' in page and '<a href="06_big.html">big</a>' in page
+
+
+def test_the_page_of_symptoms_has_a_field_and_allows_its_one_script_alone(tmp_path):
+    text = v4.new_markdown_cell("# Title\n\n## One\n\n| a | b |\n| - | - |\n| x | `y && <z>` |")
+    made_page = pages.notebook(v4.new_notebook(cells=[text]), "TROUBLESHOOTING", "Title", ".")
+    page = BeautifulSoup(pages.searchable(made_page), "html.parser")
+    (script,) = page.select("script")
+    assert script.string == html.text("search.js")
+    digest = base64.b64encode(hashlib.sha256(script.string.encode()).digest()).decode()
+    (policy,) = page.select("meta[http-equiv]")
+    assert policy["content"] == f"{POLICY}; script-src 'sha256-{digest}'"
+    # Without scripts there is no field; with one it has a name, and tells how many rows are left.
+    form = page.select_one("form[role=search][hidden]")
+    assert form.select_one("label[for=search]").string == "Search what you see"
+    assert form.select_one("input#search[type=search]") and form.select_one("output[role=status]")
+    assert form.find_next("h2") == page.h2 and page.select_one("td code").string == "y && <z>"
+
+
+def test_only_the_text_of_symptoms_gets_the_field(tmp_path):
+    for name in ("TROUBLESHOOTING", "GLOSSARY"):
+        (tmp_path / f"{name}.md").write_text("# Title\n\n## One\n")
+    running._write_texts(tmp_path, tmp_path / "build")
+    found = {
+        path.stem: 'role="search"' in path.read_text() for path in tmp_path.glob("build/*.html")
+    }
+    assert found == {"TROUBLESHOOTING": True, "GLOSSARY": False}
 
 
 def test_texts_of_a_notebook_are_escaped_in_the_map(ran):
