@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 
+from helpers.base.output import errors_only
 from helpers.base.settings import ENVIRONMENT
 from helpers.bert import compiled
 from helpers.tpu.connection import connect, tensorflow_environment
@@ -102,7 +103,7 @@ def pretrain(
         display.say("Starting TensorFlow.")
         import tensorflow as tf
 
-        tf.get_logger().setLevel("ERROR")
+        errors_only(tf)
         from helpers.bert import pretraining
         from helpers.bert.data import prepare_shipped
         from helpers.bert.model import configuration

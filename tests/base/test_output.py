@@ -11,6 +11,7 @@ from conventions import ROOT
 from terminal import call, without
 
 from helpers.base import output  # noqa: F401 - names its way with what an encoding lacks
+from helpers.base.settings import ENVIRONMENT
 
 COMMANDS = ["--help", "progress", "explain --page", "ops --stored", "run 99", "doctor --bucket b"]
 FULL = "There is no room for what this command writes.\n  Why: No space left on device.\n"
@@ -104,3 +105,21 @@ def test_another_files_error_keeps_its_traceback():
     )
     done = call(sys.executable, "-c", program)
     assert "Traceback" in done.stderr and "no-such-folder" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("muted", "lines"), [("", ["Compiled cluster", "cos"]), ("errors_only(tf)", [])]
+)
+def test_what_tensorflow_logs_below_errors_stays_off_the_terminal(muted, lines):
+    program = (
+        "import tensorflow as tf\n"
+        "from helpers.base.output import errors_only\n"
+        f"{muted}\n"
+        "tf.get_logger().warning('cos')\n"
+        "tf.function(tf.cos, jit_compile=True)(1.0)\n"
+    )
+    done = call(sys.executable, "-c", program, env=bare() | ENVIRONMENT)
+    assert done.returncode == 0
+    said = [line for line in done.stderr.splitlines() if line.strip()]
+    assert bool(said) == bool(lines) and all(line in done.stderr for line in lines)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from helpers.base import files
+from helpers.base.output import errors_only
 from helpers.base.settings import ENVIRONMENT
 from helpers.course.commands.learning import AsJson, Quiet
 
@@ -292,7 +293,7 @@ def export(
     os.environ.update(ENVIRONMENT)
     import tensorflow as tf
 
-    tf.get_logger().setLevel("ERROR")
+    errors_only(tf)
     from helpers.bert import export as exporting
 
     facts = exporting.export(run, folder, data)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
+from helpers.base.output import errors_only
 from helpers.xla import messages
 from helpers.xla.ops.table import TARGET, Row, Table
 
@@ -107,6 +108,7 @@ def make(progress: Callable[[int, int], None] | None = None) -> Table:
     """
     import tensorflow as tf
 
+    errors_only(tf)
     from helpers.xla import tpu_compiler
     from helpers.xla.ops.cases import cases
 
