@@ -1,4 +1,4 @@
-"""Where this kernel runs, recognised by environment variables and device files alone.
+"""Where this kernel runs, recognised by environment variables and the system's files alone.
 
 It uses neither network nor TensorFlow: asking TensorFlow for TPUs takes hold of the TPU, and a
 machine without one may wait for minutes. ``helpers.runtime`` passes ``detect`` on. The places it
@@ -350,9 +350,9 @@ def _advise(found: _Found, environment: Mapping[str, str]) -> tuple[str, str]:
 def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike = "/") -> Place:
     """Find out where this kernel runs, by which mark, and what to do there; never raises.
 
-    It reads environment variables and device files below ``root`` only, so it neither waits nor
-    takes hold of a TPU. If marks contradict each other, the most explicit one wins: an address
-    before a device, a device before a name.
+    It reads environment variables, and names and files in ``dev``, ``lib`` and ``sys`` below
+    ``root``, so it neither waits nor takes hold of a TPU. If marks contradict each other, the most
+    explicit one wins: an address before a device, a device before a name.
     """
     files = _Files(root)
     chips = _on_the_bus(files)
