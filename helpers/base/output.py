@@ -75,8 +75,9 @@ def errors_only(tensorflow: ModuleType) -> None:
 def on_any_output() -> Iterator[bool | None]:
     """Let the program inside print on whatever it is given, without a traceback.
 
-    What an encoding lacks is written in ASCII. When the reader of a pipe has left, the program ends
-    with status 1, as Python's documentation advises; on a full disk with a sentence and status 2.
+    What an encoding lacks is written in ASCII (typer's own ``echo`` writes UTF-8 where the encoding
+    is ASCII). When the reader of a pipe has left, the program ends with status 1, as Python's
+    documentation advises; on a full disk with a sentence and status 2.
 
     Yields:
         What to give to typer as ``color``: False if ``NO_COLOR`` is set (https://no-color.org),

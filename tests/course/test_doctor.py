@@ -200,7 +200,7 @@ def test_devices_of_an_address_are_asked_of_the_worker(monkeypatch, tmp_path):
     monkeypatch.setattr(connection, "devices_at", dead)
     found = doctor.check_devices(node)
     assert found == Finding("devices", ILL, "Nobody answers. It is off.", "Start it.")
-    name = place.detect({"TPU_NAME": "my-tpu"}, tmp_path)
+    name = place.detect({"TPU_NAME": "my-tpu", "TPU_LOAD_LIBRARY": "0"}, tmp_path)
     assert doctor.check_devices(name).said.startswith("not asked")
 
 
