@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test check pytorch browser picture bundle slides solutions lab lint spelling bench lock colab newest release badges clean
+.PHONY: help run test check pytorch browser picture bundle slides solutions lab lint spelling bench lock colab kaggle newest release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -95,15 +95,17 @@ lock: .venv/.installed ## Compile requirements.txt from pyproject.toml
 	  --python-version 3.11 --generate-hashes --no-emit-index-url \
 	  --custom-compile-command "make lock" -o requirements.txt
 
-build/colab/.installed: tests/repo/colab.txt .venv/.installed
-	@rm -rf build/colab
-	@$(PYTHON_VENV) -m uv venv -q --python $(or $(PYTHON),3.12) build/colab
-	@$(PYTHON_VENV) -m uv pip install -q --python build/colab/bin/python -r tests/repo/colab.txt
+build/colab/.installed build/kaggle/.installed: build/%/.installed: tests/repo/%.txt .venv/.installed
+	@rm -rf build/$*
+	@$(PYTHON_VENV) -m uv venv -q --python $(or $(PYTHON),3.12) build/$*
+	@$(PYTHON_VENV) -m uv pip install -q --python build/$*/bin/python -r $<
 	@touch $@
 
 colab: build/colab/.installed ## Run notebooks as in Colab, with its packages (minutes, some GB)
-	@rm build/colab/.installed # the first cell replaces packages: the next time begins afresh
-	@$(PYTHON_VENV) -m pytest -q tests/repo/colab.py
+kaggle: build/kaggle/.installed ## Run notebooks as on Kaggle's TPU machine, with its packages
+colab kaggle:
+	@rm build/$@/.installed # the first cell replaces packages: the next time begins afresh
+	@PLACE=$@ $(PYTHON_VENV) -m pytest -q tests/repo/hosted.py
 
 newest: .venv/.installed ## Run the tests on the newest allowed versions, say what broke (some GB)
 	@$(PYTHON_VENV) .ci/newest.py
