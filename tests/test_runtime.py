@@ -225,7 +225,7 @@ def plain(name: str) -> str:
     return re.sub("[_.]", "-", name).lower()
 
 
-@pytest.mark.parametrize("place", ["colab.txt", "colab_tpu.txt"])
+@pytest.mark.parametrize("place", ["colab.txt", "colab_tpu.txt", "kaggle.txt"])
 def test_what_the_notebooks_import_is_there_or_installed(place):
     lines = re.findall(r"^[\w.-]+", (ROOT / "tests/repo" / place).read_text("utf-8"), re.MULTILINE)
     there = {*map(plain, lines)}

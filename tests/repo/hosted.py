@@ -58,7 +58,12 @@ HOSTS = {
         | {"TPU_ACCELERATOR_TYPE": "v5litepod-8", "TPU_PROCESS_ADDRESSES": "local"}
         | {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"},
         "Run > Restart & clear cell outputs",
-        {"transformers": "5.", "tensorflow-cpu": "2.20.", "tensorflow-tpu": "", "tf-keras": ""},
+        {
+            "transformers": "5.",
+            "tensorflow-cpu": "2.20.",
+            "tensorflow": "2.20.",
+            "tensorflow-tpu": "",
+        },
         {"transformers": "4.57.", "tensorflow-cpu": "", "tensorflow-tpu": "2.20."}
         | {"tensorflow": "", "tf-keras": "2.20.", "libtpu": "0.0.14"},
     ),
