@@ -34,7 +34,7 @@ from helpers.base.settings import (
 )
 from helpers.course.explain import explain
 from helpers.tpu import connection
-from helpers.tpu.place import LOCAL, UNUSABLE, Place, detect
+from helpers.tpu.place import ATTACHED, LOCAL, UNUSABLE, Place, detect
 
 WELL, WARN, ILL = "well", "look at it", "must be mended"
 SIGNS = {WELL: "✓", WARN: "!", ILL: "✗"}
@@ -333,7 +333,7 @@ def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis
         raise CourseError(f"{bucket[:60]!r} is no bucket.", why, f"Write gs://{name[:60]}.")
     place = detect()
     # Elsewhere such files are other devices: a virtual machine with a GPU holds one of /dev/vfio.
-    held = holders() if place.kind in (*LOCAL, *UNUSABLE, "pod_slice") else {}
+    held = holders() if place.kind in ATTACHED else {}
     found = installed(WHEELS)
     this = psutil.Process()
     chip = check_chip(held, {this.pid, *(parent.pid for parent in this.parents())})

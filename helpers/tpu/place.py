@@ -27,6 +27,7 @@ _PCI = {
 
 LOCAL = ("colab_vm", "kaggle", "tpu_vm", "gke_vm")
 UNUSABLE = ("no_device", "tpu7x", "gke_slice")  # a TPU is there, but not for TensorFlow
+ATTACHED = (*LOCAL, "pod_slice", *UNUSABLE)
 _TEXTS = facts("places.toml")
 
 
@@ -239,7 +240,7 @@ def _attached(environment: Mapping[str, str], device: str, chips: _Chips) -> _Fo
     told = _slice(named)
     hosts = _hosts(environment, told)
     name = environment.get("TPU_NAME", "").strip()
-    if name and name != "local" and environment.get("TPU_LOAD_LIBRARY") == "0":
+    if name not in ("", "local") and environment.get("TPU_LOAD_LIBRARY") == "0":
         return _Found("pod_slice", f"TPU_NAME={_short(name)}, TPU_LOAD_LIBRARY=0", name, told)
     if hosts and hosts > 1:
         mark = f"{device}, one of {hosts} hosts"
@@ -287,10 +288,11 @@ def _recognise(environment: Mapping[str, str], files: _Files, chips: _Chips) -> 
         return _attached(environment, device, chips)
     if chips.number:
         return _Found("no_device", f"{chips.kind or 'TPU'} chips on the PCI bus: {chips.number}")
-    if tpu_name != "local" and environment.get("TPU_LOAD_LIBRARY") == "0" and tpu_name:
+    if tpu_name not in ("", "local") and environment.get("TPU_LOAD_LIBRARY") == "0":
         signs = f"{mark('TPU_NAME')}, {mark('TPU_LOAD_LIBRARY')}"
         return _Found("pod_slice", signs, tpu_name, told)
-    if tpu_name != "local" and tpu_name and on_google_cloud(files.root):
+    pod = has("KUBERNETES_SERVICE_HOST")  # where a Node would have told its address
+    if tpu_name not in ("", "local") and not pod and on_google_cloud(files.root):
         return _Found("node", mark("TPU_NAME"), tpu_name, told)
     if gpus := files.names("dev", r"nvidia\d+|kfd|dxg"):
         return _Found("gpu", f"/dev/{gpus[0]}")
@@ -325,9 +327,9 @@ def _hints(found: _Found, chips: _Chips, environment: Mapping[str, str]) -> list
         words = {"chips": f"{chips.number}", "slices": chips.names}
         said.append(texts[found.hint].format(**words))
     number = environment.get("MEGASCALE_NUM_SLICES", "")
-    if found.kind != "cpu" and re.fullmatch(r"[2-9]|[1-9]\d{1,4}", number):
-        said.append(texts["multislice"].format(number=number))
-    if found.kind != "cpu":
+    if found.kind in ATTACHED:
+        if re.fullmatch(r"[2-9]|[1-9]\d{1,4}", number):
+            said.append(texts["multislice"].format(number=number))
         said += [texts["warning"].format(name=name) for name in _warnings(environment)]
     stray = [x for x in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if environment.get(x)]
     if found.kind == "cpu" and stray:
