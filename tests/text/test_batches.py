@@ -195,6 +195,20 @@ def test_features_stay_together_and_get_their_own_padding():
     assert batch["attention_mask"].tolist() == [[0, 1, 1, 0]]  # the dataset's own
 
 
+@pytest.mark.parametrize("edges", [[16], [16, 24]])
+def test_sequences_of_one_length_that_is_known_are_padded_to_their_edge(edges):
+    data = tf.data.Dataset.from_tensor_slices(np.arange(1, 28, dtype=np.int32).reshape(3, 9))
+    assert data.element_spec.shape == [9]
+    batches = bucketed(data, edges, global_batch_size=3, seed=None)
+    (batch,) = batches.dataset.as_numpy_iterator()
+    assert {name: values.shape for name, values in batch.items()} == {
+        "input_ids": (3, 16),
+        "attention_mask": (3, 16),
+    }
+    assert batch["input_ids"][0].tolist() == [*range(1, 10), *[0] * 7]
+    assert batch["attention_mask"].sum() == 27
+
+
 def test_truncation_is_asked_for_and_counted():
     batches = bucketed(
         sequences([3, 9, 30]), [4, 10], global_batch_size=1, truncate=True, remainder="keep"

@@ -297,6 +297,8 @@ def _by_length(
         lambda features: tf.size(features[measured]),
         bucket_boundaries=[edge + 1 for edge in tops],
         bucket_batch_sizes=[*sizes, 1],  # the last would be for longer sequences: there are none
+        # Said here, or a feature of one constant length would not be padded to the edge.
+        padded_shapes={k: [None] * spec.shape.rank for k, spec in dataset.element_spec.items()},
         pad_to_bucket_boundary=True,
         padding_values=pad,
         drop_remainder=remainder == "drop",
