@@ -12,16 +12,38 @@ class CantWrite(CourseError):
     """A file could not be written; what stood there before is untouched."""
 
 
+_FULL = (
+    "The disk is full.",
+    "Make room, then run the same command again; nothing already written is lost.",
+)
+_NO_FOLDER = (
+    "A file stands where a folder must be.",
+    "Name another folder, or move the file away.",
+)
+_CAUSES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EEXIST: _NO_FOLDER,
+    errno.ENOENT: (
+        "A folder of its path is gone, or a link leads nowhere (to a disk that isn't there?).",
+        "Look where the path leads, then run the command again.",
+    ),
+    errno.ENAMETOOLONG: (
+        "The name is too long for this disk: most allow 255 bytes, and Hangul takes 3 a syllable.",
+        "Take a shorter name.",
+    ),
+    errno.EROFS: ("The disk can be read only.", "Name a folder on another disk."),
+}
+
+
 def cant_write(path: pathlib.Path, error: OSError) -> CantWrite:
     """Make the error that says why ``path`` could not be written."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return CantWrite(
-        f"{path.name} could not be written.",
-        "The disk is full." if full else f"{error.strerror}: {path.parent.name or path.parent}",
-        "Make room, then run the same command again; nothing already written is lost."
-        if full
-        else "Check who owns the folder and that it is writable, then run the command again.",
+    why, fix = _CAUSES.get(error.errno) or (
+        f"{error.strerror}: {path.parent.name or path.parent}.",
+        "Check who owns the folder and that it is writable, then run the command again.",
     )
+    return CantWrite(f"{path.name[:60]} could not be written.", why, fix)
 
 
 def check_can_write(path: pathlib.Path) -> None:
@@ -71,7 +93,9 @@ def write(path: pathlib.Path, data: str | bytes) -> None:
         os.umask(mask)
         temporary.chmod(path.stat().st_mode if path.exists() else 0o666 & ~mask)
         temporary.replace(path)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C, too, leaves nothing half-written
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise cant_write(path, error) from error
+        if isinstance(error, OSError):
+            raise cant_write(path, error) from error
+        raise

@@ -1,12 +1,15 @@
 """A folder on this disk or in a bucket: the same few operations on both, the same errors.
 
-TensorFlow could do both, and takes seconds to start; so this goes through fsspec, which knows
-``gs://`` and many other addresses.
+TensorFlow could do both, and takes seconds to start; so this goes through fsspec.
 """
 
 import contextlib
+import errno
+import logging
 import os
 import pathlib
+import re
+import stat
 from collections.abc import Iterator
 
 from helpers.base import files
@@ -16,6 +19,78 @@ from helpers.base.errors import CourseError
 def is_remote(path: str | os.PathLike[str]) -> bool:
     """Tell an address such as ``gs://bucket/folder`` from a path on this machine."""
     return "://" in os.fspath(path)
+
+
+def address(path: str | os.PathLike[str]) -> str:
+    """Check how a folder is named, before anything is made of that name.
+
+    Args:
+        path: A path on this machine, or ``gs://bucket/folder``.
+
+    Returns:
+        The same, with the home folder for ``~``: no shell writes it out in ``--output=~/records``.
+
+    Raises:
+        CourseError: It is empty or made for another system, or an address that is not ``gs://``.
+    """
+    path = os.fspath(path)
+    scheme, _, rest = path.partition(":/")
+    wrong = None
+    if not path.strip():
+        wrong = "It is empty: a variable in the command has no value, probably.", "Name a folder."
+    elif re.search(r"[\x00-\x1f\x7f]", path):
+        why = "It holds a control character: the script's lines end as on Windows, probably."
+        wrong = why, "Write it without; `sed -i 's/\\r$//' SCRIPT` mends a script."
+    elif os.name != "nt" and re.match(r"[A-Za-z]:[\\/]|[^/]*\\", path):
+        wrong = "It is written as on Windows.", "Divide folders with /; a disk has no letter here."
+    elif re.match(r"gc?s:/[^/]", path):
+        wrong = "One slash of two is lost: pathlib does that.", f"Write gs://{rest}."
+    elif scheme == "gcs":
+        wrong = "TensorFlow doesn't know gcs://.", f"Write gs:/{rest}."
+    elif scheme == "gs" and not re.match(r"/[^/]", rest):
+        wrong = "It names no bucket.", "Write gs://BUCKET/FOLDER."
+    elif scheme == "file":
+        wrong = "A folder of this machine needs no address.", "Write its path alone."
+    elif scheme != "gs" and is_remote(path):
+        why = "Records, runs and TPUs know folders of this machine and gs:// alone."
+        wrong = why, "Name such a folder; `gcloud storage cp -r` copies to and from other places."
+    if wrong:
+        raise CourseError(f"{path[:60]!r} can't be used as a folder.", *wrong)
+    return os.path.expanduser(path)  # noqa: PTH111 (a Path would make one slash of two)
+
+
+def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Check a folder of this machine that is to be made whole; it must be absent or empty.
+
+    Raises:
+        CourseError: It is in a bucket or not empty, or as `address`.
+        files.CantWrite: As `Folder.check`.
+    """
+    path = address(path)
+    if is_remote(path):
+        raise CourseError(
+            f"{path[:60]!r} is no folder of this machine.",
+            "A folder can be whole or absent on a disk; a bucket has no folders.",
+            "Write to a folder here, then copy it: gcloud storage cp -r FOLDER gs://….",
+        )
+    folder = pathlib.Path(path)
+    Folder(path).check()
+    if folder.exists() and any(folder.iterdir()):
+        raise CourseError(
+            f"{folder.name or folder.absolute().name} exists and is not empty.",
+            "What is in it would be lost, or mixed with the new files.",
+            "Name another folder, or remove this one first.",
+        )
+    return folder
+
+
+def _nearest(path: pathlib.Path) -> pathlib.Path:
+    """Give the nearest of a path and its parents that is there, if only as a link."""
+    for place in (path, *path.parents):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            place.lstat()
+            return place
+    return path
 
 
 def _sync(path: pathlib.Path) -> None:
@@ -35,20 +110,27 @@ class Folder:
 
     Attributes:
         path: Path or address, as given, without a slash at the end.
+        absolute: The same from anywhere on this machine.
         remote: Whether it is an address.
+
+    Raises:
+        CourseError: As `address`.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         import fsspec
 
-        path = os.fspath(path)
+        path = address(path)
         self.path, self.remote = path.rstrip("/") or "/", is_remote(path)
         if self.remote:
+            # It logs each error with its stack; here every error is raised.
+            logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
             # Other writers (TensorFlow's too) change the same bucket: a kept listing would be old.
             self._files, self._root = fsspec.core.url_to_fs(self.path, use_listings_cache=False)
         else:
             self._files = fsspec.filesystem("file")
             self._root = pathlib.Path(self.path).absolute().as_posix()
+        self.absolute = self.path if self.remote else self._root
         # Each of fsspec's libraries has errors of its own, most of them no OSError.
         self._failures = Exception if self.remote else OSError
 
@@ -66,7 +148,7 @@ class Folder:
     def _reading(self, name: str) -> Iterator[None]:
         try:
             yield
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
         except self._failures as error:
             raise CourseError(
@@ -91,6 +173,26 @@ class Folder:
                 "Check the bucket's name and that you may write to it, then run the same command "
                 "again; nothing already written is lost.",
             ) from error
+
+    def check(self) -> None:
+        """Find out whether the folder can be made and written to; nothing is made yet.
+
+        Says nothing of a bucket: that takes a question to its storage (`tpu.bucket`).
+
+        Raises:
+            files.CantWrite: It is a file or in one, its name is too long, or it is not writable.
+        """
+        if self.remote:
+            return
+        folder = there = pathlib.Path(self._root)
+        try:
+            there = _nearest(folder)
+            if not stat.S_ISDIR(there.stat().st_mode):  # a link to nowhere raises
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+            if not os.access(there, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise files.cant_write(there / folder.name, error) from error
 
     def read(self, name: str, limit: int | None = None) -> bytes | None:
         """Read a file, or its first ``limit`` bytes; None where there is none."""

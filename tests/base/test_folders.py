@@ -1,14 +1,18 @@
-"""One set of operations on the disk, in fsspec's own memory and in a bucket: the same answers."""
+"""One set of operations on the disk and in a bucket: the same answers."""
 
 import errno
 import os
+import pathlib
+import sys
+import tempfile
 
 import pytest
+from terminal import call
 
 from helpers import runtime
 from helpers.base import files
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder, is_remote
+from helpers.base.folders import Folder, address, is_remote, new_folder
 
 runtime.setup()
 
@@ -21,11 +25,11 @@ def bucket():
         yield running.url
 
 
-@pytest.fixture(params=["disk", "memory", "bucket"])
+@pytest.fixture(params=["disk", "bucket"])
 def folder(request, tmp_path):
     if request.param == "bucket":
         return Folder(f"{request.getfixturevalue('bucket')}/{tmp_path.name}/")
-    return Folder(tmp_path if request.param == "disk" else f"memory://{tmp_path.name}")
+    return Folder(tmp_path)
 
 
 def test_what_is_written_is_read_listed_and_deleted(folder):
@@ -84,17 +88,111 @@ def test_a_folder_is_written_to_in_steps_and_named_at_the_end(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("act", "arguments"),
+    ("act", "arguments", "why"),
     [
-        *(("write", ("file/x", "x")), ("append", ("file/x", "x"))),
-        *(("sync", ("none",)), ("rename", ("none", "new"))),
+        ("write", ("file/x", "x"), "A file stands where a folder must be"),
+        ("append", ("file/x", "x"), "A file stands where a folder must be"),
+        ("write", ("글" * 100, "x"), "name is too long"),
+        ("sync", ("none",), "is gone"),
+        ("rename", ("none", "new"), "is gone"),
     ],
 )
-def test_what_the_disk_refuses_is_told(tmp_path, act, arguments):
+def test_what_the_disk_refuses_is_told(tmp_path, act, arguments, why):
     (tmp_path / "file").touch()
-    with pytest.raises(files.CantWrite, match="could not be written") as caught:
+    with pytest.raises(files.CantWrite, match=rf"could not be written\.\n.*{why}"):
         getattr(Folder(tmp_path), act)(*arguments)
-    assert "Check who owns the folder" in caught.value.fix
+
+
+def link(path):
+    path.symlink_to("/nowhere/disk")
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "why"),
+    [
+        (os.mkdir, "out", None),
+        (os.mkdir, "out/below/it", None),
+        (pathlib.Path.touch, "out", "A file stands where a folder must be"),
+        (pathlib.Path.touch, "out/below/it", "A file stands where a folder must be"),
+        (link, "out", "a link leads nowhere"),
+        (os.mkdir, "글" * 100, "name is too long"),
+    ],
+)
+def test_a_folder_that_can_not_be_made_is_told_and_not_made(tmp_path, make, name, why):
+    make(tmp_path / "out")
+    before = list(tmp_path.rglob("*"))
+    if why is None:
+        Folder(tmp_path / name).check()
+    else:
+        with pytest.raises(files.CantWrite, match=why):
+            Folder(tmp_path / name).check()
+    assert list(tmp_path.rglob("*")) == before
+
+
+# Root may write everywhere, so it becomes nobody. The interpreter may be where only root can read.
+SOMEONE = """
+import os, sys
+from helpers.base import files, folders
+folders.Folder(".")
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    folders.Folder(sys.argv[1]).check()
+except files.CantWrite as error:
+    print(error.what, error.why)
+"""
+
+
+def test_a_folder_of_someone_else_is_told_and_not_made():
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own are closed to others
+        pathlib.Path(folder).chmod(0o555)
+        done = call(sys.executable, "-c", SOMEONE, f"{folder}/out")
+        name = pathlib.Path(folder).name
+        told = f"out could not be written. Permission denied: {name}.\n"
+        assert done.stdout == told, done.stderr
+        assert not list(pathlib.Path(folder).iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "empty"),
+        (" ", "empty"),
+        ("out\r", "control character"),
+        ("C:\\out", "as on Windows"),
+        ("C:/out", "as on Windows"),
+        ("build\\out", "as on Windows"),
+        ("gs:/mine/out", r"(?s)One slash.*Write gs://mine/out"),
+        ("gcs://mine/out", r"(?s)gcs://.*Write gs://mine/out"),
+        ("gcs:/mine/out", r"(?s)One slash.*Write gs://mine/out"),
+        ("gs://", "no bucket"),
+        ("gs:///out", "no bucket"),
+        ("file:///out", "path alone"),
+        ("s3://mine/out", "gs:// alone"),
+        ("memory://out", "gs:// alone"),
+        (" gs://mine/out", "gs:// alone"),
+    ],
+)
+def test_a_name_that_would_be_misunderstood_is_refused(name, why):
+    with pytest.raises(CourseError, match=why):
+        Folder(name)
+
+
+def test_names_that_are_usual_stay_and_the_home_folder_is_found(monkeypatch):
+    for name in ("out", "./a b/../c", "기록", "/tmp/x", "a:b/c", "gs://mine/a b", "-", "gs"):
+        assert address(name) == name
+    monkeypatch.setenv("HOME", "/home/me")
+    assert address("~/out") == "/home/me/out"
+
+
+def test_a_new_folder_is_absent_or_empty_and_here(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for name in ("none", "empty", "none/below"):
+        assert new_folder(tmp_path / name) == tmp_path / name
+    with pytest.raises(CourseError, match="exists and is not empty"):
+        new_folder(tmp_path)
+    with pytest.raises(CourseError, match=r"no folder of this machine(.|\n)*gcloud storage cp"):
+        new_folder("gs://mine/bert")
 
 
 def test_a_full_disk_is_told_when_lines_are_added(tmp_path, monkeypatch):
@@ -108,19 +206,24 @@ def test_a_full_disk_is_told_when_lines_are_added(tmp_path, monkeypatch):
         folder.sync("log")
 
 
-@pytest.mark.parametrize(
-    ("path", "ask", "words"),
-    [
-        ("", "read", "IsADirectory"),
-        ("http://127.0.0.1:9", "read", "ClientConnector"),
-        ("http://127.0.0.1:9", "list", "ClientConnector"),
-    ],
-)
-def test_what_cant_be_read_is_told_and_is_not_taken_for_missing(tmp_path, path, ask, words):
-    (tmp_path / "below").mkdir()
-    with pytest.raises(CourseError, match=rf"could not be read\.\n.*{words}") as caught:
-        getattr(Folder(path or tmp_path), ask)("below")
+@pytest.mark.parametrize("ask", ["read", "list"])
+def test_what_cant_be_read_is_told_and_is_not_taken_for_missing(folder, monkeypatch, ask):
+    def silent(*_, **__):
+        raise ConnectionError("no way there")
+
+    for name in ("cat_file", "ls"):
+        monkeypatch.setattr(folder._files, name, silent)
+    with pytest.raises(CourseError, match=r"could not be read\.\n.*ConnectionError") as caught:
+        getattr(folder, ask)("below")
     assert "nothing was changed" in caught.value.fix
+
+
+def test_a_folder_is_no_file_and_a_file_holds_none(tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(CourseError, match=r"could not be read\.\n.*IsADirectory"):
+        Folder(tmp_path).read("below")
+    assert Folder(tmp_path / "file").read("x") is None
 
 
 def test_an_address_is_told_from_a_path_and_a_bucket_that_is_not_there_is_told(bucket, tmp_path):
