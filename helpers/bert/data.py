@@ -1,8 +1,6 @@
 """The data of a run: records, how they are masked, and how frequent their tokens are."""
 
 import dataclasses
-import hashlib
-import json
 import os
 import pathlib
 from collections.abc import Iterator
@@ -11,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder
 from helpers.bert.step import Batch
 from helpers.text import corpus, masking, records
 
@@ -25,17 +22,6 @@ class Data:
     manifest: records.Manifest
     masks: masking.Masking
 
-    @property
-    def fingerprint(self) -> dict[str, str | int]:
-        """Say what the numbers of a run depend on: what is in the records, not where they are."""
-        content = [(s.name, s.rows, s.crc32c) for s in self.manifest.shards]
-        return {
-            "rows": self.manifest.rows,
-            "sequence_length": self.manifest.settings.sequence_length,
-            "tokenizer": self.manifest.settings.tokenizer_sha256,
-            "content": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
-        }
-
 
 def read(path: str | os.PathLike[str]) -> Data:
     """Find records and the way to mask them.
@@ -44,13 +30,11 @@ def read(path: str | os.PathLike[str]) -> Data:
         path: Folder that `records.write` wrote, here or ``gs://``.
 
     Raises:
+        OtherTokenizer: Another tokenizer lies beside the records.
         CourseError: There are no finished records, or their tokenizer has no ``[MASK]``.
     """
-    import tokenizers
-
     manifest = records.manifest(path)
-    text = Folder(manifest.path).read(records.TOKENIZER)
-    tokenizer = tokenizers.Tokenizer.from_str(text.decode())
+    tokenizer = records.tokenizer_of(manifest)
     names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     special = {name: tokenizer.token_to_id(name) for name in names}
     if missing := [name for name, number in special.items() if number is None]:
@@ -68,6 +52,16 @@ def read(path: str | os.PathLike[str]) -> Data:
     return Data(manifest, masks)
 
 
+def shipped_documents() -> list[str]:
+    """Give the paragraphs of the course's own text that are trained on; others are held out."""
+    return [
+        text
+        for path in corpus.shipped().values()
+        for line, text in enumerate(corpus.read(pathlib.Path(path)))
+        if not corpus.held_out(line)
+    ]
+
+
 def prepare_shipped(
     output: str | os.PathLike[str], sequence_length: int = 128, *, pairs: bool = False
 ) -> str:
@@ -81,14 +75,8 @@ def prepare_shipped(
     Raises:
         CourseError: As `corpus.read`, `corpus.load_tokenizer` and `records.write`.
     """
-    documents = [
-        text
-        for path in corpus.shipped().values()
-        for line, text in enumerate(corpus.read(pathlib.Path(path)))
-        if not corpus.held_out(line)
-    ]
     options = {"sequence_length": sequence_length, "shards": 2, "pairs": pairs}
-    return records.write(documents, output, corpus.load_tokenizer(), **options).path
+    return records.write(shipped_documents(), output, corpus.load_tokenizer(), **options).path
 
 
 def find_pairs(batch: Batch) -> Batch:

@@ -2,8 +2,10 @@
 
 import dataclasses
 import hashlib
+import json
 import pathlib
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -48,6 +50,59 @@ class VocabularyTooSmall(CourseError):
     """The text's characters alone are more tokens than were asked for."""
 
 
+_KINDS = pathlib.Path(__file__).with_name("not_text.toml")
+_OTHER_KINDS = tomllib.loads(_KINDS.read_text("utf-8"))["kind"]
+
+
+def _other_kind(data: bytes) -> dict[str, str] | None:
+    """Tell by its first bytes what kind of file this is, None if it may be text."""
+    start = data[:8].hex()
+    return next((kind for kind in _OTHER_KINDS if start.startswith(kind["bytes"])), None)
+
+
+def _conversion(data: bytes, cut: bool) -> str:
+    """Say how bytes that are not UTF-8, or end within a character, may become it."""
+    if cut:
+        return "A download or a copy was probably cut off: copy it again."
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "It is UTF-16, as Windows writes it: `iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE`."
+    if b"\0" in data:
+        return "Text has no byte 0x00: it is another kind of file. Choose one with text."
+    try:
+        data.decode("cp949")
+    except UnicodeDecodeError:
+        return "It is damaged, or in another encoding: copy it again, or ask who wrote it."
+    return "Older Korean files are often CP949: `iconv -f CP949 -t UTF-8 FILE > NEW_FILE`."
+
+
+def _is_json(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def check_file(path: pathlib.Path) -> None:
+    """Refuse a text that is no file on this machine.
+
+    Raises:
+        CourseError: There is no such file; the message says what there is.
+    """
+    why = "No file of this name exists."
+    fix = "Check the path; the course's own text comes back with `git checkout notebooks/data`."
+    try:
+        if path.is_file():
+            return
+        if path.is_dir():
+            why, fix = f"{path.name} is a folder.", "Name the files in it, each with --input."
+    except OSError as error:  # a name that is too long, a folder that must not be read
+        why = f"{error.strerror}."
+    if re.match(r"\w\w+:/", str(path)):
+        why = "It has an address, and text is read from this machine's disk."
+        fix = "Copy it here first; from a bucket with `gcloud storage cp`."
+    raise CourseError(f"The text {path.name[:60]} is not there.", why, fix)
+
+
 def read(path: pathlib.Path) -> list[str]:
     """Read a text file, one paragraph per line.
 
@@ -59,15 +114,22 @@ def read(path: pathlib.Path) -> list[str]:
 
     Raises:
         NotUtf8: It has another encoding; the message names line and byte.
-        CourseError: There is no such file, it holds no text, or a line is longer than any text.
+        CourseError: There is no such file, it is of another kind (compressed, Parquet, JSON, …),
+            holds no text, or a line is longer than any text.
     """
-    if not path.is_file():
+    check_file(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
         raise CourseError(
-            f"The text {path.name} is not there.",
-            f"{path.name} is a folder." if path.is_dir() else "No file of this name exists.",
-            "Check the path; the course's own text comes back with `git checkout notebooks/data`.",
+            f"The text {path.name} can't be read.",
+            f"{error.strerror}.",
+            "Check who owns the file, and that you may read it.",
+        ) from error
+    if kind := _other_kind(data):
+        raise CourseError(
+            f"The text {path.name} is no text.", f"It is {kind['what']}.", kind["fix"]
         )
-    data = path.read_bytes()
     if not data:
         raise CourseError(
             f"The text {path.name} is empty.",
@@ -82,7 +144,7 @@ def read(path: pathlib.Path) -> list[str]:
             f"The text {path.name} is not UTF-8.",
             f"Line {line}: byte 0x{data[error.start]:02x} at position {error.start} of the file "
             f"({error.reason}).",
-            "Older Korean files are often CP949: `iconv -f CP949 -t UTF-8 FILE > NEW_FILE`.",
+            _conversion(data, cut=error.reason == "unexpected end of data"),
         ) from None
     lines = text.split("\n")
     if len(longest := max(lines, key=len)) > LONGEST:
@@ -92,6 +154,12 @@ def read(path: pathlib.Path) -> list[str]:
             "Write one paragraph or article per line.",
         )
     paragraphs = [line.removesuffix("\r") for line in lines if line.strip()]
+    if paragraphs and all(map(_is_json, paragraphs[:3])):
+        raise CourseError(
+            f"The text {path.name} is JSON, not text.",
+            "Each line is an object: a model would learn its names and brackets.",
+            'Take the text out of it: `jq -r \'.text | gsub("\\n"; " ")\' FILE > NEW_FILE`.',
+        )
     if not paragraphs:
         raise CourseError(
             f"The text {path.name} has no text.",
@@ -136,9 +204,9 @@ class Survey:
     def __repr__(self) -> str:
         where = "" if self.first_replaced is None else f" (first in text {self.first_replaced:,})"
         return (
-            f"{self.texts:,} texts: {self.decomposed:,} not in NFC, {self.control:,} control and "
-            f"{self.invisible:,} invisible characters, {self.replaced:,} lost{where}, "
-            f"{self.empty:,} empty"
+            f"{self.texts:,} text{'s' * (self.texts != 1)}: {self.decomposed:,} not in NFC, "
+            f"{self.control:,} control and {self.invisible:,} invisible characters, "
+            f"{self.replaced:,} lost{where}, {self.empty:,} empty"
         )
 
 

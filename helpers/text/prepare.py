@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
 from helpers.text import corpus, records
+from helpers.tpu.bucket import check_bucket
 
 HELD_OUT = "held-out"
 
@@ -22,6 +24,21 @@ def part_of(text: str) -> tuple[int, int]:
             "Write --part 3/8 for the third of eight.",
         )
     return int(found[1]), int(found[2])
+
+
+def _check_inputs(texts: Sequence[pathlib.Path]) -> None:
+    """Look for all files before the first is read, which can take long."""
+    seen = set()
+    for path in texts:
+        corpus.check_file(path)
+        if (at := path.resolve()) in seen:
+            raise CourseError(
+                f"The text {path.name} is given twice.",
+                "Each of its documents would be trained on twice as often, and one copy of a "
+                "held-out document could be trained on.",
+                "Name each file once.",
+            )
+        seen.add(at)
 
 
 def prepare(
@@ -57,20 +74,30 @@ def prepare(
         CourseError: ``part`` can't be understood, or as `corpus.read` and `records.write`.
     """
     this = part_of(part)
-    tokenizer = tokenizer or corpus.kept_tokenizer()
+    records.check_options(sequence_length, shards, this, seed, pairs)
+    folder = Folder(output)
+    tokenizer = tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer()
+    records.fingerprint(tokenizer)
+    texts = [path.expanduser() for path in texts or map(pathlib.Path, corpus.shipped().values())]
+    _check_inputs(texts)
+    folder.check()
+    if folder.remote:
+        check_bucket(folder.path)
     training, held_out = [], []
-    for path in texts or map(pathlib.Path, corpus.shipped().values()):
+    for path in texts:
         lines = corpus.read(path)
         yield f"{path.name}: {corpus.survey(lines)}"
         for number, text in enumerate(corpus.documents(lines)):
             (held_out if corpus.held_out(number) else training).append(text)
     settings = {"tokenizer": tokenizer, "sequence_length": sequence_length, "seed": seed}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    columns = *columns, TimeRemainingColumn()
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("documents", total=len(training) // this[1])
         written = records.write(
             training,
-            output,
+            folder.path,
             shards=shards,
             part=this,
             workers=workers,
@@ -79,5 +106,5 @@ def prepare(
             **settings,
         )
         if held_out and this[0] == 1:
-            records.write(held_out, f"{output.rstrip('/')}/{HELD_OUT}", shards=1, **settings)
-    yield f"{output}: {written}"
+            records.write(held_out, folder.at(HELD_OUT), shards=1, **settings)
+    yield f"{folder.path}: {written}"

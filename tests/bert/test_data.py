@@ -54,9 +54,17 @@ def test_records_give_their_documents_back(data):
     assert sum(found.values()) == manifest.sequences
 
 
-def test_a_tokenizer_without_a_token_to_mask_with_is_told(data, tmp_path):
+def test_a_tokenizer_without_a_token_to_mask_with_is_told(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(corpus.kept_tokenizer().read_text().replace("[MASK]", "[HIDE]"))
+    made = records.write(["하나"], tmp_path / "data", path, shards=1)
+    with pytest.raises(CourseError, match=r"tokenizer of the records has no \[MASK\]"):
+        read(made.path)
+
+
+def test_another_tokenizer_beside_the_records_is_refused(data, tmp_path):
     copied = shutil.copytree(data, tmp_path / "data")
     path = copied / records.TOKENIZER
     path.write_text(path.read_text().replace("[MASK]", "[HIDE]"))
-    with pytest.raises(CourseError, match=r"tokenizer of the records has no \[MASK\]"):
+    with pytest.raises(records.OtherTokenizer):
         read(copied)

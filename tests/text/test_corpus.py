@@ -1,10 +1,13 @@
 """The shipped text and tokenizer, and each thing that can be wrong with a corpus."""
 
+import bz2
 import contextlib
+import gzip
 import hashlib
 import http.server
 import importlib.util
 import json
+import lzma
 import pathlib
 import re
 import socket
@@ -191,7 +194,18 @@ def test_read_gives_the_lines_that_have_text(tmp_path_factory, lines):
         (b" \n\t\n\r\n", CourseError, "6 bytes are spaces"),
         ("하나\n둘\n".encode() + "셋".encode("cp949"), corpus.NotUtf8, "Line 3: byte 0xbc .* 11"),
         ("하나".encode("utf-16"), corpus.NotUtf8, "Line 1: byte 0xff at position 0"),
-        ("하나\n둘".encode()[:-1], corpus.NotUtf8, "Line 2: .*unexpected end of data"),
+        ("하나\n둘".encode()[:-1], corpus.NotUtf8, "Line 2: (.|\n)*unexpected end(.|\n)*cut off"),
+        ("하나".encode("utf-16"), corpus.NotUtf8, "iconv -f UTF-16"),
+        ("하나".encode("cp949"), corpus.NotUtf8, "iconv -f CP949"),
+        (b"\x00\xff\x00", corpus.NotUtf8, "another kind of file"),
+        (b"\xff" * 9, corpus.NotUtf8, "damaged, or in another encoding"),
+        (gzip.compress("하나".encode()), CourseError, "compressed with gzip"),
+        (bz2.compress("하나".encode()), CourseError, "compressed with bzip2"),
+        (lzma.compress("하나".encode()), CourseError, "compressed with xz"),
+        (b"PAR1\x15\x04", CourseError, "a table in Parquet"),
+        (b"%PDF-1.7\n%\xe2\xe3", CourseError, "a PDF"),
+        (b"PK\x03\x04\x14", CourseError, "a zip archive"),
+        (b'{"text": "a"}\n{"text": "b"}', CourseError, "is JSON, not text"),
     ],
 )
 def test_read_refuses_with_the_cause(tmp_path, data, error, words):
@@ -199,6 +213,15 @@ def test_read_refuses_with_the_cause(tmp_path, data, error, words):
         corpus.read(tmp_path / "text.txt" if data is None else file(tmp_path, data))
     with pytest.raises(CourseError, match="is a folder"):
         corpus.read(tmp_path)
+    with pytest.raises(CourseError, match="File name too long"):
+        corpus.read(tmp_path / ("글" * 100))
+    with pytest.raises(CourseError, match="from this machine's disk"):
+        corpus.read(pathlib.Path("gs://mine/text.txt"))
+
+
+def test_text_that_begins_as_json_or_with_a_number_is_text(tmp_path):
+    for text in ("{", "[1]\n[2]", "1\n2", "null", '"a"', '{"a": 1}\ntext'):
+        assert corpus.read(file(tmp_path, text.encode())) == text.split("\n")
 
 
 def test_shipped_refuses_a_damaged_text(tmp_path, monkeypatch):

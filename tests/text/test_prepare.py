@@ -71,6 +71,23 @@ def test_a_part_that_is_no_part_is_refused(part):
         prepare.part_of(part)
 
 
+def test_a_run_that_fails_at_its_options_reads_no_text(tmp_path, monkeypatch):
+    def read(_):
+        raise AssertionError("text is read")
+
+    monkeypatch.setattr(corpus, "read", read)
+    wanted = {"texts": [corpus.DATA / "ko.txt"], "tokenizer": None, "sequence_length": 128}
+    wanted |= {"shards": 8, "part": "1/1", "workers": 1, "seed": 0}
+    for wrong in ({"part": "1/0"}, {"shards": 0}, {"texts": [tmp_path / "none"]}):
+        with pytest.raises(CourseError):
+            list(prepare.prepare(str(tmp_path / "out"), **wanted | wrong))
+    with pytest.raises(CourseError):
+        list(prepare.prepare("s3://mine", **wanted))
+    with pytest.raises(AssertionError, match="text is read"):
+        list(prepare.prepare(str(tmp_path / "out"), **wanted))
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_command_line_writes_and_refuses(tmp_path):
     words = ["-o", tmp_path / "out", "--shards", 2]
     said = prepared(*words, "--sequence-length", 64).stdout

@@ -119,8 +119,11 @@ def test_finished_shards_are_kept(texts, written, tmp_path):
     [
         ([], {}, "There are no documents"),
         (["가", "나", "다"], {"shards": 1, "sequence_length": 2}, "sequence_length is 2"),
-        (["가", "나", "다"], {"shards": 0}, "0 shards for 3"),
-        (["가", "나", "다"], {"shards": 4}, "4 shards for 3"),
+        (["가", "나", "다"], {"shards": 0}, "shards is 0"),
+        (["가", "나", "다"], {"shards": 4}, "4 shards for 3 documents"),
+        (["가"], {"shards": 2}, r"2 shards for 1 document\.(.|\n)*Ask for 1 shard\."),
+        (["가", "나"], {"shards": 1, "sequence_length": 2**16 + 1}, "sequence_length is 65,537"),
+        (["가", "나"], {"shards": 1, "seed": 2**32}, "seed is 4,294,967,296"),
         (["가", "나", "다"], {"shards": 3, "part": (0, 2)}, "Part 0 of 2"),
         (["가", "나", "다"], {"shards": 3, "part": (3, 2)}, "Part 3 of 2"),
         (["가", "나", "다"], {"shards": 3, "part": (1, 4)}, "Part 1 of 4, with 3 shards"),
@@ -153,6 +156,43 @@ def test_a_part_of_other_settings_is_refused_before_there_is_a_manifest(texts, t
     write(texts, tmp_path, part=(1, 2))
     options = {"sequence_length": 32, "part": (2, 2)}
     refused("64 there, 32 here", texts, tmp_path, error=records.OtherSettings, **options)
+
+
+def test_a_part_with_another_number_of_shards_is_refused(texts, tmp_path):
+    write(texts, tmp_path, part=(1, 2))
+    words = "shards is 5 there, 4 here"
+    options = {"shards": 4, "part": (2, 2)}
+    refused(words, texts, tmp_path, error=records.OtherSettings, **options)
+
+
+def test_another_tokenizer_beside_the_records_is_refused(texts, written, tmp_path):
+    beside = copied(written, tmp_path) / records.TOKENIZER
+    other = changed(lambda t: t.add_tokens(["새로운"])).to_str()
+    for content, error, words in (
+        (other, records.OtherTokenizer, "another tokenizer"),
+        ("{}", CourseError, "can't be read"),
+    ):
+        beside.write_text(content)
+        refused(words, texts, tmp_path, error=error)
+        with pytest.raises(error, match=words):
+            records.tokenizer_of(records.manifest(tmp_path))
+        assert beside.read_text() == content
+    beside.write_text(TOKENIZER.read_text())  # the same one, not as `write` writes it
+    assert write(texts, tmp_path).complete
+    beside.unlink()
+    with pytest.raises(CourseError, match=r"has no tokenizer\.json"):
+        records.tokenizer_of(records.manifest(tmp_path))
+
+
+def test_records_know_the_documents_they_were_made_of(texts, written):
+    assert records.made_of(written, texts)
+    assert not records.made_of(written, texts[:-1])
+    assert not records.made_of(written, [*texts[:-1], texts[0]])
+
+
+def test_one_is_told_as_one(tmp_path):
+    told = repr(write(["하나"], tmp_path, shards=1))
+    assert told == "1 document in 1 row of 64, 4.7% tokens; 1 shard, 0.0 MB"
 
 
 def test_a_bucket_holds_the_same_bytes_and_is_read(texts, written):

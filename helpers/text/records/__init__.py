@@ -17,8 +17,15 @@ from helpers.text.records.format import (
     OtherTokenizer,
     ShardDamaged,
 )
-from helpers.text.records.reading import dataset, first_rows, manifest, verify
-from helpers.text.records.writing import write
+from helpers.text.records.reading import (
+    dataset,
+    first_rows,
+    manifest,
+    steps_per_epoch,
+    tokenizer_of,
+    verify,
+)
+from helpers.text.records.writing import check_options, made_of, write
 
 __all__ = [
     "MANIFEST",
@@ -28,10 +35,14 @@ __all__ = [
     "OtherSettings",
     "OtherTokenizer",
     "ShardDamaged",
+    "check_options",
     "dataset",
     "fingerprint",
     "first_rows",
+    "made_of",
     "manifest",
+    "steps_per_epoch",
+    "tokenizer_of",
     "verify",
     "write",
 ]

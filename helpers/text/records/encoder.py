@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers.base.errors import CourseError
+from helpers.text.records.format import TOKENIZER, Settings, other_tokenizer, short
 
 if TYPE_CHECKING:
     import tokenizers
@@ -27,12 +28,13 @@ def _backend(tokenizer: Any) -> "tokenizers.Tokenizer":
     """Find the Rust tokenizer in whatever the user has; a copy that neither pads nor truncates."""
     import tokenizers
 
-    if isinstance(tokenizer, str | os.PathLike):
+    is_path = isinstance(tokenizer, str | os.PathLike)
+    if is_path:
         path = pathlib.Path(tokenizer)
         if not path.is_file():
             raise CourseError(
                 f"The tokenizer {path.name} is not there.",
-                "No file of this name exists.",
+                f"{path.name} is a folder." if path.is_dir() else "No file of this name exists.",
                 "Check the path; it must be the tokenizer.json that the tokenizer was saved as.",
             )
         text = path.read_bytes().decode(errors="replace")
@@ -46,17 +48,40 @@ def _backend(tokenizer: Any) -> "tokenizers.Tokenizer":
                 "Pass a BertTokenizerFast, a tokenizers.Tokenizer or the path of tokenizer.json.",
             )
         text = backend.to_str()
-    try:
-        copy = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises Exception itself
-        raise CourseError(
-            f"The tokenizer {pathlib.Path(tokenizer).name} can't be read.",
-            f"{error}".strip().rstrip(".") + ".",
-            "Pass the tokenizer.json that save_pretrained or Tokenizer.save wrote.",
-        ) from None
+    name = pathlib.Path(tokenizer).name if is_path else type(tokenizer).__name__
+    fix = "Pass the tokenizer.json that save_pretrained or Tokenizer.save wrote."
+    copy = _parsed(text, name, fix)
     copy.no_padding()
     copy.no_truncation()
     return copy
+
+
+def _parsed(text: str, name: str, fix: str) -> "tokenizers.Tokenizer":
+    import tokenizers
+
+    try:
+        return tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the library raises Exception itself
+        raise CourseError(
+            f"The tokenizer {name} can't be read.",
+            f"{error}".strip().rstrip(".") + ".",
+            fix,
+        ) from None
+
+
+def check_tokenizer(kept: bytes, settings: Settings, path: str) -> "tokenizers.Tokenizer":
+    """Read the tokenizer that lies beside records, and compare it with theirs.
+
+    Raises:
+        OtherTokenizer: The file was exchanged, or was there before the records.
+        CourseError: It can't be read.
+    """
+    fix = f"Bring it back, or delete it; or take another folder than {short(path)}."
+    found = _parsed(kept.decode(errors="replace"), f"beside the records, {TOKENIZER},", fix)
+    sha256 = hashlib.sha256(canonical(found)).hexdigest()
+    if sha256 != settings.tokenizer_sha256:
+        raise other_tokenizer(path, settings.tokenizer_sha256, sha256)
+    return found
 
 
 def canonical(backend: "tokenizers.Tokenizer") -> bytes:

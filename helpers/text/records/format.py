@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import hashlib
 import json
 import pathlib
+import re
 import struct
 from typing import Any, Self
 
@@ -15,6 +17,12 @@ from helpers.base.errors import CourseError
 FORMAT = 1
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
+LONGEST_ROW = 2**16  # positions in a row are stored in 16 bits
+
+
+def some(number: int, thing: str) -> str:
+    """Count things: ``1 row``, ``2,000 rows``."""
+    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
 class OtherTokenizer(CourseError):
@@ -148,6 +156,17 @@ class Manifest:
         return self.settings.features
 
     @property
+    def fingerprint(self) -> dict[str, str | int]:
+        """Say what a training's numbers depend on: what is in the records, not where they are."""
+        content = [(shard.name, shard.rows, shard.crc32c) for shard in self.shards]
+        return {
+            "rows": self.rows,
+            "sequence_length": self.settings.sequence_length,
+            "tokenizer": self.settings.tokenizer_sha256,
+            "content": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
+        }
+
+    @property
     def record_bytes(self) -> int:
         """Size of each record, with its frame: all are equally long."""
         return Layout.of(self.settings).record_bytes
@@ -156,10 +175,11 @@ class Manifest:
         wanted = self.settings
         ready = "" if self.complete else f"; {len(self.shards)} of {wanted.shards} shards ready"
         positions = max(1, self.rows * wanted.sequence_length)
+        documents = sum(shard.documents for shard in self.shards)
         return (
-            f"{sum(shard.documents for shard in self.shards):,} documents in {self.rows:,} rows of "
+            f"{some(documents, 'document')} in {some(self.rows, 'row')} of "
             f"{wanted.sequence_length}, {self.tokens / positions:.1%} tokens; "
-            f"{len(self.shards)} shards, {self.bytes / 1e6:.1f} MB{ready}"
+            f"{some(len(self.shards), 'shard')}, {self.bytes / 1e6:.1f} MB{ready}"
         )
 
 
@@ -185,6 +205,11 @@ def shard_names(shards: int) -> list[str]:
 def description(name: str) -> str:
     """Give the name of the file that describes a shard: the shard is finished when it is there."""
     return name.replace(".tfrecord", ".json")
+
+
+def is_description(name: str) -> bool:
+    """Tell whether a file of this name describes a shard, of any number of shards."""
+    return re.fullmatch(r"shard-\d{5}-of-\d{5}\.json", name) is not None
 
 
 def to_json(settings: Settings, **more: Any) -> bytes:
@@ -215,17 +240,22 @@ def short(path: str) -> str:
     return path if "://" in path else pathlib.Path(path).name or "this folder"
 
 
+def other_tokenizer(path: str, there: str, here: str) -> OtherTokenizer:
+    """Make the error of records and a tokenizer that don't belong together, by fingerprints."""
+    return OtherTokenizer(
+        f"The records in {short(path)} were made with another tokenizer.",
+        f"Its fingerprint begins with {there[:12]}, yours with {here[:12]}: the ids mean other "
+        "words.",
+        "Use the tokenizer.json that lies beside the records, or write to another folder.",
+    )
+
+
 def check_same(path: str, found: Settings, wanted: Settings) -> None:
     """Refuse to mix records of different settings in one folder."""
     if found == wanted:
         return
     if found.tokenizer_sha256 != wanted.tokenizer_sha256:
-        raise OtherTokenizer(
-            f"The records in {short(path)} were made with another tokenizer.",
-            f"Its fingerprint begins with {found.tokenizer_sha256[:12]}, yours with "
-            f"{wanted.tokenizer_sha256[:12]}: the ids mean other words.",
-            "Use the tokenizer.json that lies beside the records, or write to another folder.",
-        )
+        raise other_tokenizer(path, found.tokenizer_sha256, wanted.tokenizer_sha256)
     was, now = dataclasses.asdict(found), dataclasses.asdict(wanted)
     differences = [
         f"{key} is {was[key]} there, {now[key]} here" for key in was if was[key] != now[key]

@@ -9,10 +9,21 @@ import numpy as np
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
-from helpers.text.records.format import MANIFEST, Layout, Manifest, Shard, from_json, short
+from helpers.text.records.encoder import check_tokenizer
+from helpers.text.records.format import (
+    MANIFEST,
+    TOKENIZER,
+    Layout,
+    Manifest,
+    Shard,
+    from_json,
+    short,
+    some,
+)
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    import tokenizers
 
 # Read at once, from one offset of one shard; and the blocks whose rows are mixed with each other.
 BLOCK_BYTES = 256 * 1024
@@ -39,6 +50,23 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
             "stopped.",
         )
     return Manifest(path, *from_json(MANIFEST, data))
+
+
+def tokenizer_of(table: Manifest) -> "tokenizers.Tokenizer":
+    """Read the tokenizer that records were made with, which lies beside them.
+
+    Raises:
+        OtherTokenizer: Another one lies there.
+        CourseError: There is none, or it can't be read.
+    """
+    data = Folder(table.path).read(TOKENIZER)
+    if data is None:
+        raise CourseError(
+            f"{short(table.path)} has no {TOKENIZER}.",
+            "It lies beside the records when they are written; it was deleted or not copied.",
+            "Copy it again, or run the command that writes the records.",
+        )
+    return check_tokenizer(data, table.settings, table.path)
 
 
 def verify(path: str | os.PathLike[str]) -> Manifest:
@@ -107,6 +135,17 @@ def first_rows(table: Manifest, count: int) -> dict[str, np.ndarray]:
     return {name: numbers.numpy() for name, numbers in _numbers(records, layout).items()}
 
 
+def steps_per_epoch(table: Manifest, global_batch_size: int) -> int:
+    """Give the number of whole batches; without one, raise a `CourseError`."""
+    if table.rows < global_batch_size:
+        raise CourseError(
+            f"{some(table.rows, 'row')}: fewer than one batch of {global_batch_size:,}.",
+            "An epoch would have no step, for ever.",
+            "Take a smaller batch, or more text.",
+        )
+    return table.rows // global_batch_size
+
+
 def dataset(
     path: str | os.PathLike[str],
     *,
@@ -143,13 +182,7 @@ def dataset(
     import tensorflow as tf
 
     table = _checked(path, lambda shard, size: size != shard.bytes)
-    steps = table.rows // global_batch_size
-    if steps < 1:
-        raise CourseError(
-            f"{table.rows:,} rows are fewer than one batch of {global_batch_size:,}.",
-            "An epoch would have no step, for ever.",
-            "Take a smaller batch, or more text.",
-        )
+    steps = steps_per_epoch(table, global_batch_size)
     share = _share(global_batch_size, input_context)
     blocks, layout = _Blocks.of(table), Layout.of(table.settings)
     # AutoGraph has nothing to convert in these functions, and takes half a second to see it.

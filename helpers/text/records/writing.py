@@ -9,18 +9,20 @@ import numpy as np
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
-from helpers.text.records.encoder import Encoder, canonical
+from helpers.text.records.encoder import Encoder, canonical, check_tokenizer
 from helpers.text.records.format import (
+    LONGEST_ROW,
     MANIFEST,
     TOKENIZER,
     Manifest,
     Settings,
     Shard,
     check_same,
-    description,
     from_json,
+    is_description,
     shard_names,
     shuffled,
+    some,
     to_json,
 )
 from helpers.text.records.shards import ShardWriter, chunks, text_crc32c
@@ -74,7 +76,9 @@ def write(
             records of other documents.
     """
     output = os.fspath(output)
-    _check_numbers(len(documents), sequence_length, shards, part, pairs)
+    check_options(sequence_length, shards, part, seed, pairs)
+    if len(documents) < shards:
+        raise _too_few(len(documents), shards)
     encode = Encoder(tokenizer)
     tokenizer_json = canonical(encode.backend)
     settings = Settings(
@@ -88,8 +92,10 @@ def write(
     )
     folder = Folder(output)
     finished = _finished(folder, settings)
-    if not folder.exists(TOKENIZER):
+    if (there := folder.read(TOKENIZER)) is None:
         folder.write(TOKENIZER, tokenizer_json)
+    else:
+        check_tokenizer(there, settings, folder.path)
     missing = []
     for name, numbers in _plan(settings, part):
         if name in finished and _kept(documents, numbers, finished[name], folder):
@@ -120,16 +126,29 @@ def _kept(documents: Sequence[str], numbers: list[int], shard: Shard, folder: Fo
     if data is None:
         return False
     shard.check(data)
-    crc = 0
-    for _, texts in chunks(documents, numbers):
-        crc = text_crc32c(texts, crc)
-    if f"{crc:08x}" != shard.text_crc32c:
+    if not _of_documents(shard, documents, numbers):
         raise CourseError(
             f"{shard.name} was made of other documents.",
             "As many documents, the same settings, but the text differs.",
             "Write to another folder, or delete this one.",
         )
     return True
+
+
+def _of_documents(shard: Shard, documents: Sequence[str], numbers: list[int]) -> bool:
+    crc = 0
+    for _, texts in chunks(documents, numbers):
+        crc = text_crc32c(texts, crc)
+    return f"{crc:08x}" == shard.text_crc32c
+
+
+def made_of(table: Manifest, documents: Sequence[str]) -> bool:
+    """Tell whether records, all of them written, were made of these very documents."""
+    plan = _plan(table.settings, (1, 1))
+    return table.settings.documents == len(documents) and all(
+        _of_documents(shard, documents, numbers)
+        for shard, (_, numbers) in zip(table.shards, plan, strict=True)
+    )
 
 
 def _join(folder: Folder, settings: Settings) -> Manifest:
@@ -146,41 +165,65 @@ def _finished(folder: Folder, settings: Settings) -> dict[str, Shard]:
     if (data := folder.read(MANIFEST)) is not None:
         check_same(folder.path, from_json(MANIFEST, data)[0], settings)
     finished = {}
-    for name in shard_names(settings.shards):
-        if (data := folder.read(description(name))) is not None:
-            found, (shard,) = from_json(description(name), data)
+    # Also those of another number of shards: with other names they would never be completed.
+    for name in filter(is_description, folder.list()):
+        if (data := folder.read(name)) is not None:
+            found, (shard,) = from_json(name, data)
             check_same(folder.path, found, settings)
-            finished[name] = shard
+            finished[shard.name] = shard
     return finished
 
 
-def _check_numbers(
-    documents: int, sequence_length: int, shards: int, part: tuple[int, int], pairs: bool
-) -> None:
+def _too_few(documents: int, shards: int) -> CourseError:
     if documents == 0:
-        raise CourseError(
+        return CourseError(
             "There are no documents.",
             "Nothing was left of the input, or the list is empty.",
             "Check what you pass; corpus.documents gives those of which something is left.",
         )
-    if sequence_length < (least := 7 if pairs else 3):
-        raise CourseError(
-            f"sequence_length is {sequence_length}.",
+    return CourseError(
+        f"{shards:,} shards for {some(documents, 'document')}.",
+        "Each shard needs at least one document.",
+        "Ask for 1 shard." if documents == 1 else f"Ask for 1 to {documents:,} shards.",
+    )
+
+
+def check_options(
+    sequence_length: int, shards: int, part: tuple[int, int], seed: int, pairs: bool
+) -> None:
+    """Refuse numbers that `write` can't use, whatever the documents are.
+
+    Raises:
+        CourseError: A number is out of its range.
+    """
+    least = 7 if pairs else 3
+    if not least <= sequence_length <= LONGEST_ROW:
+        short = (
             "[CLS] and two [SEP] take three positions of each pair; each half needs two."
             if pairs
-            else "[CLS] and [SEP] take two positions of each sequence, so no token would fit.",
-            f"Take 128, or at least {least}.",
+            else "[CLS] and [SEP] take two positions of each sequence, so no token would fit."
         )
-    if not 1 <= shards <= documents:
         raise CourseError(
-            f"{shards} shards for {documents:,} documents.",
-            "Each shard needs at least one document, and there must be at least one shard.",
-            f"Ask for between 1 and {documents:,} shards.",
+            f"sequence_length is {sequence_length:,}.",
+            short if sequence_length < least else "Positions are stored as 16-bit numbers.",
+            f"Take 128, or from {least} to {LONGEST_ROW:,}.",
+        )
+    if not 1 <= shards < 100_000:
+        raise CourseError(
+            f"shards is {shards:,}.",
+            "It is the number of files, and their names have five digits for it.",
+            "Ask for 1 to 99,999; for much text so many that each has some 100 MB.",
         )
     number, parts = part
     if not 1 <= number <= parts <= shards:
         raise CourseError(
-            f"Part {number} of {parts}, with {shards} shards.",
+            f"Part {number} of {parts}, with {some(shards, 'shard')}.",
             "Parts count from 1, and each must have at least one shard.",
             f"Ask for part 1 to {min(max(parts, 1), shards)} of at most {shards}, or more shards.",
+        )
+    if not 0 <= seed < 2**32:
+        raise CourseError(
+            f"seed is {seed:,}.",
+            "The order is drawn from 32 bits of it.",
+            "Take a whole number from 0 to 4,294,967,295.",
         )
