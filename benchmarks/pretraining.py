@@ -19,7 +19,8 @@ from rich.table import Table
 from transformers import BertConfig, TFBertForMaskedLM
 
 from benchmarks.measure import Clock, Size, alternating, ratio
-from helpers.bert.model import CONFIGURATIONS, Configuration, pretraining_model
+from helpers.bert.model import pretraining_model
+from helpers.bert.settings import CONFIGURATIONS, Configuration
 from helpers.bert.step import adamw, steps_function, training_step
 from helpers.text import buckets, corpus, masking
 

@@ -1,4 +1,4 @@
-"""What a run keeps in its folder: settings, log, and checkpoints that are whole or absent."""
+"""What a run keeps of its training: a log, and checkpoints that are whole or absent."""
 
 import contextlib
 import json
@@ -12,11 +12,8 @@ import tensorflow as tf
 from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
+from helpers.bert.settings import CHECKPOINTS, LOG, saved_steps
 
-FORMAT = 1
-SETTINGS = "settings.json"
-LOG = "log.jsonl"
-CHECKPOINTS = "checkpoints"
 KEEP = 2
 
 
@@ -46,52 +43,6 @@ def locked(folder: Folder) -> Iterator[None]:
         yield
 
 
-def check_same_run(folder: Folder, settings: dict, data: dict) -> None:
-    """Write down what the folder's run is, or compare with what is written there.
-
-    Raises:
-        CourseError: Another run is written there, or nothing that can be read.
-    """
-    text = folder.read(SETTINGS)
-    if text is None:
-        if folder.exists(CHECKPOINTS):
-            raise CourseError(
-                f"The output folder has checkpoints and no {SETTINGS}.",
-                "What they belong to can't be known.",
-                f"Bring {SETTINGS} back, or take another output folder.",
-            )
-        mine = {"format": FORMAT, "settings": settings, "data": data}
-        folder.write(SETTINGS, json.dumps(mine, indent=2) + "\n")
-        return
-    here = settings | data | {"format": FORMAT}
-    try:
-        run = json.loads(text)
-        there = {**run["settings"], **run["data"], "format": run["format"]}
-    except (ValueError, KeyError, TypeError):
-        raise CourseError(
-            f"{SETTINGS} in the output folder can't be read.",
-            "It was changed by hand, or is another program's.",
-            "Take another output folder.",
-        ) from None
-    different = [
-        f"{name} {_short(there.get(name))} there, {_short(here.get(name))} now"
-        for name in here | there
-        if there.get(name) != here.get(name)
-    ]
-    if different:
-        raise CourseError(
-            f"The output folder holds another run: {'; '.join(different)}.",
-            "Going on with other settings would give a run that nothing describes.",
-            "Give the settings it was started with to go on, or take another output folder.",
-        )
-
-
-def _short(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {number}" for name, number in value.items())
-    return value[:8] if isinstance(value, str) and len(value) == 64 else str(value)
-
-
 class Log:
     """The losses, one line of JSON per step, each step once: also after a crash.
 
@@ -109,9 +60,9 @@ class Log:
         for line in (folder.read(LOG) or b"").decode().splitlines():
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError:
-                break
-            if not row["step"] == len(self.rows) + 1 <= step:
+                if not row["step"] == len(self.rows) + 1 <= step:
+                    break
+            except (ValueError, KeyError, TypeError):
                 break
             self.rows.append(row)
         if missing := step - len(self.rows):
@@ -154,9 +105,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps of all checkpoints, newest first."""
-        names = self._folder.list(CHECKPOINTS)
-        found = [name.removeprefix("step-") for name in names if name.startswith("step-")]
-        return sorted((int(number) for number in found if number.isdecimal()), reverse=True)
+        return saved_steps(self._folder)
 
     def save(self, step: int, state: tf.train.Checkpoint) -> None:
         """Write one; then remove what is older than the two newest.

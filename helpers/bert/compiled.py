@@ -18,6 +18,7 @@ import pathlib
 import platform
 
 from helpers.base import files
+from helpers.bert.settings import SETTINGS
 
 FOLDER = "compiled"
 SUMS = "checksums.json"
@@ -59,10 +60,12 @@ class Kept:
     def environment(self) -> dict[str, str]:
         """Delete what can't be trusted; give the variables TensorFlow must find when imported.
 
-        There are none where the user has named a cache for XLA, or the folder can't be named.
+        There are none where the user has named a cache for XLA, the folder can't be named, or it is
+        someone else's: without a run's settings or checksums, nothing in it is ours to delete.
         """
         flags = os.environ.get("TF_XLA_FLAGS", "")
-        if FLAG in flags or "'" in str(self.folder):
+        ours = any(path.exists() for path in (self.folder / SUMS, self.folder.parent / SETTINGS))
+        if FLAG in flags or "'" in str(self.folder) or (self._files() and not ours):
             return {}
         sums = self._sums()
         for path in self._files():

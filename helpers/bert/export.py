@@ -24,12 +24,13 @@ from transformers.modeling_tf_pytorch_utils import (
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder, is_remote
-from helpers.bert import checkpoints, evaluation
+from helpers.base.folders import Folder, new_folder
+from helpers.bert import evaluation
 from helpers.bert.checkpoints import Checkpoints
-from helpers.bert.data import Data, count_tokens, read, unigram
-from helpers.bert.model import Configuration, TFPackedBertForMaskedLM, TFPackedBertForPreTraining
-from helpers.bert.pretraining import RECENT, Settings, make
+from helpers.bert.data import Data, count_tokens, read, shipped_documents, unigram
+from helpers.bert.model import TFPackedBertForMaskedLM, TFPackedBertForPreTraining
+from helpers.bert.pretraining import RECENT, make
+from helpers.bert.settings import LOG, SETTINGS, Configuration, Description, Settings, short
 from helpers.text import records
 from helpers.text.prepare import HELD_OUT
 
@@ -51,6 +52,7 @@ class Facts:
     unigram: float  # loss of guessing by the tokens' frequencies alone, on the training text
     text: str  # what the text is, and under which licence, in Markdown
     results: evaluation.Evaluation | None  # on text held out of the training, where there was any
+    finished: tuple[int, ...] = ()  # steps at which it was finished before more were asked for
 
 
 def card(facts: Facts) -> str:
@@ -77,19 +79,7 @@ def write(
     Raises:
         CourseError: The folder is not empty, is in a bucket, or can't be written.
     """
-    if is_remote(folder):
-        raise CourseError(
-            f"{os.fspath(folder)[:60]!r} is no folder of this machine.",
-            "A folder can be whole or absent on a disk; a bucket has no folders.",
-            "Export to a folder here, then copy it: gcloud storage cp -r FOLDER gs://….",
-        )
-    folder = pathlib.Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CourseError(
-            f"{folder.name} exists and is not empty.",
-            "What is in it would be lost, or mixed with the model's files.",
-            "Name another folder, or remove this one first.",
-        )
+    folder = new_folder(folder)
     writing = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -153,51 +143,39 @@ class Trained:
     facts: Facts  # what is known of it, without results
 
 
-def load(run: str | os.PathLike[str], data: str | os.PathLike[str]) -> Trained:
+def load(run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> Trained:
     """Read a run as `pretraining.run` left it, finished or not; nothing is changed in its folder.
 
     Args:
         run: The run's folder, here or ``gs://``.
-        data: The records it was trained on.
+        data: The records it was trained on; None: where the run says that they are.
 
     Raises:
         CourseError: There is no run, no whole checkpoint, or these are other records.
     """
     folder = Folder(run)
-    name = folder.path.rpartition("/")[2]
+    described = Description.of_trained(folder)
+    source = read(described.find_records(folder, data and os.fspath(data)).path)
     try:
-        written = json.loads(folder.read(checkpoints.SETTINGS) or "null")
-        settings = Settings(**written["settings"])
+        settings = Settings(**described.settings)
         settings = dataclasses.replace(settings, size=Configuration(**settings.size))
-        fingerprint = written["data"]
-        log = (folder.read(checkpoints.LOG) or b"").splitlines()
+        log = (folder.read(LOG) or b"").splitlines()
         losses = [json.loads(line)["loss"] for line in log]
     except (ValueError, KeyError, TypeError) as error:
         raise CourseError(
-            f"{name} holds no run that can be read.",
-            f"{checkpoints.SETTINGS} or {checkpoints.LOG} is missing, or was changed.",
-            "Name the output folder of `tpu-course pretrain`.",
+            f"{short(folder)} holds no run that can be read.",
+            f"Its {SETTINGS} or {LOG} was changed.",
+            "Bring the file back, or name the output folder of another run.",
         ) from error
-    source = read(data)
-    if source.fingerprint != fingerprint:
-        raise CourseError(
-            "These records are not those that the run was trained on.",
-            "The model card would describe other data, and the tokens may be numbered otherwise.",
-            "Give the records of the run with --data.",
-        )
     saved = Checkpoints(folder)
-    if not (step := saved.newest()):
-        raise CourseError(
-            f"{name} has no checkpoint.",
-            "The run ended before it saved one.",
-            "Train first: tpu-course pretrain.",
-        )
+    step = saved.newest()
     scores, loss = unigram(count_tokens(source))
     model, _ = make(settings, source, scores)
     status = saved.load(step, tf.train.Checkpoint(model=model))
     status.assert_existing_objects_matched().expect_partial()
     mean = float(np.mean(losses[:step][-RECENT:]))
-    return Trained(model, source, Facts(settings, source.manifest, step, mean, loss, "", None))
+    facts = Facts(settings, source.manifest, step, mean, loss, "", None, described.finished)
+    return Trained(model, source, facts)
 
 
 def export(
@@ -210,21 +188,21 @@ def export(
     Args:
         run: The run's folder.
         folder: Folder to make.
-        data: The records it was trained on; None for the shipped text, which `pretrain` wrote into
-            the run's folder. Held-out text is read from its folder ``held-out``.
+        data: The records it was trained on; None: where the run says that they are. Held-out text
+            is read from their folder ``held-out``; that of the shipped text comes with the course.
 
     Raises:
         CourseError: As `load` and `write`.
     """
-    records_folder = Folder(data or Folder(run).at("data"))
-    trained = load(run, records_folder.path)
-    results = None
-    if data is None:
-        results = evaluation.evaluate_shipped(trained.model, trained.data)
+    new_folder(folder)
+    trained = load(run, data)
+    manifest, results, text = trained.data.manifest, None, UNNAMED
+    records_folder = Folder(manifest.path)
+    if data is None and records.made_of(manifest, shipped_documents()):
+        text, results = SHIPPED, evaluation.evaluate_shipped(trained.model, trained.data)
     elif records_folder.exists(HELD_OUT):
         held_out = records_folder.at(HELD_OUT)
         results = evaluation.evaluate_records(trained.model, trained.data, held_out)
-    text = UNNAMED if data else SHIPPED
     facts = dataclasses.replace(trained.facts, text=text, results=results)
     tokenizer = records_folder.read(records.TOKENIZER).decode()
     write(trained.model, tokenizer, folder, card(facts))

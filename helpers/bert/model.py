@@ -6,7 +6,6 @@ the position's sequence, as `buckets.packed` gives it, is such a mask, too: thes
 
 import contextlib
 import contextvars
-import dataclasses
 import zlib
 from collections.abc import Iterator
 
@@ -18,6 +17,7 @@ from transformers.modeling_tf_utils import unpack_inputs
 from transformers.models.bert.modeling_tf_bert import TFBertMainLayer, TFBertMLMHead, TFBertNSPHead
 
 from helpers.base.errors import CourseError
+from helpers.bert.settings import Configuration
 
 # What BERT itself adds to a forbidden position's score: e to this power is 0 in every float type.
 FORBIDDEN = -10_000.0
@@ -189,36 +189,6 @@ class TFPackedBertForPreTraining(TFBertForPreTraining):
         self.bert = TFPackedBertMainLayer(config, name="bert")
         self.nsp = TFBertNSPHead(config, name="nsp___cls")
         self.mlm = TFBertMLMHead(config, input_embeddings=self.bert.embeddings, name="mlm___cls")
-
-
-@dataclasses.dataclass(frozen=True)
-class Configuration:
-    """The size of a BERT."""
-
-    layers: int  # encoder layers
-    hidden: int  # width; the layer inside each encoder layer is four times as wide
-    heads: int  # attention heads, each ``hidden / heads`` wide
-
-
-# The miniatures of google-research/bert (README, "Smaller BERT models", March 2020) and BERT-base
-# of the paper: every head is 64 wide.
-CONFIGURATIONS = {
-    "tiny": Configuration(2, 128, 2),
-    "mini": Configuration(4, 256, 4),
-    "small": Configuration(4, 512, 8),
-    "base": Configuration(12, 768, 12),
-}
-
-
-def configuration(name: str) -> Configuration:
-    """Look up a size: ``tiny``, ``mini``, ``small`` or ``base``; others raise a `CourseError`."""
-    if name not in CONFIGURATIONS:
-        raise CourseError(
-            f"There is no configuration {name!r}.",
-            f"The sizes are {', '.join(CONFIGURATIONS)}.",
-            "Take one of them; tiny is the one for a CPU.",
-        )
-    return CONFIGURATIONS[name]
 
 
 # What dropout is a function of, beside the layer: seed, step, number of the batch's first row.

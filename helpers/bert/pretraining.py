@@ -23,7 +23,8 @@ from helpers.base.folders import Folder, is_remote
 from helpers.bert import checkpoints
 from helpers.bert.checkpoints import Checkpoints, Log
 from helpers.bert.data import Data, count_tokens, find_pairs, read, unigram
-from helpers.bert.model import Configuration, pretraining_model
+from helpers.bert.model import pretraining_model
+from helpers.bert.settings import Description, Settings, begin, check, check_records
 from helpers.bert.step import Outcome, WarmUpLinearDecay, adamw, steps_function, training_step
 from helpers.text import masking, records
 
@@ -32,24 +33,6 @@ RECENT = 100
 CLEARLY = 0.05
 
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the numbers of a run depend on, beside the data."""
-
-    size: Configuration
-    steps: int  # of the whole run: the learning rate is 0 after them
-    global_batch_size: int = 32  # rows per step, over all replicas
-    learning_rate: float = 1e-3  # the highest, at the end of the warm-up
-    warm_up: int = 100  # number of steps until then
-    weight_decay: float = 0.01
-    clip_norm: float = 1.0  # largest norm of the gradient
-    dropout: float = 0.1  # share of values dropped
-    accumulate: int = 1  # parts of a replica's rows, computed one after the other
-    precision: str = "float32"  # or "mixed_bfloat16"
-    seed: int = 0  # of weights, order, masks and dropout
-    next_sentence: bool = False  # whether the paper's second head is trained; the data holds pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,11 +166,12 @@ def run(
     folder = Folder(output)
     strategy = strategy or tf.distribute.get_strategy()
     replicas = strategy.num_replicas_in_sync
-    _check(settings, steps_per_execution, save_every, replicas)
+    check(settings, steps_per_execution, save_every, patience, replicas)
     source = read(data)
-    _check_data(settings, source, strategy)
+    check_records(settings, source.manifest)
+    _check_within_reach(source, strategy)
     with checkpoints.locked(folder), _Signals(say) as signals:
-        checkpoints.check_same_run(folder, dataclasses.asdict(settings), source.fingerprint)
+        begin(folder, Description.of(settings, source.manifest, folder), say)
         scores, baseline = unigram(count_tokens(source))
         baseline += np.log(2) if settings.next_sentence else 0
         if jit is None:
@@ -218,9 +202,11 @@ def run(
         clock = _Clock(settings.steps)
         judged_at = settings.warm_up + patience if patience > 0 else math.inf
         while done < settings.steps and signals.received is None:
-            rows = _rows(done, execute(iterator, done, steps_per_execution))
+            # An earlier call may have stopped between: then this is less than a whole execution.
+            some = steps_per_execution - done % steps_per_execution
+            rows = _rows(done, execute(iterator, done, some))
             _check_losses(rows, kept.saved, settings.learning_rate)
-            done += steps_per_execution
+            done += some
             progress = clock.progress(done, rows)
             kept.add(rows, progress)
             report(progress)
@@ -330,29 +316,7 @@ class _Signals:
         self._say(f"{SIGNALS[self.received]}: saving after this step (once more: stop at once).")
 
 
-def _check(settings: Settings, steps_per_execution: int, save_every: int, replicas: int) -> None:
-    rows = settings.global_batch_size
-    parts = f"{replicas} replicas get equally many rows each, in {settings.accumulate} parts."
-    calls = f"{steps_per_execution} steps are done in one call, never a part."
-    for name, number, factor, why in (
-        ("steps", settings.steps, steps_per_execution, calls),
-        ("save_every", save_every, steps_per_execution, calls),
-        ("global_batch_size", rows, replicas * settings.accumulate, parts),
-    ):
-        if number < 1 or factor < 1 or number % factor:
-            raise CourseError(
-                f"{name} is {number:,}.", why, f"Take a multiple of {max(1, factor)}."
-            )
-
-
-def _check_data(settings: Settings, data: Data, strategy: tf.distribute.Strategy) -> None:
-    if settings.next_sentence and not data.manifest.settings.pairs:
-        raise CourseError(
-            "Next sentence prediction is asked for, and the records hold no pairs.",
-            "Each of their sequences is one piece of text: there is no second to judge.",
-            "Write records with pairs (`prepare --pairs`, records.write(…, pairs=True)), or train "
-            "without next sentence prediction.",
-        )
+def _check_within_reach(data: Data, strategy: tf.distribute.Strategy) -> None:
     with strategy.scope():
         here = "/job:localhost" in tf.zeros([]).device
     if not here and not is_remote(data.manifest.path):

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 from transformers import BertConfig
 
-from helpers.bert.model import Configuration
+from helpers.bert.settings import Configuration
 from helpers.text import buckets
 
 VOCABULARY = 500

@@ -9,8 +9,7 @@ import sys
 from helpers.base.folders import Folder
 from helpers.bert import pretraining
 from helpers.bert.checkpoints import Checkpoints
-from helpers.bert.model import CONFIGURATIONS, Configuration
-from helpers.bert.pretraining import Settings
+from helpers.bert.settings import CONFIGURATIONS, Configuration, Settings
 
 NANO = Configuration(1, 32, 1)
 STEPS = 60

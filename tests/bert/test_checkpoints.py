@@ -18,7 +18,7 @@ from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
 from helpers.bert.checkpoints import Checkpoints, locked
-from helpers.bert.model import Configuration
+from helpers.bert.settings import Configuration, Description
 from helpers.text import corpus, records
 
 pytestmark = pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_checkpoint_that_can_not_be_reached_is_not_taken_for_damaged(whole, mo
     ("change", "words"),
     [
         ({"learning_rate": 2e-3}, "learning_rate 0.001 there, 0.002 now"),
-        ({"steps": 80}, "steps 60 there, 80 now"),
+        ({"steps": 40}, "steps 60 there, 40 now"),
         (
             {"size": Configuration(2, 32, 1)},
             "size layers 1, hidden 32, heads 1 there, layers 2, hidden 32, heads 1 now",
@@ -119,7 +119,7 @@ def test_other_data_is_refused_and_the_same_data_elsewhere_is_not(whole, data, t
 @pytest.mark.parametrize(
     ("lost", "words"),
     [
-        (lambda output: (output / "settings.json").write_text("{}"), r"\.json .* can't be read"),
+        (lambda output: (output / "settings.json").write_text("{}"), "no run that can be read"),
         (lambda output: (output / "settings.json").unlink(), r"checkpoints and no settings\.json"),
         (lambda output: (output / "log.jsonl").unlink(), "no line for 60 of the 60 steps"),
     ],
@@ -129,6 +129,64 @@ def test_a_folder_that_lacks_a_part_of_its_run_is_refused(whole, data, tmp_path,
     lost(output)
     with pytest.raises(CourseError, match=words):
         train(data, output)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "log.jsonl"])
+def test_what_is_not_of_a_run_is_left_alone(data, tmp_path, name):
+    (tmp_path / name).mkdir() if name == "checkpoints" else (tmp_path / name).write_text("mine")
+    with pytest.raises(CourseError, match=rf"has {name} and no settings\.json"):
+        train(data, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {name}
+
+
+def test_after_a_failed_start_another_run_can_begin(data, tmp_path):
+    def fail(progress):
+        raise RuntimeError("out of memory")
+
+    settings = dataclasses.replace(SETTINGS, steps=2)
+    with pytest.raises(RuntimeError):
+        train(data, tmp_path, settings, report=fail, save_every=2)
+    assert (tmp_path / "settings.json").exists() and saved(tmp_path) == [0]
+    smaller = dataclasses.replace(settings, global_batch_size=4)
+    curves = set((tmp_path / "tensorboard").iterdir())
+    assert train(data, tmp_path, smaller).step == 2
+    assert not curves & set((tmp_path / "tensorboard").iterdir())
+    assert len(log(tmp_path).splitlines()) == 2
+    with pytest.raises(CourseError, match="global_batch_size 4 there, 8 now"):
+        train(data, tmp_path, settings)
+
+
+def test_a_finished_run_goes_on_when_more_steps_are_asked_for(whole, data, tmp_path):
+    output, said = copy(whole, tmp_path), []
+    longer = dataclasses.replace(SETTINGS, steps=STEPS + 4)
+    run = train(data, output, longer, say=said.append)
+    assert (run.resumed, run.step) == (STEPS, STEPS + 4)
+    assert said[0] == (
+        "The run of 60 steps is finished and goes on to 64, with the learning rate of a run so "
+        "long."
+    )
+    assert log(output).startswith(log(whole))
+    described = Description.read(Folder(output))
+    assert (described.settings["steps"], described.finished) == (64, (60,))
+    # Again from the middle, as after a crash: the same numbers, and no longer a finished run.
+    once = log(output)
+    shutil.rmtree(output / f"checkpoints/step-{STEPS + 4:09d}")
+    assert train(data, output, longer, say=said.append).resumed == STEPS + 2
+    assert log(output) == once
+    shutil.rmtree(output / f"checkpoints/step-{STEPS + 4:09d}")
+    with pytest.raises(CourseError, match="planned for 64 steps and has done 62"):
+        train(data, output, dataclasses.replace(SETTINGS, steps=80))
+
+
+def test_records_are_remembered_from_the_run_or_from_the_root(data, tmp_path):
+    settings, root = dataclasses.replace(SETTINGS, steps=1), tmp_path / "run"
+    train(data, root, settings)
+    assert Description.read(Folder(root)).records_in(Folder(root)) == str(data)
+    inside = shutil.copytree(data, root / "data")
+    train(inside, root, settings)
+    moved = Folder(root.rename(tmp_path / "moved"))
+    described = Description.read(moved)
+    assert described.records_at == "data" and described.records_in(moved) == f"{moved.path}/data"
 
 
 def test_two_processes_can_not_train_in_one_folder(whole, data):

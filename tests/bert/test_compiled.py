@@ -67,6 +67,16 @@ def test_without_sound_checksums_of_this_machine_nothing_is_used(tmp_path, monke
     assert names(folder) == []
 
 
+def test_a_folder_of_someone_else_is_left_alone(tmp_path):
+    (tmp_path / compiled.FOLDER).mkdir()
+    (tmp_path / compiled.FOLDER / "mine.o").write_text("mine")
+    assert not compiled.Kept(tmp_path).environment()
+    assert names(tmp_path / compiled.FOLDER) == ["mine.o"]
+    (tmp_path / "settings.json").touch()  # what a run that was killed had compiled
+    assert compiled.Kept(tmp_path).environment()
+    assert names(tmp_path / compiled.FOLDER) == []
+
+
 def test_the_users_own_flags_stay(tmp_path, monkeypatch):
     monkeypatch.setenv("TF_XLA_FLAGS", "--tf_xla_clustering_debug")
     wanted = compiled.Kept(tmp_path).environment()["TF_XLA_FLAGS"]
@@ -119,6 +129,7 @@ def test_in_a_bucket_and_on_a_tpu_nothing_is_kept_and_help_says_so(monkeypatch):
 
     assert "without compiling" in CliRunner().invoke(app, ["pretrain", "--help"]).output
     monkeypatch.delattr(compiled, "Kept")
+    monkeypatch.setattr("helpers.bert.command._checked", lambda *_: None)
     monkeypatch.setattr("helpers.bert.command.connect", stop)
     monkeypatch.setattr(pretraining, "run", stop)
     options = {"steps_per_execution": 1, "save_every": 1, "patience": 0, "steps": 2}

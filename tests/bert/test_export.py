@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 
 from helpers.base import files
 from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
 from helpers.bert import evaluation, export, pretraining
 from helpers.bert.data import prepare_shipped
-from helpers.bert.model import Configuration, pretraining_model
+from helpers.bert.model import pretraining_model
+from helpers.bert.settings import Configuration, Description
 from helpers.course.commands.app import app
 from helpers.text import corpus, records
 
@@ -230,7 +232,7 @@ def test_no_run_is_told(run, tmp_path):
     broken = shutil.copytree(run, tmp_path / "broken")
     (broken / "settings.json").write_text("{}")
     for folder in (tmp_path, broken):
-        with pytest.raises(CourseError, match="holds no run that can be read"):
+        with pytest.raises(CourseError, match="holds no run"):
             export.load(folder, run / "data")
     shutil.copy(run / "settings.json", broken)
     shutil.rmtree(broken / "checkpoints")
@@ -242,6 +244,19 @@ def test_other_records_are_refused(run, tmp_path):
     other = prepare_shipped(tmp_path / "other", sequence_length=32)
     with pytest.raises(CourseError, match="not those that the run was trained on"):
         export.load(run, other)
+
+
+def test_records_are_found_where_they_were(run, tmp_path):
+    mine, moved = shutil.copytree(run, tmp_path / "run"), tmp_path / "moved"
+    shutil.move(mine / "data", moved)
+    described = Description.read(Folder(mine))
+    dataclasses.replace(described, records_at=str(moved)).write(Folder(mine))
+    assert export.load(mine).facts.manifest.path == str(moved)
+    moved.rename(tmp_path / "again")
+    with pytest.raises(CourseError, match="aren't where they were") as caught:
+        export.load(mine)
+    assert str(moved) in caught.value.what and "--data" in caught.value.fix
+    assert export.load(mine, tmp_path / "again").facts.step == 4
 
 
 def test_a_damaged_checkpoint_is_passed_over_and_nothing_is_changed(run, tmp_path):

@@ -12,10 +12,10 @@ from helpers.bert.model import (
     TFPackedBertForMaskedLM,
     TFPackedBertForPreTraining,
     WrongCall,
-    configuration,
     dropout_at,
     pretraining_model,
 )
+from helpers.bert.settings import configuration
 from helpers.text import buckets
 
 pytestmark = pytest.mark.slow

@@ -18,6 +18,8 @@ import tensorflow as tf
 from runs import SETTINGS, STEPS, child, command, copy, ended, log, saved, train
 
 from helpers.base.errors import CourseError
+from helpers.bert import compiled, pretraining
+from helpers.bert.command import pretrain
 from helpers.bert.data import count_tokens, read, unigram
 from helpers.rehearsal import storage
 from helpers.rehearsal.node import remote_node
@@ -132,6 +134,16 @@ def test_killed_at_twenty_moments_the_run_equals_the_undisturbed_one(whole, data
     assert saved(output) == saved(whole)
 
 
+def test_more_steps_in_a_call_after_a_stop_in_between_give_the_same_numbers(whole, data, tmp_path):
+    with pytest.raises(Ended):
+        train(data, tmp_path, save_every=1, report=end_at(8))
+    assert saved(tmp_path)[0] == 7
+    run = train(data, tmp_path, steps_per_execution=10, save_every=20)
+    assert (run.resumed, run.step) == (7, STEPS)
+    assert log(tmp_path) == log(whole)
+    assert saved(tmp_path) == [60, 40]
+
+
 # With next sentence prediction.
 
 
@@ -185,7 +197,21 @@ def test_a_run_that_learns_nothing_stops_and_can_be_made_to_go_on(data, tmp_path
     [
         ({"steps": 15}, {"steps_per_execution": 10}, "steps is 15.*multiple of 10"),
         ({}, {"steps_per_execution": 10, "save_every": 25}, "save_every is 25.*multiple of 10"),
-        ({}, {"save_every": 0}, "save_every is 0"),
+        ({}, {"save_every": 0}, "save_every is 0.*--save-every"),
+        ({}, {"steps_per_execution": 0}, "steps_per_execution is 0"),
+        ({}, {"patience": -1}, "patience is -1"),
+        ({"steps": 0}, {}, "steps is 0"),
+        ({"global_batch_size": 0}, {}, "global_batch_size is 0.*--batch"),
+        ({"global_batch_size": 10_000}, {}, "rows: fewer than one batch of 10,000"),
+        ({"accumulate": 0}, {}, "accumulate is 0"),
+        ({"learning_rate": 0.0}, {}, "learning_rate is 0"),
+        ({"learning_rate": -1.0}, {}, "learning_rate is -1"),
+        ({"learning_rate": float("nan")}, {}, "learning_rate is nan"),
+        ({"learning_rate": float("inf")}, {}, "learning_rate is inf"),
+        ({"warm_up": -1}, {}, "warm_up is -1"),
+        ({"dropout": 1.0}, {}, "dropout is 1"),
+        ({"dropout": -0.1}, {}, "dropout is -0.1"),
+        ({"seed": 2**32}, {}, "seed is 4,294,967,296"),
         ({"accumulate": 3}, {}, "global_batch_size is 8.*multiple of 3"),
     ],
 )
@@ -273,3 +299,26 @@ def test_replicas_and_a_node_give_the_losses_of_one_machine(data, tmp_path, wher
     if where == on_a_node:
         assert "the training on another machine" in shown.read_text()
     np.testing.assert_allclose(losses(tmp_path / "there"), expected, rtol=1e-5)
+
+
+# What TensorFlow raises while it trains.
+
+
+def test_a_damaged_shard_and_too_little_memory_are_told_in_a_sentence(data, tmp_path, monkeypatch):
+    def raising(error):
+        def run(*_, **__):
+            raise error(None, None, "corrupted record at 8\nand a stack")
+
+        monkeypatch.setattr(pretraining, "run", run)
+        options = {"steps_per_execution": 1, "save_every": 1, "patience": 0, "steps": 2}
+        with pytest.raises(CourseError) as caught:
+            pretrain("tiny", str(tmp_path / "run"), str(records_there), tpu=None, **options)
+        return caught.value
+
+    monkeypatch.setattr(compiled.Kept, "environment", lambda _: {})
+    records_there = copy(data, tmp_path)
+    told = raising(tf.errors.ResourceExhaustedError)
+    assert told.why == "corrupted record at 8" and "--batch" in told.fix
+    shard = sorted(records_there.glob("*.tfrecord"))[1]
+    shard.write_bytes(shard.read_bytes().replace(b"\x02", b"\x03", 1))
+    assert raising(tf.errors.DataLossError).what == f"{shard.name} is damaged."

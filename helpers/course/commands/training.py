@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from helpers.base import files
-from helpers.base.output import errors_only
 from helpers.base.settings import ENVIRONMENT
 from helpers.course.commands.learning import AsJson, Quiet
 
@@ -141,7 +140,9 @@ def prepare(
     part: Annotated[
         str, typer.Option(metavar="K/N", help="Write the K-th of N parts of the shards only.")
     ] = "1/1",
-    workers: Annotated[int, typer.Option(min=1, help="Processes that write side by side.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=256, help="Processes that write side by side.")
+    ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Shuffles documents over the shards.")] = 0,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Write pairs, for `pretrain --next-sentence`.")
@@ -226,8 +227,9 @@ def pretrain(
     """Pretrain BERT; the same command again goes on where it ended, to the last bit.
 
     Killed, crashed or interrupted: nothing is lost but the steps since the last checkpoint, and
-    they are done again with the same numbers. Ctrl-C and SIGTERM save first. Curves for
-    TensorBoard are in DIR/tensorboard, the losses in DIR/log.jsonl.
+    they are done again with the same numbers. Ctrl-C and SIGTERM save first. A finished run goes
+    on when --steps is raised. Curves for TensorBoard are in DIR/tensorboard, the losses in
+    DIR/log.jsonl.
 
     On a CPU the compiled step is kept in DIR/compiled with its checksum, so that going on starts
     without compiling; the numbers are the same. Not for another kind of processor or TensorFlow,
@@ -244,9 +246,9 @@ def pretrain(
     **Exit status**: 0 all steps are done · 2 can't begin or go on, with the reason · 130 stopped
     by Ctrl-C · 143 by SIGTERM; saved in both cases
     """
-    from helpers.bert import command as pretrain_command
+    from helpers.bert import command
 
-    status = pretrain_command.pretrain(
+    status = command.pretrain(
         config,
         output,
         data,
@@ -268,12 +270,14 @@ def pretrain(
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Output folder of `pretrain`.")],
-    folder: Annotated[pathlib.Path, typer.Argument(metavar="FOLDER", help="To make.")],
+    folder: Annotated[
+        str, typer.Argument(metavar="FOLDER", help="To make, on this machine's disk.")
+    ],
     data: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="The run's records. Without: the shipped text.",
+            help="The run's records, where they were moved.",
             show_default=False,
         ),
     ] = None,
@@ -286,16 +290,12 @@ def export(
     **Examples**
 
     - `tpu-course export build/tiny build/bert`
-    - `tpu-course export gs://mine/base build/base --data gs://mine/records`
+    - `tpu-course export gs://mine/base build/base`
 
     **Exit status**: 0 written · 2 can't be written, with the reason
     """
-    os.environ.update(ENVIRONMENT)
-    import tensorflow as tf
+    from helpers.bert import command
 
-    errors_only(tf)
-    from helpers.bert import export as exporting
-
-    facts = exporting.export(run, folder, data)
+    facts = command.export(run, folder, data)
     results = f"\n{facts.results!r}" if facts.results else ""
     typer.echo(f"{folder}: step {facts.step:,} of {facts.settings.steps:,}.{results}")
