@@ -25,7 +25,7 @@ MOST_MATCHES = 3
 SURE = {
     "certain": "certain: this message has this cause",
     "likely": "likely: the usual cause of this message",
-    "note": "only a note: this line is no error",
+    "note": "a note: this line alone ends no program",
 }
 
 
