@@ -8,6 +8,7 @@ import bisect
 import codecs
 import functools
 import itertools
+import json
 import pathlib
 import re
 import urllib.parse
@@ -41,17 +42,32 @@ class Words:
 
 
 def read(path: pathlib.Path) -> str:
-    """Read a log from a file.
+    """Read a log from a file; of a notebook, what its cells put out.
 
     Raises:
         CourseError: There is no such file, or it can't be read.
     """
     try:
-        return decode(path.read_bytes())
+        text = decode(path.read_bytes())
+        return _outputs(text) if path.suffix == ".ipynb" else text
     except OSError as error:
         where = path.resolve().parent
         fix = f"Look there (ls {where}), or paste the log: tpu-course explain, then Ctrl-D."
         raise CourseError(f"{path} can't be read.", f"{error.strerror}.", fix) from None
+
+
+def _outputs(notebook: str) -> str:
+    """Take errors and printed text out of a notebook's JSON: its prose may quote other errors."""
+    try:
+        cells = json.loads(notebook)["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", [])]
+        errors = [
+            [f"{output['ename']}: {output['evalue']}"] for output in outputs if "ename" in output
+        ]
+        printed = [output["text"] for output in outputs if "text" in output]
+        return "\n".join("".join(part) for part in printed + errors)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return notebook  # no notebook, whatever its name says
 
 
 def decode(data: bytes) -> str:

@@ -5,7 +5,9 @@ import pty
 import re
 import sys
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from terminal import call, without
 
 from helpers.base.errors import CourseError
@@ -188,6 +190,20 @@ def test_a_file_that_cannot_be_read_is_told_once(tmp_path, name):
     assert caught.value.why and str(tmp_path.parent) in caught.value.fix
 
 
+def test_of_a_notebook_the_outputs_are_read_and_not_what_it_teaches(tmp_path):
+    path = tmp_path / "my.ipynb"
+    prose = new_markdown_cell("`Socket closed`, UNAVAILABLE: Socket closed")
+    error = new_output("error", ename="ValueError", evalue=SAID, traceback=["..."])
+    printed = new_output("stream", name="stderr", text="val_loss: nan\n")
+    cells = [prose, new_code_cell("x", outputs=[printed]), new_code_cell("y", outputs=[error])]
+    nbformat.write(new_notebook(cells=cells), path)
+    names = {match.symptom.name for match in explain(logs.read(path)).matches}
+    assert names == {NAME, "Only the validation loss is not a number"}
+    for text in ("not JSON: ", "[1] ", '{"cells": [3]} '):
+        path.write_text(text + SAID)
+        assert explain(logs.read(path)).matches[0].symptom.name == NAME
+
+
 def explained(*words, **options):
     return call(sys.executable, "-m", "helpers", "explain", *words, **options)
 
@@ -198,6 +214,8 @@ def test_the_command_reads_a_file(tmp_path):
     done = explained(path, stdin=-3)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, NAME)
     assert "\x1b" not in done.stdout and "https://github.com/tensorflow" in done.stdout
+    piped = explained("-", input=SAID)
+    assert (piped.returncode, piped.stdout.splitlines()[0]) == (0, NAME)
     missing = explained(tmp_path / "nowhere.log", stdin=-3)
     assert missing.returncode == 2 and missing.stdout == ""
     assert missing.stderr.count("nowhere.log can't be read") == 1

@@ -203,9 +203,10 @@ def explain_log(
     if page:
         typer.echo(explain.page(), nl=False)
         return
-    if log is None and sys.stdin.isatty():
+    piped = log is None or str(log) == "-"
+    if piped and sys.stdin.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
-    found = explain.explain(logs.read(log) if log else logs.decode(sys.stdin.buffer.read()))
+    found = explain.explain(logs.decode(sys.stdin.buffer.read()) if piped else logs.read(log))
     if sys.stdout.isatty():
         from rich.console import Console
 
