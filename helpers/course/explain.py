@@ -3,6 +3,7 @@
 The symptoms are data: symptoms.toml, beside this file. logs.py searches the text.
 """
 
+import json
 import os
 import pathlib
 import re
@@ -127,6 +128,12 @@ class Explanation:
             lines = [("Line", self.unknown), ("Search", search_address(self.unknown))]
             blocks.append((NOTHING, [*lines, ("Try", TRY)]))
         return blocks or [(f"{NOTHING} {TRY}", [])]
+
+    def json(self) -> str:
+        """Write it as JSON: what is known by the names of its lines, and the line that matters."""
+        blocks = self._blocks() if self else []
+        known = [{"name": name} | {k.lower(): v for k, v in lines} for name, lines in blocks]
+        return json.dumps({"known": known, "line": self.unknown}, indent=1, ensure_ascii=False)
 
     def __repr__(self) -> str:
         return "\n\n".join(

@@ -124,6 +124,13 @@ def test_json_and_quiet_leave_nothing_else_on_the_output(command, tmp_path, monk
     status, out, _ = command("progress", "--json")
     first = json.loads(out)["notebooks"][0]
     assert (status, first["number"], first["exercises"]) == (0, "00", dict.fromkeys(EXERCISES))
+    (tmp_path / "log").write_text("RuntimeError: Nobody knows this.\n")
+    status, out, _ = command("explain", str(tmp_path / "log"), "--json")
+    unknown = {"known": [], "line": "RuntimeError: Nobody knows this."}
+    assert (status, json.loads(out)) == (1, unknown)
+    (tmp_path / "log").write_text("ModuleNotFoundError: No module named 'tensorflow'\n")
+    status, out, _ = command("explain", str(tmp_path / "log"), "--json")
+    assert status == 0 and {"name", "seen", "sure", "why", "fix"} < {*json.loads(out)["known"][0]}
 
 
 def test_the_module_is_the_command_line_and_a_damaged_notebook_ends_it_with_status_2(tmp_path):

@@ -188,6 +188,7 @@ def explain_log(
     page: Annotated[
         bool, typer.Option("--page", help="Print all symptoms as a page in Markdown.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Explain an error: read a log or a pasted error, say cause and fix.
 
@@ -207,7 +208,9 @@ def explain_log(
     if piped and sys.stdin.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
     found = explain.explain(logs.decode(sys.stdin.buffer.read()) if piped else logs.read(log))
-    if sys.stdout.isatty():
+    if as_json:
+        typer.echo(found.json())
+    elif sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(found)
