@@ -22,6 +22,8 @@ import psutil
 import pytest
 from conventions import ROOT
 
+pytestmark = pytest.mark.slow  # a second each, and there are two hundred
+
 MISUSES = pathlib.Path(__file__).with_name("misuses")
 LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its frame
 SECONDS = 240
@@ -50,8 +52,7 @@ def rows() -> list:
     found = []
     for path in sorted(MISUSES.glob("*.toml")):
         for row in tomllib.loads(path.read_text("utf-8"))["misuse"]:
-            marks = [] if row.get("light") else [pytest.mark.slow]
-            found.append(pytest.param(row, id=f"{path.stem}: {row['name']}", marks=marks))
+            found.append(pytest.param(row, id=f"{path.stem}: {row['name']}"))
     return found
 
 
@@ -155,7 +156,6 @@ def build():
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "until"),
     [
