@@ -127,6 +127,22 @@ def bridge(fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = Fa
     return Bridged(name, on_host=tuple(sorted(set(_on_host(split)) - {"Const"})))
 
 
+def verdict(fn: Callable, *specs: tf.TensorSpec) -> str:
+    """Ask the bridge; where it refuses, ask again with soft device placement.
+
+    Returns:
+        ``accepted``; ``host:`` and the operations that would run there with soft device placement,
+        refused without; ``refused`` with it, too; ``not traced`` where tracing raised an error.
+    """
+    try:
+        if not bridge(fn, *specs).message:
+            return "accepted"
+        soft = bridge(fn, *specs, soft_device_placement=True)
+    except Exception:  # whatever tracing raises, the compilers' verdicts show it
+        return "not traced"
+    return f"host: {', '.join(soft.on_host)}" if soft.on_host else "refused"
+
+
 def _refusal(name: str, text: str) -> Bridged:
     line = text.splitlines()[0]
     found = re.search(r"'tf\.(\w+)' op (?:.* input check: )?(.*)", line)

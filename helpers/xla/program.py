@@ -166,7 +166,7 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
             "and mask."
         )
     else:
-        made = _graph_operations(graph).get(told.node)
+        made = graph_operations(graph).get(told.node)
         operation = made.type if made is not None else told.node
         what = f"XLA refuses {operation or name}{at}."
         fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
@@ -242,7 +242,7 @@ def _program(traced: Tracing, hlo: bytes) -> Program:
     )
 
 
-def _graph_operations(graph: Any) -> dict[str, Any]:
+def graph_operations(graph: Any) -> dict[str, Any]:
     """List the operations of a graph and of the functions that it calls, by name."""
     found, graphs = {}, [graph]
     for known in graphs:
@@ -269,7 +269,7 @@ def _bounded(module: Any, graph: Any) -> Iterator[Bounded]:
             if inherited or instruction.opcode == "parameter" or metadata.op_name in seen:
                 continue
             seen.add(metadata.op_name)
-            operations = _graph_operations(graph) if operations is None else operations
+            operations = graph_operations(graph) if operations is None else operations
             made = operations.get(metadata.op_name)
             stack = made.traceback if made is not None else ()
             yield Bounded(

@@ -39,6 +39,7 @@ _GROUPS = {
         "minutes": authoring.set_minutes,
         "links": authoring.list_links,
         "badges": authoring.set_badges,
+        "models": authoring.make_models,
     },
 }
 

@@ -32,19 +32,6 @@ def _on_cpu(case: "Case") -> str:
     return ""
 
 
-def _bridged(case: "Case") -> str:
-    """Ask TensorFlow's TPU bridge; where it refuses, ask again with soft device placement."""
-    from helpers.xla.bridge import bridge
-
-    try:
-        if not bridge(case.function, *case.specs).message:
-            return "accepted"
-        soft = bridge(case.function, *case.specs, soft_device_placement=True)
-    except Exception:  # whatever tracing raises, the other columns show it
-        return "not traced"
-    return f"host: {', '.join(soft.on_host)}" if soft.on_host else "refused"
-
-
 def _first_line(text: str) -> str:
     line = text.splitlines()[0] if text else ""
     line = re.sub(r" \(defined @ [^)]*\)", "", line)  # a line number of functions.py
@@ -58,6 +45,7 @@ def rows(cases: Sequence["Case"]) -> Iterator[Row]:
         CourseError: jax or libtpu is missing.
     """
     from helpers.xla import tpu_compiler
+    from helpers.xla.bridge import verdict
 
     programs, refusals, cpu = [], {}, {}
     for case in cases:
@@ -71,9 +59,10 @@ def rows(cases: Sequence["Case"]) -> Iterator[Row]:
     bounded = {p.name: bool(p.bounded) for p in programs}
     for case in cases:
         told = (case.subject, case.name, case.shown, re.sub(r"\w+: ", "", case.arguments))
+        bridged = verdict(case.function, *case.specs)
         if case.name in refusals:
             first = _first_line(refusals[case.name])
-            yield Row(*told, "refused", "not reached", _bridged(case), False, first)
+            yield Row(*told, "refused", "not reached", bridged, False, first)
             continue
         result = compiled[case.name]
         if result.verdict == "not available":
@@ -84,7 +73,7 @@ def rows(cases: Sequence["Case"]) -> Iterator[Row]:
             )
         message = _first_line(cpu[case.name] or result.message)
         on_cpu = "refused" if cpu[case.name] else "compiles"
-        yield Row(*told, on_cpu, result.verdict, _bridged(case), bounded[case.name], message)
+        yield Row(*told, on_cpu, result.verdict, bridged, bounded[case.name], message)
 
 
 @contextlib.contextmanager

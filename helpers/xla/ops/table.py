@@ -5,11 +5,11 @@ import dataclasses
 import hashlib
 import itertools
 import pathlib
-import re
 
-from helpers.base import files, html
+from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
+from helpers.xla import tables
 
 STORED = ROOT / "notebooks" / "data" / "ops.tsv"
 PAGE = ROOT / "build" / "ops.html"
@@ -53,9 +53,6 @@ class Row:
         return "refused" if self.tpu in ("not reached", self.cpu) else "differs"
 
 
-_NAMES = [field.name for field in dataclasses.fields(Row)]
-
-
 @dataclasses.dataclass(frozen=True)
 class Table:
     """All that was seen, with the versions of TensorFlow, jax and libtpu that it was seen with."""
@@ -79,27 +76,14 @@ class Table:
         return f"{len(self.rows)} operations ({self.versions}): {both} compile for CPU and TPU"
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _unescaped(text: str) -> str:
-    pairs = {"\\\\": "\\", "\\n": "\n", "\\t": "\t"}
-    return re.sub(r"\\[\\nt]", lambda found: pairs[found[0]], text)
-
-
 def write(table: Table, path: pathlib.Path = STORED) -> None:
     """Keep a table as text, one line for each operation.
 
     Raises:
         files.CantWrite: The disk is full, or the folder is not writable.
     """
-    lines = [f"# {table.versions}; from shapes and types alone; TPU {TARGET}, nothing was run"]
-    lines.append("\t".join(_NAMES))
-    for row in table.rows:
-        cells = dataclasses.replace(row, bounded="yes" if row.bounded else "")
-        lines.append("\t".join(map(_escaped, dataclasses.astuple(cells))))
-    files.write(path, "\n".join(lines) + "\n")
+    about = f"from shapes and types alone; TPU {TARGET}, nothing was run"
+    tables.write(path, table.versions, about, table.rows)
 
 
 def read(path: pathlib.Path = STORED) -> Table:
@@ -108,21 +92,7 @@ def read(path: pathlib.Path = STORED) -> Table:
     Raises:
         CourseError: The file is missing, or something else.
     """
-    try:
-        first, head, *lines = path.read_text("utf-8").splitlines()
-        if not first.startswith("# ") or head.split("\t") != _NAMES:
-            raise ValueError(f"its first lines are {first[:40]!r} and {head[:40]!r}")
-        rows = []
-        for line in lines:
-            told = dict(zip(_NAMES, map(_unescaped, line.split("\t")), strict=True))
-            rows.append(Row(**told | {"bounded": told["bounded"] == "yes"}))
-    except (OSError, ValueError) as error:
-        raise CourseError(
-            f"{path.name} can't be read as the table of operations.",
-            f"{type(error).__name__}: {error}".replace(str(path), path.name),
-            "Make it again (3 minutes): tpu-course ops",
-        ) from error
-    return Table(first.removeprefix("# ").partition(";")[0], tuple(rows))
+    return Table(*tables.read(path, Row, "operations", "tpu-course ops (3 minutes)"))
 
 
 def page(table: Table) -> str:

@@ -1,0 +1,125 @@
+"""The process in which models are built and traced; `making` starts it and talks to it.
+
+A model may crash the process, take all memory, or never come back from tracing. TensorFlow is
+imported only in here.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import multiprocessing.connection
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from helpers.base.settings import ENVIRONMENT
+from helpers.xla import messages
+from helpers.xla.program import NotCompilable, Program
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What was said of a step of a model.
+
+    Attributes:
+        program: XLA's program of it; None where TensorFlow refused.
+        message: The refusal, one line; empty where there is a program.
+        where: The line of transformers that is refused, or makes the first bounded shape.
+    """
+
+    program: Program | None = None
+    message: str = ""
+    where: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Examined:
+    """What TensorFlow and XLA's compiler for the CPU say of a model.
+
+    Attributes:
+        built: Why it can't even be built; empty where it can.
+        forward: Its forward step.
+        cpu: Why XLA's compiler for the CPU refuses the forward step; empty where it doesn't.
+        training: Its training step.
+        bridge: What TensorFlow's TPU bridge says of the training step, as `bridge.verdict`.
+    """
+
+    built: str = ""
+    forward: Told = Told()
+    cpu: str = ""
+    training: Told = Told()
+    bridge: str = "not traced"
+
+
+def _place(source: messages.Source | None) -> str:
+    """Write a line of transformers as ``models/bert/modeling_tf_bert.py:12 call``."""
+    if source is None:
+        return ""
+    _, found, file = source.file.rpartition("/transformers/")
+    file = file if found else pathlib.Path(file).name
+    return f"{file}:{source.line} {source.function}".rstrip()
+
+
+def _asked(step: Callable, specs: dict[str, Any]) -> tuple[Told, Any]:
+    """Let TensorFlow make XLA's program of a step; give the graph, too, where there is one."""
+    from helpers.xla import program, tracing
+
+    traced = None
+    try:
+        traced = tracing.trace(step, specs, timeout=None)
+        made = program.program(traced)
+    except NotCompilable as error:
+        return Told(None, error.why, _place(error.source)), traced
+    where = ""
+    if made.bounded:
+        first = program.graph_operations(traced.graph).get(made.bounded[0].name)
+        stack = first.traceback if first is not None else ()
+        where = _place(messages.nearest_line((f.filename, f.lineno, f.name) for f in stack))
+    return Told(made, where=where), traced
+
+
+def examine(name: str) -> Examined:
+    """Build a model, trace its steps, and ask XLA for the CPU and TensorFlow's TPU bridge."""
+    import tensorflow as tf
+
+    from helpers.xla.bridge import verdict
+    from helpers.xla.models import building
+
+    try:
+        tiny = building.build(name)
+    except Exception as error:
+        return Examined(built=f"{type(error).__name__}: {messages.line_of(error)}")
+    forward, traced = _asked(tiny.forward, tiny.inputs)
+    cpu = forward.message
+    if forward.program is not None:
+        try:
+            compiler = traced.function.experimental_get_compiler_ir(*traced.specs)
+            compiler(stage="optimized_hlo")
+        except Exception as error:
+            cpu = messages.line_of(error)
+    training, _ = _asked(tiny.training, tiny.examples)
+
+    def flat(*tensors: Any) -> list[Any]:
+        return tiny.training(tf.nest.pack_sequence_as(tiny.examples, tensors))
+
+    bridged = verdict(flat, *tf.nest.flatten(tiny.examples))
+    return Examined("", forward, cpu, training, bridged)
+
+
+def serve(pipe: multiprocessing.connection.Connection) -> None:
+    """Answer with what `examine` finds for each name; to an empty one with the list of names."""
+    os.environ.update(ENVIRONMENT)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # what models print, and TensorFlow's own words about refused ones
+        os.dup2(nowhere, stream)
+    import tensorflow as tf
+
+    from helpers.xla.models import building
+
+    with contextlib.suppress(EOFError):  # the parent has ended
+        while True:
+            name = pipe.recv()
+            pipe.send(examine(name) if name else building.classes())
+            tf.keras.backend.clear_session()
+            gc.collect()

@@ -1,0 +1,97 @@
+"""The table of models: what each compiler said, stored as text."""
+
+import dataclasses
+import pathlib
+
+from helpers.base.errors import CourseError
+from helpers.base.settings import ROOT
+from helpers.xla import tables
+
+STORED = ROOT / "notebooks" / "data" / "models.tsv"
+TARGET = "v5e-8"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """What was seen of one TensorFlow model class of transformers, in tiny.
+
+    Attributes:
+        kind: Its folder in ``transformers/models``.
+        name: Its class.
+        cpu: XLA's verdict on the forward step for a CPU: ``compiles``, ``refused``; ``not built``
+            where the class can't be built, ``crashed`` and ``timed out`` where that happened.
+        tpu: Of the forward step, the TPU compiler's: ``compiles``, ``refused``, ``crashed``,
+            ``timed out``; ``not reached`` where TensorFlow made no program to be handed to it.
+        training: Of loss and gradients, the TPU compiler's, with the same words.
+        bridge: What TensorFlow's TPU bridge says of loss and gradients before any compiler, in the
+            words of `bridge.verdict`.
+        bounded: How many operations of the forward step make a size that depends on values, so that
+            the largest possible one is used.
+        where: The line of transformers that is refused, or makes the first such size.
+        message: The first line of the first refusal; empty where all compile.
+    """
+
+    kind: str
+    name: str
+    cpu: str
+    tpu: str
+    training: str
+    bridge: str
+    bounded: int
+    where: str
+    message: str
+
+    @property
+    def state(self) -> str:
+        """The verdicts in a word, or a few."""
+        if self.cpu not in ("compiles", "refused"):
+            return self.cpu
+        if self.cpu == "refused" and self.tpu in ("refused", "not reached"):
+            return "refused"
+        if self.cpu != self.tpu:
+            return "differs"
+        if self.training != "compiles":
+            return "forward only"
+        return "bounded" if self.bounded else "compiles"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """All that was seen, with the versions that it was seen with."""
+
+    versions: str
+    rows: tuple[Row, ...]
+
+    def __getitem__(self, name: str) -> Row:
+        """Look up a class's row by name; a `CourseError` if there is none."""
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise CourseError(
+            f"There is no model {name!r} in the table.",
+            f"It has {len(self.rows)} classes, such as {self.rows[0].name}.",
+            f"Look into {STORED.relative_to(ROOT)}.",
+        )
+
+    def __repr__(self) -> str:
+        good = sum(row.state in ("compiles", "bounded") for row in self.rows)
+        return f"{len(self.rows)} models ({self.versions}): {good} compile, with their gradients"
+
+
+def write(table: Table, path: pathlib.Path = STORED) -> None:
+    """Keep a table as text, one line for each model.
+
+    Raises:
+        files.CantWrite: The disk is full, or the folder is not writable.
+    """
+    about = f"tiny, random weights; TPU {TARGET}, nothing was run"
+    tables.write(path, table.versions, about, table.rows)
+
+
+def read(path: pathlib.Path = STORED) -> Table:
+    """Read the stored table.
+
+    Raises:
+        CourseError: The file is missing, or something else.
+    """
+    return Table(*tables.read(path, Row, "models", "python -m helpers models (an hour)"))
