@@ -42,8 +42,8 @@ def test_every_model_class_of_transformers_has_a_row():
 
 def test_verdicts_messages_and_places_go_together():
     for row in STORED.rows:
-        assert row.cpu in ("compiles", "refused", "not built"), row
-        assert {row.tpu, row.training} <= {"compiles", "refused", "not reached"}, row
+        assert row.cpu in ("compiles", "refused", "not built", "no package"), row
+        assert {row.tpu, row.training} <= {"compiles", "refused", "not reached", "no package"}, row
         assert (row.message == "") == (row.cpu == row.tpu == row.training == "compiles"), row
         assert row.bounded == 0 or row.where, row
         assert not re.search(r"site-packages|/tmp|/home|__inference", row.message + row.where), row
@@ -173,7 +173,11 @@ def test_steps_that_tensorflow_refuses_are_told(monkeypatch):
     refused = Told(None, "Input 1 must be a compile-time constant", "models/a/a.py:7 call")
     row = making._row(("a", "TFA"), Examined("", refused, "XLA's words", refused), None)
     assert (row.cpu, row.tpu, row.training) == ("refused", "not reached", "not reached")
-    assert (row.where, row.message) == ("models/a/a.py:7 call", "XLA's words")
+    assert (row.where, row.message) == ("models/a/a.py:7 call", refused.message)
+    lacking = Told(None, "NameError: name 'tfp' is not defined", "models/a/a.py:7 call", "tfp")
+    row = making._row(("a", "TFA"), Examined("", lacking, lacking.message, lacking), None)
+    assert (row.cpu, row.tpu, row.training, row.state) == ("no package",) * 4
+    assert row.message == "it needs tfp: NameError: name 'tfp' is not defined"
 
 
 # --- notebook 02 ----------------------------------------------------------------------------------

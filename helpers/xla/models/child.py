@@ -25,12 +25,18 @@ class Told:
     Attributes:
         program: XLA's program of it; None where TensorFlow refused.
         message: The refusal, one line; empty where there is a program.
+        lacks: The package that transformers needs for it and that isn't installed; mostly empty.
         where: The line of transformers that is refused, or makes the first bounded shape.
     """
 
     program: Program | None = None
     message: str = ""
     where: str = ""
+    lacks: str = ""
+
+
+# transformers imports it only where it is installed, and then uses it under this name.
+_PROBABILITY = "name 'tfp' is not defined"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +76,8 @@ def _asked(step: Callable, specs: dict[str, Any]) -> tuple[Told, Any]:
         traced = tracing.trace(step, specs, timeout=None)
         made = program.program(traced)
     except NotCompilable as error:
-        return Told(None, error.why, _place(error.source)), traced
+        lacks = "tensorflow_probability" if _PROBABILITY in error.why else ""
+        return Told(None, error.why, _place(error.source), lacks), traced
     where = ""
     if made.bounded:
         first = program.graph_operations(traced.graph).get(made.bounded[0].name)

@@ -78,6 +78,8 @@ def _row(told: tuple[str, str], found: Examined | str, compiler: process.Process
         return Row(*told, "not built", *unknown, _line(found.built))
 
     def asked(step: Told) -> tuple[str, str]:
+        if step.lacks:
+            return "no package", f"it needs {step.lacks}: {step.message}"
         if step.program is None:
             return "not reached", step.message
         result = ask.one(compiler, step.program, TARGET, LIMIT, "least", None)
@@ -92,15 +94,16 @@ def _row(told: tuple[str, str], found: Examined | str, compiler: process.Process
     tpu, refusal = asked(found.forward)
     training, again = asked(found.training)
     where = found.forward.where or found.training.where
+    cpu = "refused" if found.cpu else "compiles"
     return Row(
         *told,
-        "refused" if found.cpu else "compiles",
+        tpu if found.forward.lacks else cpu,
         tpu,
         training,
         found.bridge,
         len(found.forward.program.bounded) if found.forward.program else 0,
         where,
-        _line(found.cpu or refusal or again),
+        _line(refusal or found.cpu or again),
     )
 
 

@@ -19,9 +19,11 @@ class Row:
         kind: Its folder in ``transformers/models``.
         name: Its class.
         cpu: XLA's verdict on the forward step for a CPU: ``compiles``, ``refused``; ``not built``
-            where the class can't be built, ``crashed`` and ``timed out`` where that happened.
+            where the class can't be built, ``no package`` where transformers needs one that the lock
+            lacks, ``crashed`` and ``timed out`` where that happened.
         tpu: Of the forward step, the TPU compiler's: ``compiles``, ``refused``, ``crashed``,
-            ``timed out``; ``not reached`` where TensorFlow made no program to be handed to it.
+            ``timed out``; ``not reached`` where TensorFlow made no program to be handed to it, or
+            ``no package``.
         training: Of loss and gradients, the TPU compiler's, with the same words.
         bridge: What TensorFlow's TPU bridge says of loss and gradients before any compiler, in the
             words of `bridge.verdict`.
