@@ -19,8 +19,8 @@ class Row:
         kind: Its folder in ``transformers/models``.
         name: Its class.
         cpu: XLA's verdict on the forward step for a CPU: ``compiles``, ``refused``; ``not built``
-            where the class can't be built, ``no package`` where transformers needs one that the lock
-            lacks, ``crashed`` and ``timed out`` where that happened.
+            where the class can't be built, ``no package`` where transformers needs a package that
+            the lock lacks, ``crashed`` and ``timed out`` where that happened.
         tpu: Of the forward step, the TPU compiler's: ``compiles``, ``refused``, ``crashed``,
             ``timed out``; ``not reached`` where TensorFlow made no program to be handed to it, or
             ``no package``.
