@@ -10,6 +10,7 @@ import gc
 import multiprocessing.connection
 import os
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -67,6 +68,23 @@ def _place(source: messages.Source | None) -> str:
     return f"{file}:{source.line} {source.function}".rstrip()
 
 
+def _made_at(name: str, traced: Any) -> str:
+    """Find the line that made an operation, by its name; for a gradient's, what it belongs to.
+
+    ``gradient_tape/x/transpose/InvertPermutation``, or in a branch
+    ``gradient_tape/x/cond/gradients/x/cond/transpose_grad/InvertPermutation``, belongs to
+    ``x/cond/transpose``.
+    """
+    from helpers.xla.program import graph_operations
+
+    of_gradient = name.rpartition("/gradients/")[2].removeprefix("gradient_tape/")
+    if of_gradient != name:
+        name = of_gradient.rpartition("/")[0].removesuffix("_grad")
+    made = graph_operations(traced.graph).get(name)
+    stack = made.traceback if made is not None else ()
+    return _place(messages.nearest_line((f.filename, f.lineno, f.name) for f in stack))
+
+
 def _asked(step: Callable, specs: dict[str, Any]) -> tuple[Told, Any]:
     """Let TensorFlow make XLA's program of a step; give the graph, too, where there is one."""
     from helpers.xla import program, tracing
@@ -77,12 +95,15 @@ def _asked(step: Callable, specs: dict[str, Any]) -> tuple[Told, Any]:
         made = program.program(traced)
     except NotCompilable as error:
         lacks = "tensorflow_probability" if _PROBABILITY in error.why else ""
-        return Told(None, error.why, _place(error.source), lacks), traced
-    where = ""
-    if made.bounded:
-        first = program.graph_operations(traced.graph).get(made.bounded[0].name)
-        stack = first.traceback if first is not None else ()
-        where = _place(messages.nearest_line((f.filename, f.lineno, f.name) for f in stack))
+        where = _place(error.source)
+        node = re.search(r"\{\{node ([^}]*)\}\}", error.message)
+        if traced is not None and node and not where:
+            where = _made_at(node[1], traced)
+        said = error.why
+        if re.fullmatch(r"\w+", error.operation) and error.operation not in said:
+            said = f"{error.operation}: {said}"
+        return Told(None, said, where, lacks), traced
+    where = _made_at(made.bounded[0].name, traced) if made.bounded else ""
     return Told(made, where=where), traced
 
 
