@@ -13,7 +13,7 @@ import tensorflow as tf
 import transformers
 from transformers import CONFIG_MAPPING, PretrainedConfig, TFPreTrainedModel
 
-_KINDS = re.compile(r"transformers\.models\.(\w+)\.")
+_KINDS = re.compile(r"transformers\.models\.(?:deprecated\.)?(\w+)\.")
 
 
 @functools.cache
