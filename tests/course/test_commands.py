@@ -23,7 +23,7 @@ GROUPS = {
     "The course": ["run", "progress", "explain", "doctor"],
     "Your own model and text": ["preflight", "ops", "prepare", "pretrain", "export"],
     "For teachers": ["slides", "solutions"],
-    "For authors": ["store", "minutes", "links", "badges"],
+    "For authors": ["store", "minutes", "links", "badges", "models"],
 }
 EXERCISES = ("00-1", "00-2", "00-3")
 

@@ -145,7 +145,7 @@ def classes() -> list[tuple[str, str]]:
         raise CourseError(
             "The models of transformers can't be listed.",
             found,
-            "Look at python -m helpers doctor.",
+            "Look at tpu-course doctor.",
         )
     return found
 

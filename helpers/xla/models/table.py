@@ -96,4 +96,4 @@ def read(path: pathlib.Path = STORED) -> Table:
     Raises:
         CourseError: The file is missing, or something else.
     """
-    return Table(*tables.read(path, Row, "models", "python -m helpers models (an hour)"))
+    return Table(*tables.read(path, Row, "models", "tpu-course models (half an hour)"))
