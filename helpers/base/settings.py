@@ -79,10 +79,11 @@ class ImportedTooEarly(CourseError):
 
 def version() -> str:
     """Give the course's own version: of the clone, or of what is installed."""
-    if is_course(CODE):
-        project = tomllib.loads((CODE / "pyproject.toml").read_text("utf-8"))["project"]
-        return project["version"]
-    return importlib.metadata.version(PACKAGE)
+    if (project := CODE / "pyproject.toml").exists():
+        return tomllib.loads(project.read_text("utf-8"))["project"]["version"]
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(PACKAGE)
+    return "without a version: its files were copied by hand"
 
 
 def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str, str]:
@@ -94,9 +95,19 @@ def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str,
 
     Returns:
         Version by package name, for every package with a single locked version.
+
+    Raises:
+        CourseError: There is no lock, and nothing is installed.
     """
     if not lock.exists():
-        allowed = "\n".join(importlib.metadata.requires(PACKAGE) or ())
+        try:
+            allowed = "\n".join(importlib.metadata.requires(PACKAGE) or ())
+        except importlib.metadata.PackageNotFoundError:
+            raise CourseError(
+                "It is not known which versions the course needs.",
+                f"{lock.name} is not in {lock.parent}, and the course is not installed.",
+                "Clone the repository, or install it: pip install .",
+            ) from None
         return dict(re.findall(r"^([a-z0-9-]+)>=([\d.]+)", allowed, re.MULTILINE))
     pins = re.findall(r"^([a-z0-9-]+)==([^\s;\\]+)", lock.read_text("utf-8"), re.MULTILINE)
     names = [name for name, _ in pins]

@@ -68,7 +68,16 @@ def test_without_the_course_s_folder_a_command_that_needs_it_says_so(installed):
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(f"`{words[0]}` needs the course's folder")
         assert len(done.stderr.splitlines()) == 3
+    assert installed("run", "-h").stdout.lstrip().startswith("Usage: tpu-course run")
     assert installed("explain", "--page").stdout.startswith("# ")
+
+
+def test_files_that_were_copied_by_hand_have_no_version_and_say_so(installed, tmp_path):
+    (info,) = (tmp_path / "site").glob("*.dist-info")
+    shutil.rmtree(info)
+    assert installed("--version").stdout.startswith("tpu-course without a version")
+    done = installed("doctor")
+    assert done.returncode == 2 and done.stderr.startswith("It is not known which versions")
 
 
 def test_it_finds_the_course_around_it_or_where_it_was_installed_from(installed, tmp_path):

@@ -47,8 +47,8 @@ _GROUPS = {
 _ANYWHERE = ("explain", "doctor", "preflight", "prepare", "pretrain", "export")
 
 
-class _InOrder(TyperGroup):
-    """All commands: each needs the course's folder, or doesn't, and can be interrupted."""
+class _Commands(TyperGroup):
+    """The list of commands; an interrupt ends each with one line."""
 
     def invoke(self, ctx: typer.Context) -> object:
         """Carry a command out; Ctrl-C ends it with one line."""
@@ -61,7 +61,7 @@ class _InOrder(TyperGroup):
 
 app = typer.Typer(
     name=NAME,
-    cls=_InOrder,
+    cls=_Commands,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
@@ -86,6 +86,8 @@ def _all(
     ] = False,
 ) -> None:
     """Train TensorFlow models on TPU: run the course, and use its tools on your own work."""
+    if {"-h", "--help"} & {*sys.argv}:
+        return
     try:
         pathlib.Path.cwd()
     except FileNotFoundError:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from helpers.base import files
+from helpers.base.errors import CourseError
 from helpers.course import explain, logs
 from helpers.course import map as course
 
@@ -22,7 +23,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing before t
 
 def _names(incomplete: str) -> list[str]:
     """Give the notebooks whose name begins so, for a shell that completes it."""
-    names = [notebook.name for notebook in course.notebooks()]
+    try:
+        names = [notebook.name for notebook in course.notebooks()]
+    except CourseError:  # said when the command is carried out, not at the tab key
+        return []
     return [name for name in names if name.startswith(incomplete)]
 
 
