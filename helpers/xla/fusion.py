@@ -14,6 +14,8 @@ from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.display.figures import subplots
 from helpers.tpu.layout import shape_bytes
+from helpers.xla import instructions
+from helpers.xla.instructions import Instruction
 from helpers.xla.profiler import recording
 
 # Operations that only name or regroup what is in memory already.
@@ -130,80 +132,7 @@ class Program:
         return html.render("kernels.html", rows=self._rows(), summary=self._summary())
 
 
-@dataclasses.dataclass(frozen=True)
-class _Instruction:
-    name: str
-    shapes: tuple[str, ...]
-    opcode: str
-    inside: str
-    attributes: str
-    root: bool
-
-    @property
-    def operands(self) -> list[str]:
-        return re.findall(r"%([\w.\-]+)", self.inside)
-
-    def called(self, attribute: str) -> str | None:
-        """Name of the computation that an attribute such as ``calls`` leads to."""
-        found = re.search(rf"\b{attribute}=%?([\w.\-]+)", self.attributes)
-        return found and found[1]
-
-
-def _closing(text: str, start: int) -> int:
-    """Find the parenthesis that closes the one at ``start``."""
-    depth = 0
-    for at in range(start, len(text)):
-        depth += (text[at] in "([{") - (text[at] in ")]}")
-        if depth == 0:
-            return at
-    raise _not_a_program(f"a line without end: {text[:60]!r}")
-
-
-def _not_a_program(why: str) -> CourseError:
-    return CourseError(
-        "This text can't be read as a program of XLA.",
-        f"It has {why}.",
-        "Give the text of experimental_get_compiler_ir(...)(stage='optimized_hlo'), or "
-        "hlo(function, ...).optimized.",
-    )
-
-
-def _instruction(line: str) -> _Instruction:
-    line = re.sub(r"/\*.*?\*/", "", line.strip())
-    name, _, rest = line.removeprefix("ROOT ").partition(" = ")
-    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
-    shapes = tuple(re.findall(r"\w+\[[^\]]*\]", rest[:end]))
-    opening = rest.index("(", end)
-    closing = _closing(rest, opening)
-    return _Instruction(
-        name.lstrip("%"),
-        shapes,
-        rest[end:opening].strip(),
-        rest[opening + 1 : closing],
-        rest[closing + 1 :],
-        line.startswith("ROOT "),
-    )
-
-
-def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
-    """Read all computations of a module, and the name of the main one."""
-    found: dict[str, list[_Instruction]] = {}
-    current = main = None
-    for line in text.splitlines():
-        if head := re.match(r"(ENTRY )?%?([\w.\-]+) \(.*\{$", line):
-            current = head[2]
-            found[current] = []
-            main = current if head[1] else main
-        elif line.startswith("}"):
-            current = None
-        elif current is not None and " = " in line:
-            found[current].append(_instruction(line))
-    if main is None or not found[main]:
-        raise _not_a_program("no main computation (ENTRY)")
-    return found, main
-
-
-def _operations(instruction: _Instruction, computations: dict) -> list[str]:
+def _operations(instruction: Instruction, computations: dict) -> list[str]:
     """List what an instruction computes, looking into fusions and calls."""
     opcode = instruction.opcode
     if opcode in _FREE:
@@ -241,7 +170,7 @@ def kernels(optimized: str) -> Program:
         CourseError: The text is something else, or a program with operations that run in the
             background, as programs for several devices have.
     """
-    computations, main = _computations(optimized)
+    computations, main = instructions.computations(optimized)
     holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
     arguments, found, results = {}, [], ()
     for i in computations[main]:
@@ -271,7 +200,7 @@ def kernels(optimized: str) -> Program:
     return Program(tuple(arguments[n] for n in sorted(arguments)), tuple(found), tuple(results))
 
 
-def _kernel(number: int, i: _Instruction, inputs: list[Buffer], computations: dict) -> Kernel:
+def _kernel(number: int, i: Instruction, inputs: list[Buffer], computations: dict) -> Kernel:
     names = [f"kernel {number}"]
     if len(i.shapes) > 1:
         names = [f"kernel {number}.{n}" for n in range(len(i.shapes))]
