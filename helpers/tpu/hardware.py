@@ -33,6 +33,7 @@ class Chip:
         replicas: Devices that TensorFlow sees, each with its own copy of the model. A v4 or v5p
             chip joins its two cores to one device, so this is 1 there.
         matrix_unit: Rows (and columns) of one matrix unit.
+        clock_ghz: Cycles of a core in a nanosecond.
         sizes: Numbers after the dash in the accelerator types that exist.
         sizes_count: What these numbers count: ``cores`` or ``chips``.
         largest_host: Most chips in one machine that is a slice by itself.
@@ -49,6 +50,7 @@ class Chip:
     cores: int
     replicas: int
     matrix_unit: int
+    clock_ghz: float
     sizes: tuple[int, ...]
     sizes_count: str
     largest_host: int

@@ -7,6 +7,7 @@ Imports TensorFlow only inside `export`.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -144,6 +145,26 @@ def export(
             and the line where it can.
     """
     return program(trace(fn, *specs, replicas=replicas, timeout=timeout))
+
+
+def line_finder(graph: Any) -> Callable[[str], Source | None]:
+    """Look up the learner's line that made an operation, by TensorFlow's name of it.
+
+    Args:
+        graph: As `Tracing.graph`.
+
+    Returns:
+        A function that gives None for a name that isn't there, and for what a library made alone.
+    """
+    operations = _graph_operations(graph)
+
+    @functools.cache
+    def find(name: str) -> Source | None:
+        made = operations.get(name)
+        stack = made.traceback if made is not None else ()
+        return messages.learners_line((f.filename, f.lineno, f.name) for f in stack)
+
+    return find
 
 
 def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:

@@ -2,7 +2,8 @@
 
 ``export`` turns a TensorFlow function into XLA's program; ``compile`` hands that program to the
 compiler inside libtpu, ahead of time, in a process of its own (`child`). Nothing is run, so there
-is no word here about seconds on a TPU, except as bounds (``roofline``).
+is no word here about seconds on a TPU, except as bounds (``roofline``) and as the compiler's own
+estimate (``profile``).
 
 To go the same route by hand: ``experimental_get_compiler_ir`` of a ``tf.function`` gives the HLO
 module, ``jax.extend.mlir.hlo_to_stablehlo`` translates it, and jax compiles it for the devices of a
@@ -16,17 +17,21 @@ from helpers.xla.tpu_compiler.ask import Compiled, available_bytes, compile, com
 from helpers.xla.tpu_compiler.cost import Roofline, roofline
 from helpers.xla.tpu_compiler.memory import Attempt, LargestBatch, Padding, largest_batch, padding
 from helpers.xla.tpu_compiler.process import memory_limit, started, versions
+from helpers.xla.tpu_compiler.profiling import Kernel, Profile, Share, profile
 
 __all__ = [
     "Attempt",
     "Bounded",
     "Compiled",
+    "Kernel",
     "LargestBatch",
     "NotCompilable",
     "Padding",
     "Parameter",
+    "Profile",
     "Program",
     "Roofline",
+    "Share",
     "Source",
     "available_bytes",
     "compile",
@@ -35,6 +40,7 @@ __all__ = [
     "largest_batch",
     "memory_limit",
     "padding",
+    "profile",
     "roofline",
     "size",
     "started",

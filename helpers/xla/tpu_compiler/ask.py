@@ -13,6 +13,7 @@ from helpers.tpu.layout import shape_bytes
 from helpers.xla.program import Bounded, Program, named
 from helpers.xla.tpu_compiler import cache, process
 from helpers.xla.tpu_compiler.process import Answer, Process, Progress
+from helpers.xla.tpu_compiler.walking import repeated_flops
 
 # The jax with which the route was proved; another is tried, and the result says so.
 PROVED_JAX = "0.10"
@@ -46,8 +47,10 @@ class Compiled:
         note: What else there is to know, such as another version of jax; mostly empty.
         versions: Versions of jax and libtpu.
         replicas: Devices that the program was compiled for.
-        flops: Floating-point operations of one run.
-        bytes_accessed: Bytes read from and written to memory in one run, as the compiler counts.
+        flops: Floating-point operations of one run. A loop counts as often as it goes round, where
+            the compiled text tells.
+        bytes_accessed: Bytes that all kernels read and write in one run, as the compiler counts:
+            those of tensors that stay on the chip, too.
         argument_bytes: Memory of the parameters.
         output_bytes: Memory of the results.
         alias_bytes: The part of the results that lies in the memory of donated parameters.
@@ -57,6 +60,7 @@ class Compiled:
         available_bytes: HBM that a program may use.
         all_reduce_bytes: Bytes of all tensors that are added up across the replicas.
         bounded: The program's: where sizes depend on values, with the bound.
+        effort: The compiler's effort, ``least`` or ``full``.
         seconds: What the compiler took, without the start of its process.
         cached: Whether this is an earlier answer to the same question.
     """
@@ -79,6 +83,7 @@ class Compiled:
     available_bytes: int = 0
     all_reduce_bytes: int = 0
     bounded: tuple[Bounded, ...] = ()
+    effort: str = "least"
     seconds: float = 0.0
     cached: bool = False
     _text: bytes = dataclasses.field(default=b"", repr=False)
@@ -233,6 +238,7 @@ def one(
         answer,
         note="; ".join(filter(None, notes)),
         versions=f"jax {found['jax']}, libtpu {found['libtpu']}",
+        effort=effort,
         cached=known is not None,
     )
 
@@ -248,7 +254,9 @@ def _compiled(program: Program, target: str, answer: Answer, **about: Any) -> Co
     if verdict == "out of memory" and (found := _NEEDED.search(message)):
         numbers["peak_bytes"] = int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2]])
     if verdict == "compiles":
-        reduced = " ".join(_REDUCE.findall(gzip.decompress(text).decode()))
+        program_text = gzip.decompress(text).decode()
+        numbers["flops"] += repeated_flops(program_text)
+        reduced = " ".join(_REDUCE.findall(program_text))
         numbers["all_reduce_bytes"] = sum(map(shape_bytes, re.findall(r"\w+\[[\d,<=]*\]", reduced)))
         parts = ("argument_bytes", "output_bytes", "temporary_bytes")
         together = sum(numbers[part] for part in parts) - numbers["alias_bytes"]

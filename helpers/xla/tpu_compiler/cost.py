@@ -1,4 +1,4 @@
-"""The least time that a program could take on a TPU: its operations and bytes over the peak."""
+"""The least time that a program could take on a TPU: what it must do, at the chip's peak rates."""
 
 import dataclasses
 
@@ -14,13 +14,16 @@ class Roofline:
     """The least time that one run could take on one device: a bound, no prediction.
 
     Computing and memory are each taken at their peak and as if they overlapped fully
-    (Williams, Waterman, Patterson 2009, doi:10.1145/1498765.1498785). Real steps take longer: see
-    the published run in notebook 08.
+    (Williams, Waterman, Patterson 2009, doi:10.1145/1498765.1498785). What lies between the
+    operations may stay on the chip, so it isn't counted. Real steps take longer: see the published
+    run in notebook 08.
 
     Attributes:
         target: Such as ``v5e-8``.
         compute_seconds: Operations over the peak rate in bfloat16, the fastest type.
-        hbm_seconds: Bytes accessed over the memory's bandwidth.
+        hbm_seconds: What the program is given and gives back (variables, batch, results), read or
+            written once, over the memory's bandwidth. A table of which it reads a few rows
+            counts in full.
     """
 
     target: str
@@ -47,19 +50,18 @@ class Roofline:
 def roofline(compiled: Compiled) -> Roofline:
     """Bound the time of one run from below.
 
-    Use a result of least effort: with full effort, the compiler counts bytes that stay on the
-    chip.
-
     Args:
         compiled: A program that compiles.
 
     Returns:
         The bound, for one device.
     """
-    chip = hardware.slice_of(compiled.target).chip
+    peak, bandwidth = per_device(hardware.slice_of(compiled.target).chip)
+    moved = compiled.argument_bytes + compiled.output_bytes
+    return Roofline(compiled.target, compiled.flops / peak, moved / bandwidth)
+
+
+def per_device(chip: hardware.Chip) -> tuple[float, float]:
+    """Give the peak rates of one device: bfloat16 operations and bytes of HBM, a second."""
     parts = _PARTS.get(chip.name, 1)
-    return Roofline(
-        compiled.target,
-        compiled.flops / (chip.bf16_tflops * 1e12 / parts),
-        compiled.bytes_accessed / (chip.hbm_gb_per_s * 1e9 / parts),
-    )
+    return chip.bf16_tflops * 1e12 / parts, chip.hbm_gb_per_s * 1e9 / parts

@@ -1,0 +1,227 @@
+"""How long a step would take on a TPU, kernel by kernel, as Google's compiler estimates it.
+
+With full effort, the compiler writes its cost model's ``estimated_cycles`` into each kernel of the
+program. Over the clock that is a time: an estimate for one device that computes and nothing else.
+The all-reduce, the input and the host are not in it.
+"""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Callable
+
+from helpers.base.errors import CourseError
+from helpers.tpu import hardware
+from helpers.tpu.layout import shape_bytes
+from helpers.xla.instructions import computations
+from helpers.xla.messages import Source
+from helpers.xla.tpu_compiler.ask import Compiled
+from helpers.xla.tpu_compiler.cost import per_device
+from helpers.xla.tpu_compiler.walking import cycles, executed, flops
+
+# A kernel whose operations (or bytes) at the peak rate take this share of its time is bound by
+# them; the rest of the kernels wait for the vector unit, or for memory on the chip.
+BOUND = 0.5
+
+_OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:tensorflow_module/?)?([^"]*)"')
+# What TensorFlow puts around the names of gradients and of functions that call each other.
+_WRAPPER = re.compile(r"gradient_tape|(?:Stateful)?PartitionedCall(?:_\d+)?")
+_ON_CHIP = re.compile(r"S\([1-9]\d*\)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One kernel of a compiled step, all its runs together.
+
+    Attributes:
+        name: TensorFlow's name of the operation that it ends in, which begins with its layers;
+            XLA's own name where it has none.
+        kind: XLA's name of what it is, such as ``fusion``, ``copy`` or ``all-reduce``.
+        runs: How often it runs in a step.
+        seconds: What the compiler estimates.
+        flops: Floating-point operations of its matrix products and convolutions.
+        hbm_bytes: Bytes that it reads from and writes to the device's memory (HBM), without
+            padding. A tensor of which it needs only a part counts in full.
+        compute_seconds: ``flops`` at the peak rate in bfloat16.
+        hbm_seconds: ``hbm_bytes`` at the memory's bandwidth.
+    """
+
+    name: str
+    kind: str
+    runs: int
+    seconds: float
+    flops: float
+    hbm_bytes: float
+    compute_seconds: float
+    hbm_seconds: float
+
+    @property
+    def bound(self) -> str:
+        """What it waits for: ``compute`` (matrix units), ``HBM``, or ``vector`` (the rest)."""
+        return _bound(self.seconds, self.compute_seconds, self.hbm_seconds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """Kernels that belong together: those of a layer, of a line, of an operation.
+
+    Attributes:
+        name: What they have in common.
+        seconds: Their estimates together.
+        share: Of the whole step, 0 to 1.
+        kernels: How many there are.
+        bound: What most of their time waits for, as for `Kernel`.
+    """
+
+    name: str
+    seconds: float
+    share: float
+    kernels: int
+    bound: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Profile:
+    """The kernels of a step on one device of a target, the longest first.
+
+    Attributes:
+        target: Such as ``v5e-8``.
+        kernels: Each kernel that the compiler has an estimate for.
+        unknown: Names of kernels without one. Their time is missing from the sum.
+        endless: Loops whose number of rounds the compiler doesn't know; they count once.
+        copied_bytes: Bytes copied between HBM and the chip while kernels run.
+    """
+
+    target: str
+    kernels: tuple[Kernel, ...]
+    unknown: tuple[str, ...]
+    endless: int
+    copied_bytes: float
+
+    @property
+    def seconds(self) -> float:
+        """The kernels' estimates together, one after the other."""
+        return sum(k.seconds for k in self.kernels)
+
+    @property
+    def flops(self) -> float:
+        """Operations of all matrix products and convolutions."""
+        return sum(k.flops for k in self.kernels)
+
+    @property
+    def compute_share(self) -> float:
+        """Share of the time in which the matrix units would be busy at their peak rate."""
+        return sum(k.compute_seconds for k in self.kernels) / self.seconds if self.kernels else 0.0
+
+    def by(self, key: Callable[[Kernel], str]) -> tuple[Share, ...]:
+        """Group the kernels, the largest group first."""
+        groups = collections.defaultdict(list)
+        for kernel in self.kernels:
+            groups[key(kernel)].append(kernel)
+        return tuple(
+            sorted(
+                (self._share(name, kernels) for name, kernels in groups.items()),
+                key=lambda share: (-share.seconds, share.name),
+            )
+        )
+
+    def _share(self, name: str, kernels: list[Kernel]) -> Share:
+        waits = collections.Counter()
+        for kernel in kernels:
+            waits[kernel.bound] += kernel.seconds
+        seconds = sum(k.seconds for k in kernels)
+        return Share(name, seconds, seconds / self.seconds, len(kernels), max(waits, key=waits.get))
+
+    def by_operation(self) -> tuple[Share, ...]:
+        """Group by the kind of TensorFlow operation: ``MatMul``, ``Softmax``, ``Adam``."""
+        return self.by(lambda k: re.sub(r"_\d+$", "", k.name.rpartition("/")[2]))
+
+    def by_layer(self, depth: int = 2) -> tuple[Share, ...]:
+        """Group by the first ``depth`` parts of the layer's path, its gradient included."""
+        return self.by(lambda k: "/".join(_forward(k.name).split("/")[:-1][:depth]) or k.name)
+
+    def by_line(self, find: Callable[[str], Source | None]) -> tuple[Share, ...]:
+        """Group by the line of Python that made the operation, its gradient included.
+
+        Args:
+            find: Gives the line of one of TensorFlow's operations (`program.line_finder`).
+        """
+        return self.by(lambda k: str(source(k.name, find) or "lines of libraries"))
+
+    def __repr__(self) -> str:
+        text = f"{self.target}: {self.seconds * 1e3:.3g} ms in {len(self.kernels)} kernels"
+        text += f", the matrix units busy {self.compute_share:.0%} of it"
+        if self.unknown:
+            text += f"; no estimate for {len(self.unknown)}"
+        if self.endless:
+            text += f"; loops that count once: {self.endless}"
+        return text
+
+
+def source(name: str, find: Callable[[str], Source | None]) -> Source | None:
+    """Find the line of an operation; a gradient's is that of the operation it belongs to."""
+    tried = _forward(name)
+    while tried:
+        if found := find(tried) or find(re.sub(r"_\d+$", "", tried)):
+            return found
+        tried = tried.rpartition("/")[0]
+    return find(name)
+
+
+def profile(compiled: Compiled) -> Profile:
+    """Read the compiler's own estimates from a program.
+
+    Args:
+        compiled: A program that compiles, with effort ``full``.
+
+    Raises:
+        CourseError: It was compiled with less effort, or it doesn't compile.
+    """
+    if not compiled.ok or compiled.effort != "full":
+        raise CourseError(
+            f"There is no profile of {compiled.name} for {compiled.target}.",
+            f"It was compiled with {compiled.effort} effort: {compiled.verdict}. The compiler's "
+            "estimates are worth something with full effort only.",
+            'Compile it with effort="full".',
+        )
+    chip = hardware.slice_of(compiled.target).chip
+    peak, bandwidth = per_device(chip)
+    text = compiled.hlo
+    found, _ = computations(text)
+    kernels, unknown, endless, copied = [], [], 0, 0.0
+    for times, without_end, i, shapes in executed(text):
+        endless += without_end
+        if i.opcode == "copy-start":  # of its two tensors the one in HBM is read or written
+            copied += times * sum(map(_hbm_bytes, i.laid_out))
+        estimated = cycles(i)
+        if estimated is None:
+            continue
+        told = _OPERATION.search(i.attributes)
+        name = (told and told[1]) or i.name
+        if estimated < 0:
+            unknown.append(name)
+            continue
+        computed = times * flops(i, found, shapes)
+        moved = times * sum(map(_hbm_bytes, (*i.laid_out, *shapes.reads(i))))
+        seconds = times * estimated / (chip.clock_ghz * 1e9)
+        about = (computed, moved, computed / peak, moved / bandwidth)
+        kernels.append(Kernel(name, i.opcode, times, seconds, *about))
+    kernels.sort(key=lambda k: (-k.seconds, k.name))
+    return Profile(compiled.target, tuple(kernels), tuple(unknown), endless, copied)
+
+
+def _hbm_bytes(shape: str) -> int:
+    """Count a tensor's bytes in HBM: none where its layout says that it lies on the chip."""
+    return 0 if _ON_CHIP.search(shape) else shape_bytes(shape)
+
+
+def _bound(seconds: float, compute: float, hbm: float) -> str:
+    if max(compute, hbm) < BOUND * seconds:
+        return "vector"
+    return "compute" if compute >= hbm else "HBM"
+
+
+def _forward(name: str) -> str:
+    """Give the name of the operation that a gradient's operation belongs to."""
+    parts = (part for part in name.split("/") if not _WRAPPER.fullmatch(part))
+    return "/".join(parts)
