@@ -35,6 +35,7 @@ def apart(
     *,
     node: bool = False,
     largest_batch: bool = False,
+    profile: bool = False,
     timeout: float = 900.0,
     memory_limit: int | None = None,
     progress: Callable[[str], None] | None = None,
@@ -47,6 +48,7 @@ def apart(
         targets: Such as ``["v5e-8"]``.
         node: As for `preflight.preflight`.
         largest_batch: As for `preflight.preflight`.
+        profile: As for `preflight.preflight`.
         timeout: Seconds after which the child is ended, with all it started.
         memory_limit: Bytes of this machine's memory that the child and all it started may take
             together; four fifths of all when None.
@@ -72,6 +74,7 @@ def apart(
         "target": list(targets),
         "node": node,
         "largest_batch": largest_batch,
+        "profile": profile,
         # The rest is for everything else: a search that takes longer still leaves a report.
         "search_seconds": timeout / 2 / max(1, len(targets)),
     }

@@ -13,9 +13,9 @@ from typing import Any
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.preflight import answers, dataset, memory, pipeline, rules, strategy
-from helpers.preflight.report import Estimate, Item, Report, finding
-from helpers.preflight.subject import Subject, exported, is_factory, subject_of
+from helpers.preflight import answers, dataset, memory, pipeline, rules, strategy, timing
+from helpers.preflight.report import Estimate, Item, Report, Timing, finding
+from helpers.preflight.subject import Job, Subject, exported, is_factory, subject_of
 from helpers.tpu import hardware
 from helpers.xla import tpu_compiler
 from helpers.xla.tracing import NotCompilable
@@ -31,6 +31,7 @@ def preflight(
     node: bool = False,
     largest_batch: bool = False,
     search_seconds: float = 300.0,
+    profile: bool = False,
     batches: int = 64,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
@@ -53,6 +54,8 @@ def preflight(
             this disk.
         largest_batch: Whether to search for the largest batch that fits: some three compiles more.
         search_seconds: For that search, on each target; what was found until then counts.
+        profile: Whether to estimate a step's time, too, by operation, layer and line: one compile
+            more for each target, with full effort, which takes longer.
         batches: How many batches of the dataset are looked at.
         progress: Called with one line when a step begins.
 
@@ -81,14 +84,17 @@ def preflight(
             sample = pipeline.sample(data, batches, SAMPLE_SECONDS)
         items += dataset.check(data, checked.structure, sample, slices, node)
         estimates: list[Estimate] = []
+        timings: list[Timing] = []
         if sample is None or _has_batches(sample):
             search = search_seconds if largest_batch else None
-            found, estimates = _ask(checked, sample, slices, search, say)
+            found, estimates, jobs = _ask(checked, sample, slices, search, say)
+            if profile:
+                timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
             items += [*found, strategy.jit_compile(checked)]
             if checked.model is not None:
                 items.append(scope or finding(5, "no_scope"))
     items.sort(key=lambda item: item.check)
-    return Report(checked.name, targets, tuple(items), tuple(estimates))
+    return Report(checked.name, targets, tuple(items), tuple(estimates), tuple(timings))
 
 
 def _shown(subject: Any, data: Any) -> Any:
@@ -121,8 +127,11 @@ def _ask(
     slices: Sequence[tuple[str, int]],
     search: float | None,
     say: Callable[[str], None],
-) -> tuple[list[Item], list[Estimate]]:
-    """Ask XLA on this CPU, then Google's compiler; the CPU runs real batches meanwhile."""
+) -> tuple[list[Item], list[Estimate], list[Job]]:
+    """Ask XLA on this CPU, then Google's compiler; the CPU runs real batches meanwhile.
+
+    Gives what was found, what a step costs, and the jobs that compile and fit.
+    """
     specs = subject.specs
     if sample is not None:
         shapes = zip(sample.largest, specs, strict=True)
@@ -133,7 +142,7 @@ def _ask(
     except NotCompilable as error:
         reason = "the step does not compile yet"
         later = memory.unanswered([target for target, _ in slices], reason)
-        return [*rules.refused(subject, error), finding(4, "does_not_compile"), *later], []
+        return [*rules.refused(subject, error), finding(4, "does_not_compile"), *later], [], []
     items = rules.check(subject, jobs[0].program)
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         waiting = [pool.submit(memory.compile_for, job, say) for job in jobs]
@@ -149,4 +158,5 @@ def _ask(
             items.append(item)
             estimate = estimate and dataclasses.replace(estimate, largest_rows=rows)
         estimates += [estimate] if estimate is not None else []
-    return items, estimates
+    fitting = [job for job, result in zip(jobs, compiled, strict=True) if result.ok]
+    return items, estimates, fitting

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from helpers.base.errors import CourseError
 from helpers.preflight import report
-from helpers.preflight.report import FAIL, OPEN, Estimate, Item, Report
+from helpers.preflight.report import FAIL, OPEN, Estimate, Item, Report, Row, Timing
 
 items = st.builds(
     Item,
@@ -22,10 +22,13 @@ items = st.builds(
 numbers = st.floats(0, 1e15)
 kinds = {"flops": numbers, "bytes": numbers, "compute_ms": numbers, "memory_ms": numbers}
 estimates = st.builds(Estimate, **kinds, all_reduce_bytes=..., largest_rows=...)
+rows = st.lists(st.builds(Row, ms=numbers, share=numbers), min_size=1, max_size=3).map(tuple)
+timings = st.builds(Timing, ms=numbers, busy=numbers, operations=rows, layers=rows, lines=rows)
 reports = st.builds(
     Report,
     items=st.lists(items, max_size=6).map(tuple),
     estimates=st.lists(estimates, max_size=3).map(tuple),
+    timings=st.lists(timings, max_size=2).map(tuple),
 )
 
 
@@ -81,6 +84,23 @@ def test_a_terminal_of_80_columns_and_a_pipe_show_each_number_whole(capsys, monk
     assert max(map(len, shown.splitlines())) <= 80 and "…" not in shown
     for text in ("v5e-8", "2.77 TFLOP", "15.75 GiB", "14.2 ms", "420 MiB", "1,024", "line 12"):
         assert text in shown
+
+
+def test_a_steps_time_is_shown_by_operation_layer_and_line():
+    def parts(name):
+        return (Row(name, 1.5, 0.75, "HBM"), Row("2 more", 0.5, 0.25, ""))
+
+    timing = Timing("v5e-8", 2.0, 0.4, 3, parts("MatMul"), parts("bert/layer"), parts("y = <x>"))
+    shown = Report("model", ("v5e-8",), (), (), (timing,))
+    console = Console(record=True, width=80, file=io.StringIO())
+    console.print(shown)
+    wrapped = " ".join(console.export_text().split())
+    for form in (repr(shown), shown._repr_html_(), wrapped):
+        for text in ("v5e-8: 2 ms a step, the matrix units busy 40% of it", "75.0%", "bert/layer"):
+            assert text in form
+        assert "2 more" in form and "not counted in full: 3 kernels" in form and "HBM" in form
+    assert "y = &lt;x&gt;" in shown._repr_html_() and "y = <x>" in repr(shown)
+    assert report.ESTIMATE in repr(shown) and report.ESTIMATE not in repr(Report("m", (), ()))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"subject": 1}'])

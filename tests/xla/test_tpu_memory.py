@@ -18,7 +18,8 @@ pytestmark = [*programs.COMPILER, pytest.mark.slow]
 
 
 def test_the_roofline_is_division():
-    compiled = Compiled("f", "v3-8", "compiles", flops=123e12 / 2, bytes_accessed=900e9)
+    given = {"argument_bytes": 600 * 10**9, "output_bytes": 300 * 10**9}
+    compiled = Compiled("f", "v3-8", "compiles", flops=123e12 / 2, bytes_accessed=9e15, **given)
     bound = tpu_compiler.roofline(compiled)
     assert (bound.compute_seconds, bound.hbm_seconds) == pytest.approx((1.0, 2.0))
     assert (bound.seconds, bound.limit) == (pytest.approx(2.0), "HBM")

@@ -25,6 +25,10 @@ def preflight(
     largest_batch: Annotated[
         bool, typer.Option("--largest-batch", help="Search for the largest batch that fits.")
     ] = False,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Estimate a step's time, by operation, layer and line."),
+    ] = False,
     as_json: AsJson = False,
     page: Annotated[
         pathlib.Path | None,
@@ -71,6 +75,7 @@ def preflight(
             target or ["v5e-8"],
             node=node,
             largest_batch=largest_batch,
+            profile=profile,
             timeout=timeout,
             progress=tell,
         )
