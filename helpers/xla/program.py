@@ -156,7 +156,7 @@ def line_finder(graph: Any) -> Callable[[str], Source | None]:
     Returns:
         A function that gives None for a name that isn't there, and for what a library made alone.
     """
-    operations = _graph_operations(graph)
+    operations = graph_operations(graph)
 
     @functools.cache
     def find(name: str) -> Source | None:

@@ -145,7 +145,7 @@ def compile(
         timeout: Seconds after which the compiler is stopped.
         memory_limit: Bytes of this machine's memory that the compiler may take; four fifths of
             all when None.
-        effort: ``least`` (several times as fast; flops the same, peak memory up to a tenth more)
+        effort: ``least`` (faster; peak memory within a tenth of full effort's where we compared)
             or ``full``, as on a TPU.
         progress: Called about twice a second with the stage (``starting``, ``compiling``) and
             the seconds passed.
