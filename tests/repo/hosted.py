@@ -115,7 +115,8 @@ class Place:
         """Execute a notebook in a new kernel of the place."""
         options = {"timeout": 1200, "resources": {"metadata": {"path": str(self.content)}}}
         client = NotebookClient(node, km=KernelManager(kernel_spec_manager=Kernels()), **options)
-        return client.execute(env=self.environment)
+        # Without cleaning up, the collected sockets of one kernel take those of the next along.
+        return client.execute(env=self.environment, cleanup_kc=True)
 
 
 @pytest.fixture(scope="module")
