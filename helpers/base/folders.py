@@ -34,7 +34,6 @@ def address(path: str | os.PathLike[str]) -> str:
         CourseError: It is empty or made for another system, or an address that is not ``gs://``.
     """
     path = os.fspath(path)
-    scheme, _, rest = path.partition(":/")
     wrong = None
     if not path.strip():
         wrong = "It is empty: a variable in the command has no value, probably.", "Name a folder."
@@ -43,15 +42,16 @@ def address(path: str | os.PathLike[str]) -> str:
         wrong = why, "Write it without; `sed -i 's/\\r$//' SCRIPT` mends a script."
     elif os.name != "nt" and re.match(r"[A-Za-z]:[\\/]|[^/]*\\", path):
         wrong = "It is written as on Windows.", "Divide folders with /; a disk has no letter here."
-    elif re.match(r"gc?s:/[^/]", path):
-        wrong = "One slash of two is lost: pathlib does that.", f"Write gs://{rest}."
-    elif scheme == "gcs":
-        wrong = "TensorFlow doesn't know gcs://.", f"Write gs:/{rest}."
-    elif scheme == "gs" and not re.match(r"/[^/]", rest):
+    elif re.match(r"gc?s:/(?!/)", path):
+        fix = f"Write gs:/{path[path.index('/') :]}."
+        wrong = "One slash of two is lost: pathlib does that.", fix
+    elif path.startswith("gcs://"):
+        wrong = "TensorFlow doesn't know gcs://.", f"Write gs{path[3:]}."
+    elif re.match(r"gs://(?![^/])", path):
         wrong = "It names no bucket.", "Write gs://BUCKET/FOLDER."
-    elif scheme == "file":
+    elif path.startswith("file:/"):
         wrong = "A folder of this machine needs no address.", "Write its path alone."
-    elif scheme != "gs" and is_remote(path):
+    elif is_remote(path) and not path.startswith("gs://"):
         why = "Records, runs and TPUs know folders of this machine and gs:// alone."
         wrong = why, "Name such a folder; `gcloud storage cp -r` copies to and from other places."
     if wrong:

@@ -167,6 +167,7 @@ def test_a_folder_of_someone_else_is_told_and_not_made():
         ("gcs:/mine/out", r"(?s)One slash.*Write gs://mine/out"),
         ("gs://", "no bucket"),
         ("gs:///out", "no bucket"),
+        ("gs:/", "One slash"),
         ("file:///out", "path alone"),
         ("s3://mine/out", "gs:// alone"),
         ("memory://out", "gs:// alone"),
