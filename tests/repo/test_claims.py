@@ -7,7 +7,7 @@ import pytest
 from claims import Claim
 
 # Places that nobody has attacked yet, sentence by sentence. It ends empty.
-NOT_YET = {*claims.places()} - {"03", "08", "CHEATSHEET", "README"}
+NOT_YET = {*claims.places()} - {"00", "01", "03", "08", "CHEATSHEET", "GLOSSARY", "README"}
 
 LISTED = claims.read()
 
