@@ -1,16 +1,85 @@
-"""The table of transformers' models: how it is made when models crash, and kept."""
+"""The table of transformers' models against the compilers, and how it is made when models crash."""
 
 import dataclasses
 import os
+import pathlib
+import re
 import time
 
+import nbformat
 import pytest
+from conventions import ROOT
 
 from helpers.base.errors import CourseError
+from helpers.base.settings import locked_versions
 from helpers.xla import models
 from helpers.xla.models import Row, Table, child, making
 from helpers.xla.models.child import Examined, Told
+from helpers.xla.program import NotCompilable, export
 from helpers.xla.tpu_compiler import process
+
+STORED = models.read()
+
+
+def recompiled(*names: str) -> None:
+    wanted = [STORED[name] for name in names]
+    assert list(models.rows([(row.kind, row.name) for row in wanted])) == wanted
+
+
+# --- the stored table -----------------------------------------------------------------------------
+
+
+def test_the_stored_table_is_of_the_locked_versions():
+    locked = locked_versions()
+    for name in ("tensorflow", "transformers", "jax", "libtpu"):
+        assert f"{name} {locked[name]}" in STORED.versions
+
+
+@pytest.mark.slow
+def test_every_model_class_of_transformers_has_a_row():
+    assert [(row.kind, row.name) for row in STORED.rows] == models.classes()
+    assert len(STORED.rows) == len({row.name for row in STORED.rows}) >= 250
+
+
+def test_verdicts_messages_and_places_go_together():
+    for row in STORED.rows:
+        assert row.cpu in ("compiles", "refused", "not built", "no package"), row
+        assert {row.tpu, row.training} <= {"compiles", "refused", "not reached", "no package"}, row
+        assert (row.message == "") == (row.cpu == row.tpu == row.training == "compiles"), row
+        assert row.bounded == 0 or row.where, row
+        assert not re.search(r"site-packages|/tmp|/home|__inference", row.message + row.where), row
+        assert re.fullmatch(r"accepted|refused|not traced|host: [\w, ]+", row.bridge), row
+
+
+def test_the_places_are_lines_of_transformers():
+    import importlib.util
+
+    folder = pathlib.Path(importlib.util.find_spec("transformers").origin).parent
+    places = {row.where for row in STORED.rows} - {""}
+    assert places
+    for place in places:
+        file, line, function = re.fullmatch(r"(\S+\.py):(\d+) (\S+)", place).groups()
+        lines = (folder / file).read_text("utf-8").splitlines()[: int(line)]
+        assert any(f"def {function}(" in line for line in lines), place
+
+
+@pytest.mark.slow
+def test_two_that_are_refused_and_two_that_are_not_are_so_today():
+    recompiled("TFBertModel", "TFBartForSequenceClassification", "TFLongformerModel", "TFLEDModel")
+
+
+@pytest.mark.slow
+def test_longformer_compiles_where_its_mask_is_no_argument():
+    """The mask's tokens with global attention are counted, and the count is a size."""
+    from helpers.xla.models import building
+
+    tiny = building.build("TFLongformerModel")
+    ids = {"input_ids": tiny.inputs["input_ids"]}
+    assert export(tiny.forward, ids).results
+    for name in ("attention_mask", "global_attention_mask"):
+        with pytest.raises(NotCompilable, match="op Tile must be a compile-time constant"):
+            export(tiny.forward, ids | {name: tiny.inputs[name]})
+
 
 # --- models that crash, and runs that are stopped -------------------------------------------------
 
@@ -124,3 +193,13 @@ def test_steps_that_tensorflow_refuses_are_told(monkeypatch):
     row = making._row(("a", "TFA"), Examined("", lacking, lacking.message, lacking), None)
     assert (row.cpu, row.tpu, row.training, row.state) == ("no package",) * 4
     assert row.message == "it needs tfp: NameError: name 'tfp' is not defined"
+
+
+# --- notebook 02 ----------------------------------------------------------------------------------
+
+
+def test_notebook_02_shows_the_table():
+    notebook = nbformat.read(ROOT / "notebooks/02_xla_rules.ipynb", 4)
+    (cell,) = [c for c in notebook.cells if "models.read()" in c.source]
+    text = "".join(str(output) for output in cell.outputs)
+    assert f"{len(STORED.rows)} models" in text
