@@ -44,7 +44,8 @@ def test_every_model_class_of_transformers_has_a_row():
 def test_verdicts_messages_and_places_go_together():
     for row in STORED.rows:
         assert row.cpu in ("compiles", "refused", "not built", "no package", "not examined"), row
-        assert {row.tpu, row.training} <= {"compiles", "refused", "not reached", "no package"}, row
+        assert row.tpu in ("compiles", "refused", "not reached", "no package"), row
+        assert row.training in ("compiles", "refused", "crashed", "not reached", "no package"), row
         if row.cpu == "not examined":
             continue
         assert (row.message == "") == (row.cpu == row.tpu == row.training == "compiles"), row

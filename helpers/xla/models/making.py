@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import multiprocessing
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -65,6 +66,7 @@ class Worker:
 
 def _line(text: str) -> str:
     line = text.splitlines()[0] if text else ""
+    line = re.sub(r"\b[EF]\d{4} [\d:.]+\s+\d+ ", "", line)  # when, and in which process
     return line if len(line) <= 240 else f"{line[:239]}…"
 
 
