@@ -24,7 +24,7 @@ _WHY = {
     "TFRecord in a folder beside the notebook": "The worker opens the path on its own disk.",
     "TFRecord on gs://": "Both machines reach the bucket.",
     "from_generator over rows in memory": "The rows are here, and the Python that gives them, too.",
-    "Hugging Face's to_tf_dataset": "There is a numpy_function in it.",
+    "Hugging Face's to_tf_dataset": "There is a py_function in it.",
     "from_tensor_slices, then map with tf.strings": "tf.strings is part of the graph, no Python.",
     "Checkpoint.write to your disk": "The worker holds the weights, so it writes them.",
     "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": (
