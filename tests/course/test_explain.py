@@ -22,7 +22,9 @@ def kept(name):
 
 READ = kept("messages.toml")
 MESSAGES = [(row["symptom"], row["text"]) for row in READ["message"]]
-THREADS = kept("threads_seen.toml")["thread"]
+THREADS = [
+    row for half in ("threads_seen.toml", "threads_held_back.toml") for row in kept(half)["thread"]
+]
 
 
 def ids(value):
