@@ -43,11 +43,9 @@ def test_every_model_class_of_transformers_has_a_row():
 
 def test_verdicts_messages_and_places_go_together():
     for row in STORED.rows:
-        assert row.cpu in ("compiles", "refused", "not built", "no package", "not examined"), row
+        assert row.cpu in ("compiles", "refused", "not built", "no package"), row
         assert row.tpu in ("compiles", "refused", "not reached", "no package"), row
         assert row.training in ("compiles", "refused", "crashed", "not reached", "no package"), row
-        if row.cpu == "not examined":
-            continue
         assert (row.message == "") == (row.cpu == row.tpu == row.training == "compiles"), row
         assert row.bounded == 0 or row.where, row
         assert not re.search(r"site-packages|/tmp|/home|__inference", row.message + row.where), row

@@ -20,8 +20,7 @@ class Row:
         name: Its class.
         cpu: XLA's verdict on the forward step for a CPU: ``compiles``, ``refused``; ``not built``
             where the class can't be built, ``no package`` where transformers needs a package that
-            the lock lacks, ``crashed`` and ``timed out`` where that happened, ``not examined``
-            where a run ended before.
+            the lock lacks, ``crashed`` and ``timed out`` where that happened.
         tpu: Of the forward step, the TPU compiler's: ``compiles``, ``refused``, ``crashed``,
             ``timed out``; ``not reached`` where TensorFlow made no program to be handed to it, or
             ``no package``.
