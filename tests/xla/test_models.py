@@ -82,6 +82,19 @@ def test_longformer_compiles_where_its_mask_is_no_argument():
             export(tiny.forward, ids | {name: tiny.inputs[name]})
 
 
+@pytest.mark.slow
+def test_wav2vec2_compiles_where_its_axes_are_a_list():
+    """As a tensor made in ``__init__`` they are an argument of the function that captures it."""
+    from helpers.xla.models import building
+
+    tiny = building.build("TFWav2Vec2Model")
+    with pytest.raises(NotCompilable, match="op Sum must be a compile-time constant"):
+        export(tiny.forward, tiny.inputs)
+    (layer,) = [m for m in tiny.model.submodules if hasattr(m, "kernel_norm_axes")]
+    layer.kernel_norm_axes = layer.kernel_norm_axes.numpy().tolist()
+    assert export(tiny.forward, tiny.inputs).results
+
+
 # --- models that crash, and runs that are stopped -------------------------------------------------
 
 
