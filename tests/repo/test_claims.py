@@ -6,8 +6,8 @@ import claims
 import pytest
 from claims import Claim
 
-# Places that nobody has attacked yet, sentence by sentence. It ends empty.
-NOT_YET = {"TROUBLESHOOTING"}
+# Places that nobody has attacked yet, sentence by sentence.
+NOT_YET: set[str] = set()
 
 LISTED = claims.read()
 
