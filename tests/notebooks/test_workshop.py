@@ -3,7 +3,7 @@
 import builtins
 import io
 import symtable
-from unittest.mock import create_autospec
+from unittest.mock import ANY, create_autospec
 
 import nbformat
 import pytest
@@ -140,5 +140,5 @@ def test_the_command_line_passes_the_wish_on_and_says_what_was_run(monkeypatch, 
     words = ["run", "2", "--workshop", "-p", "steps", "3", "--jobs", "2", "--no-open"]
     with pytest.raises(SystemExit, match="0"):
         app(words)
-    run.assert_called_once_with(["2"], [("steps", "3")], workshop=True, jobs=2)
+    run.assert_called_once_with(["2"], [("steps", "3")], workshop=True, jobs=2, console=ANY)
     assert capsys.readouterr().out.startswith("The core alone: 1 passed.")
