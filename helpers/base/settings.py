@@ -17,6 +17,11 @@ PACKAGE = "tensorflow-on-tpu"
 CODE = pathlib.Path(__file__).resolve().parents[2]
 
 
+def _installed_here() -> importlib.metadata.Distribution | None:
+    """Find what is noted of this very code: another installation says nothing about it."""
+    return next(iter(importlib.metadata.distributions(name=PACKAGE, path=[str(CODE)])), None)
+
+
 def _candidates() -> Iterator[pathlib.Path]:
     """Give the folders where the course may be, the likeliest first."""
     yield CODE
@@ -24,10 +29,9 @@ def _candidates() -> Iterator[pathlib.Path]:
         here = pathlib.Path.cwd()
         yield from (here, *here.parents)
     # What `pip install .` notes (https://packaging.python.org/specifications/direct-url, 2026-11).
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
-        noted = json.loads(
-            importlib.metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}"
-        )
+    with contextlib.suppress(ValueError):
+        here = _installed_here()
+        noted = json.loads((here and here.read_text("direct_url.json")) or "{}")
         parts = urllib.parse.urlsplit(noted.get("url", ""))
         if parts.scheme == "file":
             from urllib.request import url2pathname  # here: it takes half of this file's time
@@ -81,9 +85,8 @@ def version() -> str:
     """Give the course's own version: of the clone, or of what is installed."""
     if (project := CODE / "pyproject.toml").exists():
         return tomllib.loads(project.read_text("utf-8"))["project"]["version"]
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(PACKAGE)
-    return "without a version: its files were copied by hand"
+    here = _installed_here()
+    return here.version if here else "without a version: its files were copied by hand"
 
 
 def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str, str]:
@@ -100,14 +103,14 @@ def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str,
         CourseError: There is no lock, and nothing is installed.
     """
     if not lock.exists():
-        try:
-            allowed = "\n".join(importlib.metadata.requires(PACKAGE) or ())
-        except importlib.metadata.PackageNotFoundError:
+        here = _installed_here()
+        if here is None:
             raise CourseError(
                 "It is not known which versions the course needs.",
                 f"{lock.name} is not in {lock.parent}, and the course is not installed.",
                 "Clone the repository, or install it: pip install .",
-            ) from None
+            )
+        allowed = "\n".join(here.requires or ())
         return dict(re.findall(r"^([a-z0-9-]+)>=([\d.]+)", allowed, re.MULTILINE))
     pins = re.findall(r"^([a-z0-9-]+)==([^\s;\\]+)", lock.read_text("utf-8"), re.MULTILINE)
     names = [name for name, _ in pins]
