@@ -13,7 +13,8 @@ from typing import Any
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.preflight import answers, dataset, memory, pipeline, rules, strategy, timing
+from helpers.preflight.checks import answers, dataset, memory, pipeline, rules, strategy
+from helpers.preflight.estimate import timing
 from helpers.preflight.report import Estimate, Item, Report, Timing, finding
 from helpers.preflight.subject import Job, Subject, exported, is_factory, subject_of
 from helpers.tpu import hardware

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 from small_models import KINDS, VECTOR, batches, dense, ready, the
 
-from helpers.preflight import answers
 from helpers.preflight.checklist import preflight
+from helpers.preflight.checks import answers
 from helpers.preflight.report import FAIL, OPEN, PASS, WARN
 
 pytestmark = pytest.mark.slow

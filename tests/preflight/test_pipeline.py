@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.preflight import pipeline
+from helpers.preflight.checks import pipeline
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from small_models import answer
 
-from helpers.preflight import timing
 from helpers.preflight.checklist import preflight
+from helpers.preflight.estimate import timing
 from helpers.xla import tpu_compiler
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from helpers.preflight import pipeline
+from helpers.preflight.checks import pipeline
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Job, Subject, rows_of
 from helpers.xla import messages

@@ -1,0 +1,1 @@
+"""The checks that a preflight makes, a file each."""

@@ -1,0 +1,1 @@
+"""What a step will take on a TPU: its time, by the estimate of Google's compiler."""
