@@ -85,8 +85,10 @@ if [ -n "$uv" ]; then
     watch "$uv" pip install -q --python .venv/bin/python $itself
 else
     watch "$python" -m venv .venv
+    # The lock has them all. Without --no-deps, pip 23 refuses it: it takes fsspec[gcs], which xprof
+    # asks for, for another package than the fsspec that is pinned.
     watch .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes \
-        --only-binary :all: $from -r "$lock"
+        --no-deps --only-binary :all: $from -r "$lock"
     watch .venv/bin/python -m pip install --disable-pip-version-check --no-input -q $itself
 fi
 # Each of its kernels knows %explain from its start, so also after a restart, before any cell was run.

@@ -64,9 +64,17 @@ ENVIRONMENT = {
 # (Colab brings its own JupyterLab and widgets) and are left as they are there.
 BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers", "numpy")
 
-# Any version of these will do, so a place keeps its own: records, buckets, checkpoints and the file
-# of progress need them.
-ANY_VERSION = ("cryptography", "filelock", "gcsfs", "google-crc32c", "platformdirs")
+# Any version of these will do, so a place keeps its own: records, buckets, checkpoints, profiles
+# and the file of progress need them.
+ANY_VERSION = (
+    "cryptography",
+    "datasketch",
+    "filelock",
+    "gcsfs",
+    "google-crc32c",
+    "platformdirs",
+    "xprof",
+)
 
 # Google's TPU compiler, for notebooks 01, 02 and 08. On a machine with a TPU the libtpu of DRIVER
 # stands in its place.
