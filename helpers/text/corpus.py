@@ -2,13 +2,14 @@
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import pathlib
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, BinaryIO
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
@@ -103,6 +104,58 @@ def check_file(path: pathlib.Path) -> None:
     raise CourseError(f"The text {path.name[:60]} is not there.", why, fix)
 
 
+def lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
+    """Read UTF-8 line by line: in memory is one line, whatever the file's size.
+
+    Args:
+        file: Its bytes from the start, with or without a byte order mark.
+        name: What an error calls it.
+
+    Yields:
+        Number, from 1, and text of each line that is not blank, without its end.
+
+    Raises:
+        NotUtf8: It has another encoding; the message names line and byte.
+        CourseError: It holds no text, or a line is longer than any text.
+    """
+    position, found = 0, False
+    for number in itertools.count(1):
+        if not (data := file.readline(4 * LONGEST)):  # a character has at most 4 bytes
+            break
+        try:
+            cut = len(data) == 4 * LONGEST and not data.endswith(b"\n")
+            line = "" if cut else data.decode("utf-8" if position else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise NotUtf8(
+                f"The text {name} is not UTF-8.",
+                f"Line {number:,}: byte 0x{data[error.start]:02x} at position "
+                f"{position + error.start} of the file ({error.reason}).",
+                _conversion(data, cut=error.reason == "unexpected end of data"),
+            ) from None
+        if cut or len(line) > LONGEST:
+            raise CourseError(
+                f"Line {number:,} of {name} has more than {LONGEST:,} characters.",
+                "No text has so many in one piece: the line ends are probably missing.",
+                "Write one paragraph or article per line.",
+            )
+        position += len(data)
+        if line.strip():
+            found = True
+            yield number, line.removesuffix("\n").removesuffix("\r")
+    if not position:
+        raise CourseError(
+            f"The text {name} is empty.",
+            "The file has 0 bytes: a download or a copy was probably cut off.",
+            "Copy it again, or choose another file.",
+        )
+    if not found:
+        raise CourseError(
+            f"The text {name} has no text.",
+            f"Its {position:,} bytes are spaces and line ends only.",
+            "Choose another file.",
+        )
+
+
 def read(path: pathlib.Path) -> list[str]:
     """Read a text file, one paragraph per line.
 
@@ -119,52 +172,24 @@ def read(path: pathlib.Path) -> list[str]:
     """
     check_file(path)
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            if kind := _other_kind(file.read(8)):
+                raise CourseError(
+                    f"The text {path.name} is no text.", f"It is {kind['what']}.", kind["fix"]
+                )
+            file.seek(0)
+            paragraphs = [line for _, line in lines(file, path.name)]
     except OSError as error:
         raise CourseError(
             f"The text {path.name} can't be read.",
             f"{error.strerror}.",
             "Check who owns the file, and that you may read it.",
         ) from error
-    if kind := _other_kind(data):
-        raise CourseError(
-            f"The text {path.name} is no text.", f"It is {kind['what']}.", kind["fix"]
-        )
-    if not data:
-        raise CourseError(
-            f"The text {path.name} is empty.",
-            "The file has 0 bytes: a download or a copy was probably cut off.",
-            "Copy it again, or choose another file.",
-        )
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise NotUtf8(
-            f"The text {path.name} is not UTF-8.",
-            f"Line {line}: byte 0x{data[error.start]:02x} at position {error.start} of the file "
-            f"({error.reason}).",
-            _conversion(data, cut=error.reason == "unexpected end of data"),
-        ) from None
-    lines = text.split("\n")
-    if len(longest := max(lines, key=len)) > LONGEST:
-        raise CourseError(
-            f"Line {lines.index(longest) + 1:,} of {path.name} has {len(longest):,} characters.",
-            f"No text has more than {LONGEST:,} in one piece: the line ends are probably missing.",
-            "Write one paragraph or article per line.",
-        )
-    paragraphs = [line.removesuffix("\r") for line in lines if line.strip()]
-    if paragraphs and all(map(_is_json, paragraphs[:3])):
+    if all(map(_is_json, paragraphs[:3])):
         raise CourseError(
             f"The text {path.name} is JSON, not text.",
             "Each line is an object: a model would learn its names and brackets.",
             'Take the text out of it: `jq -r \'.text | gsub("\\n"; " ")\' FILE > NEW_FILE`.',
-        )
-    if not paragraphs:
-        raise CourseError(
-            f"The text {path.name} has no text.",
-            f"Its {len(data):,} bytes are spaces and line ends only.",
-            "Choose another file.",
         )
     return paragraphs
 
