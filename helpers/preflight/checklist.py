@@ -15,7 +15,8 @@ import tensorflow as tf
 from helpers.base.errors import CourseError
 from helpers.preflight.checks import answers, dataset, memory, pipeline, rules, strategy
 from helpers.preflight.estimate import timing
-from helpers.preflight.report import Estimate, Item, Report, Timing, finding
+from helpers.preflight.estimate.step import Estimate, Timing
+from helpers.preflight.report import Item, Report, finding
 from helpers.preflight.subject import Job, Subject, exported, is_factory, subject_of
 from helpers.tpu import hardware
 from helpers.xla import tpu_compiler

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pathlib
 import tomllib
-from collections.abc import Iterable
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError
-from helpers.xla.tpu_compiler import size
+from helpers.preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
 
 PASS, WARN, FAIL, OPEN = "pass", "warn", "fail", "not checked"
 STATES = (FAIL, WARN, OPEN, PASS)
@@ -32,23 +31,6 @@ CHECKS = {
     6: "Memory",
     7: "Cost",
 }
-
-BOUNDS = (
-    "The least time is a bound, not a prediction: operations at the chip's peak rate, or "
-    "variables, batch and results once through its memory. Traffic is what all kernels read and "
-    "write; some of it stays on the chip. BERTurk's published run on a v3-8 (batch 128, 512 "
-    "positions) took 302 ms a step, 4.0 times its bound of 75 ms. Nothing here was run on a "
-    "TPU."
-)
-
-
-ESTIMATE = (
-    "The times are the compiler's own estimate for one device that computes and nothing else: "
-    "neither the gradients' way between devices nor the input or the host is in them. It was 0.75 "
-    "of what BERTurk's steps took on a v3 (2020), and 0.82 for ResNet-50 on a v2 (2018)."
-)
-
-TABLES = ("operations", "layers", "lines")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,106 +76,6 @@ def finding(
     said = {part: row.get(part, "").format(**words) for part in ("name", "finding", "fix")}
     state, decisive = state or row["state"], row.get("decisive", False)
     return Item(check, state=state, **said, where=str(where or ""), decisive=decisive)
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """What one step costs on one target, by its compiler; bounds, not predictions.
-
-    Attributes:
-        target: Such as ``v5e-8``.
-        replicas: TensorFlow devices.
-        rows: Rows of the batch on each replica; None where the batch has no common first size.
-        flops: Floating-point operations of a step on one replica.
-        bytes: What all kernels of a step read and write on one replica, in bytes.
-        peak_bytes: Memory that the program needs on one replica.
-        available_bytes: Memory of a replica that programs may use.
-        compute_ms: ``flops`` at the chip's peak, in milliseconds.
-        memory_ms: Variables, batch and results, once through the memory at its peak, in
-            milliseconds.
-        all_reduce_bytes: Gradients that each replica sends around per step; None with one replica
-            or where it is not known.
-        largest_rows: Most rows per replica that fit; None where it was not looked for.
-    """
-
-    target: str
-    replicas: int
-    rows: int | None
-    flops: float
-    bytes: float
-    peak_bytes: int
-    available_bytes: int
-    compute_ms: float
-    memory_ms: float
-    all_reduce_bytes: int | None = None
-    largest_rows: int | None = None
-
-    @property
-    def bound_ms(self) -> float:
-        """The least time of a step, in milliseconds: the longer of compute and memory."""
-        return max(self.compute_ms, self.memory_ms)
-
-    @property
-    def limited_by(self) -> str:
-        """Which of the two it is: ``compute`` or ``memory``."""
-        return "compute" if self.compute_ms >= self.memory_ms else "memory"
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A part of a step.
-
-    Attributes:
-        name: The operation, layer or line.
-        ms: Milliseconds of a step.
-        share: Of the step, 0 to 1.
-        bound: What most of that time waits for: ``compute`` (the matrix units at their peak),
-            ``HBM`` (the device's memory at its bandwidth) or ``vector`` (neither: the vector unit,
-            or memory on the chip); empty for several parts together.
-    """
-
-    name: str
-    ms: float
-    share: float
-    bound: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Timing:
-    """What a step takes on each device of a target.
-
-    Attributes:
-        target: Such as ``v5e-8``.
-        ms: Milliseconds, by the compiler's estimate; without the all-reduce.
-        busy: Share of them in which the matrix units would be busy at their peak rate.
-        missing: Kernels that the compiler has no estimate for, and loops of which it doesn't know
-            the rounds; they are missing from ``ms``, or count once.
-        operations: The parts by kind of operation, the longest first, at most nine.
-        layers: The same by layer, gradients included.
-        lines: The same by the learner's line, gradients included.
-    """
-
-    target: str
-    ms: float
-    busy: float
-    missing: int
-    operations: tuple[Row, ...]
-    layers: tuple[Row, ...]
-    lines: tuple[Row, ...]
-
-    @classmethod
-    def from_plain(cls, plain: dict) -> "Timing":
-        """Read what ``dataclasses.asdict`` wrote."""
-        tables = {title: tuple(Row(**row) for row in plain[title]) for title in TABLES}
-        return cls(**plain | tables)
-
-    @property
-    def summary(self) -> str:
-        """One line: the time, and how busy the matrix units are."""
-        text = (
-            f"{self.target}: {self.ms:.3g} ms a step, the matrix units busy {self.busy:.0%} of it"
-        )
-        return f"{text}; not counted in full: {self.missing} kernels" if self.missing else text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,11 +152,11 @@ class Report:
     def __repr__(self) -> str:
         lines = [f"Preflight of {self.summary}", *map(repr, self.items)]
         if self.estimates:
-            lines += [*_aligned(_costs(self.estimates)), BOUNDS]
+            lines += [*_aligned(costs(self.estimates)), BOUNDS]
         for timing in self.timings:
             lines.append(timing.summary)
             for title in TABLES:
-                lines += _aligned(_parts(timing, title))
+                lines += _aligned(parts(timing, title))
         if self.timings:
             lines.append(ESTIMATE)
         return "\n".join(lines)
@@ -285,9 +167,9 @@ class Report:
     def _render(self, template: str) -> str:
         words = {"CHECKS": CHECKS, "SIGNS": SIGNS, "BOUNDS": BOUNDS, "ESTIMATE": ESTIMATE}
         words["timings"] = [
-            (t.summary, [_parts(t, title) for title in TABLES]) for t in self.timings
+            (t.summary, [parts(t, title) for title in TABLES]) for t in self.timings
         ]
-        return html.render(template, report=self, costs=_costs(self.estimates), **words)
+        return html.render(template, report=self, costs=costs(self.estimates), **words)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(f"Preflight of {self.summary}", style="bold")
@@ -307,40 +189,27 @@ class Report:
         yield table
         if self.estimates:
             # A column for each target: what is told of one would not fit beside each other.
-            costs = Table("", box=box.SIMPLE, pad_edge=False)
-            told = _costs(self.estimates)
+            table = Table("", box=box.SIMPLE, pad_edge=False)
+            told = costs(self.estimates)
             for column in told:
-                costs.add_column(column["target"], justify="right")
+                table.add_column(column["target"], justify="right")
             for name in list(told[0])[1:]:
-                costs.add_row(name, *(column[name] for column in told))
-            yield costs
+                table.add_row(name, *(column[name] for column in told))
+            yield table
             yield Text(BOUNDS, style="dim")
         for timing in self.timings:
             yield Text(timing.summary, style="bold")
             for title in TABLES:
-                parts = _parts(timing, title)
-                name, *numbers = (Text(column) for column in parts[0])
+                rows = parts(timing, title)
+                name, *numbers = (Text(column) for column in rows[0])
                 table = Table(Column(name, overflow="fold"), box=box.SIMPLE, pad_edge=False)
                 for column in numbers:
                     table.add_column(column, no_wrap=True)
-                for row in parts:
+                for row in rows:
                     table.add_row(*map(Text, row.values()))
                 yield table
         if self.timings:
             yield Text(ESTIMATE, style="dim")
-
-
-def _parts(timing: Timing, title: str) -> list[dict[str, str]]:
-    """Write a table of a step's parts as rows, by the names of its columns."""
-    return [
-        {
-            title: row.name,
-            "ms": f"{row.ms:.3g}",
-            "share": f"{row.share:.1%}",
-            "bound by": row.bound or "–",
-        }
-        for row in getattr(timing, title)
-    ]
 
 
 def _aligned(table: list[dict[str, str]]) -> list[str]:
@@ -348,35 +217,3 @@ def _aligned(table: list[dict[str, str]]) -> list[str]:
     rows = [[*table[0]], *([*row.values()] for row in table)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-
-
-def flop(number: float) -> str:
-    """Write a number of operations with three digits and a prefix: ``2.77 TFLOP``."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= factor * 0.9995:
-            return f"{_three(number / factor)} {prefix}FLOP"
-    return f"{number:.0f} FLOP"
-
-
-def _three(number: float) -> str:
-    return f"{number:.3g}" if number < 999.5 else f"{number:,.0f}"
-
-
-def _costs(estimates: Iterable[Estimate]) -> list[dict[str, str]]:
-    """Write the estimates as rows of a table, by the names of its columns."""
-    return [
-        {
-            "target": e.target,
-            "replicas": str(e.replicas),
-            "rows each": "–" if e.rows is None else f"{e.rows:,}",
-            "compute": flop(e.flops),
-            "traffic": size(e.bytes),
-            "peak memory": size(e.peak_bytes),
-            "of": size(e.available_bytes),
-            "least time": f"{_three(e.bound_ms)} ms" if e.bound_ms >= 0.01 else "< 0.01 ms",
-            "limited by": e.limited_by,
-            "all-reduce": "–" if e.all_reduce_bytes is None else size(e.all_reduce_bytes),
-            "most rows": "–" if e.largest_rows is None else f"{e.largest_rows:,}",
-        }
-        for e in estimates
-    ]

@@ -9,7 +9,9 @@ from rich.console import Console
 
 from helpers.base.errors import CourseError
 from helpers.preflight import report
-from helpers.preflight.report import FAIL, OPEN, Estimate, Item, Report, Row, Timing
+from helpers.preflight.estimate import step
+from helpers.preflight.estimate.step import Estimate, Row, Timing
+from helpers.preflight.report import FAIL, OPEN, Item, Report
 
 items = st.builds(
     Item,
@@ -66,7 +68,7 @@ def test_the_page_stands_alone_and_follows_the_readers_theme(tmp_path):
 
 
 def test_numbers_are_short_and_the_memory_of_a_tpu_is_in_gib():
-    flops = [report.flop(number) for number in (0, 999, 1000, 999.6e9)]
+    flops = [step.flop(number) for number in (0, 999, 1000, 999.6e9)]
     assert flops == ["0 FLOP", "999 FLOP", "1 kFLOP", "1 TFLOP"]
     cost = Estimate("v5e-8", 8, 4, 2.77e12, 2.5 * 2**30, 2**20, int(15.75 * 2**30), 1.0, 0.5)
     shown = Report("model", ("v5e-8",), (), (cost,))
@@ -100,7 +102,7 @@ def test_a_steps_time_is_shown_by_operation_layer_and_line():
             assert text in form
         assert "2 more" in form and "not counted in full: 3 kernels" in form and "HBM" in form
     assert "y = &lt;x&gt;" in shown._repr_html_() and "y = <x>" in repr(shown)
-    assert report.ESTIMATE in repr(shown) and report.ESTIMATE not in repr(Report("m", (), ()))
+    assert step.ESTIMATE in repr(shown) and step.ESTIMATE not in repr(Report("m", (), ()))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"subject": 1}'])

@@ -5,7 +5,8 @@ It also has the last word on check 1.
 
 from collections.abc import Callable, Sequence
 
-from helpers.preflight.report import Estimate, Item, finding, flop
+from helpers.preflight.estimate.step import Estimate, flop
+from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Job, Subject, with_rows
 from helpers.xla import tpu_compiler
 from helpers.xla.program import export

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from helpers.preflight.report import Row, Timing
+from helpers.preflight.estimate.step import Row, Timing
 from helpers.preflight.subject import Job
 from helpers.xla import tpu_compiler
 from helpers.xla.program import line_finder
