@@ -10,19 +10,15 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from helpers.base.errors import CourseError
-from helpers.preflight.checks import answers, dataset, memory, pipeline, rules, strategy
+from helpers.preflight.checks import memory
 from helpers.preflight.estimate import timing
 from helpers.preflight.estimate.step import Estimate, Timing
+from helpers.preflight.kind import Job, Kind, Say, Slices
+from helpers.preflight.kinds import opening
 from helpers.preflight.report import Item, Report, finding
-from helpers.preflight.subject import Job, Subject, exported, is_factory, subject_of
 from helpers.tpu import hardware
 from helpers.xla import tpu_compiler
 from helpers.xla.tracing import NotCompilable
-
-SAMPLE_SECONDS = 20.0  # no further batch of the dataset is asked for after so long
 
 
 def preflight(
@@ -74,89 +70,47 @@ def preflight(
 
     targets = (target,) if isinstance(target, str) else tuple(target)
     slices = [(name, hardware.slice_of(name).replicas) for name in targets]
-    scope = None
     with tpu_compiler.started():  # it needs some seconds, which tracing needs, too
-        if data is None and is_factory(subject):
-            say("making the model")
-            subject, data, scope = strategy.made(subject)
-        checked = subject_of(subject, _shown(subject, data))
-        items, sample = [], None
-        if isinstance(data, tf.data.Dataset):
-            say("reading a sample of the dataset")
-            sample = pipeline.sample(data, batches, SAMPLE_SECONDS)
-        items += dataset.check(data, checked.structure, sample, slices, node)
+        kind = opening.opened(subject, data, say)
+        items = kind.data(batches, slices, node, say)
         estimates: list[Estimate] = []
         timings: list[Timing] = []
-        if sample is None or _has_batches(sample):
+        if kind.can_go_on:
             search = search_seconds if largest_batch else None
-            found, estimates, jobs = _ask(checked, sample, slices, search, say)
+            found, estimates, jobs = _ask(kind, slices, search, say)
             if profile:
                 timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
-            items += [*found, strategy.jit_compile(checked)]
-            if checked.model is not None:
-                items.append(scope or finding(5, "no_scope"))
+            items += [*found, *kind.way()]
     items.sort(key=lambda item: item.check)
-    return Report(checked.name, targets, tuple(items), tuple(estimates), tuple(timings))
-
-
-def _shown(subject: Any, data: Any) -> Any:
-    """Take a ``tf.function``'s input signature where no data are given."""
-    data = getattr(subject, "input_signature", None) if data is None else data
-    if data is None:
-        raise CourseError(
-            "There are no data, so there are no shapes to compile for.",
-            "XLA compiles for one set of shapes at a time.",
-            "Hand in a dataset or TensorSpecs: preflight(model, dataset), or let the function that "
-            "makes the model end with `return model, dataset`.",
-        )
-    return data
-
-
-def _has_batches(sample: pipeline.Sample) -> bool:
-    """Whether there is a batch to go on with; without one, the error that came is the finding."""
-    if not sample.shapes and not sample.error:
-        raise CourseError(
-            "The dataset gave no batch.",
-            "It is empty, or all its rows are fewer than one batch with drop_remainder=True.",
-            "Look at it: next(iter(dataset)).",
-        )
-    return bool(sample.shapes)
+    return Report(kind.name, targets, tuple(items), tuple(estimates), tuple(timings))
 
 
 def _ask(
-    subject: Subject,
-    sample: pipeline.Sample | None,
-    slices: Sequence[tuple[str, int]],
-    search: float | None,
-    say: Callable[[str], None],
+    kind: Kind, slices: Slices, search: float | None, say: Say
 ) -> tuple[list[Item], list[Estimate], list[Job]]:
     """Ask XLA on this CPU, then Google's compiler; the CPU runs real batches meanwhile.
 
     Gives what was found, what a step costs, and the jobs that compile and fit.
     """
-    specs = subject.specs
-    if sample is not None:
-        shapes = zip(sample.largest, specs, strict=True)
-        specs = tuple(tf.TensorSpec(shape, spec.dtype) for shape, spec in shapes)
     say("tracing, and asking XLA on this CPU")
     try:
-        subject, jobs = exported(subject, specs, slices, divided=sample is not None)
+        jobs = kind.jobs(slices)
     except NotCompilable as error:
         reason = "the step does not compile yet"
         later = memory.unanswered([target for target, _ in slices], reason)
-        return [*rules.refused(subject, error), finding(4, "does_not_compile"), *later], [], []
-    items = rules.check(subject, jobs[0].program)
+        return [*kind.refused(error), finding(4, "does_not_compile"), *later], [], []
+    items = kind.rules(jobs[0])
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         waiting = [pool.submit(memory.compile_for, job, say) for job in jobs]
         say("comparing eager and compiled results")
-        items += answers.check(subject, jobs[0], sample)
+        items += kind.answers(jobs[0])
         compiled = [future.result() for future in waiting]
     estimates = []
     for job, result in zip(jobs, compiled, strict=True):
         found, estimate = memory.check(job, result)
         items += found
         if search is not None and result.verdict in ("compiles", "out of memory"):
-            item, rows = memory.largest_batch(subject, job, search, say)
+            item, rows = memory.largest_batch(kind, job, search, say)
             items.append(item)
             estimate = estimate and dataclasses.replace(estimate, largest_rows=rows)
         estimates += [estimate] if estimate is not None else []

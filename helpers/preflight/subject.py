@@ -1,4 +1,4 @@
-"""What is checked: a function or a Keras model, and the programs that a TPU would run of it."""
+"""A function of TensorFlow or a Keras model, and the programs that a TPU would run of it."""
 
 import contextlib
 import dataclasses
@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.xla.program import Program, program
+from helpers.preflight.kind import Job, is_model
+from helpers.xla.program import Program, line_finder, program
 from helpers.xla.tracing import NotCompilable, trace
 
 Specs = tuple[tf.TensorSpec, ...]
@@ -53,47 +54,6 @@ class Subject:
 
         step.__name__ = self.name
         return tf.autograph.experimental.do_not_convert(step) if self.plain else step
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A program for one target.
-
-    Attributes:
-        target: Such as ``v5e-8``.
-        replicas: TensorFlow devices of the target.
-        rows: Rows of the batch on each; None where the tensors have no common first size.
-        specs: What one replica gets.
-        program: For all replicas together where that can be exported, else for one.
-        graph: TensorFlow's graph of it.
-    """
-
-    target: str
-    replicas: int
-    rows: int | None
-    specs: Specs
-    program: Program
-    graph: tf.Graph
-
-
-def is_model(thing: object) -> bool:
-    """Say whether this is a Keras model, of tf-keras or Keras 3."""
-    return any(
-        base.__name__ == "Model" and base.__module__.split(".")[0] in ("keras", "tf_keras")
-        for base in type(thing).__mro__
-    )
-
-
-def is_factory(thing: object) -> bool:
-    """Say whether this is a function without arguments, which makes what is to be checked."""
-    if is_model(thing) or not callable(thing) or hasattr(thing, "input_signature"):
-        return False
-    try:
-        parameters = inspect.signature(thing).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(p.default is not p.empty or p.kind in variable for p in parameters)
 
 
 def subject_of(given: object, data: object) -> Subject:
@@ -221,5 +181,6 @@ def _jobs(
                 traced = trace(subject.step, *own)
                 together = program(traced)
             made[replicas, share] = together, traced.graph
-        jobs.append(Job(target, replicas, share, own, *made[replicas, share]))
+        together, graph = made[replicas, share]
+        jobs.append(Job(target, replicas, share, own, together, line_finder(graph), graph))
     return jobs

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.preflight.checks import pipeline
+from helpers.preflight.kind import Job
 from helpers.preflight.report import Item, finding
-from helpers.preflight.subject import Job, Subject, rows_of
+from helpers.preflight.subject import Subject, rows_of
 from helpers.xla import messages
 from helpers.xla.compare import functions_run_eagerly
 from helpers.xla.tracing import NotCompilable, Tracing, trace

@@ -6,10 +6,9 @@ It also has the last word on check 1.
 from collections.abc import Callable, Sequence
 
 from helpers.preflight.estimate.step import Estimate, flop
+from helpers.preflight.kind import Job, Kind
 from helpers.preflight.report import Item, finding
-from helpers.preflight.subject import Job, Subject, with_rows
 from helpers.xla import tpu_compiler
-from helpers.xla.program import export
 from helpers.xla.tpu_compiler import size
 
 NEAR_LIMIT = 0.9  # of the memory: above it the compiler may compute parts twice to save some
@@ -87,13 +86,13 @@ def _padding(compiled: tpu_compiler.Compiled) -> Item:
 
 
 def largest_batch(
-    subject: Subject, job: Job, seconds: float, say: Callable[[str], None]
+    kind: Kind, job: Job, seconds: float, say: Callable[[str], None]
 ) -> tuple[Item, int | None]:
     """Search for the largest batch that fits, in rows on each replica; None if none was found."""
     if job.rows is None:
         return finding(6, "largest_without_rows", target=job.target), None
     found = tpu_compiler.largest_batch(
-        lambda rows: export(subject.step, *with_rows(job.specs, job.rows, rows)),
+        lambda rows: kind.program(job, rows),
         job.target,
         seconds=seconds,
         progress=lambda stage, passed: say(f"{job.target}: {stage}"),

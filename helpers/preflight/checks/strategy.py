@@ -1,15 +1,14 @@
 """Check 5: is everything made inside the strategy's scope, and is ``jit_compile`` off again?"""
 
 import contextlib
-import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from helpers.base.errors import CourseError
+from helpers.preflight.kind import is_model
 from helpers.preflight.report import Item, finding
-from helpers.preflight.subject import Subject, is_model
+from helpers.preflight.subject import Subject
 from helpers.xla import messages
 
 
@@ -21,47 +20,24 @@ def jit_compile(subject: Subject) -> Item:
     return finding(5, "marked" if subject.model is None and marked else "not_set")
 
 
-def made(factory: Callable[[], Any]) -> tuple[Any, Any, Item | None]:
-    """Call a factory once as it is, and once inside a strategy's scope.
+def made_again(factory: Callable[[], Any], given: object) -> Item | None:
+    """Call a factory once more, inside a strategy's scope; None where it made no model.
 
-    Returns:
-        The first call's model or function, its data or None, and what was seen of the scope: None
-        for a function.
-
-    Raises:
-        CourseError: It returned neither.
+    Args:
+        factory: A function without arguments.
+        given: The model or function that its first call made, outside.
     """
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    result = factory()
-    given, data = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
-    _check_made(factory, given)
     if not is_model(given):
-        return given, data, None
+        return None
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     try:
         with strategy.scope():
             again = factory()
     except ValueError as error:
         said = messages.shortened(messages.line_of(error))
-        return given, data, finding(5, "raises", said=said, where=messages.source_of(error))
+        return finding(5, "raises", said=said, where=messages.source_of(error))
     again = again[0] if isinstance(again, tuple) else again
-    if again is given:
-        return given, data, finding(5, "same_model")
-    return given, data, _outside(strategy, again)
-
-
-def _check_made(factory: Callable[[], Any], given: object) -> None:
-    """Refuse what is neither model nor function, and say where the factory stands."""
-    if is_model(given) or callable(given):
-        return
-    name, code = getattr(factory, "__name__", "the factory"), getattr(factory, "__code__", None)
-    if code is not None:
-        name += f" ({pathlib.Path(code.co_filename).name}, line {code.co_firstlineno})"
-    made = "None" if given is None else f"a value of type {type(given).__name__}"
-    raise CourseError(
-        f"{name} returned {made}.",
-        "The first that it returns must be a Keras model or a function of tensors.",
-        "Let it end with `return model, dataset`.",
-    )
+    return finding(5, "same_model") if again is given else _outside(strategy, again)
 
 
 def _outside(strategy: tf.distribute.Strategy, model: Any) -> Item:

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable
 
 from helpers.preflight.estimate.step import Row, Timing
-from helpers.preflight.subject import Job
+from helpers.preflight.kind import Job
 from helpers.xla import tpu_compiler
-from helpers.xla.program import line_finder
 
 SHOWN = 8  # rows of each table; the rest are added up
 
@@ -28,7 +27,7 @@ def estimate(job: Job, say: Callable[[str], None]) -> Timing | None:
         len(found.unknown) + found.endless,
         _rows(found.by_operation()),
         _rows(_layers(found)),
-        _rows(found.by_line(line_finder(job.graph))),
+        _rows(found.by_line(job.find)),
     )
 
 

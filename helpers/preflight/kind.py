@@ -1,0 +1,104 @@
+"""What every kind of subject can say of itself; the checklist asks nothing else.
+
+Imports neither TensorFlow nor JAX.
+"""
+
+import abc
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from helpers.preflight.report import Item
+from helpers.xla.messages import Source
+from helpers.xla.program import NotCompilable, Program
+
+Say = Callable[[str], None]
+Slices = Sequence[tuple[str, int]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A program for one target.
+
+    Attributes:
+        target: Such as ``v5e-8``.
+        replicas: Devices of the target.
+        rows: Rows of the batch on each; None where the arguments have no common first size.
+        specs: What one replica gets.
+        program: For all replicas together where that can be exported, else for one.
+        find: Gives the learner's line of an operation of the program.
+        graph: TensorFlow's graph of it; None for a function of JAX.
+    """
+
+    target: str
+    replicas: int
+    rows: int | None
+    specs: tuple[Any, ...]
+    program: Program
+    find: Callable[[str], Source | None]
+    graph: Any = None
+
+
+class Kind(abc.ABC):
+    """A subject that was opened: what it is, and how it is looked at.
+
+    Attributes:
+        name: Of the function or model.
+        can_go_on: Whether there is something to compile; known after `data`.
+    """
+
+    name: str
+    can_go_on = True
+
+    @abc.abstractmethod
+    def data(self, batches: int, slices: Slices, node: bool, say: Say) -> list[Item]:
+        """Look at the data: checks 2 and 3."""
+
+    @abc.abstractmethod
+    def jobs(self, slices: Slices) -> list[Job]:
+        """Export what each target would run.
+
+        Raises:
+            NotCompilable: The library or XLA refuses.
+        """
+
+    @abc.abstractmethod
+    def refused(self, error: NotCompilable) -> list[Item]:
+        """Say what was refused, where, and what to write instead: check 1."""
+
+    @abc.abstractmethod
+    def rules(self, job: Job) -> list[Item]:
+        """Look at a program that could be exported: check 1."""
+
+    @abc.abstractmethod
+    def answers(self, job: Job) -> list[Item]:
+        """Compare results, eager against compiled: check 4."""
+
+    @abc.abstractmethod
+    def way(self) -> list[Item]:
+        """Say what must change on the way to a TPU: check 5."""
+
+    @abc.abstractmethod
+    def program(self, job: Job, rows: int) -> Program:
+        """Export the job's program for another number of rows."""
+
+
+def is_model(thing: object) -> bool:
+    """Say whether this is a Keras model, of tf-keras or Keras 3."""
+    return any(
+        base.__name__ == "Model" and base.__module__.split(".")[0] in ("keras", "tf_keras")
+        for base in type(thing).__mro__
+    )
+
+
+def is_factory(thing: object) -> bool:
+    """Say whether this is a function without arguments, which makes what is to be checked."""
+    if is_model(thing) or not callable(thing) or hasattr(thing, "input_signature"):
+        return False
+    try:
+        parameters = inspect.signature(thing).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(p.default is not p.empty or p.kind in variable for p in parameters)

@@ -1,0 +1,102 @@
+"""TensorFlow: a function of tensors, or a Keras model on TensorFlow."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from helpers.base.errors import CourseError
+from helpers.preflight.checks import answers, dataset, pipeline, rules, strategy
+from helpers.preflight.kind import Job, Kind, Say, Slices
+from helpers.preflight.report import Item, finding
+from helpers.preflight.subject import exported, subject_of, with_rows
+from helpers.xla.program import NotCompilable, Program, export
+
+SAMPLE_SECONDS = 20.0  # no further batch of the dataset is asked for after so long
+
+
+class OfTensorFlow(Kind):
+    """A function of tensors or a Keras model, with a dataset or with shapes alone.
+
+    Args:
+        given: What the learner handed in, or what their factory made.
+        data: Its data; None where a ``tf.function``'s signature tells the shapes.
+        factory: What made it, where there is one; called once more, inside a strategy's scope.
+
+    Raises:
+        CourseError: It is neither function nor model or was made under a strategy, or there are
+            no data.
+    """
+
+    def __init__(self, given: Any, data: Any, factory: Callable[[], Any] | None) -> None:
+        self._scope = strategy.made_again(factory, given) if factory else None
+        self._data = _shown(given, data)
+        self._subject = subject_of(given, self._data)
+        self._sample: pipeline.Sample | None = None
+        self.name = self._subject.name
+
+    def data(self, batches: int, slices: Slices, node: bool, say: Say) -> list[Item]:
+        """Read a sample of the dataset, where there is one: checks 2 and 3."""
+        if isinstance(self._data, tf.data.Dataset):
+            say("reading a sample of the dataset")
+            self._sample = pipeline.sample(self._data, batches, SAMPLE_SECONDS)
+        found = dataset.check(self._data, self._subject.structure, self._sample, slices, node)
+        self.can_go_on = self._sample is None or _has_batches(self._sample)
+        return found
+
+    def jobs(self, slices: Slices) -> list[Job]:
+        """Trace, and let TensorFlow write XLA's program for each target."""
+        specs = self._subject.specs
+        if self._sample is not None:
+            shapes = zip(self._sample.largest, specs, strict=True)
+            specs = tuple(tf.TensorSpec(shape, spec.dtype) for shape, spec in shapes)
+        divided = self._sample is not None
+        self._subject, jobs = exported(self._subject, specs, slices, divided)
+        return jobs
+
+    def refused(self, error: NotCompilable) -> list[Item]:
+        """Say which operation, on which line."""
+        return rules.refused(self._subject, error)
+
+    def rules(self, job: Job) -> list[Item]:
+        """Warn of sizes that depend on values."""
+        return rules.check(self._subject, job.program)
+
+    def answers(self, job: Job) -> list[Item]:
+        """Run real batches, eager and compiled."""
+        return answers.check(self._subject, job, self._sample)
+
+    def way(self) -> list[Item]:
+        """Look for ``jit_compile``, and at the strategy's scope."""
+        items = [strategy.jit_compile(self._subject)]
+        if self._subject.model is not None:
+            items.append(self._scope or finding(5, "no_scope"))
+        return items
+
+    def program(self, job: Job, rows: int) -> Program:
+        """Export for another number of rows."""
+        return export(self._subject.step, *with_rows(job.specs, job.rows, rows))
+
+
+def _shown(subject: Any, data: Any) -> Any:
+    """Take a ``tf.function``'s input signature where no data are given."""
+    data = getattr(subject, "input_signature", None) if data is None else data
+    if data is None:
+        raise CourseError(
+            "There are no data, so there are no shapes to compile for.",
+            "XLA compiles for one set of shapes at a time.",
+            "Hand in a dataset or TensorSpecs: preflight(model, dataset), or let the function that "
+            "makes the model end with `return model, dataset`.",
+        )
+    return data
+
+
+def _has_batches(sample: pipeline.Sample) -> bool:
+    """Whether there is a batch to go on with; without one, the error that came is the finding."""
+    if not sample.shapes and not sample.error:
+        raise CourseError(
+            "The dataset gave no batch.",
+            "It is empty, or all its rows are fewer than one batch with drop_remainder=True.",
+            "Look at it: next(iter(dataset)).",
+        )
+    return bool(sample.shapes)
