@@ -13,7 +13,8 @@ from typing import Any
 from helpers.preflight.checks import memory
 from helpers.preflight.estimate import timing
 from helpers.preflight.estimate.step import Estimate, Timing
-from helpers.preflight.kind import Job, Kind, Say, Slices
+from helpers.preflight.job import Job
+from helpers.preflight.kind import Kind, Say, Slices
 from helpers.preflight.kinds import opening
 from helpers.preflight.report import Item, Report, finding
 from helpers.tpu import hardware

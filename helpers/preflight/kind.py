@@ -4,40 +4,15 @@ Imports neither TensorFlow nor JAX.
 """
 
 import abc
-import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from helpers.preflight.job import Job
 from helpers.preflight.report import Item
-from helpers.xla.messages import Source
 from helpers.xla.program import NotCompilable, Program
 
 Say = Callable[[str], None]
 Slices = Sequence[tuple[str, int]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A program for one target.
-
-    Attributes:
-        target: Such as ``v5e-8``.
-        replicas: Devices of the target.
-        rows: Rows of the batch on each; None where the arguments have no common first size.
-        specs: What one replica gets.
-        program: For all replicas together where that can be exported, else for one.
-        find: Gives the learner's line of an operation of the program.
-        graph: TensorFlow's graph of it; None for a function of JAX.
-    """
-
-    target: str
-    replicas: int
-    rows: int | None
-    specs: tuple[Any, ...]
-    program: Program
-    find: Callable[[str], Source | None]
-    graph: Any = None
 
 
 class Kind(abc.ABC):

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.preflight.kind import Job, is_model
+from helpers.preflight.job import Job
+from helpers.preflight.kind import is_model
 from helpers.xla.program import Program, line_finder, program
 from helpers.xla.tracing import NotCompilable, trace
 

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.preflight.checks import pipeline
-from helpers.preflight.kind import Job
+from helpers.preflight.job import Job
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject, rows_of
 from helpers.xla import messages

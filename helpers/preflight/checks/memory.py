@@ -6,7 +6,8 @@ It also has the last word on check 1.
 from collections.abc import Callable, Sequence
 
 from helpers.preflight.estimate.step import Estimate, flop
-from helpers.preflight.kind import Job, Kind
+from helpers.preflight.job import Job
+from helpers.preflight.kind import Kind
 from helpers.preflight.report import Item, finding
 from helpers.xla import tpu_compiler
 from helpers.xla.tpu_compiler import size

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from helpers.preflight.estimate.step import Row, Timing
-from helpers.preflight.kind import Job
+from helpers.preflight.job import Job
 from helpers.xla import tpu_compiler
 
 SHOWN = 8  # rows of each table; the rest are added up

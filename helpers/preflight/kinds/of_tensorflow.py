@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from helpers.base.errors import CourseError
 from helpers.preflight.checks import answers, dataset, pipeline, rules, strategy
-from helpers.preflight.kind import Job, Kind, Say, Slices
+from helpers.preflight.job import Job
+from helpers.preflight.kind import Kind, Say, Slices
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import exported, subject_of, with_rows
 from helpers.xla.program import NotCompilable, Program, export
