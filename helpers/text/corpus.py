@@ -55,7 +55,7 @@ _KINDS = pathlib.Path(__file__).with_name("not_text.toml")
 _OTHER_KINDS = tomllib.loads(_KINDS.read_text("utf-8"))["kind"]
 
 
-def _other_kind(data: bytes) -> dict[str, str] | None:
+def other_kind(data: bytes) -> dict[str, str] | None:
     """Tell by its first bytes what kind of file this is, None if it may be text."""
     start = data[:8].hex()
     return next((kind for kind in _OTHER_KINDS if start.startswith(kind["bytes"])), None)
@@ -76,7 +76,8 @@ def _conversion(data: bytes, cut: bool) -> str:
     return "Older Korean files are often CP949: `iconv -f CP949 -t UTF-8 FILE > NEW_FILE`."
 
 
-def _is_json(line: str) -> bool:
+def is_json(line: str) -> bool:
+    """Tell whether a line is a JSON object."""
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
@@ -95,7 +96,7 @@ def check_file(path: pathlib.Path) -> None:
         if path.is_file():
             return
         if path.is_dir():
-            why, fix = f"{path.name} is a folder.", "Name the files in it, each with --input."
+            why, fix = f"{path.name} is a folder.", "Name a file in it."
     except OSError as error:  # a name that is too long, a folder that must not be read
         why = f"{error.strerror}."
     if re.match(r"\w\w+:/", str(path)):
@@ -173,7 +174,7 @@ def read(path: pathlib.Path) -> list[str]:
     check_file(path)
     try:
         with path.open("rb") as file:
-            if kind := _other_kind(file.read(8)):
+            if kind := other_kind(file.read(8)):
                 raise CourseError(
                     f"The text {path.name} is no text.", f"It is {kind['what']}.", kind["fix"]
                 )
@@ -185,7 +186,7 @@ def read(path: pathlib.Path) -> list[str]:
             f"{error.strerror}.",
             "Check who owns the file, and that you may read it.",
         ) from error
-    if all(map(_is_json, paragraphs[:3])):
+    if all(map(is_json, paragraphs[:3])):
         raise CourseError(
             f"The text {path.name} is JSON, not text.",
             "Each line is an object: a model would learn its names and brackets.",

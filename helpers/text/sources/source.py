@@ -1,0 +1,83 @@
+"""A source of documents: a file, or a part of a dataset."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from helpers.base.folders import is_remote
+from helpers.text.sources import kinds
+from helpers.text.sources.streams import failures, stream
+
+
+@dataclasses.dataclass(frozen=True)
+class Document:
+    """A text as it stands in its source; `corpus.clean` is still to come.
+
+    Attributes:
+        text: The text; nothing of it may be left after cleaning.
+        source: Its source's name.
+        place: Its number in that source, from 0, whatever else is read.
+    """
+
+    text: str
+    source: str
+    place: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file of documents, that can be read again, and sent to another process.
+
+    Attributes:
+        name: Tells it from the other sources, wherever the files lie.
+        address: Its path, ``gs://…`` or ``hf://…``.
+        kind: ``plain text``, ``JSON lines``, ``Parquet`` or ``dataset``.
+        compression: ``gzip``, ``bz2``, ``xz``, ``zstd``, or None.
+        size: Bytes as stored, None where that is not known.
+        field: With the text, where there are fields.
+        part: (2, 8) for the third of a dataset's eight files.
+    """
+
+    name: str
+    address: str
+    kind: str
+    compression: str | None
+    size: int | None
+    field: str = "text"
+    part: tuple[int, int] = (0, 1)
+
+    def documents(
+        self, start: int = 0, done: Callable[[int], None] = lambda size: None
+    ) -> Iterator[Document]:
+        """Read the documents in order; few of them are in memory at a time.
+
+        Args:
+            start: Place of the first one that is wanted.
+            done: Called with the number of bytes just read, of `size`.
+
+        Raises:
+            CourseError: The file can't be read, or what is in it; the message says where.
+        """
+        where = ["its start"]
+        remote = is_remote(self.address)
+        with failures(self.name, self.compression, remote, where), contextlib.ExitStack() as stack:
+            skip = 0
+            if self.kind == "dataset":
+                texts = kinds.rows(
+                    kinds.dataset(self.address, self.part), self.name, self.field, start
+                )
+            elif self.kind == "Parquet":
+                texts = kinds.parquet(
+                    self.address, self.compression, self.name, self.field, start, done
+                )
+            else:
+                file = stack.enter_context(stream(self.address, self.compression, done))
+                skip = start
+                if self.kind == "JSON lines":
+                    texts = kinds.json_lines(file, self.name, self.field)
+                else:
+                    texts = kinds.plain(file, self.name)
+            for place, (at, text) in enumerate(texts, start - skip):
+                where[-1] = at
+                if place >= start:
+                    yield Document(text, self.name, place)
