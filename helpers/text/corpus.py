@@ -96,7 +96,7 @@ def check_file(path: pathlib.Path) -> None:
         if path.is_file():
             return
         if path.is_dir():
-            why, fix = f"{path.name} is a folder.", "Name a file in it."
+            why, fix = f"{path.name} is a folder.", "Name the files in it, each with --input."
     except OSError as error:  # a name that is too long, a folder that must not be read
         why = f"{error.strerror}."
     if re.match(r"\w\w+:/", str(path)):

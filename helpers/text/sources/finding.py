@@ -18,10 +18,9 @@ from helpers.base.folders import is_remote
 from helpers.text import corpus
 from helpers.text.sources import kinds
 from helpers.text.sources.source import Source
-from helpers.text.sources.streams import failures, files_at, stream
+from helpers.text.sources.streams import START, failures, files_at, stream
 from helpers.tpu.bucket import check_bucket
 
-START = 2**16  # bytes at a file's start that tell its kind
 ASKED = 16  # files that are looked at side by side
 STDIN = "standard input"
 
@@ -33,9 +32,9 @@ def find(inputs: Sequence[str], *, field: str = "text") -> tuple[Source, ...]:
     So it is the same wherever the files lie, in whatever order and way they are named.
 
     Args:
-        inputs: Files, folders (with all that is in them, but for names that begin with a dot or an
-            underscore), patterns such as ``texts/*.gz``, each here or ``gs://``; ``-`` for standard
-            input; ``hf://NAME/CONFIG/SPLIT`` for a Hugging Face dataset.
+        inputs: Files, folders, patterns such as ``texts/*.gz``, each here or ``gs://``; names that
+            begin with a dot or an underscore are passed over. ``-`` for standard input.
+            ``hf://NAME/CONFIG/SPLIT`` for a Hugging Face dataset.
         field: What holds the text in JSON lines, Parquet and datasets.
 
     Returns:
@@ -114,8 +113,14 @@ def _inside(system: Any, path: str, given: str) -> list[str]:
     if system.isfile(path):
         return [path]
     if any(sign in path for sign in "*?["):
-        why = "No file fits the pattern."
-        found = [name for name, at in system.glob(path, detail=True).items() if _is_file(at)]
+        why, entries = "No file fits the pattern.", {}
+        hidden = "" if path.rpartition("/")[2][:1] in "._" else "._"
+        try:
+            entries = system.glob(path, detail=True)
+        except ValueError as error:
+            why = f"{str(error).rstrip('.')}."
+        found = [name for name, entry in entries.items() if entry["type"] == "file"]
+        found = [name for name in found if name.rpartition("/")[2][0] not in hidden]
     else:
         why = "It is an empty folder, or there is no such one."
         top = path.rstrip("/")
@@ -128,10 +133,6 @@ def _inside(system: Any, path: str, given: str) -> list[str]:
             f"The text {given[:60]} is not there.", why, "Look what is there, and name files."
         )
     return found
-
-
-def _is_file(entry: dict) -> bool:
-    return entry["type"] == "file"
 
 
 def _kept_input() -> str:

@@ -112,6 +112,10 @@ def check_column(table: Any, name: str, field: str) -> None:
     """
     import pyarrow
 
+    if not table.metadata.num_rows:
+        raise CourseError(
+            f"The text {name} is empty.", "The table has no row.", "Choose another file."
+        )
     schema = table.schema_arrow
     if field not in schema.names:
         raise no_field(name, "a table in Parquet", field, fields(schema.names))
@@ -120,10 +124,6 @@ def check_column(table: Any, name: str, field: str) -> None:
         found = found.value_type
     if not (pyarrow.types.is_string(found) or pyarrow.types.is_large_string(found)):
         raise _no_text(name, "a table in Parquet", field, str(found))
-    if not table.metadata.num_rows:
-        raise CourseError(
-            f"The text {name} is empty.", "The table has no row.", "Choose another file."
-        )
 
 
 def dataset(name: str, part: tuple[int, int]) -> Any:

@@ -12,6 +12,7 @@ from helpers.base.errors import CourseError
 from helpers.base.folders import is_remote
 
 BUFFER = 2**20
+START = 2**16  # bytes at a file's start that tell its kind
 
 
 def files_at(address: str) -> tuple[Any, str]:
@@ -40,11 +41,11 @@ class _Counted(io.RawIOBase):
         return len(data)
 
 
-def _unpacked(packed: BinaryIO, compression: str) -> Any:
+def _unpacked(packed: BinaryIO, compression: str) -> BinaryIO:
     if compression == "zstd":  # fsspec knows it only with another package
         import pyarrow
 
-        return pyarrow.CompressedInputStream(packed, "zstd")
+        return io.BufferedReader(pyarrow.CompressedInputStream(packed, "zstd"), START)
     from fsspec.compression import compr
 
     return compr[compression](packed, mode="rb")
@@ -67,7 +68,7 @@ def stream(
     with system.open(path, "rb", **options) as file:
         data = io.BufferedReader(_Counted(file, done), buffer)
         if compression:
-            data = io.BufferedReader(_unpacked(data, compression), buffer)
+            data = _unpacked(data, compression)
         yield data
 
 
