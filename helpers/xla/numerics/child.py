@@ -1,0 +1,164 @@
+"""The process that runs a program with the numbers of a TPU; `running` starts it and talks to it.
+
+It translates TensorFlow's module as the TPU's compiler's process does, rounds the operands of its
+matrix products, and runs it with jax on this CPU. Imports no TensorFlow.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from helpers.xla.tpu_compiler.child import Compiler, main
+
+PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+KEPT = 100_000  # values of a result that are handed back; of a larger one only norms are
+
+# Exponent and mantissa of bfloat16: https://openxla.org/stablehlo/spec#reduce_precision rounds to
+# nearest, ties to even. (A cast to bfloat16 and back is what XLA may leave out.)
+EXPONENT_BITS, MANTISSA_BITS = 8, 7
+
+
+def pack(arrays: Iterable[np.ndarray]) -> tuple[list[Any], bytes]:
+    """Describe arrays (type and shape), and join their bytes."""
+    arrays = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in arrays]
+    return [[a.dtype.name, a.shape] for a in arrays], b"".join(a.tobytes() for a in arrays)
+
+
+def unpack(kinds: Iterable[Any], data: bytes) -> list[np.ndarray]:
+    """Read what `pack` wrote."""
+    arrays, at = [], 0
+    for name, shape in kinds:
+        kind, count = np.dtype(name), math.prod(shape)
+        arrays.append(np.frombuffer(data, kind, count, at).reshape(shape))
+        at += count * kind.itemsize
+    return arrays
+
+
+def measure(exact: np.ndarray, rounded: np.ndarray) -> list[Any]:
+    """Compare: norm of the one, norm of the difference, and whether each is finite."""
+    kind = np.complex128 if np.iscomplexobj(exact) else np.float64
+    a, b = (np.asarray(x).astype(kind).ravel() for x in (exact, rounded))
+    finite = [bool(np.isfinite(x).all()) for x in (a, b)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        return [float(np.linalg.norm(a)), float(np.linalg.norm(a - b)), *finite]
+
+
+class Runner(Compiler):
+    """Runs TensorFlow's programs on this CPU by way of jax."""
+
+    def _round(self, module: bytes) -> tuple[bytes, int, int]:
+        """Round the float32 operands of the products that a TPU computes in one pass.
+
+        Gives the module, the number of products that were changed, and of those that ask for more
+        passes and were left alone.
+        """
+        mlir, hlo = self._mlir, self._hlo
+        with mlir.make_ir_context():
+            parsed = mlir.ir.Module.parse(module)
+            rounded = precise = 0
+            for found in self._operations(parsed.operation):
+                operation = found.operation
+                if operation.name not in PRODUCTS:
+                    continue
+                at = [i for i in (0, 1) if _is_float32(mlir.ir, operation.operands[i])]
+                if at and "precision_config" in operation.attributes:
+                    config = str(operation.attributes["precision_config"])
+                    if "HIGH" in config:  # HIGH: three passes; HIGHEST: six, as exact as float32
+                        precise += 1
+                        continue
+                with mlir.ir.Location.unknown(), mlir.ir.InsertionPoint(operation):
+                    for i in at:
+                        value = operation.operands[i]
+                        operation.operands[i] = hlo.ReducePrecisionOp(
+                            value, EXPONENT_BITS, MANTISSA_BITS
+                        ).result
+                rounded += bool(at)
+            return mlir.module_to_bytecode(parsed), rounded, precise
+
+    def _runnable(self, module: bytes, inputs: tuple, results: tuple) -> Any:
+        def run(*arguments: Any) -> Any:
+            return self._module.bind(*arguments, module=module, results=results)
+
+        shapes = [self._jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs]
+        return self._jax.jit(run, keep_unused=True).lower(*shapes).compile()
+
+    def answer(self, job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+        """Run the steps of a training, or of several, that begin with the same or other values.
+
+        In the job: ``programs``, for each the module's size and the positions of the parameters
+        that it changes; ``kinds`` of all arrays; ``batches``, the number of arrays in each;
+        ``runs``, for each its program, whether it is rounded, which batch each step gets, and the
+        number of arrays that it begins with; ``fixed``, positions among these that begin each step
+        anew; ``carry``, whether the others are what the step before made of them.
+        """
+        at, runs, compiled = 0, [], {}
+        sources = []
+        for size, donated in job["programs"]:
+            sources.append((*self._read(data[at : at + size]), donated))
+            at += size
+        arrays = iter(unpack(job["kinds"], data[at:]))
+        batches = [list(itertools.islice(arrays, count)) for count in job["batches"]]
+        counts = (0, 0)
+        for program, is_rounded, order, count in job["runs"]:
+            module, inputs, results, donated = sources[program]
+            if (program, is_rounded) not in compiled:
+                if is_rounded:
+                    module, *counts = self._round(module)
+                compiled[program, is_rounded] = self._runnable(module, inputs, results)
+            state = list(itertools.islice(arrays, count))
+            runs.append((compiled[program, is_rounded], donated, order, state))
+        steps, kept = [], []
+        for number in range(len(runs[0][2])):
+            made = [self._step(run, batches[run[2][number]], job) for run in runs]
+            told, arrays = _tell(made, is_first=not (job["carry"] and number))
+            steps.append(told)
+            kept += arrays
+        kinds, values = pack(kept)
+        told = {"verdict": "ran", "steps": steps, "kinds": kinds, "counts": list(counts)}
+        return told, values
+
+    def _step(
+        self, run: tuple, batch: Sequence[np.ndarray], job: dict[str, Any]
+    ) -> tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]]]:
+        """Run a step, and put what it changed into the run's state.
+
+        Gives the results, and each changed variable before and after.
+        """
+        compiled, donated, _, state = run
+        found = [np.asarray(x) for x in compiled(*batch, *state)]
+        kept = len(found) - len(donated)
+        changed = []
+        for position, after in zip(donated, found[kept:], strict=True):
+            own = position - len(batch)
+            changed.append((state[own], after))
+            if job["carry"] and own not in job["fixed"]:
+                state[own] = after
+        return found[:kept], changed
+
+
+def _is_float32(ir: Any, value: Any) -> bool:
+    return str(ir.RankedTensorType(value.type).element_type) == "f32"
+
+
+def _tell(made: list[tuple], is_first: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Compare the first two runs' results, and what they changed as long as both began alike."""
+    (exact, changed), (rounded, changed_too) = made[:2]
+    pairs = zip(changed, changed_too, strict=True) if is_first else ()
+    told = {
+        "results": [measure(*pair) for pair in zip(exact, rounded, strict=True)],
+        # Whole numbers count something: their change is no matter of rounding.
+        "updates": [None if _counts(b) else measure(b - a, d - c) for (a, b), (c, d) in pairs],
+        "kept": [[i for i, x in enumerate(results) if x.size <= KEPT] for results, _ in made],
+    }
+    return told, [x for results, _ in made for x in results if x.size <= KEPT]
+
+
+def _counts(array: np.ndarray) -> bool:
+    return array.dtype.kind in "iub"
+
+
+if __name__ == "__main__":
+    main(Runner)
