@@ -36,6 +36,7 @@ def apart(
     node: bool = False,
     largest_batch: bool = False,
     profile: bool = False,
+    numerics: int = 0,
     timeout: float = 900.0,
     memory_limit: int | None = None,
     progress: Callable[[str], None] | None = None,
@@ -49,6 +50,7 @@ def apart(
         node: As for `preflight.preflight`.
         largest_batch: As for `preflight.preflight`.
         profile: As for `preflight.preflight`.
+        numerics: As for `preflight.preflight`.
         timeout: Seconds after which the child is ended, with all it started.
         memory_limit: Bytes of this machine's memory that the child and all it started may take
             together; four fifths of all when None.
@@ -75,6 +77,7 @@ def apart(
         "node": node,
         "largest_batch": largest_batch,
         "profile": profile,
+        "numerics": numerics,
         # The rest is for everything else: a search that takes longer still leaves a report.
         "search_seconds": timeout / 2 / max(1, len(targets)),
     }

@@ -13,6 +13,7 @@ from rich.text import Text
 from helpers.base import files, html
 from helpers.base.errors import CourseError
 from helpers.preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
+from helpers.xla.numerics.results import Training
 
 PASS, WARN, FAIL, OPEN = "pass", "warn", "fail", "not checked"
 STATES = (FAIL, WARN, OPEN, PASS)
@@ -30,6 +31,7 @@ CHECKS = {
     5: "What must change on the way to a TPU",
     6: "Memory",
     7: "Cost",
+    8: "The numbers of a TPU",
 }
 
 
@@ -87,6 +89,7 @@ class Report:
     items: tuple[Item, ...]
     estimates: tuple[Estimate, ...] = ()
     timings: tuple[Timing, ...] = ()
+    training: Training | None = None
 
     @property
     def status(self) -> str:
@@ -133,7 +136,9 @@ class Report:
             items = tuple(Item(**item) for item in plain["items"])
             estimates = tuple(Estimate(**estimate) for estimate in plain["estimates"])
             timings = tuple(map(Timing.from_plain, plain["timings"]))
-            return cls(plain["subject"], tuple(plain["targets"]), items, estimates, timings)
+            training = plain["training"] and Training.from_plain(plain["training"])
+            targets = tuple(plain["targets"])
+            return cls(plain["subject"], targets, items, estimates, timings, training)
         except (ValueError, KeyError, TypeError) as error:
             raise CourseError(
                 "This text is no report of a preflight.",
@@ -169,6 +174,8 @@ class Report:
         words["timings"] = [
             (t.summary, [parts(t, title) for title in TABLES]) for t in self.timings
         ]
+        if self.training is not None:
+            words["curves"] = self.training.figure()
         return html.render(template, report=self, costs=costs(self.estimates), **words)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

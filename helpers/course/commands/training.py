@@ -29,6 +29,14 @@ def preflight(
         bool,
         typer.Option("--profile", help="Estimate a step's time, by operation, layer and line."),
     ] = False,
+    numerics: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Compare loss and gradients with a TPU's matrix products; above 1, train N steps.",
+        ),
+    ] = 0,
     as_json: AsJson = False,
     page: Annotated[
         pathlib.Path | None,
@@ -76,6 +84,7 @@ def preflight(
             node=node,
             largest_batch=largest_batch,
             profile=profile,
+            numerics=numerics,
             timeout=timeout,
             progress=tell,
         )

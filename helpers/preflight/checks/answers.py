@@ -23,7 +23,6 @@ MANY_VALUES = 1_000_000
 FEW_ROWS = 4
 RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
 
-Batch = tuple[tf.Tensor, ...]
 Results = dict[str, np.ndarray]
 
 
@@ -36,7 +35,7 @@ def check(subject: Subject, job: Job, sample: pipeline.Sample | None) -> list[It
     dropped = _dropped(job.graph)
     if sample is None:
         return [finding(4, "no_batches"), *dropped]
-    batches, large = sample.batches, _is_large(subject, job, sample)
+    batches, large = sample.batches[: pipeline.KEPT], _is_large(subject, job, sample)
     if large:
         rows = rows_of(x.shape for x in batches[0])
         few = (x[:FEW_ROWS] if x.shape.rank and len(x) == rows else x for x in batches[0])
@@ -72,7 +71,9 @@ def _steps(subject: Subject, job: Job, large: bool) -> Iterator[tuple[str, Calla
     yield f"test step {why}", subject.flat(subject.model.test_step)  # without dropout
 
 
-def _compare(what: str, step: Callable, traced: Tracing, batches: Sequence[Batch]) -> Item | None:
+def _compare(
+    what: str, step: Callable, traced: Tracing, batches: Sequence[pipeline.Batch]
+) -> Item | None:
     """Compare on real batches; None where the step draws random numbers."""
     if pipeline.leading_to(traced.graph, pipeline.OPERATIONS["drawn"]):
         return None
@@ -108,7 +109,7 @@ def _kept(variables: Sequence[Resource]) -> Iterator[Callable[[], None]]:
         restore()
 
 
-def _run(step: Callable, batch: Batch, restore: Callable[[], None]) -> Results | Exception:
+def _run(step: Callable, batch: pipeline.Batch, restore: Callable[[], None]) -> Results | Exception:
     """Name the results of a step; an error that a real batch raises is a result, too."""
     try:
         nest = step(*batch)

@@ -19,6 +19,9 @@ OPERATIONS = {what: set(names) for what, names in tomllib.loads(_FILE.read_text(
 
 MOST_NAMES = 1000
 KEPT = 3  # batches to run
+MUCH_MEMORY = 500e6  # bytes of batches; more of them are not kept
+
+Batch = tuple[tf.Tensor, ...]
 
 Signature = tuple[tuple[int, ...], ...]
 
@@ -56,13 +59,13 @@ class Parts:
 class Sample:
     """The first batches of a pipeline: how often each set of shapes came, and how it went on.
 
-    ``batches`` are at most three, flat, that share the first set of shapes. ``length`` is batches
+    ``batches`` are a few, flat, that share the first set of shapes. ``length`` is batches
     in an epoch: None where unknown, -1 where it never ends. ``ended`` tells whether the pipeline
     ended within the sample, ``slow`` whether the time limit cut it short.
     """
 
     shapes: dict[Signature, int]
-    batches: tuple[tuple[tf.Tensor, ...], ...]
+    batches: tuple[Batch, ...]
     ended: bool
     length: int | None
     error: str = ""
@@ -146,7 +149,7 @@ def made_at(operation: tf.Operation) -> str:
     return str(messages.nearest_line(frames) or "")
 
 
-def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
+def sample(dataset: tf.data.Dataset, batches: int, seconds: float, keep: int = KEPT) -> Sample:
     """Iterate over the first batches, as training would.
 
     Args:
@@ -154,6 +157,7 @@ def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
         batches: At most so many.
         seconds: No further batch is asked for after so long. (A batch that never comes can't be
             given up from here; run the preflight from the command line then, it has a time limit.)
+        keep: Batches to keep, as long as they take little memory.
     """
     shapes, kept = collections.Counter(), []
     ended, slow, length, error = False, False, None, ""
@@ -165,7 +169,9 @@ def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
             flat = tuple(tf.nest.flatten(batch, expand_composites=True))
             signature = tuple(tuple(x.shape) for x in flat)
             shapes[signature] += 1
-            if len(kept) < KEPT and signature == next(iter(shapes)):
+            size = sum(x.dtype.size * x.shape.num_elements() for x in flat if x.dtype.size)
+            fits = len(kept) < KEPT or (len(kept) + 1) * size < MUCH_MEMORY
+            if len(kept) < keep and fits and signature == next(iter(shapes)):
                 kept.append(flat)
             if time.monotonic() - start > seconds:
                 slow = True

@@ -12,7 +12,7 @@ What else a TPU computes in its own way (exponentials, the order of a sum) is no
 nothing here was compared with a TPU.
 """
 
-from helpers.xla.numerics.results import Numbers, Training, Value
+from helpers.xla.numerics.results import Numbers, Training, Value, together
 from helpers.xla.numerics.running import NotRun, compare, compare_batches, train, train_traced
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Value",
     "compare",
     "compare_batches",
+    "together",
     "train",
     "train_traced",
 ]

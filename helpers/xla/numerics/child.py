@@ -21,6 +21,10 @@ KEPT = 100_000  # values of a result that are handed back; of a larger one only 
 EXPONENT_BITS, MANTISSA_BITS = 8, 7
 
 
+# Results, and each changed variable before and after.
+Step = tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]]]
+
+
 def pack(arrays: Iterable[np.ndarray]) -> tuple[list[Any], bytes]:
     """Describe arrays (type and shape), and join their bytes."""
     arrays = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in arrays]
@@ -37,13 +41,18 @@ def unpack(kinds: Iterable[Any], data: bytes) -> list[np.ndarray]:
     return arrays
 
 
-def measure(exact: np.ndarray, rounded: np.ndarray) -> list[Any]:
-    """Compare: norm of the one, norm of the difference, and whether each is finite."""
+def measure(exact: np.ndarray, rounded: np.ndarray, first: np.ndarray) -> list[Any]:
+    """Compare a value with its rounded self, and with the one of the first batch.
+
+    Gives its norm, the norm of the difference, whether each is finite, and the norm of the
+    difference from the first batch's.
+    """
     kind = np.complex128 if np.iscomplexobj(exact) else np.float64
-    a, b = (np.asarray(x).astype(kind).ravel() for x in (exact, rounded))
+    a, b, c = (np.asarray(x).astype(kind).ravel() for x in (exact, rounded, first))
     finite = [bool(np.isfinite(x).all()) for x in (a, b)]
     with np.errstate(invalid="ignore", over="ignore"):
-        return [float(np.linalg.norm(a)), float(np.linalg.norm(a - b)), *finite]
+        norms = [float(np.linalg.norm(x)) for x in (a, a - b, a - c)]
+    return [*norms[:2], *finite, norms[2]]
 
 
 class Runner(Compiler):
@@ -110,23 +119,22 @@ class Runner(Compiler):
                 compiled[program, is_rounded] = self._runnable(module, inputs, results)
             state = list(itertools.islice(arrays, count))
             runs.append((compiled[program, is_rounded], donated, order, state))
-        steps, kept = [], []
+        steps, kept, first = [], [], None
         for number in range(len(runs[0][2])):
             made = [self._step(run, batches[run[2][number]], job) for run in runs]
-            told, arrays = _tell(made, is_first=not (job["carry"] and number))
+            told = {}
+            if not job["carry"]:
+                first = first or made[0]
+                told = _compared(*made, first)
+            told["kept"] = [[i for i, x in enumerate(found) if x.size <= KEPT] for found, _ in made]
             steps.append(told)
-            kept += arrays
+            kept += [x for found, _ in made for x in found if x.size <= KEPT]
         kinds, values = pack(kept)
         told = {"verdict": "ran", "steps": steps, "kinds": kinds, "counts": list(counts)}
         return told, values
 
-    def _step(
-        self, run: tuple, batch: Sequence[np.ndarray], job: dict[str, Any]
-    ) -> tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]]]:
-        """Run a step, and put what it changed into the run's state.
-
-        Gives the results, and each changed variable before and after.
-        """
+    def _step(self, run: tuple, batch: Sequence[np.ndarray], job: dict[str, Any]) -> Step:
+        """Run a step, and put what it changed into the run's state."""
         compiled, donated, _, state = run
         found = [np.asarray(x) for x in compiled(*batch, *state)]
         kept = len(found) - len(donated)
@@ -143,17 +151,17 @@ def _is_float32(ir: Any, value: Any) -> bool:
     return str(ir.RankedTensorType(value.type).element_type) == "f32"
 
 
-def _tell(made: list[tuple], is_first: bool) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Compare the first two runs' results, and what they changed as long as both began alike."""
-    (exact, changed), (rounded, changed_too) = made[:2]
-    pairs = zip(changed, changed_too, strict=True) if is_first else ()
-    told = {
-        "results": [measure(*pair) for pair in zip(exact, rounded, strict=True)],
+def _compared(exact: Step, rounded: Step, first: Step) -> dict[str, Any]:
+    """Compare results, and how variables were changed; all steps began with the same values."""
+    pairs = zip(exact[1], rounded[1], first[1], strict=True)
+    return {
+        "results": [measure(*three) for three in zip(exact[0], rounded[0], first[0], strict=True)],
         # Whole numbers count something: their change is no matter of rounding.
-        "updates": [None if _counts(b) else measure(b - a, d - c) for (a, b), (c, d) in pairs],
-        "kept": [[i for i, x in enumerate(results) if x.size <= KEPT] for results, _ in made],
+        "updates": [
+            None if _counts(a[1]) else measure(*(after - before for before, after in (a, b, c)))
+            for a, b, c in pairs
+        ],
     }
-    return told, [x for results, _ in made for x in results if x.size <= KEPT]
 
 
 def _counts(array: np.ndarray) -> bool:

@@ -23,6 +23,7 @@ class Value:
         apart: Norm of the difference.
         finite: Whether all values are finite with float32 products.
         rounded_finite: The same with a TPU's.
+        between: Norm of the difference, with float32 products, from the first batch's value.
         exact: The values with float32 products; None where there are very many.
         rounded: The same with a TPU's.
     """
@@ -33,13 +34,14 @@ class Value:
     apart: float
     finite: bool
     rounded_finite: bool
+    between: float = 0.0
     exact: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
     rounded: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def share(self) -> float:
         """The difference as a share of the value: 0.01 is one percent."""
-        return _share(self.apart, self.norm)
+        return together([self])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +62,6 @@ class Numbers:
     results: tuple[Value, ...]
     updates: tuple[Value, ...] = ()
 
-    def share(self, values: Sequence[Value]) -> float:
-        """How far some values, taken together as one vector, are apart, as a share of them."""
-        return _share(*(math.hypot(*(getattr(v, k) for v in values)) for k in ("apart", "norm")))
-
     @property
     def summary(self) -> str:
         """One line: how much was rounded."""
@@ -74,7 +72,7 @@ class Numbers:
         rows = [(v.name, v.shape, *_where_most(v), percent(v.share)) for v in self.results]
         if self.updates:
             name = f"change of {len(self.updates)} variables"
-            rows.append((name, "", "", "", percent(self.share(self.updates))))
+            rows.append((name, "", "", "", percent(together(self.updates))))
         return rows
 
     def __repr__(self) -> str:
@@ -110,6 +108,11 @@ class Training:
     other: tuple[float, ...]
     seed: str
     products: int
+
+    @classmethod
+    def from_plain(cls, plain: dict) -> "Training":
+        """Read what ``dataclasses.asdict`` wrote."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()})
 
     @property
     def apart(self) -> float:
@@ -181,7 +184,17 @@ def percent(share: float) -> str:
     return f"{share * 100:.2g}%" if share else "0"
 
 
-def _share(apart: float, norm: float) -> float:
+def together(values: Iterable[Value], distance: str = "apart") -> float:
+    """How far values are apart, taken together as one vector, as a share of its length.
+
+    Args:
+        values: At least one; those without a distance count as well.
+        distance: Name of the attribute: ``apart``, or ``between`` for what two batches differ by.
+    """
+    pairs = [(getattr(v, distance), v.norm) for v in values]
+    if distance == "between":  # the first batch's has nothing to differ from
+        pairs = [(far, norm) for far, norm in pairs if far]
+    apart, norm = (math.hypot(*column) for column in zip(*pairs, strict=True)) if pairs else (0, 0)
     if not apart:
         return 0.0
     return apart / norm if norm else math.inf

@@ -11,7 +11,7 @@ from helpers.base.messages import steady
 from helpers.xla.numerics.child import pack, unpack
 from helpers.xla.numerics.results import Numbers, Training, Value
 from helpers.xla.program import Program, program
-from helpers.xla.tpu_compiler.process import Process, Progress, versions
+from helpers.xla.tpu_compiler.process import Process, versions
 from helpers.xla.tracing import Tracing, trace
 
 TIMEOUT = 600.0  # seconds for all steps together
@@ -53,24 +53,25 @@ def compare_batches(
     traced: Tracing,
     batches: Sequence[Sequence[Any]],
     *,
+    reset: Iterable[Any] = (),
     timeout: float = TIMEOUT,
-    progress: Progress | None = None,
 ) -> list[Numbers]:
     """Compare a traced function on several batches, each from the same values of the variables.
 
     Args:
         traced: With one replica.
         batches: Tensors or arrays, flat, as the function's specs say.
+        reset: Variables that begin with zeros, whatever they hold: a model's metrics.
         timeout: Seconds for all of them.
-        progress: Called about twice a second with what is done and the seconds passed.
 
     Raises:
         NotCompilable: XLA refuses the function.
         NotRun: jax can't run the program, or is not installed.
     """
-    made, values, order = program(traced), _values(traced), range(len(batches))
+    made, order = program(traced), range(len(batches))
+    _, values = _reset(traced, reset)
     runs = [_Run(made, values, order, is_rounded) for is_rounded in (False, True)]
-    told, arrays = _ask(runs, batches, False, (), timeout, progress)
+    told, arrays = _ask(runs, batches, False, (), timeout)
     return [_numbers(made, told, step, arrays) for step in told["steps"]]
 
 
@@ -116,7 +117,6 @@ def train_traced(
     other: Tracing | None = None,
     reset: Iterable[Any] = (),
     timeout: float = TIMEOUT,
-    progress: Progress | None = None,
 ) -> Training:
     """Train as `train` does, with a traced step and flat batches.
 
@@ -128,7 +128,6 @@ def train_traced(
         reset: Variables that begin each step with zeros: a model's metrics, whose loss would be
             the mean of all steps so far.
         timeout: Seconds for all trainings together.
-        progress: Called about twice a second with what is done and the seconds passed.
     """
     made, count = program(traced), len(batches)
     if not (scalars := [i for i, shape in enumerate(_kept(made)) if _is_loss(shape)]):
@@ -143,7 +142,7 @@ def train_traced(
     if other is not None:
         beside = _Run(program(other), _values(other), order)
     runs = [_Run(made, values, order), _Run(made, values, order, True), beside]
-    told, arrays = _ask(runs, batches, True, fixed, timeout, progress)
+    told, arrays = _ask(runs, batches, True, fixed, timeout)
     curves = [[] for _ in runs]
     for step in told["steps"]:
         for curve, kept in zip(curves, step["kept"], strict=True):
@@ -198,7 +197,6 @@ def _ask(
     carry: bool,
     fixed: Iterable[int],
     timeout: float,
-    progress: Progress | None,
 ) -> tuple[dict[str, Any], Any]:
     """Let the child run; gives what it tells, and an iterator over the arrays."""
     if "jax" not in versions():
@@ -223,7 +221,7 @@ def _ask(
     process = Process("helpers.xla.numerics.child", "run with a TPU's numbers")
     try:
         data = b"".join(p.hlo for p in programs) + data
-        told, values = process.ask(job, data, timeout, progress)
+        told, values = process.ask(job, data, timeout, None)
     finally:
         process.stop()
     if told["verdict"] != "ran":
