@@ -12,6 +12,7 @@ from rich.text import Text
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError
+from helpers.preflight.estimate.input import Rate
 from helpers.preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
 from helpers.xla.numerics.results import Training
 
@@ -32,6 +33,7 @@ CHECKS = {
     6: "Memory",
     7: "Cost",
     8: "The numbers of a TPU",
+    9: "Does the input keep up?",
 }
 
 
@@ -90,6 +92,7 @@ class Report:
     estimates: tuple[Estimate, ...] = ()
     timings: tuple[Timing, ...] = ()
     training: Training | None = None
+    rate: Rate | None = None
 
     @property
     def status(self) -> str:
@@ -137,8 +140,9 @@ class Report:
             estimates = tuple(Estimate(**estimate) for estimate in plain["estimates"])
             timings = tuple(map(Timing.from_plain, plain["timings"]))
             training = plain["training"] and Training.from_plain(plain["training"])
+            rate = plain["rate"] and Rate.from_plain(plain["rate"])
             targets = tuple(plain["targets"])
-            return cls(plain["subject"], targets, items, estimates, timings, training)
+            return cls(plain["subject"], targets, items, estimates, timings, training, rate)
         except (ValueError, KeyError, TypeError) as error:
             raise CourseError(
                 "This text is no report of a preflight.",
@@ -164,6 +168,7 @@ class Report:
                 lines += _aligned(parts(timing, title))
         if self.timings:
             lines.append(ESTIMATE)
+        lines += [repr(more) for more in (self.rate, self.training) if more is not None]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -217,6 +222,9 @@ class Report:
                 yield table
         if self.timings:
             yield Text(ESTIMATE, style="dim")
+        for more in (self.rate, self.training):
+            if more is not None:
+                yield Text(repr(more))
 
 
 def _aligned(table: list[dict[str, str]]) -> list[str]:

@@ -37,6 +37,10 @@ def preflight(
             help="Compare loss and gradients with a TPU's matrix products; above 1, train N steps.",
         ),
     ] = 0,
+    input_rate: Annotated[
+        bool,
+        typer.Option("--input-rate", help="Time the dataset's stages: does it keep up?"),
+    ] = False,
     as_json: AsJson = False,
     page: Annotated[
         pathlib.Path | None,
@@ -85,6 +89,7 @@ def preflight(
             largest_batch=largest_batch,
             profile=profile,
             numerics=numerics,
+            input_rate=input_rate,
             timeout=timeout,
             progress=tell,
         )

@@ -207,5 +207,5 @@ def _where_most(value: Value) -> tuple[str, str]:
     distance = np.abs(value.exact.astype(np.complex128) - value.rounded)
     at = np.unravel_index(np.nan_to_num(distance).argmax(), distance.shape)
     where = f"[{', '.join(map(str, at))}] " if at else ""
-    exact, rounded = (f"{where}{x[at]:.6g}" for x in (value.exact, value.rounded))
+    exact, rounded = (f"{where}{x[at]:.5g}" for x in (value.exact, value.rounded))
     return exact, rounded
