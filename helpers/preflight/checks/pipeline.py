@@ -19,7 +19,7 @@ OPERATIONS = {what: set(names) for what, names in tomllib.loads(_FILE.read_text(
 
 MOST_NAMES = 1000
 KEPT = 3  # batches to run
-MUCH_MEMORY = 500e6  # bytes of batches; more of them are not kept
+MUCH_MEMORY = 200e6  # bytes of batches; no further one is kept
 
 Batch = tuple[tf.Tensor, ...]
 
@@ -149,7 +149,7 @@ def made_at(operation: tf.Operation) -> str:
     return str(messages.nearest_line(frames) or "")
 
 
-def sample(dataset: tf.data.Dataset, batches: int, seconds: float, keep: int = KEPT) -> Sample:
+def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
     """Iterate over the first batches, as training would.
 
     Args:
@@ -157,7 +157,6 @@ def sample(dataset: tf.data.Dataset, batches: int, seconds: float, keep: int = K
         batches: At most so many.
         seconds: No further batch is asked for after so long. (A batch that never comes can't be
             given up from here; run the preflight from the command line then, it has a time limit.)
-        keep: Batches to keep, as long as they take little memory.
     """
     shapes, kept = collections.Counter(), []
     ended, slow, length, error = False, False, None, ""
@@ -171,7 +170,7 @@ def sample(dataset: tf.data.Dataset, batches: int, seconds: float, keep: int = K
             shapes[signature] += 1
             size = sum(x.dtype.size * x.shape.num_elements() for x in flat if x.dtype.size)
             fits = len(kept) < KEPT or (len(kept) + 1) * size < MUCH_MEMORY
-            if len(kept) < keep and fits and signature == next(iter(shapes)):
+            if fits and signature == next(iter(shapes)):
                 kept.append(flat)
             if time.monotonic() - start > seconds:
                 slow = True
