@@ -179,8 +179,7 @@ class Report:
         words["timings"] = [
             (t.summary, [parts(t, title) for title in TABLES]) for t in self.timings
         ]
-        if self.training is not None:
-            words["curves"] = self.training.figure()
+        words["curves"] = self.training and self.training.figure()
         return html.render(template, report=self, costs=costs(self.estimates), **words)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

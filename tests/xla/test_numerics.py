@@ -60,12 +60,13 @@ def by_hand(rounding):
         "in a branch": product(SQUARE, SQUARE),
         "whole numbers": WHOLE @ WHOLE,
         "ties": product(TIES, np.eye(5, dtype=np.float32)),
-        "already bfloat16": bf16(bf16(SQUARE) @ bf16(SQUARE)),
+        # XLA may keep more digits than bfloat16 has.
+        "already bfloat16": bf16(SQUARE) @ bf16(SQUARE),
         "no product": (SQUARE[:, :, None] * SQUARE[None]).sum(1),
     }
 
 
-def several(x, first, second, square):
+def several(x, first, second, square, image, kernel, whole, ties):
     """Every kind of product in one program."""
     with tf.GradientTape() as tape:
         tape.watch([first, second])
@@ -79,11 +80,11 @@ def several(x, first, second, square):
     return (
         loss,
         *tape.gradient(loss, [first, second]),
-        tf.nn.conv2d(IMAGE, KERNEL, 1, "VALID"),
+        tf.nn.conv2d(image, kernel, 1, "VALID"),
         looped,
         branch,
-        tf.matmul(WHOLE, WHOLE),
-        tf.matmul(TIES, tf.eye(5)),
+        tf.matmul(whole, whole),
+        tf.matmul(ties, tf.eye(5)),
         tf.cast(half @ half, tf.float32),
         tf.reduce_sum(square[:, :, None] * square[None], 1),
     )
@@ -91,7 +92,7 @@ def several(x, first, second, square):
 
 @pytest.fixture(scope="module")
 def compared():
-    return numerics.compare(several, X, W1, W2, SQUARE)
+    return numerics.compare(several, X, W1, W2, SQUARE, IMAGE, KERNEL, WHOLE, TIES)
 
 
 @pytest.mark.parametrize("at", range(10), ids=list(by_hand(bf16)))

@@ -158,7 +158,8 @@ def _line(stage: tf.data.Dataset) -> str:
     """The learner's line inside the stage's function, where there is one."""
     for function in stage._functions():
         for operation in function.function.graph.get_operations():
-            if where := pipeline.made_at(operation):
+            made = operation.type != "Placeholder"  # an argument: made where map was called
+            if made and (where := pipeline.made_at(operation)):
                 return where
     return ""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers.xla.tpu_compiler.child import Compiler, main
+from helpers.xla.tpu_compiler.child import Compiler, RefusedError, main
 
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 KEPT = 100_000  # values of a result that are handed back; of a larger one only norms are
@@ -70,6 +70,8 @@ class Runner(Compiler):
             rounded = precise = 0
             for found in self._operations(parsed.operation):
                 operation = found.operation
+                if operation.name == "stablehlo.rng":
+                    raise RefusedError("It draws random numbers, others in each run.")
                 if operation.name not in PRODUCTS:
                     continue
                 at = [i for i in (0, 1) if _is_float32(mlir.ir, operation.operands[i])]
