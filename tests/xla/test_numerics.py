@@ -10,6 +10,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from helpers.base.errors import CourseError
 from helpers.display.figures import Figure
 from helpers.xla import numerics
+from helpers.xla.tracing import trace
 
 pytestmark = pytest.mark.slow
 
@@ -118,6 +119,20 @@ def test_products_that_ask_for_more_passes_are_left_alone():
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(True)
     assert (found.products, found.precise) == (0, 1) and found.results[0].apart == 0
+
+
+def test_both_runs_draw_the_same_numbers_and_each_step_others():
+    def draws(x):
+        return tf.random.uniform([9999], 2.0, 4.0), tf.random.normal([9999], 5.0, 2.0), x @ x
+
+    traced = trace(draws, SQUARE)
+    one, two = numerics.compare_batches(traced, [[SQUARE], [SQUARE]])
+    assert [v.apart > 0 for v in one.results] == [False, False, True]
+    assert [v.between > 0 for v in two.results] == [True, True, False]
+    flat, bell = (v.exact for v in one.results[:2])
+    assert 2 <= flat.min() < 2.01 and 3.99 < flat.max() <= 4 and abs(flat.mean() - 3) < 0.05
+    assert abs(bell.mean() - 5) < 0.1 and abs(bell.std() - 2) < 0.1
+    assert abs(np.corrcoef(flat, bell)[0, 1]) < 0.05
 
 
 def step_of(seed, rate=0.05):

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from helpers.xla.tpu_compiler.child import Compiler, RefusedError, main
+from helpers.xla.numerics.drawing import Drawing
+from helpers.xla.tpu_compiler.child import Compiler, main
 
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 KEPT = 100_000  # values of a result that are handed back; of a larger one only norms are
@@ -70,8 +71,6 @@ class Runner(Compiler):
             rounded = precise = 0
             for found in self._operations(parsed.operation):
                 operation = found.operation
-                if operation.name == "stablehlo.rng":
-                    raise RefusedError("It draws random numbers, others in each run.")
                 if operation.name not in PRODUCTS:
                     continue
                 at = [i for i in (0, 1) if _is_float32(mlir.ir, operation.operands[i])]
@@ -88,6 +87,20 @@ class Runner(Compiler):
                         ).result
                 rounded += bool(at)
             return mlir.module_to_bytecode(parsed), rounded, precise
+
+    def _seed(self, module: bytes) -> tuple[bytes, bool]:
+        """Let draws come from one more parameter; gives the module, and whether it draws."""
+        from jax.extend.mlir.dialects import chlo
+
+        mlir = self._mlir
+        with mlir.make_ir_context():
+            parsed = mlir.ir.Module.parse(module)
+            found = self._operations(parsed.operation)
+            draws = [op for op in found if op.operation.name == "stablehlo.rng"]
+            if draws:
+                drawing = Drawing(mlir.ir, self._hlo, chlo)
+                drawing.seed(*self._main(parsed), draws)
+            return mlir.module_to_bytecode(parsed), bool(draws)
 
     def _runnable(self, module: bytes, inputs: tuple, results: tuple) -> Any:
         def run(*arguments: Any) -> Any:
@@ -108,22 +121,27 @@ class Runner(Compiler):
         at, runs, compiled = 0, [], {}
         sources = []
         for size, donated in job["programs"]:
-            sources.append((*self._read(data[at : at + size]), donated))
+            module, inputs, results = self._read(data[at : at + size])
+            module, draws = self._seed(module)
+            if draws:
+                inputs = (*inputs, self._jax.core.ShapedArray((2,), np.uint64))
+            sources.append((module, inputs, results, donated, draws))
             at += size
         arrays = iter(unpack(job["kinds"], data[at:]))
         batches = [list(itertools.islice(arrays, count)) for count in job["batches"]]
         counts = (0, 0)
         for program, is_rounded, order, count in job["runs"]:
-            module, inputs, results, donated = sources[program]
+            module, inputs, results, donated, draws = sources[program]
             if (program, is_rounded) not in compiled:
                 if is_rounded:
                     module, *counts = self._round(module)
                 compiled[program, is_rounded] = self._runnable(module, inputs, results)
             state = list(itertools.islice(arrays, count))
-            runs.append((compiled[program, is_rounded], donated, order, state))
+            runs.append((compiled[program, is_rounded], donated, order, state, draws))
         steps, kept, first = [], [], None
         for number in range(len(runs[0][2])):
-            made = [self._step(run, batches[run[2][number]], job) for run in runs]
+            seed = np.array([number, 0], np.uint64)
+            made = [self._step(run, batches[run[2][number]], seed, job) for run in runs]
             told = {}
             if not job["carry"]:
                 first = first or made[0]
@@ -135,10 +153,12 @@ class Runner(Compiler):
         told = {"verdict": "ran", "steps": steps, "kinds": kinds, "counts": list(counts)}
         return told, values
 
-    def _step(self, run: tuple, batch: Sequence[np.ndarray], job: dict[str, Any]) -> Step:
+    def _step(
+        self, run: tuple, batch: Sequence[np.ndarray], seed: np.ndarray, job: dict[str, Any]
+    ) -> Step:
         """Run a step, and put what it changed into the run's state."""
-        compiled, donated, _, state = run
-        found = [np.asarray(x) for x in compiled(*batch, *state)]
+        compiled, donated, _, state, draws = run
+        found = [np.asarray(x) for x in compiled(*batch, *state, *([seed] if draws else []))]
         kept = len(found) - len(donated)
         changed = []
         for position, after in zip(donated, found[kept:], strict=True):

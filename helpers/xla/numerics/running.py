@@ -227,7 +227,7 @@ def _ask(
     if told["verdict"] != "ran":
         raise NotRun(
             f"{runs[0].program.name} could not be run with a TPU's numbers.",
-            steady(told["message"].strip().partition("\n")[0])[:300],
+            steady(told["message"].removeprefix("RefusedError: ").partition("\n")[0])[:300],
             "Look at the operation that the line names; a part of the step may run without it.",
         )
     return told, iter(unpack(told["kinds"], values))
