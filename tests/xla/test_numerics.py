@@ -182,6 +182,7 @@ def strange(x):
     [
         (lambda: numerics.train(lambda x: x, []), "no batches"),
         (lambda: numerics.train(lambda x: tf.cast(x, tf.int32), [X]), "no loss"),
+        (lambda: numerics.train(lambda x: tf.reduce_sum(x), [X]), "trains nothing"),
         (lambda: numerics.compare(strange, X), "could not be run"),
     ],
 )

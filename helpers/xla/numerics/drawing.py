@@ -47,7 +47,7 @@ class Drawing:
 
     def _function_of(self, operation: Any) -> Any:
         while operation.name != "func.func":
-            operation = operation.parent.operation
+            operation = getattr(operation.parent, "operation", operation.parent)
         return operation
 
     def _constant(self, value: np.ndarray) -> Any:

@@ -95,7 +95,7 @@ def train(
             seed makes. Without it the other seed is another order of the batches.
 
     Raises:
-        CourseError: There are no batches, or the step returns no number.
+        CourseError: There are no batches, or the step returns no number or changes no variable.
         NotCompilable: TensorFlow or XLA refuses the step.
         NotRun: jax can't run the program, or is not installed.
     """
@@ -135,6 +135,12 @@ def train_traced(
             f"{traced.name} returns no loss.",
             f"It returns {', '.join(_kept(made)) or 'nothing'}.",
             "Let it return the loss, one number.",
+        )
+    if not made.donated:
+        raise CourseError(
+            f"{traced.name} trains nothing.",
+            "It changes no variable.",
+            "Compare a single step: numerics.compare.",
         )
     order = [i % count for i in range(steps or count)]
     fixed, values = _reset(traced, reset)
