@@ -35,7 +35,7 @@ pathlib.Path.replace = counted(pathlib.Path.replace)
 pathlib.Path.chmod = counted(pathlib.Path.chmod)
 pathlib.Path.read_bytes = counted(pathlib.Path.read_bytes)
 for line in prepare.prepare(sys.argv[1], texts=None, tokenizer=None, sequence_length=64, shards=6,
-                            part="1/1", workers=1, seed=0):
+                            workers=1, seed=0):
     pass
 """
 

@@ -156,9 +156,6 @@ def prepare(
     ] = None,
     sequence_length: Annotated[int, typer.Option(help="Places per row.")] = 128,
     shards: Annotated[int, typer.Option(help="Files; for much text some 100 MB each.")] = 8,
-    part: Annotated[
-        str, typer.Option(metavar="K/N", help="Write the K-th of N parts of the shards only.")
-    ] = "1/1",
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="Processes that write side by side.")
     ] = 1,
@@ -171,14 +168,14 @@ def prepare(
 
     One document in ten (the last of each ten lines of a file) is held out of them and written to
     DIR/held-out. Killed or interrupted: the same command again goes on with the shards that are
-    not finished, and the bytes are the same in the end. Several machines can each write a part
-    into one bucket; the last one writes the manifest.
+    not finished, and the bytes are the same in the end. They are the same with any number of
+    processes, and in any order of the files.
 
     **Examples**
 
     - `tpu-course prepare`: the shipped Korean and English text, to build/records
     - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
-    - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --part 3/8 --workers 4`
+    - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
@@ -190,7 +187,6 @@ def prepare(
         tokenizer=tokenizer,
         sequence_length=sequence_length,
         shards=shards,
-        part=part,
         workers=workers,
         seed=seed,
         pairs=pairs,
