@@ -3,14 +3,17 @@
 import dataclasses
 import itertools
 import pathlib
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
 from helpers.text import corpus, records, sources
+from helpers.text.records.plan import Sums
 from helpers.tpu.bucket import check_bucket
 
 HELD_OUT = "held-out"
@@ -69,6 +72,8 @@ def prepare(
     workers: int,
     seed: int,
     pairs: bool = False,
+    runner: str | None = None,
+    beam_options: Sequence[str] = (),
 ) -> Iterator[str]:
     """Clean, divide into training and held-out documents, write both.
 
@@ -82,13 +87,23 @@ def prepare(
         workers: Processes.
         seed: Distributes documents over the shards.
         pairs: As in `records.write`; held-out documents stay whole.
+        runner: Of Apache Beam, which then reads and writes; None: this machine does.
+        beam_options: Beam's own.
 
     Yields:
         What to tell the user, line by line.
 
     Raises:
-        CourseError: As `sources.find` and `records.write_all`.
+        CourseError: Beam is asked for and not installed, or given options and not asked for; or
+            as `sources.find` and `records.write_all`.
     """
+    beam = _beam() if runner else None
+    if beam_options and not runner:
+        raise CourseError(
+            f"{beam_options[0]!r} stands alone.",
+            "A text is named with --input; other words are options for Apache Beam.",
+            "Write --input before a text, or --runner before --.",
+        )
     tokenizer = tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer()
     options = {"sequence_length": sequence_length, "shards": shards, "seed": seed, "pairs": pairs}
     plan = plan_of(output, tokenizer, **options)
@@ -97,6 +112,33 @@ def prepare(
     folder.check()
     if folder.remote:
         check_bucket(folder.path)
+    if beam is not None:
+        (written, *_), sums = beam.write_all(found, plan, runner, beam_options)
+    else:
+        (written, *_), sums = _with_bars(found, plan, workers)
+    for name, report in sums.reports:
+        yield f"{name}: {corpus.Survey(**report)}"
+    yield f"{folder.path}: {written}"
+
+
+def _beam() -> types.ModuleType:
+    try:
+        from helpers.text.records import beam
+    except ModuleNotFoundError as error:
+        if error.name != "apache_beam":
+            raise
+        raise CourseError(
+            "Apache Beam is not installed.",
+            "It holds other packages back, so it has an environment apart.",
+            "In the course's folder `make build/beam/.installed` makes that, for `build/beam/bin/"
+            "python -m helpers prepare …`; elsewhere `python -m pip install apache-beam==2.77.0`.",
+        ) from None
+    return beam
+
+
+def _with_bars(
+    found: Sequence[Cleaned], plan: records.Plan, workers: int
+) -> tuple[list[records.Manifest], Sums]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     columns = *columns, TimeRemainingColumn()
     console = Console(stderr=True)
@@ -110,7 +152,4 @@ def prepare(
                 bars[what] = progress.add_task(f"documents {what}", total=read)
             progress.advance(bars[what], documents)
 
-        (written, *_), sums = records.write_all(found, plan, workers, done)
-    for name, report in sums.reports:
-        yield f"{name}: {corpus.Survey(**report)}"
-    yield f"{folder.path}: {written}"
+        return records.write_all(found, plan, workers, done)

@@ -163,6 +163,16 @@ def prepare(
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Write pairs, for `pretrain --next-sentence`.")
     ] = False,
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Apache Beam's: DirectRunner, DataflowRunner, … Without: none."
+        ),
+    ] = None,
+    beam_options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- BEAM OPTIONS]", help="With --runner: Beam's own options."),
+    ] = None,
 ) -> None:
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
@@ -190,6 +200,8 @@ def prepare(
         workers=workers,
         seed=seed,
         pairs=pairs,
+        runner=runner,
+        beam_options=beam_options or (),
     )
     try:
         for line in lines:

@@ -93,7 +93,7 @@ def _checked(path: str | os.PathLike[str], must_read: Callable[[Shard, int], boo
                 "written.",
             )
         if must_read(shard, size):
-            shard.check(folder.read(shard.name))
+            shard.check(folder.pieces(shard.name))
     return table
 
 

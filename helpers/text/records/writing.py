@@ -140,7 +140,7 @@ def write_all(
     with _room(plan) as room, Machine(plan, room, workers) as machine:
         sums, runs = machine.sort(sources, set(missing), done)
         check_documents(plan, finished, sums)
-        missing = [at for at in missing if _has_documents(plan, at, sums)]
+        missing = [at for at in missing if has_documents(plan, at, sums)]
         for shard in finished.values():
             done("written", shard.documents)
         prepare_folders(plan, missing)
@@ -166,7 +166,7 @@ def _room(plan: Plan) -> Iterator[pathlib.Path]:
         shutil.rmtree(room, ignore_errors=True)
 
 
-def _has_documents(plan: Plan, shard: int, sums: Sums) -> bool:
+def has_documents(plan: Plan, shard: int, sums: Sums) -> bool:
     """Tell whether a shard's folder gets any document: without one it isn't written."""
     first = plan.targets[0].settings.shards
     return shard < first or any(sums.documents[first:])
