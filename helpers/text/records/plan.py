@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self
 
 from helpers.base.errors import CourseError
 from helpers.text import corpus
@@ -12,7 +12,6 @@ from helpers.text.records.format import Settings, shard_names
 from helpers.text.sources import Document
 
 
-@runtime_checkable  # Beam looks at the types of what it sends
 class Source(Protocol):
     """Anything that gives its documents again and again; to be sent to other processes."""
 
