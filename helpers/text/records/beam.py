@@ -27,12 +27,12 @@ DASK = "apache_beam.runners.dask.dask_runner"
 
 
 class _Read(apache_beam.DoFn):
-    """Reads a source: the entries of missing shards, and what is known of all."""
+    """Reads a source: the entries of missing shards, and behind the last shard what is known."""
 
     def __init__(self, plan: Plan, missing: frozenset[int]) -> None:
         self._plan, self._missing = plan, missing
 
-    def process(self, source: Any) -> Iterator[Any]:  # Beam compares types; not with Protocol
+    def process(self, source: Any) -> Iterator[tuple[int, bytes]]:
         sums = Sums.zero(len(self._plan.shards))
         for document in source.documents():
             shard, entry = self._plan.entry(document)
@@ -40,7 +40,8 @@ class _Read(apache_beam.DoFn):
             if shard in self._missing:
                 yield shard, entry
         sums.reports.append((source.name, source.report()))
-        yield apache_beam.pvalue.TaggedOutput("sums", sums)
+        # Not as an output of its own: Beam's runner for Dask knows only one.
+        yield len(self._plan.shards), json.dumps(dataclasses.asdict(sums)).encode()
 
 
 class _Write(apache_beam.DoFn):
@@ -49,28 +50,22 @@ class _Write(apache_beam.DoFn):
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
-    def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[int]:
+    def process(self, element: tuple[int, Iterable[bytes]]) -> None:
         shard, entries = element
+        if shard == len(self._plan.shards):
+            total = Sums.zero(shard)
+            for one in entries:
+                total.join(Sums(**json.loads(one)))
+            path = self._plan.targets[0].path
+            Folder(path).write(SUMS, json.dumps(dataclasses.asdict(total)))
+            return
         with tempfile.TemporaryDirectory() as room:
             worker = Worker(self._plan, pathlib.Path(room))
             sorter = worker.sorter()
-            for entry in entries:
-                if entry:
-                    sorter.add(entry)
+            for entry in filter(None, entries):
+                sorter.add(entry)
             parts = [run.part(shard) for run in sorter.runs(keep=True)]
             worker.write(shard, parts, lambda what, documents: None)
-        yield shard
-
-
-def _joined(some: Iterable[Sums], shards: int) -> Sums:
-    total = Sums.zero(shards)
-    for one in some:
-        total.join(one)
-    return total
-
-
-def _tell(sums: Sums, path: str) -> None:
-    Folder(path).write(SUMS, json.dumps(dataclasses.asdict(sums)))
 
 
 def write_all(
@@ -109,25 +104,19 @@ def write_all(
 def _build(
     pipeline: apache_beam.Pipeline, sources: Sequence[Source], plan: Plan, missing: frozenset[int]
 ) -> None:
-    shards = len(plan.shards)
-    read = (
+    entries = (
         pipeline
         | "sources" >> apache_beam.Create(sources)
         | "to all workers" >> apache_beam.Reshuffle()
-        | "read" >> apache_beam.ParDo(_Read(plan, missing)).with_outputs("sums", main="entries")
+        | "read" >> apache_beam.ParDo(_Read(plan, missing))
     )
     # A shard without documents is written, too.
     empty = pipeline | "shards" >> apache_beam.Create([(at, b"") for at in sorted(missing)])
     (
-        (read.entries, empty)
+        (entries, empty)
         | apache_beam.Flatten()
         | "by shard" >> apache_beam.GroupByKey()
         | "write" >> apache_beam.ParDo(_Write(plan))
-    )
-    (
-        read.sums
-        | "add" >> apache_beam.CombineGlobally(_joined, shards=shards)
-        | "tell" >> apache_beam.Map(_tell, path=plan.targets[0].path)
     )
 
 
