@@ -37,7 +37,7 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
         path: Folder here or ``gs://bucket/folder``.
 
     Raises:
-        CourseError: There are no records, not all parts are written, or the manifest was changed
+        CourseError: There are no records, not all shards are written, or the manifest was changed
             by hand or is of another version.
     """
     path = os.fspath(path)
@@ -45,7 +45,7 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
     if data is None:
         raise CourseError(
             f"{short(path)} holds no finished records.",
-            f"There is no {MANIFEST}: the folder is another one, or not all parts are written.",
+            f"There is no {MANIFEST}: the folder is another one, or not all shards are written.",
             "Check the path, or run the command that writes them again: it goes on where it "
             "stopped.",
         )
