@@ -226,6 +226,17 @@ class Folder:
         inside = {entry.rstrip("/").rpartition("/")[2] for entry in entries if entry != path}
         return sorted(inside)
 
+    def sizes(self) -> dict[str, int]:
+        """Give the sizes of the files in the folder, in bytes, by name."""
+        entries = []
+        with self._reading(""):
+            entries = self._files.ls(self._root, detail=True)
+        return {
+            entry["name"].rpartition("/")[2]: entry["size"]
+            for entry in entries
+            if entry["type"] == "file"
+        }
+
     def write(self, name: str, data: str | bytes | Iterable[bytes]) -> None:
         """Write a file, or the pieces of one, whole or not at all; text is written as UTF-8."""
         data = data.encode() if isinstance(data, str) else data

@@ -4,6 +4,7 @@ One process works in its own memory, without starting another.
 """
 
 import concurrent.futures
+import concurrent.futures.process
 import contextlib
 import multiprocessing
 import multiprocessing.connection
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Self
 
+from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
 from helpers.text.records.encoder import Encoder
 from helpers.text.records.plan import Plan, Source, Sums
@@ -112,14 +114,22 @@ class Machine:
     def _map(self, call: Callable, work: Iterable[tuple]) -> Iterator[Any]:
         """Give results as they come; no more work is handed out than there are processes."""
         running, first = set(), concurrent.futures.FIRST_COMPLETED
-        for arguments in work:
-            if len(running) == self._workers:
-                ended, running = concurrent.futures.wait(running, return_when=first)
-                yield from (future.result() for future in ended)
-            with _ctrl_c_later():  # the first ones start the processes
-                running.add(self._pool.submit(call, *arguments))
-        for future in concurrent.futures.as_completed(running):
-            yield future.result()
+        try:
+            for arguments in work:
+                if len(running) == self._workers:
+                    ended, running = concurrent.futures.wait(running, return_when=first)
+                    yield from (future.result() for future in ended)
+                with _ctrl_c_later():  # the first ones start the processes
+                    running.add(self._pool.submit(call, *arguments))
+            for future in concurrent.futures.as_completed(running):
+                yield future.result()
+        except concurrent.futures.process.BrokenProcessPool:
+            raise CourseError(
+                "One of the processes was killed.",
+                "The system does that when memory is short; or somebody did.",
+                "Run the same command again, with fewer --workers if it was memory: finished "
+                "shards are kept.",
+            ) from None
 
 
 @contextlib.contextmanager
