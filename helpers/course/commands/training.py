@@ -177,15 +177,19 @@ def prepare(
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
     One document in ten (the last of each ten lines of a file) is held out of them and written to
-    DIR/held-out. Killed or interrupted: the same command again goes on with the shards that are
-    not finished, and the bytes are the same in the end. They are the same with any number of
-    processes, and in any order of the files.
+    DIR/held-out, in a tenth as many files. Killed or interrupted: the same command again goes on
+    with the shards that are not finished, and the bytes are the same in the end. They are the same
+    with any number of processes, and in any order of the files.
 
     **Examples**
 
     - `tpu-course prepare`: the shipped Korean and English text, to build/records
     - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
     - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
+    - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
+      --runner DataflowRunner -- --project=mine --region=us-central1
+      --temp_location=gs://mine/temporary --extra_package=WHEEL`: many machines, by Apache Beam
+      (notebook 06; Dataflow itself was not run by us)
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
