@@ -12,9 +12,7 @@ from rich.text import Text
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError
-from helpers.preflight.estimate.input import Rate
 from helpers.preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
-from helpers.xla.numerics.results import Training
 
 PASS, WARN, FAIL, OPEN = "pass", "warn", "fail", "not checked"
 STATES = (FAIL, WARN, OPEN, PASS)
@@ -32,8 +30,6 @@ CHECKS = {
     5: "What must change on the way to a TPU",
     6: "Memory",
     7: "Cost",
-    8: "The numbers of a TPU",
-    9: "Does the input keep up?",
 }
 
 
@@ -91,8 +87,6 @@ class Report:
     items: tuple[Item, ...]
     estimates: tuple[Estimate, ...] = ()
     timings: tuple[Timing, ...] = ()
-    training: Training | None = None
-    rate: Rate | None = None
 
     @property
     def status(self) -> str:
@@ -139,10 +133,7 @@ class Report:
             items = tuple(Item(**item) for item in plain["items"])
             estimates = tuple(Estimate(**estimate) for estimate in plain["estimates"])
             timings = tuple(map(Timing.from_plain, plain["timings"]))
-            training = plain["training"] and Training.from_plain(plain["training"])
-            rate = plain["rate"] and Rate.from_plain(plain["rate"])
-            targets = tuple(plain["targets"])
-            return cls(plain["subject"], targets, items, estimates, timings, training, rate)
+            return cls(plain["subject"], tuple(plain["targets"]), items, estimates, timings)
         except (ValueError, KeyError, TypeError) as error:
             raise CourseError(
                 "This text is no report of a preflight.",
@@ -168,7 +159,6 @@ class Report:
                 lines += _aligned(parts(timing, title))
         if self.timings:
             lines.append(ESTIMATE)
-        lines += [repr(more) for more in (self.rate, self.training) if more is not None]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -179,7 +169,6 @@ class Report:
         words["timings"] = [
             (t.summary, [parts(t, title) for title in TABLES]) for t in self.timings
         ]
-        words["curves"] = self.training and self.training.figure()
         return html.render(template, report=self, costs=costs(self.estimates), **words)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -221,9 +210,6 @@ class Report:
                 yield table
         if self.timings:
             yield Text(ESTIMATE, style="dim")
-        for more in (self.rate, self.training):
-            if more is not None:
-                yield Text(repr(more))
 
 
 def _aligned(table: list[dict[str, str]]) -> list[str]:

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from terminal import call
 
-from benchmarks import algorithms, epochs, measure, pretraining
+from benchmarks import algorithms, epochs, measure, pretraining, published
 from benchmarks.measure import Clock
 from helpers.text import buckets
 
@@ -84,6 +84,17 @@ for expected, got in zip(*results, strict=True):
 def test_pytorch_with_the_same_tricks_computes_the_same_loss_and_gradients():
     done = call(pretraining.PYTORCH, "-c", PACKED_IN_PYTORCH)
     assert done.returncode == 0, done.stderr
+
+
+def test_published_runs_are_shown_without_compiling_and_written_as_they_are_read(
+    tmp_path, monkeypatch
+):
+    runs = published.calibration.published()
+    assert published.run(measure.SMALL, lambda *_: None).row_count == len(runs)
+    before = published.calibration.TABLE.read_bytes()
+    monkeypatch.setattr(published.calibration, "TABLE", tmp_path / "published.tsv")
+    published.write(runs)
+    assert published.calibration.TABLE.read_bytes() == before
 
 
 def test_a_call_in_another_process_gives_its_own_clock():

@@ -1,0 +1,306 @@
+"""Training runs that somebody published, built again and compiled by Google's compiler.
+
+Each row of ``published.tsv`` says in ``model`` how it is built here: a builder of this file and
+its numbers. The step is the usual one of its time (every position of every layer, dropout where the
+run had it, clipping, an optimizer with as much state), with the rows that one device had. What was
+particular to a run's own code (sharded optimizers, images laid out anew) is not built again.
+"""
+
+import contextlib
+import dataclasses
+import types
+from collections.abc import Callable, Iterable, Iterator
+
+import tensorflow as tf
+import transformers as hf
+from rich.table import Table
+
+from benchmarks.measure import SMALL, Size
+from helpers.base import files
+from helpers.bert.step import adamw
+from helpers.preflight.estimate import calibration
+from helpers.preflight.estimate.calibration import Run
+from helpers.xla import tpu_compiler
+
+Loss = Callable[..., tf.Tensor]
+# A loss of tensors, the weights that it trains, their optimizer, and what the tensors are.
+Job = tuple[Loss, list[tf.Variable], tf.keras.optimizers.Optimizer, tuple[tf.TensorSpec, ...]]
+
+CLIP = 1.0  # norm, of the language models' gradients
+TIMEOUT = 3600.0
+
+
+def _specs(run: Run, **lengths: int) -> tuple[tf.TensorSpec, ...]:
+    return tuple(
+        tf.TensorSpec([run.rows, n] if n else [run.rows], tf.int32) for n in lengths.values()
+    )
+
+
+def _entropy(labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
+    scores = tf.cast(scores, tf.float32)
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
+
+
+def _sizes(layers: int, hidden: int, heads: int, vocabulary: int, dropout: int) -> dict[str, float]:
+    return {
+        "vocab_size": vocabulary,
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden,
+        "hidden_dropout_prob": dropout / 10,
+        "attention_probs_dropout_prob": dropout / 10,
+    }
+
+
+def _masked(model: tf.keras.Model, encoder: tf.keras.layers.Layer, scores: Callable) -> Loss:
+    """Make the loss of google-research/bert: encode all, gather the masked, judge the pair."""
+
+    def loss(
+        ids: tf.Tensor,
+        mask: tf.Tensor,
+        kinds: tf.Tensor,
+        positions: tf.Tensor,
+        labels: tf.Tensor,
+        pairs: tf.Tensor,
+    ) -> tf.Tensor:
+        out = encoder(input_ids=ids, attention_mask=mask, token_type_ids=kinds, training=True)
+        words, judged = scores(tf.gather(out[0], positions, batch_dims=1), out[1])
+        return _entropy(labels, words) + _entropy(pairs, judged)
+
+    return loss
+
+
+def bert(run: Run, predictions: int, dropout: int = 1, **sizes: int) -> Job:
+    """BERT with both heads; ``dropout`` in tenths."""
+    config = hf.BertConfig(**_sizes(dropout=dropout, **sizes), max_position_embeddings=run.size)
+    model = hf.TFBertForPreTraining(config)
+    model.build_in_name_scope()
+    loss = _masked(model, model.bert, lambda words, pair: (model.mlm(words), model.nsp(pair)))
+    return loss, model.trainable_variables, adamw(model, 1e-4), _pairs(run, predictions)
+
+
+def albert(run: Run, predictions: int, dropout: int = 0, **sizes: int) -> Job:
+    """ALBERT: one layer's weights for all; embeddings of 128."""
+    config = hf.AlbertConfig(
+        **_sizes(dropout=dropout, **sizes), embedding_size=128, max_position_embeddings=512
+    )
+    model = hf.TFAlbertForPreTraining(config)
+    model.build_in_name_scope()
+
+    def scores(words: tf.Tensor, pair: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return model.predictions(words), model.sop_classifier(pair, training=True)
+
+    loss = _masked(model, model.albert, scores)
+    return loss, model.trainable_variables, adamw(model, 1e-4), _pairs(run, predictions)
+
+
+def _pairs(run: Run, predictions: int) -> tuple[tf.TensorSpec, ...]:
+    tokens = {"ids": run.size, "mask": run.size, "kinds": run.size}
+    return _specs(run, **tokens, positions=predictions, labels=predictions, pairs=0)
+
+
+def electra(run: Run, predictions: int, part: int, **sizes: int) -> Job:
+    """ELECTRA: a generator of 1/``part`` of the width fills masks, a discriminator judges all."""
+    whole = _sizes(dropout=1, **sizes)
+    small = _sizes(dropout=1, **sizes | {n: sizes[n] // part for n in ("hidden", "heads")})
+    about = {"embedding_size": sizes["hidden"], "max_position_embeddings": run.size}
+    generator = hf.TFElectraForMaskedLM(hf.ElectraConfig(**small | about))
+    discriminator = hf.TFElectraForPreTraining(hf.ElectraConfig(**whole | about))
+    for model in (generator, discriminator):
+        model.build_in_name_scope()
+    weights = generator.trainable_variables + discriminator.trainable_variables
+    both = types.SimpleNamespace(trainable_variables=weights)
+
+    def loss(
+        ids: tf.Tensor, mask: tf.Tensor, kinds: tf.Tensor, positions: tf.Tensor, labels: tf.Tensor
+    ) -> tf.Tensor:
+        words = {"attention_mask": mask, "token_type_ids": kinds, "training": True}
+        out = generator.electra(input_ids=ids, **words)
+        found = generator.generator_predictions(tf.gather(out[0], positions, batch_dims=1))
+        scores = tf.cast(generator.generator_lm_head(found), tf.float32)
+        noise = -tf.math.log(-tf.math.log(tf.random.uniform(scores.shape, 1e-9, 1 - 1e-7)))
+        drawn = tf.argmax(tf.stop_gradient(scores) + noise, -1, tf.int32)
+        rows = tf.repeat(tf.range(run.rows), predictions)
+        at = tf.stack([rows, tf.reshape(positions, [-1])], -1)
+        changed = tf.tensor_scatter_nd_update(ids, at, tf.reshape(drawn, [-1]))
+        judged = tf.cast(discriminator(input_ids=changed, **words).logits, tf.float32)
+        wrong = tf.cast(tf.not_equal(changed, ids), tf.float32)
+        right = tf.nn.sigmoid_cross_entropy_with_logits(wrong, judged)
+        return _entropy(labels, scores) + 50 * tf.reduce_mean(right)
+
+    tokens = {"ids": run.size, "mask": run.size, "kinds": run.size}
+    specs = _specs(run, **tokens, positions=predictions, labels=predictions)
+    return loss, weights, adamw(both, 2e-4), specs
+
+
+def gpt2(run: Run, layers: int, hidden: int, heads: int, vocabulary: int) -> Job:
+    """GPT-2 without dropout."""
+    config = hf.GPT2Config(
+        vocab_size=vocabulary,
+        n_positions=run.size,
+        n_embd=hidden,
+        n_layer=layers,
+        n_head=heads,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        use_cache=False,
+    )
+    model = hf.TFGPT2LMHeadModel(config)
+    model.build_in_name_scope()
+
+    def loss(ids: tf.Tensor) -> tf.Tensor:
+        scores = model(input_ids=ids, training=True).logits
+        return _entropy(ids[:, 1:], scores[:, :-1])
+
+    return loss, model.trainable_variables, adamw(model, 6e-4), _specs(run, ids=run.size)
+
+
+def _images(run: Run, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer) -> Job:
+    def loss(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        given = model(pictures, training=True)
+        return _entropy(labels, getattr(given, "logits", given))
+
+    kind = tf.bfloat16 if run.precision == "bfloat16" else tf.float32
+    shape = [run.rows, run.size, run.size, 3]
+    specs = tf.TensorSpec(shape, kind), tf.TensorSpec([run.rows], tf.int32)
+    return loss, model.trainable_variables, optimizer, specs
+
+
+def vit(run: Run, layers: int, hidden: int, heads: int, patch: int) -> Job:
+    """Vision Transformer without dropout, as big_vision trains it."""
+    sizes = _sizes(layers, hidden, heads, 0, 0)
+    sizes.pop("vocab_size")
+    config = hf.ViTConfig(**sizes, image_size=run.size, patch_size=patch, num_labels=1000)
+    model = hf.TFViTForImageClassification(config)
+    model.build_in_name_scope()
+    job = _images(run, model, adamw(model, 1e-3))
+    return lambda pictures, labels: job[0](tf.transpose(pictures, [0, 3, 1, 2]), labels), *job[1:]
+
+
+def resnet(run: Run, blocks: int) -> Job:
+    """ResNet-50 as tensorflow/tpu has it: no biases, and strides in the 3 × 3 convolutions.
+
+    That of keras.applications has both otherwise; the gradients of its biases, which the
+    normalisation after them makes useless, took 15 % of the estimate on v2.
+    """
+    layers = tf.keras.layers
+    x = inputs = layers.Input([run.size, run.size, 3])
+
+    def convolved(x: tf.Tensor, filters: int, size: int, strides: int = 1) -> tf.Tensor:
+        x = layers.Conv2D(filters, size, strides, padding="same", use_bias=False)(x)
+        return layers.BatchNormalization()(x)
+
+    x = layers.ReLU()(convolved(x, 64, 7, 2))
+    x = layers.MaxPool2D(3, 2, padding="same")(x)
+    for stage, repeated in enumerate((3, 4, blocks, 3)):
+        for at in range(repeated):
+            filters, strides = 64 * 2**stage, 2 if stage and not at else 1
+            short = x if at else convolved(x, 4 * filters, 1, strides)
+            x = layers.ReLU()(convolved(x, filters, 1))
+            x = layers.ReLU()(convolved(x, filters, 3, strides))
+            x = layers.ReLU()(layers.add([convolved(x, 4 * filters, 1), short]))
+    x = layers.Dense(1000)(layers.GlobalAveragePooling2D()(x))
+    return _images(run, tf.keras.Model(inputs, x), _momentum())
+
+
+def _momentum() -> tf.keras.optimizers.Optimizer:
+    return tf.keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=1e-4)
+
+
+def keras(run: Run, **name: int) -> Job:
+    """A model of keras.applications, with momentum."""
+    (name,) = name
+    shape = (run.size, run.size, 3)
+    about = {"include_preprocessing": False} if name.startswith("ResNetRS") else {}
+    make = getattr(tf.keras.applications, name)
+    model = make(weights=None, input_shape=shape, classifier_activation=None, **about)
+    return _images(run, model, _momentum())
+
+
+BUILDERS = {f.__name__: f for f in (bert, albert, electra, gpt2, vit, resnet, keras)}
+
+
+@contextlib.contextmanager
+def _computing_in(precision: str) -> Iterator[None]:
+    before = tf.keras.mixed_precision.global_policy()
+    mixed = {"bfloat16": "mixed_bfloat16"}.get(precision, precision)
+    tf.keras.mixed_precision.set_global_policy(mixed)
+    try:
+        yield
+    finally:
+        tf.keras.mixed_precision.set_global_policy(before)
+
+
+def program(run: Run) -> tpu_compiler.Program:
+    """Build a run's training step for one device, and export it."""
+    kind, *numbers = run.model.split()
+    given = {name: int(value or 0) for name, _, value in (n.partition("=") for n in numbers)}
+    with _computing_in(run.precision):
+        loss, weights, optimizer, specs = BUILDERS[kind](run, **given)
+        optimizer.build(weights)
+
+        @tf.autograph.experimental.do_not_convert
+        def step(*tensors: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                value = loss(*tensors)
+            gradients = tape.gradient(value, weights)
+            if kind not in ("resnet", "keras"):
+                gradients, _ = tf.clip_by_global_norm(gradients, CLIP)
+            optimizer.apply_gradients(zip(gradients, weights, strict=True))
+            return value
+
+        return tpu_compiler.export(step, *specs)
+
+
+def estimated(run: Run) -> Run:
+    """Compile a run with full effort, which takes minutes, and fill in estimate and bound.
+
+    Raises:
+        CourseError: It doesn't compile.
+    """
+    compiled = tpu_compiler.compile(program(run), run.target, effort="full", timeout=TIMEOUT)
+    seconds = tpu_compiler.profile(compiled).seconds, tpu_compiler.roofline(compiled).seconds
+    estimate, roofline = (float(f"{s * 1e3:.3g}") for s in seconds)
+    return dataclasses.replace(run, estimate_ms=estimate, roofline_ms=roofline)
+
+
+def write(runs: Iterable[Run]) -> None:
+    """Write the table of published runs."""
+    names = [field.name for field in dataclasses.fields(Run)]
+    rows = [[_cell(getattr(run, name)) for name in names] for run in runs]
+    files.write(calibration.TABLE, "".join("\t".join(row) + "\n" for row in [names, *rows]))
+
+
+def _cell(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def run(size: Size, done: Callable[[str, int], None]) -> Table:
+    """Compile all runs, write their estimates into the table, and show it.
+
+    Args:
+        size: With `measure.SMALL` nothing is compiled: the table is shown as it is.
+        done: Called with what was done, and how many runs there are in all.
+
+    Returns:
+        One row per run.
+    """
+    runs = list(calibration.published())
+    if size is not SMALL:
+        for at, one in enumerate(runs):
+            runs[at] = estimated(one)
+            done(one.run, len(runs))
+        write(runs)
+    shown = calibration.Runs(runs)
+    table = Table(
+        title="published: what training runs took, beside the compiler's estimate",
+        caption="foretold from others: the estimate, times the geometric mean of the ratios of the "
+        "other runs of the kind, or of all where the kind has too few",
+    )
+    for column in shown.cells()[0]:
+        table.add_column(column, no_wrap=column != "run")
+    for row in shown.cells():
+        table.add_row(*row.values())
+    return table
