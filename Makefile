@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test check pytorch browser picture bundle slides solutions lab lint spelling bench lock colab kaggle newest release badges clean
+.PHONY: help run test check pytorch beam browser picture bundle slides solutions lab lint spelling bench lock colab kaggle newest release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -34,6 +34,15 @@ check: lint ## Check in a minute: style, and the tests that run no notebook and 
 
 pytorch: build/pytorch/.installed ## Load an exported model with today's PyTorch (some GB, apart)
 	@$(PYTHON_VENV) -m pytest -q -k pytorch tests/bert/test_export.py
+
+build/beam/.installed: tests/repo/beam.txt .venv/.installed
+	@rm -rf build/beam
+	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/beam
+	@$(PYTHON_VENV) -m uv pip install -q --python build/beam/bin/python -r $<
+	@touch $@
+
+beam: build/beam/.installed ## Write records with Apache Beam, on two processes and on Dask (apart)
+	@$(PYTHON_VENV) -m pytest -q tests/text/test_beam.py
 
 # With pytest 9.2.0, pytest-xdist 3.8.0 doesn't keep the tests of a group together.
 build/browser/.installed: .venv/.installed

@@ -13,7 +13,7 @@ from benchmarks import measure
 from helpers.base.settings import ENVIRONMENT
 
 # In the order in which they run; each is a module here.
-NAMES = ("algorithms", "epochs", "records", "pretraining")
+NAMES = ("algorithms", "epochs", "records", "prepare", "pretraining")
 LONG = ("published",)  # only where it is named
 WIDTH = 150  # where the output is no terminal
 

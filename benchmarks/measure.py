@@ -19,6 +19,9 @@ class Size:
         lengths: Sequences for the algorithms.
         rounds: How often each algorithm is repeated.
         step_rounds: How often a few steps of pretraining are repeated.
+        compared: Text for the commands that write records, in MB.
+        prepare_rounds: How often each of these is repeated.
+        megabytes: Texts that show how time and memory grow.
     """
 
     paragraphs: int
@@ -28,10 +31,13 @@ class Size:
     lengths: int
     rounds: int
     step_rounds: int
+    compared: float
+    prepare_rounds: int
+    megabytes: tuple[float, ...]
 
 
-FULL = Size(10**6, 256, 4, 2, 500_000, 3, 10)
-SMALL = Size(30, 16, 2, 1, 2_000, 1, 1)
+FULL = Size(10**6, 256, 4, 2, 500_000, 3, 10, 20, 3, (10, 50, 200))
+SMALL = Size(30, 16, 2, 1, 2_000, 1, 1, 0.1, 1, (0.2,))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ import errno
 import os
 import pathlib
 import tempfile
+from collections.abc import Iterable
 
 from helpers.base.errors import CourseError
 
@@ -67,17 +68,18 @@ def check_can_write(path: pathlib.Path) -> None:
         raise cant_write(path, error) from error
 
 
-def write(path: pathlib.Path, data: str | bytes) -> None:
+def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
     """Write a file atomically: after a crash it holds the old content or the new, never a part.
 
     Args:
         path: The file; missing parent folders are made.
-        data: Its whole content; text is written as UTF-8, as it is.
+        data: Its whole content, or pieces of it in order; text is written as UTF-8, as it is.
 
     Raises:
         CantWrite: The disk is full, or the folder is not writable.
     """
     data = data.encode() if isinstance(data, str) else data
+    pieces = [data] if isinstance(data, bytes) else data
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +87,7 @@ def write(path: pathlib.Path, data: str | bytes) -> None:
             dir=path.parent, prefix=f".{path.name}.", delete=False
         ) as file:
             temporary = pathlib.Path(file.name)
-            file.write(data)
+            file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())
         # A temporary file is private to its owner; a file of the course is as readable as others.

@@ -10,7 +10,8 @@ import os
 import pathlib
 import re
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 
 from helpers.base import files
 from helpers.base.errors import CourseError
@@ -200,6 +201,12 @@ class Folder:
             return self._files.cat_file(self._at(name), end=limit)
         return None
 
+    def pieces(self, name: str, size: int = 2**24) -> Iterator[bytes]:
+        """Read a file some bytes at a time; nothing where there is none."""
+        with self._reading(name), self._files.open(self._at(name), "rb", block_size=size) as file:
+            while piece := file.read(size):
+                yield piece
+
     def size(self, name: str) -> int | None:
         """Give a file's size in bytes, None where there is none."""
         with self._reading(name):
@@ -219,12 +226,29 @@ class Folder:
         inside = {entry.rstrip("/").rpartition("/")[2] for entry in entries if entry != path}
         return sorted(inside)
 
-    def write(self, name: str, data: str | bytes) -> None:
-        """Write a file, whole or not at all; text is written as UTF-8."""
+    def sizes(self) -> dict[str, int]:
+        """Give the sizes of the files in the folder, in bytes, by name."""
+        entries = []
+        with self._reading(""):
+            entries = self._files.ls(self._root, detail=True)
+        return {
+            entry["name"].rpartition("/")[2]: entry["size"]
+            for entry in entries
+            if entry["type"] == "file"
+        }
+
+    def write(self, name: str, data: str | bytes | Iterable[bytes]) -> None:
+        """Write a file, or the pieces of one, whole or not at all; text is written as UTF-8."""
         data = data.encode() if isinstance(data, str) else data
         with self._writing(name):
-            if self.remote:
+            if self.remote and isinstance(data, bytes):
                 self._files.pipe_file(self._at(name), data)
+                return
+            if self.remote:
+                with tempfile.TemporaryDirectory() as folder:
+                    path = pathlib.Path(folder, "pieces")
+                    files.write(path, data)
+                    self._files.put_file(str(path), self._at(name))
                 return
             path = pathlib.Path(self._at(name))
             # What a killed run has left of this very file; its name begins like this.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from helpers.base.errors import CourseError
 from helpers.bert.step import Batch
-from helpers.text import corpus, masking, records
+from helpers.text import corpus, masking, prepare, records
 
 ROWS = 10_000  # maximum number of rows that tokens are counted in
 
@@ -52,20 +51,10 @@ def read(path: str | os.PathLike[str]) -> Data:
     return Data(manifest, masks)
 
 
-def shipped_documents() -> list[str]:
-    """Give the paragraphs of the course's own text that are trained on; others are held out."""
-    return [
-        text
-        for path in corpus.shipped().values()
-        for line, text in enumerate(corpus.read(pathlib.Path(path)))
-        if not corpus.held_out(line)
-    ]
-
-
 def prepare_shipped(
     output: str | os.PathLike[str], sequence_length: int = 128, *, pairs: bool = False
 ) -> str:
-    """Write the course's own text as records, without its held-out paragraphs.
+    """Write the course's own text as records, its held-out paragraphs apart, as `prepare` does.
 
     Args:
         output: Folder, here or ``gs://``; what is finished there is kept. It is given back.
@@ -73,10 +62,12 @@ def prepare_shipped(
         pairs: As `records.write`.
 
     Raises:
-        CourseError: As `corpus.read`, `corpus.load_tokenizer` and `records.write`.
+        CourseError: As `corpus.read`, `corpus.kept_tokenizer` and `records.write_all`.
     """
-    options = {"sequence_length": sequence_length, "shards": 2, "pairs": pairs}
-    return records.write(shipped_documents(), output, corpus.load_tokenizer(), **options).path
+    options = {"sequence_length": sequence_length, "shards": 2, "seed": 0, "pairs": pairs}
+    plan = prepare.plan_of(output, corpus.kept_tokenizer(), **options)
+    (written, *_), _ = records.write_all(prepare.shipped(), plan)
+    return written.path
 
 
 def find_pairs(batch: Batch) -> Batch:

@@ -27,11 +27,11 @@ from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, new_folder
 from helpers.bert import evaluation
 from helpers.bert.checkpoints import Checkpoints
-from helpers.bert.data import Data, count_tokens, read, shipped_documents, unigram
+from helpers.bert.data import Data, count_tokens, read, unigram
 from helpers.bert.model import TFPackedBertForMaskedLM, TFPackedBertForPreTraining
 from helpers.bert.pretraining import RECENT, make
 from helpers.bert.settings import LOG, SETTINGS, Configuration, Description, Settings, short
-from helpers.text import records
+from helpers.text import prepare, records
 from helpers.text.prepare import HELD_OUT
 
 SHIPPED = (
@@ -198,7 +198,7 @@ def export(
     trained = load(run, data)
     manifest, results, text = trained.data.manifest, None, UNNAMED
     records_folder = Folder(manifest.path)
-    if data is None and records.made_of(manifest, shipped_documents()):
+    if data is None and records.made_of(manifest, prepare.shipped(), held_out=True):
         text, results = SHIPPED, evaluation.evaluate_shipped(trained.model, trained.data)
     elif records_folder.exists(HELD_OUT):
         held_out = records_folder.at(HELD_OUT)

@@ -1,5 +1,6 @@
 """Figures in the course's style, each with a text alternative. Knows no TensorFlow."""
 
+import base64
 import io
 
 from IPython.display import Image, Markdown, display
@@ -47,6 +48,11 @@ class Figure:
 
     def __init__(self, png: bytes, alt: str) -> None:
         self.png, self.alt = png, alt
+
+    @property
+    def address(self) -> str:
+        """The picture as an address, for an ``img`` of a page that needs no other file."""
+        return f"data:image/png;base64,{base64.b64encode(self.png).decode()}"
 
     def _ipython_display_(self) -> None:
         display(Image(self.png, alt=self.alt), Markdown(f"*{self.alt}*"))

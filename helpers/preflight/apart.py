@@ -36,6 +36,8 @@ def apart(
     node: bool = False,
     largest_batch: bool = False,
     profile: bool = False,
+    numerics: int = 0,
+    input_rate: bool = False,
     timeout: float = 900.0,
     memory_limit: int | None = None,
     progress: Callable[[str], None] | None = None,
@@ -49,6 +51,8 @@ def apart(
         node: As for `preflight.preflight`.
         largest_batch: As for `preflight.preflight`.
         profile: As for `preflight.preflight`.
+        numerics: As for `preflight.preflight`.
+        input_rate: As for `preflight.preflight`.
         timeout: Seconds after which the child is ended, with all it started.
         memory_limit: Bytes of this machine's memory that the child and all it started may take
             together; four fifths of all when None.
@@ -75,6 +79,8 @@ def apart(
         "node": node,
         "largest_batch": largest_batch,
         "profile": profile,
+        "numerics": numerics,
+        "input_rate": input_rate,
         # The rest is for everything else: a search that takes longer still leaves a report.
         "search_seconds": timeout / 2 / max(1, len(targets)),
     }

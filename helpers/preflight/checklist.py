@@ -31,6 +31,8 @@ def preflight(
     largest_batch: bool = False,
     search_seconds: float = 300.0,
     profile: bool = False,
+    numerics: int = 0,
+    input_rate: bool = False,
     batches: int = 64,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
@@ -55,6 +57,11 @@ def preflight(
         search_seconds: For that search, on each target; what was found until then counts.
         profile: Whether to estimate a step's time, too, by operation, layer and line: one compile
             more for each target, with full effort, which takes longer.
+        numerics: Whether to run the step with a TPU's products of matrices, too, and to compare
+            with float32: 1 for loss and gradients, more for a training of so many steps as well.
+            0 leaves it out.
+        input_rate: Whether to time the dataset for some seconds, stage by stage, and compare with
+            what the step needs.
         batches: How many batches of the dataset are looked at.
         progress: Called with one line when a step begins.
 
@@ -76,14 +83,23 @@ def preflight(
         items = kind.data(batches, slices, node, say)
         estimates: list[Estimate] = []
         timings: list[Timing] = []
+        training = rate = None
         if kind.can_go_on:
             search = search_seconds if largest_batch else None
             found, estimates, jobs = _ask(kind, slices, search, say)
             if profile:
                 timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
             items += [*found, *kind.way()]
+            if numerics and jobs:
+                more, training = kind.numbers(numerics, say)
+                items += more
+            if input_rate:
+                more, rate = kind.rate(estimates, timings, node, say)
+                items += more
     items.sort(key=lambda item: item.check)
-    return Report(kind.name, targets, tuple(items), tuple(estimates), tuple(timings))
+    return Report(
+        kind.name, targets, tuple(items), tuple(estimates), tuple(timings), training, rate
+    )
 
 
 def _ask(

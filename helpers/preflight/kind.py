@@ -7,8 +7,11 @@ import abc
 import inspect
 from collections.abc import Callable, Sequence
 
+from helpers.preflight.estimate.input import Rate
+from helpers.preflight.estimate.step import Estimate, Timing
 from helpers.preflight.job import Job
-from helpers.preflight.report import Item
+from helpers.preflight.report import Item, finding
+from helpers.xla.numerics.results import Training
 from helpers.xla.program import NotCompilable, Program
 
 Say = Callable[[str], None]
@@ -53,6 +56,17 @@ class Kind(abc.ABC):
     @abc.abstractmethod
     def way(self) -> list[Item]:
         """Say what must change on the way to a TPU: check 5."""
+
+    def numbers(self, steps: int, say: Say) -> tuple[list[Item], Training | None]:
+        """Compare float32 products with a TPU's, in a training for more than a step: check 8."""
+        reason = "only a step of TensorFlow is run with a TPU's products here"
+        return [finding(8, "not_run", what="numbers", reason=reason)], None
+
+    def rate(
+        self, estimates: Sequence[Estimate], timings: Sequence[Timing], node: bool, say: Say
+    ) -> tuple[list[Item], Rate | None]:
+        """Compare what the data's pipeline gives with what the step needs: check 9."""
+        return [finding(9, "not_timed", reason="only a tf.data.Dataset is timed here")], None
 
     @abc.abstractmethod
     def program(self, job: Job, rows: int) -> Program:

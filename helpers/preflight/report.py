@@ -12,7 +12,9 @@ from rich.text import Text
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError
+from helpers.preflight.estimate.input import Rate
 from helpers.preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
+from helpers.xla.numerics.results import Training
 
 PASS, WARN, FAIL, OPEN = "pass", "warn", "fail", "not checked"
 STATES = (FAIL, WARN, OPEN, PASS)
@@ -30,6 +32,8 @@ CHECKS = {
     5: "What must change on the way to a TPU",
     6: "Memory",
     7: "Cost",
+    8: "The numbers of a TPU",
+    9: "Does the input keep up?",
 }
 
 
@@ -87,6 +91,8 @@ class Report:
     items: tuple[Item, ...]
     estimates: tuple[Estimate, ...] = ()
     timings: tuple[Timing, ...] = ()
+    training: Training | None = None
+    rate: Rate | None = None
 
     @property
     def status(self) -> str:
@@ -133,7 +139,10 @@ class Report:
             items = tuple(Item(**item) for item in plain["items"])
             estimates = tuple(Estimate(**estimate) for estimate in plain["estimates"])
             timings = tuple(map(Timing.from_plain, plain["timings"]))
-            return cls(plain["subject"], tuple(plain["targets"]), items, estimates, timings)
+            training = plain["training"] and Training.from_plain(plain["training"])
+            rate = plain["rate"] and Rate.from_plain(plain["rate"])
+            targets = tuple(plain["targets"])
+            return cls(plain["subject"], targets, items, estimates, timings, training, rate)
         except (ValueError, KeyError, TypeError) as error:
             raise CourseError(
                 "This text is no report of a preflight.",
@@ -159,6 +168,7 @@ class Report:
                 lines += _aligned(parts(timing, title))
         if self.timings:
             lines.append(ESTIMATE)
+        lines += [repr(more) for more in (self.rate, self.training) if more is not None]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -169,6 +179,7 @@ class Report:
         words["timings"] = [
             (t.summary, [parts(t, title) for title in TABLES]) for t in self.timings
         ]
+        words["curves"] = self.training and self.training.figure()
         return html.render(template, report=self, costs=costs(self.estimates), **words)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -210,6 +221,9 @@ class Report:
                 yield table
         if self.timings:
             yield Text(ESTIMATE, style="dim")
+        for more in (self.rate, self.training):
+            if more is not None:
+                yield Text(repr(more))
 
 
 def _aligned(table: list[dict[str, str]]) -> list[str]:

@@ -9,7 +9,7 @@ import re
 import tomllib
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
@@ -226,6 +226,18 @@ class Survey:
     replaced: int  # U+FFFD: what stood there was lost when someone decoded the text wrongly
     first_replaced: int | None  # the first text with such a character, from 0
     empty: int  # texts of which nothing is left
+
+    def __add__(self, more: Self) -> Self:
+        """Count the texts that come after these, too."""
+        numbers = {
+            name: count + vars(more)[name]
+            for name, count in vars(self).items()
+            if name != "first_replaced"
+        }
+        first = self.first_replaced
+        if first is None and more.first_replaced is not None:
+            first = self.texts + more.first_replaced
+        return dataclasses.replace(self, **numbers, first_replaced=first)
 
     def __repr__(self) -> str:
         where = "" if self.first_replaced is None else f" (first in text {self.first_replaced:,})"

@@ -37,6 +37,7 @@ class Chip:
         sizes: Numbers after the dash in the accelerator types that exist.
         sizes_count: What these numbers count: ``cores`` or ``chips``.
         largest_host: Most chips in one machine that is a slice by itself.
+        host_vcpus: Virtual processors of a machine with so many chips, as pairs.
         dimensions: Of the network that joins the chips of a slice: 2 (a torus) or 3.
         source: Page or paper with the numbers.
         checked: When they were read there, year and month.
@@ -54,6 +55,7 @@ class Chip:
     sizes: tuple[int, ...]
     sizes_count: str
     largest_host: int
+    host_vcpus: tuple[tuple[int, int], ...]
     dimensions: int
     source: str
     checked: str
@@ -116,6 +118,11 @@ class Slice:
     def cores(self) -> int:
         """TensorCores of all chips."""
         return self.chips * self.chip.cores
+
+    @property
+    def host_vcpus(self) -> int:
+        """Virtual processors of each host."""
+        return dict(self.chip.host_vcpus)[self.chips // self.hosts]
 
     @property
     def hbm_gib(self) -> int:

@@ -8,16 +8,19 @@ compiled or executed.
 Source: ``tensorflow/python/tpu/tpu.py`` of TensorFlow 2.20, "automatic outside compilation".
 """
 
-import contextlib
 import dataclasses
 import re
+import types
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
+from tensorflow.python import pywrap_mlir
 from tensorflow.python.autograph.core import ag_ctx
 from tensorflow.python.autograph.impl import api as autograph
 from tensorflow.python.eager import context
-from tensorflow.python.tpu import tpu
+from tensorflow.python.ops import handle_data_util
+from tensorflow.python.tpu import tpu, tpu_system_metadata
 
 # The bridge decides for a system: here one host with one TPU.
 _DEVICES = ", ".join(
@@ -51,19 +54,6 @@ class Bridged:
         return f"{self.name}: accepted, all of it for the TPU"
 
 
-@contextlib.contextmanager
-def _soft_device_placement(wanted: bool) -> Iterator[None]:
-    # The public function can't put back "not set", which means on eagerly and off in functions.
-    state = context.context()
-    before = state._soft_device_placement
-    tf.config.set_soft_device_placement(wanted)
-    try:
-        yield
-    finally:
-        state._soft_device_placement = before
-        state._thread_local_data.function_call_options = None
-
-
 def _on_host(module: str) -> Iterator[str]:
     """Name the operations that a module launches on a CPU, without the transfers around them."""
     inside = 0
@@ -76,21 +66,80 @@ def _on_host(module: str) -> Iterator[str]:
             yield found[1]
 
 
-def _typed(module: str, variables: Sequence[tf.Variable]) -> str:
-    """Write the captured variables' type into a module, where all are of one type.
+def _module(concrete: Any) -> str:
+    """Write a graph as the bridge reads it, with the types of the variables that it holds.
 
-    Without it the bridge doesn't know the state of a ``tf.random.Generator``, and refuses it.
+    Without them the bridge doesn't know the state of a ``tf.random.Generator``, and refuses it.
     """
-    types = {(v.dtype, tuple(v.shape)) for v in variables}
-    if len(types) != 1:
-        return module
-    ((dtype, shape),) = types
-    usual = f"{'f' if dtype.is_floating else 'i'}{dtype.size * 8}"
-    element = {"bfloat16": "bf16", "bool": "i1"}.get(dtype.name, usual)
-    inner = "x".join([*map(str, shape), element])
-    return module.replace(
-        "tensor<*x!tf_type.resource>", f"tensor<!tf_type.resource<tensor<{inner}>>>"
+    function = type(concrete.function_def).FromString(concrete.function_def.SerializeToString())
+    held = concrete.captured_inputs
+    for i, handle in enumerate(held, len(concrete.graph.inputs) - len(held)):
+        if handle.dtype == tf.resource:
+            known = handle_data_util.get_handle_data(handle)
+            for one in known.shape_and_type if known is not None else ():
+                attributes = function.arg_attr[i].attr
+                attributes["_handle_shapes"].list.shape.append(one.shape)
+                attributes["_handle_dtypes"].list.type.append(one.dtype)
+    function.signature.name += "_with_types"
+    known_functions = context.context()
+    known_functions.add_function_def(function)
+    try:
+        typed = types.SimpleNamespace(function_def=function)
+        module = pywrap_mlir.import_function(typed, "", False)
+    finally:
+        known_functions.remove_function(function.signature.name)
+    devices = f"module attributes {{tf.devices = {{{_DEVICES}}}, "
+    return module.replace("module attributes {", devices, 1)
+
+
+def split(concrete: Any, name: str, *, soft_device_placement: bool = False) -> Bridged:
+    """Let the bridge split a graph that was traced under ``TPUStrategy.run``.
+
+    Args:
+        concrete: A concrete function.
+        name: For the answer.
+        soft_device_placement: As for `bridge`, whatever it was while the graph was traced.
+    """
+    setting = "allow_soft_placement = {}"
+    before, now = (
+        setting.format(str(x).lower()) for x in (not soft_device_placement, soft_device_placement)
     )
+    try:
+        module = tf.mlir.experimental.run_pass_pipeline(
+            _module(concrete).replace(before, now), _PHASE_1, False
+        )
+    except tf.errors.OpError as error:
+        return _refusal(name, str(error))
+    return Bridged(name, on_host=tuple(sorted(set(_on_host(module)) - {"Const"})))
+
+
+class _Replicas:
+    """Runs a function as ``TPUStrategy`` does, for variables that were made under no strategy."""
+
+    def run(self, fn: Callable, args: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        # Replicate itself is TensorFlow's, where AutoGraph doesn't reach.
+        converted = autograph.tf_convert(fn, ag_ctx.control_status_ctx())
+        return tf.nest.flatten(tpu.split_compile_and_replicate(converted, [list(args)])[1])
+
+
+REPLICAS = _Replicas()
+
+
+def pretended_strategy() -> tf.distribute.TPUStrategy:
+    """Make a ``TPUStrategy`` without a TPU: for its scope, and for tracing its ``run``.
+
+    Variables that are made in its scope are those of a TPU with one core, on this machine's CPU.
+    What would raise an error while a step is traced on a TPU raises the same one here. Nothing
+    that it has traced can be executed.
+    """
+    device = "/job:localhost/replica:0/task:0/device:CPU:0"
+    core = types.SimpleNamespace(name=device.replace("CPU", "TPU"))
+    system = tpu_system_metadata.TPUSystemMetadata(1, 1, 1, None, [core])
+    resolver = types.SimpleNamespace(get_tpu_system_metadata=lambda: system)
+    strategy = tf.distribute.TPUStrategy(resolver)
+    strategy.extended._tpu_devices[:] = device
+    strategy._enable_packed_variable_in_eager_mode = False
+    return strategy
 
 
 def bridge(fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = False) -> Bridged:
@@ -111,20 +160,10 @@ def bridge(fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = Fa
 
     @tf.function(input_signature=list(specs))
     def replicated(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        # As TPUStrategy.run does: replicate itself is TensorFlow's, where AutoGraph doesn't reach.
-        converted = autograph.tf_convert(fn, ag_ctx.control_status_ctx())
-        return tf.nest.flatten(tpu.split_compile_and_replicate(converted, [list(tensors)])[1])
+        return REPLICAS.run(fn, tensors)
 
-    with _soft_device_placement(soft_device_placement):
-        graph = replicated.get_concrete_function()
-        module = tf.mlir.experimental.convert_function(graph, "", False)
-        devices = f"module attributes {{tf.devices = {{{_DEVICES}}}, "
-        module = _typed(module.replace("module attributes {", devices, 1), graph.graph.variables)
-        try:
-            split = tf.mlir.experimental.run_pass_pipeline(module, _PHASE_1, False)
-        except tf.errors.OpError as error:
-            return _refusal(name, str(error))
-    return Bridged(name, on_host=tuple(sorted(set(_on_host(split)) - {"Const"})))
+    graph = replicated.get_concrete_function()
+    return split(graph, name, soft_device_placement=soft_device_placement)
 
 
 def verdict(fn: Callable, *specs: tf.TensorSpec) -> str:

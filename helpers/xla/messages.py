@@ -74,6 +74,7 @@ class Refusal:
             where the text doesn't say.
         node: The operation's name in the graph; empty where the text doesn't say.
         source: The line that made the operation, where it can be found.
+        layer: The layer that it belongs to; empty where the text doesn't say.
     """
 
     line: str
@@ -81,6 +82,7 @@ class Refusal:
     operation: str = ""
     node: str = ""
     source: Source | None = None
+    layer: str = ""
 
 
 _REASONS = {
@@ -88,6 +90,10 @@ _REASONS = {
     "size": re.compile(r"Input \d+ to node `.*?` with op (\w+) must be a compile-t"),
     "no gradient": re.compile(r"gradient registry has no entry for: (\w+)"),
 }
+# What TensorFlow puts around the names of gradients and of functions that call each other.
+_WRAPPER = re.compile(r"gradient_tape|None_\w+|(?:Stateful)?PartitionedCall(?:_\d+)?")
+# Keras says which layer it was in, the innermost last.
+_IN_LAYER = re.compile(r"when calling (?:layer [\"'](\S+?)[\"']|(\w+)\.call\(\))")
 _NODE = re.compile(r"\{\{node ([^}]*)\}\}|\[\[([^\]{]+)\]\]")
 
 
@@ -96,6 +102,8 @@ def refusal(error: BaseException) -> Refusal:
     text = _text(error)
     node = _NODE.search(text)
     about = {"node": (node[1] or node[2]) if node else "", "source": source_of(error)}
+    layers = [named or kind for named, kind in _IN_LAYER.findall(text)]
+    about["layer"] = layers[-1] if layers else layer_of(about["node"])
     for reason, pattern in _REASONS.items():
         if found := pattern.search(_first_stack(text)):
             return Refusal(line_of(error), reason, found[1], **about)
@@ -139,6 +147,24 @@ def source_of(error: BaseException) -> Source | None:
     told = [(file, int(line), name) for file, line, name in stack]
     raised = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
     return nearest_line(told) or nearest_line(raised)
+
+
+def forward_name(name: str) -> str:
+    """Give the name of the operation that a gradient's operation belongs to."""
+    return "/".join(part for part in name.split("/") if not _WRAPPER.fullmatch(part))
+
+
+def layer_of(name: str) -> str:
+    """Give the layer that an operation belongs to, by its name: ``bert/encoder``, or nothing."""
+    return forward_name(name).rpartition("/")[0]
+
+
+def place(source: Source | None, layer: str) -> str:
+    """Say where an operation is made: the learner's line, else the layer and its library's line."""
+    if source is not None and not _PACKAGE.search(source.file):
+        return str(source)
+    within = f"layer {layer}" if layer else ""
+    return "; ".join(filter(None, (within, str(source or ""))))
 
 
 def learners_line(frames: Iterable[Frame]) -> Source | None:

@@ -15,7 +15,7 @@ from typing import Any
 from helpers.tpu.layout import BITS, shape_bytes
 from helpers.xla import messages
 from helpers.xla.messages import Source
-from helpers.xla.tracing import TIMEOUT, NotCompilable, Tracing, trace
+from helpers.xla.tracing import TIMEOUT, NotCompilable, Resource, Tracing, trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,17 +100,10 @@ class Program:
 
 def program(traced: Tracing) -> Program:
     """Let TensorFlow write a graph from `trace` in XLA's operations, or raise `NotCompilable`."""
-    import tensorflow as tf
-
     name, graph = traced.name, traced.graph
-    handles = {id(v.handle) for v in graph.variables}
-    for captured in traced.concrete.captured_inputs:
-        if captured.dtype == tf.resource and id(captured) not in handles:
-            raise NotCompilable(
-                f"{name} reads from what is neither argument nor variable.",
-                "A lookup table or an iterator lives on the host; XLA can't hold it.",
-                "Look up in the input pipeline, and hand in what was found.",
-            )
+    for held in traced.resources:
+        if held.kind != "variable":
+            raise _held(held, traced)
     try:
         hlo = traced.function.experimental_get_compiler_ir(*traced.specs)(stage="hlo_serialized")
     except Exception as error:
@@ -161,18 +154,45 @@ def line_finder(graph: Any) -> Callable[[str], Source | None]:
     @functools.cache
     def find(name: str) -> Source | None:
         made = operations.get(name)
-        stack = made.traceback if made is not None else ()
-        return messages.learners_line((f.filename, f.lineno, f.name) for f in stack)
+        return None if made is None else made_by(made)
 
     return find
+
+
+def made_by(operation: Any) -> Source | None:
+    """Find the learner's line that made an operation; None for what a library made alone."""
+    return messages.learners_line((f.filename, f.lineno, f.name) for f in operation.traceback)
+
+
+def _held(held: Resource, traced: Tracing) -> NotCompilable:
+    """Say that a table or an iterator is not for XLA, and where it is used."""
+    user = _user(traced.graph)
+    source = made_by(user) if user is not None else None
+    where = messages.place(source, messages.layer_of(user.name) if user is not None else "")
+    at = f" at {where}" if where else ""
+    return NotCompilable(
+        f"{traced.name} uses the {held.kind} {held.name}".rstrip() + f"{at}.",
+        f"The {held.kind} lives on the host; XLA can't hold it.",
+        "Do this in the input pipeline, and hand in what was found.",
+        user.type if user is not None else "",
+        source,
+        where=where,
+    )
+
+
+def _user(graph: Any) -> Any:
+    """Find the first operation that asks a table or an iterator, in functions, too."""
+    operations = graph_operations(graph).values()
+    return next((o for o in operations if o.type.startswith(("LookupTable", "Iterator"))), None)
 
 
 def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
     told = messages.refusal(error)
     operation, source = told.operation, told.source
-    at = f" at {source}" if source else ""
+    where = messages.place(source, told.layer)
+    at = f" at {where}" if where else ""
     if operation == "_Arg":
-        what, source = f"{name} has an argument of a type that XLA does not know.", None
+        what, source, where = f"{name} has an argument of a type that XLA does not know.", None, ""
         fix = "Keep strings and the like in the input pipeline; hand in numbers."
     elif told.reason == "no kernel":
         what = f"XLA has no {operation}{at}."
@@ -191,7 +211,7 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
         operation = made.type if made is not None else told.node
         what = f"XLA refuses {operation or name}{at}."
         fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
-    return NotCompilable(what, told.line[:500], fix, operation, source, str(error))
+    return NotCompilable(what, told.line[:500], fix, operation, source, str(error), where)
 
 
 def _shape_text(shape: Any) -> str:
@@ -243,7 +263,7 @@ def _program(traced: Tracing, hlo: bytes) -> Program:
                 metadata.op_name = f"tf_op_{names.setdefault(metadata.op_name, len(names))}"
     module.entry_computation_name = entry.name
 
-    variables = {id(v.handle): v.name.partition(":")[0] for v in traced.graph.variables}
+    variables = {id(held.handle): held.name for held in traced.variables}
     given = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(traced.specs)]
     for captured in traced.concrete.captured_inputs:
         kind = "variable" if id(captured) in variables else "captured"
@@ -292,10 +312,5 @@ def _bounded(module: Any, graph: Any) -> Iterator[Bounded]:
             seen.add(metadata.op_name)
             operations = graph_operations(graph) if operations is None else operations
             made = operations.get(metadata.op_name)
-            stack = made.traceback if made is not None else ()
-            yield Bounded(
-                _shape_text(bounded[0]),
-                metadata.op_type,
-                metadata.op_name,
-                messages.learners_line((f.filename, f.lineno, f.name) for f in stack),
-            )
+            source = None if made is None else made_by(made)
+            yield Bounded(_shape_text(bounded[0]), metadata.op_type, metadata.op_name, source)

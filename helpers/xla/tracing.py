@@ -8,6 +8,8 @@ Imports TensorFlow only inside `trace`.
 
 import contextlib
 import dataclasses
+import functools
+import gc
 import itertools
 import os
 import re
@@ -34,6 +36,8 @@ class NotCompilable(CourseError):
             where no operation, but tracing itself or the arguments were refused.
         source: The learner's line that made it, where it can be found.
         message: TensorFlow's own words, whole.
+        where: The same in words; where a library made it, the layer that it belongs to.
+        late: Whether tracing took too long; it would again.
     """
 
     def __init__(
@@ -44,13 +48,33 @@ class NotCompilable(CourseError):
         operation: str = "",
         source: Source | None = None,
         message: str = "",
+        where: str = "",
+        late: bool = False,
     ) -> None:
         super().__init__(what, why, fix)
         self.operation, self.source, self.message = operation, source, message
+        self.where, self.late = where or str(source or ""), late
 
 
 class _StoppedTracing(BaseException):
     """Passes through the learner's and AutoGraph's ``except Exception``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Resource:
+    """What a graph holds beside tensors: a variable, a lookup table, an iterator.
+
+    Attributes:
+        name: Its name, such as ``dense/kernel``.
+        kind: ``variable``, ``lookup table``, ``iterator``, or TensorFlow's name of the type.
+        handle: The tensor that stands for it.
+        dtype: Of a variable's values; None for the others.
+    """
+
+    name: str
+    kind: str
+    handle: Any = dataclasses.field(repr=False)
+    dtype: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +100,34 @@ class Tracing:
         """The graph, a ``tf.Graph``."""
         return self.concrete.graph
 
+    @functools.cached_property
+    def resources(self) -> tuple[Resource, ...]:
+        """What the graph holds, by handle: a graph's own list lacks what an operation only updates.
 
-def trace(fn: Callable, *specs: Any, replicas: int = 1, timeout: float | None = TIMEOUT) -> Tracing:
+        So do the slots of Keras' older optimizers.
+        """
+        import tensorflow as tf
+
+        named = {id(v.handle): v.name.partition(":")[0] for v in self.graph.variables}
+        held = [h for h in self.concrete.captured_inputs if h.dtype == tf.resource]
+        return tuple(_resource(handle, named.get(id(handle), "")) for handle in held)
+
+    @property
+    def variables(self) -> tuple[Resource, ...]:
+        """The variables among the resources."""
+        return tuple(r for r in self.resources if r.kind == "variable")
+
+
+def trace(
+    fn: Callable,
+    *specs: Any,
+    replicas: int = 1,
+    timeout: float | None = TIMEOUT,
+    strategy: Any = None,
+) -> Tracing:
     """Let TensorFlow build the graph of a function; arguments as for `program.export`.
+
+    Under a ``strategy``, the graph is that of its ``run``, for `bridge.split`, not for XLA.
 
     Raises:
         NotCompilable: TensorFlow refuses, the shapes aren't all known, or the time is over.
@@ -101,16 +150,18 @@ def trace(fn: Callable, *specs: Any, replicas: int = 1, timeout: float | None = 
             raise NotCompilable(
                 f"Argument {i} of {name} is {spec}.",
                 "XLA compiles for one shape at a time; every dimension must be a number.",
-                "Give the shape of a batch: drop_remainder=True makes the batch size known.",
+                "Give the shape of one batch, as in tf.TensorSpec([32, 128]); in a dataset "
+                "drop_remainder=True makes the batch size known.",
             )
 
     def of_tensors(*tensors: Any) -> Any:
-        return fn(*tf.nest.pack_sequence_as(specs, tensors))
+        arguments = tf.nest.pack_sequence_as(specs, tensors)
+        return fn(*arguments) if strategy is None else strategy.run(fn, args=arguments)
 
-    step = tf.function(of_tensors, jit_compile=True)
+    step = tf.function(of_tensors, jit_compile=strategy is None)
     adding = _gradients_added(replicas) if replicas > 1 else contextlib.nullcontext()
     try:
-        with _limited(timeout, name), adding:
+        with _limited(timeout, name), adding, _resources_read():
             concrete = step.get_concrete_function(*flat)
             if os.getpid() != process:  # the model forked: its copy has no business here
                 os._exit(0)
@@ -121,19 +172,49 @@ def trace(fn: Callable, *specs: Any, replicas: int = 1, timeout: float | None = 
     return Tracing(name, flat, replicas, step, concrete)
 
 
+_KINDS = {"lookup::": "lookup table", "Iterator": "iterator"}
+
+
+def _resource(handle: Any, name: str) -> Resource:
+    from tensorflow.python.ops import handle_data_util
+
+    known = handle_data_util.get_handle_data(handle)
+    told = dict(re.findall(r'(\bname|\btype)="([^"]*)"', str(handle)))
+    if known is not None and known.is_set:
+        import tensorflow as tf
+
+        name = name or told.get("name", "").partition("/")[0]
+        return Resource(name, "variable", handle, tf.as_dtype(known.shape_and_type[0].dtype))
+    kind = told.get("type", "")
+    usual = (usual for part, usual in _KINDS.items() if part in kind)
+    kind = next(usual, kind.rpartition("::")[2] or "resource")
+    return Resource(_owners_name(handle), kind, handle)
+
+
+def _owners_name(handle: Any) -> str:
+    """Find the name that a table was given; TensorFlow's handle of it has a number only."""
+    for owner in gc.get_referrers(handle):
+        held = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
+        if isinstance(name := held.get("_name"), str) and any(x is handle for x in held.values()):
+            return name
+    return ""
+
+
 def _untraceable(error: Exception, name: str) -> NotCompilable:
     told = messages.refusal(error)
     line = told.line
     # AutoGraph's own wrapper of an error says the error's name in its text.
     if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
         line = f"{type(error).__name__}: {line}"
+    where = messages.place(told.source, told.layer)
     return NotCompilable(
-        f"TensorFlow can't trace {name}" + (f" at {told.source}." if told.source else "."),
+        f"TensorFlow can't trace {name}" + (f" at {where}." if where else "."),
         line[:500],
         "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
         told.operation,
         told.source,
         str(error),
+        where,
     )
 
 
@@ -165,6 +246,7 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
             "While a graph is built, Python runs: a loop over a Python condition may never end.",
             "Make it a loop over a tensor, or bound its rounds.",
             source=source,
+            late=True,
         ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -183,6 +265,23 @@ def _written_frames(frame: Any) -> list[Frame]:
         written.get((file, line), (file, line, running.f_code.co_name))
         for running, file, line in stack
     ]
+
+
+@contextlib.contextmanager
+def _resources_read() -> Iterator[None]:
+    """Read a variable before elements are gathered from it, as the TPU bridge does.
+
+    XLA has no kernel for the operation that does both (`ResourceGatherNd`, tf.gather_nd).
+    """
+    from tensorflow.python.ops import resource_variable_ops
+
+    def gather_nd(self: Any, indices: Any, name: str | None = None) -> Any:
+        import tensorflow as tf
+
+        return tf.gather_nd(self.value(), indices, name=name)
+
+    with mock.patch.object(resource_variable_ops.BaseResourceVariable, "gather_nd", gather_nd):
+        yield
 
 
 @contextlib.contextmanager

@@ -66,7 +66,7 @@ def test_a_model_that_draws_is_compared_by_its_test_step(kind, no_compiler):
     assert item.state == PASS and "3 real batches" in item.finding
 
 
-@pytest.mark.parametrize("limit", ["MANY_PARAMETERS", "MANY_VALUES"])
+@pytest.mark.parametrize("limit", ["MUCH_HELD", "MANY_VALUES"])
 def test_of_what_is_large_a_few_rows_are_compared(limit, no_compiler, monkeypatch):
     monkeypatch.setattr(answers, limit, 10)
     item = the(preflight(dense(), batches(), "v5e-1"), 4)

@@ -12,7 +12,7 @@ from plain import finished, plain
 from terminal import call
 
 from helpers.base.errors import CourseError
-from helpers.text import corpus, prepare, records
+from helpers.text import corpus, prepare, records, sources
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def test_prepare_holds_out_one_document_in_ten(tmp_path):
     assert "40 texts: 0 not in NFC, 0 control and 40 invisible characters" in said
     assert "36 documents" in said
     held_out = records.manifest(tmp_path / "out" / prepare.HELD_OUT)
-    assert held_out.settings.documents == 4
+    assert held_out.documents == 4
     tokenizer = corpus.load_tokenizer()
     shown = tokenizer.decode(plain(held_out)["input_ids"][0], skip_special_tokens=True)
     assert "문서 9번입니다" in shown.replace(" 번", "번")
@@ -65,20 +65,14 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, texts, workers):
     assert 0 < len(kept) < 60 and set(kept) <= written and len(written - set(kept)) <= workers
 
 
-@pytest.mark.parametrize("part", ["3-8", "3", "a/b", "1/2/3", ""])
-def test_a_part_that_is_no_part_is_refused(part):
-    with pytest.raises(CourseError, match="can't be understood"):
-        prepare.part_of(part)
-
-
 def test_a_run_that_fails_at_its_options_reads_no_text(tmp_path, monkeypatch):
     def read(_):
         raise AssertionError("text is read")
 
-    monkeypatch.setattr(corpus, "read", read)
+    monkeypatch.setattr(sources.Source, "documents", read)
     wanted = {"texts": [corpus.DATA / "ko.txt"], "tokenizer": None, "sequence_length": 128}
-    wanted |= {"shards": 8, "part": "1/1", "workers": 1, "seed": 0}
-    for wrong in ({"part": "1/0"}, {"shards": 0}, {"texts": [tmp_path / "none"]}):
+    wanted |= {"shards": 8, "workers": 1, "seed": 0}
+    for wrong in ({"seed": -1}, {"shards": 0}, {"texts": [tmp_path / "none"]}):
         with pytest.raises(CourseError):
             list(prepare.prepare(str(tmp_path / "out"), **wanted | wrong))
     with pytest.raises(CourseError):

@@ -1,5 +1,7 @@
 """Reading: every row once in each epoch, from any step, on any number of machines."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +9,7 @@ from plain import batches, contents, copied, plain, refused, rows_of, write
 
 from helpers.base.errors import CourseError
 from helpers.text import records
-from helpers.text.records import reading
+from helpers.text.records import format, reading
 
 pytestmark = pytest.mark.slow
 
@@ -46,13 +48,41 @@ def test_a_later_start_gives_the_undisturbed_runs_batches(written, monkeypatch, 
         assert rows_of(some) == rows_of(whole[start : start + 2])
 
 
-def test_machines_share_each_global_batch(written):
+def test_machines_without_enough_shards_share_each_global_batch(written):
     whole = batches(written.path, 4, start_step=3)
-    contexts = (tf.distribute.InputContext(4, machine, 8) for machine in range(4))
+    contexts = (tf.distribute.InputContext(8, machine, 8) for machine in range(8))
     shares = [batches(written.path, 4, start_step=3, input_context=one) for one in contexts]
     for step, batch in enumerate(whole):
         joined = [rows_of([share[step]]) for share in shares]
         assert [row for rows in joined for row in rows] == rows_of([batch])
+
+
+def test_sixteen_machines_read_2000_shards_each_its_own(written, tmp_path):
+    """Each machine sees a folder with links to the shards that are its own, and no others."""
+    settings = dataclasses.replace(written.settings, sequence_length=3, shards=2_000)
+    layout, folder = format.Layout.of(settings), tmp_path / "all"
+    folder.mkdir()
+    shards, numbers = [], np.arange(6_000).reshape(2_000, 3)
+    for name, some in zip(format.shard_names(2_000), numbers, strict=True):
+        ids = np.repeat(some[:, None], 3, axis=1)
+        data = layout.records({feature: ids for feature in settings.features})
+        (folder / name).write_bytes(data)
+        shards.append(format.Shard(name, 3, 3, 3, 9, len(data), "0", "0"))
+    described = format.to_json(settings, shards=list(map(vars, shards)))
+    seen = []
+    for machine, own in enumerate(reading._owned(shards, 16)):
+        mine = tmp_path / str(machine)
+        mine.mkdir()
+        (mine / records.MANIFEST).write_bytes(described)
+        for shard in own:
+            (mine / shard.name).symlink_to(folder / shard.name)
+        context = tf.distribute.InputContext(16, machine, 16)
+        options = {"global_batch_size": 48, "input_context": context}
+        epoch = batches(mine, 125, **options)
+        assert rows_of(batches(mine, 2, start_step=120, **options)) == rows_of(epoch[120:122])
+        seen.append(np.concatenate([batch["input_ids"][:, 0] for batch in epoch]))
+        assert not np.array_equal(seen[-1], np.sort(seen[-1]))
+    assert sorted(np.concatenate(seen).tolist()) == list(range(6_000))
 
 
 def test_batches_that_cant_be_are_refused(written):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 from conventions import ROOT
 from plain import contents, finished, refused, write
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.slow
 CHILD = """
 import os, pathlib, signal, sys
 from helpers.text import prepare
+from helpers.text.records import sorting
+sorting.RUN_BYTES = 100_000  # so that the disk is needed
 left = int(sys.argv[2])
 def counted(call):
     def counting(*arguments, **options):
@@ -35,7 +38,7 @@ pathlib.Path.replace = counted(pathlib.Path.replace)
 pathlib.Path.chmod = counted(pathlib.Path.chmod)
 pathlib.Path.read_bytes = counted(pathlib.Path.read_bytes)
 for line in prepare.prepare(sys.argv[1], texts=None, tokenizer=None, sequence_length=64, shards=6,
-                            part="1/1", workers=1, seed=0):
+                            workers=1, seed=0):
     pass
 """
 
@@ -96,6 +99,25 @@ def test_workers_end_with_the_process_that_was_killed(tmp_path, texts):
     while any(alive(pid) for pid in workers):
         assert time.monotonic() < deadline, "workers outlive their parent"
         time.sleep(0.05)
+
+
+def test_a_killed_worker_is_told_and_the_same_command_goes_on(tmp_path):
+    words = ("-m", "helpers", "prepare", "--shards", "60", "--sequence-length", "64")
+    call(sys.executable, *words, "-o", tmp_path / "alone")
+    words = (*words, "-o", tmp_path / "out", "--workers", "2")
+    run = subprocess.Popen([sys.executable, *words], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while not finished(tmp_path / "out"):
+        assert run.poll() is None
+        time.sleep(0.01)
+    workers = [p for p in psutil.Process(run.pid).children() if "spawn_main" in str(p.cmdline())]
+    workers[0].kill()
+    told = run.communicate(timeout=60)[1]
+    assert run.returncode == 2 and "One of the processes was killed" in told, told
+    before = finished(tmp_path / "out")
+    assert 0 < len(before) < 60
+    assert call(sys.executable, *words).returncode == 0
+    assert before.items() <= finished(tmp_path / "out").items()
+    assert contents(tmp_path / "out") == contents(tmp_path / "alone")
 
 
 def alive(pid):

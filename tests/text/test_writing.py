@@ -1,6 +1,7 @@
 """Writing: the examples that TensorFlow would write, the same bytes in any parts."""
 
-import random
+import collections
+import json
 
 import numpy as np
 import pytest
@@ -22,8 +23,9 @@ from plain import (
 from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.rehearsal import storage
-from helpers.text import records
-from helpers.text.records import format
+from helpers.text import prepare, records, sources
+from helpers.text.records import format, shards, sorting
+from helpers.text.records.plan import Listed
 
 pytestmark = pytest.mark.slow
 
@@ -80,25 +82,59 @@ def test_the_order_is_a_permutation_and_depends_on_the_seed():
     assert format.shuffled(8, 0).tolist() == [2, 4, 6, 5, 1, 7, 0, 3]
 
 
-@pytest.mark.parametrize("parts", [2, 5])
-def test_parts_in_any_order_give_the_same_bytes(texts, written, tmp_path, parts):
-    for number in random.Random(parts).sample(range(1, parts + 1), parts):
-        assert not (tmp_path / records.MANIFEST).exists()
-        manifest = write(texts, tmp_path, part=(number, parts))
-    assert contents(tmp_path) == contents(written.path)
-    assert manifest.complete
-    assert (manifest.settings, manifest.shards) == (written.settings, written.shards)
+def halves(texts, tmp_path, order=1):
+    """Two files, as sources to write, in any order."""
+    tmp_path.mkdir()
+    for name, some in (("a.txt", texts[:250]), ("b.txt", texts[250:])):
+        (tmp_path / name).write_text("\n".join(some), "utf-8")
+    found = sources.find([str(tmp_path / name) for name in ("a.txt", "b.txt")])
+    return [prepare.Cleaned(source) for source in found][::order]
 
 
-def test_processes_side_by_side_give_the_same_bytes(texts, written, tmp_path):
-    counts = []
-    write(texts, tmp_path, workers=2, done=counts.append)
-    assert contents(tmp_path) == contents(written.path)
-    assert sum(counts) == len(texts)
+def write_halves(texts, tmp_path, order=1, workers=1, **options):
+    options = {"sequence_length": 64, "shards": 5, "seed": 0} | options
+    plan = prepare.plan_of(str(tmp_path / "out"), TOKENIZER, **options)
+    counts = collections.Counter()
+    made, _ = records.write_all(
+        halves(texts, tmp_path, order),
+        plan,
+        workers,
+        lambda what, documents: counts.update({what: documents}),
+    )
+    assert counts == {"read": len(texts), "written": len(texts)}
+    return made
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_the_bytes_are_the_same_in_any_order_of_the_files_and_with_any_number_of_processes(
+    texts, tmp_path, monkeypatch, pairs
+):
+    options = {"pairs": pairs, "shards": 2}
+    wanted = write_halves(texts, tmp_path / "one", **options)
+    assert [made.complete for made in wanted] == [True, True]
+    assert wanted[1].documents == len(texts) // 10
+    write_halves(texts, tmp_path / "order", -1, **options)
+    write_halves(texts, tmp_path / "two", workers=2, **options)
+    monkeypatch.setattr(sorting, "RUN_BYTES", 5_000)  # many runs on the disk
+    monkeypatch.setattr(sorting, "BLOCK", 100)
+    write_halves(texts, tmp_path / "runs", **options)
+    for name in ("order", "two", "runs"):
+        assert contents(tmp_path / name / "out") == contents(tmp_path / "one" / "out")
+    other = write_halves(texts[:250] + texts[:249:-1], tmp_path / "other", **options)
+    assert other[0].shards != wanted[0].shards
+
+
+def test_a_shard_of_several_windows_holds_every_document(texts, tmp_path, monkeypatch):
+    whole = write(texts, tmp_path / "whole", shards=1)
+    monkeypatch.setattr(shards, "WINDOW", 5_000)
+    some = write(texts, tmp_path / "some", shards=1)
+    assert (some.sequences, some.tokens) == (whole.sequences, whole.tokens)
+    assert 0 < some.rows - whole.rows < 0.03 * whole.rows
+    assert records.verify(tmp_path / "some") == some
 
 
 def test_an_error_in_another_process_is_the_same_error(tmp_path):
-    with pytest.raises(CourseError, match="Document 3 has no token") as caught:
+    with pytest.raises(CourseError, match=r"document ' .x07' has no token") as caught:
         records.write(["a", "b", "c", " \x07"], tmp_path, TOKENIZER, shards=2, workers=2)
     assert "corpus.documents" in caught.value.fix
 
@@ -120,14 +156,9 @@ def test_finished_shards_are_kept(texts, written, tmp_path):
         ([], {}, "There are no documents"),
         (["가", "나", "다"], {"shards": 1, "sequence_length": 2}, "sequence_length is 2"),
         (["가", "나", "다"], {"shards": 0}, "shards is 0"),
-        (["가", "나", "다"], {"shards": 4}, "4 shards for 3 documents"),
-        (["가"], {"shards": 2}, r"2 shards for 1 document\.(.|\n)*Ask for 1 shard\."),
         (["가", "나"], {"shards": 1, "sequence_length": 2**16 + 1}, "sequence_length is 65,537"),
         (["가", "나"], {"shards": 1, "seed": 2**32}, "seed is 4,294,967,296"),
-        (["가", "나", "다"], {"shards": 3, "part": (0, 2)}, "Part 0 of 2"),
-        (["가", "나", "다"], {"shards": 3, "part": (3, 2)}, "Part 3 of 2"),
-        (["가", "나", "다"], {"shards": 3, "part": (1, 4)}, "Part 1 of 4, with 3 shards"),
-        (["a", ""], {"shards": 1}, "Document 1 has no token"),
+        (["a", ""], {"shards": 1}, "document '' has no token"),
         (["a " * 25_000_000], {"shards": 1}, r"Document 0 has 50,000,000(.|\n)*line ends are"),
     ],
 )
@@ -144,25 +175,53 @@ def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
     for some, options, why in (
         (texts, {"seed": 3}, "seed is 0 there, 3 here."),
         (texts, {"pairs": True}, "pairs is False there, True here."),
-        (texts[:-1], {}, "documents is 600 there, 599 here."),
     ):
         error = refused("other settings", some, tmp_path, error=records.OtherSettings, **options)
         assert error.why == why
-    refused("made of other documents", [texts[1], texts[0], *texts[2:]], tmp_path)
+    for some in ([texts[1], texts[0], *texts[2:]], texts[:-1]):
+        refused("made of other documents", some, tmp_path)
     assert contents(tmp_path) == contents(written.path)
 
 
-def test_a_part_of_other_settings_is_refused_before_there_is_a_manifest(texts, tmp_path):
-    write(texts, tmp_path, part=(1, 2))
-    options = {"sequence_length": 32, "part": (2, 2)}
-    refused("64 there, 32 here", texts, tmp_path, error=records.OtherSettings, **options)
+def test_a_shard_of_other_settings_is_refused_before_there_is_a_manifest(texts, tmp_path):
+    write(texts, tmp_path)
+    (tmp_path / records.MANIFEST).unlink()
+    for options, words in (
+        ({"sequence_length": 32}, "sequence_length is 64 there, 32 here"),
+        ({"shards": 4}, "shards is 5 there, 4 here"),
+    ):
+        refused(words, texts, tmp_path, error=records.OtherSettings, **options)
 
 
-def test_a_part_with_another_number_of_shards_is_refused(texts, tmp_path):
-    write(texts, tmp_path, part=(1, 2))
-    words = "shards is 5 there, 4 here"
-    options = {"shards": 4, "part": (2, 2)}
-    refused(words, texts, tmp_path, error=records.OtherSettings, **options)
+def as_format_1(folder):
+    """Change the descriptions to what was written before the documents' places counted."""
+    for path in folder.glob("*.json"):
+        content = json.loads(path.read_text())
+        if "settings" in content:
+            content["format"], content["settings"]["documents"] = 1, 600
+            for shard in content.get("shards") or [content["shard"]]:
+                del shard["text"]
+                shard["text_crc32c"] = "0a1b2c3d"
+            path.write_text(json.dumps(content))
+
+
+def test_records_of_format_1_are_read_and_kept_and_not_mixed_with_others(texts, written, tmp_path):
+    as_format_1(copied(written, tmp_path))
+    before = contents(tmp_path)
+    old = records.verify(tmp_path)
+    assert old.settings == written.settings and old.fingerprint == written.fingerprint
+    assert rows_of(batches(tmp_path, 2)) == rows_of(batches(written.path, 2))
+    assert write(texts, tmp_path).shards == old.shards
+    assert contents(tmp_path) == before
+    (tmp_path / written.shards[2].name).unlink()
+    refused("of an earlier version", texts, tmp_path)
+
+
+def test_fewer_documents_than_shards_leave_empty_shards(tmp_path):
+    manifest = write(["하나", "둘"], tmp_path, shards=9)
+    assert manifest.complete and manifest.rows <= 2 and manifest.documents == 2
+    assert records.verify(tmp_path) == manifest
+    assert len(plain(manifest)["input_ids"]) == manifest.rows
 
 
 def test_another_tokenizer_beside_the_records_is_refused(texts, written, tmp_path):
@@ -185,9 +244,8 @@ def test_another_tokenizer_beside_the_records_is_refused(texts, written, tmp_pat
 
 
 def test_records_know_the_documents_they_were_made_of(texts, written):
-    assert records.made_of(written, texts)
-    assert not records.made_of(written, texts[:-1])
-    assert not records.made_of(written, [*texts[:-1], texts[0]])
+    for some in (texts, texts[:-1], [*texts[:-1], texts[0]]):
+        assert records.made_of(written, [Listed(some)], held_out=False) is (some is texts)
 
 
 def test_one_is_told_as_one(tmp_path):
@@ -198,8 +256,7 @@ def test_one_is_told_as_one(tmp_path):
 def test_a_bucket_holds_the_same_bytes_and_is_read(texts, written):
     with storage.embedded_gcs() as bucket:
         path = f"{bucket.url}/records"
-        for part in ((2, 2), (1, 2)):
-            manifest = write(texts, path, part=part)
+        manifest = write(texts, path)
         assert (manifest.settings, manifest.shards) == (written.settings, written.shards)
         assert records.verify(path).rows == written.rows
         here, there = (batches(at, 3, start_step=4) for at in (written.path, path))

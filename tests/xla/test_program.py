@@ -141,7 +141,12 @@ def test_a_refusal_names_the_operation_and_the_learners_line(fn, spec, operation
 
 def table():
     initializer = tf.lookup.KeyValueTensorInitializer(tf.range(4), tf.range(4))
-    return tf.lookup.StaticHashTable(initializer, -1)
+    return tf.lookup.StaticHashTable(initializer, -1, "ages")
+
+
+def next_of():
+    rows = iter(tf.data.Dataset.range(9))
+    return lambda x: x + tf.cast(next(rows), tf.float32)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +155,8 @@ def table():
         (lambda: lambda x: x, tf.TensorSpec([None, 4]), "every dimension must be a number"),
         (lambda: lambda x: x, tf.RaggedTensorSpec([4, None]), "every dimension must be a number"),
         (lambda: lambda x: x, tf.TensorSpec([2], tf.string), "an argument of a type that XLA"),
-        (lambda: table().lookup, N, "neither argument nor variable"),
+        (lambda: table().lookup, N, "lookup uses the lookup table ages"),
+        (next_of, F8, r"uses the iterator at test_program.py, line \d+: return lambda x"),
         (lambda: lambda x: tf.Variable(x) + 1, F8, "can't trace"),
         (lambda: lambda x: tf.ensure_shape(x, [9]), F8, "can't trace"),
     ],

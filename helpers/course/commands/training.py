@@ -29,6 +29,18 @@ def preflight(
         bool,
         typer.Option("--profile", help="Estimate a step's time, by operation, layer and line."),
     ] = False,
+    numerics: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="Compare loss and gradients with a TPU's matrix products; above 1, train N steps.",
+        ),
+    ] = 0,
+    input_rate: Annotated[
+        bool,
+        typer.Option("--input-rate", help="Time the dataset's stages: does it keep up?"),
+    ] = False,
     as_json: AsJson = False,
     page: Annotated[
         pathlib.Path | None,
@@ -76,6 +88,8 @@ def preflight(
             node=node,
             largest_batch=largest_batch,
             profile=profile,
+            numerics=numerics,
+            input_rate=input_rate,
             timeout=timeout,
             progress=tell,
         )
@@ -142,9 +156,6 @@ def prepare(
     ] = None,
     sequence_length: Annotated[int, typer.Option(help="Places per row.")] = 128,
     shards: Annotated[int, typer.Option(help="Files; for much text some 100 MB each.")] = 8,
-    part: Annotated[
-        str, typer.Option(metavar="K/N", help="Write the K-th of N parts of the shards only.")
-    ] = "1/1",
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="Processes that write side by side.")
     ] = 1,
@@ -152,19 +163,33 @@ def prepare(
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Write pairs, for `pretrain --next-sentence`.")
     ] = False,
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Apache Beam's: DirectRunner, DataflowRunner, … Without: none."
+        ),
+    ] = None,
+    beam_options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[-- BEAM OPTIONS]", help="With --runner: Beam's own options."),
+    ] = None,
 ) -> None:
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
     One document in ten (the last of each ten lines of a file) is held out of them and written to
-    DIR/held-out. Killed or interrupted: the same command again goes on with the shards that are
-    not finished, and the bytes are the same in the end. Several machines can each write a part
-    into one bucket; the last one writes the manifest.
+    DIR/held-out, in a tenth as many files. Killed or interrupted: the same command again goes on
+    with the shards that are not finished, and the bytes are the same in the end. They are the same
+    with any number of processes, and in any order of the files.
 
     **Examples**
 
     - `tpu-course prepare`: the shipped Korean and English text, to build/records
     - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
-    - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --part 3/8 --workers 4`
+    - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
+    - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
+      --runner DataflowRunner -- --project=mine --region=us-central1
+      --temp_location=gs://mine/temporary --extra_package=WHEEL`: many machines, by Apache Beam
+      (notebook 06; Dataflow itself was not run by us)
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
@@ -176,10 +201,11 @@ def prepare(
         tokenizer=tokenizer,
         sequence_length=sequence_length,
         shards=shards,
-        part=part,
         workers=workers,
         seed=seed,
         pairs=pairs,
+        runner=runner,
+        beam_options=beam_options or (),
     )
     try:
         for line in lines:

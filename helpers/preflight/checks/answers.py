@@ -13,16 +13,16 @@ from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject, rows_of
 from helpers.xla import messages
 from helpers.xla.compare import functions_run_eagerly
-from helpers.xla.tracing import NotCompilable, Tracing, trace
+from helpers.xla.tracing import NotCompilable, Resource, Tracing, trace
 
-# Batches are compared on a CPU. With this many parameters, or values in one tensor of a batch (of
-# images), a whole training step takes long there: then a few rows go through the test step.
-MANY_PARAMETERS = 30_000_000
+# Batches are compared on a CPU. With so many bytes of variables (30 million parameters with the two
+# slots of Adam), or values in one tensor of a batch (of images), a whole training step takes long
+# there: then a few rows go through the test step.
+MUCH_HELD = 360_000_000
 MANY_VALUES = 1_000_000
 FEW_ROWS = 4
 RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
 
-Batch = tuple[tf.Tensor, ...]
 Results = dict[str, np.ndarray]
 
 
@@ -35,7 +35,7 @@ def check(subject: Subject, job: Job, sample: pipeline.Sample | None) -> list[It
     dropped = _dropped(job.graph)
     if sample is None:
         return [finding(4, "no_batches"), *dropped]
-    batches, large = sample.batches, _is_large(subject, sample)
+    batches, large = sample.batches[: pipeline.KEPT], _is_large(subject, job, sample)
     if large:
         rows = rows_of(x.shape for x in batches[0])
         few = (x[:FEW_ROWS] if x.shape.rank and len(x) == rows else x for x in batches[0])
@@ -52,10 +52,10 @@ def check(subject: Subject, job: Job, sample: pipeline.Sample | None) -> list[It
     return [finding(4, "draws"), *dropped]
 
 
-def _is_large(subject: Subject, sample: pipeline.Sample) -> bool:
+def _is_large(subject: Subject, job: Job, sample: pipeline.Sample) -> bool:
     values = max(int(np.prod(shape)) for shape in sample.largest)
-    parameters = 0 if subject.model is None else subject.model.count_params()
-    return subject.model is not None and (parameters > MANY_PARAMETERS or values > MANY_VALUES)
+    held = sum(given.bytes for given in job.program.parameters if given.kind == "variable")
+    return subject.model is not None and (held > MUCH_HELD or values > MANY_VALUES)
 
 
 def _steps(subject: Subject, job: Job, large: bool) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -71,12 +71,14 @@ def _steps(subject: Subject, job: Job, large: bool) -> Iterator[tuple[str, Calla
     yield f"test step {why}", subject.flat(subject.model.test_step)  # without dropout
 
 
-def _compare(what: str, step: Callable, traced: Tracing, batches: Sequence[Batch]) -> Item | None:
+def _compare(
+    what: str, step: Callable, traced: Tracing, batches: Sequence[pipeline.Batch]
+) -> Item | None:
     """Compare on real batches; None where the step draws random numbers."""
     if pipeline.leading_to(traced.graph, pipeline.OPERATIONS["drawn"]):
         return None
     seeded = bool(pipeline.leading_to(traced.graph, pipeline.OPERATIONS["seeded"]))
-    with _kept(traced.graph.variables) as restore:
+    with _kept(traced.variables) as restore:
         for number, batch in enumerate(batches, 1):
             with functions_run_eagerly():
                 eager = _run(step, batch, restore)
@@ -91,13 +93,15 @@ def _compare(what: str, step: Callable, traced: Tracing, batches: Sequence[Batch
 
 
 @contextlib.contextmanager
-def _kept(variables: Sequence[tf.Variable]) -> Iterator[Callable[[], None]]:
+def _kept(variables: Sequence[Resource]) -> Iterator[Callable[[], None]]:
     """Give a function that puts the variables' values back; it is called at the end, too."""
-    values = [np.array(v.numpy()) for v in variables]
+    held = [(v.handle, v.dtype) for v in variables]
+    values = [np.array(tf.raw_ops.ReadVariableOp(resource=h, dtype=d)) for h, d in held]
 
     def restore() -> None:
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
+        for (handle, dtype), value in zip(held, values, strict=True):
+            value = tf.constant(value, dtype)
+            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
 
     try:
         yield restore
@@ -105,7 +109,7 @@ def _kept(variables: Sequence[tf.Variable]) -> Iterator[Callable[[], None]]:
         restore()
 
 
-def _run(step: Callable, batch: Batch, restore: Callable[[], None]) -> Results | Exception:
+def _run(step: Callable, batch: pipeline.Batch, restore: Callable[[], None]) -> Results | Exception:
     """Name the results of a step; an error that a real batch raises is a result, too."""
     try:
         nest = step(*batch)

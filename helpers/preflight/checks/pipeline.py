@@ -19,6 +19,9 @@ OPERATIONS = {what: set(names) for what, names in tomllib.loads(_FILE.read_text(
 
 MOST_NAMES = 1000
 KEPT = 3  # batches to run
+MUCH_MEMORY = 200e6  # bytes of batches; no further one is kept
+
+Batch = tuple[tf.Tensor, ...]
 
 Signature = tuple[tuple[int, ...], ...]
 
@@ -56,13 +59,13 @@ class Parts:
 class Sample:
     """The first batches of a pipeline: how often each set of shapes came, and how it went on.
 
-    ``batches`` are at most three, flat, that share the first set of shapes. ``length`` is batches
+    ``batches`` are a few, flat, that share the first set of shapes. ``length`` is batches
     in an epoch: None where unknown, -1 where it never ends. ``ended`` tells whether the pipeline
     ended within the sample, ``slow`` whether the time limit cut it short.
     """
 
     shapes: dict[Signature, int]
-    batches: tuple[tuple[tf.Tensor, ...], ...]
+    batches: tuple[Batch, ...]
     ended: bool
     length: int | None
     error: str = ""
@@ -165,7 +168,9 @@ def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
             flat = tuple(tf.nest.flatten(batch, expand_composites=True))
             signature = tuple(tuple(x.shape) for x in flat)
             shapes[signature] += 1
-            if len(kept) < KEPT and signature == next(iter(shapes)):
+            size = sum(x.dtype.size * x.shape.num_elements() for x in flat if x.dtype.size)
+            fits = len(kept) < KEPT or (len(kept) + 1) * size < MUCH_MEMORY
+            if fits and signature == next(iter(shapes)):
                 kept.append(flat)
             if time.monotonic() - start > seconds:
                 slow = True

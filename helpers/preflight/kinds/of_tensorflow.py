@@ -1,16 +1,27 @@
 """TensorFlow: a function of tensors, or a Keras model on TensorFlow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.preflight.checks import answers, dataset, pipeline, rules, strategy
+from helpers.preflight.checks import (
+    answers,
+    dataset,
+    input,
+    numerics,
+    pipeline,
+    rules,
+    strategy,
+)
+from helpers.preflight.estimate.input import Rate
+from helpers.preflight.estimate.step import Estimate, Timing
 from helpers.preflight.job import Job
 from helpers.preflight.kind import Kind, Say, Slices
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import exported, subject_of, with_rows
+from helpers.xla.numerics.results import Training
 from helpers.xla.program import NotCompilable, Program, export
 
 SAMPLE_SECONDS = 20.0  # no further batch of the dataset is asked for after so long
@@ -31,6 +42,7 @@ class OfTensorFlow(Kind):
 
     def __init__(self, given: Any, data: Any, factory: Callable[[], Any] | None) -> None:
         self._scope = strategy.made_again(factory, given) if factory else None
+        self._factory = factory
         self._data = _shown(given, data)
         self._subject = subject_of(given, self._data)
         self._sample: pipeline.Sample | None = None
@@ -73,6 +85,16 @@ class OfTensorFlow(Kind):
         if self._subject.model is not None:
             items.append(self._scope or finding(5, "no_scope"))
         return items
+
+    def numbers(self, steps: int, say: Say) -> tuple[list[Item], Training | None]:
+        """Run the step with a TPU's products, too: check 8."""
+        return numerics.check(self._subject, self._sample, steps, self._factory, say)
+
+    def rate(
+        self, estimates: Sequence[Estimate], timings: Sequence[Timing], node: bool, say: Say
+    ) -> tuple[list[Item], Rate | None]:
+        """Time the dataset, stage by stage: check 9."""
+        return input.check(self._data, estimates, timings, node, say)
 
     def program(self, job: Job, rows: int) -> Program:
         """Export for another number of rows."""

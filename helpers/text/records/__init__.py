@@ -4,8 +4,9 @@ A document becomes sequences ``[CLS] … [SEP]``, sequences are packed into rows
 (`buckets.pack`), rows become records of a plain format: anyone can read them with
 ``tf.data.TFRecordDataset`` and ``tf.io.parse_example`` (`Manifest.features` says how).
 
-Which documents a shard holds depends on their numbers alone, so shards can be written in any order,
-by one process or by eight machines, and have the same bytes. A shard is whole or absent.
+Which shard a document goes to, and where in it, depends on its file's name and its place there. So
+files can be read and shards written in any order, by one process or by many machines, and have the
+same bytes. A shard is whole or absent.
 """
 
 from helpers.text.records.encoder import Encoder, fingerprint
@@ -17,6 +18,7 @@ from helpers.text.records.format import (
     OtherTokenizer,
     ShardDamaged,
 )
+from helpers.text.records.plan import Plan
 from helpers.text.records.reading import (
     dataset,
     first_rows,
@@ -25,7 +27,7 @@ from helpers.text.records.reading import (
     tokenizer_of,
     verify,
 )
-from helpers.text.records.writing import check_options, made_of, write
+from helpers.text.records.writing import made_of, plan_of, write, write_all
 
 __all__ = [
     "MANIFEST",
@@ -34,15 +36,17 @@ __all__ = [
     "Manifest",
     "OtherSettings",
     "OtherTokenizer",
+    "Plan",
     "ShardDamaged",
-    "check_options",
     "dataset",
     "fingerprint",
     "first_rows",
     "made_of",
     "manifest",
+    "plan_of",
     "steps_per_epoch",
     "tokenizer_of",
     "verify",
     "write",
+    "write_all",
 ]

@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import struct
+from collections.abc import Iterable
 from typing import Any, Self
 
 import google_crc32c
@@ -14,7 +15,7 @@ import numpy as np
 
 from helpers.base.errors import CourseError
 
-FORMAT = 1
+FORMAT = 2  # 1: which shard a document went to depended on its number among all documents
 MANIFEST = "manifest.json"
 TOKENIZER = "tokenizer.json"
 LONGEST_ROW = 2**16  # positions in a row are stored in 16 bits
@@ -47,7 +48,6 @@ class Settings:
         sequence_length: Positions per row; no sequence is longer.
         shards: Number of files.
         seed: Decides which documents come together in a shard.
-        documents: Number of documents in all shards.
         pairs: Whether a sequence is ``[CLS] A [SEP] B [SEP]``, for next sentence prediction.
     """
 
@@ -56,7 +56,6 @@ class Settings:
     sequence_length: int
     shards: int
     seed: int
-    documents: int
     pairs: bool = False
 
     @property
@@ -84,7 +83,7 @@ class Shard:
         tokens: Positions that hold a token, the special ones included.
         bytes: Its size.
         crc32c: Checksum of its bytes, in hexadecimal.
-        text_crc32c: Checksum of its documents, in hexadecimal.
+        text: Sum of its documents' digests, in hexadecimal; empty in format 1.
     """
 
     name: str
@@ -94,14 +93,17 @@ class Shard:
     tokens: int
     bytes: int
     crc32c: str
-    text_crc32c: str
+    text: str
 
-    def check(self, data: bytes) -> None:
+    def check(self, pieces: Iterable[bytes]) -> None:
         """Compare the file's bytes with those that were written."""
-        if len(data) != self.bytes:
-            why = f"It has {len(data):,} bytes; {self.bytes:,} were written."
-        elif (crc := f"{google_crc32c.value(data):08x}") != self.crc32c:
-            why = f"Its checksum is {crc}; {self.crc32c} was written."
+        crc = size = 0
+        for piece in pieces:
+            crc, size = google_crc32c.extend(crc, piece), size + len(piece)
+        if size != self.bytes:
+            why = f"It has {size:,} bytes; {self.bytes:,} were written."
+        elif f"{crc:08x}" != self.crc32c:
+            why = f"Its checksum is {crc:08x}; {self.crc32c} was written."
         else:
             return
         raise ShardDamaged(
@@ -127,7 +129,7 @@ class Manifest:
 
     @property
     def complete(self) -> bool:
-        """Whether all parts are written."""
+        """Whether all shards are written."""
         return len(self.shards) == self.settings.shards
 
     @property
@@ -144,6 +146,11 @@ class Manifest:
     def sequences(self) -> int:
         """Pieces of documents, each with its own ``[CLS]`` and ``[SEP]``."""
         return sum(shard.sequences for shard in self.shards)
+
+    @property
+    def documents(self) -> int:
+        """Documents in all finished shards."""
+        return sum(shard.documents for shard in self.shards)
 
     @property
     def bytes(self) -> int:
@@ -175,9 +182,8 @@ class Manifest:
         wanted = self.settings
         ready = "" if self.complete else f"; {len(self.shards)} of {wanted.shards} shards ready"
         positions = max(1, self.rows * wanted.sequence_length)
-        documents = sum(shard.documents for shard in self.shards)
         return (
-            f"{some(documents, 'document')} in {some(self.rows, 'row')} of "
+            f"{some(self.documents, 'document')} in {some(self.rows, 'row')} of "
             f"{wanted.sequence_length}, {self.tokens / positions:.1%} tokens; "
             f"{some(len(self.shards), 'shard')}, {self.bytes / 1e6:.1f} MB{ready}"
         )
@@ -223,9 +229,14 @@ def from_json(name: str, data: bytes) -> tuple[Settings, tuple[Shard, ...]]:
     """Read a manifest or a shard's description."""
     try:
         content = json.loads(data)
-        if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']}, not {FORMAT}")
         shards = content["shards"] if "shards" in content else [content["shard"]]
+        if content["format"] == 1:
+            del content["settings"]["documents"]
+            for shard in shards:
+                del shard["text_crc32c"]
+                shard["text"] = ""
+        elif content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']}, not {FORMAT}")
         return Settings(**content["settings"]), tuple(Shard(**shard) for shard in shards)
     except (ValueError, KeyError, TypeError) as error:
         raise CourseError(

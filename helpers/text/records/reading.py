@@ -1,8 +1,9 @@
 """Reading a folder of records: what it holds, whether it is whole, its rows in any order."""
 
 import dataclasses
+import heapq
 import os
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -37,7 +38,7 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
         path: Folder here or ``gs://bucket/folder``.
 
     Raises:
-        CourseError: There are no records, not all parts are written, or the manifest was changed
+        CourseError: There are no records, not all shards are written, or the manifest was changed
             by hand or is of another version.
     """
     path = os.fspath(path)
@@ -45,7 +46,7 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
     if data is None:
         raise CourseError(
             f"{short(path)} holds no finished records.",
-            f"There is no {MANIFEST}: the folder is another one, or not all parts are written.",
+            f"There is no {MANIFEST}: the folder is another one, or not all shards are written.",
             "Check the path, or run the command that writes them again: it goes on where it "
             "stopped.",
         )
@@ -76,25 +77,26 @@ def verify(path: str | os.PathLike[str]) -> Manifest:
         ShardDamaged: A shard has other bytes.
         CourseError: As `manifest`, or a shard isn't there.
     """
-    return _checked(path, lambda shard, size: True)
-
-
-def _checked(path: str | os.PathLike[str], must_read: Callable[[Shard, int], bool]) -> Manifest:
-    """Read the manifest; find each shard, and read the bytes of those that must be."""
     table = manifest(path)
+    _check_there(table)
     folder = Folder(table.path)
     for shard in table.shards:
-        size = folder.size(shard.name)
-        if size is None:
+        shard.check(folder.pieces(shard.name))
+    return table
+
+
+def _check_there(table: Manifest) -> dict[str, int]:
+    """Find each shard, with one question to the folder; give the sizes of what is there."""
+    sizes = Folder(table.path).sizes()
+    for shard in table.shards:
+        if shard.name not in sizes:
             raise CourseError(
                 f"{shard.name} isn't there.",
                 "The manifest names it; it was deleted, or not copied with the others.",
                 "Copy it again, or run the command that writes the records: only this shard is "
                 "written.",
             )
-        if must_read(shard, size):
-            shard.check(folder.read(shard.name))
-    return table
+    return sizes
 
 
 def _numbers(records: "tf.Tensor", layout: Layout) -> "dict[str, tf.Tensor]":
@@ -166,8 +168,9 @@ def dataset(
             ``rows // global_batch_size`` steps; the rows left over are others in each epoch.
         seed: Of the run.
         start_step: Steps already done since the beginning of the run, over all epochs.
-        input_context: From ``strategy.distribute_datasets_from_function``: each machine then gets
-            its own rows of each global batch.
+        input_context: From ``strategy.distribute_datasets_from_function``: each machine then reads
+            shards of its own, or, where they are too few for that, all of them and gives its own
+            rows of each global batch. So the order depends on the number of machines, too.
 
     Returns:
         Batches ``input_ids``, ``attention_mask`` (1, 2, ... for the sequences of a row, 0 on
@@ -181,9 +184,12 @@ def dataset(
     """
     import tensorflow as tf
 
-    table = _checked(path, lambda shard, size: size != shard.bytes)
-    steps = steps_per_epoch(table, global_batch_size)
-    share = _share(global_batch_size, input_context)
+    share = _share(manifest(path), global_batch_size, input_context)
+    table, batch, steps = share.table, share.batch, share.steps
+    sizes, folder = _check_there(table), Folder(table.path)
+    for shard in table.shards:
+        if sizes[shard.name] != shard.bytes:
+            shard.check(folder.pieces(shard.name))
     blocks, layout = _Blocks.of(table), Layout.of(table.settings)
     # AutoGraph has nothing to convert in these functions, and takes half a second to see it.
     as_it_is = tf.autograph.experimental.do_not_convert
@@ -191,12 +197,12 @@ def dataset(
     @as_it_is
     def read_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
         done = tf.cast(tf.where(epoch == start_step // steps, start_step % steps, 0), tf.int32)
-        rows = _shuffled(blocks, seed, epoch, done * global_batch_size)
-        return rows.rebatch(global_batch_size, drop_remainder=True)
+        rows = _shuffled(blocks, seed, epoch, done * batch)
+        return rows.rebatch(batch, drop_remainder=True).take(steps - tf.cast(done, tf.int64))
 
     @as_it_is
     def parse(records: tf.Tensor) -> dict[str, tf.Tensor]:
-        return _numbers(tf.reshape(records, [global_batch_size])[share], layout)
+        return _numbers(tf.reshape(records, [batch])[share.rows], layout)
 
     epochs = tf.data.Dataset.range(start_step // steps, np.iinfo(np.int32).max)
     return (
@@ -206,8 +212,20 @@ def dataset(
     )
 
 
-def _share(global_batch_size: int, context: "tf.distribute.InputContext | None") -> slice:
-    """Find which rows of each global batch are this machine's."""
+@dataclasses.dataclass(frozen=True)
+class _Share:
+    """What a machine reads, and what it gives of that."""
+
+    table: Manifest  # with its own shards, or all
+    batch: int  # rows that are read for a step
+    rows: slice  # those of them that are this machine's
+    steps: int  # per epoch
+
+
+def _share(
+    table: Manifest, global_batch_size: int, context: "tf.distribute.InputContext | None"
+) -> _Share:
+    """Find a machine's share of the rows."""
     machines = context.num_input_pipelines if context else 1
     machine = context.input_pipeline_id if context else 0
     if global_batch_size % machines:
@@ -216,8 +234,24 @@ def _share(global_batch_size: int, context: "tf.distribute.InputContext | None")
             "Each must get as many rows as the others.",
             f"Take a multiple of {machines}.",
         )
-    each = global_batch_size // machines
-    return slice(machine * each, (machine + 1) * each)
+    steps, each = steps_per_epoch(table, global_batch_size), global_batch_size // machines
+    owned = _owned(table.shards, machines)
+    fewest = min(sum(shard.rows for shard in some) for some in owned)
+    if fewest < each:  # too few shards for so many machines: each reads all and drops the rest
+        mine = slice(machine * each, (machine + 1) * each)
+        return _Share(table, global_batch_size, mine, steps)
+    own = dataclasses.replace(table, shards=tuple(owned[machine]))
+    return _Share(own, each, slice(None), fewest // each)
+
+
+def _owned(shards: Sequence[Shard], machines: int) -> list[list[Shard]]:
+    """Divide shards among machines: the largest first, each to the one with the fewest rows."""
+    owned, fewest = [[] for _ in range(machines)], [(0, machine) for machine in range(machines)]
+    for shard in sorted(shards, key=lambda shard: (-shard.rows, shard.name)):
+        rows, machine = fewest[0]
+        owned[machine].append(shard)
+        heapq.heapreplace(fewest, (rows + shard.rows, machine))
+    return owned
 
 
 @dataclasses.dataclass(frozen=True)

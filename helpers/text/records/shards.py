@@ -2,55 +2,55 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import google_crc32c
 import numpy as np
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
-from helpers.text import buckets, corpus
-from helpers.text.records import pairs
+from helpers.text import buckets
+from helpers.text.records import pairs, plan
 from helpers.text.records.encoder import Encoder
 from helpers.text.records.format import Layout, Settings, Shard, description, to_json
 
-CHUNK = 1_000  # documents that are tokenized together
+# Documents that are tokenized together, and how many characters they have at most, but for one.
+CHUNK = 1_000
+CHUNK_CHARACTERS = 2_000_000
 
-Texts = Iterator[tuple[list[int], list[str]]]
+# Ids, in bytes, whose sequences are packed together: a bound for memory. A row more or less at the
+# end of each is all that a larger window would save.
+WINDOW = 2 * 2**20
 
-
-def chunks(documents: Sequence[str] | Mapping[int, str], numbers: list[int]) -> Texts:
-    """Give ``CHUNK`` documents at a time, with their numbers."""
-    for start in range(0, len(numbers), CHUNK):
-        chunk = numbers[start : start + CHUNK]
-        yield chunk, [documents[number] for number in chunk]
-
-
-def text_crc32c(texts: Iterable[str], crc: int = 0) -> int:
-    """Give the checksum of documents, continued from that of those before."""
-    return google_crc32c.extend(crc, "".join(f"{len(text)}:{text}" for text in texts).encode())
+Documents = list[tuple[int, bytes]]  # number in the shard, ids
 
 
-def _encoded(
-    texts: Sequence[str], numbers: Sequence[int], encode: Encoder
-) -> Iterator[tuple[int, bytes]]:
-    """Give each document's number and ids."""
-    for number, text in zip(numbers, texts, strict=True):
-        if len(text) > corpus.LONGEST:
-            raise CourseError(
-                f"Document {number} has {len(text):,} characters.",
-                f"No text has more than {corpus.LONGEST:,} in one piece: its line ends are "
-                "probably missing, and it would have to be held in memory as a whole.",
-                "Cut it into paragraphs or articles, one per line, and start again.",
-            )
-    for number, ids in zip(numbers, encode(texts), strict=True):
-        if not ids:
-            raise CourseError(
-                f"Document {number} has no token.",
-                "It is empty, or has white space and control characters only.",
-                "Leave such documents out; corpus.documents does.",
-            )
-        yield number, ids
+def _chunks(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
+    chunk, size = [], 0
+    for entry in entries:
+        chunk.append(entry)
+        size += len(entry)
+        if len(chunk) == CHUNK or size > CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _windows(documents: Iterable[tuple[int, bytes]]) -> Iterator[Documents]:
+    """Divide documents into windows; the last one has at least ``WINDOW``, if there are so many."""
+    window, size, first, before = [], 0, 0, 0
+    for document in documents:
+        window.append(document)
+        size += len(document[1])
+        if not first and size >= WINDOW:
+            first, before = len(window), size
+        elif first and size - before >= WINDOW:
+            yield window[:first]
+            window, size = window[first:], size - before
+            first, before = len(window), size
+    if window:
+        yield window
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,45 +61,77 @@ class ShardWriter:
     encode: Encoder
     folder: Folder
 
-    def __call__(self, chunks: Texts, name: str, done: Callable[[int], None]) -> None:
-        """Write one shard, then its description: a shard with a description is finished."""
-        counts = collections.Counter()
+    def __call__(
+        self, entries: Iterable[bytes], name: str, done: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Write one shard, then its description: a shard with a description is finished.
 
-        def counted() -> Iterator[tuple[int, bytes]]:
-            for numbers, texts in chunks:
-                yield from _encoded(texts, numbers, self.encode)
-                counts["crc"] = text_crc32c(texts, counts["crc"])
-                counts["documents"] += len(texts)
-                done(len(texts))
+        Args:
+            entries: Of `Plan.entry`, in order.
+            name: The shard's.
+            done: Called with the number of documents just finished.
+        """
+        counts = collections.Counter(dict.fromkeys(("sequences", "rows", "tokens", "bytes"), 0))
 
-        if self.settings.pairs:
-            found = pairs.make(counted(), self.encode, self.settings, name)
-            packing, features = self._rows([a + self.encode.sep + b for a, b, _ in found])
-            features |= self._pair_features(packing, found)
-        else:
-            packing, features = self._rows(list(self._pieces(counted())))
-        data = Layout.of(self.settings).records(features)
+        def pieces() -> Iterator[bytes]:
+            for at, window in enumerate(_windows(self._encoded(entries, counts, done))):
+                packing, features = self._features(window, f"{name} {at}" if at else name)
+                data = Layout.of(self.settings).records(features)
+                counts["sequences"] += len(packing.lengths)
+                counts["rows"] += len(packing.splits) - 1
+                counts["tokens"] += packing.tokens
+                counts["bytes"] += len(data)
+                counts["crc"] = google_crc32c.extend(counts["crc"], data)
+                yield data
+
+        self.folder.write(name, pieces())
         shard = Shard(
             name=name,
             documents=counts["documents"],
-            sequences=len(packing.lengths),
-            rows=len(packing.splits) - 1,
-            tokens=packing.tokens,
-            bytes=len(data),
-            crc32c=f"{google_crc32c.value(data):08x}",
-            text_crc32c=f"{counts['crc']:08x}",
+            sequences=counts["sequences"],
+            rows=counts["rows"],
+            tokens=counts["tokens"],
+            bytes=counts["bytes"],
+            crc32c=f"{counts['crc']:08x}",
+            text=f"{counts['text']:016x}",
         )
-        self.folder.write(name, data)
         self.folder.write(description(name), to_json(self.settings, shard=vars(shard)))
 
-    def _pieces(self, documents: Iterator[tuple[int, bytes]]) -> Iterator[bytes]:
+    def _encoded(
+        self, entries: Iterable[bytes], counts: collections.Counter, done: Callable[[int], None]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Give each document's number in the shard, and its ids."""
+        for chunk in _chunks(entries):
+            texts = list(map(plan.text_of, chunk))
+            for text, entry, ids in zip(texts, chunk, self.encode(texts), strict=True):
+                if not ids:
+                    raise CourseError(
+                        f"The document {text[:60]!r} has no token.",
+                        "It is empty, or has white space and control characters only.",
+                        "Leave such documents out; corpus.documents does.",
+                    )
+                counts["text"] = plan.add(counts["text"], entry)
+                yield counts["documents"], ids
+                counts["documents"] += 1
+            done(len(chunk))
+
+    def _features(
+        self, documents: Documents, name: str
+    ) -> tuple[buckets.Packing, dict[str, np.ndarray]]:
+        if self.settings.pairs:
+            found = pairs.make(documents, self.encode, self.settings, name)
+            packing, features = self._rows([a + self.encode.sep + b for a, b, _ in found])
+            return packing, features | self._pair_features(packing, found)
+        return self._rows(list(self._pieces(documents)))
+
+    def _pieces(self, documents: Documents) -> Iterator[bytes]:
         """Cut documents into pieces as Hugging Face's overflowing tokens are."""
         room = (self.settings.sequence_length - 2) * self.encode.type.itemsize
         for _, ids in documents:
             for start in range(0, len(ids), room):
                 yield ids[start : start + room]
 
-    def _rows(self, pieces: list[bytes]) -> tuple[buckets.Packing, dict[str, np.ndarray]]:
+    def _rows(self, pieces: Sequence[bytes]) -> tuple[buckets.Packing, dict[str, np.ndarray]]:
         """Pack ``[CLS] piece [SEP]`` into rows."""
         encode = self.encode
         sequences = [encode.cls + piece + encode.sep for piece in pieces]

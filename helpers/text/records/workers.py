@@ -1,46 +1,135 @@
-"""Shards written side by side, in processes that end with the one that started them."""
+"""The processes of one machine that read, sort and write; they end with the one that started them.
+
+One process works in its own memory, without starting another.
+"""
 
 import concurrent.futures
+import concurrent.futures.process
 import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
+import pathlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Self
 
+from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
 from helpers.text.records.encoder import Encoder
-from helpers.text.records.format import Settings
-from helpers.text.records.shards import ShardWriter, chunks
+from helpers.text.records.plan import Plan, Source, Sums
+from helpers.text.records.shards import ShardWriter
+from helpers.text.records.sorting import Part, Run, Sorter, merged
+
+TELL = 1_000  # documents
+
+Done = Callable[[str, int], None]
 
 
-def write_in_parallel(
-    documents: Sequence[str],
-    missing: Sequence[tuple[str, list[int]]],
-    settings: Settings,
-    output: str,
-    tokenizer: str,
-    workers: int,
-    done: Callable[[int], None],
-) -> None:
-    """Write ``missing`` shards in processes of their own; each gets its shard's texts only."""
-    with concurrent.futures.ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), _start, (settings, output, tokenizer)
-    ) as pool:
-        running = {}
+class Worker:
+    """One process's part: it reads sources, and writes shards."""
+
+    def __init__(self, plan: Plan, room: pathlib.Path) -> None:
+        self._plan, self._room = plan, room
+        self._encoder: Encoder | None = None
+
+    def read(
+        self, source: Source, missing: Collection[int], sorter: Sorter, sums: Sums, done: Done
+    ) -> None:
+        """Sort a source's documents by shard, and count those of all shards."""
+        read = 0
+        for document in source.documents():
+            shard, entry = self._plan.entry(document)
+            sums.add(shard, entry)
+            if shard in missing:
+                sorter.add(entry)
+            read += 1
+            if read % TELL == 0:
+                done("read", TELL)
+        done("read", read % TELL)
+        sums.reports.append((source.name, source.report()))
+
+    def sorter(self) -> Sorter:
+        """Make a place for documents."""
+        return Sorter(self._room, len(self._plan.shards))
+
+    def write(self, shard: int, parts: Iterable[Iterable[bytes]], done: Done) -> None:
+        """Write one shard."""
+        if self._encoder is None:
+            import tokenizers
+
+            self._encoder = Encoder(tokenizers.Tokenizer.from_str(self._plan.tokenizer))
+        target, name = self._plan.shards[shard]
+        writer = ShardWriter(target.settings, self._encoder, Folder(target.path))
+        writer(merged(parts), name, lambda documents: done("written", documents))
+
+
+class Machine:
+    """Does a plan's work with one process or several."""
+
+    def __init__(self, plan: Plan, room: pathlib.Path, workers: int) -> None:
+        self._plan, self._workers = plan, workers
+        self._worker = Worker(plan, room)
+        self._pool = None
+        if workers > 1:
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                workers, multiprocessing.get_context("spawn"), _start, (self._worker,)
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def sort(
+        self, sources: Sequence[Source], missing: Collection[int], done: Done
+    ) -> tuple[Sums, list[Run]]:
+        """Read all sources; give what is known of each shard, and the documents of the missing."""
+        sums = Sums.zero(len(self._plan.shards))
+        if self._pool is None:
+            sorter = self._worker.sorter()
+            for source in sources:
+                self._worker.read(source, missing, sorter, sums, done)
+            return sums, sorter.runs(keep=True)
+        runs = []
+        for some, written in self._map(_read, ((source, missing) for source in sources)):
+            done("read", sum(some.documents))
+            sums.join(some)
+            runs += written
+        return sums, runs
+
+    def write(self, shards: Sequence[int], runs: Sequence[Run], done: Done) -> None:
+        """Write shards."""
+        work = ((shard, [run.part(shard) for run in runs]) for shard in shards)
+        if self._pool is None:
+            for shard, parts in work:
+                self._worker.write(shard, parts, done)
+        else:
+            for documents in self._map(_write, work):
+                done("written", documents)
+
+    def _map(self, call: Callable, work: Iterable[tuple]) -> Iterator[Any]:
+        """Give results as they come; no more work is handed out than there are processes."""
+        running, first = set(), concurrent.futures.FIRST_COMPLETED
         try:
-            for name, numbers in missing:
-                while len(running) == workers:
-                    _wait(running, done)
-                texts = [documents[number] for number in numbers]
-                with _ctrl_c_later():  # the first one starts the processes
-                    running[pool.submit(_work, name, numbers, texts)] = len(numbers)
-            while running:
-                _wait(running, done)
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+            for arguments in work:
+                if len(running) == self._workers:
+                    ended, running = concurrent.futures.wait(running, return_when=first)
+                    yield from (future.result() for future in ended)
+                with _ctrl_c_later():  # the first ones start the processes
+                    running.add(self._pool.submit(call, *arguments))
+            for future in concurrent.futures.as_completed(running):
+                yield future.result()
+        except concurrent.futures.process.BrokenProcessPool:
+            raise CourseError(
+                "One of the processes was killed.",
+                "The system does that when memory is short; or somebody did.",
+                "Run the same command again, with fewer --workers if it was memory: finished "
+                "shards are kept.",
+            ) from None
 
 
 @contextlib.contextmanager
@@ -56,20 +145,11 @@ def _ctrl_c_later() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _wait(running: dict[concurrent.futures.Future, int], done: Callable[[int], None]) -> None:
-    first = concurrent.futures.FIRST_COMPLETED
-    for future in concurrent.futures.wait(running, return_when=first).done:
-        documents = running.pop(future)
-        future.result()
-        done(documents)
+_here: dict[str, Worker] = {}
 
 
-_worker: dict[str, ShardWriter] = {}
-
-
-def _start(settings: Settings, output: str, tokenizer: str) -> None:
-    """Prepare a process for all shards it will write; end it when its parent is gone."""
-    import tokenizers
+def _start(worker: Worker) -> None:
+    """Prepare a process for all it will do; end it when its parent is gone."""
 
     def watch() -> None:
         multiprocessing.connection.wait([multiprocessing.parent_process().sentinel])
@@ -78,10 +158,17 @@ def _start(settings: Settings, output: str, tokenizer: str) -> None:
     threading.Thread(target=watch, daemon=True).start()
     # Ctrl-C reaches all processes; the parent says what happens, when the shards at work are done.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    encode = Encoder(tokenizers.Tokenizer.from_str(tokenizer))
-    _worker["writer"] = ShardWriter(settings, encode, Folder(output))
+    _here["worker"] = worker
 
 
-def _work(name: str, numbers: list[int], texts: list[str]) -> None:
-    documents = dict(zip(numbers, texts, strict=True))
-    _worker["writer"](chunks(documents, numbers), name, lambda documents: None)
+def _read(source: Source, missing: Collection[int]) -> tuple[Sums, list[Run]]:
+    worker = _here["worker"]
+    sorter, sums = worker.sorter(), Sums.zero(len(worker._plan.shards))
+    worker.read(source, missing, sorter, sums, lambda what, documents: None)
+    return sums, sorter.runs(keep=False)
+
+
+def _write(shard: int, parts: list[Part]) -> int:
+    written = []
+    _here["worker"].write(shard, parts, lambda what, documents: written.append(documents))
+    return sum(written)

@@ -1,11 +1,16 @@
-"""Writing a folder of records: what is there is kept, what is missing is written."""
+"""Writing folders of records: what is there is kept, what is missing is written."""
 
+import contextlib
+import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
+import psutil
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
@@ -20,13 +25,13 @@ from helpers.text.records.format import (
     check_same,
     from_json,
     is_description,
-    shard_names,
-    shuffled,
-    some,
+    short,
     to_json,
 )
-from helpers.text.records.shards import ShardWriter, chunks, text_crc32c
-from helpers.text.records.workers import write_in_parallel
+from helpers.text.records.plan import Listed, Plan, Source, Sums, Target
+from helpers.text.records.workers import Machine
+
+Done = Callable[[str, int], None]
 
 
 def write(
@@ -36,11 +41,9 @@ def write(
     *,
     sequence_length: int = 128,
     shards: int = 8,
-    part: tuple[int, int] = (1, 1),
     seed: int = 0,
     pairs: bool = False,
     workers: int = 1,
-    done: Callable[[int], None] = lambda documents: None,
 ) -> Manifest:
     """Write documents as packed rows; continue where an earlier run of the same stopped.
 
@@ -48,14 +51,12 @@ def write(
     ``pairs`` alone.
 
     Args:
-        documents: The texts; a list, or anything with ``len`` and ``[number]``.
+        documents: The texts.
         output: Folder here or ``gs://bucket/folder``.
         tokenizer: A ``BertTokenizerFast``, a ``tokenizers`` tokenizer, or a ``tokenizer.json``.
         sequence_length: Positions per row. Longer documents become several sequences.
         shards: Number of files. For training, some 100 MB each, and several per reading machine.
-        part: (3, 8) writes the third of eight parts of the shards; whichever part ends last, with
-            the others' shards in the same folder, writes the manifest.
-        seed: Shuffles documents over the shards.
+        seed: Distributes documents over the shards, and shuffles them there.
         pairs: Write sequences ``[CLS] A [SEP] B [SEP]``, packed as others are: in one half of
             them B follows A in the document, in the other it comes from another document of the
             shard (BERT's paper, section 3.1, task 2). ``token_type_ids`` is 1 on B,
@@ -63,134 +64,222 @@ def write(
             Documents of a single token are left out.
         workers: Processes that write shards side by side. More than one needs a script whose
             main part stands under ``if __name__ == "__main__":``.
-        done: Called with the number of documents just finished.
 
     Returns:
-        The manifest, of the shards that are there so far.
+        The manifest.
 
     Raises:
         OtherTokenizer, OtherSettings: The folder holds other records.
         ShardDamaged: What an earlier run wrote was changed since.
         files.CantWrite: The disk is full, or nothing can be written there.
         CourseError: A document, a number or the tokenizer can't be used, or the folder holds
-            records of other documents.
+            records of other documents, or some of an earlier version.
     """
-    output = os.fspath(output)
-    check_options(sequence_length, shards, part, seed, pairs)
-    if len(documents) < shards:
-        raise _too_few(len(documents), shards)
-    encode = Encoder(tokenizer)
-    tokenizer_json = canonical(encode.backend)
+    options = {"sequence_length": sequence_length, "shards": shards, "seed": seed, "pairs": pairs}
+    plan = plan_of(os.fspath(output), tokenizer, **options)
+    return write_all([Listed(documents)], plan, workers)[0][0]
+
+
+def plan_of(
+    output: str, tokenizer: Any, *, held_out: str | None = None, pairs: bool = False, **options: int
+) -> Plan:
+    """Plan records, and a tenth as many shards of held-out documents, which stay whole.
+
+    Args:
+        output: As for `write`.
+        tokenizer: As for `write`.
+        held_out: Folder for the documents that `corpus.held_out` names; None: write all alike.
+        pairs: As for `write`.
+        options: ``sequence_length``, ``shards`` and ``seed`` of `write`.
+
+    Raises:
+        CourseError: A number or the tokenizer can't be used.
+    """
+    check_options(pairs=pairs, **options)
+    backend = Encoder(tokenizer).backend
+    text = canonical(backend)
     settings = Settings(
-        tokenizer_sha256=hashlib.sha256(tokenizer_json).hexdigest(),
-        vocabulary=encode.vocabulary,
-        sequence_length=sequence_length,
-        shards=shards,
-        seed=seed,
-        documents=len(documents),
+        tokenizer_sha256=hashlib.sha256(text).hexdigest(),
+        vocabulary=backend.get_vocab_size(),
         pairs=pairs,
+        **options,
     )
-    folder = Folder(output)
-    finished = _finished(folder, settings)
-    if (there := folder.read(TOKENIZER)) is None:
-        folder.write(TOKENIZER, tokenizer_json)
-    else:
-        check_tokenizer(there, settings, folder.path)
-    missing = []
-    for name, numbers in _plan(settings, part):
-        if name in finished and _kept(documents, numbers, finished[name], folder):
-            done(len(numbers))
-        else:
-            missing.append((name, numbers))
-    if workers > 1 and len(missing) > 1:
-        text = tokenizer_json.decode()
-        write_in_parallel(documents, missing, settings, output, text, workers, done)
-    else:
-        writer = ShardWriter(settings, encode, folder)
-        for name, numbers in missing:
-            writer(chunks(documents, numbers), name, done)
-    return _join(folder, settings)
+    targets = [Target(output, settings)]
+    if held_out is not None:
+        fewer = max(1, settings.shards // 10)
+        apart = dataclasses.replace(settings, pairs=False, shards=fewer)
+        targets.append(Target(held_out, apart))
+    return Plan(tuple(targets), text.decode())
 
 
-def _plan(settings: Settings, part: tuple[int, int]) -> list[tuple[str, list[int]]]:
-    """Give the shards of one part, each with the numbers of its documents."""
-    number, parts = part
-    order = shuffled(settings.documents, settings.seed)
-    names = list(enumerate(shard_names(settings.shards)))[number - 1 :: parts]
-    return [(name, np.sort(order[at :: settings.shards]).tolist()) for at, name in names]
+def write_all(
+    sources: Sequence[Source],
+    plan: Plan,
+    workers: int = 1,
+    done: Done = lambda what, documents: None,
+) -> tuple[list[Manifest], Sums]:
+    """Write what is missing of a plan, from any number of sources, in the memory of a few.
+
+    Sources are read once, side by side if there are several ``workers``. Their documents are sorted
+    on the disk of the folder (of temporary files for a bucket), which takes the room of the text.
+
+    Args:
+        sources: What to read. Their order doesn't count; their names and places do.
+        plan: From `plan_of`.
+        workers: As for `write`.
+        done: Called with ``read`` or ``written``, and the number of documents just finished.
+
+    Returns:
+        The manifest of each folder that has documents, and what was read.
+
+    Raises:
+        CourseError: As `write`.
+    """
+    finished = found(plan)
+    missing = [at for at in range(len(plan.shards)) if at not in finished]
+    with _room(plan) as room, Machine(plan, room, workers) as machine:
+        sums, runs = machine.sort(sources, set(missing), done)
+        check_documents(plan, finished, sums)
+        missing = [at for at in missing if has_documents(plan, at, sums)]
+        for shard in finished.values():
+            done("written", shard.documents)
+        prepare_folders(plan, missing)
+        machine.write(missing, runs, done)
+    return join(plan, changed=bool(missing)), sums
 
 
-def _kept(documents: Sequence[str], numbers: list[int], shard: Shard, folder: Folder) -> bool:
-    """Tell whether a finished shard is there, whole and of these documents."""
-    data = folder.read(shard.name)
-    if data is None:
-        return False
-    shard.check(data)
-    if not _of_documents(shard, documents, numbers):
+@contextlib.contextmanager
+def _room(plan: Plan) -> Iterator[pathlib.Path]:
+    """Give a folder for what is sorted, that need not exist yet; another run's remains go."""
+    folder = Folder(plan.targets[0].path)
+    if folder.remote:
+        with tempfile.TemporaryDirectory() as room:
+            yield pathlib.Path(room)
+        return
+    room = pathlib.Path(folder.absolute, f".sorted-{os.getpid()}")
+    for left in room.parent.glob(".sorted-*"):
+        if not psutil.pid_exists(int(left.name.rpartition("-")[2])):
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        yield room
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def has_documents(plan: Plan, shard: int, sums: Sums) -> bool:
+    """Tell whether a shard's folder gets any document: without one it isn't written."""
+    first = plan.targets[0].settings.shards
+    return shard < first or any(sums.documents[first:])
+
+
+def found(plan: Plan) -> dict[int, Shard]:
+    """Give the finished shards of a plan, by number; each is there and whole.
+
+    Raises:
+        OtherTokenizer, OtherSettings, ShardDamaged, CourseError: As `write`.
+    """
+    finished, at = {}, 0
+    for target in plan.targets:
+        folder = Folder(target.path)
+        described = _described(folder, target.settings)
+        if (there := folder.read(TOKENIZER)) is not None:
+            check_tokenizer(there, target.settings, folder.path)
+        sizes = set(folder.list())
+        whole = {}
+        for number, (_, name) in enumerate(plan.shards[at : at + target.settings.shards], at):
+            if name in described and name in sizes:
+                described[name].check(folder.pieces(name))
+                whole[number] = described[name]
+        if any(not shard.text for shard in described.values()) and (
+            len(whole) < target.settings.shards or MANIFEST not in sizes
+        ):
+            raise CourseError(
+                f"{short(folder.path)} holds some records of an earlier version of the course.",
+                "The others can't be added: documents go to other shards now.",
+                "Write to another folder, or delete this one.",
+            )
+        finished |= whole
+        at += target.settings.shards
+    return finished
+
+
+def check_documents(plan: Plan, finished: dict[int, Shard], sums: Sums) -> None:
+    """Compare the documents that were read with those that finished shards were made of.
+
+    Raises:
+        CourseError: There are none to train on, or a shard was made of others.
+    """
+    if not any(sums.documents[: plan.targets[0].settings.shards]):
         raise CourseError(
-            f"{shard.name} was made of other documents.",
-            "As many documents, the same settings, but the text differs.",
-            "Write to another folder, or delete this one.",
+            "There are no documents.",
+            "Nothing was left of the input, or the list is empty.",
+            "Check what you pass; corpus.documents gives those of which something is left.",
         )
-    return True
+    for at, shard in finished.items():
+        if shard.text not in ("", f"{sums.digests[at]:016x}"):
+            raise CourseError(
+                f"{shard.name} was made of other documents.",
+                "The settings are the same, but a text, its file's name or its place differs.",
+                "Write to another folder, or delete this one.",
+            )
 
 
-def _of_documents(shard: Shard, documents: Sequence[str], numbers: list[int]) -> bool:
-    crc = 0
-    for _, texts in chunks(documents, numbers):
-        crc = text_crc32c(texts, crc)
-    return f"{crc:08x}" == shard.text_crc32c
+def prepare_folders(plan: Plan, missing: Sequence[int]) -> None:
+    """Lay the tokenizer beside the shards that are going to be written."""
+    for path in dict.fromkeys(plan.shards[at][0].path for at in missing):
+        folder = Folder(path)
+        if not folder.exists(TOKENIZER):
+            folder.write(TOKENIZER, plan.tokenizer)
 
 
-def made_of(table: Manifest, documents: Sequence[str]) -> bool:
-    """Tell whether records, all of them written, were made of these very documents."""
-    plan = _plan(table.settings, (1, 1))
-    return table.settings.documents == len(documents) and all(
-        _of_documents(shard, documents, numbers)
-        for shard, (_, numbers) in zip(table.shards, plan, strict=True)
-    )
+def made_of(table: Manifest, sources: Sequence[Source], *, held_out: bool) -> bool:
+    """Tell whether records were made of these very documents.
+
+    Args:
+        table: The records.
+        sources: What they may have been made of.
+        held_out: Whether some documents of these were held out of them.
+    """
+    targets = [Target(table.path, table.settings)] * (1 + held_out)
+    plan = Plan(tuple(targets), "")
+    sums = Sums.zero(len(plan.shards))
+    for source in sources:
+        for document in source.documents():
+            sums.add(*plan.entry(document))
+    pairs = zip(table.shards, sums.digests, strict=False)
+    return all(shard.text == f"{digest:016x}" for shard, digest in pairs)
 
 
-def _join(folder: Folder, settings: Settings) -> Manifest:
-    """Collect the finished shards of all parts; with the last one, write the manifest."""
-    made = Manifest(folder.path, settings, tuple(_finished(folder, settings).values()))
-    if made.complete:
-        shards = [vars(shard) for shard in made.shards]
-        folder.write(MANIFEST, to_json(settings, shards=shards))
+def join(plan: Plan, *, changed: bool) -> list[Manifest]:
+    """Collect the finished shards of each folder, and write its manifest when all are there."""
+    made = []
+    for target in plan.targets:
+        folder = Folder(target.path)
+        described = tuple(_described(folder, target.settings).values())
+        if not described:
+            continue
+        made.append(Manifest(target.path, target.settings, described))
+        if made[-1].complete and (changed or not folder.exists(MANIFEST)):
+            shards = [vars(shard) for shard in described]
+            folder.write(MANIFEST, to_json(target.settings, shards=shards))
     return made
 
 
-def _finished(folder: Folder, settings: Settings) -> dict[str, Shard]:
-    """Read the descriptions that are there, of any part; refuse those of other settings."""
+def _described(folder: Folder, settings: Settings) -> dict[str, Shard]:
+    """Read the descriptions that are there; refuse those of other settings."""
     if (data := folder.read(MANIFEST)) is not None:
         check_same(folder.path, from_json(MANIFEST, data)[0], settings)
     finished = {}
     # Also those of another number of shards: with other names they would never be completed.
     for name in filter(is_description, folder.list()):
         if (data := folder.read(name)) is not None:
-            found, (shard,) = from_json(name, data)
-            check_same(folder.path, found, settings)
+            there, (shard,) = from_json(name, data)
+            check_same(folder.path, there, settings)
             finished[shard.name] = shard
     return finished
 
 
-def _too_few(documents: int, shards: int) -> CourseError:
-    if documents == 0:
-        return CourseError(
-            "There are no documents.",
-            "Nothing was left of the input, or the list is empty.",
-            "Check what you pass; corpus.documents gives those of which something is left.",
-        )
-    return CourseError(
-        f"{shards:,} shards for {some(documents, 'document')}.",
-        "Each shard needs at least one document.",
-        "Ask for 1 shard." if documents == 1 else f"Ask for 1 to {documents:,} shards.",
-    )
-
-
-def check_options(
-    sequence_length: int, shards: int, part: tuple[int, int], seed: int, pairs: bool
-) -> None:
+def check_options(sequence_length: int, shards: int, seed: int, pairs: bool) -> None:
     """Refuse numbers that `write` can't use, whatever the documents are.
 
     Raises:
@@ -213,13 +302,6 @@ def check_options(
             f"shards is {shards:,}.",
             "It is the number of files, and their names have five digits for it.",
             "Ask for 1 to 99,999; for much text so many that each has some 100 MB.",
-        )
-    number, parts = part
-    if not 1 <= number <= parts <= shards:
-        raise CourseError(
-            f"Part {number} of {parts}, with {some(shards, 'shard')}.",
-            "Parts count from 1, and each must have at least one shard.",
-            f"Ask for part 1 to {min(max(parts, 1), shards)} of at most {shards}, or more shards.",
         )
     if not 0 <= seed < 2**32:
         raise CourseError(

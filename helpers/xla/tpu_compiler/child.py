@@ -17,6 +17,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 # Names of element types in StableHLO's text (https://openxla.org/stablehlo/spec) and in NumPy's.
@@ -217,7 +218,7 @@ class Compiler:
         return told, gzip.compress(compiled.as_text().encode(), 1, mtime=0)
 
 
-def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
+def serve(jobs: BinaryIO, answers: BinaryIO, make: Callable[[], Compiler]) -> None:
     """Answer jobs until there are no more: lines of JSON, with ``size`` bytes after each."""
 
     def tell(told: dict[str, Any], text: bytes = b"") -> None:
@@ -226,16 +227,16 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
 
     compiler = None
     with contextlib.suppress(Exception):  # the first job tries again, and tells what is wrong
-        compiler = Compiler()
+        compiler = make()
     while line := jobs.readline():
         job = json.loads(line)
-        hlo = jobs.read(job["size"])
+        data = jobs.read(job["size"])
         try:
             if compiler is None:
                 tell({"stage": "starting"})
-                compiler = Compiler()
+                compiler = make()
             tell({"stage": "compiling"})
-            told, text = compiler.answer(job, hlo)
+            told, text = compiler.answer(job, data)
         except MemoryError:
             os._exit(1)
         except Exception as error:  # not Google's verdict: this jax is not the one we know
@@ -243,13 +244,13 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
         tell(told, text)
 
 
-def main() -> None:
+def main(make: Callable[[], Compiler] = Compiler) -> None:
     """Serve the process that started this one; nothing else reaches its pipes."""
     _end_with_the_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints harms nothing
     with contextlib.suppress(BrokenPipeError):
-        serve(sys.stdin.buffer, answers)
+        serve(sys.stdin.buffer, answers, make)
 
 
 if __name__ == "__main__":

@@ -74,9 +74,15 @@ def memory_limit() -> int:
 
 
 class Process:
-    """A process that compiles one job after the other, and is started anew when it has died."""
+    """A process that does one job after the other, and is started anew when it has died.
 
-    def __init__(self) -> None:
+    Args:
+        child: The module that it runs; its `main` is `child.main`.
+        role: What it is to the reader of a message.
+    """
+
+    def __init__(self, child: str = f"{__package__}.child", role: str = "compiler") -> None:
+        self._child, self._role = child, role
         self.limit = memory_limit()
         self._process: subprocess.Popen | None = None
         self._errors: Any = None
@@ -85,7 +91,7 @@ class Process:
         """Start the process; it gets ready without waiting for a job."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.child"],
+            [sys.executable, "-m", self._child],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -112,17 +118,17 @@ class Process:
                 pipe.close()
 
     def ask(
-        self, job: dict[str, Any], hlo: bytes, timeout: float, progress: Progress | None
+        self, job: dict[str, Any], data: bytes, timeout: float, progress: Progress | None
     ) -> Answer:
-        """Give a job (`child.Compiler.compile`) and wait; a death or a limit is an answer, too."""
+        """Give a job (`child.Compiler.answer`) and wait; a death or a limit is an answer, too."""
         start, shown = time.monotonic(), 0.0
         process = self._process or self.start()
         stages, answers = ["starting"], []
 
         def talk() -> None:
             with contextlib.suppress(OSError, ValueError):  # the child died, or was stopped
-                header = json.dumps(job | {"size": len(hlo)}).encode()
-                process.stdin.write(header + b"\n" + hlo)
+                header = json.dumps(job | {"size": len(data)}).encode()
+                process.stdin.write(header + b"\n" + data)
                 process.stdin.flush()
                 while not answers and (line := process.stdout.readline()):
                     told = json.loads(line)
@@ -151,13 +157,13 @@ class Process:
 
     def _exceeded(self, passed: float, timeout: float) -> dict[str, str] | None:
         if passed > timeout:
-            limit = f"The compiler was stopped after the time limit of {timeout:g} s."
+            limit = f"The {self._role} was stopped after the time limit of {timeout:g} s."
             return {"verdict": "timed out", "message": limit}
         with contextlib.suppress(psutil.Error):
             if psutil.Process(self._process.pid).memory_info().rss > self.limit:
                 limit = (
-                    "The compiler was stopped: it took more of this machine's memory than the "
-                    f"limit of {self.limit / 1e9:.1f} GB."
+                    f"The {self._role} was stopped: it took more of this machine's memory than "
+                    f"the limit of {self.limit / 1e9:.1f} GB."
                 )
                 return {"verdict": "crashed", "message": limit}
         return None
@@ -168,7 +174,7 @@ class Process:
         lines = self._errors.read().decode("utf-8", "replace").splitlines()
         told = next((x for x in lines if re.match(r"F\d{4} |.*(?:Check failed|Error:)", x)), "")
         self.stop()
-        ended = f"The compiler's process ended {processes.ending(status)}."
+        ended = f"The {self._role}'s process ended {processes.ending(status)}."
         return ended + (f" {steady(told)[:200]}" if told else "")
 
 

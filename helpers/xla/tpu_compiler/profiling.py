@@ -14,7 +14,7 @@ from helpers.base.errors import CourseError
 from helpers.tpu import hardware
 from helpers.tpu.layout import shape_bytes
 from helpers.xla.instructions import computations
-from helpers.xla.messages import Source
+from helpers.xla.messages import Source, forward_name
 from helpers.xla.tpu_compiler.ask import Compiled
 from helpers.xla.tpu_compiler.cost import per_device
 from helpers.xla.tpu_compiler.walking import cycles, executed, flops
@@ -24,8 +24,6 @@ from helpers.xla.tpu_compiler.walking import cycles, executed, flops
 BOUND = 0.5
 
 _OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:tensorflow_module/?)?([^"]*)"')
-# What TensorFlow puts around the names of gradients and of functions that call each other.
-_WRAPPER = re.compile(r"gradient_tape|(?:Stateful)?PartitionedCall(?:_\d+)?")
 _ON_CHIP = re.compile(r"S\([1-9]\d*\)")
 
 
@@ -138,7 +136,7 @@ class Profile:
 
     def by_layer(self, depth: int = 2) -> tuple[Share, ...]:
         """Group by the first ``depth`` parts of the layer's path, its gradient included."""
-        return self.by(lambda k: "/".join(_forward(k.name).split("/")[:-1][:depth]) or k.name)
+        return self.by(lambda k: "/".join(forward_name(k.name).split("/")[:-1][:depth]) or k.name)
 
     def by_line(self, find: Callable[[str], Source | None]) -> tuple[Share, ...]:
         """Group by the line of Python that made the operation, its gradient included.
@@ -160,7 +158,7 @@ class Profile:
 
 def source(name: str, find: Callable[[str], Source | None]) -> Source | None:
     """Find the line of an operation; a gradient's is that of the operation it belongs to."""
-    tried = _forward(name)
+    tried = forward_name(name)
     while tried:
         if found := find(tried) or find(re.sub(r"_\d+$", "", tried)):
             return found
@@ -219,9 +217,3 @@ def _bound(seconds: float, compute: float, hbm: float) -> str:
     if max(compute, hbm) < BOUND * seconds:
         return "vector"
     return "compute" if compute >= hbm else "HBM"
-
-
-def _forward(name: str) -> str:
-    """Give the name of the operation that a gradient's operation belongs to."""
-    parts = (part for part in name.split("/") if not _WRAPPER.fullmatch(part))
-    return "/".join(parts)

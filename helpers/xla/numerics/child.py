@@ -1,0 +1,202 @@
+"""The process that runs a program with the numbers of a TPU; `running` starts it and talks to it.
+
+It translates TensorFlow's module as the TPU's compiler's process does, rounds the operands of its
+matrix products, and runs it with jax on this CPU. Imports no TensorFlow.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from helpers.xla.numerics.drawing import Drawing
+from helpers.xla.tpu_compiler.child import Compiler, main
+
+PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
+KEPT = 100_000  # values of a result that are handed back; of a larger one only norms are
+
+# Exponent and mantissa of bfloat16: https://openxla.org/stablehlo/spec#reduce_precision rounds to
+# nearest, ties to even. (A cast to bfloat16 and back is what XLA may leave out.)
+EXPONENT_BITS, MANTISSA_BITS = 8, 7
+
+
+# Results, and each changed variable before and after.
+Step = tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]]]
+
+
+def pack(arrays: Iterable[np.ndarray]) -> tuple[list[Any], bytes]:
+    """Describe arrays (type and shape), and join their bytes."""
+    arrays = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in arrays]
+    return [[a.dtype.name, a.shape] for a in arrays], b"".join(a.tobytes() for a in arrays)
+
+
+def unpack(kinds: Iterable[Any], data: bytes) -> list[np.ndarray]:
+    """Read what `pack` wrote."""
+    arrays, at = [], 0
+    for name, shape in kinds:
+        kind, count = np.dtype(name), math.prod(shape)
+        arrays.append(np.frombuffer(data, kind, count, at).reshape(shape))
+        at += count * kind.itemsize
+    return arrays
+
+
+def measure(exact: np.ndarray, rounded: np.ndarray, first: np.ndarray) -> list[Any]:
+    """Compare a value with its rounded self, and with the one of the first batch.
+
+    Gives its norm, the norm of the difference, whether each is finite, and the norm of the
+    difference from the first batch's.
+    """
+    kind = np.complex128 if np.iscomplexobj(exact) else np.float64
+    a, b, c = (np.asarray(x).astype(kind).ravel() for x in (exact, rounded, first))
+    finite = [bool(np.isfinite(x).all()) for x in (a, b)]
+    with np.errstate(invalid="ignore", over="ignore"):
+        norms = [float(np.linalg.norm(x)) for x in (a, a - b, a - c)]
+    return [*norms[:2], *finite, norms[2]]
+
+
+class Runner(Compiler):
+    """Runs TensorFlow's programs on this CPU by way of jax."""
+
+    def _round(self, module: bytes) -> tuple[bytes, int, int]:
+        """Round the float32 operands of the products that a TPU computes in one pass.
+
+        Gives the module, the number of products that were changed, and of those that ask for more
+        passes and were left alone.
+        """
+        mlir, hlo = self._mlir, self._hlo
+        with mlir.make_ir_context():
+            parsed = mlir.ir.Module.parse(module)
+            rounded = precise = 0
+            for found in self._operations(parsed.operation):
+                operation = found.operation
+                if operation.name not in PRODUCTS:
+                    continue
+                at = [i for i in (0, 1) if _is_float32(mlir.ir, operation.operands[i])]
+                if at and "precision_config" in operation.attributes:
+                    config = str(operation.attributes["precision_config"])
+                    if "HIGH" in config:  # HIGH: three passes; HIGHEST: six, as exact as float32
+                        precise += 1
+                        continue
+                with mlir.ir.Location.unknown(), mlir.ir.InsertionPoint(operation):
+                    for i in at:
+                        value = operation.operands[i]
+                        operation.operands[i] = hlo.ReducePrecisionOp(
+                            value, EXPONENT_BITS, MANTISSA_BITS
+                        ).result
+                rounded += bool(at)
+            return mlir.module_to_bytecode(parsed), rounded, precise
+
+    def _seed(self, module: bytes) -> tuple[bytes, bool]:
+        """Let draws come from one more parameter; gives the module, and whether it draws."""
+        from jax.extend.mlir.dialects import chlo
+
+        mlir = self._mlir
+        with mlir.make_ir_context():
+            parsed = mlir.ir.Module.parse(module)
+            found = self._operations(parsed.operation)
+            draws = [op for op in found if op.operation.name == "stablehlo.rng"]
+            if draws:
+                drawing = Drawing(mlir.ir, self._hlo, chlo)
+                drawing.seed(*self._main(parsed), draws)
+            return mlir.module_to_bytecode(parsed), bool(draws)
+
+    def _runnable(self, module: bytes, inputs: tuple, results: tuple) -> Any:
+        def run(*arguments: Any) -> Any:
+            return self._module.bind(*arguments, module=module, results=results)
+
+        shapes = [self._jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs]
+        return self._jax.jit(run, keep_unused=True).lower(*shapes).compile()
+
+    def answer(self, job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+        """Run the steps of a training, or of several, that begin with the same or other values.
+
+        In the job: ``programs``, for each the module's size and the positions of the parameters
+        that it changes; ``kinds`` of all arrays; ``batches``, the number of arrays in each;
+        ``runs``, for each its program, whether it is rounded, which batch each step gets, and the
+        number of arrays that it begins with; ``fixed``, positions among these that begin each step
+        anew; ``carry``, whether the others are what the step before made of them.
+        """
+        at, runs, compiled = 0, [], {}
+        sources = []
+        for size, donated in job["programs"]:
+            module, inputs, results = self._read(data[at : at + size])
+            module, draws = self._seed(module)
+            if draws:
+                inputs = (*inputs, self._jax.core.ShapedArray((2,), np.uint64))
+            sources.append((module, inputs, results, donated, draws))
+            at += size
+        arrays = iter(unpack(job["kinds"], data[at:]))
+        batches = [list(itertools.islice(arrays, count)) for count in job["batches"]]
+        counts = (0, 0)
+        for program, is_rounded, order, count in job["runs"]:
+            module, inputs, results, donated, draws = sources[program]
+            if (program, is_rounded) not in compiled:
+                if is_rounded:
+                    module, *counts = self._round(module)
+                compiled[program, is_rounded] = self._runnable(module, inputs, results)
+            state = list(itertools.islice(arrays, count))
+            runs.append((compiled[program, is_rounded], donated, order, state, draws))
+        steps, kept, first = [], [], None
+        for number in range(len(runs[0][2])):
+            seed = np.array([number, 0], np.uint64)
+            made = [self._step(run, batches[run[2][number]], seed, job) for run in runs]
+            told = {}
+            if not job["carry"]:
+                first = first or made[0]
+                told = _compared(*made, first)
+            told["kept"] = [[i for i, x in enumerate(found) if x.size <= KEPT] for found, _ in made]
+            steps.append(told)
+            kept += [x for found, _ in made for x in found if x.size <= KEPT]
+        kinds, values = pack(kept)
+        told = {"verdict": "ran", "steps": steps, "kinds": kinds, "counts": list(counts)}
+        return told, values
+
+    def _step(
+        self, run: tuple, batch: Sequence[np.ndarray], seed: np.ndarray, job: dict[str, Any]
+    ) -> Step:
+        """Run a step, and put what it changed into the run's state."""
+        compiled, donated, _, state, draws = run
+        found = [np.asarray(x) for x in compiled(*batch, *state, *([seed] if draws else []))]
+        kept = len(found) - len(donated)
+        changed = []
+        for position, after in zip(donated, found[kept:], strict=True):
+            own = position - len(batch)
+            changed.append((state[own], after))
+            if job["carry"] and own not in job["fixed"]:
+                state[own] = after
+        return found[:kept], changed
+
+
+def _is_float32(ir: Any, value: Any) -> bool:
+    """Whether a value is float32, and not bfloat16 that was made so for the product."""
+    made = getattr(value.owner, "name", "")
+    if made == "stablehlo.convert" and _type(ir, value.owner.operands[0]) == "bf16":
+        return False
+    return _type(ir, value) == "f32"
+
+
+def _type(ir: Any, value: Any) -> str:
+    return str(ir.RankedTensorType(value.type).element_type)
+
+
+def _compared(exact: Step, rounded: Step, first: Step) -> dict[str, Any]:
+    """Compare results, and how variables were changed; all steps began with the same values."""
+    pairs = zip(exact[1], rounded[1], first[1], strict=True)
+    return {
+        "results": [measure(*three) for three in zip(exact[0], rounded[0], first[0], strict=True)],
+        # Whole numbers count something: their change is no matter of rounding.
+        "updates": [
+            None if _counts(a[1]) else measure(*(after - before for before, after in (a, b, c)))
+            for a, b, c in pairs
+        ],
+    }
+
+
+def _counts(array: np.ndarray) -> bool:
+    return array.dtype.kind in "iub"
+
+
+if __name__ == "__main__":
+    main(Runner)

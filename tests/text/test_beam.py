@@ -1,0 +1,181 @@
+"""Apache Beam, in an environment apart: the same bytes from any runner, a killed worker or not."""
+
+import contextlib
+import json
+import re
+import subprocess
+import time
+
+import psutil
+import pytest
+from conventions import ROOT
+from plain import contents
+from terminal import call, without
+
+from helpers.base.errors import CourseError
+from helpers.text import corpus, prepare, records, sources
+
+BEAM = ROOT / "build/beam/bin/python"
+pytestmark = pytest.mark.slow
+installed = pytest.mark.skipif(not BEAM.exists(), reason="needs Beam apart: make beam")
+
+OPTIONS = ("--shards", "40", "--sequence-length", "64", "--pairs")
+PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+
+
+def command(output, runner, *flags, inputs=()):
+    words = [word for path in inputs for word in ("-i", path)]
+    return (*(BEAM, "-m", "helpers", "prepare", "-o", output), *OPTIONS, *words, "--runner", runner,
+            "--", *flags)  # fmt: skip
+
+
+def beam(*words, status=0, **options):
+    done = call(*command(*words, **options), env=without("PYTHON"))
+    assert done.returncode == status, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The shipped text, written by one process without Beam."""
+    output = tmp_path_factory.mktemp("alone")
+    options = {"sequence_length": 64, "shards": 40, "seed": 0, "pairs": True}
+    plan = prepare.plan_of(str(output), corpus.kept_tokenizer(), **options)
+    records.write_all(prepare.shipped(), plan)
+    return output
+
+
+@installed
+def test_two_processes_of_the_direct_runner_write_the_same_bytes_and_only_what_is_missing(
+    alone, tmp_path
+):
+    shipped = list(corpus.shipped().values())[::-1]
+    said = beam(tmp_path, "DirectRunner", *PROCESSES, inputs=shipped).stdout
+    assert "ko.txt: 1,464 texts: 0 not in NFC" in said and "2,636 documents" in said
+    assert contents(tmp_path) == contents(alone)
+    name = f"shard-00007-of-{40:05}.tfrecord"
+    (tmp_path / name).unlink()
+    times = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.tfrecord")}
+    beam(tmp_path, "DirectRunner")
+    assert contents(tmp_path) == contents(alone)
+    assert {path: (tmp_path / path).stat().st_mtime_ns for path in times} == times
+
+
+@contextlib.contextmanager
+def cluster(folder):
+    """Dask: a scheduler and two workers, each a process with a memory of its own."""
+    with contextlib.ExitStack() as stack:
+
+        def start(name, *words):
+            process = subprocess.Popen(
+                [BEAM, "-m", f"distributed.cli.dask_{name}", "--no-dashboard", *words],
+                cwd=ROOT,
+                env=without("PYTHON"),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return psutil.Process(process.pid)
+
+        file = folder / "scheduler.json"
+        start("scheduler", "--host", "127.0.0.1", "--port", "0", "--scheduler-file", str(file))
+        words = ("--scheduler-file", str(file), "--nthreads", "1", "--no-nanny")
+        workers = [start("worker", *words, "--local-directory", str(folder)) for _ in range(2)]
+        deadline = time.monotonic() + 60
+        while not file.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        yield json.loads(file.read_text())["address"], workers
+
+
+@installed
+def test_a_cluster_of_two_workers_loses_one_and_writes_the_same_bytes(alone, tmp_path):
+    output = tmp_path / "out"
+    (tmp_path / "cluster").mkdir()
+    with cluster(tmp_path / "cluster") as (address, workers):
+        flags = (f"--dask_client_address={address}",)
+        run = subprocess.Popen(
+            command(output, "DaskRunner", *flags),
+            cwd=ROOT,
+            env=without("PYTHON"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while len(list(output.glob("*.json"))) < 5:
+            assert run.poll() is None, run.stderr.read()
+            time.sleep(0.01)
+        # The one that works; the other only waits, or has just ended its part.
+        min(workers, key=lambda worker: worker.status() != psutil.STATUS_RUNNING).kill()
+        at_the_kill = len(list(output.glob("*.json")))
+        told = run.communicate(timeout=300)[1]
+        assert run.returncode == 0, told
+    assert at_the_kill < 40 and contents(output) == contents(alone)
+
+
+@installed
+def test_what_a_worker_raises_is_told_as_without_beam(tmp_path):
+    (tmp_path / "old.txt").write_bytes("Title\n옛날 문서입니다.\n".encode("cp949"))
+    with pytest.raises(CourseError) as caught:
+        list(sources.find([str(tmp_path / "old.txt")])[0].documents())
+    told = beam(tmp_path / "out", "DirectRunner", inputs=[tmp_path / "old.txt"], status=2).stderr
+    assert str(caught.value) in told and "Traceback" not in told
+
+
+@installed
+def test_the_dataflow_command_is_one_that_beam_understands():
+    """The very words of notebook 06; the command's help has them with a project of its own."""
+    cells = json.loads((ROOT / "notebooks/06_bert_data.ipynb").read_text("utf-8"))["cells"]
+    (text,) = (t for cell in cells if "DataflowRunner" in (t := "".join(cell["source"])))
+    flags = re.search(r"--runner DataflowRunner -- (.+?)```", text, re.DOTALL)[1]
+    flags = flags.replace("\\\n", " ").split()
+    help_ = call(BEAM, "-m", "helpers", "prepare", "--help").stdout
+    for flag in flags:
+        assert flag.partition("=")[0] in help_
+    script = (
+        "import sys\n"
+        "from apache_beam.options import pipeline_options as p\n"
+        "from helpers.text.records import beam\n"
+        "options = beam._options('DataflowRunner', sys.argv[1:])\n"
+        "google = options.view_as(p.GoogleCloudOptions)\n"
+        "print(google.project, google.region, google.temp_location)\n"
+        "print(options.view_as(p.SetupOptions).extra_packages)\n"
+    )
+    done = call(BEAM, "-c", script, *flags, env=without("PYTHON"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[:3] == ["PROJECT", "us-central1", "gs://BUCKET/temporary"]
+    assert "tensorflow_on_tpu" in done.stdout
+
+
+@installed
+@pytest.mark.parametrize(
+    ("runner", "flag", "why"),
+    [
+        ("DirectRunner", "--direct_num_worker=2", "It knows no --direct_num_worker=2"),
+        ("DirectRunner", "--direct_num_workers=two", "invalid int value: 'two'"),
+        ("SlowRunner", "--direct_num_workers=2", "SlowRunner"),
+    ],
+)
+def test_options_that_beam_would_ignore_are_refused(tmp_path, runner, flag, why):
+    told = beam(tmp_path / "out", runner, flag, status=2).stderr
+    assert why in " ".join(told.split()) and "Traceback" not in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_beam_the_way_to_it_is_told(tmp_path):
+    with pytest.raises(CourseError, match=r"not installed(.|\n)*pip install apache-beam") as caught:
+        list(
+            prepare.prepare(
+                str(tmp_path / "out"),
+                texts=None,
+                tokenizer=None,
+                sequence_length=64,
+                shards=2,
+                workers=1,
+                seed=0,
+                runner="DirectRunner",
+            )
+        )
+    assert "build/beam/.installed" in caught.value.fix
+    assert not list(tmp_path.iterdir())
