@@ -21,6 +21,8 @@ from helpers.tpu import hardware
 from helpers.xla import tpu_compiler
 from helpers.xla.tracing import NotCompilable
 
+FITTING_SECONDS = 120.0  # of the search for a batch that fits, after one that doesn't
+
 
 def preflight(
     subject: Any,
@@ -124,12 +126,14 @@ def _ask(
         compiled = [future.result() for future in waiting]
     estimates = []
     for job, result in zip(jobs, compiled, strict=True):
-        found, estimate = memory.check(job, result)
-        items += found
-        if search is not None and result.verdict in ("compiles", "out of memory"):
-            item, rows = memory.largest_batch(kind, job, search, say)
+        full, rows = result.verdict == "out of memory", None
+        if full or (search is not None and result.ok):
+            seconds = search or FITTING_SECONDS
+            item, rows = memory.largest_batch(kind, job, seconds, say)
             items.append(item)
-            estimate = estimate and dataclasses.replace(estimate, largest_rows=rows)
+        found, estimate = memory.check(job, result, rows)
+        items += found
+        estimate = estimate and dataclasses.replace(estimate, largest_rows=rows or None)
         estimates += [estimate] if estimate is not None else []
     fitting = [job for job, result in zip(jobs, compiled, strict=True) if result.ok]
     return items, estimates, fitting

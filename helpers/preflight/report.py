@@ -12,7 +12,9 @@ from rich.text import Text
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError
+from helpers.preflight.estimate import price
 from helpers.preflight.estimate.input import Rate
+from helpers.preflight.estimate.price import Price
 from helpers.preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
 from helpers.xla.numerics.results import Training
 
@@ -93,6 +95,7 @@ class Report:
     timings: tuple[Timing, ...] = ()
     training: Training | None = None
     rate: Rate | None = None
+    prices: tuple[Price, ...] = ()
 
     @property
     def status(self) -> str:
@@ -139,10 +142,11 @@ class Report:
             items = tuple(Item(**item) for item in plain["items"])
             estimates = tuple(Estimate(**estimate) for estimate in plain["estimates"])
             timings = tuple(map(Timing.from_plain, plain["timings"]))
+            prices = tuple(Price(**one) for one in plain["prices"])
             training = plain["training"] and Training.from_plain(plain["training"])
             rate = plain["rate"] and Rate.from_plain(plain["rate"])
-            targets = tuple(plain["targets"])
-            return cls(plain["subject"], targets, items, estimates, timings, training, rate)
+            about = plain["subject"], tuple(plain["targets"]), items
+            return cls(*about, estimates, timings, training, rate, prices)
         except (ValueError, KeyError, TypeError) as error:
             raise CourseError(
                 "This text is no report of a preflight.",
@@ -156,29 +160,42 @@ class Report:
         Raises:
             CantWrite: The disk is full, or the place is not writable.
         """
-        files.write(pathlib.Path(path), self._render("preflight_page.html"))
+        from helpers.preflight.estimate.pictures import bars, roofline_plot  # they take a second
+
+        drawn = {
+            t.target: [roofline_plot(t), *(bars(t, title) for title in TABLES)]
+            for t in self.timings
+        }
+        page = self._render("preflight_page.html", pictures=drawn)
+        files.write(pathlib.Path(path), page)
 
     def __repr__(self) -> str:
         lines = [f"Preflight of {self.summary}", *map(repr, self.items)]
         if self.estimates:
             lines += [*_aligned(costs(self.estimates)), BOUNDS]
         for timing in self.timings:
-            lines.append(timing.summary)
+            lines += [timing.summary, *timing.notes]
             for title in TABLES:
                 lines += _aligned(parts(timing, title))
         if self.timings:
             lines.append(ESTIMATE)
         lines += [repr(more) for more in (self.rate, self.training) if more is not None]
+        if self.prices:
+            lines += [*_aligned(price.table(self.prices)), price.verdict(self.prices)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return self._render("preflight.html")
 
-    def _render(self, template: str) -> str:
-        words = {"CHECKS": CHECKS, "SIGNS": SIGNS, "BOUNDS": BOUNDS, "ESTIMATE": ESTIMATE}
-        words["timings"] = [
-            (t.summary, [parts(t, title) for title in TABLES]) for t in self.timings
-        ]
+    def _render(self, template: str, **words: object) -> str:
+        words = (
+            {"pictures": {}}
+            | words
+            | {"CHECKS": CHECKS, "SIGNS": SIGNS, "BOUNDS": BOUNDS, "ESTIMATE": ESTIMATE}
+        )
+        words["timings"] = [(t, [parts(t, title) for title in TABLES]) for t in self.timings]
+        words["prices"] = price.table(self.prices)
+        words["verdict"] = self.prices and price.verdict(self.prices)
         words["curves"] = self.training and self.training.figure()
         return html.render(template, report=self, costs=costs(self.estimates), **words)
 
@@ -199,35 +216,53 @@ class Report:
             table.add_row(state, said)
         yield table
         if self.estimates:
-            # A column for each target: what is told of one would not fit beside each other.
-            table = Table("", box=box.SIMPLE, pad_edge=False)
-            told = costs(self.estimates)
-            for column in told:
-                table.add_column(column["target"], justify="right")
-            for name in list(told[0])[1:]:
-                table.add_row(name, *(column[name] for column in told))
-            yield table
+            yield _columns(costs(self.estimates))
             yield Text(BOUNDS, style="dim")
         for timing in self.timings:
             yield Text(timing.summary, style="bold")
-            for title in TABLES:
-                rows = parts(timing, title)
-                name, *numbers = (Text(column) for column in rows[0])
-                table = Table(Column(name, overflow="fold"), box=box.SIMPLE, pad_edge=False)
-                for column in numbers:
-                    table.add_column(column, no_wrap=True)
-                for row in rows:
-                    table.add_row(*map(Text, row.values()))
-                yield table
+            yield Text("\n".join(timing.notes))
+            yield from (_rows(parts(timing, title)) for title in TABLES)
         if self.timings:
             yield Text(ESTIMATE, style="dim")
+        if self.prices:
+            yield _columns(price.table(self.prices))
+            yield Text(price.verdict(self.prices), style="bold")
         for more in (self.rate, self.training):
             if more is not None:
                 yield Text(repr(more))
 
 
+def _columns(told: list[dict[str, str]]) -> Table:
+    """Give each target a column: what is told of one would not fit beside each other."""
+    table = Table("", box=box.SIMPLE, pad_edge=False)
+    for column in told:
+        table.add_column(column["target"], justify="right")
+    for name in list(told[0])[1:]:
+        table.add_row(name, *(column[name] for column in told))
+    return table
+
+
+def _rows(told: list[dict[str, str]]) -> Table:
+    """Write the parts of a step, with what would help below the name."""
+    name, *numbers = (column for column in told[0] if column != "help")
+    table = Table(Column(Text(name), overflow="fold"), box=box.SIMPLE, pad_edge=False)
+    for column in numbers:
+        table.add_column(Text(column), no_wrap=True)
+    for row in told:
+        text = Text(row[name])
+        if row["help"]:
+            text.append(f"\nhelp: {row['help']}", style="italic")
+        table.add_row(text, *(Text(row[column]) for column in numbers))
+    return table
+
+
 def _aligned(table: list[dict[str, str]]) -> list[str]:
-    """Write the rows of a table as lines, under its columns' names."""
-    rows = [[*table[0]], *([*row.values()] for row in table)]
+    """Write the rows of a table as lines, under its columns' names; what would help goes below."""
+    names = [name for name in table[0] if name != "help"]
+    rows = [names, *([row[name] for name in names] for row in table)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    helped = [lines[0]]
+    for line, row in zip(lines[1:], table, strict=True):
+        helped += [line, f"    help: {row['help']}"] if row.get("help") else [line]
+    return helped

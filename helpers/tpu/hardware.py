@@ -29,6 +29,9 @@ class Chip:
             inputs.
         hbm_gib: High-bandwidth memory, in GiB (Google's pages write GB on some, GiB on others).
         hbm_gb_per_s: Its bandwidth, in 10⁹ bytes a second.
+        ici_gb_per_s: Bandwidth of the interconnect, in 10⁹ bytes a second: of all links of a chip,
+            both directions together, as Google's pages count.
+        ici_links: Links to other chips.
         cores: TensorCores.
         replicas: Devices that TensorFlow sees, each with its own copy of the model. A v4 or v5p
             chip joins its two cores to one device, so this is 1 there.
@@ -48,6 +51,8 @@ class Chip:
     bf16_tflops: float
     hbm_gib: int
     hbm_gb_per_s: float
+    ici_gb_per_s: float
+    ici_links: int
     cores: int
     replicas: int
     matrix_unit: int

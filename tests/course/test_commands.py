@@ -57,6 +57,9 @@ def command(tmp_path, monkeypatch, capsys):
         (["run", "-p", "steps"], "-p takes a name and a value"),
         (["run", "-p", "steps=4", "2"], "-p takes a name and a value"),
         (["run", "--parameter=steps"], "write it as -p NAME VALUE"),
+        (["preflight", "my_model:build", "--price", "1.2"], "a price, but no number of steps"),
+        (["preflight", "m:n", "--compare", "v5e-8", "v9-8"], "'v9-8' is no type of TPU"),
+        (["preflight", "--compare", "v5e-8", "m:n", "--price", "v4=1"], "which is not compared"),
         (["badges", "nothing"], "'nothing' is no repository"),
     ],
 )

@@ -1,5 +1,6 @@
 """The report: its status, and the forms that show it."""
 
+import dataclasses
 import io
 
 import pytest
@@ -10,7 +11,8 @@ from rich.console import Console
 from helpers.base.errors import CourseError
 from helpers.preflight import report
 from helpers.preflight.estimate import step
-from helpers.preflight.estimate.step import Estimate, Row, Timing
+from helpers.preflight.estimate.price import Price
+from helpers.preflight.estimate.step import AllReduce, Estimate, Row, Timing
 from helpers.preflight.report import FAIL, OPEN, Item, Report
 
 items = st.builds(
@@ -22,15 +24,24 @@ items = st.builds(
     decisive=...,
 )
 numbers = st.floats(0, 1e15)
-kinds = {"flops": numbers, "bytes": numbers, "compute_ms": numbers, "memory_ms": numbers}
+amounts = ("flops", "bytes", "compute_ms", "memory_ms", "link_ms")
+kinds = dict.fromkeys(amounts, numbers)
 estimates = st.builds(Estimate, **kinds, all_reduce_bytes=..., largest_rows=...)
-rows = st.lists(st.builds(Row, ms=numbers, share=numbers), min_size=1, max_size=3).map(tuple)
-timings = st.builds(Timing, ms=numbers, busy=numbers, operations=rows, layers=rows, lines=rows)
+rows = st.lists(
+    st.builds(Row, ms=numbers, share=numbers, flops=numbers, bytes=numbers), min_size=1, max_size=3
+).map(tuple)
+sent = st.builds(AllReduce, bytes=numbers, low_ms=numbers, high_ms=numbers)
+times = {"ms": numbers, "low_ms": numbers, "high_ms": numbers, "busy": numbers}
+tables = {"operations": rows, "layers": rows, "lines": rows}
+timings = st.builds(Timing, **times, **tables, all_reduce=st.none() | sent)
+hours = {"low_hours": numbers, "high_hours": numbers, "per_chip_hour": st.none() | numbers}
+prices = st.builds(Price, rows=st.none() | st.integers(1, 999), **hours)
 reports = st.builds(
     Report,
     items=st.lists(items, max_size=6).map(tuple),
     estimates=st.lists(estimates, max_size=3).map(tuple),
-    timings=st.lists(timings, max_size=2).map(tuple),
+    timings=st.lists(timings, max_size=1).map(tuple),
+    prices=st.lists(prices, max_size=2).map(tuple),
 )
 
 
@@ -78,7 +89,7 @@ def test_numbers_are_short_and_the_memory_of_a_tpu_is_in_gib():
 
 def test_a_terminal_of_80_columns_and_a_pipe_show_each_number_whole(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    numbers = (2.77e12, 2.5 * 2**30, 2**20, int(15.75 * 2**30), 14.2, 3.3, 420 * 2**20, 1024)
+    numbers = (2.77e12, 2.5 * 2**30, 2**20, int(15.75 * 2**30), 14.2, 3.3, 3.9, 420 * 2**20, 1024)
     costs = tuple(Estimate(target, 8, 4, *numbers) for target in ("v5e-8", "v3-8", "v6e-8"))
     item = Item(1, "step", FAIL, "a long finding " * 20, "mend it", "my_model.py, line 12")
     Console().print(Report("model", ("v5e-8", "v3-8", "v6e-8"), (item,), costs))
@@ -88,21 +99,30 @@ def test_a_terminal_of_80_columns_and_a_pipe_show_each_number_whole(capsys, monk
         assert text in shown
 
 
-def test_a_steps_time_is_shown_by_operation_layer_and_line():
+def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
     def parts(name):
-        return (Row(name, 1.5, 0.75, "HBM"), Row("2 more", 0.5, 0.25, ""))
+        first = Row(name, 1.5, 0.75, "HBM", help="half of it in bfloat16")
+        return (first, Row("2 more", 0.5, 0.25, ""))
 
-    timing = Timing("v5e-8", 2.0, 0.4, 3, parts("MatMul"), parts("bert/layer"), parts("y = <x>"))
+    sent = AllReduce(420 * 2**20, 4, 4, 3.9, 7.7)
+    tables = parts("MatMul"), parts("bert/layer"), parts("y = <x>")
+    timing = Timing("v5e-8", 2.0, 2.4, 9.7, "v5e: from 3 runs", 0.4, 3, *tables, sent)
     shown = Report("model", ("v5e-8",), (), (), (timing,))
     console = Console(record=True, width=80, file=io.StringIO())
     console.print(shown)
     wrapped = " ".join(console.export_text().split())
     for form in (repr(shown), shown._repr_html_(), wrapped):
-        for text in ("v5e-8: 2 ms a step, the matrix units busy 40% of it", "75.0%", "bert/layer"):
+        for text in (
+            "v5e-8: 2.4 to 9.7 ms a step; the estimate is 2 ms, the matrix units busy 40% of it",
+            *("75.0%", "bert/layer", "half of it in bfloat16", "v5e: from 3 runs", "2 more"),
+            "all-reduce: 420 MiB at 4 places of the step, 3.9 to 7.7 ms over the interconnect; "
+            "the compiled program waits for each",
+            *("not counted in full: 3 kernels", "HBM"),
+        ):
             assert text in form
-        assert "2 more" in form and "not counted in full: 3 kernels" in form and "HBM" in form
     assert "y = &lt;x&gt;" in shown._repr_html_() and "y = <x>" in repr(shown)
     assert step.ESTIMATE in repr(shown) and step.ESTIMATE not in repr(Report("m", (), ()))
+    assert "part of it may be hidden" in dataclasses.replace(sent, waits=1).summary
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"subject": 1}'])

@@ -43,6 +43,9 @@ _GROUPS = {
     },
 }
 
+# Commands with options of several words.
+_CLASSES = {"run": learning.Pairs, "preflight": training.Compared}
+
 # These work where the helpers were installed without the course's folder.
 _ANYWHERE = ("explain", "doctor", "preflight", "prepare", "pretrain", "export")
 
@@ -106,8 +109,7 @@ def _all(
 
 for _title, _commands in _GROUPS.items():
     for _name, _function in _commands.items():
-        _class = learning.Pairs if _name == "run" else None
-        app.command(_name, cls=_class, rich_help_panel=_title)(_function)
+        app.command(_name, cls=_CLASSES.get(_name), rich_help_panel=_title)(_function)
 
 
 def _carry_out(colour: bool | None) -> None:

@@ -1,14 +1,36 @@
 """Commands for your own data and model: preflight, operations, records, pretraining, export."""
 
+import dataclasses
 import os
 import pathlib
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from helpers.base import files
+from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT
 from helpers.course.commands.learning import AsJson, Quiet
+
+SECONDS = 900.0  # of a preflight, and of each target's profile
+
+
+class Compared(TyperCommand):
+    """A command whose ``--compare`` takes several words; typer itself can't."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        """Turn ``--compare A B`` into ``--compare A --compare B``."""
+        spread, listing = [], False
+        for word in args:
+            if listing and not word.startswith("-") and ":" not in word:
+                spread += ["--compare", word]
+            elif word == "--compare":
+                listing = True
+            else:
+                listing = False
+                spread.append(word)
+        return super().parse_args(ctx, spread)
 
 
 def preflight(
@@ -27,7 +49,10 @@ def preflight(
     ] = False,
     profile: Annotated[
         bool,
-        typer.Option("--profile", help="Estimate a step's time, by operation, layer and line."),
+        typer.Option(
+            "--profile",
+            help="Estimate a step's time, by operation, layer and line: minutes for a large model.",
+        ),
     ] = False,
     numerics: Annotated[
         int,
@@ -41,14 +66,37 @@ def preflight(
         bool,
         typer.Option("--input-rate", help="Time the dataset's stages: does it keep up?"),
     ] = False,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of a training run: its hours and price; with a profile."),
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[KIND=]PRICE",
+            help="What a chip costs for an hour, in your currency: 1.2, or v5e=1.20 for each kind.",
+        ),
+    ] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TARGET…", help="More targets, with a profile: which is fastest, or cheapest?"
+        ),
+    ] = None,
     as_json: AsJson = False,
     page: Annotated[
         pathlib.Path | None,
         typer.Option("--html", metavar="FILE", help="Write the report as one page, too."),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds after which the check is ended.")
-    ] = 900.0,
+        float | None,
+        typer.Option(
+            min=1,
+            help=f"Seconds after which the check is ended; {SECONDS:g}, and as many more for each "
+            "target with a profile.",
+            show_default=False,
+        ),
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Go through the checklist for a TPU with your own model, without a TPU.
@@ -64,13 +112,25 @@ def preflight(
 
     - `tpu-course preflight my_model:build --target v5e-8`
     - `tpu-course preflight my_model:build -t v3-8 -t v5e-8 --html report.html`
+    - `tpu-course preflight my_model:build --compare v5e-8 v6e-8 --steps 100000 --price v5e=1.2
+      --price v6e=2.7`
 
     **Exit status**: 0 ready · 1 not ready · 2 can't tell, with the reason
     """
     from rich.console import Console
 
     from helpers.preflight import apart as preflight_child
+    from helpers.preflight.estimate import price as prices
 
+    targets = list(dict.fromkeys([*(target or []), *(compare or [])])) or ["v5e-8"]
+    profile = profile or steps is not None or compare is not None
+    typed = prices.read(price or [], targets)
+    if typed and steps is None:
+        raise CourseError(
+            "There is a price, but no number of steps.",
+            "A run's price is steps x time of a step x chips x the price of a chip for an hour.",
+            "Say how long the run is: --steps 100000.",
+        )
     if page is not None:
         files.check_can_write(page)  # now: the check takes minutes
     err = Console(stderr=True, quiet=quiet)
@@ -84,15 +144,18 @@ def preflight(
 
         report = preflight_child.apart(
             name,
-            target or ["v5e-8"],
+            targets,
             node=node,
             largest_batch=largest_batch,
             profile=profile,
             numerics=numerics,
             input_rate=input_rate,
-            timeout=timeout,
+            timeout=timeout or SECONDS * (1 + len(targets) * profile),
             progress=tell,
         )
+    if steps is not None and report.timings:
+        found = prices.prices(report.timings, report.estimates, steps, typed)
+        report = dataclasses.replace(report, prices=found)
     if page is not None:
         report.save_html(page)
     if as_json:

@@ -5,12 +5,14 @@ It also has the last word on check 1.
 
 from collections.abc import Callable, Sequence
 
+from helpers.preflight.estimate import fit
 from helpers.preflight.estimate.step import Estimate, flop
 from helpers.preflight.job import Job
 from helpers.preflight.kind import Kind
 from helpers.preflight.report import Item, finding
 from helpers.xla import tpu_compiler
 from helpers.xla.tpu_compiler import size
+from helpers.xla.tpu_compiler.memory import mend
 
 NEAR_LIMIT = 0.9  # of the memory: above it the compiler may compute parts twice to save some
 MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
@@ -32,12 +34,18 @@ def compile_for(job: Job, say: Callable[[str], None]) -> tpu_compiler.Compiled:
     )
 
 
-def check(job: Job, compiled: tpu_compiler.Compiled) -> tuple[list[Item], Estimate | None]:
-    """Read the compiler's answer; there is an estimate of a step's cost where it compiles."""
+def check(
+    job: Job, compiled: tpu_compiler.Compiled, fitting: int | None = None
+) -> tuple[list[Item], Estimate | None]:
+    """Read the compiler's answer; there is an estimate of a step's cost where it compiles.
+
+    ``fitting`` are the most rows that fit, where that was looked for.
+    """
     about = {"program": job.program.name, "target": job.target, "message": compiled.message}
     if compiled.verdict == "refused":
         return [finding(1, "refused_by_google", **about)], None
     if compiled.verdict == "out of memory":
+        about["ways"] = fit.ways(job.program, job.target, compiled.peak_bytes, job.rows, fitting)
         return [finding(1, "accepted", **about), finding(6, "too_large", **about)], None
     if not compiled.ok:
         key = "not_available" if compiled.verdict == "not available" else "unanswered"
@@ -54,6 +62,7 @@ def check(job: Job, compiled: tpu_compiler.Compiled) -> tuple[list[Item], Estima
         compiled.available_bytes,
         roof.compute_seconds * 1e3,
         roof.hbm_seconds * 1e3,
+        roof.link_seconds * 1e3,
         compiled.all_reduce_bytes if compiled.replicas > 1 else None,
     )
     note = f" ({compiled.note})" if compiled.note else ""
@@ -82,6 +91,7 @@ def _padding(compiled: tpu_compiler.Compiled) -> Item:
     for worst in tpu_compiler.padding(compiled):
         if worst.bytes >= MUCH_PADDING and worst.layout.expansion >= 2:
             about = {"tensor": worst.name, "layout": worst.layout, "count": worst.count}
+            about["mend"] = mend(worst.layout).partition(": ")[2]
             return finding(7, "padding", target=compiled.target, **about)
     return finding(7, "no_padding", target=compiled.target)
 
@@ -89,7 +99,7 @@ def _padding(compiled: tpu_compiler.Compiled) -> Item:
 def largest_batch(
     kind: Kind, job: Job, seconds: float, say: Callable[[str], None]
 ) -> tuple[Item, int | None]:
-    """Search for the largest batch that fits, in rows on each replica; None if none was found."""
+    """Search for the largest batch that fits, in rows on each replica; None if that's not known."""
     if job.rows is None:
         return finding(6, "largest_without_rows", target=job.target), None
     found = tpu_compiler.largest_batch(
@@ -102,4 +112,4 @@ def largest_batch(
     if not found.largest and found.attempts[-1].compiled.verdict == "out of memory":
         key = "largest_none"
     about = {"target": job.target, "rows": found.largest, "reason": found.reason}
-    return finding(6, key, **about), found.largest or None
+    return finding(6, key, **about), None if key == "largest_unknown" else found.largest

@@ -45,7 +45,8 @@ def _outside(strategy: tf.distribute.Strategy, model: Any) -> Item:
     was_inside = strategy.extended.variable_created_in_scope
     if outside := [label for label, v in variables.items() if not was_inside(v)]:
         return finding(5, "outside", count=len(outside), all=len(variables), first=outside[0])
-    return finding(5, "inside", all=len(variables))
+    built = any(label.startswith("model") for label in variables)
+    return finding(5, "inside" if built else "inside_later", all=len(variables))
 
 
 def _variables(model: Any) -> Iterator[tuple[str, tf.Variable]]:

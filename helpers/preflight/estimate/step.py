@@ -14,9 +14,10 @@ BOUNDS = (
 )
 
 ESTIMATE = (
-    "The times are the compiler's own estimate for one device that computes and nothing else: "
-    "neither the gradients' way between devices nor the input or the host is in them. It was 0.75 "
-    "of what BERTurk's steps took on a v3 (2020), and 0.82 for ResNet-50 on a v2 (2018)."
+    "The estimate is the compiler's own, for one device that computes and nothing else. The range "
+    "is what published runs took for each millisecond of it, with their gradients' way between the "
+    "devices, their input and their hosts in it; it is wider where the all-reduce here takes more "
+    "than that. Where your input or your host is slow, a step takes longer."
 )
 
 TABLES = ("operations", "layers", "lines")
@@ -37,6 +38,7 @@ class Estimate:
         compute_ms: ``flops`` at the chip's peak, in milliseconds.
         memory_ms: Variables, batch and results, once through the memory at its peak, in
             milliseconds.
+        link_ms: Gradients, over all links of the chips to others; 0 with one replica.
         all_reduce_bytes: Gradients that each replica sends around per step; None with one replica
             or where it is not known.
         largest_rows: Most rows per replica that fit; None where it was not looked for.
@@ -51,18 +53,20 @@ class Estimate:
     available_bytes: int
     compute_ms: float
     memory_ms: float
+    link_ms: float = 0.0
     all_reduce_bytes: int | None = None
     largest_rows: int | None = None
 
     @property
     def bound_ms(self) -> float:
-        """The least time of a step, in milliseconds: the longer of compute and memory."""
-        return max(self.compute_ms, self.memory_ms)
+        """The least time of a step, in milliseconds: the longest of the three."""
+        return max(self.compute_ms, self.memory_ms, self.link_ms)
 
     @property
     def limited_by(self) -> str:
-        """Which of the two it is: ``compute`` or ``memory``."""
-        return "compute" if self.compute_ms >= self.memory_ms else "memory"
+        """Which of them it is: ``compute``, ``memory`` or ``interconnect``."""
+        sides = {"compute": self.compute_ms, "memory": self.memory_ms, "interconnect": self.link_ms}
+        return max(sides, key=sides.get)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +80,49 @@ class Row:
         bound: What most of that time waits for: ``compute`` (the matrix units at their peak),
             ``HBM`` (the device's memory at its bandwidth) or ``vector`` (neither: the vector unit,
             or memory on the chip); empty for several parts together.
+        flops: Floating-point operations of its products and convolutions.
+        bytes: What it reads from and writes to the device's memory (HBM).
+        help: What would help, where the compiled program shows it.
     """
 
     name: str
     ms: float
     share: float
     bound: str
+    flops: float = 0.0
+    bytes: float = 0.0
+    help: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class AllReduce:
+    """How the gradients get from device to device in a step.
+
+    Attributes:
+        bytes: That each device adds up with the others.
+        parts: Places in the program where that happens.
+        waits: Of them, those for which the program waits; during the others it computes.
+        low_ms: Milliseconds where all links of a chip are busy.
+        high_ms: Milliseconds where the chips are one ring.
+    """
+
+    bytes: float
+    parts: int
+    waits: int
+    low_ms: float
+    high_ms: float
+
+    @property
+    def summary(self) -> str:
+        """One line: how much, how long, and whether the program computes meanwhile."""
+        meanwhile = "the compiled program waits for each"
+        if self.waits < self.parts:
+            own = self.parts - self.waits
+            meanwhile = f"during {own} of them the program computes, so part of it may be hidden"
+        return (
+            f"all-reduce: {size(self.bytes)} at {self.parts} places of the step, "
+            f"{self.low_ms:.2g} to {self.high_ms:.2g} ms over the interconnect; {meanwhile}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,35 +132,50 @@ class Timing:
     Attributes:
         target: Such as ``v5e-8``.
         ms: Milliseconds, by the compiler's estimate; without the all-reduce.
+        low_ms: The same, as published runs make it: for a fast run.
+        high_ms: For a slow one; never less than estimate and all-reduce together.
+        factor: Where the range comes from, in a sentence.
         busy: Share of them in which the matrix units would be busy at their peak rate.
         missing: Kernels that the compiler has no estimate for, and loops of which it doesn't know
             the rounds; they are missing from ``ms``, or count once.
         operations: The parts by kind of operation, the longest first, at most nine.
         layers: The same by layer, gradients included.
         lines: The same by the learner's line, gradients included.
+        all_reduce: The gradients' way between the devices; None with one replica.
     """
 
     target: str
     ms: float
+    low_ms: float
+    high_ms: float
+    factor: str
     busy: float
     missing: int
     operations: tuple[Row, ...]
     layers: tuple[Row, ...]
     lines: tuple[Row, ...]
+    all_reduce: AllReduce | None = None
 
     @classmethod
     def from_plain(cls, plain: dict) -> "Timing":
         """Read what ``dataclasses.asdict`` wrote."""
         tables = {title: tuple(Row(**row) for row in plain[title]) for title in TABLES}
-        return cls(**plain | tables)
+        sent = plain["all_reduce"]
+        return cls(**plain | tables | {"all_reduce": sent and AllReduce(**sent)})
 
     @property
     def summary(self) -> str:
         """One line: the time, and how busy the matrix units are."""
         text = (
-            f"{self.target}: {self.ms:.3g} ms a step, the matrix units busy {self.busy:.0%} of it"
+            f"{self.target}: {self.low_ms:.3g} to {self.high_ms:.3g} ms a step; the estimate is "
+            f"{self.ms:.3g} ms, the matrix units busy {self.busy:.0%} of it"
         )
         return f"{text}; not counted in full: {self.missing} kernels" if self.missing else text
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines below it: where the range comes from, and the all-reduce."""
+        return [self.factor, *([self.all_reduce.summary] if self.all_reduce else [])]
 
 
 def parts(timing: Timing, title: str) -> list[dict[str, str]]:
@@ -130,6 +186,7 @@ def parts(timing: Timing, title: str) -> list[dict[str, str]]:
             "ms": f"{row.ms:.3g}",
             "share": f"{row.share:.1%}",
             "bound by": row.bound or "–",
+            "help": row.help,
         }
         for row in getattr(timing, title)
     ]

@@ -1,12 +1,17 @@
 """How long a step takes, by operation, layer and line, as the TPU's compiler estimates it."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 
-from helpers.preflight.estimate.step import Row, Timing
+from helpers.preflight.estimate import calibration
+from helpers.preflight.estimate.step import AllReduce, Row, Timing
 from helpers.preflight.job import Job
+from helpers.tpu import hardware
 from helpers.xla import tpu_compiler
+from helpers.xla.messages import Source
 
 SHOWN = 8  # rows of each table; the rest are added up
+HELPED = 0.02  # of the step: below it a row needs no help
 
 
 def estimate(job: Job, say: Callable[[str], None]) -> Timing | None:
@@ -17,18 +22,42 @@ def estimate(job: Job, say: Callable[[str], None]) -> Timing | None:
         effort="full",
         progress=lambda stage, passed: say(f"{job.target}, with full effort: {stage}"),
     )
-    if not compiled.ok:
-        return None
+    return read(compiled, job.find) if compiled.ok else None
+
+
+def read(compiled: tpu_compiler.Compiled, find: Callable[[str], Source | None]) -> Timing:
+    """Read the estimate from a program.
+
+    Args:
+        compiled: A program that compiles, with effort ``full``.
+        find: Gives the learner's line of an operation.
+    """
     found = tpu_compiler.profile(compiled)
+    slice_ = hardware.slice_of(compiled.target)
+    factor = calibration.factor(slice_.chip.name)
+    estimated, sent = found.seconds * 1e3, _all_reduce(found, slice_)
+    both = estimated + (sent.high_ms if sent else 0.0)
     return Timing(
-        job.target,
-        found.seconds * 1e3,
+        compiled.target,
+        estimated,
+        estimated * factor.low,
+        max(estimated * factor.high, both),
+        repr(factor),
         found.compute_share,
         len(found.unknown) + found.endless,
-        _rows(found.by_operation()),
-        _rows(_layers(found)),
-        _rows(found.by_line(job.find)),
+        rows(found.by_operation()),
+        rows(_layers(found)),
+        rows(found.by_line(find)),
+        sent,
     )
+
+
+def _all_reduce(found: tpu_compiler.Profile, slice_: hardware.Slice) -> AllReduce | None:
+    if not found.all_reduces:
+        return None
+    sent = sum(a.bytes for a in found.all_reduces)
+    bounds = (seconds * 1e3 for seconds in tpu_compiler.all_reduce_seconds(slice_, sent))
+    return AllReduce(sent, len(found.all_reduces), sum(a.waits for a in found.all_reduces), *bounds)
 
 
 def _layers(found: tpu_compiler.Profile) -> tuple[tpu_compiler.Share, ...]:
@@ -41,10 +70,16 @@ def _layers(found: tpu_compiler.Profile) -> tuple[tpu_compiler.Share, ...]:
     return groups
 
 
-def _rows(groups: Iterable[tpu_compiler.Share]) -> tuple[Row, ...]:
-    rows = [Row(g.name, g.seconds * 1e3, g.share, g.bound) for g in groups]
+def rows(groups: Iterable[tpu_compiler.Share]) -> tuple[Row, ...]:
+    """Write groups of kernels as rows: the longest, and the others added up."""
+    rows = [
+        Row(g.name, g.seconds * 1e3, g.share, g.bound, g.flops, g.hbm_bytes, g.help) for g in groups
+    ]
     rest = rows[SHOWN:]
+    rows = [r if r.share >= HELPED else dataclasses.replace(r, help="") for r in rows]
     if len(rest) > 1:
-        together = sum(row.ms for row in rest), sum(row.share for row in rest)
-        rows[SHOWN:] = [Row(f"{len(rest)} more", *together, "")]
+        ms, share, flops, moved = (
+            sum(getattr(row, name) for row in rest) for name in ("ms", "share", "flops", "bytes")
+        )
+        rows[SHOWN:] = [Row(f"{len(rest)} more", ms, share, "", flops, moved)]
     return tuple(rows)

@@ -14,12 +14,13 @@ Imports TensorFlow only inside ``export``.
 
 from helpers.xla.program import Bounded, NotCompilable, Parameter, Program, Source, export
 from helpers.xla.tpu_compiler.ask import Compiled, available_bytes, compile, compile_many, size
-from helpers.xla.tpu_compiler.cost import Roofline, roofline
+from helpers.xla.tpu_compiler.cost import Roofline, all_reduce_seconds, per_device, roofline
 from helpers.xla.tpu_compiler.memory import Attempt, LargestBatch, Padding, largest_batch, padding
 from helpers.xla.tpu_compiler.process import memory_limit, started, versions
-from helpers.xla.tpu_compiler.profiling import Kernel, Profile, Share, profile
+from helpers.xla.tpu_compiler.profiling import AllReduce, Kernel, Profile, Share, profile
 
 __all__ = [
+    "AllReduce",
     "Attempt",
     "Bounded",
     "Compiled",
@@ -33,6 +34,7 @@ __all__ = [
     "Roofline",
     "Share",
     "Source",
+    "all_reduce_seconds",
     "available_bytes",
     "compile",
     "compile_many",
@@ -40,6 +42,7 @@ __all__ = [
     "largest_batch",
     "memory_limit",
     "padding",
+    "per_device",
     "profile",
     "roofline",
     "size",

@@ -24,27 +24,34 @@ class Roofline:
         hbm_seconds: What the program is given and gives back (variables, batch, results), read or
             written once, over the memory's bandwidth. A table of which it reads a few rows
             counts in full.
+        link_seconds: What is added up across the replicas, over all links of the chips; 0 for one
+            replica.
     """
 
     target: str
     compute_seconds: float
     hbm_seconds: float
+    link_seconds: float = 0.0
+
+    @property
+    def _sides(self) -> dict[str, float]:
+        sides = (self.compute_seconds, self.hbm_seconds, self.link_seconds)
+        return dict(zip(("compute", "HBM", "interconnect"), sides, strict=True))
 
     @property
     def seconds(self) -> float:
-        """The larger of the two."""
-        return max(self.compute_seconds, self.hbm_seconds)
+        """The largest of the three."""
+        return max(self._sides.values())
 
     @property
     def limit(self) -> str:
-        """What the bound comes from: ``compute`` or ``HBM``."""
-        return "compute" if self.compute_seconds >= self.hbm_seconds else "HBM"
+        """What the bound comes from: ``compute``, ``HBM`` or ``interconnect``."""
+        return max(self._sides, key=self._sides.get)
 
     def __repr__(self) -> str:
-        return (
-            f"{self.target}: at least {self.seconds * 1e3:.3g} ms a step, bound by {self.limit} "
-            f"(compute {self.compute_seconds * 1e3:.3g} ms, HBM {self.hbm_seconds * 1e3:.3g} ms)"
-        )
+        sides = ", ".join(f"{n} {s * 1e3:.3g} ms" for n, s in self._sides.items() if s)
+        bound = f"at least {self.seconds * 1e3:.3g} ms a step, bound by {self.limit}"
+        return f"{self.target}: {bound} ({sides})"
 
 
 def roofline(compiled: Compiled) -> Roofline:
@@ -56,9 +63,32 @@ def roofline(compiled: Compiled) -> Roofline:
     Returns:
         The bound, for one device.
     """
-    peak, bandwidth = per_device(hardware.slice_of(compiled.target).chip)
+    slice_ = hardware.slice_of(compiled.target)
+    peak, bandwidth = per_device(slice_.chip)
     moved = compiled.argument_bytes + compiled.output_bytes
-    return Roofline(compiled.target, compiled.flops / peak, moved / bandwidth)
+    link = all_reduce_seconds(slice_, compiled.all_reduce_bytes)[0] if compiled.replicas > 1 else 0
+    return Roofline(compiled.target, compiled.flops / peak, moved / bandwidth, link)
+
+
+def all_reduce_seconds(slice_: hardware.Slice, size: float) -> tuple[float, float]:
+    """Bound the time in which the chips of a slice add up a tensor that each of them has.
+
+    Of ``n`` chips each sends ``2 (n - 1) / n`` of the tensor (a part of it to be added up, then the
+    sums; Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002). Two cores of one chip add up
+    theirs first. Nothing is taken off for the time that a message needs.
+
+    Args:
+        slice_: The chips.
+        size: Bytes of the tensor.
+
+    Returns:
+        Seconds where all links of a chip are busy, as in a torus, and where only two are: the chips
+        as one ring, both ways round. A slice of few chips is no torus.
+    """
+    chip = slice_.chip
+    sent = 2 * (slice_.chips - 1) / slice_.chips * size
+    each_way = chip.ici_gb_per_s * 1e9 / 2
+    return sent / each_way, sent / (each_way * 2 / chip.ici_links)
 
 
 def per_device(chip: hardware.Chip) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from helpers.xla.program import Program
 from helpers.xla.tpu_compiler import ask, process
 from helpers.xla.tpu_compiler.ask import TIMEOUT, Compiled, size
 from helpers.xla.tpu_compiler.process import Progress
+from helpers.xla.tpu_compiler.walking import operation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +45,15 @@ _MADE = re.compile(r"^ +(?:ROOT )?%\S+ = (\(.*?\)|\S+) ([\w\-]+)\(")
 _NO_BUFFER = {"bitcast", "tuple", "get-tuple-element", "constant", "while", "conditional"}
 
 
-def _layout(shape: re.Match) -> Layout | None:
-    kind, sizes, order, rows, lanes = shape.groups()
-    if kind not in _NUMPY_TYPES:
+def tiled(shape: str) -> Layout | None:
+    """Read how a tensor lies in memory from its shape as the compiled program writes it.
+
+    None where it has no tiles of rows, or values of a type whose size is not known here.
+    """
+    found = _TILED.match(shape)
+    if found is None or found[1] not in _NUMPY_TYPES:
         return None
+    kind, sizes, order, rows, lanes = found.groups()
     dimensions = tuple(map(int, sizes.split(",")))
     slowest_first = tuple(map(int, order.split(",")))[::-1]
     padded = [dimensions[i] for i in slowest_first]
@@ -55,6 +61,26 @@ def _layout(shape: re.Match) -> Layout | None:
     for i, n in enumerate(tile[: len(padded)], 1):
         padded[-i] = -(-padded[-i] // n) * n
     return Layout(dimensions, _NUMPY_TYPES[kind], slowest_first, tuple(padded))
+
+
+def mend(layout: Layout) -> str:
+    """Say which dimension of a padded tensor wastes most of its tile, and what to do about it."""
+    at = max(range(len(layout.padded)), key=lambda i: layout.padded[i] / _size(layout, i))
+    given, there = _size(layout, at), layout.padded[at]
+    seen = f"padding: dimension {layout.order[at]} of {layout.dtype} {list(layout.shape)} fills "
+    seen += f"{given} of {there} places, {1 - given / there:.0%} of the tile is empty; "
+    if given == 1:
+        return seen + "drop that dimension before (tf.squeeze), or put a longer one in its place"
+    if given <= 4 and len(layout.shape) == 4:
+        return seen + "an image has no more channels: fold pixels into them (tf.nn.space_to_depth)"
+    if there < 2 * given:
+        return seen + f"{there} instead of {given} would cost the same"
+    return seen + "merge it with a neighbour (tf.reshape), or keep a longer dimension last"
+
+
+def _size(layout: Layout, at: int) -> int:
+    """Size of the dimension that lies at this place in memory."""
+    return layout.shape[layout.order[at]]
 
 
 def padding(compiled: Compiled) -> tuple[Padding, ...]:
@@ -79,11 +105,10 @@ def padding(compiled: Compiled) -> tuple[Padding, ...]:
         made = _MADE.match(line) if counted else None
         if made is None or made[2] in _NO_BUFFER or (made[2] == "parameter" and not entry):
             continue
-        name = re.search(r'op_name="(?:jit\(run\)/)?(?:tensorflow_module/)?([^"]*)"', line)
         for shape in _TILED.finditer(made[1]):
-            layout = _layout(shape)
+            layout = tiled(shape[0])
             if layout is not None and layout.bytes > layout.unpadded_bytes:
-                found[name[1] if name else made[2], layout] += 1
+                found[operation(line) or made[2], layout] += 1
     entries = (Padding(*what, count) for what, count in found.items())
     return tuple(sorted(entries, key=lambda p: -p.bytes))
 

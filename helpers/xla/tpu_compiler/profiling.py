@@ -15,16 +15,17 @@ from helpers.tpu import hardware
 from helpers.tpu.layout import shape_bytes
 from helpers.xla.instructions import computations
 from helpers.xla.messages import Source, forward_name
+from helpers.xla.tpu_compiler.advice import GRADIENT, Advice, Program, advice, hbm_bytes, together
 from helpers.xla.tpu_compiler.ask import Compiled
 from helpers.xla.tpu_compiler.cost import per_device
-from helpers.xla.tpu_compiler.walking import cycles, executed, flops
+from helpers.xla.tpu_compiler.walking import cycles, executed, flops, operation
 
 # A kernel whose operations (or bytes) at the peak rate take this share of its time is bound by
 # them; the rest of the kernels wait for the vector unit, or for memory on the chip.
 BOUND = 0.5
 
-_OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:tensorflow_module/?)?([^"]*)"')
-_ON_CHIP = re.compile(r"S\([1-9]\d*\)")
+# XLA's own names, for what it adds itself.
+_OWN = re.compile(r"[a-z\-_]+(?:\.\d+)*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Kernel:
             padding. A tensor of which it needs only a part counts in full.
         compute_seconds: ``flops`` at the peak rate in bfloat16.
         hbm_seconds: ``hbm_bytes`` at the memory's bandwidth.
+        advice: What would help, where the program shows it.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Kernel:
     hbm_bytes: float
     compute_seconds: float
     hbm_seconds: float
+    advice: tuple[Advice, ...] = ()
 
     @property
     def bound(self) -> str:
@@ -69,6 +72,9 @@ class Share:
         share: Of the whole step, 0 to 1.
         kernels: How many there are.
         bound: What most of their time waits for, as for `Kernel`.
+        flops: Operations of their matrix products and convolutions.
+        hbm_bytes: Bytes that they read from and write to the device's memory.
+        help: What would help them most, where the program shows it; mostly empty.
     """
 
     name: str
@@ -76,6 +82,25 @@ class Share:
     share: float
     kernels: int
     bound: str
+    flops: float = 0.0
+    hbm_bytes: float = 0.0
+    help: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class AllReduce:
+    """Tensors that are added up across the replicas at one place in the program.
+
+    Attributes:
+        bytes: Of all of them.
+        waits: Whether the next kernel waits until that is done. If not, the program goes on with
+            others meanwhile.
+        at: Where in the step, by the kernels' time: 0 the beginning, 1 the end.
+    """
+
+    bytes: float
+    waits: bool
+    at: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +113,7 @@ class Profile:
         unknown: Names of kernels without one. Their time is missing from the sum.
         endless: Loops whose number of rounds the compiler doesn't know; they count once.
         copied_bytes: Bytes copied between HBM and the chip while kernels run.
+        all_reduces: Where replicas add up their gradients; the time for it is in no kernel's.
     """
 
     target: str
@@ -95,6 +121,7 @@ class Profile:
     unknown: tuple[str, ...]
     endless: int
     copied_bytes: float
+    all_reduces: tuple[AllReduce, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -128,7 +155,16 @@ class Profile:
         for kernel in kernels:
             waits[kernel.bound] += kernel.seconds
         seconds = sum(k.seconds for k in kernels)
-        return Share(name, seconds, seconds / self.seconds, len(kernels), max(waits, key=waits.get))
+        return Share(
+            name,
+            seconds,
+            seconds / self.seconds,
+            len(kernels),
+            max(waits, key=waits.get),
+            sum(k.flops for k in kernels),
+            sum(k.hbm_bytes for k in kernels),
+            together([k.advice for k in kernels], seconds),
+        )
 
     def by_operation(self) -> tuple[Share, ...]:
         """Group by the kind of TensorFlow operation: ``MatMul``, ``Softmax``, ``Adam``."""
@@ -185,32 +221,48 @@ def profile(compiled: Compiled) -> Profile:
     chip = hardware.slice_of(compiled.target).chip
     peak, bandwidth = per_device(chip)
     text = compiled.hlo
-    found, _ = computations(text)
+    found, main = computations(text)
+    program, steps = Program(found, main), list(executed(text))
+    products = (
+        program.product(i, shapes)
+        for _, _, i, shapes, _ in steps
+        if cycles(i) is not None and GRADIENT not in operation(i.attributes)
+    )
+    most_rows = max((p[0] for p in products if p is not None), default=0)
     kernels, unknown, endless, copied = [], [], 0, 0.0
-    for times, without_end, i, shapes in executed(text):
+    reduced: list[tuple[float, bool, float]] = []
+    for times, without_end, i, shapes, loop in steps:
         endless += without_end
         if i.opcode == "copy-start":  # of its two tensors the one in HBM is read or written
-            copied += times * sum(map(_hbm_bytes, i.laid_out))
+            copied += times * sum(map(hbm_bytes, i.laid_out))
+        if i.opcode in ("all-reduce", "all-reduce-start"):
+            before = sum(k.seconds for k in kernels)
+            reduced.append((sum(map(shape_bytes, i.shapes)), i.opcode == "all-reduce", before))
         estimated = cycles(i)
         if estimated is None:
             continue
-        told = _OPERATION.search(i.attributes)
-        name = (told and told[1]) or i.name
+        # A kernel of several operations has all their names; a copy is of the first one's result.
+        name = operation(i.attributes).split(";")[0 if i.opcode == "copy" else -1]
+        if loop and (not name or _OWN.fullmatch(name)):
+            name = loop
+        name = name or i.name
         if estimated < 0:
             unknown.append(name)
             continue
         computed = times * flops(i, found, shapes)
-        moved = times * sum(map(_hbm_bytes, (*i.laid_out, *shapes.reads(i))))
+        moved = times * sum(map(hbm_bytes, (*i.laid_out, *shapes.reads(i))))
         seconds = times * estimated / (chip.clock_ghz * 1e9)
-        about = (computed, moved, computed / peak, moved / bandwidth)
-        kernels.append(Kernel(name, i.opcode, times, seconds, *about))
+        kernel = Kernel(
+            name, i.opcode, times, seconds, computed, moved, computed / peak, moved / bandwidth
+        )
+        about = {"seconds": seconds, "bound": kernel.bound, "runs": times, "most_rows": most_rows}
+        helps = advice(program, i, shapes, name, **about)
+        kernels.append(dataclasses.replace(kernel, advice=helps))
+    whole = sum(k.seconds for k in kernels) or 1.0
+    all_reduces = tuple(AllReduce(size, waits, at / whole) for size, waits, at in reduced)
     kernels.sort(key=lambda k: (-k.seconds, k.name))
-    return Profile(compiled.target, tuple(kernels), tuple(unknown), endless, copied)
-
-
-def _hbm_bytes(shape: str) -> int:
-    """Count a tensor's bytes in HBM: none where its layout says that it lies on the chip."""
-    return 0 if _ON_CHIP.search(shape) else shape_bytes(shape)
+    told = tuple(kernels), tuple(unknown), endless, copied, all_reduces
+    return Profile(compiled.target, *told)
 
 
 def _bound(seconds: float, compute: float, hbm: float) -> str:

@@ -1,5 +1,6 @@
 """What runs when a compiled program runs: loops as often as they go round, and what it computes."""
 
+import collections
 import functools
 import math
 import re
@@ -12,8 +13,10 @@ from helpers.xla.instructions import Instruction, computations
 
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:shard_map/)?(?:tensorflow_module/?)?([^"]*)"')
 _UNKNOWN = 2**62  # the compiler's way to say that it doesn't know
-_SAME_VALUE = ("copy", "bitcast", "copy-done", "copy-start", "reshape")
+# What gives a value as it took it.
+SAME_VALUE = ("copy", "bitcast", "copy-done", "copy-start", "reshape")
 
 
 class Shapes(dict[str, tuple[str, ...]]):
@@ -33,12 +36,15 @@ class Step(NamedTuple):
         endless: Whether it is a loop whose number of rounds can't be told from the text.
         instruction: The instruction.
         shapes: The results that it may take.
+        loop: Where it runs in a loop that has no name of its own: TensorFlow's name of what most
+            of the loop's values come from.
     """
 
     times: int
     endless: bool
     instruction: Instruction
     shapes: Shapes
+    loop: str = ""
 
 
 def cycles(i: Instruction) -> int | None:
@@ -76,21 +82,37 @@ def repeated_flops(text: str) -> float:
 
 
 def _walk(
-    found: Mapping[str, list[Instruction]], name: str, times: int
+    found: Mapping[str, list[Instruction]], name: str, times: int, loop: str = ""
 ) -> Iterator[tuple[Step, Mapping[str, list[Instruction]]]]:
     shapes = Shapes((i.name, i.laid_out) for i in found[name])
     for i in found[name]:
         rounds = _rounds(i, found, name) if i.opcode == "while" else 1
-        yield Step(times, rounds is None, i, shapes), found
+        yield Step(times, rounds is None, i, shapes, loop), found
         if i.opcode == "while":
-            yield from _walk(found, i.called("body"), times * (1 if rounds is None else rounds))
+            inside = operation(i.attributes) or _named_before(i, found[name]) or loop
+            again = times * (1 if rounds is None else rounds)
+            yield from _walk(found, i.called("body"), again, inside)
         elif i.opcode == "call":
-            yield from _walk(found, i.called("to_apply"), times)
+            yield from _walk(found, i.called("to_apply"), times, loop)
         elif i.opcode == "conditional":
             listed = re.findall(r"(?:branch|true|false)_computations?=(\{.*?\}|\S+)", i.attributes)
             branches = re.findall(r"%?([^\s,(){}]+)", " ".join(listed))
-            ways = [list(_walk(found, branch, times)) for branch in branches]
+            ways = [list(_walk(found, branch, times, loop)) for branch in branches]
             yield from max(ways, key=_total, default=[])
+
+
+def operation(attributes: str) -> str:
+    """Give TensorFlow's name of the operation that an instruction ends in; empty without one."""
+    told = _OPERATION.search(attributes)
+    return told[1] if told else ""
+
+
+def _named_before(loop: Instruction, around: list[Instruction]) -> str:
+    """Name a loop after the operation that most of its values come from."""
+    within = {i.name: i for i in around}
+    made = (within[_origin(within, name)] for name in within[loop.operands[0]].operands)
+    names = collections.Counter(name for i in made if (name := operation(i.attributes)))
+    return max(names, key=names.get, default="")
 
 
 def _total(way: list[tuple[Step, object]]) -> int:
@@ -136,7 +158,7 @@ def _rounds(loop: Instruction, found: Mapping[str, list[Instruction]], name: str
 
 def _origin(within: Mapping[str, Instruction], name: str) -> str:
     """Follow a value back through copies of it."""
-    while within[name].opcode in _SAME_VALUE:
+    while within[name].opcode in SAME_VALUE:
         name = within[name].operands[0]
     return name
 
@@ -149,15 +171,16 @@ def flops(i: Instruction, found: Mapping[str, list[Instruction]], shapes: Shapes
         return sum(flops(j, found, inner) for j in inside)
     if i.opcode not in ("convolution", "dot"):
         return 0.0
-    left, right = (_sizes(shapes[name][0]) for name in i.operands)
-    result = _sizes(i.shapes[0])
+    left, right = (sizes(shapes[name][0]) for name in i.operands)
+    result = sizes(i.shapes[0])
     if i.opcode == "dot":
         contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", i.attributes)[1]
         return 2.0 * math.prod(result) * math.prod(left[int(d)] for d in contracted.split(",") if d)
     return 2.0 * multiplications(i.attributes, left, right, result)
 
 
-def _sizes(shape: str) -> list[int]:
+def sizes(shape: str) -> list[int]:
+    """Read the sizes from a shape as XLA writes it: 8 and 16 from ``f32[8,16]{1,0}``."""
     return [int(n) for n in re.findall(r"\d+", shape.partition("[")[2].partition("]")[0])]
 
 
