@@ -39,9 +39,13 @@ pytestmark = pytest.mark.slow
 )
 def test_each_verdict_of_the_compiler(verdict, check, state, status, monkeypatch):
     monkeypatch.setattr(tpu_compiler, "compile", answer(verdict, message="as it says"))
+    tried = (tpu_compiler.Attempt(8, tpu_compiler.Compiled("mean", "v5e-8", "out of memory")),)
+    none = tpu_compiler.LargestBatch("v5e-8", 0, 0, "None fits.", tried)
+    monkeypatch.setattr(tpu_compiler, "largest_batch", lambda *given, **options: none)
     result = preflight(mean, VECTOR, "v5e-8")
     item = the(result, check, "as it says")
     assert item.state == state and result.status == status and not result.estimates
+    assert ("a smaller batch: not enough alone" in item.fix) == (verdict == "out of memory")
 
 
 def test_memory_near_the_limit_warns(monkeypatch):
@@ -76,6 +80,20 @@ def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build):
         assert estimate.replicas == 8 and estimate.rows == 2
         assert parameters * 4 <= estimate.all_reduce_bytes <= parameters * 4 + 100
         assert 4 * parameters < estimate.peak_bytes < estimate.available_bytes
+
+
+def test_a_program_that_cannot_be_read_back_is_compiled_for_one_device(no_compiler, monkeypatch):
+    def compile(program, target, **options):
+        alone = program.replicas == 1
+        message = "" if alone else "RET_CHECK failure (hlo_instruction.cc:390) async-update"
+        verdict = "compiles" if alone else "not available"
+        return answer(verdict, message=message, peak_bytes=1000)(program, target)
+
+    monkeypatch.setattr(tpu_compiler, "compile", compile)
+    result = preflight(ready(), target="v6e-8")
+    item = the(result, 1, "for v6e-8")
+    assert item.state == PASS and "for one device" in item.finding
+    assert result.status == "ready" and result.estimates[0].all_reduce_bytes is None
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
     report = preflight(
         step, (tf.TensorSpec([4096, 1024]),), "v5e-1", profile=True, progress=told.append
     )
-    assert report.status == "ready" and "v5e-1, with full effort: compiling" in told
+    assert report.status == "ready" and "v5e-1, with full effort, minutes: compiling" in told
     (found,) = report.timings
     first = found.lines[0]
     assert first.name.endswith("y = x @ weight") and first.share > 0.5

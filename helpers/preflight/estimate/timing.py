@@ -20,7 +20,7 @@ def estimate(job: Job, say: Callable[[str], None]) -> Timing | None:
         job.program,
         job.target,
         effort="full",
-        progress=lambda stage, passed: say(f"{job.target}, with full effort: {stage}"),
+        progress=lambda stage, passed: say(f"{job.target}, with full effort, minutes: {stage}"),
     )
     return read(compiled, job.find) if compiled.ok else None
 
