@@ -66,7 +66,7 @@ class TestWithGooglesCompiler:
             ("padding", "fills 2 of 128 places, 98% of the tile is empty", width(2), width(128)),
             (
                 "float32",
-                "in bfloat16 (mixed precision) half",
+                "bfloat16 (mixed precision) halves that",
                 precision(tf.float32),
                 precision(tf.bfloat16),
             ),

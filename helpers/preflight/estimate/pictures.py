@@ -38,7 +38,7 @@ def roofline_plot(timing: Timing) -> Figure:
     for at, (row, (x, y)) in enumerate(zip(points, reached, strict=True)):
         style = {"color": PALETTE[at % len(PALETTE)], "marker": MARKERS[at % len(MARKERS)]}
         label = f"{row.name[-28:]} ({row.share:.0%})"
-        ax.loglog([x], [y], ls="", ms=5 + 15 * row.share**0.5, label=label, **style)
+        ax.loglog([x], [y], ls="", ms=4 + 8 * row.share**0.5, label=label, **style)
     ax.set_xlabel("operations for each byte of HBM")
     ax.set_ylabel("operations a second")
     ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))

@@ -184,7 +184,8 @@ def _float32(program: Program, i: Instruction, shapes: Shapes, seconds: float) -
     between = sum(hbm_bytes(x) for x in program.intermediate(i, shapes) if x.startswith("f32["))
     if not moved or between < PART * moved:
         return None
-    text = f"float32: {size(between)} of it between operations; in bfloat16 (mixed precision) half"
+    text = f"float32: {size(between)} of its traffic is float32 that other operations made or will "
+    text += "read; bfloat16 (mixed precision) halves that"
     return Advice("float32", text, seconds * between / moved / 2)
 
 

@@ -168,11 +168,16 @@ class Profile:
 
     def by_operation(self) -> tuple[Share, ...]:
         """Group by the kind of TensorFlow operation: ``MatMul``, ``Softmax``, ``Adam``."""
-        return self.by(lambda k: re.sub(r"_\d+$", "", k.name.rpartition("/")[2]))
+        return self.by(lambda k: re.sub(r"[_.]\d+$", "", k.name.rpartition("/")[2]))
 
     def by_layer(self, depth: int = 2) -> tuple[Share, ...]:
         """Group by the first ``depth`` parts of the layer's path, its gradient included."""
-        return self.by(lambda k: "/".join(forward_name(k.name).split("/")[:-1][:depth]) or k.name)
+        own = re.compile(r"\.\d+$")  # XLA numbers what it adds itself
+
+        def layer(k: Kernel) -> str:
+            return "/".join(forward_name(k.name).split("/")[:-1][:depth]) or own.sub("", k.name)
+
+        return self.by(layer)
 
     def by_line(self, find: Callable[[str], Source | None]) -> tuple[Share, ...]:
         """Group by the line of Python that made the operation, its gradient included.
