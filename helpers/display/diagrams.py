@@ -16,7 +16,7 @@ PARTS = (
     ("Feed", ("03", "06")),
     ("Connect", ("04", "05")),
     ("Train", ("07",)),
-    ("Check", ("08",)),
+    ("Check", ("08", "09")),
 )
 
 
@@ -164,7 +164,7 @@ def course_map(questions: dict[str, str]) -> Figure:
     Args:
         questions: Each notebook's question by its number, such as ``"01"``.
     """
-    fig, ax = subplots(8.5, 3.6)
+    fig, ax = subplots(8.5, 4.0)
     lines = []
     for part, numbers in PARTS:
         for number in (n for n in numbers if n in questions):

@@ -17,7 +17,7 @@ from terminal import call, without
 pytestmark = pytest.mark.slow
 
 LINES = re.findall(r"^\d+\. (.+)$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE)
-NAME = "09_my_question"
+NAME = "50_my_question"
 
 FILES = ROOT / "tests/repo/new_notebook"
 
@@ -41,9 +41,9 @@ def write_notebook(path: pathlib.Path) -> None:
     ]
     for at, kind in enumerate(("Recall", "Change", "Build"), 1):
         node.cells += [
-            new_markdown_cell(f"**09-{at} · {kind}.** What is two and two?"),
+            new_markdown_cell(f"**50-{at} · {kind}.** What is two and two?"),
             new_code_cell("def answer():\n    raise NotImplementedError", metadata=exercise),
-            new_code_cell(f'check("09-{at}", answer)'),
+            new_code_cell(f'check("50-{at}", answer)'),
         ]
     node.cells.append(new_markdown_cell("## Recap\n\n- [ ] I can add."))
     for cell in node.cells:
@@ -73,14 +73,14 @@ def followed(tmp_path_factory):
     assert run(copied).returncode == 0
     notebook = course / "notebooks" / f"{NAME}.ipynb"
     write_notebook(notebook)
-    for file in FILES.glob("notebook_09.*"):
+    for file in FILES.glob("notebook_50.*"):
         shutil.copy(file, course / "helpers/exercises")
     insert(course / "tests/notebooks/changed.toml", "[08_preflight]", f"[{NAME}]\nTWO = 3\n\n")
     readme = (course / "README.md").read_text("utf-8")
     row = re.search(r"^\| \[08\].*\n", readme, re.MULTILINE)[0]
-    row = row.replace("08_preflight", NAME).replace("[08]", "[09]")
+    row = row.replace("08_preflight", NAME).replace("[08]", "[50]")
     insert(course / "README.md", "\nEach notebook opens with", row)
-    insert(course / "helpers/course/seconds.toml", "08 = ", "09 = 5\n")
+    insert(course / "helpers/course/seconds.toml", "08 = ", "50 = 5\n")
     for command in follow:
         done = run(command)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -92,8 +92,8 @@ def test_there_are_ten_lines_and_they_name_what_is_touched(followed):
     assert len(LINES) == 10
     named = {word for line in LINES for word in re.findall(r"`((?:\w+/)*\w+\.\w+)`", line)}
     assert named == {
-        "helpers/exercises/notebook_09.py",
-        "helpers/exercises/notebook_09.toml",
+        "helpers/exercises/notebook_50.py",
+        "helpers/exercises/notebook_50.toml",
         "helpers/course/seconds.toml",
         "tests/notebooks/changed.toml",
         "README.md",

@@ -1,0 +1,104 @@
+"""The exercises of notebook 09, the time of a step."""
+
+import numpy as np
+import tensorflow as tf
+
+from helpers.exercises import Wrong, read, returned
+
+_WAITS_FOR = {
+    "a product of two 4096 x 4096 matrices": "compute",
+    "one row times a 4096 x 4096 matrix": "memory",
+    "Adam's update of a large table": "memory",
+    "the softmax of 8192 x 1000 numbers": "vector",
+}
+
+
+def _check_waits_for(answer: object) -> str:
+    given = answer()
+    if not isinstance(given, dict) or set(given) != set(_WAITS_FOR):
+        raise Wrong("Return the dictionary with its four keys unchanged.")
+    for case, limit in _WAITS_FOR.items():
+        if given[case] != limit:
+            raise Wrong(f"{case}: not {given[case] or 'empty'}. Count its operations and bytes.")
+    return "All four. The vector unit is the limit that no roofline shows."
+
+
+def _operations(answer: object, *shapes: list[int]) -> list[tf.Operation]:
+    specs = [tf.TensorSpec(shape) for shape in shapes]
+    return tf.function(answer).get_concrete_function(*specs).graph.get_operations()
+
+
+def _check_last_scores(answer: object) -> str:
+    rows, length, width, words = 3, 40, 4, 50
+    x = np.random.default_rng(0).normal(size=[rows, length, width]).astype(np.float32)
+    table = np.random.default_rng(1).normal(size=[words, width]).astype(np.float32)
+    given = np.asarray(returned(answer(tf.constant(x), tf.constant(table))))
+    if given.shape != (rows, words):
+        raise Wrong(f"[{rows}, {words}] scores are asked for, not {[*given.shape]}.")
+    if not np.allclose(given, x[:, -1] @ table.T, atol=1e-5):
+        raise Wrong("These are the wrong scores: take the last position of each row.")
+    made = [t.shape for o in _operations(answer, x.shape, table.shape) for t in o.outputs]
+    if any(shape.rank and shape.num_elements() == rows * length * words for shape in made):
+        raise Wrong("The scores are right, but the graph still has scores of all positions.")
+    return f"The same scores from {length} times fewer products."
+
+
+def _check_mean_so_far(answer: object) -> str:
+    rows, length, width = 2, 64, 3
+    x = np.random.default_rng(0).normal(size=[rows, length, width]).astype(np.float32)
+    expected = np.cumsum(x, 1) / np.arange(1, length + 1)[:, None]
+    given = np.asarray(returned(answer(tf.constant(x))))
+    if given.shape != expected.shape:
+        raise Wrong(f"A tensor of shape {[*expected.shape]} is asked for, not {[*given.shape]}.")
+    if not np.allclose(given, expected, atol=1e-5):
+        at = int(np.argwhere(~np.isclose(given, expected, atol=1e-5))[0][1])
+        raise Wrong(f"position {at} must be the mean of {at + 1} positions; yours is another.")
+    operations = _operations(answer, x.shape)
+    if any("While" in operation.type for operation in operations):
+        raise Wrong("The means are right, but the graph still goes round for each position.")
+    if len(operations) > length:
+        raise Wrong(f"A Python loop is a loop, too: the graph has {len(operations)} operations.")
+    return "One product of matrices, and no position waits for the one before."
+
+
+def _check_times(answer: object) -> str:
+    kernels = [("look up", 3_000_000, 1), ("scores", 7_500_000, 2), ("scores", 750_000, 1)]
+    expected = {"scores": 10.5, "look up": 2.0}
+    given = returned(answer(kernels, 1.5))
+    if not isinstance(given, dict) or set(given) != set(expected):
+        raise Wrong("Return the dictionary with the two lines as keys.")
+    for line, milliseconds in expected.items():
+        if not np.isclose(given[line], milliseconds):
+            raise Wrong(f"{line}: {given[line]:.4g} ms; it is {milliseconds} at 1.5 GHz.")
+    if [*given] != [*expected]:
+        raise Wrong("The milliseconds are right; put the longest first, as the tables do.")
+    return "That is how the estimates of this notebook are added up."
+
+
+def _check_price_range(answer: object) -> str:
+    given = returned(answer(200.0, 1.2, 1.6, 1_000_000, 4, 0.5))
+    if not isinstance(given, tuple) or len(given) != 2:
+        raise Wrong("Return a pair: (least, most).")
+    hours = 200.0 * 1_000_000 / 3.6e6
+    least, most = (times * hours * 4 * 0.5 for times in (1.2, 1.6))
+    if np.allclose(given, (most, least)):
+        raise Wrong("The least comes first.")
+    for price, right in zip(given, (least, most), strict=True):
+        if not np.isclose(price, right):
+            raise Wrong(
+                "A million steps of 200 ms on 4 chips at 0.50 an hour, 1.2 to 1.6 times the "
+                f"estimate: {right:.2f}, not {price:.2f}."
+            )
+    return "A range, as long as nobody has measured your step."
+
+
+EXERCISES = read(
+    "09",
+    {
+        "09-1": _check_waits_for,
+        "09-2": _check_last_scores,
+        "09-3": _check_mean_so_far,
+        "09-4": _check_times,
+        "09-5": _check_price_range,
+    },
+)
