@@ -69,7 +69,10 @@ def test_names_that_lead_nowhere(name, says, module):
 
 @pytest.mark.parametrize(
     ("size", "options", "status", "says"),
-    [(16, ["--json"], 0, '"status": "ready"'), (20, [], 1, "can't be divided by 8")],
+    [
+        (16, ["--json", "--steps", "1000", "--price", "v5e=1.2"], 0, '"status": "ready"'),
+        (20, [], 1, "can't be divided by 8"),
+    ],
 )
 def test_the_command_writes_a_report_and_a_page_and_nothing_else(
     size, options, status, says, module
@@ -82,5 +85,7 @@ def test_the_command_writes_a_report_and_a_page_and_nothing_else(
     )
     assert ran.returncode == status and says in ran.stdout, ran.stderr
     assert all(line.startswith("preflight: ") for line in ran.stderr.splitlines()), ran.stderr
-    assert not options or Report.from_json(ran.stdout).estimates
+    if options:
+        told = Report.from_json(ran.stdout)
+        assert told.estimates and 0 < told.prices[0].low <= told.prices[0].high
     assert "noise" not in ran.stdout and "<main>" in module.with_name("report.html").read_text()

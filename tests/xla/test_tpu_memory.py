@@ -26,6 +26,9 @@ def test_the_roofline_is_division():
     assert repr(bound).startswith("v3-8: at least 2e+03 ms a step, bound by HBM")
     whole = tpu_compiler.roofline(dataclasses.replace(compiled, target="v5e-8", flops=197e12))
     assert (whole.compute_seconds, whole.hbm_seconds) == pytest.approx((1.0, 900 / 819))
+    shared = {"target": "v5e-8", "replicas": 8, "all_reduce_bytes": 400e9}
+    third = tpu_compiler.roofline(dataclasses.replace(compiled, **shared))
+    assert (third.link_seconds, third.limit) == (pytest.approx(3.5), "interconnect")
 
 
 def test_padding_of_a_dimension_of_two_is_found_with_its_layer():

@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.base.errors import CourseError
+from helpers.tpu import hardware
 from helpers.xla.program import line_finder
-from helpers.xla.tpu_compiler import Compiled, compile, export, profile
+from helpers.xla.tpu_compiler import (
+    AllReduce,
+    Compiled,
+    all_reduce_seconds,
+    compile,
+    export,
+    profile,
+)
 from helpers.xla.tpu_compiler.profiling import source
 from helpers.xla.tpu_compiler.walking import multiplications
 from helpers.xla.tracing import trace
@@ -112,6 +120,45 @@ def test_groups_add_up_to_the_step():
         assert [s.seconds for s in groups] == sorted((s.seconds for s in groups), reverse=True)
     assert {s.name for s in found.by_layer(1)} == {"net", "loop", "long"}
     assert found.by_layer(5)[1].name == "net/dense/MatMul"
+
+
+SHARED = 'metadata={op_name="jit(run)/shard_map/tensorflow_module/net/dense/%s"}'
+TOGETHER = f"""HloModule step
+
+%sum (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}}
+
+ENTRY %main (p: f32[8,128]) -> f32[8,128] {{
+  %p = f32[8,128]{{1,0:T(8,128)}} parameter(0)
+  %n = f32[8,128]{{1,0:T(8,128)}} negate(%p), {SHARED % "Neg"}, {CYCLES % 1000}
+  %r = (f32[8,128]{{1,0:T(8,128)}}, f32[2]{{0:T(128)}}) all-reduce(%n), to_apply=%sum
+  %g = f32[8,128]{{1,0:T(8,128)}} get-tuple-element(%r), index=0
+  %e = f32[8,128]{{1,0:T(8,128)}} exponential(%g), {SHARED % "Exp"}, {CYCLES % 3000}
+  %s = f32[8,128]{{1,0:T(8,128)}} all-reduce-start(%e), to_apply=%sum
+  ROOT %d = f32[8,128]{{1,0:T(8,128)}} all-reduce-done(%s)
+}}
+"""
+
+
+def test_what_is_added_up_across_replicas_is_told_with_its_place():
+    found = profile(compiled(TOGETHER, target="v5e-8"))
+    size = 8 * 128 * 4
+    assert found.all_reduces == (AllReduce(size + 8, True, 0.25), AllReduce(size, False, 1.0))
+    assert [k.name for k in found.kernels] == ["net/dense/Exp", "net/dense/Neg"]
+    assert [s.name for s in found.by_layer()] == ["net/dense"]
+
+
+@pytest.mark.parametrize(
+    ("target", "shortest", "longest"),
+    # 2 (n - 1) / n of a gigabyte, over all links each way, and over two of them.
+    [("v5e-8", 1.75 / 200, 1.75 / 100), ("v3-8", 1.5 / 328, 1.5 / 164), ("v5e-1", 0.0, 0.0)],
+)
+def test_the_time_of_an_all_reduce_is_division(target, shortest, longest):
+    slice_ = hardware.slice_of(target)
+    assert all_reduce_seconds(slice_, 1e9) == pytest.approx((shortest, longest))
 
 
 @pytest.mark.parametrize(
