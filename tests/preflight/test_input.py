@@ -92,8 +92,8 @@ def test_a_need_comes_from_the_estimate_or_else_from_the_bound():
     estimate = Estimate("v3-8", 8, 16, 1.0, 1.0, 1, 2, compute_ms=4.0, memory_ms=2.0)
     bound = keeping_up.need(estimate, None)
     assert (bound.low, bound.high) == (0, 128 / 0.004)
-    timed = keeping_up.need(estimate, Timing("v3-8", 8.0, 0.5, 0, (), (), ()))
-    assert 0 < timed.low < timed.high < bound.high
+    timed = keeping_up.need(estimate, Timing("v3-8", 8.0, 10.0, 16.0, "", 0.5, 0, (), (), ()))
+    assert (timed.low, timed.high) == (128 / 0.016, 128 / 0.010)
     assert keeping_up.need(Estimate("v3-8", 8, None, 1, 1, 1, 2, 4, 2), None) is None
 
 

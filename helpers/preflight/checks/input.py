@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from helpers.base.errors import CourseError
 from helpers.preflight.checks import pipeline
-from helpers.preflight.estimate import calibration
 from helpers.preflight.estimate.input import Need, Rate, Stage
 from helpers.preflight.estimate.step import Estimate, Timing
 from helpers.preflight.report import PASS, WARN, Item, finding
@@ -70,8 +69,7 @@ def need(estimate: Estimate, timing: Timing | None) -> Need | None:
     rows = estimate.rows * estimate.replicas
     if timing is None:  # faster than its bound no step can be, however much slower it is
         return Need(estimate.target, 0.0, rows / max(estimate.bound_ms, 1e-3) * 1e3, "least time")
-    factor = calibration.factor(estimate.target.partition("-")[0])
-    low, high = (timing.ms * times for times in (factor.low, factor.high))
+    low, high = timing.low_ms, timing.high_ms
     return Need(estimate.target, rows / high * 1e3, rows / low * 1e3, "estimated time")
 
 
