@@ -16,7 +16,7 @@ with kernels written by hand (attention that isn't written out) can take less.
 **How the error is measured.** Each run is foretold from the others alone: those of its generation
 where two are left, else all others. Runs of the same program (the same model and batch on the same
 chip) are left out together, as they would foretell each other. For a generation without runs, each
-run is foretold from the other generations. By that, 6 of 10 runs lie within 30 % of what is
+run is foretold from the other generations. By that, 7 of 12 runs lie within 30 % of what is
 foretold (libtpu 0.0.51, 2026-11); the remarks of the others say what is known of the difference.
 
 **What is missing.** v5e, v5p and v6e: we found no public run there of a model that TensorFlow's
