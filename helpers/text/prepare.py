@@ -1,53 +1,35 @@
 """The command ``prepare``: text to records, with a progress bar. Imports no TensorFlow."""
 
+import contextlib
 import dataclasses
-import itertools
 import pathlib
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
-from helpers.text import corpus, records, sources
-from helpers.text.records.plan import Sums
+from helpers.text import cleaning, corpus, records, sources
 from helpers.tpu.bucket import check_bucket
 
 HELD_OUT = "held-out"
 
 
-@dataclasses.dataclass
-class Cleaned:
-    """A source's documents as they are trained on, without those of which nothing is left."""
-
-    source: sources.Source
-    survey: corpus.Survey = dataclasses.field(default_factory=lambda: corpus.survey([]))
-
-    @property
-    def name(self) -> str:
-        """The source's."""
-        return self.source.name
-
-    def documents(self) -> Iterator[sources.Document]:
-        """Clean the source's documents, and count what is found in them."""
-        self.survey, documents = corpus.survey([]), self.source.documents()
-        while some := list(itertools.islice(documents, 1_000)):
-            self.survey += corpus.survey([document.text for document in some])
-            for document in some:
-                if text := corpus.clean(document.text):
-                    yield dataclasses.replace(document, text=text)
-
-    def report(self) -> dict[str, Any]:
-        """Give the survey's numbers."""
-        return dataclasses.asdict(self.survey)
-
-
-def shipped() -> list[Cleaned]:
+def shipped() -> list[cleaning.Cleaned]:
     """Give the course's own text, as sources to write records of."""
-    return [*map(Cleaned, sources.find(list(corpus.shipped().values())))]
+    return [*map(cleaning.Cleaned, sources.find(list(corpus.shipped().values())))]
 
 
 def plan_of(output: str, tokenizer: Any, **options: int) -> records.Plan:
@@ -65,13 +47,15 @@ def plan_of(output: str, tokenizer: Any, **options: int) -> records.Plan:
 def prepare(
     output: str,
     *,
-    texts: Sequence[pathlib.Path] | None,
+    texts: Sequence[str] | None,
     tokenizer: pathlib.Path | None,
     sequence_length: int,
     shards: int,
     workers: int,
     seed: int,
     pairs: bool = False,
+    field: str = "text",
+    rules: cleaning.Rules | None = None,
     runner: str | None = None,
     beam_options: Sequence[str] = (),
 ) -> Iterator[str]:
@@ -80,13 +64,15 @@ def prepare(
     Args:
         output: Folder here or ``gs://``; held-out documents go to its folder ``held-out``, in a
             tenth of the shards.
-        texts: Text files, one document per line; None for the shipped text.
+        texts: As `sources.find` takes them; None for the shipped text.
         tokenizer: A ``tokenizer.json``; None for the shipped one.
         sequence_length: Positions per row.
         shards: Number of files.
         workers: Processes.
         seed: Distributes documents over the shards.
         pairs: As in `records.write`; held-out documents stay whole.
+        field: What holds the text, where there are fields.
+        rules: What leaves a document out.
         runner: Of Apache Beam, which then reads and writes; None: this machine does.
         beam_options: Beam's own.
 
@@ -107,17 +93,25 @@ def prepare(
     tokenizer = tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer()
     options = {"sequence_length": sequence_length, "shards": shards, "seed": seed, "pairs": pairs}
     plan = plan_of(output, tokenizer, **options)
-    found = [*map(Cleaned, sources.find(list(map(str, texts))))] if texts else shipped()
+    rules = rules or cleaning.Rules()
+    if rules != cleaning.Rules():
+        plan = dataclasses.replace(plan, rules=dataclasses.asdict(rules))
+    texts = texts or list(corpus.shipped().values())
+    found = [cleaning.Cleaned(at, rules) for at in sources.find(list(texts), field=field)]
+    yield sources.told([cleaned.source for cleaned in found])
     folder = Folder(output)
     folder.check()
     if folder.remote:
         check_bucket(folder.path)
-    if beam is not None:
-        (written, *_), sums = beam.write_all(found, plan, runner, beam_options)
-    else:
-        (written, *_), sums = _with_bars(found, plan, workers)
-    for name, report in sums.reports:
-        yield f"{name}: {corpus.Survey(**report)}"
+    size = sum(cleaned.source.size or 0 for cleaned in found) or None
+    with _bars(size) as done:
+        if rules.compare:
+            found = cleaning.compared(found, lambda read: done("compared", read))
+        if beam is not None:
+            (written, *_), sums = beam.write_all(found, plan, runner, beam_options)
+        else:
+            (written, *_), sums = records.write_all(found, plan, workers, done)
+    yield from cleaning.told(sums.reports)
     yield f"{folder.path}: {written}"
 
 
@@ -136,20 +130,30 @@ def _beam() -> types.ModuleType:
     return beam
 
 
-def _with_bars(
-    found: Sequence[Cleaned], plan: records.Plan, workers: int
-) -> tuple[list[records.Manifest], Sums]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    columns = *columns, TimeRemainingColumn()
+class _Done(ProgressColumn):
+    """How much is done, of how much, and how much of it in a second."""
+
+    def render(self, task: Task) -> Text:
+        unit, scale = ("MB", 1e6) if task.fields["bytes"] else ("documents", 1)
+        of = f" of {task.total / scale:,.0f}" if task.total else ""
+        rate = f", {task.speed / scale:,.1f} {unit}/s" if task.speed else ""
+        return Text(f"{task.completed / scale:,.0f}{of} {unit}{rate}")
+
+
+@contextlib.contextmanager
+def _bars(size: int | None) -> Iterator[Callable[[str, int], None]]:
+    """Show a bar for all that is done with ``size`` bytes of text, if this is a terminal."""
     console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), _Done(), TimeRemainingColumn()
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bars = {"read": progress.add_task("documents read", total=None)}
+        bars: dict[str, TaskID] = {}
 
-        def done(what: str, documents: int) -> None:
+        def done(what: str, number: int) -> None:
+            if what == "found":
+                bars["written"] = progress.add_task("written", total=number, bytes=False)
+                return
             if what not in bars:
-                read = progress.tasks[bars["read"]].completed
-                progress.update(bars["read"], total=read)
-                bars[what] = progress.add_task(f"documents {what}", total=read)
-            progress.advance(bars[what], documents)
+                bars[what] = progress.add_task(what, total=size, bytes=True)
+            progress.advance(bars[what], number)
 
-        return records.write_all(found, plan, workers, done)
+        yield done

@@ -66,13 +66,13 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, texts, workers):
 
 
 def test_a_run_that_fails_at_its_options_reads_no_text(tmp_path, monkeypatch):
-    def read(_):
+    def read(*_, **__):
         raise AssertionError("text is read")
 
     monkeypatch.setattr(sources.Source, "documents", read)
-    wanted = {"texts": [corpus.DATA / "ko.txt"], "tokenizer": None, "sequence_length": 128}
+    wanted = {"texts": [str(corpus.DATA / "ko.txt")], "tokenizer": None, "sequence_length": 128}
     wanted |= {"shards": 8, "workers": 1, "seed": 0}
-    for wrong in ({"seed": -1}, {"shards": 0}, {"texts": [tmp_path / "none"]}):
+    for wrong in ({"seed": -1}, {"shards": 0}, {"texts": [str(tmp_path / "none")]}):
         with pytest.raises(CourseError):
             list(prepare.prepare(str(tmp_path / "out"), **wanted | wrong))
     with pytest.raises(CourseError):

@@ -72,7 +72,7 @@ def bucket():
 
 
 @pytest.mark.parametrize("where", ["disk", "bucket"])
-@pytest.mark.parametrize(("kind", "pack"), itertools.product(KINDS, PACK))
+@pytest.mark.parametrize(("kind", "pack"), list(itertools.product(KINDS, PACK)))
 def test_each_kind_gives_the_same_documents(kind, pack, where, tmp_path, bucket):
     folder = f"{bucket}/{kind}-{pack}" if where == "bucket" else str(tmp_path)
     # The name says nothing: the kind is told by content.

@@ -23,7 +23,7 @@ from plain import (
 from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.rehearsal import storage
-from helpers.text import prepare, records, sources
+from helpers.text import cleaning, prepare, records, sources
 from helpers.text.records import format, shards, sorting
 from helpers.text.records.plan import Listed
 
@@ -88,20 +88,21 @@ def halves(texts, tmp_path, order=1):
     for name, some in (("a.txt", texts[:250]), ("b.txt", texts[250:])):
         (tmp_path / name).write_text("\n".join(some), "utf-8")
     found = sources.find([str(tmp_path / name) for name in ("a.txt", "b.txt")])
-    return [prepare.Cleaned(source) for source in found][::order]
+    return [cleaning.Cleaned(source) for source in found][::order]
 
 
 def write_halves(texts, tmp_path, order=1, workers=1, **options):
     options = {"sequence_length": 64, "shards": 5, "seed": 0} | options
     plan = prepare.plan_of(str(tmp_path / "out"), TOKENIZER, **options)
-    counts = collections.Counter()
+    counts, found = collections.Counter(), halves(texts, tmp_path, order)
     made, _ = records.write_all(
-        halves(texts, tmp_path, order),
+        found,
         plan,
         workers,
-        lambda what, documents: counts.update({what: documents}),
+        lambda what, number: counts.update({what: number}),
     )
-    assert counts == {"read": len(texts), "written": len(texts)}
+    size = sum(cleaned.source.size for cleaned in found)
+    assert counts == {"read": size, "found": len(texts), "written": len(texts)}
     return made
 
 

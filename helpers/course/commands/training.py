@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import pathlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -205,14 +205,18 @@ def prepare(
         str, typer.Option("--output", "-o", metavar="DIR", help="Folder or gs://….")
     ] = "build/records",
     texts: Annotated[
-        list[pathlib.Path] | None,
+        list[str] | None,
         typer.Option(
             "--input",
             "-i",
-            metavar="FILE",
-            help="Text, UTF-8, one document per line; can be repeated. Without: the shipped text.",
+            metavar="TEXT",
+            help="File, folder, 'pattern', -, gs://… or hf://NAME/CONFIG/SPLIT; can be repeated. "
+            "Without: the shipped text.",
         ),
     ] = None,
+    field: Annotated[
+        str, typer.Option(metavar="NAME", help="With the text, in JSON lines, Parquet, hf://.")
+    ] = "text",
     tokenizer: Annotated[
         pathlib.Path | None,
         typer.Option(metavar="FILE", help="tokenizer.json. Without: the shipped one."),
@@ -226,6 +230,22 @@ def prepare(
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Write pairs, for `pretrain --next-sentence`.")
     ] = False,
+    drop_duplicates: Annotated[
+        bool, typer.Option("--drop-duplicates", help="Leave out what an earlier document says.")
+    ] = False,
+    near_duplicates: Annotated[
+        Literal["count", "drop"] | None,
+        typer.Option(help="Those that share some 90 % with an earlier document. Slow."),
+    ] = None,
+    min_characters: Annotated[int, typer.Option(min=0, help="Leave out what has fewer.")] = 0,
+    max_characters: Annotated[int | None, typer.Option(help="Leave out what has more.")] = None,
+    script: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="hangul, latin, …: leave out what has most letters elsewhere; can be repeated.",
+        ),
+    ] = None,
     runner: Annotated[
         str | None,
         typer.Option(
@@ -239,6 +259,13 @@ def prepare(
 ) -> None:
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
+    A text is plain (a document on each line), JSON lines, Parquet, or one of these in gzip, bz2, xz
+    or zstd; its first bytes tell, not its name. Hugging Face datasets are streamed. What is read is
+    not held in memory, but for 95 MB per million documents with --drop-duplicates and 500 MB with
+    --near-duplicates. Each of these two reads the text once more, on this machine; of documents
+    that are equal, the first in the order of the files' names stays. How many documents a rule
+    left out is said, and stands in manifest.json.
+
     One document in ten (the last of each ten lines of a file) is held out of them and written to
     DIR/held-out, in a tenth as many files. Killed or interrupted: the same command again goes on
     with the shards that are not finished, and the bytes are the same in the end. They are the same
@@ -249,6 +276,9 @@ def prepare(
     - `tpu-course prepare`: the shipped Korean and English text, to build/records
     - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
     - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
+    - `tpu-course prepare -i web/ -i "books/*.jsonl.gz" --field body --script hangul
+      --min-characters 20 --drop-duplicates -o gs://mine/web`
+    - `tpu-course prepare -i hf://wikimedia/wikipedia/20231101.ko/train -o gs://mine/wiki`
     - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
       --runner DataflowRunner -- --project=mine --region=us-central1
       --temp_location=gs://mine/temporary --extra_package=WHEEL`: many machines, by Apache Beam
@@ -256,6 +286,7 @@ def prepare(
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
+    from helpers.text import cleaning
     from helpers.text import prepare as command
 
     lines = command.prepare(
@@ -267,6 +298,10 @@ def prepare(
         workers=workers,
         seed=seed,
         pairs=pairs,
+        field=field,
+        rules=cleaning.Rules(
+            min_characters, max_characters, tuple(script or ()), drop_duplicates, near_duplicates
+        ),
         runner=runner,
         beam_options=beam_options or (),
     )

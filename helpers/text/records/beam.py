@@ -98,7 +98,7 @@ def write_all(
     for path in {plan.shards[at][0].path for at in missing.difference(wanted)}:
         Folder(path).delete("")
     writing.prepare_folders(plan, wanted)
-    return writing.join(plan, changed=bool(wanted)), sums
+    return writing.join(plan, sums, changed=bool(wanted)), sums
 
 
 def _build(

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, Self
 
 from helpers.base.errors import CourseError
@@ -11,14 +11,16 @@ from helpers.text import corpus
 from helpers.text.records.format import Settings, shard_names
 from helpers.text.sources import Document
 
+Read = Callable[[int], None]
+
 
 class Source(Protocol):
     """Anything that gives its documents again and again; to be sent to other processes."""
 
     name: str
 
-    def documents(self) -> Iterator[Document]:
-        """Read the documents, one at a time, in order of their places."""
+    def documents(self, done: Read = lambda size: None) -> Iterator[Document]:
+        """Read the documents in order of their places; tell ``done`` of the bytes just read."""
 
     def report(self) -> dict[str, Any]:
         """Say what was found in them, when all are read, as JSON can hold it."""
@@ -31,7 +33,7 @@ class Listed:
     texts: Iterable[str]
     name: str = ""
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self, done: Read = lambda size: None) -> Iterator[Document]:
         """Give the texts with their numbers."""
         for place, text in enumerate(self.texts):
             yield Document(text, self.name, place)
@@ -94,10 +96,12 @@ class Plan:
     Attributes:
         targets: For the documents to train on; then, perhaps, for those held out.
         tokenizer: As JSON.
+        rules: What leaves a document out, for the manifest; counts of the same are added to it.
     """
 
     targets: tuple[Target, ...]
     tokenizer: str
+    rules: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def shards(self) -> list[tuple[Target, str]]:

@@ -22,8 +22,6 @@ from helpers.text.records.plan import Plan, Source, Sums
 from helpers.text.records.shards import ShardWriter
 from helpers.text.records.sorting import Part, Run, Sorter, merged
 
-TELL = 1_000  # documents
-
 Done = Callable[[str, int], None]
 
 
@@ -38,16 +36,11 @@ class Worker:
         self, source: Source, missing: Collection[int], sorter: Sorter, sums: Sums, done: Done
     ) -> None:
         """Sort a source's documents by shard, and count those of all shards."""
-        read = 0
-        for document in source.documents():
+        for document in source.documents(lambda size: done("read", size)):
             shard, entry = self._plan.entry(document)
             sums.add(shard, entry)
             if shard in missing:
                 sorter.add(entry)
-            read += 1
-            if read % TELL == 0:
-                done("read", TELL)
-        done("read", read % TELL)
         sums.reports.append((source.name, source.report()))
 
     def sorter(self) -> Sorter:
@@ -95,8 +88,8 @@ class Machine:
                 self._worker.read(source, missing, sorter, sums, done)
             return sums, sorter.runs(keep=True)
         runs = []
-        for some, written in self._map(_read, ((source, missing) for source in sources)):
-            done("read", sum(some.documents))
+        for some, written, read in self._map(_read, ((source, missing) for source in sources)):
+            done("read", read)
             sums.join(some)
             runs += written
         return sums, runs
@@ -161,11 +154,12 @@ def _start(worker: Worker) -> None:
     _here["worker"] = worker
 
 
-def _read(source: Source, missing: Collection[int]) -> tuple[Sums, list[Run]]:
+def _read(source: Source, missing: Collection[int]) -> tuple[Sums, list[Run], int]:
     worker = _here["worker"]
     sorter, sums = worker.sorter(), Sums.zero(len(worker._plan.shards))
-    worker.read(source, missing, sorter, sums, lambda what, documents: None)
-    return sums, sorter.runs(keep=False)
+    read = []
+    worker.read(source, missing, sorter, sums, lambda what, size: read.append(size))
+    return sums, sorter.runs(keep=False), sum(read)
 
 
 def _write(shard: int, parts: list[Part]) -> int:

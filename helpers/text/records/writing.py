@@ -127,7 +127,8 @@ def write_all(
         sources: What to read. Their order doesn't count; their names and places do.
         plan: From `plan_of`.
         workers: As for `write`.
-        done: Called with ``read`` or ``written``, and the number of documents just finished.
+        done: Called with ``read`` and the bytes of sources just read, ``found`` and how many
+            documents there are, ``written`` and the number of documents just finished.
 
     Returns:
         The manifest of each folder that has documents, and what was read.
@@ -141,11 +142,12 @@ def write_all(
         sums, runs = machine.sort(sources, set(missing), done)
         check_documents(plan, finished, sums)
         missing = [at for at in missing if has_documents(plan, at, sums)]
+        done("found", sum(sums.documents))
         for shard in finished.values():
             done("written", shard.documents)
         prepare_folders(plan, missing)
         machine.write(missing, runs, done)
-    return join(plan, changed=bool(missing)), sums
+    return join(plan, sums, changed=bool(missing)), sums
 
 
 @contextlib.contextmanager
@@ -250,7 +252,7 @@ def made_of(table: Manifest, sources: Sequence[Source], *, held_out: bool) -> bo
     return all(shard.text == f"{digest:016x}" for shard, digest in pairs)
 
 
-def join(plan: Plan, *, changed: bool) -> list[Manifest]:
+def join(plan: Plan, sums: Sums, *, changed: bool) -> list[Manifest]:
     """Collect the finished shards of each folder, and write its manifest when all are there."""
     made = []
     for target in plan.targets:
@@ -261,8 +263,16 @@ def join(plan: Plan, *, changed: bool) -> list[Manifest]:
         made.append(Manifest(target.path, target.settings, described))
         if made[-1].complete and (changed or not folder.exists(MANIFEST)):
             shards = [vars(shard) for shard in described]
-            folder.write(MANIFEST, to_json(target.settings, shards=shards))
+            cleaning = {"cleaning": _cleaning(plan, sums)} if plan.rules else {}
+            folder.write(MANIFEST, to_json(target.settings, shards=shards, **cleaning))
     return made
+
+
+def _cleaning(plan: Plan, sums: Sums) -> dict[str, Any]:
+    """Give each rule, and how many documents of all folders it left out or counted."""
+    names = sorted({name for _, report in sums.reports for name in report.get("left_out", {})})
+    counts = {name: sum(report["left_out"][name] for _, report in sums.reports) for name in names}
+    return {"rules": plan.rules, "left_out": counts}
 
 
 def _described(folder: Folder, settings: Settings) -> dict[str, Shard]:

@@ -102,7 +102,7 @@ def _files(given: str) -> Iterator[tuple[str, str]]:
         path = os.path.expanduser(given)  # noqa: PTH111 (a pattern is no path)
         with failures(given, None, False, [""]):
             system, path = files_at(os.path.abspath(path))  # noqa: PTH100
-            if not any(sign in path for sign in "*?[") and not pathlib.Path(path).is_dir():
+            if not any(sign in path for sign in "*?[") and not system.isdir(path):
                 corpus.check_file(pathlib.Path(path))
             for name in _inside(system, path, given):
                 yield str(pathlib.Path(name).resolve()), name

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from helpers.base.errors import CourseError
 from helpers.text import corpus
-from helpers.text.sources.streams import files_at, stream
+from helpers.text.sources.streams import BUFFER, files_at, stream
 
 ROWS = 256  # of Parquet, decoded at once
 
@@ -62,7 +62,7 @@ def parquet(
             at, group = at + inside, group + 1
         done(size * at // rows)
         batches = table.iter_batches(
-            ROWS, row_groups=range(group, table.num_row_groups), columns=[field]
+            ROWS, row_groups=range(group, table.num_row_groups), columns=[field], use_threads=False
         )
         try:
             for batch in batches:
@@ -91,8 +91,8 @@ def _table(address: str, compression: str | None, name: str) -> Iterator[Any]:
             system, path = files_at(address)
             file = stack.enter_context(system.open(path, "rb"))
         try:
-            # Pages, not whole columns, are in memory: a row group can have gigabytes.
-            table = ParquetFile(file, buffer_size=2**20)
+            # Pages, not whole row groups, are in memory: pre_buffer would keep all that was read.
+            table = ParquetFile(file, buffer_size=BUFFER, pre_buffer=False)
         except (pyarrow.ArrowException, OSError) as error:
             raise _damaged(name, str(error)) from error
         yield table

@@ -79,5 +79,7 @@ class Source:
                     texts = kinds.plain(file, self.name)
             for place, (at, text) in enumerate(texts, start - skip):
                 where[-1] = at
+                if self.kind == "dataset":
+                    done(len(text.encode()))  # how much was loaded for it, datasets doesn't say
                 if place >= start:
                     yield Document(text, self.name, place)
