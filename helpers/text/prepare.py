@@ -83,6 +83,13 @@ def prepare(
         CourseError: Beam is asked for and not installed, or given options and not asked for; or
             as `sources.find` and `records.write_all`.
     """
+    if runner and workers > 1:
+        raise CourseError(
+            f"--workers is {workers} with --runner {runner}.",
+            "Beam has processes of its own.",
+            "Leave --workers out; behind --, DirectRunner knows --direct_num_workers, and "
+            "DataflowRunner --max_num_workers.",
+        )
     beam = _beam() if runner else None
     if beam_options and not runner:
         raise CourseError(
