@@ -234,7 +234,7 @@ class Folder:
         return {
             entry["name"].rpartition("/")[2]: entry["size"]
             for entry in entries
-            if entry["type"] == "file"
+            if entry["type"] != "directory"  # links to files have a type of their own
         }
 
     def write(self, name: str, data: str | bytes | Iterable[bytes]) -> None:

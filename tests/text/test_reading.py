@@ -143,7 +143,7 @@ def test_what_is_missing_is_told(written, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [lambda m: m[:-50], lambda m: m.replace(b'"format": 1', b'"format": 9')]
+    "change", [lambda m: m[:-50], lambda m: m.replace(b'"format": 2', b'"format": 9')]
 )
 def test_a_damaged_manifest_is_told(written, tmp_path, change):
     path = copied(written, tmp_path) / records.MANIFEST

@@ -240,7 +240,7 @@ def _share(
     if fewest < each:  # too few shards for so many machines: each reads all and drops the rest
         mine = slice(machine * each, (machine + 1) * each)
         return _Share(table, global_batch_size, mine, steps)
-    own = dataclasses.replace(table, shards=tuple(owned[machine]))
+    own = dataclasses.replace(table, shards=tuple(sorted(owned[machine], key=lambda s: s.name)))
     return _Share(own, each, slice(None), fewest // each)
 
 
