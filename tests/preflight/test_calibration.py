@@ -29,6 +29,15 @@ def test_as_many_runs_are_foretold_within_30_percent_as_is_said_and_the_others_s
     assert all(run.remark for run in away)
 
 
+def test_the_ratios_that_are_told_are_those_of_the_table():
+    days = [run.ratio for run in published() if "7 days" in run.computed]
+    rest = [run.ratio for run in published()[1:] if "7 days" not in run.computed]
+    assert published()[0].month == min(run.month for run in published()) and len(days) == 3
+    told = re.findall(r"(\d\.\d\d) to (\d\.\d\d) times", calibration.__doc__)
+    for ratios, (low, high) in zip((days, rest), told, strict=True):
+        assert (f"{min(ratios):.2f}", f"{max(ratios):.2f}") == (low, high)
+
+
 def run(target, ratio, rows=1):
     first = published()[0]
     return dataclasses.replace(
