@@ -27,8 +27,8 @@ class Drawing:
     def seed(self, main: Any, kind: Any, draws: list[Any]) -> None:
         """Give ``main`` one more parameter, ``ui64[2]``, and let all draws come from it."""
         ir = self._ir
-        state = ir.RankedTensorType.get([2], ir.IntegerType.get_unsigned(64))
         with ir.Location.unknown():
+            state = ir.RankedTensorType.get([2], ir.IntegerType.get_unsigned(64))
             seed = main.regions[0].blocks[0].add_argument(state, ir.Location.unknown())
             changed = ir.FunctionType.get([*kind.inputs, state], list(kind.results))
             main.attributes["function_type"] = ir.TypeAttr.get(changed)
