@@ -33,8 +33,10 @@ ROWS = tf.data.Dataset.from_tensor_slices(np.ones([64, 4], "float32"))
 
 
 def test_the_stage_that_sleeps_is_named_with_its_line():
-    rate = keeping_up.measure(ROWS.shuffle(8).map(slow).batch(8).prefetch(1), seconds=1.0)
-    assert [s.name for s in rate.stages] == ["tensorslice", "shuffle", "map", "batch", "prefetch"]
+    data = ROWS.shuffle(8).enumerate().map(lambda number, x: slow(x)).batch(8).prefetch(1)
+    rate = keeping_up.measure(data, seconds=1.0)
+    names = ["tensorslice", "shuffle", "zip", "map", "batch", "prefetch"]
+    assert [stage.name for stage in rate.stages] == names
     assert rate.slowest.name == "map" and "numpy_function" in rate.slowest.where
     assert rate.slowest.wall > SLEEP * 1e6 / 2 > rate.slowest.processor
     assert rate.per_second < 1.5 / SLEEP

@@ -32,7 +32,7 @@ SLOWER = 4.0  # times its bound is what published steps took at most (helpers.pr
 # Stages that give an element for each. (For batch, `_stages` knows.) At any other it isn't known
 # how many elements of the stage before go into a row: that stage is timed with all before it.
 ONE_TO_ONE = {"map", "parallelmap", "shuffle", "prefetch", "repeat", "take", "skip", "cache"}
-ONE_TO_ONE |= {"enumerate", "options", "assertcardinality", "ignoreerrors"}
+ONE_TO_ONE |= {"zip", "options", "assertcardinality", "ignoreerrors"}
 
 
 class TooSlow(CourseError):
@@ -138,6 +138,8 @@ def _stages(dataset: tf.data.Dataset) -> Iterator[tuple[tf.data.Dataset, str, fl
         name = type(stage).__name__.strip("_").removesuffix("Dataset").removesuffix("V2")
         chain.append((stage, name.lower(), elements))
         before = stage._inputs()
+        if name == "Zip":  # enumerate: the numbers of a range beside the elements
+            before = [one for one in before if type(one).__name__ != "_RangeDataset"]
         size = getattr(stage, "_batch_size", None)
         if "batch" in name.lower() and size is not None and "un" not in name.lower():
             elements *= int(size)
