@@ -51,7 +51,8 @@ class Drawing:
         return operation
 
     def _constant(self, value: np.ndarray) -> Any:
-        return self._hlo.ConstantOp(self._ir.DenseElementsAttr.get(value)).result
+        made = self._ir.DenseElementsAttr.get(value, signless=False)
+        return self._hlo.ConstantOp(made).result
 
     def _draw(self, draw: Any, state: Any) -> Any:
         """Draw from 24 random bits each, between two numbers or around a mean."""
