@@ -230,7 +230,8 @@ def run(size: Size, done: Callable[[str, int], None]) -> Group:
     for row in rows:
         table.add_row(f"{row[0]:g}", *(f"{number:,.1f}" for number in row[1:]))
     if len(size.megabytes) > 1:
-        names = "megabytes\tseconds\tcpu_seconds\tpeak_megabytes\tabove_the_start\n"
+        names = f"# python -m benchmarks prepare, {time.strftime('%Y-%m')}, one process\n"
+        names += "megabytes\tseconds\tcpu_seconds\tpeak_megabytes\tabove_the_start\n"
         lines = ["\t".join(f"{number:.4g}" for number in row) for row in rows]
         files.write(GROWTH, names + "\n".join(lines) + "\n")
     rate = (rows[-1][0] - rows[0][0]) / (rows[-1][2] - rows[0][2])
