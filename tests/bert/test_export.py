@@ -172,6 +172,7 @@ def test_the_card_tells_data_settings_results_and_limits(exported, run, trained)
 
 def test_results_come_from_the_records_held_out_folder(run, tmp_path):
     data = shutil.copytree(run / "data", tmp_path / "data")
+    shutil.rmtree(data / "held-out")
     assert export.export(run, tmp_path / "without", data).results is None
     assert "No text was held out" in (tmp_path / "without/README.md").read_text()
     records.write(["문서를 저장합니다."] * 20, data / "held-out", corpus.load_tokenizer(), shards=1)
