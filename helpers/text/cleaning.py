@@ -61,7 +61,8 @@ class Rules:
                 "All of them would be left out.",
                 "Make --max-characters larger than --min-characters.",
             )
-        _letters(self.scripts)
+        if self.scripts:
+            _letters(self.scripts)
 
     @property
     def compare(self) -> bool:
@@ -91,7 +92,7 @@ def _letters(scripts: tuple[str, ...]) -> tuple[Any, Any]:
     try:
         if not all(map(str.strip, scripts)):
             raise regex.error("no name")
-        each = "".join(rf"\p{{Script={script.strip()}}}" for script in scripts) or r"\p{L}"
+        each = "".join(rf"\p{{Script={script.strip()}}}" for script in scripts)
         return regex.compile(r"\p{L}+"), regex.compile(rf"[\p{{L}}&&[{each}]]+", regex.V1)
     except regex.error:
         raise CourseError(
@@ -167,14 +168,17 @@ def compared(
     seen, near, marked = set(), None, []
     for cleaned in found:
         marks, rules = bytearray(), cleaned.rules
-        for document in dataclasses.replace(cleaned, repeats=b"").documents(done):
+        for document in cleaned.source.documents(done=done):
+            text = corpus.clean(document.text)
+            if rules.against(text):
+                continue
             marks.extend(bytes(document.place + 1 - len(marks)))
-            digest = hashlib.blake2b(document.text.encode(), digest_size=16).digest()
+            digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
             if rules.drop_duplicates and digest in seen:
                 marks[-1] = 1
             elif rules.near_duplicates:
                 near = near or _Near()
-                marks[-1] = 2 * near.seen(document.text)
+                marks[-1] = 2 * near.seen(text)
             if rules.drop_duplicates:
                 seen.add(digest)
         marked.append(dataclasses.replace(cleaned, repeats=bytes(marks)))

@@ -262,9 +262,9 @@ def prepare(
     A text is plain (a document on each line), JSON lines, Parquet, or one of these in gzip, bz2, xz
     or zstd; its first bytes tell, not its name. Hugging Face datasets are streamed. What is read is
     not held in memory, but for 95 MB per million documents with --drop-duplicates and 500 MB with
-    --near-duplicates. Each of these two reads the text once more, on this machine; of documents
-    that are equal, the first in the order of the files' names stays. How many documents a rule
-    left out is said, and stands in manifest.json.
+    --near-duplicates. With either, the text is read once more before, on this machine; of equal
+    documents the first in the order of the files' names stays. How many documents a rule left out
+    is said, and stands in manifest.json.
 
     One document in ten (the last of each ten lines of a file) is held out of them and written to
     DIR/held-out, in a tenth as many files. Killed or interrupted: the same command again goes on
