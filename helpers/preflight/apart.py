@@ -24,6 +24,7 @@ from helpers.base import processes
 from helpers.base.errors import CourseError
 from helpers.base.messages import steady
 from helpers.base.settings import CODE, ENVIRONMENT
+from helpers.preflight.kinds import opening
 from helpers.preflight.report import Report, finding
 from helpers.tpu import hardware
 from helpers.xla import messages, tpu_compiler
@@ -73,7 +74,7 @@ def apart(
         )
     module, attribute = words.groups()
     for target in targets:
-        hardware.slice_of(target)
+        hardware.slice_of(target, jax=True)
     options = {
         "target": list(targets),
         "node": node,
@@ -93,7 +94,8 @@ def apart(
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env=os.environ | ENVIRONMENT | {"PYTHONPATH": path},
+            # The learner's own choice of Keras counts; and nothing here runs on a TPU.
+            env=ENVIRONMENT | {"JAX_PLATFORMS": "cpu"} | dict(os.environ) | {"PYTHONPATH": path},
             pass_fds=(writer,),
             start_new_session=True,
         )
@@ -171,6 +173,8 @@ def _load(module: str, attribute: str) -> object:
     try:
         loaded = importlib.import_module(module)
     except Exception as error:  # whatever the module does wrong is the answer
+        if opening.wants_torch(error):
+            raise opening.no_torch() from error
         raise CourseError(
             f"{module} could not be imported.",
             _said(error),

@@ -79,9 +79,11 @@ def preflight(
             progress(line)
 
     targets = (target,) if isinstance(target, str) else tuple(target)
-    slices = [(name, hardware.slice_of(name).replicas) for name in targets]
+    slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
     with tpu_compiler.started():  # it needs some seconds, which tracing needs, too
         kind = opening.opened(subject, data, say)
+        for name in targets:
+            hardware.slice_of(name, kind.is_jax)
         items = kind.data(batches, slices, node, say)
         estimates: list[Estimate] = []
         timings: list[Timing] = []

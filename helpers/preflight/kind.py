@@ -23,10 +23,12 @@ class Kind(abc.ABC):
 
     Attributes:
         name: Of the function or model.
+        is_jax: Whether JAX runs it, which runs on TPUs that TensorFlow doesn't.
         can_go_on: Whether there is something to compile; known after `data`.
     """
 
     name: str
+    is_jax = False
     can_go_on = True
 
     @abc.abstractmethod

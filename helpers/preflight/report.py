@@ -18,13 +18,13 @@ from helpers.preflight.estimate.price import Price
 from helpers.preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
 from helpers.xla.numerics.results import Training
 
-PASS, WARN, FAIL, OPEN = "pass", "warn", "fail", "not checked"
-STATES = (FAIL, WARN, OPEN, PASS)
+PASS, WARN, FAIL, OPEN, NOTHING = "pass", "warn", "fail", "not checked", "does not apply"
+STATES = (FAIL, WARN, OPEN, PASS, NOTHING)
 READY, NOT_READY, CANT_TELL = "ready", "not ready", "can't tell"
 
 # Said with a sign, too, so that no reader needs colours.
-SIGNS = {PASS: "✓", WARN: "!", FAIL: "✗", OPEN: "?"}
-COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red", OPEN: "cyan"}
+SIGNS = {PASS: "✓", WARN: "!", FAIL: "✗", OPEN: "?", NOTHING: "–"}
+COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red", OPEN: "cyan", NOTHING: "dim"}
 
 CHECKS = {
     1: "XLA's three rules",
@@ -46,7 +46,7 @@ class Item:
     Attributes:
         check: Number of the check.
         name: What was looked at, in a few words.
-        state: ``pass``, ``warn``, ``fail`` or ``not checked``.
+        state: ``pass``, ``warn``, ``fail``, ``not checked`` or ``does not apply``.
         finding: What was seen, or why nothing was.
         fix: What to do; empty where nothing is to be done.
         where: The learner's source line, where there is one: ``model.py:12  y = tf.unique(x)``.

@@ -45,6 +45,7 @@ class Chip:
         source: Page or paper with the numbers.
         checked: When they were read there, year and month.
         aliases: Other names of this kind in accelerator types.
+        tensorflow: Whether TensorFlow runs there.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Chip:
     source: str
     checked: str
     aliases: tuple[str, ...] = ()
+    tensorflow: bool = True
 
     @property
     def hbm_gib_per_replica(self) -> float:
@@ -94,7 +96,8 @@ def facts(name: str) -> dict:
     return frozen(tomllib.loads(pathlib.Path(__file__).with_name(name).read_text("utf-8")))
 
 
-CHIPS = {name: Chip(name, **row) for name, row in facts("chips.toml").items()}
+_ALL = {name: Chip(name, **row) for name, row in facts("chips.toml").items()}
+CHIPS = {name: chip for name, chip in _ALL.items() if chip.tensorflow}
 _ALIASES = {alias: name for name, chip in CHIPS.items() for alias in chip.aliases}
 
 
@@ -150,28 +153,30 @@ def _arrangement(chips: int, dimensions: int) -> str:
     return "x".join(str(2 ** (base + (i >= dimensions - longer))) for i in range(dimensions))
 
 
-def slice_of(accelerator_type: str) -> Slice:
+def slice_of(accelerator_type: str, jax: bool = False) -> Slice:
     """Look up a TPU by the name under which it is rented.
 
     Args:
         accelerator_type: Such as ``v3-8``, ``v5e-8`` or ``v5litepod-8`` (the same), ``v4-32``.
+        jax: Whether it is for JAX, so that ``tpu7x-8`` will do, too.
 
     Raises:
         UnknownAccelerator: There is no such type.
     """
-    match = re.fullmatch(r"\s*(v[0-9]+[a-z]*)-([0-9]{1,5})\s*", accelerator_type.lower())
+    match = re.fullmatch(r"\s*((?:tpu|v)[0-9]+[a-z]*)-([0-9]{1,5})\s*", accelerator_type.lower())
     kind, size = (_ALIASES.get(match[1], match[1]), int(match[2])) if match else ("", 0)
-    if accelerator_type.strip().lower().startswith(("tpu7x", "v7")):
+    if not jax and accelerator_type.strip().lower().startswith(("tpu7x", "v7")):
         raise UnknownAccelerator(
             f"{accelerator_type[:40]!r} does not run TensorFlow.",
             "Google's pages on TPU7x (Ironwood) say that TensorFlow is not supported there "
             "(https://docs.cloud.google.com/tpu/docs/tpu7x, 2026-11).",
             "Take v6e or an older kind; TPU7x is for JAX.",
         )
-    chip = CHIPS.get(kind)
+    kinds = _ALL if jax else CHIPS
+    chip = kinds.get(kind)
     if chip is None or size not in chip.sizes:
         checked = min(chip.checked for chip in CHIPS.values())
-        why = f"The kinds are {', '.join(CHIPS)} (v5litepod is v5e), as of {checked}."
+        why = f"The kinds are {', '.join(kinds)} (v5litepod is v5e), as of {checked}."
         if chip:
             why = f"A {kind} comes in the sizes {', '.join(map(str, chip.sizes))}."
         what = f"{accelerator_type[:40]!r} is no type of TPU that the course knows."

@@ -61,7 +61,7 @@ class Bounded:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A TensorFlow function as XLA's program. Holds plain values only, so it can be pickled.
+    """A function as XLA's program. Holds plain values only, so it can be pickled.
 
     Attributes:
         name: The function's name.
@@ -76,6 +76,9 @@ class Program:
         bounded: Where sizes come to depend on values, in the order of the program.
         names: TensorFlow's names of the operations, which begin with their layers; the module
             holds a name's position instead (`named`).
+        form: Of the module: ``hlo``, or ``stablehlo`` (JAX's, as text).
+        mesh: Axes and sizes of the devices over which JAX shards it; empty without shardings.
+        shardings: For each parameter, the axes of the mesh over which each dimension lies.
     """
 
     name: str
@@ -86,6 +89,9 @@ class Program:
     replicas: int = 1
     bounded: tuple[Bounded, ...] = ()
     names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    form: str = "hlo"
+    mesh: tuple[tuple[str, int], ...] = ()
+    shardings: tuple[tuple[tuple[str, ...], ...], ...] = dataclasses.field(default=(), repr=False)
 
     def __repr__(self) -> str:
         variables = sum(p.kind == "variable" for p in self.parameters)

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from helpers.preflight.checks import pipeline
+from helpers.preflight.checks import differences, pipeline
+from helpers.preflight.checks.differences import Results
 from helpers.preflight.job import Job
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject, rows_of
@@ -21,9 +22,6 @@ from helpers.xla.tracing import NotCompilable, Resource, Tracing, trace
 MUCH_HELD = 360_000_000
 MANY_VALUES = 1_000_000
 FEW_ROWS = 4
-RELATIVE, ABSOLUTE = 1e-3, 1e-5  # rounding that another order of additions brings
-
-Results = dict[str, np.ndarray]
 
 
 def check(subject: Subject, job: Job, sample: pipeline.Sample | None) -> list[Item]:
@@ -84,9 +82,11 @@ def _compare(
                 eager = _run(step, batch, restore)
                 again = _run(step, batch, restore) if seeded else eager
             compiled = _run(traced.function, batch, restore)
-            if seeded and (_differ(eager, again) or _differ(eager, compiled)):
+            if seeded and any(differences.differ(eager, x) for x in (again, compiled)):
                 return None
-            if (item := _difference(f"{what} on batch {number}", eager, compiled)) is not None:
+            if (
+                item := differences.difference(f"{what} on batch {number}", eager, compiled)
+            ) is not None:
                 return item
     count = len(batches)
     return finding(4, "same", step=what, count=count, batches="batch" if count == 1 else "batches")
@@ -126,61 +126,6 @@ def _run(step: Callable, batch: pipeline.Batch, restore: Callable[[], None]) -> 
         return error
     finally:
         restore()
-
-
-def _difference(
-    step: str, eager: Results | Exception, compiled: Results | Exception
-) -> Item | None:
-    """Say what is wrong with the answers to one batch; None if nothing."""
-    if isinstance(compiled, Exception):  # XLA refuses what it took when it compiled
-        where = messages.source_of(compiled)
-        return finding(4, "refuses", step=step, error=_line(compiled), where=where)
-    if isinstance(eager, Exception):
-        gives = ", ".join(f"{k} {_say(v)}" for k, v in list(compiled.items())[:2])
-        where = messages.source_of(eager)
-        return finding(4, "silent", step=step, error=_line(eager), gives=gives, where=where)
-    if different := _differ(eager, compiled):
-        said = "; ".join(
-            f"{name}: eager {_say(eager[name])}, compiled "
-            f"{_say(compiled[name]) if name in compiled else 'missing'}"
-            for name in different[:2]
-        )
-        return finding(4, "differs", step=step, said=said)
-    bad = [name for name, value in compiled.items() if _count_bad(value)]
-    return finding(4, "not_finite", step=step, bad=", ".join(bad)) if bad else None
-
-
-def _line(error: Exception) -> str:
-    return messages.shortened(messages.line_of(error))
-
-
-def _differ(left: Results | Exception, right: Results | Exception) -> list[str]:
-    """Name the results that differ by more than rounding; none where one side raised."""
-    if isinstance(left, Exception) or isinstance(right, Exception):
-        return []
-    return [name for name, a in left.items() if not _same(a, right.get(name))]
-
-
-def _same(a: np.ndarray, b: np.ndarray | None) -> bool:
-    if b is None or a.shape != b.shape:
-        return False
-    if not np.issubdtype(a.dtype, np.number):
-        return np.array_equal(a, b)
-    a, b = np.asarray(a, np.complex128), np.asarray(b, np.complex128)
-    return np.allclose(a, b, RELATIVE, ABSOLUTE, equal_nan=True)
-
-
-def _say(value: np.ndarray) -> str:
-    if value.size == 1:
-        return f"{value.reshape(())[()]:.3g}" if value.dtype != object else str(value)
-    bad = _count_bad(value)
-    return f"{list(value.shape)}" + (f" with {bad} nan or inf" if bad else "")
-
-
-def _count_bad(value: np.ndarray) -> int:
-    """Count what is nan or infinite."""
-    inexact = np.issubdtype(value.dtype, np.inexact)
-    return np.count_nonzero(~np.isfinite(value)) if inexact else 0
 
 
 def _dropped(graph: tf.Graph) -> list[Item]:

@@ -74,7 +74,7 @@ def need(estimate: Estimate, timing: Timing | None) -> Need | None:
 
 
 def _judged(rate: Rate, wanted: Need, node: bool) -> Item:
-    tpu = hardware.slice_of(wanted.target)
+    tpu = hardware.slice_of(wanted.target, jax=True)
     low, high = rate.per_second * tpu.hosts, rate.per_core * tpu.hosts * tpu.host_vcpus
     host = f"{tpu.hosts} host{'s' * (tpu.hosts > 1)} of {tpu.host_vcpus} vCPUs"
     if node:

@@ -30,7 +30,7 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
         rows: Rows of its batch on one device; None without.
         fitting: The most rows that fit, by the compiler; None where that isn't known, 0 if none.
     """
-    devices, there = hardware.slice_of(target).replicas, available_bytes(target)
+    devices, there = hardware.slice_of(target, jax=True).replicas, available_bytes(target)
     changed = [program.parameters[i] for i in program.donated]
     state = sum(p.bytes for p in changed if _STATE.search(p.name))
     weights = sum(p.bytes for p in changed) - state

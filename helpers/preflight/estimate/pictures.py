@@ -22,7 +22,7 @@ def roofline_plot(timing: Timing) -> Figure:
     Args:
         timing: From a report with a profile.
     """
-    peak, bandwidth = per_device(hardware.slice_of(timing.target).chip)
+    peak, bandwidth = per_device(hardware.slice_of(timing.target, jax=True).chip)
     points = [r for r in timing.operations if r.flops and r.bytes and r.ms and r.bound]
     fig, ax = subplots(7.0, 3.8)
     reached = [(r.flops / r.bytes, r.flops / r.ms * 1e3) for r in points]

@@ -63,7 +63,7 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
     Raises:
         CourseError: A word is no price, or is for a kind that isn't among the targets.
     """
-    kinds = {target: hardware.slice_of(target).chip.name for target in targets}
+    kinds = {target: hardware.slice_of(target, jax=True).chip.name for target in targets}
     every, own = None, {}
     for word in words:
         kind, _, number = word.rpartition("=")
@@ -108,7 +108,7 @@ def prices(
             t.target,
             steps,
             rows.get(t.target),
-            hardware.slice_of(t.target).chips,
+            hardware.slice_of(t.target, jax=True).chips,
             t.low_ms * steps / 3.6e6,
             t.high_ms * steps / 3.6e6,
             per_chip_hour.get(t.target),

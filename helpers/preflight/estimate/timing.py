@@ -33,7 +33,7 @@ def read(compiled: tpu_compiler.Compiled, find: Callable[[str], Source | None]) 
         find: Gives the learner's line of an operation.
     """
     found = tpu_compiler.profile(compiled)
-    slice_ = hardware.slice_of(compiled.target)
+    slice_ = hardware.slice_of(compiled.target, jax=True)
     factor = calibration.factor(slice_.chip.name)
     estimated, sent = found.seconds * 1e3, _all_reduce(found, slice_)
     both = estimated + (sent.high_ms if sent else 0.0)

@@ -1,11 +1,13 @@
 """Which kind of subject this is, told without importing any library for it."""
 
 import pathlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from helpers.base.errors import CourseError
 from helpers.preflight.kind import Kind, Say, is_factory, is_model
+from helpers.preflight.kinds.of_jax import OfJax, is_of_jax
 
 
 def opened(given: Any, data: Any, say: Say) -> Kind:
@@ -22,10 +24,20 @@ def opened(given: Any, data: Any, say: Say) -> Kind:
     factory = None
     if data is None and is_factory(given):
         say("making the model")
-        factory, made = given, given()
+        factory, made = given, _made(given)
         given, data = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        _refuse_torch(given)
         _check_made(factory, given)
-    from helpers.preflight.kinds.of_tensorflow import OfTensorFlow
+    _refuse_torch(given)
+    if is_model(given) and keras_backend(given) == "torch":
+        raise no_torch()
+    if is_model(given) and keras_backend(given) == "jax":
+        from helpers.preflight.kinds.of_keras_on_jax import OfKerasOnJax
+
+        return OfKerasOnJax(given, data)
+    if is_of_jax(given, data):
+        return OfJax(given, data)
+    from helpers.preflight.kinds.of_tensorflow import OfTensorFlow  # here: it imports TensorFlow
 
     return OfTensorFlow(given, data, factory)
 
@@ -42,4 +54,42 @@ def _check_made(factory: Callable[[], Any], given: object) -> None:
         f"{name} returned {made}.",
         "The first that it returns must be a Keras model or a function of tensors.",
         "Let it end with `return model, dataset`.",
+    )
+
+
+def _made(factory: Callable[[], Any]) -> Any:
+    try:
+        return factory()
+    except ImportError as error:
+        if wants_torch(error):
+            raise no_torch() from error
+        raise
+
+
+def keras_backend(model: object) -> str:
+    """Give the library that a Keras model computes with."""
+    modules = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    return "tensorflow" if "tf_keras" in modules else sys.modules["keras"].config.backend()
+
+
+def wants_torch(error: Exception) -> bool:
+    """Say whether an import failed for want of PyTorch."""
+    return isinstance(error, ImportError) and (
+        (error.name or "").partition(".")[0] in ("torch", "torch_xla") or "PyTorch" in str(error)
+    )
+
+
+def _refuse_torch(given: object) -> None:
+    """Refuse PyTorch, by the names of its modules."""
+    kinds = (*type(given).__mro__, *(given.__mro__ if isinstance(given, type) else ()))
+    if any(kind.__module__.partition(".")[0] in ("torch", "torch_xla") for kind in kinds):
+        raise no_torch()
+
+
+def no_torch() -> CourseError:
+    """Say that PyTorch is another road."""
+    return CourseError(
+        "This is PyTorch, which the preflight can't check.",
+        "It asks Google's compiler about programs of TensorFlow and JAX.",
+        "PyTorch has its own way to a TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
     )

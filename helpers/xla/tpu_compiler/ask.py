@@ -21,6 +21,15 @@ PROVED_JAX = "0.10"
 # GiB of HBM that a program may use on one device, as the compiler itself says when a program
 # needs more (libtpu 0.0.51, 2026-11). Less than the chip has: the rest is the system's.
 AVAILABLE_GIB = {"v2": 7.48, "v3": 15.48, "v4": 15.25, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24}
+AVAILABLE_GIB |= {"tpu7x": 94.74}
+
+# What this jaxlib can't read back of what libtpu 0.0.51 makes for TPU7x with full effort; with
+# 0.0.42.1, which jax 0.10.2 asks for, it read all that we asked about (2026-11).
+_UNREADABLE = "RET_CHECK"
+_READABLE = (
+    "This jaxlib can't read back what this libtpu makes for TPU7x. jaxlib 0.10.2 can with: "
+    "python -m pip install libtpu==0.0.42.1"
+)
 
 # Where the compiler's device is not TensorFlow's.
 _HALVES = {"v4": "compiled for one of the chip's two cores, which TensorFlow uses as one device"}
@@ -124,7 +133,7 @@ def available_bytes(target: str) -> int:
     Raises:
         hardware.UnknownAccelerator: There is no such target.
     """
-    return int(AVAILABLE_GIB[hardware.slice_of(target).chip.name] * 2**30)
+    return int(AVAILABLE_GIB[hardware.slice_of(target, jax=True).chip.name] * 2**30)
 
 
 def compile(
@@ -198,7 +207,7 @@ def one(
     progress: Progress | None,
 ) -> Compiled:
     """Compile a program as `compile` does, in a process that is there, or look into the cache."""
-    slice_ = hardware.slice_of(target)
+    slice_ = hardware.slice_of(target, jax=program.form == "stablehlo")
     if effort not in ("least", "full"):
         raise CourseError(
             f"There is no effort {effort!r}.",
@@ -223,6 +232,9 @@ def one(
         "donated": list(program.donated),
         "effort": effort,
     }
+    if program.form != "hlo":
+        shardings = {"mesh": program.mesh, "shardings": program.shardings}
+        job |= {"form": program.form, **shardings}
     key = cache.key(program.hlo, job, found)
     known = cache.read(key)
     answer = known or compiler.ask(job, program.hlo, timeout, progress)
@@ -249,6 +261,8 @@ def _compiled(program: Program, target: str, answer: Answer, **about: Any) -> Co
     verdict, message = told["verdict"], named(told["message"], program.names)
     if verdict == "error":  # of our own route, so it is no word of Google's
         verdict = "not available"
+    if target.startswith("tpu7x") and _UNREADABLE in message:
+        verdict, message = "not available", _READABLE
     fields = {f.name for f in dataclasses.fields(Compiled)} & set(told)
     numbers = {n: told[n] for n in fields - {"verdict", "message"}}
     if verdict == "out of memory" and (found := _NEEDED.search(message)):

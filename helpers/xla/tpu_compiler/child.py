@@ -29,6 +29,8 @@ _TYPES = {
     **{f"f{n}": f"float{n}" for n in (16, 32, 64)},
     **{f"i{n}": f"int{n}" for n in (2, 4, 8, 16, 32, 64)},
     **{f"ui{n}": f"uint{n}" for n in (2, 4, 8, 16, 32, 64)},
+    "f8E4M3FN": "float8_e4m3fn",
+    "f8E5M2": "float8_e5m2",
 }
 
 
@@ -118,6 +120,9 @@ class Compiler:
         inner = ir.Module.parse(module)
         types = list(self._main(inner)[1].results)
         outer = context.module_context
+        for operation in list(inner.body.operations):  # jax's mesh is there already
+            if operation.operation.name == "sdy.mesh":
+                operation.operation.erase()
         name = mlir.merge_mlir_modules(
             outer.module, "tensorflow_main", inner, dst_symtab=outer.symbol_table
         )
@@ -132,6 +137,18 @@ class Compiler:
         if any(ranked.is_dynamic_dim(i) for i in range(ranked.rank)):
             raise RefusedError(f"The shape {ranked} is known only at run time.")
         return self._jax.core.ShapedArray(tuple(ranked.shape), self._jax.numpy.dtype(_TYPES[text]))
+
+    def _read_jax(self, text: bytes) -> tuple[bytes, tuple, tuple]:
+        """Read the text that jax wrote; what it says of arguments comes with the job."""
+        mlir = self._mlir
+        with mlir.make_ir_context():
+            module = mlir.ir.Module.parse(text)
+            function, main = self._main(module)
+            for told in ("arg_attrs", "res_attrs"):
+                if told in function.attributes:
+                    del function.attributes[told]
+            types = (tuple(map(self._abstract, kinds)) for kinds in (main.inputs, main.results))
+            return mlir.module_to_bytecode(module), *types
 
     def _read(self, hlo: bytes) -> tuple[bytes, tuple, tuple]:
         """Translate TensorFlow's module; give its parameters and results, too."""
@@ -156,15 +173,18 @@ class Compiler:
 
         In the job: ``topology``, ``replicas``, ``sharded`` (number of parameters, the first ones,
         of which each replica has its own part), ``donated`` (parameters whose memory holds a
-        result), ``effort``.
+        result), ``effort``. With ``form``, it is a text of StableHLO that jax divides over the
+        axes of a ``mesh`` as its ``shardings`` say.
         """
         jax, replicas = self._jax, job["replicas"]
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-        module, inputs, results = self._read(hlo)
         devices = self._topology(platform="tpu", topology_name=job["topology"]).devices
         # v4 shows two cores a chip where TensorFlow has one device; one core stands for it.
         step = max(1, len(devices) // job["devices"])
+        if "form" in job:
+            return self._compile_jax(job, hlo, devices[::step][:replicas])
+        module, inputs, results = self._read(hlo)
         mesh = Mesh(self._np.array(devices[::step][:replicas]), ("replica",))
         own, same = PartitionSpec("replica"), PartitionSpec()
         specs = tuple(
@@ -187,7 +207,32 @@ class Compiler:
             )
             for x, spec in zip(inputs, specs, strict=True)
         ]
-        jitted = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
+        return self._finish(job, run, arguments)
+
+    def _compile_jax(self, job: dict[str, Any], text: bytes, devices: list[Any]) -> Any:
+        """Compile a function of jax, for one device or divided over all."""
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+        module, inputs, results = self._read_jax(text)
+        axes, sizes = zip(*job["mesh"], strict=True) if job["mesh"] else (("device",), (1,))
+        mesh = Mesh(self._np.array(devices).reshape(sizes), axes)
+        shardings = job["shardings"] or [[]] * len(inputs)
+        arguments = [
+            self._jax.ShapeDtypeStruct(
+                x.shape,
+                x.dtype,
+                sharding=NamedSharding(mesh, PartitionSpec(*(tuple(part) or None for part in s))),
+            )
+            for x, s in zip(inputs, shardings, strict=True)
+        ]
+
+        def run(*arguments: Any) -> Any:
+            return self._module.bind(*arguments, module=module, results=results)
+
+        return self._finish(job, run, arguments)
+
+    def _finish(self, job: dict[str, Any], run: Any, arguments: list[Any]) -> Any:
+        jitted = self._jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
         options = {"optimization_level": 9} if job["effort"] == "least" else None
         return jitted.lower(*arguments).compile(compiler_options=options)
 

@@ -6,7 +6,7 @@ from helpers.tpu import hardware
 from helpers.xla.tpu_compiler.ask import Compiled
 
 # Devices that the compiler sees in a chip.
-_PARTS = {"v2": 2, "v3": 2, "v4": 2}
+_PARTS = {"v2": 2, "v3": 2, "v4": 2, "tpu7x": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def roofline(compiled: Compiled) -> Roofline:
     Returns:
         The bound, for one device.
     """
-    slice_ = hardware.slice_of(compiled.target)
+    slice_ = hardware.slice_of(compiled.target, jax=True)
     peak, bandwidth = per_device(slice_.chip)
     moved = compiled.argument_bytes + compiled.output_bytes
     link = all_reduce_seconds(slice_, compiled.all_reduce_bytes)[0] if compiled.replicas > 1 else 0

@@ -223,7 +223,7 @@ def profile(compiled: Compiled) -> Profile:
             "estimates are worth something with full effort only.",
             'Compile it with effort="full".',
         )
-    chip = hardware.slice_of(compiled.target).chip
+    chip = hardware.slice_of(compiled.target, jax=True).chip
     peak, bandwidth = per_device(chip)
     text = compiled.hlo
     found, main = computations(text)

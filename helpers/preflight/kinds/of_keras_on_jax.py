@@ -1,0 +1,106 @@
+"""Keras 3 on JAX: a model's train step, as ``fit`` compiles it."""
+
+import sys
+from typing import Any
+
+from helpers.base.errors import CourseError
+from helpers.preflight.job import Job
+from helpers.preflight.kind import Say, Slices
+from helpers.preflight.kinds.of_jax import OfJax
+from helpers.preflight.report import Item
+from helpers.xla import from_jax
+from helpers.xla.program import Program
+
+
+class OfKerasOnJax(OfJax):
+    """A Keras model on JAX, with a batch or a dataset.
+
+    Args:
+        given: The model, compiled with an optimizer and a loss.
+        data: A ``tf.data.Dataset`` of global batches, each divided by the target's devices; or
+            one batch, of arrays or ``jax.ShapeDtypeStruct``s, as ``fit`` takes it: ``(x, y)``.
+
+    Raises:
+        CourseError: The model is not compiled, or there are no data.
+    """
+
+    def __init__(self, given: Any, data: Any) -> None:
+        import jax
+
+        if data is None or getattr(given, "optimizer", None) is None:
+            raise CourseError(
+                "There are no data." if data is None else "The model has no optimizer.",
+                "What is checked is one step of training, on one batch.",
+                "Call model.compile(...), and hand in preflight(model, (x, y)) or a dataset.",
+            )
+        tf = sys.modules.get("tensorflow")
+        self._dataset = data if tf and isinstance(data, tf.data.Dataset) else None
+        batch = next(data.as_numpy_iterator()) if self._dataset is not None else data
+        given._symbolic_build(data_batch=batch)  # as fit does: model, optimizer and metrics
+        parts = (
+            given.trainable_variables,
+            given.non_trainable_variables,
+            given.optimizer.variables,
+            given.metrics_variables,
+        )
+        state = tuple([variable.value for variable in part] for part in parts)
+
+        def train_step(state: Any, batch: Any) -> Any:
+            return given.train_step(state, batch)
+
+        super().__init__(jax.jit(train_step, donate_argnums=0), (state, batch))
+        self.name = given.name
+
+    def data(self, batches: int, slices: Slices, node: bool, say: Say) -> list[Item]:
+        """Look at the dataset as for TensorFlow, where there is one."""
+        if self._dataset is None:
+            return super().data(batches, slices, node, say)
+        from helpers.preflight.checks import dataset, pipeline
+
+        say("reading a sample of the dataset")
+        sample = pipeline.sample(self._dataset, batches, 20.0)
+        self.can_go_on = bool(sample.shapes)
+        return dataset.check(self._dataset, self._dataset.element_spec, sample, slices, node)
+
+    def jobs(self, slices: Slices) -> list[Job]:
+        """Divide a dataset's batch over the devices, so that gradients are added up across them."""
+        if self._dataset is None:
+            return super().jobs(slices)
+        import jax
+        from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+        jobs = []
+        for target, devices in slices:
+            mesh = AbstractMesh((devices,), ("replica",))
+            places = (PartitionSpec(), PartitionSpec("replica"))
+            rows = {x.shape[0] for x in jax.tree.leaves(self._arguments[1]) if x.shape}
+            if devices == 1 or len(rows) != 1 or next(iter(rows)) % devices:
+                jobs += super().jobs([(target, devices)])
+                continue
+            arguments = tuple(
+                jax.tree.map(
+                    lambda x, place=place, mesh=mesh: jax.ShapeDtypeStruct(
+                        x.shape, x.dtype, sharding=NamedSharding(mesh, place)
+                    ),
+                    part,
+                )
+                for part, place in zip(self._arguments, places, strict=True)
+            )
+            self._exported = exported = from_jax.export(self._function, arguments)
+            share = rows.pop() // devices
+            jobs.append(Job(target, devices, share, arguments, exported.program, exported.find))
+        return jobs
+
+    def program(self, job: Job, rows: int) -> Program:
+        """Export for another number of rows, on one device."""
+        import jax
+
+        state, batch = self._arguments
+        old = {x.shape[0] for x in jax.tree.leaves(batch) if x.shape}
+        resized = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(
+                (rows, *x.shape[1:]) if x.shape and {x.shape[0]} == old else x.shape, x.dtype
+            ),
+            batch,
+        )
+        return from_jax.export(self._function, (state, resized)).program
