@@ -120,8 +120,9 @@ class Compiler:
         inner = ir.Module.parse(module)
         types = list(self._main(inner)[1].results)
         outer = context.module_context
-        for operation in list(inner.body.operations):  # jax's mesh is there already
-            if operation.operation.name == "sdy.mesh":
+        for operation in list(inner.body.operations):
+            mesh = operation.operation.name == "sdy.mesh"
+            if mesh and ir.StringAttr(operation.attributes["sym_name"]).value in outer.symbol_table:
                 operation.operation.erase()
         name = mlir.merge_mlir_modules(
             outer.module, "tensorflow_main", inner, dst_symtab=outer.symbol_table
