@@ -47,7 +47,8 @@ def apart(
 
     Args:
         name: Module and name: a factory without arguments that returns a model or a pair (model
-            or function, data); such a pair itself; or a ``tf.function`` with an input signature.
+            or function of TensorFlow or JAX, data); such a pair itself; or a ``tf.function`` with
+            an input signature.
         targets: Such as ``["v5e-8"]``.
         node: As for `preflight.preflight`.
         largest_batch: As for `preflight.preflight`.

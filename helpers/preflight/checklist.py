@@ -45,14 +45,19 @@ def preflight(
     the data are still the same.
 
     Args:
-        subject: A function of tensors, a Keras model (tf-keras, Keras 3, any TF model of Hugging
-            Face), or a factory: a function without arguments that returns a model, or a pair
-            (model or function, data). A factory is called twice, the second time inside a
-            strategy's scope, to see whether all is made there.
+        subject: A function of tensors, a Keras model (tf-keras, Keras 3 on TensorFlow or JAX, any
+            TF model of Hugging Face), a function of JAX (what ``jax.jit`` made, or any with
+            arguments of JAX), or a factory: a function without arguments that returns a model, or
+            a pair (model or function, data). Where it makes a model of TensorFlow, it is called
+            twice, the second time inside a strategy's scope, to see whether all is made there.
         data: A ``tf.data.Dataset`` of global batches, as ``fit`` takes it, each divided by the
             target's replicas. Or ``tf.TensorSpec``s (tensors, arrays), as a tuple of the function's
-            arguments: what one replica gets. None where the factory gives it.
-        target: A TPU by Google's name, such as ``v5e-8``; or several, to compare.
+            arguments: what one replica gets. For JAX ``jax.ShapeDtypeStruct``s (or arrays), as a
+            tuple of the function's arguments: what one device gets; with a ``NamedSharding`` (over
+            a ``jax.sharding.AbstractMesh`` of the target's devices) what all get together. None
+            where the factory gives it.
+        target: A TPU by Google's name, such as ``v5e-8``; or several, to compare. ``tpu7x-8`` for
+            JAX only.
         node: Whether the TPU is another machine (a TPU Node), which can't call back and can't see
             this disk.
         largest_batch: Whether to search for the largest batch that fits: some three compiles more.
@@ -68,8 +73,8 @@ def preflight(
         progress: Called with one line when a step begins.
 
     Raises:
-        CourseError: The subject is neither function nor model or was made under a strategy, there
-            are no data, or there is no such target.
+        CourseError: The subject is neither function nor model (or PyTorch's) or was made under a
+            strategy, there are no data, or there is no such target for it.
     """
     told: set[str] = set()
 

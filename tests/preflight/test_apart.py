@@ -54,12 +54,23 @@ def test_code_that_imports_jax_first_or_forks_answers_once(name, module):
 
 
 @pytest.mark.parametrize(
+    ("name", "target"),
+    [("on_jax", "tpu7x-8"), ("keras_on_jax", "v5e-1"), ("keras_by_choice", "v5e-8")],
+)
+def test_other_libraries_answer_as_well(name, target, module, monkeypatch):
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")  # the learner's choice
+    result = apart(f"mine:{name}", [target])
+    assert result.status == "ready" and result.estimates, repr(result)
+
+
+@pytest.mark.parametrize(
     ("name", "says"),
     [
         ("mine", "module and a name"),
         ("mine:nope", "build, dies"),
         ("absent:build", "ModuleNotFoundError"),
         ("mine:nothing", "type int"),
+        ("mine:wants_torch", "This is PyTorch"),
     ],
 )
 def test_names_that_lead_nowhere(name, says, module):

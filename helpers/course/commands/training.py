@@ -102,8 +102,9 @@ def preflight(
     """Go through the checklist for a TPU with your own model, without a TPU.
 
     NAME is a function without arguments that returns a Keras model and its dataset (or a function
-    and its TensorSpecs); or such a pair itself; or a tf.function with an input signature. It is
-    imported and traced in a process of its own.
+    and its TensorSpecs); or such a pair itself; or a tf.function with an input signature. For JAX
+    the pair is a function and a tuple of its arguments (jax.ShapeDtypeStruct), or a Keras model on
+    JAX and its data; `-t tpu7x-8` is for these. It is imported and traced in a process of its own.
 
     What the TPU's compiler said of a program is kept on disk. Importing, tracing and comparing are
     done again each time: only that can tell whether your code is still the same.

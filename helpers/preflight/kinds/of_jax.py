@@ -84,7 +84,10 @@ class OfJax(Kind):
 
     def rules(self, job: Job) -> list[Item]:
         """Say what JAX took, and what in it is slow on a TPU."""
-        exported, items = self._exported, [finding(1, "traced")]
+        exported = self._exported
+        alone = job.replicas > 1 and not exported.program.mesh
+        part = "; asked about for one device: the arguments carry no shardings" if alone else ""
+        items = [finding(1, "traced", part=part)]
         if exported.float64:
             operation, source = exported.float64
             items.append(finding(1, "wide_inside", operation=operation, where=source))
