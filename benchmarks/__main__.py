@@ -34,8 +34,9 @@ def main(
 ) -> None:
     """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
 
-    algorithms takes about a minute, epochs some eight and pretraining some four minutes on two
-    free cores; longer where `make pytorch` was run: then PyTorch is compared, too. Ratios of one
+    algorithms takes about a minute, epochs some eight, prepare some ten and pretraining some four
+    minutes on two free cores; longer where `make pytorch` or `make beam` was run: then PyTorch and
+    Apache Beam are compared, too. Ratios of one
     run can be compared between machines; seconds can't. Where others use the machine, too, look
     at the ratios of processor time.
 

@@ -16,6 +16,7 @@ ROWS = (
     *("plain Python", "group_texts", "group_by_length", "bucket_by_sequence_length"),
     *("helpers.text.records", "helpers.text.records, whole words", "Hugging Face's TPU script"),
     *("helpers.text.masking", "Hugging Face's collator, NumPy"),
+    *("prepare --workers 2", "Hugging Face's shard script", "the same, datasets.map(num_proc=2)"),
     *("masked head, same rows", "masked head, packed", "ours, filling XLA's cache"),
 )
 
