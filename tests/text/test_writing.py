@@ -2,6 +2,7 @@
 
 import collections
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.rehearsal import storage
 from helpers.text import cleaning, prepare, records, sources
-from helpers.text.records import format, shards, sorting
+from helpers.text.records import encoder, format, shards, sorting
 from helpers.text.records.plan import Listed
 
 pytestmark = pytest.mark.slow
@@ -132,6 +133,29 @@ def test_a_shard_of_several_windows_holds_every_document(texts, tmp_path, monkey
     assert (some.sequences, some.tokens) == (whole.sequences, whole.tokens)
     assert 0 < some.rows - whole.rows < 0.03 * whole.rows
     assert records.verify(tmp_path / "some") == some
+
+
+class Drawn:
+    """Texts that are nowhere in memory."""
+
+    def __init__(self, count):
+        self._count = count
+
+    def __iter__(self):
+        return (f"문서 {at} 는 {at * 7919 % 10007} 의 {at * 31} " * 5 for at in range(self._count))
+
+
+def test_memory_does_not_grow_with_the_text(tmp_path, monkeypatch):
+    bounds = ((sorting, "RUN_BYTES", 200_000), (shards, "WINDOW", 50_000), (shards, "CHUNK", 100))
+    for module, name, value in (*bounds, (encoder, "CACHED_WORDS", 1_000)):
+        monkeypatch.setattr(module, name, value)
+    peaks = []
+    for count in (500, 2_000, 12_000):  # the first brings the imports
+        tracemalloc.start()
+        records.write(Drawn(count), tmp_path / str(count), TOKENIZER, shards=2)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] < 1.5 * peaks[1] < 6e6
 
 
 def test_an_error_in_another_process_is_the_same_error(tmp_path):
