@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from helpers.xla.tpu_compiler import size
 
 BOUNDS = (
-    "The least time is a bound, not a prediction: operations at the chip's peak rate, or variables, "
-    "batch and results once through its memory, or gradients over all its links to other chips. "
+    "The least time is a bound, not a prediction: operations at the chip's peak rate, or "
+    "variables, batch and results once through its memory, or gradients over all its links to "
+    "other chips. "
     "Traffic is what all kernels read and write; some of it stays on the chip. BERTurk's published "
     "run on a v3-8 (batch 128, 512 positions) took 302 ms a step, 4.0 times its bound of 75 ms. "
     "Nothing here was run on a TPU."
