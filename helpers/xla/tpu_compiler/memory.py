@@ -71,6 +71,8 @@ def mend(layout: Layout) -> str:
     seen += f"{given} of {there} places, {1 - given / there:.0%} of the tile is empty; "
     if given == 1:
         return seen + "drop that dimension before (tf.squeeze), or put a longer one in its place"
+    if layout.order[at] == 0:
+        return seen + f"a larger batch fills it (its first dimension, up to {there})"
     if given <= 4 and len(layout.shape) == 4:
         return seen + "an image has no more channels: fold pixels into them (tf.nn.space_to_depth)"
     if there < 2 * given:
