@@ -94,8 +94,8 @@ class TestWithGooglesCompiler:
         ("f32[8,224,224,3]{3,2,1,0:T(8,128)}", "fills 3 of 128 places, 98% of the tile is empty; "
          "an image has no more channels"),
         ("bf16[64,100]{1,0:T(8,128)(2,1)}", "128 instead of 100 would cost the same"),
-        ("f32[16,128]{0,1:T(8,128)}", "dimension 0 of float32 [16, 128] fills 16 of 128 places, 88% of the "
-         "tile is empty; a larger batch fills it (its first dimension, up to 128)"),
+        ("f32[16,128]{0,1:T(8,128)}", "dimension 0 of float32 [16, 128] fills 16 of 128 places, "
+         "88% of the tile is empty; a larger batch fills it (its first dimension, up to 128)"),
         ("s32[9,6]{1,0:T(8,128)}", "fills 6 of 128 places, 95% of the tile is empty; merge it"),
     ],
 )  # fmt: skip
