@@ -21,8 +21,6 @@ from helpers.tpu import hardware
 from helpers.xla import tpu_compiler
 from helpers.xla.tracing import NotCompilable
 
-FITTING_SECONDS = 120.0  # of the search for a batch that fits, after one that doesn't
-
 
 def preflight(
     subject: Any,
@@ -140,10 +138,11 @@ def _ask(
     estimates = []
     for job, result in zip(jobs, compiled, strict=True):
         full, rows = result.verdict == "out of memory", None
-        if full or (search is not None and result.ok):
-            seconds = search or FITTING_SECONDS
-            item, rows = memory.largest_batch(kind, job, seconds, say)
+        if search is not None and (full or result.ok):
+            item, rows = memory.largest_batch(kind, job, search, say)
             items.append(item)
+        elif full:
+            rows = memory.smaller_batch(kind, job, result, say)
         found, estimate = memory.check(job, result, rows)
         items += found
         estimate = estimate and dataclasses.replace(estimate, largest_rows=rows or None)

@@ -39,13 +39,9 @@ pytestmark = pytest.mark.slow
 )
 def test_each_verdict_of_the_compiler(verdict, check, state, status, monkeypatch):
     monkeypatch.setattr(tpu_compiler, "compile", answer(verdict, message="as it says"))
-    tried = (tpu_compiler.Attempt(8, tpu_compiler.Compiled("mean", "v5e-8", "out of memory")),)
-    none = tpu_compiler.LargestBatch("v5e-8", 0, 0, "None fits.", tried)
-    monkeypatch.setattr(tpu_compiler, "largest_batch", lambda *given, **options: none)
     result = preflight(mean, VECTOR, "v5e-8")
     item = the(result, check, "as it says")
     assert item.state == state and result.status == status and not result.estimates
-    assert ("a smaller batch: not enough alone" in item.fix) == (verdict == "out of memory")
 
 
 def test_memory_near_the_limit_warns(monkeypatch):
@@ -80,6 +76,22 @@ def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build):
         assert estimate.replicas == 8 and estimate.rows == 2
         assert parameters * 4 <= estimate.all_reduce_bytes <= parameters * 4 + 100
         assert 4 * parameters < estimate.peak_bytes < estimate.available_bytes
+
+
+@pytest.mark.parametrize(("fits", "says"), [(128, "96 rows"), (64, "48 rows"), (1, None)])
+def test_where_a_batch_is_too_large_a_smaller_one_is_tried(fits, says, monkeypatch):
+    def compile(program, target, **options):
+        rows = int(program.arguments[0].shape.partition("[")[2].rstrip("]"))
+        verdict, needed = "compiles", rows * 2**30 // 8
+        if rows > fits:
+            verdict = "out of memory"
+        return answer(verdict, peak_bytes=needed)(program, target)
+
+    monkeypatch.setattr(tpu_compiler, "compile", compile)
+    result = preflight(mean, (tf.TensorSpec([161]),), "v5e-1")
+    fix = the(result, 6).fix
+    assert "bfloat16" in fix
+    assert (f"a smaller batch: {says}" in fix) if says else ("a smaller batch" not in fix)
 
 
 def test_a_program_that_cannot_be_read_back_is_compiled_for_one_device(no_compiler, monkeypatch):

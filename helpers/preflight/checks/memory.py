@@ -3,6 +3,7 @@
 It also has the last word on check 1.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from helpers.preflight.estimate import fit
@@ -15,6 +16,7 @@ from helpers.xla.tpu_compiler import size
 from helpers.xla.tpu_compiler.memory import mend
 
 NEAR_LIMIT = 0.9  # of the memory: above it the compiler may compute parts twice to save some
+AIM = 0.8  # of the memory: what a smaller batch is tried with
 ALONE = "for one device: what the compiler makes for all of them, jaxlib can't read back"
 MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
 
@@ -109,6 +111,26 @@ def _padding(compiled: tpu_compiler.Compiled) -> Item:
             about["mend"] = mend(worst.layout).partition(": ")[2]
             return finding(7, "padding", target=compiled.target, **about)
     return finding(7, "no_padding", target=compiled.target)
+
+
+def smaller_batch(
+    kind: Kind, job: Job, full: tpu_compiler.Compiled, say: Callable[[str], None]
+) -> int | None:
+    """Find rows that fit, in two compiles at most, where ``full`` needs too much; else None."""
+    if job.rows is None or not full.peak_bytes:
+        return None
+    rows = int(job.rows * AIM * full.available_bytes / full.peak_bytes)
+    for fewer in (rows, rows // 2):
+        fewer -= fewer % 8 if fewer > 8 else 0
+        if fewer < 1:
+            break
+        tried = dataclasses.replace(job, program=kind.program(job, fewer))
+        compiled = compile_for(tried, lambda line: say(f"a smaller batch for {line}"))
+        if compiled.ok:
+            return fewer
+        if compiled.verdict != "out of memory":
+            break
+    return None
 
 
 def largest_batch(

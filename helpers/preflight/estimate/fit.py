@@ -28,7 +28,7 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
         target: Such as ``v5e-8``.
         needed: Bytes that the compiler says it needs on one device.
         rows: Rows of its batch on one device; None without.
-        fitting: The most rows that fit, by the compiler; None where that isn't known, 0 if none.
+        fitting: Rows that fit, by the compiler; None where that isn't known, 0 if none.
     """
     devices, there = hardware.slice_of(target, jax=True).replicas, available_bytes(target)
     changed = [program.parameters[i] for i in program.donated]
