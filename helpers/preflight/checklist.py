@@ -129,12 +129,6 @@ def _ask(
         say("comparing eager and compiled results")
         items += kind.answers(jobs[0])
         compiled = [future.result() for future in waiting]
-    for at, (job, result) in enumerate(zip(jobs, compiled, strict=True)):
-        if memory.was_not_read(job, result):
-            say(f"{job.target}: exporting for one device alone")
-            jobs[at] = dataclasses.replace(job, program=kind.program(job, job.rows or 0))
-            alone = memory.compile_for(jobs[at], say)
-            compiled[at] = dataclasses.replace(alone, note=memory.ALONE)
     estimates = []
     for job, result in zip(jobs, compiled, strict=True):
         full, rows = result.verdict == "out of memory", None

@@ -94,20 +94,6 @@ def test_where_a_batch_is_too_large_a_smaller_one_is_tried(fits, says, monkeypat
     assert (f"a smaller batch: {says}" in fix) if says else ("a smaller batch" not in fix)
 
 
-def test_a_program_that_cannot_be_read_back_is_compiled_for_one_device(no_compiler, monkeypatch):
-    def compile(program, target, **options):
-        alone = program.replicas == 1
-        message = "" if alone else "RET_CHECK failure (hlo_instruction.cc:390) async-update"
-        verdict = "compiles" if alone else "not available"
-        return answer(verdict, message=message, peak_bytes=1000)(program, target)
-
-    monkeypatch.setattr(tpu_compiler, "compile", compile)
-    result = preflight(ready(), target="v6e-8")
-    item = the(result, 1, "for v6e-8")
-    assert item.state == PASS and "for one device" in item.finding
-    assert result.status == "ready" and result.estimates[0].all_reduce_bytes is None
-
-
 @pytest.mark.parametrize(
     ("verdict", "largest", "state"),
     [("compiles", 24, PASS), ("out of memory", None, FAIL), ("timed out", None, OPEN)],

@@ -17,7 +17,6 @@ from helpers.xla.tpu_compiler.memory import mend
 
 NEAR_LIMIT = 0.9  # of the memory: above it the compiler may compute parts twice to save some
 AIM = 0.8  # of the memory: what a smaller batch is tried with
-ALONE = "for one device: what the compiler makes for all of them, jaxlib can't read back"
 MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
 
 
@@ -34,20 +33,6 @@ def compile_for(job: Job, say: Callable[[str], None]) -> tpu_compiler.Compiled:
     """Ask Google's compiler; ``say`` is called with a line at each stage."""
     return tpu_compiler.compile(
         job.program, job.target, progress=lambda stage, passed: say(f"{job.target}: {stage}")
-    )
-
-
-def was_not_read(job: Job, compiled: tpu_compiler.Compiled) -> bool:
-    """Whether jaxlib can't read back what the compiler made for all devices together.
-
-    Seen with jaxlib 0.10.2 and libtpu 0.0.51 for a BERT-base on v6e, where the compiler computes
-    during an all-reduce: "async-update instruction should have 1 operands" (2026-11).
-    """
-    return (
-        job.program.replicas > 1
-        and job.program.form == "hlo"  # jax's shardings have no meaning for one device
-        and compiled.verdict == "not available"
-        and "RET_CHECK" in compiled.message
     )
 
 
