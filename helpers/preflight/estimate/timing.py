@@ -46,7 +46,8 @@ def read(compiled: tpu_compiler.Compiled, find: Callable[[str], Source | None]) 
         found.compute_share,
         len(found.unknown) + found.endless,
         rows(found.by_operation()),
-        rows(_layers(found)),
+        # Layers that are alike would be told the same, one after the other.
+        tuple(dataclasses.replace(row, help="") for row in rows(_layers(found))),
         rows(found.by_line(find)),
         sent,
     )
