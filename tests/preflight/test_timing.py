@@ -33,7 +33,8 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
     first = found.lines[0]
     assert first.name.endswith("y = x @ weight") and first.share > 0.5
     assert found.ms >= report.estimates[0].bound_ms
-    assert found.low_ms <= found.high_ms and "published steps took" in found.factor
+    assert 0.9 * report.estimates[0].bound_ms <= found.low_ms <= found.high_ms
+    assert "published runs" in found.factor
     assert found.all_reduce is None
     assert 0 < found.busy <= 1 and found.missing == 0
     for table in (found.operations, found.layers, found.lines):

@@ -133,7 +133,7 @@ class Timing:
     Attributes:
         target: Such as ``v5e-8``.
         ms: Milliseconds, by the compiler's estimate; without the all-reduce.
-        low_ms: The same, as published runs make it: for a fast run.
+        low_ms: The same, as published runs make it: for a fast run; never less than the bound.
         high_ms: For a slow one; never less than estimate and all-reduce together.
         factor: Where the range comes from, in a sentence.
         busy: Share of them in which the matrix units would be busy at their peak rate.

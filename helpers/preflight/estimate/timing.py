@@ -37,11 +37,12 @@ def read(compiled: tpu_compiler.Compiled, find: Callable[[str], Source | None]) 
     factor = calibration.factor(slice_.chip.name)
     estimated, sent = found.seconds * 1e3, _all_reduce(found, slice_)
     both = estimated + (sent.high_ms if sent else 0.0)
+    least = tpu_compiler.roofline(compiled).seconds * 1e3
     return Timing(
         compiled.target,
         estimated,
-        estimated * factor.low,
-        max(estimated * factor.high, both),
+        max(estimated * factor.low, least),
+        max(estimated * factor.high, both, least),
         repr(factor),
         found.compute_share,
         len(found.unknown) + found.endless,
