@@ -85,6 +85,7 @@ def apart(
         "input_rate": input_rate,
         # The rest is for everything else: a search that takes longer still leaves a report.
         "search_seconds": timeout / 2 / max(1, len(targets)),
+        "trace_seconds": timeout / 2,
     }
     job = json.dumps([module, attribute, options])
     reader, writer = os.pipe()

@@ -19,7 +19,7 @@ from helpers.preflight.kinds import opening
 from helpers.preflight.report import Item, Report, finding
 from helpers.tpu import hardware
 from helpers.xla import tpu_compiler
-from helpers.xla.tracing import NotCompilable
+from helpers.xla.tracing import TIMEOUT, NotCompilable
 
 
 def preflight(
@@ -30,6 +30,7 @@ def preflight(
     node: bool = False,
     largest_batch: bool = False,
     search_seconds: float = 300.0,
+    trace_seconds: float = TIMEOUT,
     profile: bool = False,
     numerics: int = 0,
     input_rate: bool = False,
@@ -60,6 +61,7 @@ def preflight(
             this disk.
         largest_batch: Whether to search for the largest batch that fits: some three compiles more.
         search_seconds: For that search, on each target; what was found until then counts.
+        trace_seconds: After which tracing is given up, with the line where it was.
         profile: Whether to estimate a step's time, too, by operation, layer and line: one compile
             more for each target, with full effort, which takes longer.
         numerics: Whether to run the step with a TPU's products of matrices, too, and to compare
@@ -85,6 +87,7 @@ def preflight(
     slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
     with tpu_compiler.started():  # it needs some seconds, which tracing needs, too
         kind = opening.opened(subject, data, say)
+        kind.trace_seconds = trace_seconds
         for name in targets:
             hardware.slice_of(name, kind.is_jax)
         items = kind.data(batches, slices, node, say)
@@ -96,7 +99,7 @@ def preflight(
             found, estimates, jobs = _ask(kind, slices, search, say)
             if profile:
                 timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
-            items += [*found, *kind.way()]
+            items += found
             if numerics and jobs:
                 more, training = kind.numbers(numerics, say)
                 items += more
@@ -122,12 +125,15 @@ def _ask(
     except NotCompilable as error:
         reason = "the step does not compile yet"
         later = memory.unanswered([target for target, _ in slices], reason)
-        return [*kind.refused(error), finding(4, "does_not_compile"), *later], [], []
+        found = [*kind.refused(error), finding(4, "does_not_compile"), *later, *kind.way()]
+        return found, [], []
     items = kind.rules(jobs[0])
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         waiting = [pool.submit(memory.compile_for, job, say) for job in jobs]
         say("comparing eager and compiled results")
         items += kind.answers(jobs[0])
+        say("tracing as on a TPU")
+        items += kind.way()
         compiled = [future.result() for future in waiting]
     estimates = []
     for job, result in zip(jobs, compiled, strict=True):

@@ -13,6 +13,7 @@ from helpers.preflight.job import Job
 from helpers.preflight.report import Item, finding
 from helpers.xla.numerics.results import Training
 from helpers.xla.program import NotCompilable, Program
+from helpers.xla.tracing import TIMEOUT
 
 Say = Callable[[str], None]
 Slices = Sequence[tuple[str, int]]
@@ -25,11 +26,13 @@ class Kind(abc.ABC):
         name: Of the function or model.
         is_jax: Whether JAX runs it, which runs on TPUs that TensorFlow doesn't.
         can_go_on: Whether there is something to compile; known after `data`.
+        trace_seconds: After which tracing is given up.
     """
 
     name: str
     is_jax = False
     can_go_on = True
+    trace_seconds = TIMEOUT
 
     @abc.abstractmethod
     def data(self, batches: int, slices: Slices, node: bool, say: Say) -> list[Item]:

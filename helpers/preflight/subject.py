@@ -27,6 +27,7 @@ class Subject:
         step: Takes the data's tensors, flat; this is what a TPU would run.
         structure: The nest of ``TensorSpec`` that describes one element of the data.
         given: What the learner handed in.
+        from_dataset: Whether the data are a dataset, of global batches.
         plain: Whether AutoGraph leaves the step as it is.
     """
 
@@ -35,6 +36,7 @@ class Subject:
     step: Callable[..., Any]
     structure: Any
     given: Any
+    from_dataset: bool
     plain: bool = False
 
     @property
@@ -46,6 +48,12 @@ class Subject:
     def specs(self) -> tuple[tf.TypeSpec, ...]:
         """What describes the data's tensors, flat."""
         return tuple(tf.nest.flatten(self.structure, expand_composites=True))
+
+    def of(self, given: Any) -> "Subject":
+        """Give the same step of another model or function, which the same factory made."""
+        return dataclasses.replace(
+            self, given=given, step=self.flat(_call(given, self.structure, self.from_dataset))
+        )
 
     def flat(self, call: Callable[[Any], Any]) -> Callable[..., Any]:
         """Turn a function of one element of the data into one of its tensors, flat."""
@@ -67,21 +75,29 @@ def subject_of(given: object, data: object) -> Subject:
     structure = data.element_spec if is_dataset else tf.nest.map_structure(_spec, data)
     if is_model(given):
         _refuse_strategy(given)
-        name, kind, call = given.name, "train step", given.train_step
+        name, kind = given.name, "train step"
         if getattr(given, "optimizer", None) is None:
-            kind, call = "forward pass", _forward(given)
+            kind = "forward pass"
     elif callable(given):
         inner = getattr(given, "python_function", given)
         name, kind = getattr(inner, "__name__", type(given).__name__), "function"
-        call = _calls(given, structure, is_dataset)
     else:
         raise CourseError(
             f"A value of type {type(given).__name__} can't be checked.",
             "It must be a function of tensors or a Keras model.",
             "Write preflight(model, dataset) or preflight(train_step, specs).",
         )
-    subject = Subject(name, kind, call, structure, given)
+    call = _call(given, structure, is_dataset)
+    subject = Subject(name, kind, call, structure, given, is_dataset)
     return dataclasses.replace(subject, step=subject.flat(call))
+
+
+def _call(given: Any, structure: object, is_dataset: bool) -> Callable[[Any], Any]:
+    """Give what a TPU would run of a model or a function, for one element of the data."""
+    if not is_model(given):
+        return _calls(given, structure, is_dataset)
+    has_optimizer = getattr(given, "optimizer", None) is not None
+    return given.train_step if has_optimizer else _forward(given)
 
 
 def _spec(leaf: object) -> tf.TypeSpec:
@@ -143,14 +159,14 @@ def with_rows(specs: Sequence[tf.TensorSpec], rows: int | None, share: int | Non
 
 
 def exported(
-    subject: Subject, specs: Specs, slices: Sequence[tuple[str, int]], divided: bool
+    subject: Subject, specs: Specs, slices: Sequence[tuple[str, int]], seconds: float
 ) -> tuple[Subject, list[Job]]:
     """Export what each target would run; the subject comes back as it was exported.
 
     Without AutoGraph where that can be: tracing a library's model takes a third of the time then.
     What AutoGraph would rewrite (an ``if`` or a loop on a tensor) raises without it, so a program
-    that comes out is the same. A ``divided`` batch is a global one, of which each replica gets its
-    share.
+    that comes out is the same. A batch of a dataset is a global one, of which each replica gets its
+    share. Tracing that takes more than so many ``seconds`` is not tried again.
 
     Raises:
         NotCompilable: TensorFlow or XLA refuses.
@@ -158,28 +174,31 @@ def exported(
     if subject.model is not None:
         step = tf.autograph.experimental.do_not_convert(subject.step)
         plain = dataclasses.replace(subject, step=step, plain=True)
-        with contextlib.suppress(NotCompilable):
-            return plain, _jobs(plain, specs, slices, divided)
-    return subject, _jobs(subject, specs, slices, divided)
+        try:
+            return plain, _jobs(plain, specs, slices, seconds)
+        except NotCompilable as error:
+            if error.reason == "late":
+                raise
+    return subject, _jobs(subject, specs, slices, seconds)
 
 
 def _jobs(
-    subject: Subject, specs: Specs, slices: Sequence[tuple[str, int]], divided: bool
+    subject: Subject, specs: Specs, slices: Sequence[tuple[str, int]], seconds: float
 ) -> list[Job]:
     rows = rows_of(spec.shape for spec in specs)
     made: dict[tuple[int, int | None], tuple[Program, tf.Graph]] = {}  # each program once
     jobs = []
     for target, replicas in slices:
-        share = -(-rows // replicas) if divided and rows is not None else rows
+        share = -(-rows // replicas) if subject.from_dataset and rows is not None else rows
         own = with_rows(specs, rows, share)
         if (replicas, share) not in made:
             try:
-                traced = trace(subject.step, *own, replicas=replicas)
+                traced = trace(subject.step, *own, replicas=replicas, timeout=seconds)
                 together = program(traced)
-            except NotCompilable:
-                if replicas == 1:
+            except NotCompilable as error:
+                if replicas == 1 or error.reason == "late":
                     raise
-                traced = trace(subject.step, *own)
+                traced = trace(subject.step, *own, timeout=seconds)
                 together = program(traced)
             made[replicas, share] = together, traced.graph
         together, graph = made[replicas, share]

@@ -126,7 +126,7 @@ def line_of(error: BaseException) -> str:
         elif not _NOISE.match(line) and indent <= frame:
             told.append(line)
         frame = indent if line.lstrip().startswith('File "') else 1000
-    line = steady([*told, *lines, type(error).__name__][0])
+    line = steady([*told, type(error).__name__][0])
     return re.sub(r" when trying to compile graph \S+ on ", " on ", line)
 
 

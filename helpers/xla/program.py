@@ -183,6 +183,7 @@ def _held(held: Resource, traced: Tracing) -> NotCompilable:
         user.type if user is not None else "",
         source,
         where=where,
+        reason="no kernel",
     )
 
 
@@ -217,7 +218,8 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
         operation = made.type if made is not None else told.node
         what = f"XLA refuses {operation or name}{at}."
         fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
-    return NotCompilable(what, told.line[:500], fix, operation, source, str(error), where)
+    reason = "no kernel" if operation != "_Arg" and told.reason == "no kernel" else ""
+    return NotCompilable(what, told.line[:500], fix, operation, source, str(error), where, reason)
 
 
 def _shape_text(shape: Any) -> str:

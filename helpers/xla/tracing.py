@@ -37,7 +37,8 @@ class NotCompilable(CourseError):
         source: The learner's line that made it, where it can be found.
         message: TensorFlow's own words, whole.
         where: The same in words; where a library made it, the layer that it belongs to.
-        late: Whether tracing took too long; it would again.
+        reason: ``no kernel`` (neither has a table or an iterator), ``late`` (tracing took too long,
+            and would again), ``memory``, or empty.
     """
 
     def __init__(
@@ -49,11 +50,11 @@ class NotCompilable(CourseError):
         source: Source | None = None,
         message: str = "",
         where: str = "",
-        late: bool = False,
+        reason: str = "",
     ) -> None:
         super().__init__(what, why, fix)
         self.operation, self.source, self.message = operation, source, message
-        self.where, self.late = where or str(source or ""), late
+        self.where, self.reason = where or str(source or ""), reason
 
 
 class _StoppedTracing(BaseException):
@@ -246,7 +247,7 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
             "While a graph is built, Python runs: a loop over a Python condition may never end.",
             "Make it a loop over a tensor, or bound its rounds.",
             source=source,
-            late=True,
+            reason="late",
         ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

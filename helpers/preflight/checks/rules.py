@@ -3,6 +3,7 @@
 import math
 import re
 
+from helpers.preflight.checks.placement import Placement, is_soft
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject
 from helpers.xla.program import Program
@@ -13,14 +14,29 @@ BOOL_FIX = (
 )
 
 
-def refused(subject: Subject, error: NotCompilable) -> list[Item]:
-    """Say what was refused, where, and what to write instead."""
-    what = error.what.replace(f" at {error.source}", "")
+def refused(subject: Subject, error: NotCompilable, placed: Placement | None) -> list[Item]:
+    """Say what was refused, where, and what to write instead.
+
+    Args:
+        subject: What was asked about.
+        error: The refusal.
+        placed: What TensorFlow's TPU bridge says, where XLA lacks a kernel.
+    """
+    if error.reason == "memory":
+        return [finding(6, "variables_alone", message=error.what)]
+    what = error.what.replace(f" at {error.where}", "")
     if error.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {error.why}"
     fix = BOOL_FIX if "as a Python `bool`" in error.message else error.fix
-    case = "no_kernel" if what.startswith("XLA has no") else "refused"
-    return [finding(1, case, kind=subject.kind, what=what, fix=fix, where=error.source)]
+    about = {"kind": subject.kind, "what": what, "fix": fix, "where": error.where}
+    if placed is None:
+        return [finding(1, "refused", **about)]
+    if placed.accepted:
+        return [finding(1, "no_kernel_here", **about)]
+    about |= {"operation": placed.strict.refused, "on_host": placed.on_host}
+    if placed.on_host and is_soft():
+        return [finding(1, "on_host", **about), finding(1, "rest", **about)]
+    return [finding(1, "no_kernel" if placed.on_host else "refused", **about)]
 
 
 def check(subject: Subject, program: Program) -> list[Item]:

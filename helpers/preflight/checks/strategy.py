@@ -1,7 +1,11 @@
 """Check 5: is everything made inside the strategy's scope, and is ``jit_compile`` off again?"""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import dataclasses
+import pathlib
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,7 +13,10 @@ import tensorflow as tf
 from helpers.preflight.kind import is_model
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject
-from helpers.xla import messages
+from helpers.xla import bridge, messages
+from helpers.xla.tracing import NotCompilable, Tracing, trace
+
+FIXES = tomllib.loads(pathlib.Path(__file__).with_name("strategy.toml").read_text("utf-8"))["fixes"]
 
 
 def jit_compile(subject: Subject) -> Item:
@@ -20,24 +27,93 @@ def jit_compile(subject: Subject) -> Item:
     return finding(5, "marked" if subject.model is None and marked else "not_set")
 
 
-def made_again(factory: Callable[[], Any], given: object) -> Item | None:
-    """Call a factory once more, inside a strategy's scope; None where it made no model.
+@dataclasses.dataclass(frozen=True)
+class Scope:
+    """What a factory made inside a ``TPUStrategy``'s scope.
+
+    Attributes:
+        strategy: The strategy; None where nothing was made in its scope.
+        made: The model or function.
+        item: What was seen; None where it made a function.
+    """
+
+    strategy: Any
+    made: Any
+    item: Item | None
+
+
+def made_again(factory: Callable[[], Any], given: object) -> Scope:
+    """Call a factory once more, inside the scope of a ``TPUStrategy`` that has no TPU.
 
     Args:
         factory: A function without arguments.
         given: The model or function that its first call made, outside.
     """
-    if not is_model(given):
-        return None
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    strategy = bridge.pretended_strategy()
     try:
         with strategy.scope():
             again = factory()
-    except ValueError as error:
-        said = messages.shortened(messages.line_of(error))
-        return finding(5, "raises", said=said, where=messages.source_of(error))
+    except tf.errors.OpError:  # it computes something, for which there is no TPU here
+        return Scope(None, None, finding(5, "runs_in_scope"))
+    except Exception as error:  # whatever a scope makes the factory raise is the finding
+        return Scope(None, None, _raised("raises", error))
     again = again[0] if isinstance(again, tuple) else again
-    return finding(5, "same_model") if again is given else _outside(strategy, again)
+    if not is_model(given):
+        return Scope(strategy, again, None)
+    if again is given:
+        return Scope(None, None, finding(5, "same_model"))
+    return Scope(strategy, again, _outside(strategy, again))
+
+
+def run(
+    subject: Subject, specs: Sequence[tf.TensorSpec], scope: Scope | None, seconds: float
+) -> tuple[list[Item], Tracing | None]:
+    """Trace a step as ``strategy.run`` does on a TPU.
+
+    Args:
+        subject: What the scope's factory made; without a scope, what was handed in.
+        specs: What one replica gets.
+        scope: Where the subject was made; None without a factory. Then an error may come from that,
+            and only a known one is told.
+        seconds: After which tracing is given up.
+
+    Returns:
+        What was seen, and the graph for the TPU bridge where there is one.
+    """
+    strategy = bridge.pretended_strategy() if scope is None else scope.strategy
+    try:
+        if strategy is not None:
+            passed = [finding(5, "run", kind=subject.kind)]
+            return passed, trace(subject.step, *specs, strategy=strategy, timeout=seconds)
+    except NotCompilable as error:
+        if error.reason == "late":
+            return [finding(5, "run_late", kind=subject.kind, said=error.what)], None
+        if scope is not None or _row(error.why).get("sure"):
+            about = {"kind": subject.kind, "where": error.where, "fix": _fix(error.why)}
+            return [finding(5, "run_raises", said=messages.shortened(error.why), **about)], None
+    with contextlib.suppress(NotCompilable):
+        return [], trace(subject.step, *specs, strategy=bridge.REPLICAS)
+    return [], None
+
+
+def eagerly(model: Any) -> list[Item]:
+    """Look for a setting with which ``TPUStrategy.run`` refuses each step."""
+    return [finding(5, "eagerly")] if getattr(model, "run_eagerly", False) is True else []
+
+
+def _raised(key: str, error: Exception) -> Item:
+    line = f"{type(error).__name__}: {messages.line_of(error)}"
+    where = messages.source_of(error)
+    return finding(5, key, said=messages.shortened(line), where=where, fix=_fix(line))
+
+
+def _row(said: str) -> dict[str, Any]:
+    return next((row for row in FIXES if re.search(row["error"], said)), {})
+
+
+def _fix(said: str) -> str:
+    unknown = "TPUStrategy raises the same on a TPU: change what the error names."
+    return _row(said).get("fix", unknown)
 
 
 def _outside(strategy: tf.distribute.Strategy, model: Any) -> Item:
@@ -62,5 +138,8 @@ def _variables(model: Any) -> Iterator[tuple[str, tf.Variable]]:
     owners += [(f"metric {m.name}", m.variables) for m in getattr(model, "metrics", ())]
     for owner, variables in owners:
         for variable in variables:
-            inner = variable if isinstance(variable, tf.Variable) else variable.value
-            yield f"{owner}: {variable.name}", inner
+            # A vocabulary is listed, too, and is no variable.
+            inner = getattr(variable, "value", None)
+            inner = variable if isinstance(variable, tf.Variable) else inner
+            if isinstance(inner, tf.Variable):
+                yield f"{owner}: {variable.name}", inner

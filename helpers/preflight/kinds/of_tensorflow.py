@@ -1,5 +1,6 @@
 """TensorFlow: a function of tensors, or a Keras model on TensorFlow."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,17 +13,20 @@ from helpers.preflight.checks import (
     input,
     numerics,
     pipeline,
+    placement,
     rules,
     strategy,
+    variables,
 )
 from helpers.preflight.estimate.input import Rate
 from helpers.preflight.estimate.step import Estimate, Timing
 from helpers.preflight.job import Job
 from helpers.preflight.kind import Kind, Say, Slices
 from helpers.preflight.report import Item, finding
-from helpers.preflight.subject import exported, subject_of, with_rows
+from helpers.preflight.subject import Specs, exported, subject_of, with_rows
 from helpers.xla.numerics.results import Training
 from helpers.xla.program import NotCompilable, Program, export
+from helpers.xla.tracing import Tracing
 
 SAMPLE_SECONDS = 20.0  # no further batch of the dataset is asked for after so long
 
@@ -41,11 +45,11 @@ class OfTensorFlow(Kind):
     """
 
     def __init__(self, given: Any, data: Any, factory: Callable[[], Any] | None) -> None:
-        self._scope = strategy.made_again(factory, given) if factory else None
         self._factory = factory
         self._data = _shown(given, data)
         self._subject = subject_of(given, self._data)
         self._sample: pipeline.Sample | None = None
+        self._specs: Specs = ()
         self.name = self._subject.name
 
     def data(self, batches: int, slices: Slices, node: bool, say: Say) -> list[Item]:
@@ -63,13 +67,18 @@ class OfTensorFlow(Kind):
         if self._sample is not None:
             shapes = zip(self._sample.largest, specs, strict=True)
             specs = tuple(tf.TensorSpec(shape, spec.dtype) for shape, spec in shapes)
-        divided = self._sample is not None
-        self._subject, jobs = exported(self._subject, specs, slices, divided)
+        self._specs = specs
+        variables.check(self._subject.given, slices)
+        self._subject, jobs = exported(self._subject, specs, slices, self.trace_seconds)
+        self._specs = jobs[0].specs
         return jobs
 
     def refused(self, error: NotCompilable) -> list[Item]:
-        """Say which operation, on which line."""
-        return rules.refused(self._subject, error)
+        """Say which operation, on which line; ask the TPU bridge where XLA lacks a kernel."""
+        lacking = error.reason == "no kernel"
+        items = rules.refused(self._subject, error, self._placed if lacking else None)
+        self._specs = ()  # the rest would fail again
+        return items
 
     def rules(self, job: Job) -> list[Item]:
         """Warn of sizes that depend on values."""
@@ -80,10 +89,15 @@ class OfTensorFlow(Kind):
         return answers.check(self._subject, job, self._sample)
 
     def way(self) -> list[Item]:
-        """Look for ``jit_compile``, and at the strategy's scope."""
+        """Look for settings, at the strategy's scope, and at the step under its ``run``."""
         items = [strategy.jit_compile(self._subject)]
         if self._subject.model is not None:
-            items.append(self._scope or finding(5, "no_scope"))
+            items += strategy.eagerly(self._subject.model)
+        if not self._specs:
+            return items
+        items += self._under_strategy[0]
+        if self._placed is not None:
+            items += placement.check(self._subject.kind, self._placed)
         return items
 
     def numbers(self, steps: int, say: Say) -> tuple[list[Item], Training | None]:
@@ -95,6 +109,26 @@ class OfTensorFlow(Kind):
     ) -> tuple[list[Item], Rate | None]:
         """Time the dataset, stage by stage: check 9."""
         return input.check(self._data, estimates, timings, node, say)
+
+    @functools.cached_property
+    def _under_strategy(self) -> tuple[list[Item], Tracing | None]:
+        """Trace the step as ``TPUStrategy.run`` does, and say what was seen on the way."""
+        subject, items, scope = self._subject, [], None
+        if self._factory is not None:
+            scope = strategy.made_again(self._factory, subject.given)
+            items += [scope.item] if scope.item is not None else []
+        elif subject.model is not None:
+            items.append(finding(5, "no_scope"))
+        if scope is not None and scope.made is not None:
+            subject = subject.of(scope.made)
+        found, traced = strategy.run(subject, self._specs, scope, self.trace_seconds)
+        return [*items, *found], traced
+
+    @functools.cached_property
+    def _placed(self) -> placement.Placement | None:
+        """What TensorFlow's TPU bridge says; None where there is nothing to ask about."""
+        traced = self._under_strategy[1]
+        return None if traced is None else placement.ask(traced)
 
     def program(self, job: Job, rows: int) -> Program:
         """Export for another number of rows."""
