@@ -40,17 +40,18 @@ def mean(x, *rest):
     return tf.reduce_mean(tf.cast(x, tf.float32))
 
 
-def classifier(kind, *layers, **options):
+def classifier(kind, *layers, optimizer="adam", **options):
     model = kind.Sequential(layers)
     loss = kind.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, metrics=["accuracy"], **options)
+    model.compile(optimizer, loss, metrics=["accuracy"], **options)
     return model
 
 
-def dense(kind=tf.keras, dropout=0.0, last=None, **options):
+def dense(kind=tf.keras, dropout=0.0, last=None, optimizer="adam", **options):
     layers = kind.layers
     last = last or layers.Dense(4)
-    return classifier(kind, layers.Input([8]), layers.Dropout(dropout), last, **options)
+    parts = layers.Input([8]), layers.Dropout(dropout), last
+    return classifier(kind, *parts, optimizer=optimizer, **options)
 
 
 def batches(size=16, drop_remainder=True, labels=None, number=64):
