@@ -95,7 +95,9 @@ def own(**options):
 
 
 def scaled():
-    return dense(optimizer=tf.keras.mixed_precision.LossScaleOptimizer("adam")), batches()
+    return dense(
+        optimizer=tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.Adam())
+    ), batches()
 
 
 def scaled_by_policy():
@@ -124,7 +126,7 @@ def scaled_by_policy():
         (own(touch=lambda v: v[0].assign(1.0)), "'assign'", "assign it whole", "v[0].assign"),
         (own(touch=lambda v: tf.gather_nd(v, [[0], [1]])), "", "", ""),
         (scaled, "Loss scaling is not supported", "mixed_bfloat16", "LossScaleOptimizer"),
-        (scaled_by_policy, "Loss scaling is not supported", "mixed_bfloat16", "compile"),
+        (scaled_by_policy, "Mixed precision is not supported", "mixed_bfloat16", "Dense"),
         (ready(run_eagerly=True), "run_eagerly=True", "Take", ""),
         (ready(keras), "", "", ""),
     ],
@@ -155,9 +157,17 @@ def test_without_a_factory_only_what_no_scope_would_mend_is_told(model, found):
 
 
 def test_what_computes_in_the_scope_leaves_it_open():
+    def step():
+        return tf.constant(1.0)
+
     def build():
         current = tf.distribute.get_strategy()
-        tf.function(lambda: current.run(lambda: tf.constant(1.0)))()
+
+        @tf.function
+        def train():
+            return current.run(step)
+
+        train()
         return dense()
 
     scope = strategy.made_again(build, dense())

@@ -50,6 +50,7 @@ class OfTensorFlow(Kind):
         self._subject = subject_of(given, self._data)
         self._sample: pipeline.Sample | None = None
         self._specs: Specs = ()
+        self._refused = ""
         self.name = self._subject.name
 
     def data(self, batches: int, slices: Slices, node: bool, say: Say) -> list[Item]:
@@ -75,10 +76,9 @@ class OfTensorFlow(Kind):
 
     def refused(self, error: NotCompilable) -> list[Item]:
         """Say which operation, on which line; ask the TPU bridge where XLA lacks a kernel."""
+        self._refused = error.reason or "refused"
         lacking = error.reason == "no kernel"
-        items = rules.refused(self._subject, error, self._placed if lacking else None)
-        self._specs = ()  # the rest would fail again
-        return items
+        return rules.refused(self._subject, error, self._placed if lacking else None)
 
     def rules(self, job: Job) -> list[Item]:
         """Warn of sizes that depend on values."""
@@ -93,10 +93,15 @@ class OfTensorFlow(Kind):
         items = [strategy.jit_compile(self._subject)]
         if self._subject.model is not None:
             items += strategy.eagerly(self._subject.model)
-        if not self._specs:
+        if self._refused == "memory":  # no second one, then
             return items
-        items += self._under_strategy[0]
-        if self._placed is not None:
+        if self._scope is not None:
+            items += [self._scope.item] if self._scope.item is not None else []
+        elif self._subject.model is not None:
+            items.append(finding(5, "no_scope"))
+        if self._refused in ("", "no kernel"):  # else it can't be traced in a scope either
+            items += self._under_strategy[0]
+        if not self._refused and self._placed is not None:
             items += placement.check(self._subject.kind, self._placed)
         return items
 
@@ -111,18 +116,19 @@ class OfTensorFlow(Kind):
         return input.check(self._data, estimates, timings, node, say)
 
     @functools.cached_property
+    def _scope(self) -> strategy.Scope | None:
+        """What the factory makes inside a strategy's scope; None without a factory."""
+        if self._factory is None:
+            return None
+        return strategy.made_again(self._factory, self._subject.given)
+
+    @functools.cached_property
     def _under_strategy(self) -> tuple[list[Item], Tracing | None]:
-        """Trace the step as ``TPUStrategy.run`` does, and say what was seen on the way."""
-        subject, items, scope = self._subject, [], None
-        if self._factory is not None:
-            scope = strategy.made_again(self._factory, subject.given)
-            items += [scope.item] if scope.item is not None else []
-        elif subject.model is not None:
-            items.append(finding(5, "no_scope"))
+        """Trace the step as ``TPUStrategy.run`` does, and say what was seen."""
+        subject, scope = self._subject, self._scope
         if scope is not None and scope.made is not None:
             subject = subject.of(scope.made)
-        found, traced = strategy.run(subject, self._specs, scope, self.trace_seconds)
-        return [*items, *found], traced
+        return strategy.run(subject, self._specs, scope, self.trace_seconds)
 
     @functools.cached_property
     def _placed(self) -> placement.Placement | None:
