@@ -136,7 +136,9 @@ def trace(
     import tensorflow as tf
 
     name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
+    plain = getattr(fn, "_autograph", True) is False  # a tf.function that asks for it
     fn = getattr(fn, "python_function", fn)
+    fn = tf.autograph.experimental.do_not_convert(fn) if plain else fn
     process = os.getpid()
 
     def described(x: Any) -> Any:
