@@ -76,7 +76,7 @@ def _check_may_attend(answer: object) -> str:
                     f"{'must not' if one != other else 'must'} attend to position {to}."
                 )
     if not given.any(-1).all():
-        raise Wrong("A position of padding attends to nothing: with -inf, its softmax is 0 by 0.")
+        raise Wrong("A position of padding attends to nothing: with -inf its softmax would be 0/0.")
     refused = compare(answer, tf.TensorSpec([2, 6], tf.int32))["XLA:CPU"]
     if refused.refused_by:
         raise Wrong(f"It is refused by {refused.refused_by}: {refused.message}")
