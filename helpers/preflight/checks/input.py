@@ -139,7 +139,7 @@ def _stages(dataset: tf.data.Dataset) -> Iterator[tuple[tf.data.Dataset, str, fl
         chain.append((stage, name.lower(), elements))
         before = stage._inputs()
         if name == "Zip":  # enumerate: the numbers of a range beside the elements
-            before = [one for one in before if type(one).__name__ != "_RangeDataset"]
+            before = [one for one in before if not _is_range(one)]
         size = getattr(stage, "_batch_size", None)
         if "batch" in name.lower() and size is not None and "un" not in name.lower():
             elements *= int(size)
@@ -152,6 +152,12 @@ def _stages(dataset: tf.data.Dataset) -> Iterator[tuple[tf.data.Dataset, str, fl
     passing = ("options", "model")
     kept = [one for one in chain if one[1] not in passing or one[0] is dataset]
     return reversed(kept)
+
+
+def _is_range(stage: tf.data.Dataset) -> bool:
+    while len(before := stage._inputs()) == 1:
+        stage = before[0]
+    return type(stage).__name__ == "_RangeDataset"
 
 
 def _line(stage: tf.data.Dataset) -> str:

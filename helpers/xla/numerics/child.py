@@ -59,6 +59,19 @@ def measure(exact: np.ndarray, rounded: np.ndarray, first: np.ndarray) -> list[A
 class Runner(Compiler):
     """Runs TensorFlow's programs on this CPU by way of jax."""
 
+    def _reachable(self, module: Any) -> list[Any]:
+        """List the operations of main and of what it calls; loops' bodies lie beside it, too."""
+        ir = self._mlir.ir
+        named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations}
+        found, names = [], ["main"]
+        for name in names:
+            inside = self._operations(named[name].operation)
+            found += inside
+            calls = [op.operation for op in inside if op.operation.name == "func.call"]
+            called = [ir.FlatSymbolRefAttr(op.attributes["callee"]).value for op in calls]
+            names += [callee for callee in dict.fromkeys(called) if callee not in names]
+        return found
+
     def _round(self, module: bytes) -> tuple[bytes, int, int]:
         """Round the float32 operands of the products that a TPU computes in one pass.
 
@@ -69,7 +82,7 @@ class Runner(Compiler):
         with mlir.make_ir_context():
             parsed = mlir.ir.Module.parse(module)
             rounded = precise = 0
-            for found in self._operations(parsed.operation):
+            for found in self._reachable(parsed):
                 operation = found.operation
                 if operation.name not in PRODUCTS:
                     continue
