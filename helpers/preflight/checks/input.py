@@ -155,9 +155,9 @@ def _stages(dataset: tf.data.Dataset) -> Iterator[tuple[tf.data.Dataset, str, fl
 
 
 def _is_range(stage: tf.data.Dataset) -> bool:
-    while len(before := stage._inputs()) == 1:
-        stage = before[0]
-    return type(stage).__name__ == "_RangeDataset"
+    """Whether these are the numbers of enumerate: TensorFlow wraps them, which hides the range."""
+    wrapped = type(stage).__name__ in ("_VariantDataset", "_RangeDataset")
+    return wrapped and stage.element_spec == tf.TensorSpec([], tf.int64)
 
 
 def _line(stage: tf.data.Dataset) -> str:
