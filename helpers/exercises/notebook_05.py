@@ -35,7 +35,7 @@ def _check_shares(answer: object) -> str:
     for what, number in truth.items():
         if given[what] != number:
             raise Wrong(f"{what}: not {given[what]!r:.40}. {_WHY[what]}")
-    return "8 replicas with 12 rows each, 10 steps, 40 rows left for another epoch."
+    return "8 replicas with 12 rows each, 10 steps, and 40 rows dropped."
 
 
 def _over_replicas(answer: object, losses: list, real: list) -> list[float]:
