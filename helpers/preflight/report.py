@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import tomllib
 
 from rich import box
@@ -85,8 +86,31 @@ def finding(
 
 
 @dataclasses.dataclass(frozen=True)
+class Change:
+    """What is no longer as in the baseline.
+
+    Attributes:
+        what: An item's name, ``compilations``, or a time or size and its target.
+        before: State or number in the baseline.
+        now: The same in this report.
+        worse: Whether that is worse, or only different.
+    """
+
+    what: str
+    before: str
+    now: str
+    worse: bool
+
+    def __repr__(self) -> str:
+        return f"{'worse' if self.worse else 'better'}: {self.what}: {self.before}, now {self.now}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
-    """The whole checklist, gone through for one model and some targets, item by item."""
+    """The whole checklist, gone through for one model and some targets, item by item.
+
+    ``report.schema.json``, beside this file, describes its JSON.
+    """
 
     subject: str
     targets: tuple[str, ...]
@@ -96,6 +120,13 @@ class Report:
     training: Training | None = None
     rate: Rate | None = None
     prices: tuple[Price, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def compilations(self) -> int | None:
+        """Sets of shapes that the dataset gave, each a compilation; None without a dataset."""
+        said = [re.match(r"(\d+) sets? of shapes", i.finding) for i in self.items if i.check == 2]
+        return next((int(found[1]) for found in said if found), None)
 
     @property
     def status(self) -> str:
@@ -108,7 +139,9 @@ class Report:
 
     @property
     def exit_status(self) -> int:
-        """For a shell: 0 ready, 1 not ready, 2 can't tell."""
+        """For a shell: 0 ready, 1 not ready, 2 can't tell, 3 ready, but worse than the baseline."""
+        if self.status == READY and any(change.worse for change in self.changes):
+            return 3
         return {READY: 0, NOT_READY: 1, CANT_TELL: 2}[self.status]
 
     @property
@@ -143,10 +176,11 @@ class Report:
             estimates = tuple(Estimate(**estimate) for estimate in plain["estimates"])
             timings = tuple(map(Timing.from_plain, plain["timings"]))
             prices = tuple(Price(**one) for one in plain["prices"])
+            changes = tuple(Change(**one) for one in plain.get("changes", ()))
             training = plain["training"] and Training.from_plain(plain["training"])
             rate = plain["rate"] and Rate.from_plain(plain["rate"])
             about = plain["subject"], tuple(plain["targets"]), items
-            return cls(*about, estimates, timings, training, rate, prices)
+            return cls(*about, estimates, timings, training, rate, prices, changes)
         except (ValueError, KeyError, TypeError) as error:
             raise CourseError(
                 "This text is no report of a preflight.",
@@ -182,6 +216,7 @@ class Report:
         lines += [repr(more) for more in (self.rate, self.training) if more is not None]
         if self.prices:
             lines += [*_aligned(price.table(self.prices)), price.verdict(self.prices)]
+        lines += map(repr, self.changes)
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -230,6 +265,8 @@ class Report:
         for more in (self.rate, self.training):
             if more is not None:
                 yield Text(repr(more))
+        for change in self.changes:
+            yield Text(repr(change), style="bold" if change.worse else "")
 
 
 def _columns(told: list[dict[str, str]]) -> Table:

@@ -83,6 +83,10 @@ def preflight(
             metavar="TARGET…", help="More targets, with a profile: which is fastest, or cheapest?"
         ),
     ] = None,
+    baseline: Annotated[
+        pathlib.Path | None,
+        typer.Option(metavar="FILE", help="An earlier --json report: what became worse since?"),
+    ] = None,
     as_json: AsJson = False,
     page: Annotated[
         pathlib.Path | None,
@@ -113,14 +117,17 @@ def preflight(
 
     - `tpu-course preflight my_model:build --target v5e-8`
     - `tpu-course preflight my_model:build -t v3-8 -t v5e-8 --html report.html`
+    - `tpu-course preflight my_model:build --json --baseline main.json > report.json`
     - `tpu-course preflight my_model:build --compare v5e-8 v6e-8 --steps 100000 --price v5e=1.2
       --price v6e=2.7`
 
-    **Exit status**: 0 ready · 1 not ready · 2 can't tell, with the reason
+    **Exit status**: 0 ready · 1 not ready · 2 can't tell, with the reason · 3 ready, but slower,
+    larger or with more compilations than the baseline (by more than 5 %), or with a new warning
     """
     from rich.console import Console
 
     from helpers.preflight import apart as preflight_child
+    from helpers.preflight import baseline as baselines
     from helpers.preflight.estimate import price as prices
 
     targets = list(dict.fromkeys([*(target or []), *(compare or [])])) or ["v5e-8"]
@@ -134,6 +141,7 @@ def preflight(
         )
     if page is not None:
         files.check_can_write(page)  # now: the check takes minutes
+    before = baseline and baselines.read(baseline)
     err = Console(stderr=True, quiet=quiet)
     with err.status("preflight: starting") as status:
 
@@ -157,6 +165,8 @@ def preflight(
     if steps is not None and report.timings:
         found = prices.prices(report.timings, report.estimates, steps, typed)
         report = dataclasses.replace(report, prices=found)
+    if before is not None:
+        report = dataclasses.replace(report, changes=baselines.compare(report, before))
     if page is not None:
         report.save_html(page)
     if as_json:
