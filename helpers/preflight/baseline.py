@@ -69,7 +69,7 @@ def _worst(report: Report) -> dict[tuple[int, str], str]:
     found: dict[tuple[int, str], str] = {}
     for item in report.items:
         place = item.check, item.name
-        found[place] = max(found.get(place, NOTHING), item.state, key=_SEVERITY.__getitem__)
+        found[place] = max(item.state, found.get(place, NOTHING), key=_SEVERITY.__getitem__)
     return found
 
 

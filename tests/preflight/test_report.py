@@ -2,7 +2,10 @@
 
 import dataclasses
 import io
+import json
+import pathlib
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,7 +45,17 @@ reports = st.builds(
     estimates=st.lists(estimates, max_size=3).map(tuple),
     timings=st.lists(timings, max_size=1).map(tuple),
     prices=st.lists(prices, max_size=2).map(tuple),
+    changes=st.lists(st.builds(report.Change), max_size=2).map(tuple),
 )
+SCHEMA = json.loads(
+    pathlib.Path(report.__file__).with_name("report.schema.json").read_text("utf-8")
+)
+
+
+@given(reports)
+def test_the_json_is_as_its_schema_says(given_report):
+    """The schema allows no further properties, so it knows each field that a report has."""
+    jsonschema.validate(json.loads(given_report.json()), SCHEMA)
 
 
 @given(reports)
@@ -50,9 +63,10 @@ def test_json_keeps_everything_and_the_status_is_the_worst_that_was_found(given_
     assert Report.from_json(given_report.json()) == given_report
     found = {item.state for item in given_report.items}
     undecided = any(i.state == OPEN and i.decisive for i in given_report.items)
-    expected = 1 if FAIL in found else 2 if undecided else 0
+    worse = any(change.worse for change in given_report.changes)
+    expected = 1 if FAIL in found else 2 if undecided else 3 if worse else 0
     assert given_report.exit_status == expected
-    status = ("ready", "not ready", "can't tell")[expected]
+    status = ("ready", "not ready", "can't tell", "ready")[expected]
     assert given_report.status == status and status in given_report.summary
     assert f'"status": "{status}"' in given_report.json()
 
