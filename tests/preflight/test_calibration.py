@@ -64,7 +64,8 @@ def test_a_generation_with_too_few_runs_takes_all_and_says_so(monkeypatch):
     assert (v3.runs, v3.own) == (4, False) and [v3.low, v3.high] == pytest.approx([1.0, 8.0])
     # From the other generation: 1/8, 4/8 and 2/8 of v3's, and 8/2 of v2's.
     assert v3.error == pytest.approx((7 / 8 + 4 / 8 + 6 / 8 + 3) / 4)
-    assert "of other kinds" in repr(v3) and "of v2" in repr(v2)
+    assert "of all kinds" in repr(v3) and "of v2" in repr(v2)
+    assert "of other kinds" in repr(factor("v5e"))
 
 
 def test_every_kind_has_a_factor_and_the_table_is_shown():

@@ -27,7 +27,7 @@ LEAST = 2  # elements of each stage, however long they take
 # A host's processors aren't this machine's: beyond twice the need, either way, there is a verdict.
 MARGIN = 2.0
 
-SLOWER = 4.0  # times its bound is what published steps took at most (helpers.preflight.estimate)
+SLOWER = 5.0  # times its bound: no published step took longer (helpers.preflight.estimate)
 
 # Stages that give an element for each. (For batch, `_stages` knows.) At any other it isn't known
 # how many elements of the stage before go into a row: that stage is timed with all before it.

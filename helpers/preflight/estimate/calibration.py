@@ -9,16 +9,16 @@ what the estimate leaves out (the gradients' way between devices, the input, the
 what their code did otherwise than ours, and what the compiler of their year made of it. Where a
 generation has fewer than two runs, the factor is that of all runs, and says so.
 
-**What it isn't.** A promise. The runs are few, most are of 2018 to 2021, and somebody cared for
-the speed of each. A step whose input or host is slow takes longer than the range says; a program
+**What it isn't.** A promise. The runs are few, most are of 2018 to 2021, and six were sent in to
+benchmarks of speed. A step whose input or host is slow takes longer than the range says; a program
 with kernels written by hand (attention that isn't written out) can take less.
 
 **How the error is measured.** Each run is foretold from the others alone: those of its generation
 where two are left, else all others. Runs of the same program (the same model and batch on the same
-chip) are left out together, as they would foretell each other. For a generation without runs, each
-run is foretold from the other generations. By that, 7 of 13 runs lie within 30 % of what is
-foretold (libtpu 0.0.51, 2026-11); the remarks of the others say what is known of the difference.
-The three BERTs told in days of a whole run (TensorFlow 1, float32, with checkpoints and pauses)
+chip) are left out together, as they would foretell each other. So 7 of 13 runs lie within 30 % of
+what is foretold (libtpu 0.0.51, 2026-11); the remarks of the others say what is known of the
+difference. For a generation with too few runs, each run is foretold from the other generations.
+The three runs told in days (BERT and ELECTRA, in float32, with their checkpoints)
 took 1.27 to 1.45 times the estimate, and the rest, but for the oldest, 0.61 to 1.07 times.
 
 **What is missing.** v5e, v5p and v6e: we found no public run there of a model that TensorFlow's
@@ -137,7 +137,9 @@ class Factor:
     error: float
 
     def __repr__(self) -> str:
-        whose = f"of {self.generation}" if self.own else "of other kinds, as this one has too few"
+        among = any(run.generation == self.generation for run in published())
+        others = f"of {'all' if among else 'other'} kinds, as this one has too few"
+        whose = f"of {self.generation}" if self.own else others
         return (
             f"{self.generation}: {self.runs} published runs ({whose}) took {self.low:.2f} to "
             f"{self.high:.2f} times the estimate, {self.middle:.2f} in the middle; foretold "

@@ -89,7 +89,9 @@ class Rate:
             left += stage.cost
         axes.set(xlabel="time of a row (microseconds)")
         axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-        slowest = f"The slowest stage is {self.slowest.said}." if self.slowest else "None is slow."
+        slowest = "No stage stands out."
+        if self.slowest:
+            slowest = f"The slowest stage is {self.slowest.said}."
         stages = ", ".join(stage.name for stage in self.stages)
         return figure(drawing, alt=f"The stages of the pipeline: {stages}. {slowest} {HONEST}")
 

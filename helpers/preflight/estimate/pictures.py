@@ -46,7 +46,7 @@ def roofline_plot(timing: Timing) -> Figure:
 
 
 def _told(timing: Timing, points: Sequence[Row], peak: float, bandwidth: float) -> str:
-    text = f"{timing.target}: the matrix units reach {peak / 1e12:.0f} TFLOP/s, from "
+    text = f"{timing.target}: the matrix units reach at most {peak / 1e12:.0f} TFLOP/s, from "
     text += f"{peak / bandwidth:.0f} operations for each byte of memory on."
     if not points:
         return f"{text} This step has no products of matrices, so there is no point."

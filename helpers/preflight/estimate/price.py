@@ -138,7 +138,7 @@ def verdict(found: Sequence[Price]) -> str:
 
     Where a step has other numbers of rows on some targets, the cost of a row counts.
     """
-    text = f"{found[0].steps:,} steps; hours of training alone, without start, input and saving."
+    text = f"{found[0].steps:,} steps; hours of steps alone; nothing is added for start or saving."
     priced = [p for p in found if p.per_chip_hour is not None]
     if len(priced) < 2:
         return text
