@@ -202,7 +202,7 @@ def clean(text: str) -> str:
       character again, and an accent joins its letter. NFKC would change the meaning (x² to x2,
       ½ to 1⁄2) and tear ㅋㅋㅋ into letters of another block (https://unicode.org/reports/tr15/).
     - No control characters, no zero-width space, no soft hyphen: a reader can't see them, but a
-      tokenizer can.
+      program can.
     - One space for any white space, none at the ends: a document is one line.
 
     Args:
