@@ -59,7 +59,7 @@ def preflight(
         typer.Option(
             metavar="N",
             min=0,
-            help="Compare loss and gradients with a TPU's matrix products; above 1, train N steps.",
+            help="Compare loss and gradients with a TPU's rounded products; above 1, N steps.",
         ),
     ] = 0,
     input_rate: Annotated[
@@ -191,7 +191,7 @@ def make_ops(
     **Examples**
 
     - `tpu-course ops --stored`: the page, at once
-    - `tpu-course ops`: compile everything again, 2 to 4 minutes
+    - `tpu-course ops`: compile everything again, some minutes
 
     **Exit status**: 0 written · 2 the command can't be carried out
     """
@@ -232,7 +232,7 @@ def prepare(
         pathlib.Path | None,
         typer.Option(metavar="FILE", help="tokenizer.json. Without: the shipped one."),
     ] = None,
-    sequence_length: Annotated[int, typer.Option(help="Places per row.")] = 128,
+    sequence_length: Annotated[int, typer.Option(help="Positions per row.")] = 128,
     shards: Annotated[int, typer.Option(help="Files; for much text some 100 MB each.")] = 8,
     workers: Annotated[
         int, typer.Option(min=1, max=256, help="Processes that write side by side.")
@@ -246,7 +246,7 @@ def prepare(
     ] = False,
     near_duplicates: Annotated[
         Literal["count", "drop"] | None,
-        typer.Option(help="Those that share some 90 % with an earlier document. Slow."),
+        typer.Option(help="Most of those that share 90 % with an earlier document. Slow."),
     ] = None,
     min_characters: Annotated[int, typer.Option(min=0, help="Leave out what has fewer.")] = 0,
     max_characters: Annotated[int | None, typer.Option(help="Leave out what has more.")] = None,
@@ -271,16 +271,16 @@ def prepare(
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
     A text is plain (a document on each line), JSON lines, Parquet, or one of these in gzip, bz2, xz
-    or zstd; its first bytes tell, not its name. Hugging Face datasets are streamed. What is read is
-    not held in memory, but for 95 MB per million documents with --drop-duplicates and 500 MB with
-    --near-duplicates. With either, the text is read once more before, on this machine; of equal
-    documents the first in the order of the files' names stays. How many documents a rule left out
-    is said, and stands in manifest.json.
+    or zstd; its first bytes tell, not its name. Hugging Face datasets are streamed. The text is not
+    held in memory, but for each million documents --drop-duplicates takes about 100 MB, and
+    --near-duplicates 500 MB. With either, the text is read once more before, on this machine; of
+    equal documents the first in the order of the files' names stays. How many documents a rule left
+    out is said, and stands in manifest.json.
 
-    One document in ten (the last of each ten lines of a file) is held out of them and written to
-    DIR/held-out, in a tenth as many files. Killed or interrupted: the same command again goes on
-    with the shards that are not finished, and the bytes are the same in the end. They are the same
-    with any number of processes, and in any order of the files.
+    One document in ten (the last of each ten lines or rows of a file) is held out of them and
+    written to DIR/held-out, in a tenth as many files, one at least. Killed or interrupted: the same
+    command again goes on with the shards that are not finished, and the bytes are the same in the
+    end. They are the same with any number of processes, and in any order of the files.
 
     **Examples**
 
@@ -364,7 +364,7 @@ def pretrain(
         ),
     ] = False,
 ) -> None:
-    """Pretrain BERT; the same command again goes on where it ended, to the last bit.
+    """Pretrain BERT; the same command again goes on where it ended, on one CPU to the last bit.
 
     Killed, crashed or interrupted: nothing is lost but the steps since the last checkpoint, and
     they are done again with the same numbers. Ctrl-C and SIGTERM save first. A finished run goes
