@@ -23,7 +23,7 @@ def _check_found_by(answer: object) -> str:
     for case, number in _FOUND_BY.items():
         if given[case] != number:
             raise Wrong(f"{case}: it is not check {given[case]}. Look at the headings of a report.")
-    return "All six. Check 4 is the only one that needs your data's values."
+    return "All six. Of these, check 4 alone computes with your data's values."
 
 
 def _check_mean_loss(answer: object) -> str:
@@ -77,7 +77,7 @@ def _check_least_ms(answer: object) -> str:
             raise Wrong(f"{step}: {milliseconds:.4g} ms, not {given[0]:.4g}.")
         if given[1] != limit:
             raise Wrong(f"{step}: bound by {limit}, not by {given[1]}.")
-    return "The longer of the two, in milliseconds: the whole roofline."
+    return "The longer of the two, in milliseconds: the roofline of one chip."
 
 
 EXERCISES = read(

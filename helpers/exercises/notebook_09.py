@@ -20,7 +20,7 @@ def _check_waits_for(answer: object) -> str:
     for case, limit in _WAITS_FOR.items():
         if given[case] != limit:
             raise Wrong(f"{case}: not {given[case] or 'empty'}. Count its operations and bytes.")
-    return "All four. The vector unit is the limit that no roofline shows."
+    return "All four. The vector unit is the limit that the roofline leaves out."
 
 
 def _operations(answer: object, *shapes: list[int]) -> list[tf.Operation]:

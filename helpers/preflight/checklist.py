@@ -1,8 +1,9 @@
 """Is this model ready for a TPU? The checklist of the source documents, carried out.
 
-Seven checks (`helpers.preflight.report.CHECKS`): some look at the Python objects, some run a few
-real batches on this CPU, and some ask Google's TPU compiler (`helpers.xla.tpu_compiler`). Nothing
-runs on a TPU, and the learner's variables hold afterwards what they held before.
+Seven checks (`helpers.preflight.report.CHECKS`), and two more where they are asked for: some look
+at the Python objects, some run a few real batches on this CPU, and some ask Google's TPU compiler
+(`helpers.xla.tpu_compiler`). Nothing runs on a TPU, and the learner's variables hold afterwards
+what they held before.
 """
 
 import concurrent.futures
