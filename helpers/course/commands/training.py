@@ -59,7 +59,8 @@ def preflight(
         typer.Option(
             metavar="N",
             min=0,
-            help="Compare loss and gradients with a TPU's rounded products; above 1, N steps.",
+            help="Compare loss and gradients with a TPU's products, rounded here; above 1, "
+            "train N steps.",
         ),
     ] = 0,
     input_rate: Annotated[
