@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -151,8 +152,10 @@ class _Done(ProgressColumn):
 def _bars(size: int | None) -> Iterator[Callable[[str, int], None]]:
     """Show a bar for all that is done with ``size`` bytes of text, if this is a terminal."""
     console = Console(stderr=True)
+    # A notebook's kernel sets FORCE_COLOR, and then rich takes a pipe for a terminal.
+    shown = sys.stderr.isatty()
     columns = TextColumn("{task.description}"), BarColumn(), _Done(), TimeRemainingColumn()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, disable=not shown) as progress:
         bars: dict[str, TaskID] = {}
 
         def done(what: str, number: int) -> None:
