@@ -122,8 +122,8 @@ def preflight(
     - `tpu-course preflight my_model:build --compare v5e-8 v6e-8 --steps 100000 --price v5e=1.2
       --price v6e=2.7`
 
-    **Exit status**: 0 ready · 1 not ready · 2 can't tell, with the reason · 3 ready, but slower,
-    larger or with more compilations than the baseline (by more than 5 %), or with a new warning
+    **Exit status**: 0 ready · 1 not ready · 2 can't tell, with the reason · 3 ready, but over
+    5 % more memory or time than the baseline, more compilations, or a check with a worse verdict
     """
     from rich.console import Console
 
