@@ -225,7 +225,7 @@ def test_numbers_that_do_not_fit_are_refused(data, tmp_path, settings, options, 
 
 
 def upload(data, url):
-    for path in pathlib.Path(data).iterdir():
+    for path in filter(pathlib.Path.is_file, pathlib.Path(data).iterdir()):
         tf.io.gfile.copy(str(path), f"{url}/data/{path.name}")
 
 
