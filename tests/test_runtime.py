@@ -217,6 +217,7 @@ def needed() -> set[str]:
     packages = importlib.metadata.packages_distributions()
     # A namespace of many packages; what helpers use of it comes with gcsfs.
     ours = {*sys.stdlib_module_names, "helpers", "google"}
+    ours.add("apache_beam")  # apart: who runs prepare on Beam has it
     found = {name.split(".")[0] for name in seen} - ours
     return {plain(packages[name][0]) for name in found}
 
