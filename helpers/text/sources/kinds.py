@@ -46,30 +46,21 @@ def json_lines(file: BinaryIO, name: str, field: str) -> Texts:
 
 
 def parquet(
-    address: str, compression: str | None, name: str, field: str, start: int, done: Callable
+    address: str, compression: str | None, name: str, field: str, done: Callable[[int], None]
 ) -> Texts:
-    """Read a column of a table in Parquet, from a row on; null is a text without characters."""
+    """Read a column of a table in Parquet; null is a text without characters."""
     import pyarrow
 
     with _table(address, compression, name) as table:
         check_column(table, name, field)
         rows, system, path = table.metadata.num_rows, *files_at(address)
-        size, at, group = system.size(path) or 0, 0, 0
-        while group < table.num_row_groups:  # what is before the start is not read
-            inside = table.metadata.row_group(group).num_rows
-            if at + inside > start:
-                break
-            at, group = at + inside, group + 1
-        done(size * at // rows)
-        batches = table.iter_batches(
-            ROWS, row_groups=range(group, table.num_row_groups), columns=[field], use_threads=False
-        )
+        size, at = system.size(path) or 0, 0
+        batches = table.iter_batches(ROWS, columns=[field], use_threads=False)
         try:
             for batch in batches:
                 for row, value in enumerate(batch.column(0), at):
-                    if row >= start:
-                        where = f"row {row + 1:,}"
-                        yield where, _text(_decoded(value, name, where), name, where, field)
+                    where = f"row {row + 1:,}"
+                    yield where, _text(_decoded(value, name, where), name, where, field)
                 done(size * (at + len(batch)) // rows - size * at // rows)
                 at += len(batch)
         except pyarrow.ArrowException as error:
@@ -168,10 +159,10 @@ def _loading(name: str) -> Iterator[None]:
         ) from error
 
 
-def rows(streamed: Any, name: str, field: str, start: int) -> Texts:
-    """Read a field of a dataset's rows, from a row on; None is a text without characters."""
+def rows(streamed: Any, name: str, field: str) -> Texts:
+    """Read a field of a dataset's rows; None is a text without characters."""
     with _loading(name):
-        for row, found in enumerate(streamed.skip(start) if start else streamed, start):
+        for row, found in enumerate(streamed):
             where = f"row {row + 1:,}"
             if field not in found:
                 raise no_field(name, where, field, fields(found))

@@ -46,13 +46,10 @@ class Source:
     field: str = "text"
     part: tuple[int, int] = (0, 1)
 
-    def documents(
-        self, start: int = 0, done: Callable[[int], None] = lambda size: None
-    ) -> Iterator[Document]:
+    def documents(self, done: Callable[[int], None] = lambda size: None) -> Iterator[Document]:
         """Read the documents in order; few of them are in memory at a time.
 
         Args:
-            start: Place of the first one that is wanted.
             done: Called with the number of bytes just read, of `size`.
 
         Raises:
@@ -61,25 +58,18 @@ class Source:
         where = ["its start"]
         remote = is_remote(self.address)
         with failures(self.name, self.compression, remote, where), contextlib.ExitStack() as stack:
-            skip = 0
             if self.kind == "dataset":
-                texts = kinds.rows(
-                    kinds.dataset(self.address, self.part), self.name, self.field, start
-                )
+                texts = kinds.rows(kinds.dataset(self.address, self.part), self.name, self.field)
             elif self.kind == "Parquet":
-                texts = kinds.parquet(
-                    self.address, self.compression, self.name, self.field, start, done
-                )
+                texts = kinds.parquet(self.address, self.compression, self.name, self.field, done)
             else:
                 file = stack.enter_context(stream(self.address, self.compression, done))
-                skip = start
                 if self.kind == "JSON lines":
                     texts = kinds.json_lines(file, self.name, self.field)
                 else:
                     texts = kinds.plain(file, self.name)
-            for place, (at, text) in enumerate(texts, start - skip):
+            for place, (at, text) in enumerate(texts):
                 where[-1] = at
                 if self.kind == "dataset":
                     done(len(text.encode()))  # how much was loaded for it, datasets doesn't say
-                if place >= start:
-                    yield Document(text, self.name, place)
+                yield Document(text, self.name, place)
