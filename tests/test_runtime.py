@@ -19,6 +19,7 @@ from helpers.base.errors import CourseError
 from helpers.base.settings import (
     ANY_VERSION,
     BOOTSTRAP,
+    COMPILER,
     DRIVER,
     ENVIRONMENT,
     install_commands,
@@ -222,6 +223,12 @@ def needed() -> set[str]:
     return {plain(packages[name][0]) for name in found}
 
 
+def brought(packages: set[str]) -> set[str]:
+    """What pip brings with some packages because they ask for it, without any extra."""
+    asks = [line for name in packages for line in importlib.metadata.requires(name) or ()]
+    return {plain(re.match(r"[\w.-]+", line)[0]) for line in asks if "extra ==" not in line}
+
+
 def plain(name: str) -> str:
     return re.sub("[_.]", "-", name).lower()
 
@@ -231,4 +238,5 @@ def test_what_the_notebooks_import_is_there_or_installed(place):
     lines = re.findall(r"^[\w.-]+", (ROOT / "tests/repo" / place).read_text("utf-8"), re.MULTILINE)
     there = {*map(plain, lines)}
     assert needed() > {"tensorflow", "pandas", "platformdirs"}
-    assert needed() - there - {*BOOTSTRAP, *ANY_VERSION} == set()
+    asked = {*BOOTSTRAP, *ANY_VERSION, *COMPILER}
+    assert needed() - there - asked - brought(asked) == set()

@@ -33,7 +33,7 @@ def test_a_price_is_steps_times_time_times_chips_times_what_was_typed():
         ([(20, 22), (10, 12)], [8, 8], ["1"], "Cheapest: v6e-8."),
         # With the same price for each step, twice the rows are half the price of a row.
         ([(10, 12), (10, 12)], [4, 8], ["1"], "Cheapest for each row: v6e-8."),
-        ([(10, 12), (10, 12)], [8, 8], ["v5e=1"], "10,000 steps; hours of training alone"),
+        ([(10, 12), (10, 12)], [8, 8], ["v5e=1"], "10,000 steps; hours of steps alone"),
     ],
 )
 def test_the_cheapest_is_named_where_the_ranges_tell(times, replicas, typed, says):
