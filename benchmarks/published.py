@@ -80,21 +80,6 @@ def bert(run: Run, predictions: int, dropout: int = 1, **sizes: int) -> Job:
     return loss, model.trainable_variables, adamw(model, 1e-4), _pairs(run, predictions)
 
 
-def albert(run: Run, predictions: int, dropout: int = 0, **sizes: int) -> Job:
-    """ALBERT: one layer's weights for all; embeddings of 128."""
-    config = hf.AlbertConfig(
-        **_sizes(dropout=dropout, **sizes), embedding_size=128, max_position_embeddings=512
-    )
-    model = hf.TFAlbertForPreTraining(config)
-    model.build_in_name_scope()
-
-    def scores(words: tf.Tensor, pair: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return model.predictions(words), model.sop_classifier(pair, training=True)
-
-    loss = _masked(model, model.albert, scores)
-    return loss, model.trainable_variables, adamw(model, 1e-4), _pairs(run, predictions)
-
-
 def _pairs(run: Run, predictions: int) -> tuple[tf.TensorSpec, ...]:
     tokens = {"ids": run.size, "mask": run.size, "kinds": run.size}
     return _specs(run, **tokens, positions=predictions, labels=predictions, pairs=0)
@@ -219,7 +204,7 @@ def keras(run: Run, **name: int) -> Job:
     return _images(run, model, _momentum())
 
 
-BUILDERS = {f.__name__: f for f in (bert, albert, electra, gpt2, vit, resnet, keras)}
+BUILDERS = {f.__name__: f for f in (bert, electra, gpt2, vit, resnet, keras)}
 
 
 @contextlib.contextmanager
