@@ -54,7 +54,8 @@ def fix_masks(
 ) -> FixedMasks:
     """Mask held-out documents, the same way at every evaluation.
 
-    If the masks were drawn anew each time, the loss would move by itself.
+    If the masks were drawn anew each time, the loss would move by itself. Each chosen token becomes
+    ``[MASK]``: from one that training leaves as it stands the answer could be read off.
 
     Args:
         documents: Token ids with ``[CLS]`` and ``[SEP]``; what is beyond ``length`` is left out.
@@ -82,6 +83,8 @@ def fix_masks(
     weights = masked["masked_weights"].numpy()
     weights *= np.take_along_axis(used, masked["masked_positions"].numpy(), axis=1)
     batch = {name: tensor.numpy() for name, tensor in masked.items()}
+    row, at = np.nonzero(weights)
+    batch["input_ids"][row, batch["masked_positions"][row, at]] = masks.mask_id
     batch["masked_weights"] = weights
     batch["attention_mask"] = used
     batch["position_ids"] = np.where(used, np.arange(length, dtype=np.int32), 0)

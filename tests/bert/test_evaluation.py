@@ -43,6 +43,7 @@ def test_masks_are_fixed_and_hold_the_documents(special):
     for row, number in zip(*np.nonzero(one.batch["masked_weights"]), strict=True):
         at = one.batch["masked_positions"][row, number]
         restored[row, at] = one.batch["masked_ids"][row, number]
+        assert ids[row, at] == 4  # [MASK], where training leaves one in ten as it stands
         assert mask[row, at] and left[row, number] == ids[row, at - 1]
         assert at == 15 or right[row, number] == ids[row, at + 1]
     for row, document in enumerate(documents):
