@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import pathlib
-import re
 import resource
 import shutil
 import signal
@@ -14,11 +13,10 @@ import tensorflow as tf
 from runs import SAVE, SETTINGS, STEPS, copy, log, saved, train
 from terminal import call
 
-from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
 from helpers.bert.checkpoints import Checkpoints, locked
-from helpers.bert.settings import Configuration, Description
+from helpers.bert.settings import Description
 from helpers.text import corpus, records
 
 pytestmark = pytest.mark.slow
@@ -91,22 +89,6 @@ def test_a_checkpoint_that_can_not_be_reached_is_not_taken_for_damaged(whole, mo
 # The folder of another run.
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"learning_rate": 2e-3}, "learning_rate 0.001 there, 0.002 now"),
-        ({"steps": 40}, "steps 60 there, 40 now"),
-        (
-            {"size": Configuration(2, 32, 1)},
-            "size layers 1, hidden 32, heads 1 there, layers 2, hidden 32, heads 1 now",
-        ),
-    ],
-)
-def test_other_settings_are_refused_with_the_difference(whole, data, change, words):
-    with pytest.raises(CourseError, match=re.escape(f"another run: {words}.")):
-        train(data, whole, dataclasses.replace(SETTINGS, **change))
-
-
 def test_other_data_is_refused_and_the_same_data_elsewhere_is_not(whole, data, tmp_path):
     moved = shutil.copytree(data, tmp_path / "moved")
     assert train(moved, whole).step == STEPS
@@ -129,14 +111,6 @@ def test_a_folder_that_lacks_a_part_of_its_run_is_refused(whole, data, tmp_path,
     lost(output)
     with pytest.raises(CourseError, match=words):
         train(data, output)
-
-
-@pytest.mark.parametrize("name", ["checkpoints", "log.jsonl"])
-def test_what_is_not_of_a_run_is_left_alone(data, tmp_path, name):
-    (tmp_path / name).mkdir() if name == "checkpoints" else (tmp_path / name).write_text("mine")
-    with pytest.raises(CourseError, match=rf"has {name} and no settings\.json"):
-        train(data, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} - {".lock"} == {name}
 
 
 def test_after_a_failed_start_another_run_can_begin(data, tmp_path):
@@ -249,9 +223,3 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch, owner, name, error):
         Checkpoints(Folder(tmp_path)).save(1, tf.train.Checkpoint(x=tf.Variable(1.0)))
     assert "goes on from the last checkpoint" in raised.value.fix
     assert not list((tmp_path / "checkpoints").iterdir())
-
-
-def test_a_folder_where_nothing_can_be_written_is_told(data, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(files.CantWrite, match="run could not be written"):
-        train(data, tmp_path / "file/run")

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import shutil
-import sys
 import unittest.mock
 
 import numpy as np
@@ -214,37 +213,7 @@ def test_an_empty_folder_is_filled_with_files_that_others_can_read(tmp_path):
     assert {file.name for file in folder.iterdir()} >= {*names.split(), "tokenizer_config.json"}
 
 
-@pytest.mark.parametrize(
-    ("folder", "words"),
-    [(".", "exists and is not empty"), ("gs://mine/bert", "no folder of this machine")],
-)
-def test_a_folder_that_is_not_empty_or_not_here_is_refused(tmp_path, monkeypatch, folder, words):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.txt").write_text("keep")
-    with pytest.raises(CourseError, match=words):
-        export.write(tiny(), TOKENIZER, folder, "# Card")
-    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
-
-
 # What is not a run.
-
-
-def test_no_run_is_told(run, tmp_path):
-    broken = shutil.copytree(run, tmp_path / "broken")
-    (broken / "settings.json").write_text("{}")
-    for folder in (tmp_path, broken):
-        with pytest.raises(CourseError, match="holds no run"):
-            export.load(folder, run / "data")
-    shutil.copy(run / "settings.json", broken)
-    shutil.rmtree(broken / "checkpoints")
-    with pytest.raises(CourseError, match="broken has no checkpoint"):
-        export.load(broken, run / "data")
-
-
-def test_other_records_are_refused(run, tmp_path):
-    other = prepare_shipped(tmp_path / "other", sequence_length=32)
-    with pytest.raises(CourseError, match="not those that the run was trained on"):
-        export.load(run, other)
 
 
 def test_records_are_found_where_they_were(run, tmp_path):
@@ -276,9 +245,3 @@ def test_a_damaged_checkpoint_is_passed_over_and_nothing_is_changed(run, tmp_pat
         file.unlink()
     with pytest.raises(CourseError, match="None of the 2 checkpoints can be read"):
         export.load(broken, broken / "data")
-
-
-def test_the_command_line_tells_what_is_wrong(tmp_path):
-    done = call(sys.executable, "-m", "helpers", "export", tmp_path, tmp_path / "out")
-    assert done.returncode == 2
-    assert "holds no run" in done.stderr and "Traceback" not in done.stderr

@@ -161,12 +161,6 @@ def test_with_next_sentence_a_killed_run_equals_the_undisturbed_one(paired, tmp_
         train(paired, tmp_path / "run", dataclasses.replace(PAIRED, next_sentence=False))
 
 
-def test_next_sentence_without_pairs_is_refused(data, tmp_path):
-    with pytest.raises(CourseError, match=r"hold no pairs(.|\n)*prepare --pairs"):
-        train(data, tmp_path / "run", PAIRED)
-    assert not (tmp_path / "run").exists()
-
-
 # Training that goes wrong.
 
 
@@ -190,35 +184,6 @@ def test_a_run_that_learns_nothing_stops_and_can_be_made_to_go_on(data, tmp_path
         assert "patience 0" in raised.value.fix
     assert saved(tmp_path)[0] == 10
     assert train(data, tmp_path, settings, patience=0).step == 12
-
-
-@pytest.mark.parametrize(
-    ("settings", "options", "words"),
-    [
-        ({"steps": 15}, {"steps_per_execution": 10}, "steps is 15.*multiple of 10"),
-        ({}, {"steps_per_execution": 10, "save_every": 25}, "save_every is 25.*multiple of 10"),
-        ({}, {"save_every": 0}, "save_every is 0.*--save-every"),
-        ({}, {"steps_per_execution": 0}, "steps_per_execution is 0"),
-        ({}, {"patience": -1}, "patience is -1"),
-        ({"steps": 0}, {}, "steps is 0"),
-        ({"global_batch_size": 0}, {}, "global_batch_size is 0.*--batch"),
-        ({"global_batch_size": 10_000}, {}, "rows: fewer than one batch of 10,000"),
-        ({"accumulate": 0}, {}, "accumulate is 0"),
-        ({"learning_rate": 0.0}, {}, "learning_rate is 0"),
-        ({"learning_rate": -1.0}, {}, "learning_rate is -1"),
-        ({"learning_rate": float("nan")}, {}, "learning_rate is nan"),
-        ({"learning_rate": float("inf")}, {}, "learning_rate is inf"),
-        ({"warm_up": -1}, {}, "warm_up is -1"),
-        ({"dropout": 1.0}, {}, "dropout is 1"),
-        ({"dropout": -0.1}, {}, "dropout is -0.1"),
-        ({"seed": 2**32}, {}, "seed is 4,294,967,296"),
-        ({"accumulate": 3}, {}, "global_batch_size is 8.*multiple of 3"),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(data, tmp_path, settings, options, words):
-    with pytest.raises(CourseError, match=f"(?s){words}"):
-        train(data, tmp_path / "run", dataclasses.replace(SHORT, **settings), **options)
-    assert not (tmp_path / "run").exists()
 
 
 # In a bucket.

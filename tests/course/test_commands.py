@@ -47,28 +47,6 @@ def command(tmp_path, monkeypatch, capsys):
     return call
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["run", "9"], "There is no notebook '9'"),
-        (["store", "9"], "There is no notebook '9'"),
-        (["run", "2", "-p", "stpes", "4"], "No chosen notebook has a parameter 'stpes'"),
-        (["run", "2", "-p", "steps", "many"], "steps can't be 'many'"),
-        (["run", "-p", "steps"], "-p takes a name and a value"),
-        (["run", "-p", "steps=4", "2"], "-p takes a name and a value"),
-        (["run", "--parameter=steps"], "write it as -p NAME VALUE"),
-        (["preflight", "my_model:build", "--price", "1.2"], "a price, but no number of steps"),
-        (["preflight", "m:n", "--compare", "v5e-8", "v9-8"], "'v9-8' is no type of TPU"),
-        (["preflight", "--compare", "v5e-8", "m:n", "--price", "v4=1"], "which is not compared"),
-        (["badges", "nothing"], "'nothing' is no repository"),
-    ],
-)
-def test_bad_input_ends_with_one_message_and_status_2(command, words, message):
-    status, out, err = command(*words)
-    assert (status, out) == (2, "")
-    assert message in " ".join(err.split()) and "Traceback" not in err
-
-
 def test_the_command_line_takes_several_parameters_and_notebooks(command, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr(learning.webbrowser, "open", opened.append)

@@ -1,6 +1,6 @@
 """Commands as a hurried user types them: one message, the right exit status, nothing left behind.
 
-Each row of a file in `misuses` is run as a process of its own, in a folder of its own. A row has
+Each row of a file in `misuses` is run in a process of its own, in a folder of its own. A row has
 
 - ``name``, ``command`` (the words after ``tpu-course``), ``status`` (of its exit), and ``says``:
   what must stand in its output, spaces and frames aside;
@@ -21,12 +21,16 @@ import tomllib
 import psutil
 import pytest
 from conventions import ROOT
+from forks import SECONDS, Forks
+from terminal import call, without
 
-pytestmark = pytest.mark.slow  # a second each, and there are two hundred
+pytestmark = pytest.mark.slow  # there are two hundred
 
 MISUSES = pathlib.Path(__file__).with_name("misuses")
 LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its frame
-SECONDS = 240
+# Without TensorFlow.
+IMPORTED = ["helpers.course.commands.app", "helpers.text.prepare", "helpers.bert.command"]
+COMMAND = "from helpers.__main__ import command\ncommand()"
 
 # Read by Python as it starts: ends a process that imports TensorFlow, or interrupts it.
 SPY = """\
@@ -74,42 +78,46 @@ def prepared(folder: pathlib.Path, setup: dict[str, str]) -> pathlib.Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def spy(tmp_path_factory) -> pathlib.Path:
+@pytest.fixture(scope="module")
+def user(tmp_path_factory) -> dict[str, str]:
+    """The environment of a user's shell: what the settings of these tests say isn't in it."""
     folder = tmp_path_factory.mktemp("spy")
     (folder / "sitecustomize.py").write_text(SPY)
-    return folder
+    own = without("TF_CPP_MIN_LOG_LEVEL", "PYTEST_CURRENT_TEST", "NO_COLOR", "FORCE_COLOR")
+    return own | {
+        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONIOENCODING": "utf-8",
+        "COLUMNS": "80",
+    }
+
+
+@pytest.fixture(scope="module")
+def forks(user):
+    with Forks(IMPORTED, user) as made:
+        yield made
 
 
 @pytest.fixture
-def carried_out(tmp_path, spy):
+def carried_out(tmp_path, user, forks):
     """Carry a row out; gives the folder and how the process ended."""
 
     def run(row: dict) -> tuple[pathlib.Path, subprocess.CompletedProcess]:
         folder = prepared(tmp_path / "here", row.get("setup", {}))
-        environment = os.environ | {
-            "PYTHONPATH": f"{spy}{os.pathsep}{ROOT}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONIOENCODING": "utf-8",
+        environment = user | {
             "XDG_DATA_HOME": str(tmp_path / "data"),  # the learner's own progress is not touched
-            "COLUMNS": "80",
             "MISUSE_FORBIDDEN": "tensorflow" if row.get("light") else "",
             "MISUSE_INTERRUPT": row.get("interrupt", ""),
         }
-        # What the settings of these tests say isn't what a user's shell says.
-        for name in ("TF_CPP_MIN_LOG_LEVEL", "PYTEST_CURRENT_TEST", "NO_COLOR", "FORCE_COLOR"):
-            environment.pop(name, None)
-        done = subprocess.run(
-            [sys.executable, "-m", "helpers", *row["command"]],
-            cwd=folder,
-            env=environment | row.get("environment", {}),
-            input=row.get("stdin", ""),
-            capture_output=True,
-            encoding="utf-8",
-            timeout=SECONDS,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-        return folder, done
+        options = {"cwd": folder, "env": environment | row.get("environment", {})}
+        options["input"] = row.get("stdin", "")
+        if row.get("light") and "interrupt" not in row:
+            fork = forks.start(COMMAND, *row["command"], kept=tmp_path, **options)
+            return folder, fork.wait()
+        # Ctrl-C comes as something is imported; or TensorFlow is.
+        words = sys.executable, "-m", "helpers", *row["command"]
+        ready = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+        return folder, call(*words, encoding="utf-8", timeout=SECONDS, **options, **ready)
 
     return run
 

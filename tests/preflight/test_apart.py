@@ -9,7 +9,6 @@ import psutil
 import pytest
 from conventions import ROOT
 
-from helpers.base.errors import CourseError
 from helpers.preflight.apart import apart
 from helpers.preflight.report import Report
 
@@ -69,40 +68,13 @@ def test_other_libraries_answer_as_well(name, target, module, monkeypatch):
     assert result.status == "ready" and result.estimates, repr(result)
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("mine", "module and a name"),
-        ("mine:nope", "build, dies"),
-        ("absent:build", "ModuleNotFoundError"),
-        ("mine:nothing", "type int"),
-        ("mine:wants_torch", "This is PyTorch"),
-    ],
-)
-def test_names_that_lead_nowhere(name, says, module):
-    with pytest.raises(CourseError, match=says):
-        apart(name, ["v5e-8"])
-
-
-@pytest.mark.parametrize(
-    ("size", "options", "status", "says"),
-    [
-        (16, ["--json", "--steps", "1000", "--price", "v5e=1.2"], 0, '"status": "ready"'),
-        (20, [], 1, "can't be divided by 8"),
-    ],
-)
-def test_the_command_writes_a_report_and_a_page_and_nothing_else(
-    size, options, status, says, module
-):
-    module.write_text(MODULE.replace("SIZE = 16", f"SIZE = {size}"))
-    command = [sys.executable, "-m", "helpers", "preflight", "mine:build", "--html", "report.html"]
+def test_the_command_writes_a_report_and_a_page_and_nothing_else(module):
+    words = ["--html", "report.html", "--json", "--steps", "1000", "--price", "v5e=1.2"]
+    command = [sys.executable, "-m", "helpers", "preflight", "mine:build", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "120"}
-    ran = subprocess.run(
-        [*command, *options], capture_output=True, text=True, env=environment, timeout=120
-    )
-    assert ran.returncode == status and says in ran.stdout, ran.stderr
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert ran.returncode == 0, ran.stderr
     assert all(line.startswith("preflight: ") for line in ran.stderr.splitlines()), ran.stderr
-    if options:
-        told = Report.from_json(ran.stdout)
-        assert told.estimates and 0 < told.prices[0].low <= told.prices[0].high
+    told = Report.from_json(ran.stdout)
+    assert told.estimates and 0 < told.prices[0].low <= told.prices[0].high
     assert "noise" not in ran.stdout and "<main>" in module.with_name("report.html").read_text()

@@ -6,12 +6,10 @@ import json
 import pathlib
 
 import jsonschema
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from helpers.base.errors import CourseError
 from helpers.preflight import report
 from helpers.preflight.estimate import step
 from helpers.preflight.estimate.price import Price
@@ -137,9 +135,3 @@ def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
     assert "y = &lt;x&gt;" in shown._repr_html_() and "y = <x>" in repr(shown)
     assert step.ESTIMATE in repr(shown) and step.ESTIMATE not in repr(Report("m", (), ()))
     assert "part of it may be hidden" in dataclasses.replace(sent, waits=1).summary
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"subject": 1}'])
-def test_another_text_is_no_report(text):
-    with pytest.raises(CourseError, match="no report of a preflight"):
-        Report.from_json(text)

@@ -14,7 +14,6 @@ from plain import contents, finished, refused, write
 from terminal import call
 
 from helpers.base import files
-from helpers.text import records
 
 pytestmark = pytest.mark.slow
 
@@ -125,26 +124,6 @@ def alive(pid):
         return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0]
     except FileNotFoundError:
         return False
-
-
-FULL = """
-import resource, signal, sys, pathlib
-from helpers.text import corpus, records
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))  # room for the tokenizer
-texts = corpus.read(corpus.DATA / "ko.txt")
-try:
-    records.write(texts, sys.argv[1], corpus.kept_tokenizer(), shards=2)
-except Exception as error:
-    print(type(error).__name__, error)
-"""
-
-
-def test_a_write_that_fails_is_told_and_leaves_nothing_half(tmp_path):
-    run = call(sys.executable, "-c", FULL, str(tmp_path))
-    assert run.stdout.startswith("CantWrite shard-00000-of-00002.tfrecord could not be written")
-    assert "File too large" in run.stdout
-    assert [path.name for path in tmp_path.iterdir()] == [records.TOKENIZER]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
