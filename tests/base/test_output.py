@@ -14,6 +14,7 @@ from helpers.base import output  # noqa: F401 - names its way with what an encod
 from helpers.base.settings import ENVIRONMENT
 
 COMMANDS = ["--help", "progress", "explain --page", "ops --stored", "run 99", "doctor --bucket b"]
+ENCODINGS = ["ascii", "cp1252", "cp949"]
 FULL = "There is no room for what this command writes.\n  Why: No space left on device.\n"
 
 
@@ -47,8 +48,10 @@ def test_what_an_encoding_lacks_is_written_in_ascii(encoding):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["cp1252", "cp949", "ascii"])
-@pytest.mark.parametrize("words", [*COMMANDS, "explain <<< 'Error: ✗ ☃ 한국어'"])
+@pytest.mark.parametrize(
+    ("words", "encoding"),
+    zip([*COMMANDS, "explain <<< 'Error: ✗ ☃ 한국어'"], ENCODINGS * 3, strict=False),
+)
 def test_a_command_prints_in_few_characters(words, encoding):
     done = run(words, PYTHONIOENCODING=encoding)
     assert done.returncode in (0, 1, 2)
@@ -57,10 +60,11 @@ def test_a_command_prints_in_few_characters(words, encoding):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "unbuffered"), [*((words, "") for words in COMMANDS), ("progress", "1")]
+    ("words", "unbuffered"),
+    [("--help", ""), ("explain --page", ""), ("run 99", ""), ("progress", "1")],
 )
 def test_a_command_ends_quietly_when_its_output_goes_nowhere(words, unbuffered):
-    refused = words.startswith(("run", "doctor"))  # says why on stderr, which still works
+    refused = words.startswith("run")  # says why on stderr, which still works
     reader, writer = os.pipe()
     os.close(reader)
     line = [sys.executable, "-m", "helpers", *words.split()]
@@ -79,7 +83,7 @@ def test_a_command_ends_quietly_when_its_output_goes_nowhere(words, unbuffered):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
-@pytest.mark.parametrize("words", ["run 99", "--help", "doctor --nonsense"])
+@pytest.mark.parametrize("words", ["run 99", "--help"])
 def test_no_color_is_obeyed_on_a_terminal(words, no_colour, coloured):
     pty = pytest.importorskip("pty")
     reader, writer = pty.openpty()
@@ -110,18 +114,15 @@ def test_another_files_error_keeps_its_traceback():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("muted", "lines"), [("", ["Compiled cluster", "cos"]), ("errors_only(tf)", [])]
-)
-def test_what_tensorflow_logs_below_errors_stays_off_the_terminal(muted, lines):
+def test_what_tensorflow_logs_below_errors_stays_off_the_terminal():
     program = (
         "import tensorflow as tf\n"
         "from helpers.base.output import errors_only\n"
-        f"{muted}\n"
+        "tf.get_logger().warning('before')\n"
+        "errors_only(tf)\n"
         "tf.get_logger().warning('cos')\n"
         "tf.function(tf.cos, jit_compile=True)(1.0)\n"
     )
     done = call(sys.executable, "-c", program, env=bare() | ENVIRONMENT)
-    assert done.returncode == 0
     said = [line for line in done.stderr.splitlines() if line.strip()]
-    assert bool(said) == bool(lines) and all(line in done.stderr for line in lines)
+    assert done.returncode == 0 and len(said) == 1 and said[0].endswith("before"), said

@@ -46,6 +46,8 @@ def test_a_packed_row_gives_what_rows_of_one_sequence_give(models, seed, jit):
     assert len(text.packed["input_ids"]) < len(text.alone["input_ids"])
     assert max(differences(text, expected, got)) < TOLERANCE
 
+    if jit:  # XLA compiles a minute; what is wrong is wrong without it
+        return
     no_mask = text.packed | {"attention_mask": np.minimum(text.packed["attention_mask"], 1)}
     along = np.arange(2 * LENGTH, dtype=np.int32) % LENGTH
     not_restarted = text.packed | {"position_ids": np.tile(along, (len(no_mask["labels"]), 1))}
@@ -90,7 +92,7 @@ def test_fit_takes_packed_batches_and_learns():
     dataset = tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_lengths(tokens, lengths))
     batches = buckets.packed(dataset, 32, global_batch_size=8, remainder="pad")
     model = TFPackedBertForMaskedLM(config())
-    model.compile(optimizer=tf.keras.optimizers.Adam(1e-3), jit_compile=True)
+    model.compile(optimizer=tf.keras.optimizers.Adam(1e-3))
     losses = model.fit(batches.dataset, epochs=5, verbose=0).history["loss"]
     assert np.isfinite(losses).all() and losses[-1] < losses[0] / 2
 

@@ -70,7 +70,7 @@ def test_json_keeps_everything_and_the_status_is_the_worst_that_was_found(given_
 
 
 @given(reports)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_every_form_shows_every_item(given_report):
     console = Console(record=True, width=200, file=io.StringIO())
     console.print(given_report)

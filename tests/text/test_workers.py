@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 from conventions import ROOT
+from forks import Forks
 from plain import contents, finished, refused, write
 from terminal import call
 
@@ -42,42 +43,41 @@ for line in prepare.prepare(sys.argv[1], texts=None, tokenizer=None, sequence_le
 """
 
 
-def child(output, calls):
-    return subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(output), str(calls)], cwd=ROOT, stderr=subprocess.PIPE
-    )
+@pytest.fixture(scope="module")
+def child():
+    with Forks(["helpers.text.prepare", "helpers.text.corpus"], os.environ) as forks:
+        yield lambda output, calls: forks.start(CHILD, output, calls, kept=output.parent)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("undisturbed")
+def undisturbed(child, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed") / "out"
     start = time.perf_counter()
-    run = child(folder, -1)
-    assert run.wait() == 0, run.stderr.read()
+    done = child(folder, -1).wait()
+    assert done.returncode == 0, done.stderr
     return folder, time.perf_counter() - start
 
 
 @pytest.mark.parametrize("number", range(20))
 def test_killed_at_a_random_moment_and_run_again_gives_the_same_bytes(
-    undisturbed, tmp_path, number
+    undisturbed, child, tmp_path, number
 ):
-    wanted, seconds = undisturbed
+    (wanted, seconds), output = undisturbed, tmp_path / "out"
     draw = random.Random(number)
     if number % 2:  # by the clock
-        run = child(tmp_path, -1)
-        time.sleep(draw.uniform(0.3, 1.0) * seconds)
+        run = child(output, -1)
+        time.sleep(draw.uniform(0.1, 1.0) * seconds)
         run.kill()
     else:  # by the call
-        run = child(tmp_path, draw.randint(2, 60))
-    run.communicate()
-    before = finished(tmp_path)
-    for path in tmp_path.glob("shard-*.tfrecord"):  # whole or absent, described or not
+        run = child(output, draw.randint(2, 60))
+    run.wait()
+    before = finished(output)
+    for path in output.glob("shard-*.tfrecord"):  # whole or absent, described or not
         assert path.read_bytes() == (wanted / path.name).read_bytes()
-    again = child(tmp_path, -1)
-    assert again.wait() == 0, again.stderr.read()
-    again.stderr.close()
-    assert before.items() <= finished(tmp_path).items()
-    assert contents(tmp_path) == contents(wanted)
+    again = child(output, -1).wait()
+    assert again.returncode == 0, again.stderr
+    assert before.items() <= finished(output).items()
+    assert contents(output) == contents(wanted)
 
 
 def test_workers_end_with_the_process_that_was_killed(tmp_path, texts):
