@@ -6,12 +6,10 @@ import pathlib
 import resource
 import shutil
 import signal
-import sys
 
 import pytest
 import tensorflow as tf
 from runs import SAVE, SETTINGS, STEPS, copy, log, saved, train
-from terminal import call
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
@@ -167,12 +165,6 @@ def test_two_processes_can_not_train_in_one_folder(whole, data):
     with locked(Folder(whole)), pytest.raises(CourseError, match="Another process is training"):
         train(data, whole)
     assert train(data, whole).step == STEPS
-
-
-def test_where_the_system_has_no_fcntl_a_run_can_be_imported():
-    script = "import sys; sys.modules['fcntl'] = None; import helpers.bert.pretraining"
-    done = call(sys.executable, "-c", script)
-    assert done.returncode == 0, done.stderr
 
 
 # Disks.

@@ -2,8 +2,6 @@
 
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from helpers.preflight.checks import pipeline
 
@@ -45,18 +43,6 @@ def test_files_are_found_also_inside_an_interleave(tmp_path):
         assert parts.remote == ("gs://bucket/part-1.tfrecord",)
     in_memory = pipeline.parts(names.map(tf.strings.length))
     assert not in_memory.reads_files and in_memory.local == in_memory.remote == ()
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.integers(1, 12))
-@settings(max_examples=25, deadline=None)
-def test_a_sample_counts_shapes(widths, most):
-    dataset = tf.data.Dataset.from_tensor_slices(widths).map(lambda n: tf.zeros([n]))
-    found = pipeline.sample(dataset, most, 60.0)
-    seen = widths[:most]
-    assert found.shapes == {((n,),): seen.count(n) for n in dict.fromkeys(seen)}
-    assert found.ended == (most >= len(widths)) and found.length == len(widths)
-    assert found.largest == ((max(seen),),)
-    assert all(batch[0].shape == (widths[0],) for batch in found.batches)
 
 
 def test_a_sample_ends_in_time_and_reports_errors():

@@ -5,9 +5,7 @@ import tensorflow as tf
 from small_models import VECTOR, classifier, the
 
 from helpers.preflight.checklist import preflight
-from helpers.preflight.checks import placement
 from helpers.preflight.report import FAIL, OPEN, PASS, WARN
-from helpers.xla.tracing import trace
 
 pytestmark = pytest.mark.slow
 
@@ -82,12 +80,3 @@ def test_what_a_layer_of_keras_makes_is_named_by_the_layer(no_compiler):
 def test_what_a_tpu_takes_is_taken_here(step, no_compiler):
     report = preflight(step, VECTOR, "v5e-1")
     assert report.status == "ready" and the(report, 1, "TPU bridge").state == PASS
-
-
-def test_of_what_xla_takes_and_the_bridge_does_not_the_bridge_decides(soft):
-    placed = placement.ask(trace(printing, X, strategy=placement.bridge.REPLICAS))
-    (item,) = placement.check("function", placed)
-    assert item.state == WARN and "tf.print" in item.where
-    tf.config.set_soft_device_placement(False)
-    (item,) = placement.check("function", placed)
-    assert item.state == FAIL and "no kernel for TPUs" in item.finding

@@ -3,10 +3,8 @@
 import http.client
 import itertools
 import json
-import pathlib
 import socket
 import ssl
-import tempfile
 
 import psutil
 import pytest
@@ -53,46 +51,6 @@ def test_more_names_than_a_page_are_all_listed(gs):
         assert ask(gs, "POST", f"{UPLOAD}media&name=many/{each}", b"x", None, connection)[1]
     assert sorted(gfile.listdir(f"{gs.url}/many")) == wanted
     assert len(gfile.glob(f"{gs.url}/many/*4")) == 101
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.sets(st.text("ab/", min_size=1, max_size=6), max_size=12),
-    st.text("ab/", max_size=2),
-    st.sampled_from(["", "/", "ab"]),
-    st.integers(1, 4),
-)
-def test_pages_together_are_the_whole_listing(names, prefix, delimiter, size):
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(pathlib.Path(folder) / "buckets")
-        store.make("bucket", "us", None)
-        for each in names:
-            store.put("bucket", each, b"", {})
-        objects, prefixes, after = [], [], ""
-        while after is not None:
-            found, beginnings, after = store.listing("bucket", prefix, delimiter, after, size)
-            assert len(found) + len(beginnings) <= size
-            objects += [each["name"] for each in found]
-            prefixes += beginnings
-    matching = sorted(each for each in names if each.startswith(prefix))
-    rests = {each: each[len(prefix) :] for each in matching}
-    whole = [each for each in matching if not delimiter or delimiter not in rests[each]]
-    cut = {prefix + rests[x].split(delimiter)[0] + delimiter for x in set(matching) - set(whole)}
-    assert (objects, prefixes) == (whole, sorted(cut))
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.binary(max_size=20), st.integers(0, 25), st.integers(0, 25))
-def test_a_range_is_a_slice(gs, data, first, more):
-    ask(gs, "POST", f"{UPLOAD}media&name=range", data)
-    for asked, expected in (
-        (f"bytes={first}-{first + more}", data[first : first + more + 1]),
-        (f"bytes={first}-", data[first:]),
-        (f"bytes=-{more}", data[max(len(data) - more, 0) :]),
-    ):
-        answer, body = ask(gs, "GET", "/{}/range", headers={"Range": asked})
-        assert body == expected
-        assert answer.status == (206 if expected else 416)
 
 
 def session(gs, name):
@@ -151,19 +109,6 @@ def test_what_a_dying_client_sent_is_no_object(gs, head):
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode() + head)
     assert wait_for(lambda: "ConnectionAbortedError" in "".join(gs.log.splitlines()[lines:]))
     assert not gfile.exists(f"{gs.url}/half")
-
-
-def test_what_a_dying_server_began_is_no_object(store, tmp_path):
-    store.put("bucket", "kept", b"old", {})
-    file = store.find("bucket", "kept").file
-    file.with_name(f".{file.name}").write_bytes(b'{"half": ')
-    again = Store(tmp_path)
-    found, data = again.open("bucket", "kept")
-    with data:
-        assert data.read() == b"old"
-    new = again.put("bucket", "kept", b"new", {})
-    assert int(new["generation"]) > int(found.resource["generation"])
-    assert sorted(p.name for p in file.parent.iterdir()) == ["bucket.json", file.name]
 
 
 def test_a_reader_keeps_what_it_opened(store):

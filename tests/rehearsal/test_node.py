@@ -283,7 +283,7 @@ if sys.argv[1] != "ends":
 """
 
 
-@pytest.mark.parametrize("how", ["ends", "killed", "killed beside a fork", "guard killed"])
+@pytest.mark.parametrize("how", ["ends", "killed beside a fork", "guard killed"])
 def test_a_kernel_leaves_no_worker_however_it_ends(how, tmp_path):
     with child(KERNEL, how, environment={"TMPDIR": str(tmp_path)}) as kernel:
         worker, guard = map(int, kernel.stdout.readline().split())

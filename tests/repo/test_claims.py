@@ -95,22 +95,6 @@ def course(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "how",
-    [
-        "cell",
-        "cell 01:c",
-        "cell; cell 00:b",
-        "test tests/repo/test_claims.py::course",
-        "file helpers/base",
-        "source keras-team/keras#7, its own test; see there, 2026-11",
-        'run: python -c "1; 2"; file Makefile',
-    ],
-)
-def test_a_good_attack_has_no_problem(course, how):
-    assert claims.problems("00", [Claim("00", "All hold.", how, "softened")]) == []
-
-
-@pytest.mark.parametrize(
     ("how", "words"),
     [
         ("", "not attacked"),

@@ -1,8 +1,10 @@
 """What a module brings along when it is imported."""
 
+import ast
 import sys
 
 import pytest
+from conventions import ROOT
 from terminal import call
 
 pytestmark = pytest.mark.slow
@@ -43,3 +45,11 @@ def test_light_modules_import_no_tensorflow_and_a_command_that_runs_no_notebook_
 
 def test_a_module_that_imports_tensorflow_is_seen():
     assert imported([*LIGHT, "helpers.xla.compare"], "tensorflow") == "helpers.xla.compare"
+
+
+def test_what_windows_lacks_is_imported_by_the_rehearsals_worker_alone():
+    lacks, found = {"fcntl", "grp", "pwd", "resource", "termios"}, set()
+    for path in (ROOT / "helpers").rglob("*.py"):
+        tops = (x for x in ast.parse(path.read_text("utf-8")).body if isinstance(x, ast.Import))
+        found |= {path.name for top in tops if lacks & {alias.name for alias in top.names}}
+    assert found == {"worker.py"}

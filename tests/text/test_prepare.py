@@ -38,9 +38,8 @@ def test_prepare_holds_out_one_document_in_ten(tmp_path):
     assert "문서 9번입니다" in shown.replace(" 번", "번")
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, texts, workers):
-    text, output = tmp_path / "text.txt", tmp_path / "out"
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, texts):
+    workers, text, output = 2, tmp_path / "text.txt", tmp_path / "out"
     text.write_text("\n".join(texts * 100), "utf-8")
     words = ["-i", text, "-o", output, "--shards", 60, "--workers", workers]
     run = subprocess.Popen(
@@ -80,12 +79,3 @@ def test_a_run_that_fails_at_its_options_reads_no_text(tmp_path, monkeypatch):
     with pytest.raises(AssertionError, match="text is read"):
         list(prepare.prepare(str(tmp_path / "out"), **wanted))
     assert not list(tmp_path.iterdir())
-
-
-def test_the_command_line_writes_and_refuses(tmp_path):
-    words = ["-o", tmp_path / "out", "--shards", 2]
-    said = prepared(*words, "--sequence-length", 64).stdout
-    assert "2,636 documents" in said and "2 shards" in said
-    assert records.verify(tmp_path / "out").settings.sequence_length == 64
-    told = prepared(*words, status=2).stderr
-    assert "sequence_length is 64 there, 128 here" in told and "Traceback" not in told

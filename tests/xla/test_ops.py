@@ -75,22 +75,6 @@ def test_verdicts_and_messages_go_together():
         assert row.code and row.arguments, row
 
 
-# Known from the sources of the course, and from running them.
-KNOWN = {
-    "if_on_a_tensor": ("compiles", "compiles", "accepted", False),
-    "if_without_autograph": ("refused", "not reached", "not traced", False),
-    "boolean_mask": ("compiles", "compiles", "accepted", True),
-    "range_n": ("refused", "not reached", "accepted", False),
-    "py_function": ("refused", "not reached", "host: EagerPyFunc", False),
-    "variable_scatter": ("compiles", "compiles", "host: ResourceScatterNdAdd", False),
-}
-
-
-def test_known_verdicts():
-    found = {name: STORED[name] for name in KNOWN}
-    assert {n: (row.cpu, row.tpu, row.bridge, row.bounded) for n, row in found.items()} == KNOWN
-
-
 def test_the_bridge_refuses_one_operation_that_compiles():
     """MirroredStrategy refuses it, too: a variable can't be scattered into under a strategy."""
     compiled = {row.name for row in STORED.rows if row.tpu == "compiles"}

@@ -4,7 +4,7 @@ import programs
 import pytest
 import tensorflow as tf
 
-from helpers.xla.tpu_compiler import compile, export, profile
+from helpers.xla.tpu_compiler import compile_many, export, profile
 from helpers.xla.tpu_compiler.memory import mend, tiled
 
 SPEC = tf.TensorSpec
@@ -75,10 +75,8 @@ class TestWithGooglesCompiler:
         ],
     )
     def test_advice_is_given_where_it_helps(self, kind, says, with_fault, without):
-        slow, fast = (
-            profile(compile(export(*program), "v5e-1", effort="full"))
-            for program in (with_fault, without)
-        )
+        both = [export(*program) for program in (with_fault, without)]
+        slow, fast = map(profile, compile_many(both, "v5e-1", effort="full"))
         told = {a.kind: a for k in slow.kernels for a in k.advice}
         assert says in told[kind].text
         assert all(0 < a.seconds <= k.seconds for k in slow.kernels for a in k.advice)

@@ -46,12 +46,13 @@ def test_padding_of_a_dimension_of_two_is_found_with_its_layer():
     assert tpu_compiler.padding(tpu_compiler.compile(product_program(128))) == ()
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (256, 2), (8, 128), (1000,), (3, 5, 7), (300, 200)])
-def test_the_compilers_own_layout_is_the_one_that_layout_predicts(shape):
-    compiled = tpu_compiler.compile(export(lambda x: x + 1.0, tf.TensorSpec(shape)), "v5e-8")
-    expected = layout.rearranged(shape)
-    found = {p.layout.bytes for p in tpu_compiler.padding(compiled)}
-    assert found == ({expected.bytes} if expected.bytes > expected.unpadded_bytes else set())
+def test_the_compilers_own_layout_is_the_one_that_layout_predicts():
+    shapes = (5, 3), (256, 2), (8, 128), (1000,), (3, 5, 7), (300, 200)
+    programs = [export(lambda x: x + 1.0, tf.TensorSpec(shape)) for shape in shapes]
+    for shape, compiled in zip(shapes, tpu_compiler.compile_many(programs), strict=True):
+        expected = layout.rearranged(shape)
+        found = {p.layout.bytes for p in tpu_compiler.padding(compiled)}
+        assert found == ({expected.bytes} if expected.bytes > expected.unpadded_bytes else set())
 
 
 def fake_compiler(monkeypatch, memory, flops=lambda n: 1e9 * n, most=1 << 30, end="crashed"):

@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import pathlib
 
 import numpy as np
 import programs
@@ -18,15 +19,13 @@ from helpers.xla.tpu_compiler import (
     Compiled,
     all_reduce_seconds,
     compile,
+    compile_many,
     export,
     profile,
 )
 from helpers.xla.tpu_compiler.profiling import source
 from helpers.xla.tpu_compiler.walking import multiplications
 from helpers.xla.tracing import trace
-
-NAME = 'metadata={op_name="jit(run)/tensorflow_module/%s"}'
-CYCLES = 'backend_config={"window_config":{"estimated_cycles":"%s"}}'
 
 
 def compiled(text, target="v5e-1", effort="full"):
@@ -35,56 +34,9 @@ def compiled(text, target="v5e-1", effort="full"):
     )
 
 
-TEXT = f"""HloModule step
-
-%product (a: f32[8,16], b: f32[16,32]) -> f32[8,32] {{
-  %a = f32[8,16]{{1,0:T(8,128)}} parameter(0)
-  %b = f32[16,32]{{1,0:T(8,128)}} parameter(1)
-  ROOT %c = f32[8,32]{{1,0:T(8,128)}} convolution(%a, %b), dim_labels=bf_io->bf
-}}
-
-%round (x: (s32[], f32[8,32])) -> (s32[], f32[8,32]) {{
-  %x = (s32[], f32[8,32]{{1,0:T(8,128)S(1)}}) parameter(0)
-  %n = s32[] get-tuple-element(%x), index=0
-  %y = f32[8,32]{{1,0:T(8,128)S(1)}} get-tuple-element(%x), index=1
-  %z = f32[8,32]{{1,0:T(8,128)S(1)}} add(%y, %y), {NAME % "loop/Add_3"}, {CYCLES % 1500}
-  ROOT %t = (s32[], f32[8,32]{{1,0:T(8,128)S(1)}}) tuple(%n, %z)
-}}
-
-%again (x1: (s32[], f32[8,32])) -> pred[] {{
-  %x1 = (s32[], f32[8,32]{{1,0:T(8,128)S(1)}}) parameter(0)
-  ROOT %always = pred[] constant(true)
-}}
-
-%short (s: f32[8]) -> f32[8] {{
-  %s = f32[8]{{0:T(128)}} parameter(0)
-  ROOT %s1 = f32[8]{{0:T(128)}} negate(%s), {NAME % "short/Neg"}, {CYCLES % 10}
-}}
-
-%long (l: f32[8]) -> f32[8] {{
-  %l = f32[8]{{0:T(128)}} parameter(0)
-  ROOT %l1 = f32[8]{{0:T(128)}} negate(%l), {NAME % "long/Neg"}, {CYCLES % 3000}
-}}
-
-ENTRY %main (p: f32[8,16], q: f32[16,32], w: f32[8]) -> f32[8,32] {{
-  %p = f32[8,16]{{1,0:T(8,128)}} parameter(0)
-  %q = f32[16,32]{{1,0:T(8,128)}} parameter(1)
-  %w = f32[8]{{0:T(128)}} parameter(2)
-  %copy-start = (f32[8,16]{{1,0:T(8,128)S(1)}}, f32[8,16]{{1,0:T(8,128)}}, u32[]{{:S(2)}}) \
-copy-start(%p)
-  %copy-done = f32[8,16]{{1,0:T(8,128)S(1)}} copy-done(%copy-start)
-  %f = f32[8,32]{{1,0:T(8,128)S(1)}} fusion(%copy-done, %q), kind=kOutput, calls=%product, \
-{NAME % "gradient_tape/net/dense/MatMul/MatMul_1"}, {CYCLES % 6000}
-  %v = f32[8]{{0:T(128)}} negate(%w), {NAME % "odd/Neg"}, {CYCLES % 9223372036854775807}
-  %i = s32[] constant(0)
-  %e = (s32[], f32[8,32]{{1,0:T(8,128)S(1)}}) tuple(%i, %f)
-  %loop = (s32[], f32[8,32]{{1,0:T(8,128)S(1)}}) while(%e), condition=%again, body=%round, \
-backend_config={{"known_trip_count":{{"n":"5"}}}}
-  %open = (s32[], f32[8,32]{{1,0:T(8,128)S(1)}}) while(%loop), condition=%again, body=%round
-  %choice = f32[8]{{0:T(128)}} conditional(%i, %w, %w), branch_computations={{%short, %long}}
-  ROOT %r = f32[8,32]{{1,0:T(8,128)S(1)}} get-tuple-element(%open), index=1
-}}
-"""
+HLO = pathlib.Path(__file__).with_name("hlo")
+TEXT = (HLO / "by_hand.txt").read_text()
+TOGETHER = (HLO / "all_reduce.txt").read_text()  # over replicas
 
 
 def test_a_text_counted_by_hand():
@@ -120,27 +72,6 @@ def test_groups_add_up_to_the_step():
         assert [s.seconds for s in groups] == sorted((s.seconds for s in groups), reverse=True)
     assert {s.name for s in found.by_layer(1)} == {"net", "loop", "long"}
     assert found.by_layer(5)[1].name == "net/dense/MatMul"
-
-
-SHARED = 'metadata={op_name="jit(run)/shard_map/tensorflow_module/net/dense/%s"}'
-TOGETHER = f"""HloModule step
-
-%sum (a: f32[], b: f32[]) -> f32[] {{
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %c = f32[] add(%a, %b)
-}}
-
-ENTRY %main (p: f32[8,128]) -> f32[8,128] {{
-  %p = f32[8,128]{{1,0:T(8,128)}} parameter(0)
-  %n = f32[8,128]{{1,0:T(8,128)}} negate(%p), {SHARED % "Neg"}, {CYCLES % 1000}
-  %r = (f32[8,128]{{1,0:T(8,128)}}, f32[2]{{0:T(128)}}) all-reduce(%n), to_apply=%sum
-  %g = f32[8,128]{{1,0:T(8,128)}} get-tuple-element(%r), index=0
-  %e = f32[8,128]{{1,0:T(8,128)}} exponential(%g), {SHARED % "Exp"}, {CYCLES % 3000}
-  %s = f32[8,128]{{1,0:T(8,128)}} all-reduce-start(%e), to_apply=%sum
-  ROOT %d = f32[8,128]{{1,0:T(8,128)}} all-reduce-done(%s)
-}}
-"""
 
 
 def test_what_is_added_up_across_replicas_is_told_with_its_place():
@@ -253,10 +184,10 @@ class TestWithGooglesCompiler:
                     x = tf.tanh(x @ x)
                 return x
 
-            done = compile(export(step, tf.TensorSpec([512, 512])), "v5e-1", effort="full")
-            return done, profile(done)
+            return export(step, tf.TensorSpec([512, 512]))
 
-        (few_done, few), (many_done, many) = rounds(20), rounds(40)
+        few_done, many_done = compile_many([rounds(20), rounds(40)], "v5e-1", effort="full")
+        few, many = profile(few_done), profile(many_done)
         one = 2 * 512**3 if kind != "LSTM" else 2 * 8 * (64 + 64) * 256
         assert many.endless == few.endless == 0
         assert many.flops - few.flops == pytest.approx(20 * one, rel=0.001)
