@@ -3,6 +3,8 @@
 import os
 import signal
 
+import pytest
+
 from helpers.base.settings import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
@@ -10,3 +12,16 @@ os.environ.update(ENVIRONMENT)
 # A shell ignores Ctrl-C for what it starts in the background, and so would every process that a
 # test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The modules that took longest in 2026-11. They begin early, after the notebooks, so that the two
+# processes of `make test` end together.
+LONGEST = (
+    "test_benchmarks test_pretraining test_notebooks test_compiled test_calibration test_export"
+)
+LONGEST += " test_step test_apart test_contributing test_models test_tpu_compiler test_tpu_profile"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the order but for the longest."""
+    first = LONGEST.split()
+    items.sort(key=lambda item: item.path.suffix == ".py" and item.path.stem not in first)
