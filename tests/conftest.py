@@ -15,13 +15,22 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The modules that took longest in 2026-11. They begin early, after the notebooks, so that the two
 # processes of `make test` end together.
-LONGEST = (
-    "test_benchmarks test_pretraining test_notebooks test_compiled test_calibration test_export"
-)
-LONGEST += " test_step test_apart test_contributing test_models test_tpu_compiler test_tpu_profile"
+LONGEST = {
+    *("test_benchmarks", "test_pretraining", "test_notebooks", "test_compiled", "test_export"),
+    *("test_calibration", "test_step", "test_apart", "test_contributing", "test_models"),
+    *("test_tpu_compiler", "test_tpu_profile"),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the order but for the longest."""
-    first = LONGEST.split()
-    items.sort(key=lambda item: item.path.suffix == ".py" and item.path.stem not in first)
+    items.sort(key=lambda item: item.path.suffix == ".py" and item.path.stem not in LONGEST)
+
+
+@pytest.fixture(scope="module")
+def gs():
+    """An embedded storage for a file of tests; a test can have a bucket of its own in it."""
+    from helpers.rehearsal.storage import embedded_gcs
+
+    with embedded_gcs() as running:
+        yield running

@@ -17,18 +17,10 @@ from helpers.base.folders import Folder, address, is_remote
 runtime.setup()
 
 
-@pytest.fixture(scope="module")
-def bucket():
-    from helpers.rehearsal import storage
-
-    with storage.embedded_gcs() as running:
-        yield running.url
-
-
 @pytest.fixture(params=["disk", "bucket"])
 def folder(request, tmp_path):
     if request.param == "bucket":
-        return Folder(f"{request.getfixturevalue('bucket')}/{tmp_path.name}/")
+        return Folder(f"{request.getfixturevalue('gs').url}/{tmp_path.name}/")
     return Folder(tmp_path)
 
 
@@ -56,10 +48,10 @@ def test_what_is_not_there_is_no_error(folder):
     folder.delete("none")
 
 
-def test_what_tensorflow_writes_beside_is_seen_at_once(bucket):
+def test_what_tensorflow_writes_beside_is_seen_at_once(gs):
     import tensorflow as tf
 
-    folder = Folder(f"{bucket}/both")
+    folder = Folder(f"{gs.url}/both")
     assert folder.list("checkpoints") == []
     tf.io.gfile.makedirs(folder.at("checkpoints/step-1"))  # an object "checkpoints/step-1/"
     with tf.io.gfile.GFile(folder.at("checkpoints/step-1/state"), "w") as file:
@@ -203,7 +195,7 @@ def test_a_folder_is_no_file_and_a_file_holds_none(tmp_path):
     assert Folder(tmp_path / "file").read("x") is None
 
 
-def test_an_address_is_told_from_a_path_and_a_bucket_that_is_not_there_is_told(bucket, tmp_path):
+def test_an_address_is_told_from_a_path_and_a_bucket_that_is_not_there_is_told(gs, tmp_path):
     with pytest.raises(files.CantWrite, match="x could not be written to the bucket"):
         Folder("gs://course-no-such-bucket/records").write("x", "x")
     assert [is_remote(path) for path in ("gs://b/c", tmp_path, "a:b/c")] == [True, False, False]

@@ -3,17 +3,13 @@
 import functools
 import json
 import re
-import shutil
 import sys
-import tomllib
 
 import nbformat
 import pytest
 from made_notebooks import write
-from terminal import call
 
 import helpers.__main__ as commands
-from helpers.base.settings import ROOT
 from helpers.course import running, storing
 from helpers.course.commands import learning
 
@@ -76,11 +72,6 @@ def test_help_has_the_learner_s_commands_first_and_fits_80_columns(command, monk
         assert max(map(len, out.splitlines())) <= 80
 
 
-def test_it_says_its_version(command):
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert command("--version") == (0, f"tpu-course {project['version']}\n", "")
-
-
 def test_a_shell_completes_commands_options_and_notebooks(command, monkeypatch):
     monkeypatch.setenv("_TPU_COURSE_COMPLETE", "complete_bash")
 
@@ -112,13 +103,3 @@ def test_json_and_quiet_leave_nothing_else_on_the_output(command, tmp_path, monk
     (tmp_path / "log").write_text("ModuleNotFoundError: No module named 'tensorflow'\n")
     status, out, _ = command("explain", str(tmp_path / "log"), "--json")
     assert status == 0 and {"name", "seen", "sure", "why", "fix"} < {*json.loads(out)["known"][0]}
-
-
-def test_the_module_is_the_command_line_and_a_damaged_notebook_ends_it_with_status_2(tmp_path):
-    shutil.copytree(ROOT / "helpers", tmp_path / "helpers")
-    (tmp_path / "notebooks").mkdir()
-    (tmp_path / "notebooks/02_b.ipynb").write_text('{"cells": [')
-    done = call(sys.executable, "-m", "helpers", "run", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("02_b.ipynb can't be run.\n  Why: The file is not JSON")
-    assert len(done.stderr.splitlines()) == 3

@@ -33,13 +33,6 @@ def test_notebooks_are_chosen_by_number_or_name_in_the_courses_order(tmp_path):
         assert [n.name for n in course.choose(wanted, course.notebooks(tmp_path))] == expected
 
 
-@pytest.mark.parametrize("word", ["3", "003", "b", "02_", "-1", "02_c.ipynb"])
-def test_an_unknown_notebook_is_told_with_the_known_ones(tmp_path, word):
-    write(tmp_path, "02_b", "1")
-    with pytest.raises(CourseError, match=r"(?s)no notebook.*02_b.*such as 02"):
-        course.choose([word], course.notebooks(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [

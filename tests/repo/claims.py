@@ -269,26 +269,16 @@ def problems(place: str, rows: list[Claim]) -> list[str]:
     return broken
 
 
-def count(rows: list[Claim]) -> tuple[int, ...]:
-    """How many facts were attacked, how many of these hold or broke, what is none, what is left."""
-    others = [row for row in rows if row.how in NO_FACT]
-    left = [row for row in rows if not row.how or row.how.startswith(CHANGED)]
-    attacked = len(rows) - len(others) - len(left)
-    broken = sum(row.result not in ("", "holds") for row in rows if row not in left)
-    return attacked, attacked - broken, broken, len(others), len(left)
-
-
 def main(names: list[str]) -> None:
-    """Bring the list up to date, for some places or all, and count."""
+    """Bring the list up to date, for some places or all, and count what is left to attack."""
     listed = read()
     for place in places():
         if not names or place in names:
             listed[place] = renew(place, found(place), listed.get(place, []))
     write({place: listed[place] for place in places() if listed.get(place)})
-    sys.stdout.write(f"{'':16}{'facts':>6}{'hold':>6}{'broke':>6}{'others':>7}{'to do':>6}\n")
-    for place in places():
-        numbers = zip(count(listed.get(place, [])), (6, 6, 6, 7, 6), strict=True)
-        sys.stdout.write(f"{place:16}{''.join(f'{n:{width}}' for n, width in numbers)}\n")
+    for place, rows in listed.items():
+        left = sum(not row.how or row.how.startswith(CHANGED) for row in rows)
+        sys.stdout.write(f"{place}: {len(rows)} sentences, {left} to attack\n")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from conventions import ROOT
 from pyarrow import parquet
 
 from helpers.base.errors import CourseError
-from helpers.rehearsal.storage import embedded_gcs
 from helpers.text import corpus, sources
 
 TEXTS = [f"문서 {at}번: {'가나다 ' * (at % 7)}끝" for at in range(1_000)]
@@ -65,16 +64,10 @@ def put(address: str, data: bytes) -> str:
     return address
 
 
-@pytest.fixture(scope="module")
-def bucket():
-    with embedded_gcs() as storage:
-        yield storage.url
-
-
 @pytest.mark.parametrize("where", ["disk", "bucket"])
 @pytest.mark.parametrize(("kind", "pack"), list(itertools.product(KINDS, PACK)))
-def test_each_kind_gives_the_same_documents(kind, pack, where, tmp_path, bucket):
-    folder = f"{bucket}/{kind}-{pack}" if where == "bucket" else str(tmp_path)
+def test_each_kind_gives_the_same_documents(kind, pack, where, tmp_path, gs):
+    folder = f"{gs.url}/{kind}-{pack}" if where == "bucket" else str(tmp_path)
     # The name says nothing: the kind is told by content.
     address = put(f"{folder}/texts", PACK[pack](KINDS[kind](TEXTS)))
     (found,) = sources.find([address])
@@ -150,10 +143,10 @@ def test_a_bad_file_says_what_is_wrong_and_where(row, tmp_path):
     assert row["name"] in message and str(tmp_path) not in message
 
 
-def test_files_are_named_by_what_tells_them_apart(tmp_path, monkeypatch, bucket):
+def test_files_are_named_by_what_tells_them_apart(tmp_path, monkeypatch, gs):
     monkeypatch.chdir(tmp_path)
     files = ["ko/a.txt", "en/a.txt", "en/b.txt", "en/.hidden", "en/_SUCCESS", "en/more/c.txt"]
-    for root, name in itertools.product([str(tmp_path), f"{bucket}/names"], files):
+    for root, name in itertools.product([str(tmp_path), f"{gs.url}/names"], files):
         put(f"{root}/{name}", b"text\n")
     wanted = ["b.txt", "c.txt", "en/a.txt", "ko/a.txt"]
     for given in (
@@ -162,16 +155,16 @@ def test_files_are_named_by_what_tells_them_apart(tmp_path, monkeypatch, bucket)
         ["**/*.txt"],
         ["e*/**", "ko"][::-1],
         [str(tmp_path)],
-        [f"{bucket}/names"],
-        [f"{bucket}/names/**/*.txt"],
-        [f"{bucket}/names/en/", f"{bucket}/names/ko/a.txt"],
+        [f"{gs.url}/names"],
+        [f"{gs.url}/names/**/*.txt"],
+        [f"{gs.url}/names/en/", f"{gs.url}/names/ko/a.txt"],
     ):
         assert [s.name for s in sources.find(given)] == wanted, given
     for given, says in (
         (["ko", "ko/a.txt"], "a.txt is given twice"),
         (["ko/*.gz"], "No file fits the pattern"),
         (["ko**.txt"], "can only be an entire path component"),
-        ([f"{bucket}/none"], "there is no such one"),
+        ([f"{gs.url}/none"], "there is no such one"),
         (["none.txt"], "No file of this name"),
         (["https://example.com/a.txt"], "It has an address"),
     ):

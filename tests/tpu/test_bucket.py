@@ -13,7 +13,6 @@ from google.api_core import exceptions
 from google.cloud import storage as google_storage
 
 from helpers.base.errors import CourseError
-from helpers.rehearsal.storage import embedded_gcs
 from helpers.tpu import bucket
 from helpers.tpu.bucket import CheckedBucket, check_bucket
 
@@ -21,12 +20,6 @@ pytestmark = pytest.mark.slow
 
 GRANT = "gcloud storage buckets add-iam-policy-binding gs://"
 SECRET = "ya29.THIS-IS-SECRET"
-
-
-@pytest.fixture(scope="module")
-def gs():
-    with embedded_gcs() as running:
-        yield running
 
 
 @pytest.fixture

@@ -23,11 +23,6 @@ SEED, SAMPLE = 2026, 24
 STORED = ops.read()
 
 
-@pytest.fixture
-def own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-
 def sample() -> list[str]:
     """Names of cases: some of each verdict, the rest at random."""
     rng = random.Random(SEED)

@@ -55,13 +55,6 @@ def test_tensors_and_arrays_stand_for_their_shape_and_type_alone():
         export(lambda n: tf.range(n), tf.constant(4))
 
 
-def test_defaults_are_kept_inside():
-    def scaled(x, factor=3.0, flag=True):
-        return x * factor if flag else x
-
-    assert [p.shape for p in export(scaled, F8).parameters] == ["f32[8]"]
-
-
 def test_a_keras_model_is_a_function_too():
     program = export(small_model(), STEP_SPECS[0])
     assert program.results == ("f32[4,3]",)
