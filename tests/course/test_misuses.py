@@ -198,8 +198,7 @@ def test_a_folder_that_was_deleted_is_told(tmp_path):
     script = (
         f"cd {tmp_path}; mkdir gone; cd gone; rmdir ../gone; exec {sys.executable} -m helpers run"
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True)
+    done = call("sh", "-c", script, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 2 and done.stderr.startswith("The current folder was deleted.")
     assert len(done.stderr.splitlines()) == 3
 

@@ -1,7 +1,6 @@
 """A function of JAX through the checklist: in a Python that never imports TensorFlow, and here."""
 
 import json
-import subprocess
 import sys
 import textwrap
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from small_models import answer, states, the
+from terminal import call
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import CODE
@@ -158,14 +158,8 @@ def test_tensorflow_is_not_imported_for_jax(tmp_path):
         report = preflight(mine.build, target="v5e-1")
         print(json.dumps([report.exit_status, sorted({"tensorflow", "keras"} & set(sys.modules))]))
     """)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(CODE)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(CODE)}
+    done = call(sys.executable, "-c", code, cwd=tmp_path, env=env, check=True)
     assert json.loads(done.stdout) == [0 if tpu_compiler.versions().get("libtpu") else 2, []]
 
 

@@ -3,12 +3,11 @@
 import json
 import random
 import re
-import subprocess
 import sys
 
 import pytest
-from conventions import ROOT
 from plain import contents
+from terminal import call
 
 from helpers.base.errors import CourseError
 from helpers.text import cleaning, corpus, prepare, sources
@@ -144,28 +143,23 @@ print(count, mb("VmHWM") - start)
 """
 
 
+@pytest.fixture(scope="module")
+def many():
+    words = re.findall(r"\S+", (corpus.DATA / "ko.txt").read_text("utf-8"))
+    return [" ".join(random.Random(at).choices(words, k=2_000)) for at in range(4_000)]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("kind", ["plain text", "JSON lines", "Parquet"])
-def test_reading_takes_no_memory_of_the_files_size(kind, tmp_path):
+def test_reading_takes_no_memory_of_the_files_size(kind, many, tmp_path):
     """80 MB of text: in memory they take 60. pyarrow itself takes some 30."""
     import gzip
 
     from test_sources import KINDS
 
-    words = re.findall(r"\S+", (corpus.DATA / "ko.txt").read_text("utf-8"))
-    rng, texts, size = random.Random(0), [], 0
-    while size < 80e6:
-        texts.append(" ".join(rng.choices(words, k=200)))
-        size += len(texts[-1].encode())
-    data = KINDS[kind](texts)
+    data = KINDS[kind](many)
     (tmp_path / "texts").write_bytes(gzip.compress(data, 1) if kind == "JSON lines" else data)
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK, str(tmp_path / "texts")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = call(sys.executable, "-c", PEAK, tmp_path / "texts", check=True)
     count, peak = done.stdout.split()
-    assert int(count) == len(texts) and float(peak) < 45, done.stdout
+    assert int(count) == len(many) and float(peak) < 45, done.stdout

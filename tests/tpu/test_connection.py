@@ -5,7 +5,6 @@ import contextlib
 import os
 import pathlib
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from conventions import ROOT
+from terminal import call
 
 from helpers import runtime
 from helpers.base.errors import CourseError
@@ -232,13 +231,7 @@ def python(name: str, *noise: str) -> list[str]:
     """Run one of the scripts in a process of its own, set up as a notebook is; give its lines."""
     scripts = pathlib.Path(__file__).with_name("scripts")
     start, script = ((scripts / file).read_text() for file in ("start.txt", name))
-    done = subprocess.run(
-        [sys.executable, "-c", start + script],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = call(sys.executable, "-c", start + script, timeout=200)
     assert done.returncode == 0, done.stderr
     assert [x for x in done.stderr.splitlines() if not any(word in x for word in noise)] == []
     return done.stdout.splitlines()[1:]

@@ -1,16 +1,14 @@
 """Each place is told from a made-up environment and file system; nothing makes it fail."""
 
-import os
 import pathlib
-import subprocess
 import sys
 
 import places
 import pytest
-from conventions import ROOT
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tables import table
+from terminal import call
 
 from helpers.tpu import place
 from helpers.tpu.place import detect
@@ -159,7 +157,5 @@ def test_it_asks_neither_network_nor_tensorflow():
         "    runtime.detect({'TPU_NAME': name})\n"
         "assert 'tensorflow' not in sys.modules\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, env=os.environ, capture_output=True, text=True
-    )
+    done = call(sys.executable, "-c", script)
     assert done.returncode == 0, done.stderr

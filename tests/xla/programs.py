@@ -1,14 +1,13 @@
 """Small programs for the compiler's tests."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
 import tf_keras
+from terminal import call
 
-from helpers.base.settings import ROOT
 from helpers.xla.program import export
 
 # For tests that start the compiler: none of them leaves a process, or touches the user's cache.
@@ -41,12 +40,6 @@ def train_step(model):
 
 def python(script, **environment):
     """Run a script in a process of its own; give what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-    )
+    done = call(sys.executable, "-c", script, env=os.environ | environment)
     assert done.returncode == 0, done.stderr
     return done.stdout

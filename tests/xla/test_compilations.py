@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 import tensorflow as tf
+from terminal import call
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT, ROOT
@@ -94,13 +94,8 @@ print(json.dumps(found))
 
 def test_the_count_agrees_with_xlas_own_dump(tmp_path):
     flags = {"XLA_FLAGS": f"--xla_dump_to={tmp_path}", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", DUMP, str(tmp_path)],
-        env={**os.environ, **ENVIRONMENT, **flags},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = os.environ | ENVIRONMENT | flags
+    done = call(sys.executable, "-c", DUMP, tmp_path, env=env, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     assert all(counted == dumped for counted, dumped in found.values()), found
     assert found["shapes"] == [3, 3]
