@@ -3,7 +3,9 @@
 import os
 import pathlib
 import subprocess
+import time
 
+import psutil
 from conventions import ROOT
 
 
@@ -26,3 +28,23 @@ def git(folder: pathlib.Path, *words: str) -> None:
 def commit(folder: pathlib.Path) -> None:
     git(folder, "add", ".")
     git(folder, "commit", "-q", "-m", "All")
+
+
+def wait_for(condition, seconds=30):
+    """Whether a condition comes true in time."""
+    end = time.monotonic() + seconds
+    while not (true := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return true
+
+
+def gone(pid):
+    """Whether a process ends; a zombie has."""
+
+    def ended():
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
+    return wait_for(ended)

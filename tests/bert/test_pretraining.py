@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from runs import SETTINGS, STEPS, child, command, copy, ended, log, saved, train
+from terminal import wait_for
 
 from helpers.base.errors import CourseError
 from helpers.bert import compiled, pretraining
@@ -210,13 +211,6 @@ def test_in_a_bucket_ten_steps_at_a_time_the_run_goes_on_with_the_same_numbers(w
 # Signals, from the command line.
 
 
-def wait_for(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, data):
     output = tmp_path / "run"
     words = ["-o", output, "--data", data, "--steps", 2_000, "--batch", 8, "--save-every", 10_000]
@@ -224,9 +218,9 @@ def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, data):
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
         shown = tmp_path / f"shown-{status}"
         process = child(command, *words, output=shown)
-        wait_for(lambda: (output / "log.jsonl").exists())
+        assert wait_for(lambda: (output / "log.jsonl").exists(), 120)
         longer = (output / "log.jsonl").stat().st_size + 500
-        wait_for(lambda: (output / "log.jsonl").stat().st_size > longer)  # noqa: B023
+        assert wait_for(lambda: (output / "log.jsonl").stat().st_size > longer, 120)  # noqa: B023
         os.kill(process.pid, number)
         assert ended(process) == status, shown.read_text()
         said, step = shown.read_text(), saved(output)[0]

@@ -5,9 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
-import psutil
 from conventions import ROOT
 
 from helpers.base.settings import ENVIRONMENT
@@ -39,23 +37,3 @@ def printed(script, *arguments, environment=None):
         out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     return out
-
-
-def wait_for(condition, seconds=10):
-    """Whether a condition comes true in time."""
-    end = time.monotonic() + seconds
-    while not (true := condition()) and time.monotonic() < end:
-        time.sleep(0.01)
-    return true
-
-
-def gone(pid):
-    """Whether a process ends; a zombie has."""
-
-    def ended():
-        try:
-            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
-
-    return wait_for(ended)

@@ -12,7 +12,7 @@ import tensorflow as tf
 from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import wait_for
+from terminal import wait_for
 
 from helpers.rehearsal.gcs_api import PAGE
 from helpers.rehearsal.gcs_objects import Store

@@ -13,7 +13,8 @@ import threading
 import psutil
 import pytest
 from conventions import ROOT
-from processes import child, gone, printed, wait_for
+from processes import child, printed
+from terminal import gone, wait_for
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT

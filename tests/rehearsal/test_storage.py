@@ -19,7 +19,8 @@ import pytest
 import tensorflow as tf
 from google.api_core import exceptions
 from google.cloud import storage as google_storage
-from processes import child, gone, printed, wait_for
+from processes import child, printed
+from terminal import gone, wait_for
 
 from helpers.base.errors import CourseError
 from helpers.rehearsal import storage

@@ -12,7 +12,7 @@ import pytest
 from conventions import ROOT
 from forks import Forks
 from plain import contents, finished, refused, write
-from terminal import call
+from terminal import call, gone
 
 from helpers.base import files
 
@@ -94,10 +94,7 @@ def test_workers_end_with_the_process_that_was_killed(tmp_path, texts):
         time.sleep(0.02)
     run.kill()
     run.wait()
-    deadline = time.monotonic() + 30
-    while any(alive(pid) for pid in workers):
-        assert time.monotonic() < deadline, "workers outlive their parent"
-        time.sleep(0.05)
+    assert all(gone(int(pid)) for pid in workers), "workers outlive their parent"
 
 
 def test_a_killed_worker_is_told_and_the_same_command_goes_on(tmp_path):
@@ -117,13 +114,6 @@ def test_a_killed_worker_is_told_and_the_same_command_goes_on(tmp_path):
     assert call(sys.executable, *words).returncode == 0
     assert before.items() <= finished(tmp_path / "out").items()
     assert contents(tmp_path / "out") == contents(tmp_path / "alone")
-
-
-def alive(pid):
-    try:
-        return "Z" not in pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0]
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
