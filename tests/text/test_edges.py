@@ -108,8 +108,6 @@ FEW = [3, 9, 9, 20]
     ("call", "words"),
     [
         (lambda: optimal_edges([], 2), r"There are no sequences"),
-        (lambda: measure_edges([], [8]), r"There are no sequences"),
-        (lambda: choose_edges([], 1, 1), r"There are no sequences"),
         (lambda: optimal_edges([3, 0, 4], 1), r"Sequence 1 has length 0"),
         (lambda: optimal_edges([3, 4, -1], 1), r"Sequence 2 has length -1"),
         (lambda: optimal_edges([3.5, 4.0], 1), r"Lengths are float64 of shape \(2,\)"),

@@ -132,8 +132,6 @@ def test_truncated_rows_hold_the_beginnings():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: pack([], 8), CourseError, "There are no sequences"),
-        (lambda: pack([3, 0], 8), CourseError, "Sequence 1 has length 0"),
         (lambda: pack([3], 0), CourseError, "row_length is 0"),
         (lambda: pack([3, 9], 24).lay_out([1, 2]), CourseError, "12 tokens were packed"),
         (lambda: pack([3, 9, 12], 8), TooLong, "2 of 3 sequences are longer than 8 tokens; the"),
