@@ -37,7 +37,7 @@ OPTIONS = ({}, {"lowercase": True, "strip_accents": True}, {"handle_chinese_char
 ENCODERS = [encoder_of(**options) for options in OPTIONS]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), min_size=1, max_size=6))
 def test_words_give_the_ids_of_the_text(some):
     for encode in ENCODERS:

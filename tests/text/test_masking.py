@@ -44,7 +44,7 @@ def words_of(row, continued=CONTINUED, special=SPECIAL):
     return words
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=24, max_size=24), min_size=1),
     predictions=st.integers(1, 24),

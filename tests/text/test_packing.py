@@ -54,7 +54,7 @@ def test_every_sequence_is_in_one_row_and_rows_hold_them(lengths, row_length):
     st.dictionaries(st.integers(1, 30), st.integers(1, 6), min_size=1, max_size=5),
     st.integers(30, 70),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_rows_are_as_full_as_those_filled_one_by_one(counts, row_length):
     lengths = list(collections.Counter(counts).elements())
     found = [sorted(lengths[i] for i in row) for row in pack(lengths, row_length).rows]

@@ -105,7 +105,7 @@ def test_halves_that_follow_each_other_anywhere_are_no_random_pair(tmp_path):
     assert not any(random_next for *_, random_next in pairs_of(manifest))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.text("가나다 ab", min_size=1, max_size=60), min_size=4, max_size=12),
     st.integers(7, 40),
