@@ -29,7 +29,8 @@ pytestmark = pytest.mark.slow  # there are two hundred
 MISUSES = pathlib.Path(__file__).with_name("misuses")
 LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its frame
 # Without TensorFlow.
-IMPORTED = ["helpers.course.commands.app", "helpers.text.prepare", "helpers.bert.command"]
+IMPORTED = ["helpers.course.commands.app", "helpers.course.running", "helpers.text.prepare"]
+IMPORTED += ["helpers.course.storing", "helpers.course.slides", "helpers.bert.command"]
 COMMAND = "from helpers.__main__ import command\ncommand()"
 
 # Read by Python as it starts: ends a process that imports TensorFlow, or interrupts it.
