@@ -182,7 +182,7 @@ def test_a_run_that_learns_nothing_stops_and_can_be_made_to_go_on(data, tmp_path
     with pytest.raises(CourseError, match="frequencies alone gives") as raised:
         train(data, tmp_path, settings, patience=4)
     assert "patience 0" in raised.value.fix
-    assert saved(tmp_path)[0] == 4
+    assert saved(tmp_path)[0] == SETTINGS.warm_up + 4
     assert train(data, tmp_path, settings, patience=0).step == 12
 
 
