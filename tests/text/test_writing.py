@@ -83,19 +83,19 @@ def test_the_order_is_a_permutation_and_depends_on_the_seed():
     assert format.shuffled(8, 0).tolist() == [2, 4, 6, 5, 1, 7, 0, 3]
 
 
-def halves(texts, tmp_path, order=1):
-    """Two files, as sources to write, in any order."""
+def files_of(texts, tmp_path, order=1):
+    """Four files, as sources to write, in any order."""
     tmp_path.mkdir()
-    for name, some in (("a.txt", texts[:250]), ("b.txt", texts[250:])):
-        (tmp_path / name).write_text("\n".join(some), "utf-8")
-    found = sources.find([str(tmp_path / name) for name in ("a.txt", "b.txt")])
+    for name, start, end in (("a", 0, 250), ("b", 250, 300), ("c", 300, 350), ("d", 350, None)):
+        (tmp_path / name).write_text("\n".join(texts[start:end]), "utf-8")
+    found = sources.find([str(tmp_path / name) for name in "abcd"])
     return [cleaning.Cleaned(source) for source in found][::order]
 
 
-def write_halves(texts, tmp_path, order=1, workers=1, **options):
+def write_files(texts, tmp_path, order=1, workers=1, **options):
     options = {"sequence_length": 64, "shards": 5, "seed": 0} | options
     plan = prepare.plan_of(str(tmp_path / "out"), TOKENIZER, **options)
-    counts, found = collections.Counter(), halves(texts, tmp_path, order)
+    counts, found = collections.Counter(), files_of(texts, tmp_path, order)
     made, _ = records.write_all(
         found,
         plan,
@@ -111,18 +111,19 @@ def write_halves(texts, tmp_path, order=1, workers=1, **options):
 def test_the_bytes_are_the_same_in_any_order_of_the_files_and_with_any_number_of_processes(
     texts, tmp_path, monkeypatch, pairs
 ):
-    options = {"pairs": pairs, "shards": 2}
-    wanted = write_halves(texts, tmp_path / "one", **options)
+    options = {"pairs": pairs, "shards": 4}
+    wanted = write_files(texts, tmp_path / "one", **options)
     assert [made.complete for made in wanted] == [True, True]
     assert wanted[1].documents == len(texts) // 10
-    write_halves(texts, tmp_path / "order", -1, **options)
-    write_halves(texts, tmp_path / "two", workers=2, **options)
+    write_files(texts, tmp_path / "order", -1, **options)
+    for workers in (2, 4):
+        write_files(texts, tmp_path / str(workers), workers=workers, **options)
     monkeypatch.setattr(sorting, "RUN_BYTES", 5_000)  # many runs on the disk
     monkeypatch.setattr(sorting, "BLOCK", 100)
-    write_halves(texts, tmp_path / "runs", **options)
-    for name in ("order", "two", "runs"):
+    write_files(texts, tmp_path / "runs", **options)
+    for name in ("order", "2", "4", "runs"):
         assert contents(tmp_path / name / "out") == contents(tmp_path / "one" / "out")
-    other = write_halves(texts[:250] + texts[:249:-1], tmp_path / "other", **options)
+    other = write_files(texts[:250] + texts[:249:-1], tmp_path / "other", **options)
     assert other[0].shards != wanted[0].shards
 
 
