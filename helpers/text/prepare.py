@@ -88,7 +88,7 @@ def prepare(
         raise CourseError(
             f"--workers is {workers} with --runner {runner}.",
             "Beam has processes of its own.",
-            "Leave --workers out; behind --, DirectRunner knows --direct_num_workers, and "
+            "Leave --workers out; behind --, FnApiRunner knows --direct_num_workers, and "
             "DataflowRunner --max_num_workers.",
         )
     beam = _beam() if runner else None

@@ -12,6 +12,7 @@ from conventions import ROOT
 from plain import contents
 from terminal import call, without
 
+from helpers.base import processes
 from helpers.base.errors import CourseError
 from helpers.text import corpus, prepare, records, sources
 
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.slow
 installed = pytest.mark.skipif(not BEAM.exists(), reason="needs Beam apart: make beam")
 
 OPTIONS = ("--shards", "40", "--sequence-length", "64", "--pairs")
+# Without Prism, to which DirectRunner may leave the work, and which heeds none of these.
 PROCESSES = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
 
 
@@ -45,18 +47,35 @@ def alone(tmp_path_factory):
     return output
 
 
+def workers(pid):
+    """Which of Beam's worker processes run now, among those that a process started."""
+    for member in processes.family(pid):
+        with contextlib.suppress(psutil.Error):
+            if member.cmdline()[1:3] == ["-m", "apache_beam.runners.worker.sdk_worker_main"]:
+                yield member.pid
+
+
 @installed
-def test_two_processes_of_the_direct_runner_write_the_same_bytes_and_only_what_is_missing(
+def test_two_processes_of_beams_runner_here_write_the_same_bytes_and_only_what_is_missing(
     alone, tmp_path
 ):
     shipped = list(corpus.shipped().values())[::-1]
-    said = beam(tmp_path, "DirectRunner", *PROCESSES, inputs=shipped).stdout
+    words = command(tmp_path, "FnApiRunner", *PROCESSES, inputs=shipped)
+    run = subprocess.Popen(
+        words, cwd=ROOT, env=without("PYTHON"), stdout=subprocess.PIPE, text=True
+    )
+    seen = set()
+    while run.poll() is None:
+        seen.update(workers(run.pid))
+        time.sleep(0.1)
+    said = run.communicate()[0]
+    assert run.returncode == 0 and len(seen) == 2
     assert "ko.txt: 1,464 texts: 0 not in NFC" in said and "2,636 documents" in said
     assert contents(tmp_path) == contents(alone)
     name = f"shard-00007-of-{40:05}.tfrecord"
     (tmp_path / name).unlink()
     times = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.tfrecord")}
-    beam(tmp_path, "DirectRunner")
+    beam(tmp_path, "FnApiRunner")
     assert contents(tmp_path) == contents(alone)
     assert {path: (tmp_path / path).stat().st_mtime_ns for path in times} == times
 
@@ -119,7 +138,7 @@ def test_what_a_worker_raises_is_told_as_without_beam(tmp_path):
     (tmp_path / "old.txt").write_bytes("Title\n옛날 문서입니다.\n".encode("cp949"))
     with pytest.raises(CourseError) as caught:
         list(sources.find([str(tmp_path / "old.txt")])[0].documents())
-    told = beam(tmp_path / "out", "DirectRunner", inputs=[tmp_path / "old.txt"], status=2).stderr
+    told = beam(tmp_path / "out", "FnApiRunner", inputs=[tmp_path / "old.txt"], status=2).stderr
     assert str(caught.value) in told and "Traceback" not in told
 
 
@@ -152,8 +171,9 @@ def test_the_dataflow_command_is_one_that_beam_understands():
 @pytest.mark.parametrize(
     ("runner", "flag", "why"),
     [
-        ("DirectRunner", "--direct_num_worker=2", "It knows no --direct_num_worker=2"),
-        ("DirectRunner", "--direct_num_workers=two", "invalid int value: 'two'"),
+        ("FnApiRunner", "--direct_num_worker=2", "It knows no --direct_num_worker=2"),
+        ("FnApiRunner", "--direct_num_workers=two", "invalid int value: 'two'"),
+        ("DirectRunner", "--direct_num_workers=2", "Prism, which heeds no --direct_num_workers=2"),
         ("SlowRunner", "--direct_num_workers=2", "SlowRunner"),
     ],
 )
@@ -174,7 +194,7 @@ def test_without_beam_the_way_to_it_is_told(tmp_path):
                 shards=2,
                 workers=1,
                 seed=0,
-                runner="DirectRunner",
+                runner="FnApiRunner",
             )
         )
     assert "build/beam/.installed" in caught.value.fix

@@ -261,7 +261,7 @@ def prepare(
     runner: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Apache Beam's: DirectRunner, DataflowRunner, … Without: none."
+            metavar="NAME", help="Apache Beam's: FnApiRunner, DataflowRunner, … Without: none."
         ),
     ] = None,
     beam_options: Annotated[

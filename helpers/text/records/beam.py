@@ -76,7 +76,7 @@ def write_all(
     Args:
         sources: What to read; each is read by one worker, and must be where all workers see it.
         plan: From `writing.plan_of`; its folders, too.
-        runner: Such as ``DirectRunner`` or ``DataflowRunner``.
+        runner: Such as ``FnApiRunner`` (this machine) or ``DataflowRunner``.
         flags: Beam's own options, such as ``--project=mine``.
 
     Raises:
@@ -139,6 +139,9 @@ def _options(runner: str, flags: Sequence[str]) -> PipelineOptions:
         why = f"It knows no {unknown[0]}." if unknown else None
     except argparse.ArgumentError as error:
         why = f"{error}."
+    # Since 2.68 this runner looks for Prism first (apache/beam#34612; read 2026-11).
+    if runner == "DirectRunner" and (direct := [f for f in flags if f.startswith("--direct_")]):
+        why = f"DirectRunner may take Prism, which heeds no {direct[0]}; FnApiRunner does."
     if why:
         raise CourseError(
             "Beam can't use these options.",
