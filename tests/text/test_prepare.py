@@ -1,6 +1,8 @@
 """The command prepare, and what Ctrl-C leaves of it."""
 
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +64,21 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, texts):
     written = {path.name for path in output.glob("*.tfrecord")}
     # One may be whole and not yet described: it counts as missing, and is written again.
     assert 0 < len(kept) < 60 and set(kept) <= written and len(written - set(kept)) <= workers
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_has_a_rate_and_the_time_left(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with prepare._bars(4_000_000) as done:
+        for _ in range(2):
+            done("read", 1_000_000)
+            time.sleep(0.05)
+    shown = re.sub(r"\x1b\[[\d;]*m", "", sys.stderr.getvalue())
+    assert re.search(r"2 of 4 MB, [\d.,]+ MB/s +0:\d\d:\d\d", shown)
 
 
 def test_a_run_that_fails_at_its_options_reads_no_text(tmp_path, monkeypatch):
