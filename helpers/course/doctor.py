@@ -59,32 +59,20 @@ print("\\n" + json.dumps([device.device_type for device in tf.config.list_logica
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes:
-        name: What, in a word or two.
-        state: ``well``, ``look at it`` or ``must be mended``.
-        said: What was seen.
-        fix: What to do; empty where nothing is to be done.
-    """
-
-    name: str
-    state: str
-    said: str
-    fix: str = ""
+    name: str  # what, in a word or two
+    state: str  # ``well``, ``look at it`` or ``must be mended``
+    said: str  # what was seen
+    fix: str = ""  # what to do; empty where nothing is to be done
 
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """Everything that was looked at.
+    """Everything that was looked at."""
 
-    Attributes:
-        findings: In the order of the examination.
-        place: Where this kernel runs.
-    """
-
-    findings: tuple[Finding, ...]
-    place: Place
+    findings: tuple[Finding, ...]  # in the order of the examination
+    place: Place  # where this kernel runs
 
     @property
     def state(self) -> str:

@@ -83,15 +83,10 @@ SYMPTOMS = read(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf
 
 @dataclass(frozen=True)
 class Match:
-    """A known symptom in a text.
+    """A known symptom in a text."""
 
-    Attributes:
-        symptom: Which one.
-        evidence: The line of the text that shows it, shortened.
-    """
-
-    symptom: Symptom
-    evidence: str
+    symptom: Symptom  # which one
+    evidence: str  # the line of the text that shows it, shortened
 
 
 @dataclass(frozen=True)

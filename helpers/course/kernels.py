@@ -41,23 +41,14 @@ logging.getLogger("papermill").addHandler(logging.NullHandler())
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """Where and why a notebook stopped.
+    """Where and why a notebook stopped."""
 
-    Attributes:
-        cell: Number of the cell among all cells, from 1.
-        heading: The heading above it.
-        anchor: The cell's id.
-        source: The cell's source.
-        error: What happened, one line.
-        lines: The last lines of the traceback, or of what the dying kernel wrote.
-    """
-
-    cell: int
-    heading: str
-    anchor: str
-    source: str
-    error: str
-    lines: tuple[str, ...]
+    cell: int  # number of the cell among all cells, from 1
+    heading: str  # the heading above it
+    anchor: str  # the cell's id
+    source: str  # the cell's source
+    error: str  # what happened, one line
+    lines: tuple[str, ...]  # the last lines of the traceback, or of what the dying kernel wrote
 
     def __repr__(self) -> str:
         return f"cell {self.cell}: {self.error}"

@@ -19,21 +19,13 @@ BUILD = ROOT / "build"
 
 @dataclass(frozen=True)
 class Notebook:
-    """One notebook of the course.
+    """One notebook of the course."""
 
-    Attributes:
-        path: Its file, named ``NN_name.ipynb``.
-        title: The question that it answers: its first heading.
-        reading: Time to read and try, in words, from its first cell; may be empty.
-        needs: What it needs, in words, from its first cell; may be empty.
-        parameters: Default by name, from the cell tagged ``parameters``.
-    """
-
-    path: pathlib.Path
-    title: str
-    reading: str
-    needs: str
-    parameters: dict[str, object]
+    path: pathlib.Path  # its file, named ``NN_name.ipynb``
+    title: str  # the question that it answers: its first heading
+    reading: str  # time to read and try, in words, from its first cell; may be empty
+    needs: str  # what it needs, in words, from its first cell; may be empty
+    parameters: dict[str, object]  # default by name, from the cell tagged ``parameters``
 
     @property
     def name(self) -> str:

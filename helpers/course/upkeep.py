@@ -47,19 +47,12 @@ _BADGES = ("https://colab.research.google.com/", "https://kaggle.com/")
 
 @dataclasses.dataclass(frozen=True)
 class Length:
-    """What there is to read, try and wait for in a notebook.
+    """What there is to read, try and wait for in a notebook."""
 
-    Attributes:
-        words: Of prose, without code and addresses.
-        lines: Of code to read, in cells and in fences; setup, stubs and checks don't count.
-        exercises: How many.
-        run_seconds: Computing, measured.
-    """
-
-    words: int
-    lines: int
-    exercises: int
-    run_seconds: float
+    words: int  # of prose, without code and addresses
+    lines: int  # of code to read, in cells and in fences; setup, stubs and checks don't count
+    exercises: int  # how many
+    run_seconds: float  # computing, measured
 
     @property
     def minutes(self) -> float:

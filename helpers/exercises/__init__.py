@@ -10,7 +10,7 @@ import importlib
 import pathlib
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import nbformat
 
@@ -27,20 +27,27 @@ class Wrong(Exception):
 
 
 def returned(value: object) -> object:
-    """Pass on what an answer returned, unless it forgot to.
-
-    Args:
-        value: What the learner's function returned.
-
-    Returns:
-        The same.
-
-    Raises:
-        Wrong: It is None.
-    """
+    """Pass on what the learner's function returned; `Wrong` if it is None."""
     if value is None:
         raise Wrong("Your function returns None: the return is missing.")
     return value
+
+
+def filled(answer: object, asked: Collection[str]) -> dict:
+    """Call an answer that returns a dictionary; `Wrong` if its keys are not those asked for."""
+    given = answer()
+    if not isinstance(given, dict) or set(given) != set(asked):
+        raise Wrong("Return the dictionary with its keys unchanged.")
+    return given
+
+
+def check_compiles(answer: object, *specs: object) -> None:
+    """Let XLA compile an answer for arguments of these tf.TensorSpecs; `Wrong` if it refuses."""
+    from helpers.xla.compare import compare
+
+    row = compare(answer, *specs)["XLA:CPU"]
+    if row.refused_by:
+        raise Wrong(f"It is refused by {row.refused_by}: {row.message}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,21 +71,13 @@ class Exercise:
     wrong: dict[str, str]
 
 
-def read(number: str, checks: dict[str, Callable[[object], str]]) -> dict[str, Exercise]:
-    """Read the texts of a notebook's exercises and join them with their checks.
-
-    Args:
-        number: The notebook's, two digits.
-        checks: The check by the exercise's name.
-
-    Returns:
-        Exercise by name, in the order of the file.
-    """
+def read(number: str, *checks: Callable[[object], str]) -> dict[str, Exercise]:
+    """Join the texts of a notebook's exercises, by name, with their checks, in the same order."""
     path = pathlib.Path(__file__).with_name(f"notebook_{number}.toml")
     texts = tomllib.loads(path.read_text("utf-8"))
     return {
-        name: Exercise(check=checks[name], hints=tuple(text.pop("hints")), **text)
-        for name, text in texts.items()
+        name: Exercise(check=check, hints=tuple(text.pop("hints")), **text)
+        for (name, text), check in zip(texts.items(), checks, strict=True)
     }
 
 
@@ -101,13 +100,7 @@ class Verdict:
 
 
 def find(name: str) -> Exercise:
-    """Look up an exercise.
-
-    Args:
-        name: Notebook number and exercise number, such as ``02-1``.
-
-    Returns:
-        The exercise.
+    """Look up an exercise by the notebook's number and its own, such as ``02-1``.
 
     Raises:
         UnknownExercise: There is none of this name.
@@ -125,14 +118,9 @@ def find(name: str) -> Exercise:
 
 
 def check(name: str, answer: object) -> Verdict:
-    """Judge an answer at once; ``helpers.exercises.progress`` remembers a right one.
+    """Judge an answer, a function or a value; ``helpers.exercises.progress`` keeps a right one.
 
-    Args:
-        name: The exercise, such as ``02-1``.
-        answer: What the exercise asks for: a function or a value.
-
-    Returns:
-        A verdict; it never raises for a wrong answer, so the notebook runs on.
+    A wrong answer raises nothing, whatever its code does, so the notebook runs on.
 
     Raises:
         UnknownExercise: There is no exercise of this name.
@@ -167,13 +155,7 @@ class Hint:
 
 
 def hint(name: str) -> Hint:
-    """Give the next hint; the last one is repeated.
-
-    Args:
-        name: The exercise, such as ``02-1``.
-
-    Returns:
-        The hint, numbered.
+    """Give the next hint to an exercise, numbered; the last one is repeated.
 
     Raises:
         UnknownExercise: There is no exercise of this name.
@@ -185,14 +167,9 @@ def hint(name: str) -> Hint:
 
 
 def solve(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Make the teacher's edition of a notebook.
+    """Copy a notebook with the solution in each exercise's cell: the teacher's edition.
 
-    Args:
-        notebook: The learner's; it is not changed.
-
-    Returns:
-        The same with the solution in each exercise's cell. The verdict stored below it is taken
-        out: it belongs to the stub.
+    The verdict stored below it is taken out: it belongs to the stub.
 
     Raises:
         UnknownExercise: The notebook asks for an exercise that is not there.

@@ -7,28 +7,28 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from helpers.exercises import Wrong, read, returned
+from helpers.exercises import Wrong, filled, read, returned
 
 _WORKS = {
-    "NumPy arrays given to fit": True,
-    "TFRecord in a folder beside the notebook": False,
-    "TFRecord on gs://": True,
-    "from_generator over rows in memory": False,
-    "Hugging Face's to_tf_dataset": False,
-    "from_tensor_slices, then map with tf.strings": True,
-    "Checkpoint.write to your disk": False,
-    "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": True,
-}
-_WHY = {
-    "NumPy arrays given to fit": "Arrays are sent along with the graph.",
-    "TFRecord in a folder beside the notebook": "The worker opens the path on its own disk.",
-    "TFRecord on gs://": "Both machines reach the bucket.",
-    "from_generator over rows in memory": "The rows are here, and the Python that gives them, too.",
-    "Hugging Face's to_tf_dataset": "There is a py_function in it.",
-    "from_tensor_slices, then map with tf.strings": "tf.strings is part of the graph, no Python.",
-    "Checkpoint.write to your disk": "The worker holds the weights, so it writes them.",
+    "NumPy arrays given to fit": (True, "Arrays are sent along with the graph."),
+    "TFRecord in a folder beside the notebook": (
+        False,
+        "The worker opens the path on its own disk.",
+    ),
+    "TFRecord on gs://": (True, "Both machines reach the bucket."),
+    "from_generator over rows in memory": (
+        False,
+        "The rows are here, and the Python that gives them, too.",
+    ),
+    "Hugging Face's to_tf_dataset": (False, "There is a py_function in it."),
+    "from_tensor_slices, then map with tf.strings": (
+        True,
+        "tf.strings is part of the graph, no Python.",
+    ),
+    "Checkpoint.write to your disk": (False, "The worker holds the weights, so it writes them."),
     "Checkpoint.write to your disk, experimental_io_device='/job:localhost'": (
-        "The weights come home first, and your machine writes."
+        True,
+        "The weights come home first, and your machine writes.",
     ),
 }
 # The kernel may still be connected to a worker that has ended.
@@ -36,14 +36,12 @@ _HERE = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def _check_works(answer: object) -> str:
-    given = answer()
-    if not isinstance(given, dict) or set(given) != set(_WORKS):
-        raise Wrong("Return the dictionary with its eight keys unchanged.")
-    for case, truth in _WORKS.items():
+    given = filled(answer, _WORKS)
+    for case, (truth, why) in _WORKS.items():
         if not isinstance(given[case], bool):
             raise Wrong(f"Say True or False for {case!r}.")
         if given[case] != truth:
-            raise Wrong(f"{case}: not {given[case]}. {_WHY[case]}")
+            raise Wrong(f"{case}: not {given[case]}. {why}")
     return (
         "All eight: what is sent or lies on gs:// works; your disk and your Python are not there."
     )
@@ -102,11 +100,4 @@ def _check_answers(answer: object) -> str:
     return "Yes, no and silence, each within its seconds; and 8470 where no port is given."
 
 
-EXERCISES = read(
-    "04",
-    {
-        "04-1": _check_works,
-        "04-2": _check_prepare,
-        "04-3": _check_answers,
-    },
-)
+EXERCISES = read("04", _check_works, _check_prepare, _check_answers)

@@ -3,38 +3,24 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, read, returned
+from helpers.exercises import Wrong, filled, read, returned
 from helpers.tpu.hardware import slice_of
 
-_KIND, _ROWS, _BATCH = "v3-8", 1000, 96
-
-
-def _shares() -> dict[str, int]:
-    """Work the answer out."""
-    replicas = slice_of(_KIND).replicas
-    return {
-        "replicas": replicas,
-        "rows per replica": _BATCH // replicas,
-        "steps in an epoch": _ROWS // _BATCH,
-        "rows dropped": _ROWS % _BATCH,
-    }
-
-
-_WHY = {
-    "replicas": "A v3-8 has 8 cores on 4 chips. Which of them does TensorFlow count?",
-    "rows per replica": "The global batch is shared by all replicas.",
-    "steps in an epoch": "A step takes one global batch; what is left at the end is no step.",
-    "rows dropped": "What is left after the last whole batch?",
+# The answer, worked out, and why.
+_REPLICAS = slice_of("v3-8").replicas
+_SHARES = {
+    "replicas": (_REPLICAS, "A v3-8 has 8 cores on 4 chips. Which does TensorFlow count?"),
+    "rows per replica": (96 // _REPLICAS, "The global batch is shared by all replicas."),
+    "steps in an epoch": (1000 // 96, "A step takes one global batch; what is left is no step."),
+    "rows dropped": (1000 % 96, "What is left after the last whole batch?"),
 }
 
 
 def _check_shares(answer: object) -> str:
-    given, truth = answer(), _shares()
-    if not isinstance(given, dict) or set(given) != set(truth):
-        raise Wrong("Return the dictionary with its four keys unchanged.")
-    for what, number in truth.items():
+    given = filled(answer, _SHARES)
+    for what, (number, why) in _SHARES.items():
         if given[what] != number:
-            raise Wrong(f"{what}: not {given[what]!r:.40}. {_WHY[what]}")
+            raise Wrong(f"{what}: not {given[what]!r:.40}. {why}")
     return "8 replicas with 12 rows each, 10 steps, and 40 rows dropped."
 
 
@@ -123,12 +109,4 @@ def _check_my_share(answer: object) -> str:
     return "Each host reads its own quarter, in batches for one replica, all of one size."
 
 
-EXERCISES = read(
-    "05",
-    {
-        "05-1": _check_shares,
-        "05-2": _check_replica_loss,
-        "05-3": _check_predict_all,
-        "05-4": _check_my_share,
-    },
-)
+EXERCISES = read("05", _check_shares, _check_replica_loss, _check_predict_all, _check_my_share)

@@ -176,17 +176,11 @@ def follow(shell: "InteractiveShell") -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What is done and what is not.
+    """What is done and what is not."""
 
-    Attributes:
-        lessons: What there is to do.
-        days: Day by name, for the sections and exercises that are done.
-        damaged: Lines of the file that could not be read.
-    """
-
-    lessons: tuple[Lesson, ...]
-    days: dict[str, str]
-    damaged: int = 0
+    lessons: tuple[Lesson, ...]  # what there is to do
+    days: dict[str, str]  # day by name, for the sections and exercises that are done
+    damaged: int = 0  # lines of the file that could not be read
 
     @property
     def sections(self) -> list[str]:

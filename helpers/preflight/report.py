@@ -87,19 +87,12 @@ def finding(
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What is no longer as in the baseline.
+    """What is no longer as in the baseline."""
 
-    Attributes:
-        what: An item's name, ``compilations``, or a time or size and its target.
-        before: State or number in the baseline.
-        now: The same in this report.
-        worse: Whether that is worse, or only different.
-    """
-
-    what: str
-    before: str
-    now: str
-    worse: bool
+    what: str  # an item's name, ``compilations``, or a time or size and its target
+    before: str  # state or number in the baseline
+    now: str  # the same in this report
+    worse: bool  # whether that is worse, or only different
 
     def __repr__(self) -> str:
         return f"{'worse' if self.worse else 'better'}: {self.what}: {self.before}, now {self.now}"

@@ -19,25 +19,15 @@ Specs = tuple[tf.TensorSpec, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What is checked, as a function of flat tensors.
+    """What is checked, as a function of flat tensors."""
 
-    Attributes:
-        name: Name of the function or model.
-        kind: ``function``, ``train step`` or ``forward pass``.
-        step: Takes the data's tensors, flat; this is what a TPU would run.
-        structure: The nest of ``TensorSpec`` that describes one element of the data.
-        given: What the learner handed in.
-        from_dataset: Whether the data are a dataset, of global batches.
-        plain: Whether AutoGraph leaves the step as it is.
-    """
-
-    name: str
-    kind: str
-    step: Callable[..., Any]
-    structure: Any
-    given: Any
-    from_dataset: bool
-    plain: bool = False
+    name: str  # name of the function or model
+    kind: str  # ``function``, ``train step`` or ``forward pass``
+    step: Callable[..., Any]  # takes the data's tensors, flat; this is what a TPU would run
+    structure: Any  # the nest of ``TensorSpec`` that describes one element of the data
+    given: Any  # what the learner handed in
+    from_dataset: bool  # whether the data are a dataset, of global batches
+    plain: bool = False  # whether AutoGraph leaves the step as it is
 
     @property
     def model(self) -> Any:

@@ -40,19 +40,12 @@ _NOISE = re.compile(r"\s+(?:\[\[|File )|\s*Stack trace|<stack traces unavailable
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A line of Python.
+    """A line of Python."""
 
-    Attributes:
-        file: Path of the file, or the name that IPython gives to a cell.
-        line: Line number, from 1.
-        function: The function that it stands in.
-        code: The line itself, where it can be read.
-    """
-
-    file: str
-    line: int
-    function: str
-    code: str = ""
+    file: str  # path of the file, or the name that IPython gives to a cell
+    line: int  # line number, from 1
+    function: str  # the function that it stands in
+    code: str = ""  # the line itself, where it can be read
 
     def __repr__(self) -> str:
         name = "the notebook's cell" if "ipykernel" in self.file else pathlib.Path(self.file).name

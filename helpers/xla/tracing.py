@@ -63,38 +63,23 @@ class _StoppedTracing(BaseException):
 
 @dataclasses.dataclass(frozen=True)
 class Resource:
-    """What a graph holds beside tensors: a variable, a lookup table, an iterator.
+    """What a graph holds beside tensors: a variable, a lookup table, an iterator."""
 
-    Attributes:
-        name: Its name, such as ``dense/kernel``.
-        kind: ``variable``, ``lookup table``, ``iterator``, or TensorFlow's name of the type.
-        handle: The tensor that stands for it.
-        dtype: Of a variable's values; None for the others.
-    """
-
-    name: str
-    kind: str
-    handle: Any = dataclasses.field(repr=False)
-    dtype: Any = None
+    name: str  # its name, such as ``dense/kernel``
+    kind: str  # ``variable``, ``lookup table``, ``iterator``, or TensorFlow's name of the type
+    handle: Any = dataclasses.field(repr=False)  # the tensor that stands for it
+    dtype: Any = None  # of a variable's values; None for the others
 
 
 @dataclasses.dataclass(frozen=True)
 class Tracing:
-    """A TensorFlow function as TensorFlow's own graph.
+    """A TensorFlow function as TensorFlow's own graph."""
 
-    Attributes:
-        name: The function's name.
-        specs: Its arguments' ``tf.TensorSpec``s, flat.
-        replicas: How many devices run it together.
-        function: The ``tf.function``.
-        concrete: Its concrete function.
-    """
-
-    name: str
-    specs: tuple[Any, ...]
-    replicas: int
-    function: Any = dataclasses.field(repr=False)
-    concrete: Any = dataclasses.field(repr=False)
+    name: str  # the function's name
+    specs: tuple[Any, ...]  # its arguments' ``tf.TensorSpec``s, flat
+    replicas: int  # how many devices run it together
+    function: Any = dataclasses.field(repr=False)  # the ``tf.function``
+    concrete: Any = dataclasses.field(repr=False)  # its concrete function
 
     @property
     def graph(self) -> Any:

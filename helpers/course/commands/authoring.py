@@ -127,7 +127,7 @@ def make_models() -> None:
         task = bar.add_task("models", total=None)
         table = models.make(lambda done, of: bar.update(task, completed=done, total=of))
     models.write(table)
-    typer.echo(f"{table}. Table: {models.STORED}")
+    typer.echo(f"{table}. Table: {models.Table.stored}")
 
 
 def _tell(changed: list[pathlib.Path]) -> None:

@@ -29,17 +29,11 @@ def jit_compile(subject: Subject) -> Item:
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """What a factory made inside a ``TPUStrategy``'s scope.
+    """What a factory made inside a ``TPUStrategy``'s scope."""
 
-    Attributes:
-        strategy: The strategy; None where nothing was made in its scope.
-        made: The model or function.
-        item: What was seen; None where it made a function.
-    """
-
-    strategy: Any
-    made: Any
-    item: Item | None
+    strategy: Any  # the strategy; None where nothing was made in its scope
+    made: Any  # the model or function
+    item: Item | None  # what was seen; None where it made a function
 
 
 def made_again(factory: Callable[[], Any], given: object) -> Scope:

@@ -101,17 +101,11 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Foretold:
-    """A run, and what the factor of the other runs makes of its estimate.
+    """A run, and what the factor of the other runs makes of its estimate."""
 
-    Attributes:
-        run: The run.
-        ms: Its estimate times the middle factor of the others, in milliseconds.
-        off: How much longer than ``ms`` the step took, as a share: 0.2 is a fifth longer.
-    """
-
-    run: Run
-    ms: float
-    off: float
+    run: Run  # the run
+    ms: float  # its estimate times the middle factor of the others, in milliseconds
+    off: float  # how much longer than ``ms`` the step took, as a share: 0.2 is a fifth longer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,19 +11,12 @@ HONEST = "Measured on this machine, not on a TPU's host."
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """A stage of a ``tf.data`` pipeline, and what it adds to the time of a row.
+    """A stage of a ``tf.data`` pipeline, and what it adds to the time of a row."""
 
-    Attributes:
-        name: TensorFlow's, in small letters: ``map``, ``parallelmap``, ``batch``.
-        where: The learner's line inside it, where there is one.
-        wall: Microseconds of a row.
-        processor: Microseconds of a row on one core.
-    """
-
-    name: str
-    where: str
-    wall: float
-    processor: float
+    name: str  # TensorFlow's, in small letters: ``map``, ``parallelmap``, ``batch``
+    where: str  # the learner's line inside it, where there is one
+    wall: float  # microseconds of a row
+    processor: float  # microseconds of a row on one core
 
     @property
     def cost(self) -> float:
@@ -39,19 +32,12 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Rate:
-    """What a pipeline gives on this machine.
+    """What a pipeline gives on this machine."""
 
-    Attributes:
-        per_second: Rows a second.
-        per_core: Rows a second of one core's processor time.
-        cores: Of this machine, as the system counts.
-        stages: From the source on.
-    """
-
-    per_second: float
-    per_core: float
-    cores: int
-    stages: tuple[Stage, ...]
+    per_second: float  # rows a second
+    per_core: float  # rows a second of one core's processor time
+    cores: int  # of this machine, as the system counts
+    stages: tuple[Stage, ...]  # from the source on
 
     @classmethod
     def from_plain(cls, plain: dict) -> "Rate":
@@ -98,19 +84,12 @@ class Rate:
 
 @dataclasses.dataclass(frozen=True)
 class Need:
-    """What a step takes in.
+    """What a step takes in."""
 
-    Attributes:
-        target: Such as ``v5e-8``.
-        low: Rows a second, of all devices together; 0 where only a bound is known.
-        high: The same, where a step is as fast as it may be.
-        source: What it comes from: ``least time`` or ``estimated time``.
-    """
-
-    target: str
-    low: float
-    high: float
-    source: str
+    target: str  # such as ``v5e-8``
+    low: float  # rows a second, of all devices together; 0 where only a bound is known
+    high: float  # the same, where a step is as fast as it may be
+    source: str  # what it comes from: ``least time`` or ``estimated time``
 
     def __str__(self) -> str:
         rows = f"{self.low:,.0f} to {self.high:,.0f}" if self.low else f"at most {self.high:,.0f}"

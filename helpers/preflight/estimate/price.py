@@ -16,25 +16,15 @@ from helpers.tpu import hardware
 
 @dataclasses.dataclass(frozen=True)
 class Price:
-    """What a run of so many steps takes and costs on one target.
+    """What a run of so many steps takes and costs on one target."""
 
-    Attributes:
-        target: Such as ``v5e-8``.
-        steps: Of the run.
-        rows: Of a step's batch, on all replicas together; None where a batch has no rows.
-        chips: That are paid for.
-        low_hours: Hours of training by the low end of the step's range.
-        high_hours: By the high end.
-        per_chip_hour: The price of a chip for an hour, as typed in; None without.
-    """
-
-    target: str
-    steps: int
-    rows: int | None
-    chips: int
-    low_hours: float
-    high_hours: float
-    per_chip_hour: float | None = None
+    target: str  # such as ``v5e-8``
+    steps: int  # of the run
+    rows: int | None  # of a step's batch, on all replicas together; None where a batch has no rows
+    chips: int  # that are paid for
+    low_hours: float  # hours of training by the low end of the step's range
+    high_hours: float  # by the high end
+    per_chip_hour: float | None = None  # the price of a chip for an hour, as typed in; None without
 
     def _cost(self, hours: float) -> float:
         return hours * self.chips * (self.per_chip_hour or 0.0)

@@ -97,21 +97,13 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class AllReduce:
-    """How the gradients get from device to device in a step.
+    """How the gradients get from device to device in a step."""
 
-    Attributes:
-        bytes: That each device adds up with the others.
-        parts: Places in the program where that happens.
-        waits: Of them, those for which the program waits; during the others it computes.
-        low_ms: Milliseconds where all links of a chip are busy.
-        high_ms: Milliseconds where the chips are one ring.
-    """
-
-    bytes: float
-    parts: int
-    waits: int
-    low_ms: float
-    high_ms: float
+    bytes: float  # that each device adds up with the others
+    parts: int  # places in the program where that happens
+    waits: int  # of them, those for which the program waits; during the others it computes
+    low_ms: float  # milliseconds where all links of a chip are busy
+    high_ms: float  # milliseconds where the chips are one ring
 
     @property
     def summary(self) -> str:

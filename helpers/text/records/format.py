@@ -73,27 +73,16 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One file of records.
+    """One file of records."""
 
-    Attributes:
-        name: Its name in the folder.
-        documents: Documents in it.
-        sequences: Pieces of documents in it, each with its own ``[CLS]`` and ``[SEP]``.
-        rows: Records, each of ``sequence_length`` positions.
-        tokens: Positions that hold a token, the special ones included.
-        bytes: Its size.
-        crc32c: Checksum of its bytes, in hexadecimal.
-        text: Sum of its documents' digests, in hexadecimal; empty in format 1.
-    """
-
-    name: str
-    documents: int
-    sequences: int
-    rows: int
-    tokens: int
-    bytes: int
-    crc32c: str
-    text: str
+    name: str  # its name in the folder
+    documents: int  # documents in it
+    sequences: int  # pieces of documents in it, each with its own ``[CLS]`` and ``[SEP]``
+    rows: int  # records, each of ``sequence_length`` positions
+    tokens: int  # positions that hold a token, the special ones included
+    bytes: int  # its size
+    crc32c: str  # checksum of its bytes, in hexadecimal
+    text: str  # sum of its documents' digests, in hexadecimal; empty in format 1
 
     def check(self, pieces: Iterable[bytes]) -> None:
         """Compare the file's bytes with those that were written."""

@@ -53,17 +53,11 @@ class Target:
 
 @dataclasses.dataclass
 class Sums:
-    """What is known of each shard's documents when all have been read, in whatever order.
+    """What is known of each shard's documents when all have been read, in whatever order."""
 
-    Attributes:
-        documents: Their number, by shard.
-        digests: Sum of their digests, modulo 2**64, by shard.
-        reports: Of each source: its name, and what was found in it.
-    """
-
-    documents: list[int]
-    digests: list[int]
-    reports: list[tuple[str, dict[str, Any]]]
+    documents: list[int]  # their number, by shard
+    digests: list[int]  # sum of their digests, modulo 2**64, by shard
+    reports: list[tuple[str, dict[str, Any]]]  # of each source: its name, and what was found in it
 
     @classmethod
     def zero(cls, shards: int) -> Self:

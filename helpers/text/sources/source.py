@@ -11,40 +11,24 @@ from helpers.text.sources.streams import failures, stream
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A text as it stands in its source; `corpus.clean` is still to come.
+    """A text as it stands in its source; `corpus.clean` is still to come."""
 
-    Attributes:
-        text: The text; nothing of it may be left after cleaning.
-        source: Its source's name.
-        place: Its number in that source, from 0, whatever else is read.
-    """
-
-    text: str
-    source: str
-    place: int
+    text: str  # the text; nothing of it may be left after cleaning
+    source: str  # its source's name
+    place: int  # its number in that source, from 0, whatever else is read
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A file of documents, that can be read again, and sent to another process.
+    """A file of documents, that can be read again, and sent to another process."""
 
-    Attributes:
-        name: Tells it from the other sources, wherever the files lie.
-        address: Its path, ``gs://…`` or ``hf://…``.
-        kind: ``plain text``, ``JSON lines``, ``Parquet`` or ``dataset``.
-        compression: ``gzip``, ``bz2``, ``xz``, ``zstd``, or None.
-        size: Bytes as stored, None where that is not known.
-        field: With the text, where there are fields.
-        part: (2, 8) for the third of a dataset's eight files.
-    """
-
-    name: str
-    address: str
-    kind: str
-    compression: str | None
-    size: int | None
-    field: str = "text"
-    part: tuple[int, int] = (0, 1)
+    name: str  # tells it from the other sources, wherever the files lie
+    address: str  # its path, ``gs://…`` or ``hf://…``
+    kind: str  # ``plain text``, ``JSON lines``, ``Parquet`` or ``dataset``
+    compression: str | None  # ``gzip``, ``bz2``, ``xz``, ``zstd``, or None
+    size: int | None  # bytes as stored, None where that is not known
+    field: str = "text"  # with the text, where there are fields
+    part: tuple[int, int] = (0, 1)  # (2, 8) for the third of a dataset's eight files
 
     def documents(self, done: Callable[[int], None] = lambda size: None) -> Iterator[Document]:
         """Read the documents in order; few of them are in memory at a time.

@@ -11,7 +11,8 @@ from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.xla.models import child
 from helpers.xla.models.child import Examined, Told
-from helpers.xla.models.table import TARGET, Row, Table, read, write
+from helpers.xla.models.table import TARGET, Row, Table
+from helpers.xla.tables import short
 from helpers.xla.tpu_compiler import ask, process
 
 # Rows of a run that was stopped, which the next one takes over.
@@ -65,9 +66,8 @@ class Worker:
 
 
 def _line(text: str) -> str:
-    line = text.splitlines()[0] if text else ""
-    line = re.sub(r"\b[EF]\d{4} [\d:.]+\s+\d+ ", "", line)  # when, and in which process
-    return line if len(line) <= 240 else f"{line[:239]}…"
+    # Without when, and in which process.
+    return short(re.sub(r"\b[EF]\d{4} [\d:.]+\s+\d+ ", "", text))
 
 
 def _row(told: tuple[str, str], found: Examined | str, compiler: process.Process) -> Row:
@@ -172,12 +172,12 @@ def make(progress: Callable[[int, int], None] | None = None) -> Table:
         raise CourseError("The table of models can't be made here.", missing, "Install it.")
     models, now = classes(), versions()
     done: dict[str, Row] = {}
-    if PARTIAL.exists() and (before := read(PARTIAL)).versions == now:
+    if PARTIAL.exists() and (before := Table.read(PARTIAL)).versions == now:
         done = {row.name: row for row in before.rows}
     todo = [told for told in models if told[1] not in done]
     for row in rows(todo):
         done[row.name] = row
-        write(Table(now, tuple(done.values())), PARTIAL)
+        Table(now, tuple(done.values())).write(PARTIAL)
         if progress is not None:
             progress(len(done), len(models))
     table = Table(now, tuple(done[name] for _, name in models))

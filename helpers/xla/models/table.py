@@ -1,13 +1,10 @@
 """The table of models: what each compiler said, stored as text."""
 
 import dataclasses
-import pathlib
 
-from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.xla import tables
 
-STORED = ROOT / "notebooks" / "data" / "models.tsv"
 TARGET = "v5e-8"
 
 
@@ -57,43 +54,10 @@ class Row:
         return "bounded" if self.bounded else "compiles"
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """All that was seen, with the versions that it was seen with."""
+class Table(tables.Table):
+    """All that was seen, with the versions of the packages that it was seen with."""
 
-    versions: str
-    rows: tuple[Row, ...]
-
-    def __getitem__(self, name: str) -> Row:
-        """Look up a class's row by name; a `CourseError` if there is none."""
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise CourseError(
-            f"There is no model {name!r} in the table.",
-            f"It has {len(self.rows)} classes, such as {self.rows[0].name}.",
-            f"Look into {STORED.relative_to(ROOT)}.",
-        )
-
-    def __repr__(self) -> str:
-        good = sum(row.state in ("compiles", "bounded") for row in self.rows)
-        return f"{len(self.rows)} models ({self.versions}): {good} compile, with their gradients"
-
-
-def write(table: Table, path: pathlib.Path = STORED) -> None:
-    """Keep a table as text, one line for each model.
-
-    Raises:
-        files.CantWrite: The disk is full, or the folder is not writable.
-    """
+    stored = ROOT / "notebooks" / "data" / "models.tsv"
+    kind, what, good = Row, "models", "compile, with their gradients"
     about = f"tiny, random weights; TPU {TARGET}, nothing was run"
-    tables.write(path, table.versions, about, table.rows)
-
-
-def read(path: pathlib.Path = STORED) -> Table:
-    """Read the stored table.
-
-    Raises:
-        CourseError: The file is missing, or something else.
-    """
-    return Table(*tables.read(path, Row, "models", "tpu-course models (half an hour)"))
+    again = "tpu-course models (half an hour)"

@@ -6,6 +6,8 @@ Imports TensorFlow only to compile.
 """
 
 from helpers.xla.ops.making import make, rows
-from helpers.xla.ops.table import PAGE, STORED, Row, Table, page, read, write
+from helpers.xla.ops.table import PAGE, Row, Table, page
 
-__all__ = ["PAGE", "STORED", "Row", "Table", "make", "page", "read", "rows", "write"]
+__all__ = ["PAGE", "Row", "Table", "make", "page", "read", "rows", "write"]
+
+read, write = Table.read, Table.write

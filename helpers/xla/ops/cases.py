@@ -22,19 +22,12 @@ _ARGUMENT = re.compile(r"(?:(\w+): )?(\w+)\[([\d, ]*)\]")
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One line of ``cases.toml``.
+    """One line of ``cases.toml``."""
 
-    Attributes:
-        subject: The heading it stands under.
-        name: Its name, unique.
-        arguments: Types, shapes and names of the arguments: ``x: float32[8], n: int32[]``.
-        code: The expression that is compiled.
-    """
-
-    subject: str
-    name: str
-    arguments: str
-    code: str
+    subject: str  # the heading it stands under
+    name: str  # its name, unique
+    arguments: str  # types, shapes and names of the arguments: ``x: float32[8], n: int32[]``
+    code: str  # the expression that is compiled
 
     @property
     def specs(self) -> tuple[tf.TensorSpec, ...]:

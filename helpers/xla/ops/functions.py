@@ -1,4 +1,4 @@
-# ruff: noqa: ANN001, ANN201, ANN202, D103
+# ruff: noqa: ANN001, ANN201, D103
 """What the expressions of ``cases.toml`` can name: constants, and functions of statements."""
 
 import numpy as np
@@ -96,21 +96,6 @@ def array_that_grows_n_times(x, n):
     return array.stack()
 
 
-def array_of_size_n(x, n):
-    array = tf.TensorArray(tf.float32, size=n)
-    array = array.write(0, x[0])
-    return array.stack()
-
-
-def _halve(x: tf.Tensor) -> tf.Tensor:
-    return tf.while_loop(lambda y: tf.reduce_sum(y) > 1.0, lambda y: (y / 2.0,), (x,))[0]
-
-
-def _halve_at_most_8_times(x: tf.Tensor) -> tf.Tensor:
-    condition, body = (lambda y: tf.reduce_sum(y) > 1.0), (lambda y: (y / 2.0,))
-    return tf.while_loop(condition, body, (x,), maximum_iterations=8)[0]
-
-
 def edit_distance(a, b):
     row = tf.range(9)
     for i in tf.range(8):
@@ -141,40 +126,6 @@ def masked_mean_loss_static(logits, labels):
     return tf.reduce_sum(losses * keep) / tf.reduce_sum(keep)
 
 
-def ragged_from_tensor(x):
-    return tf.reduce_sum(tf.RaggedTensor.from_tensor(x), axis=1)
-
-
-def ragged_from_row_ids(x, ids):
-    return tf.RaggedTensor.from_value_rowids(x, ids, nrows=4, validate=False).row_lengths()
-
-
-def ragged_from_row_splits(x):
-    splits = tf.constant([0, 2, 2, 8])
-    return tf.reduce_sum(tf.RaggedTensor.from_row_splits(x, splits), axis=1)
-
-
-def ragged_to_tensor(x):
-    return tf.RaggedTensor.from_row_splits(x, [0, 2, 2, 8]).to_tensor()
-
-
-def ragged_gather(x, i):
-    return tf.gather(tf.RaggedTensor.from_row_splits(x, [0, 2, 2, 8]), i % 3).flat_values
-
-
-def sparse_times_dense(x, y):
-    return tf.sparse.sparse_dense_matmul(tf.sparse.from_dense(x), y)
-
-
-def sparse_to_dense(x):
-    return tf.sparse.to_dense(tf.sparse.SparseTensor([[0, 0], [1, 2]], x[:2], [8, 8]))
-
-
-def summary_without_writer(x):
-    tf.summary.scalar("mean", tf.reduce_mean(x), step=0)
-    return x
-
-
 # --- functions with state -------------------------------------------------------------------------
 
 
@@ -188,10 +139,6 @@ def lookup_table():
     initializer = tf.lookup.KeyValueTensorInitializer(keys, values)
     table = tf.lookup.StaticHashTable(initializer, -1)
     return lambda x: table.lookup(x)
-
-
-def new_variable_at_each_call():
-    return lambda x: tf.Variable(x) + 1.0
 
 
 def variable_assign():
@@ -221,54 +168,3 @@ def train_step_of_embeddings():
     model.compile(tf_keras.optimizers.AdamW(), "mse")
     model.build((4, 7))
     return lambda x, y: model.train_step((x, y))
-
-
-# --- functions that would be long lines ----------------------------------------------------------
-
-
-def _stateless_shuffle(x):
-    return tf.random.experimental.stateless_shuffle(x, [1, 2])
-
-
-def _stateless_dropout(x):
-    return tf.nn.experimental.stateless_dropout(x, 0.1, [1, 2])
-
-
-def _channels_first(x):
-    return tf.nn.conv2d(x, _K2, 1, "SAME", data_format="NCHW")
-
-
-def _conv3d(x):
-    return tf.nn.conv3d(x, tf.ones([2, 2, 2, 2, 2]), [1, 1, 1, 1, 1], "SAME")
-
-
-def _transposed(x):
-    return tf.nn.conv2d_transpose(x, tf.ones([3, 3, 2, 3]), [1, 16, 16, 2], 2)
-
-
-def _depthwise(x):
-    return tf.nn.depthwise_conv2d(x, tf.ones([3, 3, 3, 2]), [1, 1, 1, 1], "SAME")
-
-
-def _crop(x):
-    return tf.image.crop_and_resize(x, [[0.0, 0.0, 1.0, 1.0]], [0], [4, 4])
-
-
-def _patches(x):
-    return tf.image.extract_patches(x, [1, 2, 2, 1], [1, 2, 2, 1], [1, 1, 1, 1], "VALID")
-
-
-def _sparse_loss(labels, logits):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-
-
-def _ctc_loss(labels, logits):
-    return tf.nn.ctc_loss(labels, logits, [3, 3], [8, 8], logits_time_major=False)
-
-
-def _sampled(weights, biases, inputs, labels):
-    return tf.nn.sampled_softmax_loss(weights, biases[:1], labels, inputs, 4, 20)
-
-
-def _accuracy():
-    return tf_keras.metrics.SparseCategoricalAccuracy()

@@ -11,6 +11,7 @@ from helpers.base.errors import CourseError
 from helpers.base.output import errors_only
 from helpers.xla import messages
 from helpers.xla.ops.table import TARGET, Row, Table
+from helpers.xla.tables import short
 
 if TYPE_CHECKING:
     from helpers.xla.ops.cases import Case
@@ -33,9 +34,7 @@ def _on_cpu(case: "Case") -> str:
 
 
 def _first_line(text: str) -> str:
-    line = text.splitlines()[0] if text else ""
-    line = re.sub(r" \(defined @ [^)]*\)", "", line)  # a line number of functions.py
-    return line if len(line) <= 240 else f"{line[:239]}…"
+    return short(re.sub(r" \(defined @ [^)]*\)", "", text))  # a line number of functions.py
 
 
 def rows(cases: Sequence["Case"]) -> Iterator[Row]:

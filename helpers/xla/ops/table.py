@@ -4,14 +4,11 @@ import base64
 import dataclasses
 import hashlib
 import itertools
-import pathlib
 
 from helpers.base import html
-from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.xla import tables
 
-STORED = ROOT / "notebooks" / "data" / "ops.tsv"
 PAGE = ROOT / "build" / "ops.html"
 TARGET = "v5e-8"
 
@@ -53,46 +50,13 @@ class Row:
         return "refused" if self.tpu in ("not reached", self.cpu) else "differs"
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
+class Table(tables.Table):
     """All that was seen, with the versions of TensorFlow, jax and libtpu that it was seen with."""
 
-    versions: str
-    rows: tuple[Row, ...]
-
-    def __getitem__(self, name: str) -> Row:
-        """Look up an operation's row by name; a `CourseError` if there is none."""
-        for row in self.rows:
-            if row.name == name:
-                return row
-        raise CourseError(
-            f"There is no operation {name!r} in the table.",
-            f"It has {len(self.rows)} names, such as {self.rows[0].name}.",
-            "Look for it in the page: tpu-course ops --stored",
-        )
-
-    def __repr__(self) -> str:
-        both = sum(row.state in ("compiles", "bounded") for row in self.rows)
-        return f"{len(self.rows)} operations ({self.versions}): {both} compile for CPU and TPU"
-
-
-def write(table: Table, path: pathlib.Path = STORED) -> None:
-    """Keep a table as text, one line for each operation.
-
-    Raises:
-        files.CantWrite: The disk is full, or the folder is not writable.
-    """
+    stored = ROOT / "notebooks" / "data" / "ops.tsv"
+    kind, what, good = Row, "operations", "compile for CPU and TPU"
     about = f"from shapes and types alone; TPU {TARGET}, nothing was run"
-    tables.write(path, table.versions, about, table.rows)
-
-
-def read(path: pathlib.Path = STORED) -> Table:
-    """Read the stored table.
-
-    Raises:
-        CourseError: The file is missing, or something else.
-    """
-    return Table(*tables.read(path, Row, "operations", "tpu-course ops (3 minutes)"))
+    again = "tpu-course ops (3 minutes)"
 
 
 def page(table: Table) -> str:

@@ -38,17 +38,11 @@ _MOVES = {"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "cons
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What would help one kernel.
+    """What would help one kernel."""
 
-    Attributes:
-        kind: ``layout``, ``padding``, ``float32``, ``rows`` or ``head``.
-        text: What was seen, and what would help.
-        seconds: The part of the kernel's time that it concerns.
-    """
-
-    kind: str
-    text: str
-    seconds: float
+    kind: str  # ``layout``, ``padding``, ``float32``, ``rows`` or ``head``
+    text: str  # what was seen, and what would help
+    seconds: float  # the part of the kernel's time that it concerns
 
 
 class Program:

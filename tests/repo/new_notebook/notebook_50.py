@@ -10,4 +10,4 @@ def _check(answer: object) -> str:
     return "It is."
 
 
-EXERCISES = read("50", {f"50-{at}": _check for at in (1, 2, 3)})
+EXERCISES = read("50", _check, _check, _check)
