@@ -71,9 +71,8 @@ def check_can_write(path: pathlib.Path) -> None:
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
     """Write a file atomically: after a crash it holds the old content or the new, never a part.
 
-    Args:
-        path: The file; missing parent folders are made.
-        data: Its whole content, or pieces of it in order; text is written as UTF-8, as it is.
+    Missing parent folders are made. ``data`` is the whole content, or pieces of it in order; text
+    is written as UTF-8, as it is.
 
     Raises:
         CantWrite: The disk is full, or the folder is not writable.

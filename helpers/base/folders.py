@@ -23,13 +23,10 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 
 
 def address(path: str | os.PathLike[str]) -> str:
-    """Check how a folder is named, before anything is made of that name.
+    """Check how a folder (a path here, or ``gs://bucket/folder``) is named, before it is used.
 
-    Args:
-        path: A path on this machine, or ``gs://bucket/folder``.
-
-    Returns:
-        The same, with the home folder for ``~``: no shell writes it out in ``--output=~/records``.
+    Gives the same, with the home folder for ``~``: no shell writes it out in
+    ``--output=~/records``.
 
     Raises:
         CourseError: It is empty or made for another system, or an address that is not ``gs://``.

@@ -43,14 +43,9 @@ def _environment() -> jinja2.Environment:
 
 
 def render(template: str, **values: object) -> str:
-    """Write a page.
+    """Write a page from a template such as ``progress.html`` and its variables, ``values``.
 
-    Args:
-        template: File name of a template, such as ``progress.html``.
-        **values: The template's variables. Strings are escaped unless they are ``Markup``.
-
-    Returns:
-        The page.
+    Strings are escaped unless they are ``Markup``.
 
     Raises:
         jinja2.UndefinedError: The template uses a variable that was not given.

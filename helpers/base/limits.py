@@ -15,12 +15,8 @@ class TooLate(Exception):
 def within(seconds: float, task: Callable[[], Result]) -> Result:
     """Run a task that may hang, such as a name look-up, which no socket timeout reaches.
 
-    Args:
-        seconds: The time limit.
-        task: Runs in a thread of its own, which is left behind if it is late.
-
-    Returns:
-        What the task returns. Its errors are passed on.
+    It runs in a thread of its own, which is left behind if it is late. Its result and its errors
+    are passed on.
 
     Raises:
         TooLate: The limit has passed; the message says so in one sentence.

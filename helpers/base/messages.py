@@ -8,12 +8,6 @@ def steady(line: str) -> str:
 
     That is folders, addresses, and the numbers that TensorFlow gives to functions and nodes, but
     also its notes to itself (which device, which options), which tell a reader nothing.
-
-    Args:
-        line: A line of an error's message.
-
-    Returns:
-        The line to show or store.
     """
     line = re.sub(r"\{\{function_node [^}]*\}\}", "", line)
     line = re.sub(r" compatible with node \{\{node [^}]*\}\}(.*?\))\{\{node [^}]*\}\}", r"\1", line)

@@ -98,14 +98,9 @@ def version() -> str:
 
 
 def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str, str]:
-    """Read the lock.
+    """Read the version of each package with a single one from the lock, a requirements file.
 
-    Args:
-        lock: A requirements file with exact versions. Where there is none, the helpers were
-            installed alone, and the lowest versions that they allow are given.
-
-    Returns:
-        Version by package name, for every package with a single locked version.
+    Where there is none, the helpers were installed alone: the lowest versions that they allow.
 
     Raises:
         CourseError: There is no lock, and nothing is installed.
@@ -126,14 +121,7 @@ def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str,
 
 
 def installed(more: Iterable[str] = ()) -> dict[str, str]:
-    """Find the versions of the packages that the course needs.
-
-    Args:
-        more: Names of other packages to look for.
-
-    Returns:
-        Version by package name, of those that are installed.
-    """
+    """Find the versions of the packages that the course needs, and of ``more``, where installed."""
     found = {}
     for name in (*BOOTSTRAP, *ANY_VERSION, "tensorflow-tpu", *more):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -142,16 +130,11 @@ def installed(more: Iterable[str] = ()) -> dict[str, str]:
 
 
 def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[str]:
-    """Compare what is installed with the lock, by release (major.minor).
+    """Compare what is installed with the lock (versions by name), by release (major.minor).
 
-    Args:
-        installed: Version by package name.
-        locked: Version by package name, at least for all of ``BOOTSTRAP``.
-
-    Returns:
-        One line for each package of ``BOOTSTRAP`` that is missing or of another release, and of
-        ``ANY_VERSION`` that is missing. ``tensorflow-tpu`` counts as ``tensorflow``: it is the
-        same library for another device.
+    Gives one line for each package of ``BOOTSTRAP`` that is missing or of another release, and of
+    ``ANY_VERSION`` that is missing. ``tensorflow-tpu`` counts as ``tensorflow``: it is the same
+    library for another device.
     """
     wrong = [f"{name} is missing" for name in ANY_VERSION if name not in installed]
     for name in BOOTSTRAP:
@@ -168,15 +151,10 @@ def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[st
 def install_commands(locked: dict[str, str], tpu: bool) -> list[list[str]]:
     """Say how pip brings a hosted notebook (Colab, Kaggle) to the locked versions.
 
-    Args:
-        locked: Version by package name.
-        tpu: Whether a TPU is attached to this machine. Then ``tensorflow-tpu`` takes the place of
-            ``tensorflow`` (Colab) or ``tensorflow-cpu`` (Kaggle): they share files and must not be
-            installed together, so tf-keras, which asks for ``tensorflow``, comes without its
-            dependencies. ``libtpu`` is the one that fits.
-
-    Returns:
-        Arguments for ``python -m pip``, one list per call, in order.
+    Gives the arguments for ``python -m pip``, one list per call, in order. Where a TPU is attached
+    to this machine, ``tensorflow-tpu`` takes the place of ``tensorflow`` (Colab) or
+    ``tensorflow-cpu`` (Kaggle): they share files and must not be installed together, so tf-keras,
+    which asks for ``tensorflow``, comes without its dependencies. ``libtpu`` is the one that fits.
     """
     pins = {name: f"{name}=={locked[name]}" for name in BOOTSTRAP}
     pins |= {name: name for name in ANY_VERSION}

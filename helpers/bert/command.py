@@ -202,12 +202,7 @@ def _train(
 
 
 def export(run: str, folder: str, data: str | None) -> "Facts":
-    """Write a run's model as the command line asks for, and give what its card says.
-
-    Args:
-        run: The run's folder.
-        folder: Folder to make.
-        data: Records; None: where the run says that they are.
+    """Write a run's model as `export.export` does, and give what its card says.
 
     Raises:
         CourseError: As `export.export`; what can be known before TensorFlow starts, before.

@@ -23,10 +23,7 @@ class Data:
 
 
 def read(path: str | os.PathLike[str]) -> Data:
-    """Find records and the way to mask them.
-
-    Args:
-        path: Folder that `records.write` wrote, here or ``gs://``.
+    """Find records in a folder here or ``gs://``, and the way to mask them.
 
     Raises:
         OtherTokenizer: Another tokenizer lies beside the records.
@@ -56,10 +53,7 @@ def prepare_shipped(
 ) -> str:
     """Write the course's own text as records, its held-out paragraphs apart, as `prepare` does.
 
-    Args:
-        output: Folder, here or ``gs://``; what is finished there is kept. It is given back.
-        sequence_length: Positions per row.
-        pairs: As `records.write`.
+    What is finished in ``output``, a folder here or ``gs://``, is kept. It is given back.
 
     Raises:
         CourseError: As `corpus.read`, `corpus.kept_tokenizer` and `records.write_all`.
@@ -71,15 +65,11 @@ def prepare_shipped(
 
 
 def find_pairs(batch: Batch) -> Batch:
-    """Find the pairs of packed rows and their labels.
+    """Find the pairs of packed rows, from records with pairs, and their labels.
 
-    Args:
-        batch: Of records with pairs, from `records.dataset`.
-
-    Returns:
-        ``pair_positions``, ``pair_labels`` int32 and ``pair_weights`` float32 [rows, pairs], as
-        `step.losses` takes them: as many as a row can hold of the shortest pairs,
-        ``[CLS] a [SEP] b [SEP]``.
+    Gives ``pair_positions``, ``pair_labels`` int32 and ``pair_weights`` float32 [rows, pairs], as
+    `step.losses` takes them: as many as a row can hold of the shortest pairs, ``[CLS] a [SEP] b
+    [SEP]``.
     """
     first = (batch["attention_mask"] > 0) & (batch["position_ids"] == 0)
     length = first.shape[1]
@@ -111,12 +101,8 @@ def count_tokens(data: Data) -> np.ndarray:
 def unigram(counts: np.ndarray) -> tuple[np.ndarray, float]:
     """Say how well one guesses who knows how frequent each token is and reads no context.
 
-    Args:
-        counts: From `count_tokens`.
-
-    Returns:
-        Logarithm of each token's share, float64 [vocabulary], no token being impossible (one more
-        of each is counted); and the mean loss of guessing so, in nats per token.
+    Gives the logarithm of each token's share, float64 [vocabulary], no token being impossible (one
+    more of each is counted); and the mean loss of guessing so, in nats per token.
     """
     scores = np.log((counts + 1) / (counts + 1).sum())
     return scores, float(-(counts * scores).sum() / counts.sum())

@@ -55,13 +55,8 @@ def fix_masks(
     """Mask held-out documents, the same way at every evaluation.
 
     If the masks were drawn anew each time, the loss would move by itself. Each chosen token becomes
-    ``[MASK]``: from one that training leaves as it stands the answer could be read off.
-
-    Args:
-        documents: Token ids with ``[CLS]`` and ``[SEP]``; what is beyond ``length`` is left out.
-        masks: How to mask.
-        length: Positions per row.
-        seed: Of the masks.
+    ``[MASK]``: from one that training leaves as it stands the answer could be read off. Documents
+    are token ids with ``[CLS]`` and ``[SEP]``; what is beyond ``length`` positions is left out.
 
     Raises:
         CourseError: There is no document with a token to mask.
@@ -124,14 +119,10 @@ class Score:
 def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray, seed: int = 0) -> Score:
     """Summarize guesses, with confidence intervals.
 
-    Tokens of one document are alike, so documents are drawn, not tokens (a cluster bootstrap:
-    Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
-
-    Args:
-        losses: Of each guess in nats, [documents, predictions].
-        right: Whether the likeliest guess was right, the same shape.
-        weights: 1 where a token was masked, else 0, the same shape.
-        seed: Of the draws.
+    Tokens of one document are alike, so documents are drawn, not tokens (a cluster bootstrap: Efron
+    and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13). All arrays are
+    [documents, predictions]: losses in nats, whether the likeliest guess was right, and weights, 1
+    where a token was masked, else 0.
     """
     sums = np.stack([(values * weights).sum(1) for values in (losses, right)])
     counts = weights.sum(1)
@@ -180,13 +171,10 @@ def evaluate(
     baselines: dict[str, NGram],
     rows: int = 32,
 ) -> Evaluation:
-    """Let a model and its baselines guess the same masked tokens.
+    """Let a model and its baselines (by language) guess the same masked tokens.
 
-    Args:
-        model: From `model.pretraining_model`.
-        held_out: Masked documents by language.
-        baselines: By language, from `ngram.fit_ngram` on its training text.
-        rows: Documents at a time; the last batch is filled up, so that there is one shape.
+    ``rows`` documents are guessed at a time; the last batch is filled up, so that there is one
+    shape.
     """
     scores_of = tf.function(partial(masked_scores, model), jit_compile=True, autograph=False)
     found = {}
@@ -235,9 +223,7 @@ def _guess(scores_of: Callable, fixed: FixedMasks, rows: int) -> tuple[np.ndarra
 def evaluate_shipped(model: tf.keras.Model, data: Data) -> Evaluation:
     """Evaluate on the held-out paragraphs of the course's own text, each language by itself.
 
-    Args:
-        model: Trained on the others, with the shipped tokenizer.
-        data: The data it was trained on.
+    The model was trained on ``data``, the others, with the shipped tokenizer.
 
     Raises:
         CourseError: The shipped files were changed or are missing.
@@ -254,12 +240,9 @@ def evaluate_shipped(model: tf.keras.Model, data: Data) -> Evaluation:
 
 
 def evaluate_records(model: tf.keras.Model, data: Data, path: str | os.PathLike[str]) -> Evaluation:
-    """Evaluate on records that were held out, as the language ``held-out``.
+    """Evaluate on records that were held out of ``data``, as the language ``held-out``.
 
-    Args:
-        model: Trained on ``data``.
-        data: The training's records; the n-gram is fitted to the first `data.ROWS` rows.
-        path: Folder of the held-out records.
+    The n-gram is fitted to the first `data.ROWS` rows of the training's.
 
     Raises:
         CourseError: There are no finished records, or another tokenizer wrote them.
@@ -311,14 +294,9 @@ def probe(
 
     The encoder is frozen and its head is not used. A linear model (ridge regression) reads the
     state at a masked position and names the missing token, among the ``ASKED`` most frequent ones.
-    It is fitted on one text and judged on another, once on the model's states and once on those of
-    fresh weights (which pass the words around, too, if less usefully): only the states differ.
-
-    Args:
-        model: Pretrained, from `model.pretraining_model`.
-        fresh: The same with fresh weights.
-        fitted: Text to fit the linear models on; the training's own will do.
-        judged: Text to judge them on, which the pretraining has not seen.
+    It is fitted on one text (the training's own will do) and judged on another, which the
+    pretraining has not seen, once on the model's states and once on those of fresh weights (which
+    pass the words around, too, if less usefully): only the states differ.
 
     Raises:
         CourseError: None of the frequent tokens is masked in ``judged``.

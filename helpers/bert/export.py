@@ -68,13 +68,9 @@ def write(
     folder: str | os.PathLike[str],
     model_card: str,
 ) -> pathlib.Path:
-    """Write a model, its tokenizer and its card; after a crash the folder is whole or absent.
+    """Write a model, its tokenizer (``tokenizer.json``) and its card (Markdown) into a new folder.
 
-    Args:
-        model: From `model.pretraining_model`.
-        tokenizer: Content of its ``tokenizer.json``.
-        folder: Folder to make; must be absent or empty.
-        model_card: Markdown.
+    After a crash the folder is whole or absent.
 
     Raises:
         CourseError: The folder is not empty, is in a bucket, or can't be written.
@@ -146,9 +142,7 @@ class Trained:
 def load(run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> Trained:
     """Read a run as `pretraining.run` left it, finished or not; nothing is changed in its folder.
 
-    Args:
-        run: The run's folder, here or ``gs://``.
-        data: The records it was trained on; None: where the run says that they are.
+    ``data`` are the records it was trained on; None: where the run says that they are.
 
     Raises:
         CourseError: There is no run, no whole checkpoint, or these are other records.
@@ -185,11 +179,8 @@ def export(
 ) -> Facts:
     """Write a run's model, tokenizer and card, evaluate it for the card, and give what that says.
 
-    Args:
-        run: The run's folder.
-        folder: Folder to make.
-        data: The records it was trained on; None: where the run says that they are. Held-out text
-            is read from their folder ``held-out``; that of the shipped text comes with the course.
+    Held-out text is read from the folder ``held-out`` of the records (as for `load`); that of the
+    shipped text comes with the course.
 
     Raises:
         CourseError: As `load` and `write`.

@@ -201,10 +201,8 @@ _dropout_at = contextvars.ContextVar("dropout_at", default=None)
 def dropout_at(seed: int, step: tf.Tensor | int, first_row: tf.Tensor | int = 0) -> Iterator[None]:
     """Say where in the run the model is called: this decides which values dropout drops.
 
-    Args:
-        seed: Of the run, 0 to 2**32 - 1.
-        step: Steps done before this one, int64.
-        first_row: Number of the batch's first row in the global batch, int64.
+    ``seed`` is the run's, 0 to 2**32 - 1; ``step`` counts the steps done before, int64;
+    ``first_row`` is the number of the batch's first row in the global batch, int64.
     """
     token = _dropout_at.set((seed, tf.cast(step, tf.uint64), tf.cast(first_row, tf.uint64)))
     try:
@@ -234,11 +232,7 @@ class Dropout(tf.keras.layers.Layer):
         self.number = number
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Drop values of a batch.
-
-        Args:
-            inputs: Floats [rows, ...]; all sizes but the first are known.
-            training: Whether to drop at all.
+        """Drop values of a batch: floats [rows, ...], all sizes but the first known.
 
         Raises:
             WrongCall: Called for training outside of `dropout_at`.

@@ -26,15 +26,9 @@ class NGram:
     _tokens: tuple[np.ndarray, ...] = dataclasses.field(repr=False)
 
     def chances(self, left: int, right: int) -> np.ndarray:
-        """Say how likely every token is.
+        """Say how likely every token is between two others: float64 [vocabulary], sum 1.
 
-        Args:
-            left: Id of the token before; an id that was never counted, such as ``[MASK]``'s,
-                leaves its weight to the others.
-            right: Id of the token after.
-
-        Returns:
-            float64 [vocabulary], sum 1.
+        An id that was never counted, such as ``[MASK]``'s, leaves its weight to the others.
         """
         parts = zip(self.weights, self._parts(left, right), strict=True)
         known = [(weight, part) for weight, part in parts if part is not None]
@@ -55,9 +49,7 @@ class NGram:
 def fit_ngram(documents: Sequence[Sequence[int]], vocabulary: int) -> NGram:
     """Count tokens between their neighbours; fit the mix of the counts on documents left out.
 
-    Args:
-        documents: Token ids of the training text, with ``[CLS]`` and ``[SEP]``.
-        vocabulary: Number of tokens.
+    Documents are token ids of the training text, with ``[CLS]`` and ``[SEP]``.
 
     Raises:
         CourseError: Fewer than ten documents, or nothing in them.

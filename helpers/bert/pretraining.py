@@ -70,13 +70,7 @@ class Run:
 def batches(data: Data, settings: Settings, start_step: int = 0) -> tf.data.Dataset:
     """Make the masked batches of a run, from any of its steps on.
 
-    Args:
-        data: From `data.read`.
-        settings: Batch size, seed and ``next_sentence`` are used.
-        start_step: Steps already done.
-
-    Returns:
-        Global batches for `step.losses`, without end; a batch depends on its step alone.
+    Gives global batches for `step.losses`, without end; a batch depends on its step alone.
 
     Raises:
         CourseError: As `records.dataset`.
@@ -103,14 +97,9 @@ def make(
 ) -> tuple[tf.keras.Model, tf.keras.optimizers.Optimizer]:
     """Make a run's model and optimizer as they are before the first step.
 
-    The head's bias starts at the logarithm of the tokens' frequencies, which is where any training
-    puts it first: the loss starts at the unigram baseline, and what it falls below it is learned
-    from context.
-
-    Args:
-        settings: Of the run.
-        data: From `data.read`.
-        scores: From `data.unigram`.
+    The head's bias starts at the logarithm of the tokens' frequencies (``scores``, from
+    `data.unigram`), which is where any training puts it first: the loss starts at the unigram
+    baseline, and what it falls below it is learned from context.
     """
     model = pretraining_model(
         settings.size,

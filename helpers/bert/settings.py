@@ -247,18 +247,11 @@ def saved_steps(folder: Folder) -> list[int]:
 def check_same_run(
     folder: Folder, wanted: Description, unknown: Iterable[str] = ()
 ) -> Description | None:
-    """Compare a run with what its folder holds; change nothing.
+    """Compare a run with what its folder holds (None: nothing that is to go on); change nothing.
 
     A start that failed before its first checkpoint left nothing that another could spoil, so any
-    run may begin there. A finished run goes on when more steps are asked for.
-
-    Args:
-        folder: The run's.
-        wanted: What is asked for.
-        unknown: Names of settings that are not known yet, and not compared.
-
-    Returns:
-        What the folder's run is, None where it has none that is to go on.
+    run may begin there. A finished run goes on when more steps are asked for. ``unknown`` settings
+    are not known yet, and not compared.
 
     Raises:
         CourseError: The folder holds another run, or parts of one that can't be known.

@@ -113,13 +113,9 @@ def adamw(
 ) -> tf.keras.optimizers.AdamW:
     """Make BERT's optimizer: AdamW that leaves biases and layer norms undecayed.
 
-    Args:
-        model: Whose weights it will change; its state is made here, so that a checkpoint finds it.
-        schedule: Learning rates.
-        weight_decay: Share of a weight that goes per step and unit of learning rate.
-
-    Returns:
-        The optimizer. Numbers as in the paper, appendix A.2, epsilon as in google-research/bert.
+    Numbers as in the paper, appendix A.2, epsilon as in google-research/bert; ``weight_decay`` is
+    the share of a weight that goes per step and unit of learning rate. Its state is made here, so
+    that a checkpoint finds it.
     """
     optimizer = tf.keras.optimizers.AdamW(
         schedule, weight_decay, beta_1=0.9, beta_2=0.999, epsilon=1e-6, jit_compile=False
@@ -254,15 +250,8 @@ def steps_function(
     """Make a function of several steps in one call: ``steps_per_execution`` of Keras.
 
     Python is left once for all of them; on a TPU, where a step can be shorter than Python's part
-    of it, this is what keeps the TPU busy.
-
-    Args:
-        strategy: Where the step runs.
-        step: From `training_step`, with the strategy's number of replicas.
-
-    Returns:
-        A function of (iterator, first step, number of steps): the iterator over a dataset that the
-        strategy distributes. It is traced once.
+    of it, this is what keeps the TPU busy. It takes an iterator over a dataset that the strategy
+    distributes, the first step and the number of steps, and is traced once.
     """
 
     def run_replica(batch: Batch, number: tf.Tensor) -> Results:

@@ -304,13 +304,8 @@ def free_memory(root: str | os.PathLike = "/") -> float:
 def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis:
     """Look at everything that a run needs.
 
-    Args:
-        bucket: ``gs://…``, to be examined, too; nothing is asked of the network without it, except
-            of a TPU's address.
-        region: Region or zone of the TPU, to compare with the bucket's.
-
-    Returns:
-        The diagnosis; it prints as one screen.
+    A ``bucket``, ``gs://…``, is examined, too, and compared with the TPU's region or zone; nothing
+    is asked of the network without it, except of a TPU's address.
 
     Raises:
         CourseError: ``bucket`` has no ``gs://``.

@@ -184,13 +184,9 @@ def _text(error: BaseException) -> str:
 def explain(error: BaseException | str) -> Explanation:
     """Look for known symptoms in an error, in time proportional to its length.
 
-    Args:
-        error: An exception, with its traceback if it has one, or a pasted log. Colours, times and
-            line breaks are ignored.
-
-    Returns:
-        The symptoms found, the most telling first; empty (and false) when there is none, with the
-        line that matters. A note is given only where there is nothing else.
+    Takes an exception, with its traceback if it has one, or a pasted log; colours, times and line
+    breaks are ignored. Gives the symptoms found, the most telling first; empty (and false) when
+    there is none, with the line that matters. A note is given only where there is nothing else.
     """
     if isinstance(error, CourseError):
         return Explanation((), error)

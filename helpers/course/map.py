@@ -118,14 +118,9 @@ def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
 
 
 def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
-    """Pick notebooks by number or name.
+    """Pick notebooks by number or name, in the course's order, each once.
 
-    Args:
-        wanted: Such as ``2``, ``02``, ``02_xla_rules`` or the path of its file; none means all.
-        known: The map.
-
-    Returns:
-        The notebooks, in the course's order, each once.
+    ``wanted`` are such as ``2``, ``02``, ``02_xla_rules`` or the path of its file; none means all.
 
     Raises:
         CourseError: One of ``wanted`` is neither number nor name of a known notebook.
@@ -147,14 +142,10 @@ def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
 def values(
     given: Iterable[tuple[str, str]], chosen: Sequence[Notebook]
 ) -> dict[str, dict[str, object]]:
-    """Turn parameters from the command line into values for each notebook.
+    """Turn parameters from the command line into values by parameter, for each notebook's name.
 
-    Args:
-        given: Name and text of each; the text is a Python literal, or a plain word for a string.
-        chosen: The notebooks that will run. One without the parameter runs without it.
-
-    Returns:
-        For each notebook's name: value by parameter.
+    The text of each is a Python literal, or a plain word for a string. A chosen notebook without
+    the parameter runs without it.
 
     Raises:
         CourseError: No chosen notebook has a parameter of this name, or the text is not of the

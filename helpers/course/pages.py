@@ -41,15 +41,9 @@ def _date(moment: datetime.datetime) -> str:
 
 
 def index(rows: Sequence[tuple[Any, Any]], machine: str, workshop: bool = False) -> str:
-    """Write the map of the course.
+    """Write the map of the course: each `map.Notebook` with its `kernels.Result`.
 
-    Args:
-        rows: Each notebook (`map.Notebook`) with its result (`kernels.Result`), in order.
-        machine: What it ran on, in words.
-        workshop: The run was a workshop's: the page says so.
-
-    Returns:
-        The page. Every text is escaped.
+    ``machine`` says in words what it ran on. Every text is escaped.
     """
     return html.render(
         "course_map.html",
@@ -90,19 +84,10 @@ def _exporter() -> "nbconvert.HTMLExporter":  # noqa: F821
 
 
 def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) -> str:
-    """Write an executed notebook as a page that opens without a network.
+    """Write an executed notebook as a page that opens without a network; arguments as for `page`.
 
     Pictures are embedded; remote ones (badges) become their text, formulas stay LaTeX source, and
     a widget without a picture beside it becomes a sentence that says where to find it.
-
-    Args:
-        node: The notebook with its outputs; it is not changed.
-        name: File name without suffix.
-        title: The page's title.
-        folder: Where the notebook's relative pictures are.
-
-    Returns:
-        The page.
     """
     exporter = _exporter()
     soup = page(exporter, node, name, title, folder)
@@ -131,15 +116,14 @@ def page(
 ) -> BeautifulSoup:
     """Convert a notebook to HTML that fetches and runs nothing; links to notebooks go to pages.
 
+    Gives a page to be completed with styles and a policy.
+
     Args:
         exporter: nbconvert's, with ``blocks`` as its template.
         node: The notebook with its outputs; it is not changed.
         name: File name without suffix.
         title: The page's title.
         folder: Where the notebook's relative pictures are.
-
-    Returns:
-        The page, to be completed with styles and a policy.
     """
     node = nbformat.from_dict(node)
     node.metadata.title = title
@@ -164,16 +148,10 @@ def page(
 
 
 def searchable(page: str) -> str:
-    """Add a field to a page of tables: what is typed there leaves only the rows that fit.
+    """Add a field above the first section of a page: what is typed leaves the rows that fit.
 
     The page's policy allows this one script, by its hash, and nothing else; without scripts the
     field stays hidden.
-
-    Args:
-        page: As ``notebook`` wrote it.
-
-    Returns:
-        The page with the field before its first section.
     """
     soup = BeautifulSoup(page, "html.parser")
     code = html.text("search.js")

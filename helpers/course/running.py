@@ -162,15 +162,10 @@ def run_all(
     """Run notebooks, each in a kernel of its own, and go on after one that fails.
 
     Several at once are begun with the longest, so that they end together; one at a time, they run
-    in order. An interrupt (Ctrl-C) ends all kernels and is a state of their results.
-
-    Args:
-        chosen: The notebooks, in the order of the results.
-        given: Changed parameters by the notebook's name.
-        keep: Called as each notebook ends, one after another, with its result and outputs.
-        console: Where progress is shown.
-        workshop: Run only the core of each notebook.
-        jobs: How many run at once.
+    in order. An interrupt (Ctrl-C) ends all kernels and is a state of their results, which are in
+    the order of ``chosen``. ``given`` are changed parameters by the notebook's name; ``keep`` is
+    called as each notebook ends, one after another, with its result and outputs; the rest is as for
+    `run`.
 
     Raises:
         CourseError: A notebook is damaged (nothing has run), or a kernel does not start.
@@ -237,9 +232,6 @@ def run(
         console: Where progress is shown.
         workshop: Run only the core of each notebook.
         jobs: How many run at once.
-
-    Returns:
-        The report. An interrupt (Ctrl-C) ends the run and is a state in it.
 
     Raises:
         CourseError: The input can't be used (then nothing has run), a kernel does not start, or a

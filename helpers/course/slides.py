@@ -42,15 +42,9 @@ def _exporter() -> "nbconvert.SlidesExporter":  # noqa: F821
 
 
 def deck(path: pathlib.Path, title: str, reveal: pathlib.Path) -> str:
-    """Write a notebook, with the outputs stored in it, as slides.
+    """Write a notebook, with its stored outputs, as slides, with reveal.js (MIT licence) inside.
 
-    Args:
-        path: The notebook's file.
-        title: The deck's title.
-        reveal: Where the package that carries reveal.js is unpacked.
-
-    Returns:
-        The page, with reveal.js (MIT licence, named in it) inside.
+    ``reveal`` is where the package that carries reveal.js is unpacked.
 
     Raises:
         CourseError: reveal.js is not in that folder.

@@ -23,15 +23,7 @@ def store(
 
     One after another, because a neighbour would change the times that some outputs tell. A notebook
     that fails stays as it is. No times, no traces of the tools and no state of widgets are written,
-    so a second store of the same outputs changes nothing.
-
-    Args:
-        wanted: Numbers or names; none means all.
-        folder: Where the notebooks are.
-        console: Where progress is shown.
-
-    Returns:
-        The report.
+    so a second store of the same outputs changes nothing. Arguments as for `running.run`.
 
     Raises:
         CourseError: The input can't be used, a kernel does not start, or a notebook can't be

@@ -247,14 +247,9 @@ def _repository(root: pathlib.Path) -> str:
 
 
 def set_repository(name: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
-    """Carry a new public address from pyproject.toml to all notebooks and pages that name it.
+    """Carry a new public address, ``owner/name``, to all notebooks and pages that name it.
 
-    Args:
-        name: ``owner/name`` on GitHub.
-        root: The course's folder.
-
-    Returns:
-        The files that changed, sorted.
+    Gives the files that changed, sorted.
 
     Raises:
         CourseError: ``name`` is not of the form ``owner/name``.

@@ -47,10 +47,7 @@ def _arrow(ax: "Axes", start: tuple[float, float], end: tuple[float, float], tex
 
 
 def slices(*types: str) -> Figure:
-    """Draw what is in TPUs of several types: hosts, chips, and the devices TensorFlow sees.
-
-    Args:
-        *types: Accelerator types such as ``v3-8``.
+    """Draw what is in TPUs such as ``v3-8``: hosts, chips, and the devices TensorFlow sees.
 
     Raises:
         UnknownAccelerator: A type does not exist.

@@ -23,13 +23,9 @@ class Dials:
     """
 
     def __init__(self, draw: Callable[..., Figure], **controls: "ipywidgets.ValueWidget") -> None:
-        """Tie controls to a function that draws.
+        """Tie controls to ``draw``, which takes their values by name and gives a figure.
 
-        If ``draw`` raises a `CourseError`, its message is shown instead of the picture.
-
-        Args:
-            draw: Takes the controls' values by name and gives a figure with its text alternative.
-            **controls: Widgets with a value, by the name of ``draw``'s parameter.
+        If it raises a `CourseError`, its message is shown instead of the picture.
         """
         import ipywidgets
 

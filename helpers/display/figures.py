@@ -15,15 +15,9 @@ HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
 
 
 def subplots(width: float = 7.0, height: float = 3.0, **options: object) -> tuple:
-    """Make a matplotlib figure in the course's style.
+    """Make a matplotlib figure in the course's style, ``width`` by ``height`` inches, and its axes.
 
-    Args:
-        width: Inches.
-        height: Inches.
-        **options: Passed on to ``matplotlib.pyplot.subplots``.
-
-    Returns:
-        The figure and its axes, as ``matplotlib.pyplot.subplots`` gives them.
+    ``options`` are passed on to ``matplotlib.pyplot.subplots``.
     """
     import matplotlib.pyplot as plt
     from cycler import cycler
@@ -59,15 +53,10 @@ class Figure:
 
 
 def figure(fig: object, alt: str) -> Figure:
-    """Turn a finished matplotlib figure into a picture with a text alternative.
+    """Turn a finished ``matplotlib.figure.Figure``, which is closed, into a picture with a caption.
 
-    Args:
-        fig: A ``matplotlib.figure.Figure``; it is closed.
-        alt: What the picture shows, for a reader who can't see it: the finding, not the form.
-            It is also the caption below the picture.
-
-    Returns:
-        The picture with its caption, for the last line of a cell.
+    ``alt``, text alternative and caption, says what the picture shows to a reader who can't see it:
+    the finding, not the form.
 
     Raises:
         CourseError: ``alt`` is empty.

@@ -110,14 +110,7 @@ def multiply(x: np.ndarray, weights: np.ndarray) -> Run:
 
 
 def draw(run: Run, tick: int) -> Figure:
-    """Draw the cells in one tick.
-
-    Args:
-        run: From `multiply`.
-        tick: From 1 to ``run.ticks``.
-
-    Returns:
-        The picture: in each busy cell value x weight and the sum that it passes down.
+    """Draw the cells in one tick, from 1 on: in each busy one value x weight and its sum.
 
     Raises:
         CourseError: The run has no such tick.

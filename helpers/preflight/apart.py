@@ -34,34 +34,25 @@ def apart(
     name: str,
     targets: Sequence[str],
     *,
-    node: bool = False,
-    largest_batch: bool = False,
-    profile: bool = False,
-    numerics: int = 0,
-    input_rate: bool = False,
     timeout: float = 900.0,
     memory_limit: int | None = None,
     progress: Callable[[str], None] | None = None,
+    **options: bool | int,
 ) -> Report:
     """Import ``module:name`` from the current folder in a child process and go through the list.
+
+    Gives the report; where the child died or was ended, one that can't tell, and says why.
 
     Args:
         name: Module and name: a factory without arguments that returns a model or a pair (model
             or function of TensorFlow or JAX, data); such a pair itself; or a ``tf.function`` with
             an input signature.
         targets: Such as ``["v5e-8"]``.
-        node: As for `preflight.preflight`.
-        largest_batch: As for `preflight.preflight`.
-        profile: As for `preflight.preflight`.
-        numerics: As for `preflight.preflight`.
-        input_rate: As for `preflight.preflight`.
         timeout: Seconds after which the child is ended, with all it started.
         memory_limit: Bytes of this machine's memory that the child and all it started may take
             together; four fifths of all when None.
         progress: Called with one line when a step begins.
-
-    Returns:
-        The report; where the child died or was ended, one that can't tell, and says why.
+        **options: Of `checklist.preflight`.
 
     Raises:
         CourseError: The name has no colon, can't be imported, raises, or holds nothing that can be
@@ -76,18 +67,9 @@ def apart(
     module, attribute = words.groups()
     for target in targets:
         hardware.slice_of(target, jax=True)
-    options = {
-        "target": list(targets),
-        "node": node,
-        "largest_batch": largest_batch,
-        "profile": profile,
-        "numerics": numerics,
-        "input_rate": input_rate,
-        # The rest is for everything else: a search that takes longer still leaves a report.
-        "search_seconds": timeout / 2 / max(1, len(targets)),
-        "trace_seconds": timeout / 2,
-    }
-    job = json.dumps([module, attribute, options])
+    # The rest is for everything else: a search that takes longer still leaves a report.
+    limits = {"search_seconds": timeout / 2 / max(1, len(targets)), "trace_seconds": timeout / 2}
+    job = json.dumps([module, attribute, {"target": list(targets)} | options | limits])
     reader, writer = os.pipe()
     path = os.pathsep.join(filter(None, (str(CODE), os.environ.get("PYTHONPATH"))))
     with tempfile.TemporaryFile() as said, os.fdopen(reader, "rb", buffering=0) as answers:

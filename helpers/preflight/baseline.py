@@ -30,14 +30,9 @@ def read(path: pathlib.Path) -> Report:
 
 
 def compare(report: Report, before: Report) -> tuple[Change, ...]:
-    """Say what changed: states of the checks, compilations, and time and memory of each target.
+    """Say what changed since ``before``: states, compilations, and time and memory of each target.
 
-    Args:
-        report: Of the model as it is now.
-        before: Of the model as it was.
-
-    Returns:
-        The changes, the worse ones first. Times and sizes within ``TOLERANCE`` are no change.
+    The worse ones come first. Times and sizes within ``TOLERANCE`` are no change.
 
     Raises:
         CourseError: The reports have no target in common.

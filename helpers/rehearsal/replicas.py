@@ -22,16 +22,10 @@ def check_number(replicas: int) -> None:
 
 
 def replicas(n: int) -> "tf.distribute.MirroredStrategy":
-    """Split the CPU into logical devices and make each a replica.
+    """Split the CPU into ``n`` logical devices; give a ``MirroredStrategy`` with each as a replica.
 
     Call it before anything else uses TensorFlow's devices. Asked again for the same number, it
     gives the same strategy, so a cell can run twice.
-
-    Args:
-        n: Number of replicas.
-
-    Returns:
-        A ``MirroredStrategy`` over ``CPU:0`` to ``CPU:n-1``.
 
     Raises:
         CourseError: ``n`` is less than 1, TensorFlow has made its devices already, or this process

@@ -64,16 +64,13 @@ class EmbeddedStorage:
         region: str = "us-central1",
         fault: Literal["read-only", "objects-only", "forbidden"] | None = None,
     ) -> str:
-        """Make another bucket.
+        """Make another bucket, with a new name when none is given; give its address, ``gs://…``.
 
         Args:
-            name: Its name, a new one when not given.
+            name: Its name.
             region: Where it pretends to be, a region such as ``europe-west4`` or ``US``.
             fault: What is answered with 403. ``"read-only"``: every change; ``"objects-only"``:
                 questions about the bucket itself; ``"forbidden"``: everything.
-
-        Returns:
-            Its address, ``gs://…``.
 
         Raises:
             CourseError: There is one of that name, no bucket can have it, or the server is gone.
@@ -173,16 +170,12 @@ def embedded_gcs(name: str | None = None) -> Iterator[EmbeddedStorage]:
     Inside, every ``gs://`` path leads to it: TensorFlow's, gcsfs's, and so that of pandas and
     datasets. Nothing leaves the machine, and no account is used. Other addresses can't be reached
     over https meanwhile. Processes of other users of this machine can reach it; it is for
-    rehearsals.
+    rehearsals. It ends with the block, and with this process, however that ends; its objects go
+    with it.
 
-    Args:
-        name: The first bucket's name, such as ``course-data``; a new one when not given. TensorFlow
-            remembers an object's size for 5 seconds: two storages one after the other in a process
-            should not have buckets of the same name.
-
-    Yields:
-        The storage, with a bucket in it. It ends with the block, and with this process, however
-        that ends; its objects go with it.
+    It holds a bucket ``name``, such as ``course-data``; a new one when not given. TensorFlow
+    remembers an object's size for 5 seconds: two storages one after the other in a process should
+    not have buckets of the same name.
 
     Raises:
         CourseError: The process did not get ready, or no bucket can have that name.

@@ -156,14 +156,10 @@ class Cleaned:
 def compared(
     found: Sequence[Cleaned], done: Callable[[int], None] = lambda size: None
 ) -> list[Cleaned]:
-    """Find the documents that repeat an earlier one, of any source.
+    """Find the documents that repeat an earlier one, of any source (all have the same rules).
 
     All are read once, here, in the order given; where they are read again, in whatever process,
-    the same are left out.
-
-    Args:
-        found: All sources, with the same rules.
-        done: As for `sources.Source.documents`.
+    the same are left out. ``done`` as for `sources.Source.documents`.
     """
     seen, near, marked = set(), None, []
     for cleaned in found:

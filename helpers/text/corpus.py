@@ -108,12 +108,8 @@ def check_file(path: pathlib.Path) -> None:
 def lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
     """Read UTF-8 line by line: in memory is one line, whatever the file's size.
 
-    Args:
-        file: Its bytes from the start, with or without a byte order mark.
-        name: What an error calls it.
-
-    Yields:
-        Number, from 1, and text of each line that is not blank, without its end.
+    Gives number, from 1, and text of each line that is not blank, without its end. The file may
+    begin with a byte order mark; ``name`` is what an error calls it.
 
     Raises:
         NotUtf8: It has another encoding; the message names line and byte.
@@ -158,13 +154,7 @@ def lines(file: BinaryIO, name: str) -> Iterator[tuple[int, str]]:
 
 
 def read(path: pathlib.Path) -> list[str]:
-    """Read a text file, one paragraph per line.
-
-    Args:
-        path: The file: UTF-8, with or without a byte order mark.
-
-    Returns:
-        Its lines in order, without line ends and without blank lines.
+    """Read a text file in UTF-8, one paragraph per line, as `lines` does.
 
     Raises:
         NotUtf8: It has another encoding; the message names line and byte.
@@ -196,7 +186,7 @@ def read(path: pathlib.Path) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """Write a text in the one way that equal texts share.
+    """Write a text in the one way that equal texts share; empty if nothing visible is left.
 
     - NFC: a Hangul syllable that came as its letters (as file names on a Mac do) becomes one
       character again, and an accent joins its letter. NFKC would change the meaning (x² to x2,
@@ -204,12 +194,6 @@ def clean(text: str) -> str:
     - No control characters, no zero-width space, no soft hyphen: a reader can't see them, but a
       program can.
     - One space for any white space, none at the ends: a document is one line.
-
-    Args:
-        text: Any string.
-
-    Returns:
-        The text; empty if nothing visible is left.
     """
     text = INVISIBLE.sub("", CONTROL.sub("", text))
     return " ".join(unicodedata.normalize("NFC", text).split())
@@ -268,10 +252,7 @@ def documents(texts: Iterable[str]) -> list[str]:
 
 
 def shipped() -> dict[str, str]:
-    """Find the course's own text, and make sure that it can be read.
-
-    Returns:
-        Path by language, for ``datasets.load_dataset("text", data_files=...)``.
+    """Find the course's own text by language, and make sure that it can be read.
 
     Raises:
         CourseError: As `read`.
@@ -325,15 +306,9 @@ def reach_hub(dataset: str, timeout: float = 10.0) -> None:
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> "BertWordPieceTokenizer":
     """Train a WordPiece tokenizer that tells cases apart and leaves Hangul whole.
 
-    Training is not reproducible: two runs on one text number their tokens differently. Train once
-    and keep the file.
-
-    Args:
-        texts: Paragraphs.
-        vocabulary: Number of tokens wanted, including BERT's five special ones.
-
-    Returns:
-        The tokenizer; it puts ``[CLS]`` before a text and ``[SEP]`` after it.
+    It has ``vocabulary`` tokens, BERT's five special ones included, and puts ``[CLS]`` before a
+    text and ``[SEP]`` after it. Training is not reproducible: two runs on one text number their
+    tokens differently. Train once and keep the file.
 
     Raises:
         VocabularyTooSmall: The text has more characters than that; the message says how many.
@@ -370,11 +345,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> "BertWordPieceToke
 def kept_tokenizer(
     path: pathlib.Path = DATA / "tokenizer.json", sha256: str = TOKENIZER_SHA256
 ) -> pathlib.Path:
-    """Find a kept tokenizer, and make sure that it is the very file that was kept.
-
-    Args:
-        path: A file that ``tokenizers`` saved.
-        sha256: SHA-256 of its bytes, in hexadecimal.
+    """Find a kept tokenizer, and make sure that its bytes have this SHA-256 (hexadecimal).
 
     Raises:
         CourseError: There is no such file, or it has other bytes: a model trained with the kept

@@ -20,15 +20,9 @@ PASSES = 3  # over the words of a row, to find those that still fit
 def draw(seed: int, epoch: int | tf.Tensor, step: int | tf.Tensor) -> tf.Tensor:
     """Make a seed for one batch's random numbers: a pure function of where the run stands.
 
-    A run resumed at this epoch and step masks what the undisturbed run would have masked.
-
-    Args:
-        seed: Of the run.
-        epoch: From 0, below 2**31; may be a tensor, inside tf.data.
-        step: Of this epoch, from 0; may be a tensor, inside tf.data.
-
-    Returns:
-        int64, shape [2]: a stateless seed; no other (seed, epoch, step) gives the same.
+    A run resumed at this epoch (from 0, below 2**31) and step (of this epoch, from 0) masks what
+    the undisturbed run would have masked. Both may be tensors, inside tf.data. Gives int64, shape
+    [2]: a stateless seed; no other (seed, epoch, step) gives the same.
     """
     high = tf.bitwise.left_shift(tf.cast(seed, tf.int64), 31) + tf.cast(epoch, tf.int64)
     return tf.stack([high, tf.cast(step, tf.int64)])
@@ -159,16 +153,10 @@ class Masking:
 
 
 def continuations(tokens: Mapping[str, int]) -> tuple[int, ...]:
-    """Find the tokens that continue a word: WordPiece writes them with ``##``.
+    """Find the ids of tokens that continue a word (``##``) in a vocabulary (id by token), rising.
 
     A word is then a token and the ``##`` tokens that follow it. In Korean that is an eojeol, what
     stands between two spaces, without its punctuation marks: BERT's tokenizer cuts at white space
     and punctuation first, and at Chinese characters, never between Hangul and other letters.
-
-    Args:
-        tokens: Id by token: ``tokenizer.get_vocab()``.
-
-    Returns:
-        Their ids in rising order.
     """
     return tuple(sorted(number for token, number in tokens.items() if token.startswith("##")))

@@ -178,12 +178,7 @@ class TpuVm:
         return (f"--worker={worker if worker == 'all' else int(worker)}",)
 
     def ssh(self, command: str | None = None, worker: int | str | None = None) -> Commands:
-        """Log in, or run one command there.
-
-        Args:
-            command: Anything that a shell on the VM understands; None: a session.
-            worker: Number of the host, or ``all``; None: the first.
-        """
+        """Log in, or run one command there, on one host (None: the first) or ``all``."""
         if command is None:
             return self._commands("log_in", *self._worker(worker))
         run = f"--command={_check_text(command, 'command')}"

@@ -104,14 +104,9 @@ def _with_port(endpoint: str) -> str:
 
 
 def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
-    """Ask a TensorFlow worker for its devices, without TensorFlow.
+    """Ask a TensorFlow worker at ``grpc://HOST:PORT`` for its devices, without TensorFlow.
 
-    Args:
-        endpoint: ``grpc://HOST:PORT``.
-        seconds: Time limit.
-
-    Returns:
-        Such as ``["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]``.
+    Gives such as ``["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]``.
 
     Raises:
         NobodyThere: Nobody listens there, or there is no such host.

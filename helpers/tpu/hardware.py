@@ -154,11 +154,9 @@ def _arrangement(chips: int, dimensions: int) -> str:
 
 
 def slice_of(accelerator_type: str, jax: bool = False) -> Slice:
-    """Look up a TPU by the name under which it is rented.
+    """Look up a TPU by the name under which it is rented: ``v3-8``, ``v5litepod-8`` or ``v5e-8``.
 
-    Args:
-        accelerator_type: Such as ``v3-8``, ``v5e-8`` or ``v5litepod-8`` (the same), ``v4-32``.
-        jax: Whether it is for JAX, so that ``tpu7x-8`` will do, too.
+    For ``jax`` ``tpu7x-8`` will do, too.
 
     Raises:
         UnknownAccelerator: There is no such type.

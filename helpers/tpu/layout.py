@@ -37,14 +37,10 @@ BITS = {
 
 
 def shape_bytes(shape: str) -> int:
-    """Compute how much memory a buffer takes, without padding.
+    """Compute how many bytes a buffer such as ``f32[512,<=8]`` takes, without padding.
 
-    Args:
-        shape: Type and shape as XLA writes them: ``f32[512,<=8]``. A bound counts in full; what
-            follows the bracket (a layout) doesn't count.
-
-    Returns:
-        Bytes; 0 for what holds no values (``token[]``).
+    A bound counts in full; what follows the bracket (a layout) doesn't count, nor does what holds
+    no values (``token[]``).
     """
     kind, _, sizes = shape.partition("[")
     numbers = map(int, re.findall(r"\d+", sizes.partition("]")[0]))

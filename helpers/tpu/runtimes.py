@@ -41,10 +41,6 @@ def runtime(tensorflow: str, accelerator_type: str) -> Runtime:
 
     We have not tried ``tensorflow-tpu`` on a base image with a TPU.
 
-    Args:
-        tensorflow: Its version, such as ``tf.__version__``.
-        accelerator_type: Such as ``v5e-8``.
-
     Raises:
         UnknownAccelerator: There is no such type of TPU.
         CourseError: No image and no package has this version, or the TPU needs a newer one.

@@ -95,10 +95,8 @@ def _module(concrete: Any) -> str:
 def split(concrete: Any, name: str, *, soft_device_placement: bool = False) -> Bridged:
     """Let the bridge split a graph that was traced under ``TPUStrategy.run``.
 
-    Args:
-        concrete: A concrete function.
-        name: For the answer.
-        soft_device_placement: As for `bridge`, whatever it was while the graph was traced.
+    ``name`` is for the answer; ``soft_device_placement`` as for `bridge`, whatever it was while the
+    graph was traced.
     """
     setting = "allow_soft_placement = {}"
     before, now = (
@@ -145,16 +143,15 @@ def pretended_strategy() -> tf.distribute.TPUStrategy:
 def bridge(fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = False) -> Bridged:
     """Ask TensorFlow's TPU bridge about a function, as ``TPUStrategy.run`` would.
 
+    Gives what is refused, or what would run on the host. "Accepted" is not yet "compiles": XLA
+    decides afterwards, and refuses sizes that depend on values.
+
     Args:
         fn: A function of tensors. Variables that it captures stay as they are.
         *specs: Shape and type of each argument.
         soft_device_placement: Whether operations without a TPU kernel may go to the host, as after
             ``tf.config.set_soft_device_placement(True)``. Inside a ``tf.function``, where
             ``TPUStrategy`` reads the setting, it is off by default.
-
-    Returns:
-        What is refused, or what would run on the host. "Accepted" is not yet "compiles": XLA
-        decides afterwards, and refuses sizes that depend on values.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
 

@@ -10,14 +10,10 @@ from helpers.base.errors import CourseError
 
 @contextlib.contextmanager
 def recording(what: str, keep: Callable[[str], str | None]) -> Iterator[list[str]]:
-    """Record events of TensorFlow's profiler while a block runs.
+    """Record events of TensorFlow's profiler, in a list that is filled when the block has ended.
 
-    Args:
-        what: What is recorded, to begin an error's message: ``Compilations``.
-        keep: Gives what to list for an event's name, or None to leave it out.
-
-    Yields:
-        A list that is filled, in order of time, once the block has ended without an error.
+    ``what`` is recorded begins an error's message: ``Compilations``. ``keep`` gives what to list
+    for an event's name, or None to leave it out; the list is in order of time.
 
     Raises:
         CourseError: Another profiler runs already (these blocks can't be nested), or other code

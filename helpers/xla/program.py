@@ -147,13 +147,9 @@ def export(
 
 
 def line_finder(graph: Any) -> Callable[[str], Source | None]:
-    """Look up the learner's line that made an operation, by TensorFlow's name of it.
+    """Give a function that finds the learner's line by TensorFlow's name of an operation.
 
-    Args:
-        graph: As `Tracing.graph`.
-
-    Returns:
-        A function that gives None for a name that isn't there, and for what a library made alone.
+    It gives None for a name that isn't in the graph, and for what a library made alone.
     """
     operations = graph_operations(graph)
 

@@ -95,14 +95,10 @@ def _judged(rate: Rate, wanted: Need, node: bool) -> Item:
 
 
 def measure(dataset: tf.data.Dataset, seconds: float = SECONDS) -> Rate:
-    """Time a pipeline and its stages, in wall-clock and in processor time.
+    """Time a pipeline of batches and its stages, in wall-clock and in processor time.
 
-    The dataset is read several times over, from its beginning. Other work of this process counts
-    as the pipeline's.
-
-    Args:
-        dataset: Of batches.
-        seconds: For all stages together.
+    The dataset is read several times over, from its beginning, all stages together in so many
+    ``seconds``. Other work of this process counts as the pipeline's.
 
     Raises:
         TooSlow: It did not give two batches within 20 seconds.

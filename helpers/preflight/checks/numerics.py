@@ -36,12 +36,9 @@ def check(
 ) -> tuple[list[Item], numerics.Training | None]:
     """Compare loss and gradients on real batches, and for more than one step two trainings.
 
-    Args:
-        subject: What is checked.
-        sample: Real batches; None where only shapes were given.
-        steps: Of the trainings; 1 for none.
-        again: Makes the model anew, with another seed's weights; None where that can't be done.
-        say: Called with a line at each stage.
+    Only shapes were given where there is no ``sample``. ``again`` makes the model anew, with
+    another seed's weights; None where that can't be done. ``say`` is called with a line at each
+    stage.
     """
     if sample is None:
         return [finding(8, "not_run", what="numbers", reason="needs real batches")], None

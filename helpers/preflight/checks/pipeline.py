@@ -116,12 +116,7 @@ def _holds_names(stage: tf.data.Dataset) -> bool:
 
 
 def leading_to(graph: tf.Graph, kinds: set[str]) -> list[tf.Operation]:
-    """Find a function's operations of some kinds, and those that call a function with one.
-
-    Args:
-        graph: Of a traced function.
-        kinds: Types of operations, such as ``{"PyFunc"}``.
-    """
+    """Find a function's operations of types such as ``{"PyFunc"}``, and the calls of such."""
     library = {f.signature.name: f.node_def for f in graph.as_graph_def().library.function}
     guilty: set[str] = set()
     while more := {
@@ -150,13 +145,10 @@ def made_at(operation: tf.Operation) -> str:
 
 
 def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
-    """Iterate over the first batches, as training would.
+    """Iterate over the first ``batches``, as training would, for so many ``seconds``.
 
-    Args:
-        dataset: Any ``tf.data.Dataset``.
-        batches: At most so many.
-        seconds: No further batch is asked for after so long. (A batch that never comes can't be
-            given up from here; run the preflight from the command line then, it has a time limit.)
+    A batch that never comes can't be given up from here; run the preflight from the command line
+    then, it has a time limit.
     """
     shapes, kept = collections.Counter(), []
     ended, slow, length, error = False, False, None, ""

@@ -17,10 +17,7 @@ BOOL_FIX = (
 def refused(subject: Subject, error: NotCompilable, placed: Placement | None) -> list[Item]:
     """Say what was refused, where, and what to write instead.
 
-    Args:
-        subject: What was asked about.
-        error: The refusal.
-        placed: What TensorFlow's TPU bridge says, where XLA lacks a kernel.
+    ``placed`` is what TensorFlow's TPU bridge says, where XLA lacks a kernel.
     """
     if error.reason == "memory":
         return [finding(6, "variables_alone", message=error.what)]

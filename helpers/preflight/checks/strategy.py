@@ -39,9 +39,7 @@ class Scope:
 def made_again(factory: Callable[[], Any], given: object) -> Scope:
     """Call a factory once more, inside the scope of a ``TPUStrategy`` that has no TPU.
 
-    Args:
-        factory: A function without arguments.
-        given: The model or function that its first call made, outside.
+    ``given`` is the model or function that its first call made, outside.
     """
     strategy = bridge.pretended_strategy()
     try:
@@ -62,7 +60,7 @@ def made_again(factory: Callable[[], Any], given: object) -> Scope:
 def run(
     subject: Subject, specs: Sequence[tf.TensorSpec], scope: Scope | None, seconds: float
 ) -> tuple[list[Item], Tracing | None]:
-    """Trace a step as ``strategy.run`` does on a TPU.
+    """Trace a step as ``strategy.run`` does on a TPU: what was seen, and the graph if any.
 
     Args:
         subject: What the scope's factory made; without a scope, what was handed in.
@@ -70,9 +68,6 @@ def run(
         scope: Where the subject was made; None without a factory. Then an error may come from that,
             and only a known one is told.
         seconds: After which tracing is given up.
-
-    Returns:
-        What was seen, and the graph for the TPU bridge where there is one.
     """
     strategy = bridge.pretended_strategy() if scope is None else scope.strategy
     try:

@@ -199,11 +199,7 @@ def _chosen(generation: str, runs: Iterable[Run]) -> tuple[list[Run], bool]:
 
 
 def foretold(runs: Sequence[Run] | None = None) -> list[Foretold]:
-    """Foretell each run from the others; those of the same program are no others.
-
-    Args:
-        runs: Which; the published ones when None.
-    """
+    """Foretell each run (all when None) from the others; those of its program are no others."""
     runs = published() if runs is None else runs
     found = []
     for run in runs:
@@ -224,8 +220,7 @@ def _from_other_kinds(runs: Sequence[Run]) -> list[float]:
 def factor(generation: str) -> Factor:
     """Say how many times longer than the estimate a step takes, from published runs.
 
-    Args:
-        generation: Such as ``v3``; one with fewer than two runs takes those of all generations.
+    A generation (such as ``v3``) with fewer than two runs takes those of all generations.
     """
     every = published()
     runs, own = _chosen(generation, every)

@@ -18,9 +18,6 @@ def roofline_plot(timing: Timing) -> Figure:
     Where gradients are added up, a third roof is what the whole step could compute in the least
     time that they need. Only matrix products and convolutions are counted, so what has none is no
     point here; `bars` shows it.
-
-    Args:
-        timing: From a report with a profile.
     """
     peak, bandwidth = per_device(hardware.slice_of(timing.target, jax=True).chip)
     points = [r for r in timing.operations if r.flops and r.bytes and r.ms and r.bound]
@@ -57,11 +54,9 @@ def _told(timing: Timing, points: Sequence[Row], peak: float, bandwidth: float) 
 
 
 def bars(timing: Timing, title: str = "layers") -> Figure:
-    """Draw the parts of a step as bars, the longest first; the hatch says what they wait for.
+    """Draw the ``operations``, ``layers`` or ``lines`` of a step as bars, the longest first.
 
-    Args:
-        timing: From a report with a profile.
-        title: ``operations``, ``layers`` or ``lines``.
+    The hatch says what they wait for.
     """
     rows: tuple[Row, ...] = getattr(timing, title)
     fig, ax = subplots(7.0, 0.9 + 0.28 * len(rows))

@@ -41,14 +41,9 @@ class Price:
 
 
 def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
-    """Read prices of a chip for an hour.
+    """Read prices of a chip for an hour: ``1.2`` for all, ``v5e=1.20`` for those of one kind.
 
-    Args:
-        words: ``1.2`` for all targets, or ``v5e=1.20`` for those of one kind.
-        targets: Such as ``["v5e-8", "v6e-8"]``.
-
-    Returns:
-        A price for each target that has one.
+    Gives a price for each target that has one.
 
     Raises:
         CourseError: A word is no price, or is for a kind that isn't among the targets.
@@ -84,13 +79,9 @@ def prices(
     steps: int,
     per_chip_hour: Mapping[str, float],
 ) -> tuple[Price, ...]:
-    """Multiply steps, time, chips and price, for each target with a time.
+    """Multiply steps, time, chips and price (from `read`), for each target with a time.
 
-    Args:
-        timings: What a step takes.
-        estimates: Of the same targets; they have the rows of a batch.
-        steps: Of the run.
-        per_chip_hour: From `read`.
+    The estimates of the same targets have the rows of a batch.
     """
     rows = {e.target: e.rows and e.rows * e.replicas for e in estimates}
     return tuple(

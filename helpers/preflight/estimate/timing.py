@@ -26,12 +26,7 @@ def estimate(job: Job, say: Callable[[str], None]) -> Timing | None:
 
 
 def read(compiled: tpu_compiler.Compiled, find: Callable[[str], Source | None]) -> Timing:
-    """Read the estimate from a program.
-
-    Args:
-        compiled: A program that compiles, with effort ``full``.
-        find: Gives the learner's line of an operation.
-    """
+    """Read the estimate from a program compiled with full effort; ``find`` gives its lines."""
     found = tpu_compiler.profile(compiled)
     slice_ = hardware.slice_of(compiled.target, jax=True)
     factor = calibration.factor(slice_.chip.name)

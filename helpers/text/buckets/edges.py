@@ -81,14 +81,10 @@ def check_edges(edges: Sequence[int]) -> tuple[int, ...]:
 
 
 def measure_edges(lengths: npt.ArrayLike, edges: Sequence[int]) -> Edges:
-    """Measure edges of your own, to compare them with `optimal_edges`.
+    """Measure edges of your own (padded lengths, rising), to compare them with `optimal_edges`.
 
-    Args:
-        lengths: Tokens per sequence, whole numbers, 1-D.
-        edges: Padded lengths, rising.
-
-    Returns:
-        The same edges with their counts; an edge that no sequence needs stays, with 0.
+    ``lengths`` are tokens per sequence, whole numbers, 1-D. An edge that no sequence needs stays,
+    with a count of 0.
 
     Raises:
         TooLong: A sequence is longer than the last edge.

@@ -68,15 +68,10 @@ class Packing:
         return np.arange(self.row_length) < fill[:, None], kept
 
     def lay_out(self, values: npt.ArrayLike, pad_value: int = 0) -> np.ndarray:
-        """Write one feature of all sequences into the rows.
+        """Write one feature of all sequences into the rows: the same dtype, [rows, row_length].
 
-        Args:
-            values: The sequences one after another in their own order, 1-D [sum of lengths],
-                such as ``np.concatenate(token_ids)``.
-            pad_value: What fills the free positions.
-
-        Returns:
-            Values of the same dtype, [rows, row_length].
+        ``values`` are the sequences one after another in their own order, 1-D [sum of lengths],
+        such as ``np.concatenate(token_ids)``; ``pad_value`` fills the free positions.
 
         Raises:
             CourseError: There are not as many ``values`` as ``lengths`` say.

@@ -91,13 +91,10 @@ def canonical(backend: "tokenizers.Tokenizer") -> bytes:
 
 
 def fingerprint(tokenizer: Any) -> str:
-    """Name a tokenizer by what it does, however it was loaded.
+    """Name a tokenizer by what it does, however it was loaded (or by its ``tokenizer.json``).
 
-    Args:
-        tokenizer: A ``BertTokenizerFast``, a ``tokenizers`` tokenizer, or a ``tokenizer.json``.
-
-    Returns:
-        SHA-256, in hexadecimal, of its vocabulary and rules; padding and truncation don't count.
+    Gives the SHA-256, in hexadecimal, of its vocabulary and rules; padding and truncation don't
+    count.
 
     Raises:
         CourseError: There is no such file, or it is no fast tokenizer.
@@ -181,14 +178,7 @@ class Encoder:
         return [raw[start:end] for start, end in zip(starts, (ends * size).tolist(), strict=False)]
 
     def __call__(self, texts: Sequence[str]) -> list[bytes]:
-        """Encode texts.
-
-        Args:
-            texts: Any strings.
-
-        Returns:
-            For each its ids without ``[CLS]`` and ``[SEP]``, as bytes of ``type``.
-        """
+        """Encode texts: for each its ids without ``[CLS]`` and ``[SEP]``, as bytes of ``type``."""
         if self._ids is None:
             return self._encode(texts)
         # At spaces only: Python and the tokenizer disagree about some other white space.

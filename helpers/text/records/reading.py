@@ -32,10 +32,7 @@ POOL_BLOCKS = 64
 
 
 def manifest(path: str | os.PathLike[str]) -> Manifest:
-    """Say what a folder of records holds.
-
-    Args:
-        path: Folder here or ``gs://bucket/folder``.
+    """Say what a folder of records, here or ``gs://bucket/folder``, holds.
 
     Raises:
         CourseError: There are no records, not all shards are written, or the manifest was changed
@@ -120,14 +117,9 @@ def _numbers(records: "tf.Tensor", layout: Layout) -> "dict[str, tf.Tensor]":
 
 
 def first_rows(table: Manifest, count: int) -> dict[str, np.ndarray]:
-    """Read rows in the order of the files, where documents were shuffled already.
+    """Read at most ``count`` rows in the order of the files, where documents were shuffled already.
 
-    Args:
-        table: From `manifest`.
-        count: Maximum number of rows.
-
-    Returns:
-        The features of `dataset`, int32 [rows, sequence_length].
+    Gives the features of `dataset`, int32 [rows, sequence_length].
     """
     import tensorflow as tf
 

@@ -64,12 +64,10 @@ class ShardWriter:
     def __call__(
         self, entries: Iterable[bytes], name: str, done: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Write one shard, then its description: a shard with a description is finished.
+        """Write one shard of entries (`Plan.entry`, in order), then its description.
 
-        Args:
-            entries: Of `Plan.entry`, in order.
-            name: The shard's.
-            done: Called with the number of documents just finished.
+        A shard with a description is finished. ``done`` is called with the number of documents just
+        finished.
         """
         counts = collections.Counter(dict.fromkeys(("sequences", "rows", "tokens", "bytes"), 0))
 

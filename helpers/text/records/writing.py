@@ -85,12 +85,8 @@ def plan_of(
 ) -> Plan:
     """Plan records, and a tenth as many shards of held-out documents, which stay whole.
 
-    Args:
-        output: As for `write`.
-        tokenizer: As for `write`.
-        held_out: Folder for the documents that `corpus.held_out` names; None: write all alike.
-        pairs: As for `write`.
-        options: ``sequence_length``, ``shards`` and ``seed`` of `write`.
+    ``held_out`` is the folder for the documents that `corpus.held_out` names; None: write all
+    alike. The rest is as for `write`.
 
     Raises:
         CourseError: A number or the tokenizer can't be used.
@@ -235,13 +231,7 @@ def prepare_folders(plan: Plan, missing: Sequence[int]) -> None:
 
 
 def made_of(table: Manifest, sources: Sequence[Source], *, held_out: bool) -> bool:
-    """Tell whether records were made of these very documents.
-
-    Args:
-        table: The records.
-        sources: What they may have been made of.
-        held_out: Whether some documents of these were held out of them.
-    """
+    """Tell whether records were made of these very documents, some held out of them or none."""
     targets = [Target(table.path, table.settings)] * (1 + held_out)
     plan = Plan(tuple(targets), "")
     sums = Sums.zero(len(plan.shards))

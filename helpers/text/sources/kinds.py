@@ -119,11 +119,9 @@ def check_column(table: Any, name: str, field: str) -> None:
 
 
 def dataset(name: str, part: tuple[int, int]) -> Any:
-    """Open a part of a Hugging Face dataset, to be streamed.
+    """Open a part of a Hugging Face dataset to be streamed; (2, 8) is the third of eight files.
 
-    Args:
-        name: ``hf://NAME/CONFIG/SPLIT``; NAME is that on the Hub, or a folder's path.
-        part: (2, 8) for the third of its eight files.
+    ``name`` is ``hf://NAME/CONFIG/SPLIT``; NAME is that on the Hub, or a folder's path.
 
     Raises:
         CourseError: The Hub can't be reached, or has no such dataset, configuration or split.

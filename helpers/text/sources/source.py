@@ -33,8 +33,7 @@ class Source:
     def documents(self, done: Callable[[int], None] = lambda size: None) -> Iterator[Document]:
         """Read the documents in order; few of them are in memory at a time.
 
-        Args:
-            done: Called with the number of bytes just read, of `size`.
+        ``done`` is called with the number of bytes just read, of `size`.
 
         Raises:
             CourseError: The file can't be read, or what is in it; the message says where.

@@ -55,13 +55,10 @@ def _unpacked(packed: BinaryIO, compression: str) -> BinaryIO:
 def stream(
     address: str, compression: str | None, done: Callable[[int], None], buffer: int = BUFFER
 ) -> Iterator[BinaryIO]:
-    """Open a file to be read once from its start.
+    """Open a file (``gs://…``, too) to be read once from its start, ``buffer`` bytes at a time.
 
-    Args:
-        address: Path or ``gs://…``.
-        compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or None.
-        done: Called with the number of bytes just read, as they are stored.
-        buffer: Bytes that are read at once.
+    ``compression`` is ``gzip``, ``bz2``, ``xz``, ``zstd`` or None; ``done`` is called with the
+    number of bytes just read, as they are stored.
     """
     system, path = files_at(address)
     options = {"block_size": buffer} if is_remote(address) else {}
@@ -74,13 +71,10 @@ def stream(
 
 @contextlib.contextmanager
 def failures(name: str, compression: str | None, remote: bool, where: list[str]) -> Iterator[None]:
-    """Say in one way what can't be read or unpacked.
+    """Say in one way what can't be read or unpacked of the file with this name.
 
-    Args:
-        name: The file's.
-        compression: As in `stream`.
-        remote: Whether it isn't on this disk; what reads it then has errors of its own.
-        where: Its last entry says how far reading came, such as ``line 12``.
+    What reads a ``remote`` file has errors of its own. The last entry of ``where`` says how far
+    reading came, such as ``line 12``.
 
     Raises:
         CourseError: For whatever else is raised inside.

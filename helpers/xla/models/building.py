@@ -139,10 +139,7 @@ def _inputs(model: TFPreTrainedModel, chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(name: str) -> Tiny:
-    """Build a model with random weights from a fixed seed.
-
-    Args:
-        name: Of a class that transformers exports: ``TFBertModel``.
+    """Build a model, such as ``TFBertModel``, with random weights from a fixed seed.
 
     Raises:
         ImportError: A package that it needs isn't installed.

@@ -112,8 +112,7 @@ def _row(told: tuple[str, str], found: Examined | str, compiler: process.Process
 def rows(models: Sequence[tuple[str, str]]) -> Iterator[Row]:
     """Examine models, a row for each, in order; while one is compiled, the next is traced.
 
-    Args:
-        models: Kind and name of each, as `classes` lists them.
+    ``models`` are kind and name of each, as `classes` lists them.
 
     Raises:
         CourseError: jax or libtpu is missing.
@@ -162,8 +161,7 @@ def versions() -> str:
 def make(progress: Callable[[int, int], None] | None = None) -> Table:
     """Examine every model; go on with what a run that was stopped had found.
 
-    Args:
-        progress: Told the number of models that are done, and of all.
+    ``progress`` is told the number of models that are done, and of all.
 
     Raises:
         CourseError: jax, libtpu or transformers is missing.

@@ -65,8 +65,7 @@ def compare_batches(
         timeout: Seconds for all of them.
 
     Raises:
-        NotCompilable: XLA refuses the function.
-        NotRun: jax can't run the program, or is not installed.
+        NotCompilable, NotRun: As for `compare`.
     """
     made, order = program(traced), range(len(batches))
     _, values = _reset(traced, reset)
@@ -118,16 +117,10 @@ def train_traced(
     reset: Iterable[Any] = (),
     timeout: float = TIMEOUT,
 ) -> Training:
-    """Train as `train` does, with a traced step and flat batches.
+    """Train as `train` does, with a step traced with one replica and flat batches.
 
-    Args:
-        traced: With one replica.
-        batches: Tensors or arrays, flat.
-        steps: As for `train`.
-        other: As for `train`.
-        reset: Variables that begin each step with zeros: a model's metrics, whose loss would be
-            the mean of all steps so far.
-        timeout: Seconds for all trainings together.
+    Variables of ``reset`` begin each step with zeros: a model's metrics, whose loss would be the
+    mean of all steps so far. ``timeout`` is in seconds, for all trainings together.
     """
     made, count = program(traced), len(batches)
     if not (scalars := [i for i, shape in enumerate(_kept(made)) if _is_loss(shape)]):

@@ -179,20 +179,10 @@ def compile_many(
     effort: str = "least",
     progress: Progress | None = None,
 ) -> list[Compiled]:
-    """Compile one program after the other; the compiler's process starts once.
+    """Compile programs one after the other, each as `compile` does and with its own time limit.
 
-    Where it dies, the rest goes on in a new one.
-
-    Args:
-        programs: From `export`; may be made while they are compiled.
-        target: As for `compile`, like the other arguments; the timeout is each program's.
-        timeout: Seconds.
-        memory_limit: Bytes.
-        effort: ``least`` or ``full``.
-        progress: Called with stage and seconds.
-
-    Returns:
-        A result for each program, in order.
+    They may be made while others are compiled. The compiler's process starts once; where it dies,
+    the rest goes on in a new one.
     """
     with process.taken(memory_limit) as compiler:
         return [one(compiler, p, target, timeout, effort, progress) for p in programs]

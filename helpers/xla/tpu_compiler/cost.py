@@ -55,14 +55,7 @@ class Roofline:
 
 
 def roofline(compiled: Compiled) -> Roofline:
-    """Bound the time of one run from below.
-
-    Args:
-        compiled: A program that compiles.
-
-    Returns:
-        The bound, for one device.
-    """
+    """Bound the time of one run of a program that compiles from below, for one device."""
     slice_ = hardware.slice_of(compiled.target, jax=True)
     peak, bandwidth = per_device(slice_.chip)
     moved = compiled.argument_bytes + compiled.output_bytes
@@ -71,19 +64,14 @@ def roofline(compiled: Compiled) -> Roofline:
 
 
 def all_reduce_seconds(slice_: hardware.Slice, size: float) -> tuple[float, float]:
-    """Bound the time in which the chips of a slice add up a tensor that each of them has.
+    """Bound the time in which the chips of a slice add up ``size`` bytes that each of them has.
 
     Of ``n`` chips each sends ``2 (n - 1) / n`` of the tensor (a part of it to be added up, then the
     sums; Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002). Two cores of one chip add up
     theirs first. Nothing is taken off for the time that a message needs.
 
-    Args:
-        slice_: The chips.
-        size: Bytes of the tensor.
-
-    Returns:
-        Seconds where all links of a chip are busy, as in a torus, and where only two are: the chips
-        as one ring, both ways round. A slice of few chips is no torus.
+    Gives seconds where all links of a chip are busy, as in a torus, and where only two are: the
+    chips as one ring, both ways round. A slice of few chips is no torus.
     """
     chip = slice_.chip
     sent = 2 * (slice_.chips - 1) / slice_.chips * size

@@ -86,17 +86,11 @@ def _size(layout: Layout, at: int) -> int:
 
 
 def padding(compiled: Compiled) -> tuple[Padding, ...]:
-    """List where memory goes to padding, the most wasteful first.
+    """List where the memory of a program that compiles goes to padding, the most wasteful first.
 
     Read from the layouts that the compiler chose, tensors of four types (`layout.ITEM_BYTES`).
     Counts every tensor that a program fills, also those that use the same memory one after the
     other: it tells which dimension to mend, not how much would be saved.
-
-    Args:
-        compiled: A program that compiles.
-
-    Returns:
-        One entry for each operation and layout with padding.
     """
     found: collections.Counter[tuple[str, Layout]] = collections.Counter()
     inside = set(re.findall(r"(?:calls|to_apply)=%([\w.\-]+)", compiled.hlo))

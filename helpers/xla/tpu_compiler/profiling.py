@@ -208,10 +208,7 @@ def source(name: str, find: Callable[[str], Source | None]) -> Source | None:
 
 
 def profile(compiled: Compiled) -> Profile:
-    """Read the compiler's own estimates from a program.
-
-    Args:
-        compiled: A program that compiles, with effort ``full``.
+    """Read the compiler's own estimates from a program that compiles, with effort ``full``.
 
     Raises:
         CourseError: It was compiled with less effort, or it doesn't compile.
