@@ -198,8 +198,9 @@ class Folder:
             return self._files.cat_file(self._at(name), end=limit)
         return None
 
-    def pieces(self, name: str, size: int = 2**24) -> Iterator[bytes]:
+    def pieces(self, name: str) -> Iterator[bytes]:
         """Read a file some bytes at a time; nothing where there is none."""
+        size = 2**24
         with self._reading(name), self._files.open(self._at(name), "rb", block_size=size) as file:
             while piece := file.read(size):
                 yield piece

@@ -21,5 +21,6 @@ def steady(line: str) -> str:
     line = re.sub(
         r'(?<![\w.:/])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1", line
     )  # keep the file's name
+    line = re.sub(r"\b[EFIW]\d{4} [\d:.]+\s+\d+ ", "", line)  # a log's time and process
     line = re.sub(r"0x[0-9a-f]{6,}", "0x…", line)
     return re.sub(r"\s+", " ", line).strip()

@@ -116,7 +116,7 @@ class Score:
         return f"{values}; {self.tokens:,} tokens"
 
 
-def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray, seed: int = 0) -> Score:
+def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray) -> Score:
     """Summarize guesses, with confidence intervals.
 
     Tokens of one document are alike, so documents are drawn, not tokens (a cluster bootstrap: Efron
@@ -126,7 +126,7 @@ def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray, seed: int 
     """
     sums = np.stack([(values * weights).sum(1) for values in (losses, right)])
     counts = weights.sum(1)
-    random, resampled = np.random.default_rng(seed), np.empty((2, RESAMPLED))
+    random, resampled = np.random.default_rng(0), np.empty((2, RESAMPLED))
     for draw in range(RESAMPLED):  # one by one: there may be many documents
         documents = random.integers(0, len(counts), len(counts))
         resampled[:, draw] = sums[:, documents].sum(1) / counts[documents].sum().clip(1)
@@ -339,7 +339,8 @@ def probe(
     )
 
 
-def _states(model: tf.keras.Model, part: FixedMasks, rows: int = 64) -> np.ndarray:
+def _states(model: tf.keras.Model, part: FixedMasks) -> np.ndarray:
+    rows = 64  # at a time
     names = ("input_ids", "attention_mask", "position_ids")
     found = []
     for first in range(0, len(part.batch["input_ids"]), rows):

@@ -19,7 +19,7 @@ Batch = Mapping[str, tf.Tensor]
 Results = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
-def masked_scores(model: tf.keras.Model, batch: Batch, training: bool = False) -> tf.Tensor:
+def masked_scores(model: tf.keras.Model, batch: Batch) -> tf.Tensor:
     """Score the vocabulary at the masked positions only.
 
     Args:
@@ -27,12 +27,11 @@ def masked_scores(model: tf.keras.Model, batch: Batch, training: bool = False) -
         batch: ``input_ids``, ``attention_mask``, ``position_ids`` int32 [rows, length] (and
             ``token_type_ids`` where there are pairs); ``masked_positions`` int32
             [rows, predictions].
-        training: Whether dropout is on.
 
     Returns:
         float32 [rows, predictions, vocabulary].
     """
-    hidden = _encode(model, batch, batch["masked_positions"], training)
+    hidden = _encode(model, batch, batch["masked_positions"], training=False)
     return tf.cast(model.mlm(hidden), tf.float32)
 
 

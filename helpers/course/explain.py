@@ -32,28 +32,18 @@ SURE = {
 
 @dataclass(frozen=True)
 class Symptom:
-    """What an error looks like, why it happens, and what to do: a row of symptoms.toml.
+    """What an error looks like, why it happens, and what to do: a row of symptoms.toml."""
 
-    Attributes:
-        name: In a few words.
-        seen: What its message says; one of these is enough.
-        sure: How sure the cause is: ``certain``, ``likely`` or ``note``.
-        why: Why it happens.
-        fix: What to do now.
-        source: The public thread where people met it (owner/repository#number), or the notebook
-            of the course that produces it.
-        checked: Month in which the source was read, such as ``2026-11``.
-        lesson: Number of the notebook that teaches it.
-    """
-
-    name: str
-    seen: tuple[Words, ...]
-    sure: str
-    why: str
-    fix: str
+    name: str  # in a few words
+    seen: tuple[Words, ...]  # what its message says; one of these is enough
+    sure: str  # how sure the cause is: ``certain``, ``likely`` or ``note``
+    why: str  # why it happens
+    fix: str  # what to do now
+    # The public thread where people met it (owner/repository#number), or the notebook of the course
+    # that produces it.
     source: str
-    checked: str
-    lesson: str
+    checked: str  # month in which the source was read, such as ``2026-11``
+    lesson: str  # number of the notebook that teaches it
 
     @property
     def link(self) -> str:

@@ -52,23 +52,15 @@ def check_compiles(answer: object, *specs: object) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Exercise:
-    """One exercise.
+    """One exercise."""
 
-    Attributes:
-        stub: Source of the cell that the learner completes; its body raises NotImplementedError.
-        answer: Name that the stub defines and that ``check`` is given.
-        check: Takes the answer, raises ``Wrong``, or returns what the answer has shown.
-        hints: From a nudge to nearly the solution.
-        solution: Source that replaces the stub.
-        wrong: Typical wrong answers: source by words that the verdict must contain.
-    """
-
-    stub: str
-    answer: str
+    stub: str  # source of the cell that the learner completes; its body raises NotImplementedError
+    answer: str  # name that the stub defines and that ``check`` is given
+    # Takes the answer, raises ``Wrong``, or returns what the answer has shown.
     check: Callable[[object], str]
-    hints: tuple[str, ...]
-    solution: str
-    wrong: dict[str, str]
+    hints: tuple[str, ...]  # from a nudge to nearly the solution
+    solution: str  # source that replaces the stub
+    wrong: dict[str, str]  # typical wrong answers: source by words that the verdict must contain
 
 
 def read(number: str, *checks: Callable[[object], str]) -> dict[str, Exercise]:
@@ -83,17 +75,11 @@ def read(number: str, *checks: Callable[[object], str]) -> dict[str, Exercise]:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What ``check`` says of an answer.
+    """What ``check`` says of an answer."""
 
-    Attributes:
-        name: The exercise, such as ``02-1``.
-        state: ``right``, ``not yet`` (untouched stub) or ``not right``.
-        message: What is right, or what is not and why.
-    """
-
-    name: str
-    state: str
-    message: str
+    name: str  # the exercise, such as ``02-1``
+    state: str  # ``right``, ``not yet`` (untouched stub) or ``not right``
+    message: str  # what is right, or what is not and why
 
     def __repr__(self) -> str:
         return f"Exercise {self.name}: {self.state}. {self.message}"

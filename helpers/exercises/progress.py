@@ -34,21 +34,15 @@ _LINE = re.compile(r"(\d{4}-\d\d-\d\d) (cell|section|exercise) (\S.*)")
 
 @dataclasses.dataclass(frozen=True)
 class Lesson:
-    """What there is to do in a notebook.
+    """What there is to do in a notebook."""
 
-    Attributes:
-        number: Two digits.
-        title: Its question.
-        sections: Fingerprints of its code cells by the name of each section: the notebook's
-            number and the heading. Setup, imports, parameters and exercises are not among them,
-            nor is a section without code.
-        exercises: Names such as ``02-1``, in order.
-    """
-
-    number: str
-    title: str
+    number: str  # two digits
+    title: str  # its question
+    # Fingerprints of its code cells by the name of each section: the notebook's number and the
+    # heading. Setup, imports, parameters and exercises are not among them, nor is a section without
+    # code.
     sections: dict[str, tuple[str, ...]]
-    exercises: tuple[str, ...]
+    exercises: tuple[str, ...]  # names such as ``02-1``, in order
 
 
 def _fingerprint(source: str) -> str:

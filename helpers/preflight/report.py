@@ -42,25 +42,16 @@ CHECKS = {
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """One thing that was looked at, under the check with this number in ``CHECKS``.
+    """One thing that was looked at, under the check with this number in ``CHECKS``."""
 
-    Attributes:
-        check: Number of the check.
-        name: What was looked at, in a few words.
-        state: ``pass``, ``warn``, ``fail``, ``not checked`` or ``does not apply``.
-        finding: What was seen, or why nothing was.
-        fix: What to do; empty where nothing is to be done.
-        where: The learner's source line, where there is one: ``model.py:12  y = tf.unique(x)``.
-        decisive: Whether the report can't say "ready" while this is not checked.
-    """
-
-    check: int
-    name: str
-    state: str
-    finding: str
-    fix: str = ""
+    check: int  # number of the check
+    name: str  # what was looked at, in a few words
+    state: str  # ``pass``, ``warn``, ``fail``, ``not checked`` or ``does not apply``
+    finding: str  # what was seen, or why nothing was
+    fix: str = ""  # what to do; empty where nothing is to be done
+    # The learner's source line, where there is one: ``model.py:12  y = tf.unique(x)``.
     where: str = ""
-    decisive: bool = False
+    decisive: bool = False  # whether the report can't say "ready" while this is not checked
 
     def __repr__(self) -> str:
         text = f"{SIGNS[self.state]} {self.check} {self.name}: {self.finding}"

@@ -66,20 +66,13 @@ class Isolation:
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A worker that runs.
+    """A worker that runs."""
 
-    Attributes:
-        address: ``grpc://127.0.0.1:PORT``.
-        isolation: What keeps it apart from the client.
-        disk: An empty folder of the client's that the worker can't see, whatever the isolation.
-        log: What it writes to standard output and error (``tf.print``, too).
-        process: The worker itself. ``process.kill()`` is what a preemption does.
-    """
-
-    address: str
-    isolation: Isolation
-    disk: str
-    log: pathlib.Path
+    address: str  # ``grpc://127.0.0.1:PORT``
+    isolation: Isolation  # what keeps it apart from the client
+    disk: str  # an empty folder of the client's that the worker can't see, whatever the isolation
+    log: pathlib.Path  # what it writes to standard output and error (``tf.print``, too)
+    # The worker itself. ``process.kill()`` is what a preemption does.
     process: psutil.Process
 
     def __repr__(self) -> str:

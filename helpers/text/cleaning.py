@@ -104,16 +104,11 @@ def _letters(scripts: tuple[str, ...]) -> tuple[Any, Any]:
 
 @dataclasses.dataclass
 class Cleaned:
-    """A source's documents as they are trained on.
+    """A source's documents as they are trained on."""
 
-    Attributes:
-        source: Where they come from.
-        rules: What leaves a document out.
-        repeats: From `compared`: for each place 1 if the document is a duplicate, 2 if nearly.
-    """
-
-    source: sources.Source
-    rules: Rules = dataclasses.field(default_factory=Rules)
+    source: sources.Source  # where they come from
+    rules: Rules = dataclasses.field(default_factory=Rules)  # what leaves a document out
+    # From `compared`: for each place 1 if the document is a duplicate, 2 if nearly.
     repeats: bytes = b""
 
     def __post_init__(self) -> None:
@@ -127,17 +122,14 @@ class Cleaned:
     def documents(
         self, done: Callable[[int], None] = lambda size: None
     ) -> Iterator[sources.Document]:
-        """Clean the source's documents, leave some out, and count what is found in them.
-
-        Args:
-            done: As for `sources.Source.documents`.
-        """
+        """Clean the source's documents, leave some out, and count what is found in them."""
         self.__post_init__()
         documents, repeats = self.source.documents(done=done), self.repeats
         while some := list(itertools.islice(documents, 1_000)):
-            self._survey += corpus.survey([document.text for document in some])
-            for document in some:
-                text = corpus.clean(document.text)
+            given = [document.text for document in some]
+            texts = [corpus.clean(text) for text in given]
+            self._survey += corpus.survey(given, texts)
+            for document, text in zip(some, texts, strict=True):
                 why = self.rules.against(text)
                 if why is None and document.place < len(repeats) and repeats[document.place]:
                     near = repeats[document.place] == 2
@@ -212,11 +204,7 @@ class _Near:
 
 
 def told(reports: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[str]:
-    """Say what was found, source by source if they are few, and what was left out.
-
-    Args:
-        reports: Names of sources, and what `Cleaned.report` gave for them.
-    """
+    """Say what `Cleaned.report` gave for sources (one by one if few), and what was left out."""
     named = [(name, report["survey"]) for name, report in sorted(reports)]
     surveys = [(name, corpus.Survey(**survey)) for name, survey in named]
     if len(surveys) > TOLD:

@@ -232,8 +232,8 @@ class Survey:
         )
 
 
-def survey(texts: Sequence[str]) -> Survey:
-    """Count what `clean` will change, and what it can't repair."""
+def survey(texts: Sequence[str], cleaned: Iterable[str] | None = None) -> Survey:
+    """Count what `clean` will change (or has made ``cleaned``), and what it can't repair."""
     replaced = [text.count(REPLACED) for text in texts]
     return Survey(
         texts=len(texts),
@@ -242,7 +242,7 @@ def survey(texts: Sequence[str]) -> Survey:
         invisible=sum(len(INVISIBLE.findall(text)) for text in texts),
         replaced=sum(replaced),
         first_replaced=next((at for at, count in enumerate(replaced) if count), None),
-        empty=sum(not clean(text) for text in texts),
+        empty=sum(not text for text in (map(clean, texts) if cleaned is None else cleaned)),
     )
 
 
@@ -263,13 +263,13 @@ def shipped() -> dict[str, str]:
     return paths
 
 
-def held_out(line: int, every: int = 10) -> bool:
-    """Tell whether a paragraph is kept away from training.
+def held_out(line: int) -> bool:
+    """Tell whether a paragraph is kept away from training: the last of each ten.
 
     Only the line's number (from 0) counts: a paragraph and its translation stand on the same line
-    of their files, so they are always on the same side. The last of each ``every`` is held out.
+    of their files, so they are always on the same side.
     """
-    return line % every == every - 1
+    return line % 10 == 9
 
 
 def reach_hub(dataset: str, timeout: float = 10.0) -> None:
@@ -277,9 +277,7 @@ def reach_hub(dataset: str, timeout: float = 10.0) -> None:
 
     ``datasets`` alone retries five times, longer apart each time, and fills the screen with it.
 
-    Args:
-        dataset: Name on the Hub, such as ``wikimedia/wikipedia``.
-        timeout: Seconds to wait for the connection and for each part of the answer.
+    ``timeout`` is in seconds, for the connection and for each part of the answer.
 
     Raises:
         CourseError: There is no answer in time, or the Hub has no such public dataset.
@@ -369,11 +367,9 @@ def kept_tokenizer(
     return path
 
 
-def load_tokenizer(
-    path: pathlib.Path = DATA / "tokenizer.json", sha256: str = TOKENIZER_SHA256
-) -> "BertTokenizerFast":
+def load_tokenizer(path: pathlib.Path = DATA / "tokenizer.json") -> "BertTokenizerFast":
     """Load `kept_tokenizer` for use with ``transformers``."""
     from transformers import BertTokenizerFast
 
-    file = str(kept_tokenizer(path, sha256))
+    file = str(kept_tokenizer(path))
     return BertTokenizerFast(tokenizer_file=file, do_lower_case=False, strip_accents=False)

@@ -32,18 +32,12 @@ _PHASE_1 = "tf-replicated-clustering-bridge-v2"
 
 @dataclasses.dataclass(frozen=True)
 class Bridged:
-    """What the bridge says of a function.
+    """What the bridge says of a function."""
 
-    Attributes:
-        name: The function's name.
-        refused: The operation that it refuses, such as ``PyFunc``; empty if it accepts all.
-        message: Its reason, one line; empty if it accepts all.
-        on_host: Operations that would run on the host's CPU in each step, sorted.
-    """
-
-    name: str
-    refused: str = ""
-    message: str = ""
+    name: str  # the function's name
+    refused: str = ""  # the operation that it refuses, such as ``PyFunc``; empty if it accepts all
+    message: str = ""  # its reason, one line; empty if it accepts all
+    # Operations that would run on the host's CPU in each step, sorted.
     on_host: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -46,19 +46,13 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """One pass over memory.
+    """One pass over memory."""
 
-    Attributes:
-        number: Position in the program, from 1.
-        operations: What it computes, in XLA's names: ``reduce(add)`` is a sum.
-        reads: The buffers it reads, each once; constants are part of the kernel and left out.
-        writes: The buffers it writes.
-    """
-
-    number: int
-    operations: tuple[str, ...]
+    number: int  # position in the program, from 1
+    operations: tuple[str, ...]  # what it computes, in XLA's names: ``reduce(add)`` is a sum
+    # The buffers it reads, each once; constants are part of the kernel and left out.
     reads: tuple[Buffer, ...]
-    writes: tuple[Buffer, ...]
+    writes: tuple[Buffer, ...]  # the buffers it writes
 
     @property
     def fused(self) -> bool:

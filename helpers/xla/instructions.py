@@ -8,25 +8,16 @@ from helpers.base.errors import CourseError
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One line of a computation.
+    """One line of a computation."""
 
-    Attributes:
-        name: What other lines call its result.
-        shapes: Type and shape of each result: ``f32[8,128]``.
-        laid_out: The same with the layouts, where the text has them: ``f32[8,128]{1,0:T(8,128)}``.
-        opcode: Such as ``fusion``.
-        inside: The text between its parentheses.
-        attributes: The text after them.
-        root: Whether its result is the computation's.
-    """
-
-    name: str
-    shapes: tuple[str, ...]
+    name: str  # what other lines call its result
+    shapes: tuple[str, ...]  # type and shape of each result: ``f32[8,128]``
+    # The same with the layouts, where the text has them: ``f32[8,128]{1,0:T(8,128)}``.
     laid_out: tuple[str, ...]
-    opcode: str
-    inside: str
-    attributes: str
-    root: bool
+    opcode: str  # such as ``fusion``
+    inside: str  # the text between its parentheses
+    attributes: str  # the text after them
+    root: bool  # whether its result is the computation's
 
     @property
     def operands(self) -> list[str]:

@@ -57,25 +57,18 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """What an error's text says.
+    """What an error's text says."""
 
-    Attributes:
-        line: The one line that says what is wrong.
-        reason: ``no kernel`` (XLA has no such operation), ``size`` (a size depends on a value),
-            ``no gradient``, or empty where the text gives none of these.
-        operation: TensorFlow's name of the refused operation, such as ``UniqueWithCounts``; empty
-            where the text doesn't say.
-        node: The operation's name in the graph; empty where the text doesn't say.
-        source: The line that made the operation, where it can be found.
-        layer: The layer that it belongs to; empty where the text doesn't say.
-    """
-
-    line: str
+    line: str  # the one line that says what is wrong
+    # ``no kernel`` (XLA has no such operation), ``size`` (a size depends on a value), ``no
+    # gradient``, or empty where the text gives none of these.
     reason: str = ""
+    # TensorFlow's name of the refused operation, such as ``UniqueWithCounts``; empty where the text
+    # doesn't say.
     operation: str = ""
-    node: str = ""
-    source: Source | None = None
-    layer: str = ""
+    node: str = ""  # the operation's name in the graph; empty where the text doesn't say
+    source: Source | None = None  # the line that made the operation, where it can be found
+    layer: str = ""  # the layer that it belongs to; empty where the text doesn't say
 
 
 _REASONS = {

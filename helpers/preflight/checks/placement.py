@@ -12,17 +12,12 @@ from helpers.xla.tracing import Tracing
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """What the bridge says of a step, as it was traced under ``run``.
+    """What the bridge says of a step, as it was traced under ``run``."""
 
-    Attributes:
-        traced: The step.
-        strict: Its answer without soft device placement, the default in a ``tf.function``.
-        soft: Its answer with it; asked only where the strict one is a refusal.
-    """
-
-    traced: Tracing
+    traced: Tracing  # the step
+    # Its answer without soft device placement, the default in a ``tf.function``.
     strict: bridge.Bridged
-    soft: bridge.Bridged | None
+    soft: bridge.Bridged | None  # its answer with it; asked only where the strict one is a refusal
 
     @property
     def on_host(self) -> str:

@@ -45,43 +45,26 @@ ENOUGH = 2  # runs of a generation for a factor of its own
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A published training run, and what the compiler says of the same step.
+    """A published training run, and what the compiler says of the same step."""
 
-    Attributes:
-        run: Whose it was, and of what model.
-        target: What is compiled for, such as ``v3-8``. A run on a larger slice is compiled for
-            the smallest one: what a device computes is the same.
-        devices: Of the run. On v2 and v3 cores, on v4 half chips (as libtpu compiles), on others
-            chips.
-        rows: Of the batch, on each device.
-        model: How `benchmarks.published` builds it.
-        size: Tokens of a row, or pixels of an image's side.
-        precision: ``float32`` (the TPU multiplies bfloat16 there, too) or ``bfloat16``.
-        month: Of the publication.
-        published_ms: Milliseconds of a step.
-        computed: How they follow from what was published.
-        source: Address.
-        checked: Month in which it was read there.
-        remark: What else is known of the difference; may be empty.
-        estimate_ms: The compiler's estimate for one device, in milliseconds.
-        roofline_ms: The bound (`tpu_compiler.roofline`), in milliseconds.
-    """
-
-    run: str
+    run: str  # whose it was, and of what model
+    # What is compiled for, such as ``v3-8``. A run on a larger slice is compiled for the smallest
+    # one: what a device computes is the same.
     target: str
+    # Of the run. On v2 and v3 cores, on v4 half chips (as libtpu compiles), on others chips.
     devices: int
-    rows: int
-    model: str
-    size: int
-    precision: str
-    month: str
-    published_ms: float
-    computed: str
-    source: str
-    checked: str
-    remark: str
-    estimate_ms: float
-    roofline_ms: float
+    rows: int  # of the batch, on each device
+    model: str  # how `benchmarks.published` builds it
+    size: int  # tokens of a row, or pixels of an image's side
+    precision: str  # ``float32`` (the TPU multiplies bfloat16 there, too) or ``bfloat16``
+    month: str  # of the publication
+    published_ms: float  # milliseconds of a step
+    computed: str  # how they follow from what was published
+    source: str  # address
+    checked: str  # month in which it was read there
+    remark: str  # what else is known of the difference; may be empty
+    estimate_ms: float  # the compiler's estimate for one device, in milliseconds
+    roofline_ms: float  # the bound (`tpu_compiler.roofline`), in milliseconds
 
     @property
     def generation(self) -> str:
@@ -110,26 +93,17 @@ class Foretold:
 
 @dataclasses.dataclass(frozen=True)
 class Factor:
-    """How many times longer than the compiler's estimate a step takes.
+    """How many times longer than the compiler's estimate a step takes."""
 
-    Attributes:
-        generation: Such as ``v3``.
-        low: Of the fastest run.
-        middle: The runs' geometric mean.
-        high: Of the slowest.
-        runs: How many runs it comes from.
-        own: Whether they are of this generation; if not, it has too few, and they are all runs of
-            the table.
-        error: How far off the runs were on average when foretold without themselves: 0.2 is a
-            fifth.
-    """
-
-    generation: str
-    low: float
-    middle: float
-    high: float
-    runs: int
+    generation: str  # such as ``v3``
+    low: float  # of the fastest run
+    middle: float  # the runs' geometric mean
+    high: float  # of the slowest
+    runs: int  # how many runs it comes from
+    # Whether they are of this generation; if not, it has too few, and they are all runs of the
+    # table.
     own: bool
+    # How far off the runs were on average when foretold without themselves: 0.2 is a fifth.
     error: float
 
     def __repr__(self) -> str:

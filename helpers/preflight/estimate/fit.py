@@ -9,7 +9,7 @@ import re
 
 from helpers.tpu import hardware
 from helpers.xla.program import Program
-from helpers.xla.tpu_compiler import available_bytes, size
+from helpers.xla.tpu_compiler.ask import AVAILABLE_GIB, available_bytes, size
 
 # What optimizers call the variables that they keep for each weight.
 _STATE = re.compile(
@@ -30,6 +30,7 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
         rows: Rows of its batch on one device; None without.
         fitting: Rows that fit, by the compiler; None where that isn't known, 0 if none.
     """
+    of_jax = program.form == "stablehlo"
     devices, there = hardware.slice_of(target, jax=True).replicas, available_bytes(target)
     changed = [program.parameters[i] for i in program.donated]
     state = sum(p.bytes for p in changed if _STATE.search(p.name))
@@ -54,8 +55,9 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
     if between:
         half, again = given + between / 2, given + between * 2 / math.sqrt(BLOCKS)
         found.append(f"bfloat16 (mixed precision), if all is float32 now: {arithmetic(half)}")
+        recompute = "jax.checkpoint" if of_jax else "tf.recompute_grad"
         found.append(
-            f"computing activations again (tf.recompute_grad around each of {BLOCKS} equal "
+            f"computing activations again ({recompute} around each of {BLOCKS} equal "
             f"blocks): {arithmetic(again)}"
         )
     for name, part in (("optimizer state", state), ("state and weights", state + weights)):
@@ -63,11 +65,8 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
             after = needed - part * (1 - 1 / devices)
             text = f"{name} in parts over {devices} devices, which needs code of your own"
             found.append(f"{text}: {arithmetic(after)}")
-    larger = [kind for kind in hardware.CHIPS if _available(kind) >= needed > there]
+    kinds = AVAILABLE_GIB if of_jax else hardware.CHIPS
+    larger = [kind for kind in kinds if available_bytes(f"{kind}-8") >= needed > there]
     if larger:
         found.append(f"more memory on each device: {', '.join(larger)}")
     return "What would help: " + ";\n".join(found) + "." if found else "Make the model smaller."
-
-
-def _available(kind: str) -> int:
-    return available_bytes(f"{kind}-8")

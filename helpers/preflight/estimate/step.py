@@ -26,36 +26,24 @@ TABLES = ("operations", "layers", "lines")
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """What one step costs on one target, by its compiler; bounds, not predictions.
+    """What one step costs on one target, by its compiler; bounds, not predictions."""
 
-    Attributes:
-        target: Such as ``v5e-8``.
-        replicas: TensorFlow devices.
-        rows: Rows of the batch on each replica; None where the batch has no common first size.
-        flops: Floating-point operations of a step on one replica.
-        bytes: What all kernels of a step read and write on one replica, in bytes.
-        peak_bytes: Memory that the program needs on one replica.
-        available_bytes: Memory of a replica that programs may use.
-        compute_ms: ``flops`` at the chip's peak, in milliseconds.
-        memory_ms: Variables, batch and results, once through the memory at its peak, in
-            milliseconds.
-        link_ms: Gradients, over all links of the chips to others; 0 with one replica.
-        all_reduce_bytes: Gradients that each replica sends around per step; None with one replica
-            or where it is not known.
-        largest_rows: Most rows per replica that fit; None where it was not looked for.
-    """
-
-    target: str
-    replicas: int
+    target: str  # such as ``v5e-8``
+    replicas: int  # TensorFlow devices
+    # Rows of the batch on each replica; None where the batch has no common first size.
     rows: int | None
-    flops: float
-    bytes: float
-    peak_bytes: int
-    available_bytes: int
-    compute_ms: float
+    flops: float  # floating-point operations of a step on one replica
+    bytes: float  # what all kernels of a step read and write on one replica, in bytes
+    peak_bytes: int  # memory that the program needs on one replica
+    available_bytes: int  # memory of a replica that programs may use
+    compute_ms: float  # ``flops`` at the chip's peak, in milliseconds
+    # Variables, batch and results, once through the memory at its peak, in milliseconds.
     memory_ms: float
-    link_ms: float = 0.0
+    link_ms: float = 0.0  # gradients, over all links of the chips to others; 0 with one replica
+    # Gradients that each replica sends around per step; None with one replica or where it is not
+    # known.
     all_reduce_bytes: int | None = None
+    # Most rows per replica that fit; None where it was not looked for.
     largest_rows: int | None = None
 
     @property
@@ -72,27 +60,18 @@ class Estimate:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A part of a step.
+    """A part of a step."""
 
-    Attributes:
-        name: The operation, layer or line.
-        ms: Milliseconds of a step.
-        share: Of the step, 0 to 1.
-        bound: What most of that time waits for: ``compute`` (the matrix units at their peak),
-            ``HBM`` (the device's memory at its bandwidth) or ``vector`` (neither: the vector unit,
-            or memory on the chip); empty for several parts together.
-        flops: Floating-point operations of its products and convolutions.
-        bytes: What it reads from and writes to the device's memory (HBM).
-        help: What would help, where the compiled program shows it.
-    """
-
-    name: str
-    ms: float
-    share: float
+    name: str  # the operation, layer or line
+    ms: float  # milliseconds of a step
+    share: float  # of the step, 0 to 1
+    # What most of that time waits for: ``compute`` (the matrix units at their peak), ``HBM`` (the
+    # device's memory at its bandwidth) or ``vector`` (neither: the vector unit, or memory on the
+    # chip); empty for several parts together.
     bound: str
-    flops: float = 0.0
-    bytes: float = 0.0
-    help: str = ""
+    flops: float = 0.0  # floating-point operations of its products and convolutions
+    bytes: float = 0.0  # what it reads from and writes to the device's memory (HBM)
+    help: str = ""  # what would help, where the compiled program shows it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,33 +99,21 @@ class AllReduce:
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """What a step takes on each device of a target.
+    """What a step takes on each device of a target."""
 
-    Attributes:
-        target: Such as ``v5e-8``.
-        ms: Milliseconds, by the compiler's estimate; without the all-reduce.
-        low_ms: The same, as published runs make it: for a fast run; never less than the bound.
-        high_ms: For a slow one; never less than estimate and all-reduce together.
-        factor: Where the range comes from, in a sentence.
-        busy: Share of them in which the matrix units would be busy at their peak rate.
-        missing: Kernels that the compiler has no estimate for, and loops of which it doesn't know
-            the rounds; they are missing from ``ms``, or count once.
-        operations: The parts by kind of operation, the longest first, at most nine.
-        layers: The same by layer, gradients included.
-        lines: The same by the learner's line, gradients included.
-        all_reduce: The gradients' way between the devices; None with one replica.
-    """
-
-    target: str
-    ms: float
-    low_ms: float
-    high_ms: float
-    factor: str
-    busy: float
+    target: str  # such as ``v5e-8``
+    ms: float  # milliseconds, by the compiler's estimate; without the all-reduce
+    low_ms: float  # the same, as published runs make it: for a fast run; never less than the bound
+    high_ms: float  # for a slow one; never less than estimate and all-reduce together
+    factor: str  # where the range comes from, in a sentence
+    busy: float  # share of them in which the matrix units would be busy at their peak rate
+    # Kernels that the compiler has no estimate for, and loops of which it doesn't know the rounds;
+    # they are missing from ``ms``, or count once.
     missing: int
-    operations: tuple[Row, ...]
-    layers: tuple[Row, ...]
-    lines: tuple[Row, ...]
+    operations: tuple[Row, ...]  # the parts by kind of operation, the longest first, at most nine
+    layers: tuple[Row, ...]  # the same by layer, gradients included
+    lines: tuple[Row, ...]  # the same by the learner's line, gradients included
+    # The gradients' way between the devices; None with one replica.
     all_reduce: AllReduce | None = None
 
     @classmethod

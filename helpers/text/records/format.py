@@ -40,22 +40,14 @@ class ShardDamaged(CourseError):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the bytes of all shards depend on, beside the documents themselves.
+    """What the bytes of all shards depend on, beside the documents themselves."""
 
-    Attributes:
-        tokenizer_sha256: `fingerprint` of the tokenizer.
-        vocabulary: Number of tokens; ids are below it.
-        sequence_length: Positions per row; no sequence is longer.
-        shards: Number of files.
-        seed: Decides which documents come together in a shard.
-        pairs: Whether a sequence is ``[CLS] A [SEP] B [SEP]``, for next sentence prediction.
-    """
-
-    tokenizer_sha256: str
-    vocabulary: int
-    sequence_length: int
-    shards: int
-    seed: int
+    tokenizer_sha256: str  # `fingerprint` of the tokenizer
+    vocabulary: int  # number of tokens; ids are below it
+    sequence_length: int  # positions per row; no sequence is longer
+    shards: int  # number of files
+    seed: int  # decides which documents come together in a shard
+    # Whether a sequence is ``[CLS] A [SEP] B [SEP]``, for next sentence prediction.
     pairs: bool = False
 
     @property

@@ -85,16 +85,11 @@ def add(total: int, entry: bytes) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The shards to write, numbered over all folders; each process has the same plan.
+    """The shards to write, numbered over all folders; each process has the same plan."""
 
-    Attributes:
-        targets: For the documents to train on; then, perhaps, for those held out.
-        tokenizer: As JSON.
-        rules: What leaves a document out, for the manifest; counts of the same are added to it.
-    """
-
-    targets: tuple[Target, ...]
-    tokenizer: str
+    targets: tuple[Target, ...]  # for the documents to train on; then, perhaps, for those held out
+    tokenizer: str  # as JSON
+    # What leaves a document out, for the manifest; counts of the same are added to it.
     rules: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property

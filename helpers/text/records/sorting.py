@@ -19,17 +19,13 @@ class Run:
     """Sorted entries in a file, or in memory.
 
     An entry is four bytes with the number of its shard, big-endian, then what it is sorted by.
-
-    Attributes:
-        path: The file; None in memory.
-        edges: Where each shard's entries begin, and where the last one's end: bytes in the file,
-            numbers in memory, int64 [shards + 1].
-        entries: In memory: all of them.
     """
 
-    path: pathlib.Path | None
+    path: pathlib.Path | None  # the file; None in memory
+    # Where each shard's entries begin, and where the last one's end: bytes in the file, numbers in
+    # memory, int64 [shards + 1].
     edges: np.ndarray
-    entries: tuple[bytes, ...] = ()
+    entries: tuple[bytes, ...] = ()  # in memory: all of them
 
     def part(self, shard: int) -> "Part":
         """Give one shard's entries, without those of others: to be sent to another process."""

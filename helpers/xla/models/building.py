@@ -70,17 +70,12 @@ def _spec(name: str, text: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Tiny:
-    """A tiny model of random weights.
+    """A tiny model of random weights."""
 
-    Attributes:
-        model: The model, a Keras model.
-        inputs: Specs of what its forward step is given, by the names that its ``call`` has.
-        labels: Specs, or truth values, of what its training step is given besides.
-    """
-
-    model: TFPreTrainedModel
+    model: TFPreTrainedModel  # the model, a Keras model
+    # Specs of what its forward step is given, by the names that its ``call`` has.
     inputs: dict[str, Any]
-    labels: dict[str, Any]
+    labels: dict[str, Any]  # specs, or truth values, of what its training step is given besides
 
     def forward(self, inputs: dict[str, Any]) -> list[tf.Tensor]:
         """Compute all that the model gives back, as in inference."""

@@ -21,18 +21,12 @@ from helpers.xla.program import NotCompilable, Program
 
 @dataclasses.dataclass(frozen=True)
 class Told:
-    """What was said of a step of a model.
+    """What was said of a step of a model."""
 
-    Attributes:
-        program: XLA's program of it; None where TensorFlow refused.
-        message: The refusal, one line; empty where there is a program.
-        lacks: The package that transformers needs for it and that isn't installed; mostly empty.
-        where: The line of transformers that is refused, or makes the first bounded shape.
-    """
-
-    program: Program | None = None
-    message: str = ""
-    where: str = ""
+    program: Program | None = None  # XLA's program of it; None where TensorFlow refused
+    message: str = ""  # the refusal, one line; empty where there is a program
+    where: str = ""  # the line of transformers that is refused, or makes the first bounded shape
+    # The package that transformers needs for it and that isn't installed; mostly empty.
     lacks: str = ""
 
 
@@ -42,20 +36,13 @@ _PROBABILITY = "name 'tfp' is not defined"
 
 @dataclasses.dataclass(frozen=True)
 class Examined:
-    """What TensorFlow and XLA's compiler for the CPU say of a model.
+    """What TensorFlow and XLA's compiler for the CPU say of a model."""
 
-    Attributes:
-        built: Why it can't even be built; empty where it can.
-        forward: Its forward step.
-        cpu: Why XLA's compiler for the CPU refuses the forward step; empty where it doesn't.
-        training: Its training step.
-        bridge: What TensorFlow's TPU bridge says of the training step, as `bridge.verdict`.
-    """
-
-    built: str = ""
-    forward: Told = Told()
-    cpu: str = ""
-    training: Told = Told()
+    built: str = ""  # why it can't even be built; empty where it can
+    forward: Told = Told()  # its forward step
+    cpu: str = ""  # why XLA's compiler for the CPU refuses the forward step; empty where it doesn't
+    training: Told = Told()  # its training step
+    # What TensorFlow's TPU bridge says of the training step, as `bridge.verdict`.
     bridge: str = "not traced"
 
 

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import multiprocessing
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -65,11 +64,6 @@ class Worker:
             self._process = None
 
 
-def _line(text: str) -> str:
-    # Without when, and in which process.
-    return short(re.sub(r"\b[EF]\d{4} [\d:.]+\s+\d+ ", "", text))
-
-
 def _row(told: tuple[str, str], found: Examined | str, compiler: process.Process) -> Row:
     """Ask Google's compiler about what TensorFlow made, and write it down."""
     unknown = ("not reached", "not reached", "not traced", 0, "")
@@ -77,7 +71,7 @@ def _row(told: tuple[str, str], found: Examined | str, compiler: process.Process
         state, _, message = found.partition(": ")
         return Row(*told, state, *unknown, message)
     if found.built:
-        return Row(*told, "not built", *unknown, _line(found.built))
+        return Row(*told, "not built", *unknown, short(found.built))
 
     def asked(step: Told) -> tuple[str, str]:
         if step.lacks:
@@ -105,7 +99,7 @@ def _row(told: tuple[str, str], found: Examined | str, compiler: process.Process
         found.bridge,
         len(found.forward.program.bounded) if found.forward.program else 0,
         where,
-        _line(refusal or found.cpu or again),
+        short(refusal or found.cpu or again),
     )
 
 

@@ -14,28 +14,19 @@ HONEST = "One pass, the default precision, imitated on this CPU; not confirmed o
 
 @dataclasses.dataclass(frozen=True)
 class Value:
-    """One result, or the change of one variable, computed both ways.
+    """One result, or the change of one variable, computed both ways."""
 
-    Attributes:
-        name: ``result 0``, or the variable's name.
-        shape: Type and shape as XLA writes them: ``f32[8,128]``.
-        norm: Euclidean norm with float32 products.
-        apart: Norm of the difference.
-        finite: Whether all values are finite with float32 products.
-        rounded_finite: The same with a TPU's.
-        between: Norm of the difference, with float32 products, from the first batch's value.
-        exact: The values with float32 products; None where there are very many.
-        rounded: The same with a TPU's.
-    """
-
-    name: str
-    shape: str
-    norm: float
-    apart: float
-    finite: bool
-    rounded_finite: bool
+    name: str  # ``result 0``, or the variable's name
+    shape: str  # type and shape as XLA writes them: ``f32[8,128]``
+    norm: float  # euclidean norm with float32 products
+    apart: float  # norm of the difference
+    finite: bool  # whether all values are finite with float32 products
+    rounded_finite: bool  # the same with a TPU's
+    # Norm of the difference, with float32 products, from the first batch's value.
     between: float = 0.0
+    # The values with float32 products; None where there are very many.
     exact: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
+    # The same with a TPU's.
     rounded: np.ndarray | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
@@ -46,21 +37,13 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Numbers:
-    """The numbers of one run, with float32 products and with a TPU's.
+    """The numbers of one run, with float32 products and with a TPU's."""
 
-    Attributes:
-        name: The function's name.
-        products: Matrix products that are rounded; one in a loop counts once.
-        precise: Products that ask for more passes, left alone.
-        results: What the function returned, flat.
-        updates: How it changed each variable of floating-point numbers.
-    """
-
-    name: str
-    products: int
-    precise: int
-    results: tuple[Value, ...]
-    updates: tuple[Value, ...] = ()
+    name: str  # the function's name
+    products: int  # matrix products that are rounded; one in a loop counts once
+    precise: int  # products that ask for more passes, left alone
+    results: tuple[Value, ...]  # what the function returned, flat
+    updates: tuple[Value, ...] = ()  # how it changed each variable of floating-point numbers
 
     @property
     def summary(self) -> str:
@@ -91,23 +74,14 @@ _TITLES = ("", "shape", "float32 products", "a TPU's products", "apart")
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """The losses of short trainings from the same start on the same batches, step by step.
+    """The losses of short trainings from the same start on the same batches, step by step."""
 
-    Attributes:
-        name: The step's name.
-        exact: With float32 products.
-        rounded: With a TPU's.
-        other: With float32 products and another seed.
-        seed: What the other seed changes: ``the weights`` or ``the order of the batches``.
-        products: Matrix products that are rounded.
-    """
-
-    name: str
-    exact: tuple[float, ...]
-    rounded: tuple[float, ...]
-    other: tuple[float, ...]
-    seed: str
-    products: int
+    name: str  # the step's name
+    exact: tuple[float, ...]  # with float32 products
+    rounded: tuple[float, ...]  # with a TPU's
+    other: tuple[float, ...]  # with float32 products and another seed
+    seed: str  # what the other seed changes: ``the weights`` or ``the order of the batches``
+    products: int  # matrix products that are rounded
 
     @classmethod
     def from_plain(cls, plain: dict) -> "Training":

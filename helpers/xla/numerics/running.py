@@ -50,19 +50,12 @@ def compare(fn: Callable, *arguments: Any) -> Numbers:
 
 
 def compare_batches(
-    traced: Tracing,
-    batches: Sequence[Sequence[Any]],
-    *,
-    reset: Iterable[Any] = (),
-    timeout: float = TIMEOUT,
+    traced: Tracing, batches: Sequence[Sequence[Any]], *, reset: Iterable[Any] = ()
 ) -> list[Numbers]:
     """Compare a traced function on several batches, each from the same values of the variables.
 
-    Args:
-        traced: With one replica.
-        batches: Tensors or arrays, flat, as the function's specs say.
-        reset: Variables that begin with zeros, whatever they hold: a model's metrics.
-        timeout: Seconds for all of them.
+    It was traced with one replica; the batches are tensors or arrays, flat, as its specs say.
+    Variables of ``reset``, a model's metrics, begin with zeros, whatever they hold.
 
     Raises:
         NotCompilable, NotRun: As for `compare`.
@@ -70,7 +63,7 @@ def compare_batches(
     made, order = program(traced), range(len(batches))
     _, values = _reset(traced, reset)
     runs = [_Run(made, values, order, is_rounded) for is_rounded in (False, True)]
-    told, arrays = _ask(runs, batches, False, (), timeout)
+    told, arrays = _ask(runs, batches)
     return [_numbers(made, told, step, arrays) for step in told["steps"]]
 
 
@@ -115,12 +108,11 @@ def train_traced(
     *,
     other: Tracing | None = None,
     reset: Iterable[Any] = (),
-    timeout: float = TIMEOUT,
 ) -> Training:
     """Train as `train` does, with a step traced with one replica and flat batches.
 
     Variables of ``reset`` begin each step with zeros: a model's metrics, whose loss would be the
-    mean of all steps so far. ``timeout`` is in seconds, for all trainings together.
+    mean of all steps so far.
     """
     made, count = program(traced), len(batches)
     if not (scalars := [i for i, shape in enumerate(_kept(made)) if _is_loss(shape)]):
@@ -141,7 +133,7 @@ def train_traced(
     if other is not None:
         beside = _Run(program(other), _values(other), order)
     runs = [_Run(made, values, order), _Run(made, values, order, True), beside]
-    told, arrays = _ask(runs, batches, True, fixed, timeout)
+    told, arrays = _ask(runs, batches, fixed, carry=True)
     curves = [[] for _ in runs]
     for step in told["steps"]:
         for curve, kept in zip(curves, step["kept"], strict=True):
@@ -193,9 +185,8 @@ def _reset(traced: Tracing, variables: Iterable[Any]) -> tuple[list[int], Arrays
 def _ask(
     runs: Sequence[_Run],
     batches: Sequence[Sequence[Any]],
-    carry: bool,
-    fixed: Iterable[int],
-    timeout: float,
+    fixed: Iterable[int] = (),
+    carry: bool = False,
 ) -> tuple[dict[str, Any], Any]:
     """Let the child run; gives what it tells, and an iterator over the arrays."""
     if "jax" not in versions():
@@ -220,7 +211,7 @@ def _ask(
     process = Process("helpers.xla.numerics.child", "run with a TPU's numbers")
     try:
         data = b"".join(p.hlo for p in programs) + data
-        told, values = process.ask(job, data, timeout, None)
+        told, values = process.ask(job, data, TIMEOUT, None)
     finally:
         process.stop()
     if told["verdict"] != "ran":

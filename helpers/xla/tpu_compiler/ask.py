@@ -175,7 +175,6 @@ def compile_many(
     target: str = "v5e-8",
     *,
     timeout: float = TIMEOUT,
-    memory_limit: int | None = None,
     effort: str = "least",
     progress: Progress | None = None,
 ) -> list[Compiled]:
@@ -184,7 +183,7 @@ def compile_many(
     They may be made while others are compiled. The compiler's process starts once; where it dies,
     the rest goes on in a new one.
     """
-    with process.taken(memory_limit) as compiler:
+    with process.taken(None) as compiler:
         return [one(compiler, p, target, timeout, effort, progress) for p in programs]
 
 

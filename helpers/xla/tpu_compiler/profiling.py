@@ -216,9 +216,11 @@ def profile(compiled: Compiled) -> Profile:
     if not compiled.ok or compiled.effort != "full":
         raise CourseError(
             f"There is no profile of {compiled.name} for {compiled.target}.",
-            f"It was compiled with {compiled.effort} effort: {compiled.verdict}. The compiler's "
-            "estimates are worth something with full effort only.",
-            'Compile it with effort="full".',
+            f"It was compiled with {compiled.effort} effort: {compiled.verdict}. "
+            + (
+                compiled.message or "The compiler's estimates are worth something with full effort."
+            ),
+            'Compile it with effort="full".' if compiled.ok else "Mend what the compiler names.",
         )
     chip = hardware.slice_of(compiled.target, jax=True).chip
     peak, bandwidth = per_device(chip)
