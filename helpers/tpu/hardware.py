@@ -21,52 +21,33 @@ class UnknownAccelerator(CourseError):
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """One kind of TPU chip; every number is per chip.
+    """One kind of TPU chip; every number is per chip."""
 
-    Attributes:
-        name: Such as ``v3``.
-        bf16_tflops: Peak of the matrix units in 10¹² floating-point operations a second, bfloat16
-            inputs.
-        hbm_gib: High-bandwidth memory, in GiB (Google's pages write GB on some, GiB on others).
-        hbm_gb_per_s: Its bandwidth, in 10⁹ bytes a second.
-        ici_gb_per_s: Bandwidth of the interconnect, in 10⁹ bytes a second: of all links of a chip,
-            both directions together, as Google's pages count.
-        ici_links: Links to other chips.
-        cores: TensorCores.
-        replicas: Devices that TensorFlow sees, each with its own copy of the model. A v4 or v5p
-            chip joins its two cores to one device, so this is 1 there.
-        matrix_unit: Rows (and columns) of one matrix unit.
-        clock_ghz: Cycles of a core in a nanosecond.
-        sizes: Numbers after the dash in the accelerator types that exist.
-        sizes_count: What these numbers count: ``cores`` or ``chips``.
-        largest_host: Most chips in one machine that is a slice by itself.
-        host_vcpus: Virtual processors of a machine with so many chips, as pairs.
-        dimensions: Of the network that joins the chips of a slice: 2 (a torus) or 3.
-        source: Page or paper with the numbers.
-        checked: When they were read there, year and month.
-        aliases: Other names of this kind in accelerator types.
-        tensorflow: Whether TensorFlow runs there.
-    """
-
-    name: str
+    name: str  # such as ``v3``
+    # Peak of the matrix units in 10¹² floating-point operations a second, bfloat16 inputs.
     bf16_tflops: float
-    hbm_gib: int
-    hbm_gb_per_s: float
+    hbm_gib: int  # high-bandwidth memory, in GiB (Google's pages write GB on some, GiB on others)
+    hbm_gb_per_s: float  # its bandwidth, in 10⁹ bytes a second
+    # Bandwidth of the interconnect, in 10⁹ bytes a second: of all links of a chip, both directions
+    # together, as Google's pages count.
     ici_gb_per_s: float
-    ici_links: int
-    cores: int
+    ici_links: int  # links to other chips
+    cores: int  # TensorCores
+    # Devices that TensorFlow sees, each with its own copy of the model. A v4 or v5p chip joins its
+    # two cores to one device, so this is 1 there.
     replicas: int
-    matrix_unit: int
-    clock_ghz: float
-    sizes: tuple[int, ...]
-    sizes_count: str
-    largest_host: int
+    matrix_unit: int  # rows (and columns) of one matrix unit
+    clock_ghz: float  # cycles of a core in a nanosecond
+    sizes: tuple[int, ...]  # numbers after the dash in the accelerator types that exist
+    sizes_count: str  # what these numbers count: ``cores`` or ``chips``
+    largest_host: int  # most chips in one machine that is a slice by itself
+    # Virtual processors of a machine with so many chips, as pairs.
     host_vcpus: tuple[tuple[int, int], ...]
-    dimensions: int
-    source: str
-    checked: str
-    aliases: tuple[str, ...] = ()
-    tensorflow: bool = True
+    dimensions: int  # of the network that joins the chips of a slice: 2 (a torus) or 3
+    source: str  # page or paper with the numbers
+    checked: str  # when they were read there, year and month
+    aliases: tuple[str, ...] = ()  # other names of this kind in accelerator types
+    tensorflow: bool = True  # whether TensorFlow runs there
 
     @property
     def hbm_gib_per_replica(self) -> float:
@@ -103,23 +84,15 @@ _ALIASES = {alias: name for name, chip in CHIPS.items() for alias in chip.aliase
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """Chips that are rented together.
+    """Chips that are rented together."""
 
-    Attributes:
-        name: The accelerator type, with ``v5e`` for what the API calls ``v5litepod``.
-        chip: Their kind.
-        chips: How many.
-        replicas: Devices that TensorFlow sees on all hosts together.
-        hosts: Machines that run your program; with more than one, a pod slice.
-        topology: How the chips are arranged, as libtpu names it: ``v5e:2x4``. libtpu's compiler
-            lists one device per chip there, but one per core for v2, v3 and v4.
-    """
-
-    name: str
-    chip: Chip
-    chips: int
-    replicas: int
-    hosts: int
+    name: str  # the accelerator type, with ``v5e`` for what the API calls ``v5litepod``
+    chip: Chip  # their kind
+    chips: int  # how many
+    replicas: int  # devices that TensorFlow sees on all hosts together
+    hosts: int  # machines that run your program; with more than one, a pod slice
+    # How the chips are arranged, as libtpu names it: ``v5e:2x4``. libtpu's compiler lists one
+    # device per chip there, but one per core for v2, v3 and v4.
     topology: str
 
     @property

@@ -49,19 +49,12 @@ def shape_bytes(shape: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How a tensor lies in a TPU's memory.
+    """How a tensor lies in a TPU's memory."""
 
-    Attributes:
-        shape: The tensor's dimensions.
-        dtype: Type of its values, a key of ``ITEM_BYTES``.
-        order: Dimensions as they lie in memory, the fastest varying last.
-        padded: Sizes as they lie in memory, in the same order as ``order``.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    order: tuple[int, ...]
-    padded: tuple[int, ...]
+    shape: tuple[int, ...]  # the tensor's dimensions
+    dtype: str  # type of its values, a key of ``ITEM_BYTES``
+    order: tuple[int, ...]  # dimensions as they lie in memory, the fastest varying last
+    padded: tuple[int, ...]  # sizes as they lie in memory, in the same order as ``order``
 
     @property
     def unpadded_bytes(self) -> int:

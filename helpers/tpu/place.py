@@ -33,31 +33,22 @@ _TEXTS = facts("places.toml")
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a kernel runs.
+    """Where a kernel runs."""
 
-    Attributes:
-        kind: ``cpu``, ``gpu``, ``colab_node``, ``rehearsal``, ``colab_vm``, ``kaggle``,
-            ``tpu_vm``, ``pod_slice``, ``node``, ``gke_node``, ``gke_vm``, or of `UNUSABLE`.
-        name: The same in words.
-        mark: The sign by which it was recognised.
-        accelerator: The TPU, if its type is known.
-        replicas: How many replicas a strategy has here; None if only the TPU itself can say.
-        tpu: What `connect` and TensorFlow's resolver are given: ``"local"``, an address or a
-            name; None without TPU.
-        environment: Variables that TensorFlow must find when it is imported here.
-        advice: What to do, in sentences.
-        code: Lines of Python that make a strategy here.
-    """
-
+    # ``cpu``, ``gpu``, ``colab_node``, ``rehearsal``, ``colab_vm``, ``kaggle``, ``tpu_vm``,
+    # ``pod_slice``, ``node``, ``gke_node``, ``gke_vm``, or of `UNUSABLE`.
     kind: str
-    name: str
-    mark: str
-    accelerator: Slice | None
+    name: str  # the same in words
+    mark: str  # the sign by which it was recognised
+    accelerator: Slice | None  # the TPU, if its type is known
+    # How many replicas a strategy has here; None if only the TPU itself can say.
     replicas: int | None
+    # What `connect` and TensorFlow's resolver are given: ``"local"``, an address or a name; None
+    # without TPU.
     tpu: str | None
-    environment: Mapping[str, str]
-    advice: str
-    code: str
+    environment: Mapping[str, str]  # variables that TensorFlow must find when it is imported here
+    advice: str  # what to do, in sentences
+    code: str  # lines of Python that make a strategy here
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [("place", self.name), ("told by", self.mark)]

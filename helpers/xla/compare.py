@@ -125,15 +125,10 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Hlo:
-    """A function as XLA sees it, in XLA's own text form (https://openxla.org/xla/hlo_dumps).
+    """A function as XLA sees it, in XLA's own text form (https://openxla.org/xla/hlo_dumps)."""
 
-    Attributes:
-        text: The program that TensorFlow hands to XLA.
-        optimized: The program that XLA compiled it to, for this machine's CPU.
-    """
-
-    text: str
-    optimized: str
+    text: str  # the program that TensorFlow hands to XLA
+    optimized: str  # the program that XLA compiled it to, for this machine's CPU
 
     @property
     def results(self) -> tuple[str, ...]:

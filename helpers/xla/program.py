@@ -20,17 +20,11 @@ from helpers.xla.tracing import TIMEOUT, NotCompilable, Resource, Tracing, trace
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """What a program is given.
+    """What a program is given."""
 
-    Attributes:
-        name: The variable's or the argument's name.
-        kind: ``argument``, ``variable`` or ``captured`` (another tensor from outside).
-        shape: Type and shape as XLA writes them: ``f32[32,128]``.
-    """
-
-    name: str
-    kind: str
-    shape: str
+    name: str  # the variable's or the argument's name
+    kind: str  # ``argument``, ``variable`` or ``captured`` (another tensor from outside)
+    shape: str  # type and shape as XLA writes them: ``f32[32,128]``
 
     @property
     def bytes(self) -> int:
@@ -40,19 +34,12 @@ class Parameter:
 
 @dataclasses.dataclass(frozen=True)
 class Bounded:
-    """A tensor whose size depends on values; XLA takes the most that is possible.
+    """A tensor whose size depends on values; XLA takes the most that is possible."""
 
-    Attributes:
-        shape: Type and shape with the bound: ``f32[<=8]``.
-        operation: TensorFlow's operation, such as ``Where``; empty where it isn't known.
-        name: The operation's name in the graph.
-        source: The learner's line, where it can be found.
-    """
-
-    shape: str
-    operation: str
-    name: str
-    source: Source | None = None
+    shape: str  # type and shape with the bound: ``f32[<=8]``
+    operation: str  # TensorFlow's operation, such as ``Where``; empty where it isn't known
+    name: str  # the operation's name in the graph
+    source: Source | None = None  # the learner's line, where it can be found
 
     def __repr__(self) -> str:
         at = f" at {self.source}" if self.source else f" ({self.name})" if self.name else ""

@@ -66,17 +66,11 @@ class Bucket:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Batches:
-    """Batches of few shapes, and the account of what is in them.
+    """Batches of few shapes, and the account of what is in them."""
 
-    Attributes:
-        dataset: The batches; its length is the number of batches in an epoch.
-        buckets: The account, one entry per edge.
-        truncated: Sequences cut to fit, 0 unless asked for.
-    """
-
-    dataset: "tf.data.Dataset"
-    buckets: tuple[Bucket, ...]
-    truncated: int
+    dataset: "tf.data.Dataset"  # the batches; its length is the number of batches in an epoch
+    buckets: tuple[Bucket, ...]  # the account, one entry per edge
+    truncated: int  # sequences cut to fit, 0 unless asked for
 
     @property
     def batches(self) -> int:

@@ -24,17 +24,12 @@ def html_table(rows: Sequence[Mapping[str, object]]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Edges:
-    """Bucket edges and what they cost on the lengths they were measured with.
+    """Bucket edges and what they cost on the lengths they were measured with."""
 
-    Attributes:
-        edges: Padded length of each bucket, rising. A sequence goes to the first that holds it.
-        sequences: How many sequences go to each bucket.
-        tokens: How many real tokens they have.
-    """
-
+    # Padded length of each bucket, rising. A sequence goes to the first that holds it.
     edges: tuple[int, ...]
-    sequences: tuple[int, ...]
-    tokens: tuple[int, ...]
+    sequences: tuple[int, ...]  # how many sequences go to each bucket
+    tokens: tuple[int, ...]  # how many real tokens they have
 
     @property
     def padded_tokens(self) -> int:

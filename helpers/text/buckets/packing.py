@@ -17,19 +17,12 @@ WINDOW = 65_536
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Packing:
-    """Which sequences share which row.
+    """Which sequences share which row."""
 
-    Attributes:
-        row_length: Positions per row.
-        lengths: Tokens of each sequence as given, int64 [sequences].
-        order: Sequence indices, row after row, int64 [sequences].
-        splits: Row r holds ``order[splits[r]:splits[r + 1]]``, int64 [rows + 1].
-    """
-
-    row_length: int
-    lengths: np.ndarray
-    order: np.ndarray
-    splits: np.ndarray
+    row_length: int  # positions per row
+    lengths: np.ndarray  # tokens of each sequence as given, int64 [sequences]
+    order: np.ndarray  # sequence indices, row after row, int64 [sequences]
+    splits: np.ndarray  # row r holds ``order[splits[r]:splits[r + 1]]``, int64 [rows + 1]
 
     @property
     def rows(self) -> list[list[int]]:

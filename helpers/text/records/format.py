@@ -96,17 +96,11 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """What a folder of records holds.
+    """What a folder of records holds."""
 
-    Attributes:
-        path: The folder, local or ``gs://``.
-        settings: What the bytes depend on.
-        shards: The finished ones, in order.
-    """
-
-    path: str
-    settings: Settings
-    shards: tuple[Shard, ...]
+    path: str  # the folder, local or ``gs://``
+    settings: Settings  # what the bytes depend on
+    shards: tuple[Shard, ...]  # the finished ones, in order
 
     @property
     def complete(self) -> bool:

@@ -56,11 +56,11 @@ class Case:
     @property
     def shown(self) -> str:
         """The code to show: for the name of a function of ours, its source."""
-        prefix, code = re.fullmatch(rf"({_GRADIENT})?(.*?)(?:\(\))?", self.code).groups("")
-        if code.isidentifier():
-            source = inspect.getsource(getattr(functions, code))
-            code = ast.unparse(ast.parse(source))  # without comments
-        return prefix + code
+        name = self.code.removeprefix(_GRADIENT).removesuffix("()")
+        if not name.isidentifier():
+            return self.code
+        code = ast.unparse(ast.parse(inspect.getsource(getattr(functions, name))))  # no comments
+        return f"{_GRADIENT}{code}" if self.code.startswith(_GRADIENT) else code
 
 
 @functools.cache

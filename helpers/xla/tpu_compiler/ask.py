@@ -44,57 +44,38 @@ class Compiled:
 
     All sizes are for one device (one TensorFlow replica; on v4 half a chip), in bytes. Where
     nothing was compiled they are 0.
-
-    Attributes:
-        name: The program's name.
-        target: Such as ``v5e-8``.
-        verdict: ``compiles``, ``refused``, ``out of memory`` (the TPU's), ``crashed`` (the
-            compiler did, or this machine's memory was not enough for it), ``timed out``, or
-            ``not available`` (jax or libtpu is missing, or is not one that we know).
-        message: What was said, in a line; empty where it compiles.
-        whole_message: The same, whole.
-        note: What else there is to know, such as another version of jax; mostly empty.
-        versions: Versions of jax and libtpu.
-        replicas: Devices that the program was compiled for.
-        flops: Floating-point operations of one run. A loop counts as often as it goes round, where
-            the compiled text tells.
-        bytes_accessed: Bytes that all kernels read and write in one run, as the compiler counts:
-            those of tensors that stay on the chip, too.
-        argument_bytes: Memory of the parameters.
-        output_bytes: Memory of the results.
-        alias_bytes: The part of the results that lies in the memory of donated parameters.
-        temporary_bytes: Memory for what lies between.
-        peak_bytes: Parameters, results and temporaries together, shared memory counted once; where
-            it is too much for the device, what the compiler says is needed.
-        available_bytes: HBM that a program may use.
-        all_reduce_bytes: Bytes of all tensors that are added up across the replicas.
-        bounded: The program's: where sizes depend on values, with the bound.
-        effort: The compiler's effort, ``least`` or ``full``.
-        seconds: What the compiler took, without the start of its process.
-        cached: Whether this is an earlier answer to the same question.
     """
 
-    name: str
-    target: str
+    name: str  # the program's name
+    target: str  # such as ``v5e-8``
+    # ``compiles``, ``refused``, ``out of memory`` (the TPU's), ``crashed`` (the compiler did, or
+    # this machine's memory was not enough for it), ``timed out``, or ``not available`` (jax or
+    # libtpu is missing, or is not one that we know).
     verdict: str
-    message: str = ""
-    whole_message: str = dataclasses.field(default="", repr=False)
-    note: str = ""
-    versions: str = ""
-    replicas: int = 1
+    message: str = ""  # what was said, in a line; empty where it compiles
+    whole_message: str = dataclasses.field(default="", repr=False)  # the same, whole
+    note: str = ""  # what else there is to know, such as another version of jax; mostly empty
+    versions: str = ""  # versions of jax and libtpu
+    replicas: int = 1  # devices that the program was compiled for
+    # Floating-point operations of one run. A loop counts as often as it goes round, where the
+    # compiled text tells.
     flops: float = 0.0
+    # Bytes that all kernels read and write in one run, as the compiler counts: those of tensors
+    # that stay on the chip, too.
     bytes_accessed: float = 0.0
-    argument_bytes: int = 0
-    output_bytes: int = 0
-    alias_bytes: int = 0
-    temporary_bytes: int = 0
+    argument_bytes: int = 0  # memory of the parameters
+    output_bytes: int = 0  # memory of the results
+    alias_bytes: int = 0  # the part of the results that lies in the memory of donated parameters
+    temporary_bytes: int = 0  # memory for what lies between
+    # Parameters, results and temporaries together, shared memory counted once; where it is too much
+    # for the device, what the compiler says is needed.
     peak_bytes: int = 0
-    available_bytes: int = 0
-    all_reduce_bytes: int = 0
-    bounded: tuple[Bounded, ...] = ()
-    effort: str = "least"
-    seconds: float = 0.0
-    cached: bool = False
+    available_bytes: int = 0  # HBM that a program may use
+    all_reduce_bytes: int = 0  # bytes of all tensors that are added up across the replicas
+    bounded: tuple[Bounded, ...] = ()  # the program's: where sizes depend on values, with the bound
+    effort: str = "least"  # the compiler's effort, ``least`` or ``full``
+    seconds: float = 0.0  # what the compiler took, without the start of its process
+    cached: bool = False  # whether this is an earlier answer to the same question
     _text: bytes = dataclasses.field(default=b"", repr=False)
     _names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
 

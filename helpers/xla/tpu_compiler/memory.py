@@ -16,17 +16,11 @@ from helpers.xla.tpu_compiler.walking import operation
 
 @dataclasses.dataclass(frozen=True)
 class Padding:
-    """Tensors of one operation that take more memory than their values.
+    """Tensors of one operation that take more memory than their values."""
 
-    Attributes:
-        name: The operation's name in the graph, which begins with its layers.
-        layout: How the tensor lies in memory, as the compiler laid it out.
-        count: How many such tensors the program fills.
-    """
-
-    name: str
-    layout: Layout
-    count: int
+    name: str  # the operation's name in the graph, which begins with its layers
+    layout: Layout  # how the tensor lies in memory, as the compiler laid it out
+    count: int  # how many such tensors the program fills
 
     @property
     def bytes(self) -> int:
@@ -111,17 +105,12 @@ def padding(compiled: Compiled) -> tuple[Padding, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """One batch size that was compiled.
+    """One batch size that was compiled."""
 
-    Attributes:
-        batch: Samples on one device.
-        compiled: What the compiler said.
-        recomputes: Whether the compiler computes parts twice to save memory: its operations per
-            sample are well above those of the smallest batch.
-    """
-
-    batch: int
-    compiled: Compiled
+    batch: int  # samples on one device
+    compiled: Compiled  # what the compiler said
+    # Whether the compiler computes parts twice to save memory: its operations per sample are well
+    # above those of the smallest batch.
     recomputes: bool = False
 
     @property
@@ -140,21 +129,13 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True)
 class LargestBatch:
-    """What a search for the largest batch found.
+    """What a search for the largest batch found."""
 
-    Attributes:
-        target: Such as ``v5e-8``.
-        largest: The largest batch on one device that compiled; 0 when none did.
-        without_recomputing: The largest that compiled without parts computed twice.
-        reason: Why not more, in a sentence.
-        attempts: All that was tried, in order.
-    """
-
-    target: str
-    largest: int
-    without_recomputing: int
-    reason: str
-    attempts: tuple[Attempt, ...]
+    target: str  # such as ``v5e-8``
+    largest: int  # the largest batch on one device that compiled; 0 when none did
+    without_recomputing: int  # the largest that compiled without parts computed twice
+    reason: str  # why not more, in a sentence
+    attempts: tuple[Attempt, ...]  # all that was tried, in order
 
     def __repr__(self) -> str:
         lines = [f"{self.target}: largest batch on one device {self.largest}. {self.reason}"]

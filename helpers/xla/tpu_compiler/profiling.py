@@ -64,63 +64,40 @@ class Kernel:
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """Kernels that belong together: those of a layer, of a line, of an operation.
+    """Kernels that belong together: those of a layer, of a line, of an operation."""
 
-    Attributes:
-        name: What they have in common.
-        seconds: Their estimates together.
-        share: Of the whole step, 0 to 1.
-        kernels: How many there are.
-        bound: What most of their time waits for, as for `Kernel`.
-        flops: Operations of their matrix products and convolutions.
-        hbm_bytes: Bytes that they read from and write to the device's memory.
-        help: What would help them most, where the program shows it; mostly empty.
-    """
-
-    name: str
-    seconds: float
-    share: float
-    kernels: int
-    bound: str
-    flops: float = 0.0
-    hbm_bytes: float = 0.0
-    help: str = ""
+    name: str  # what they have in common
+    seconds: float  # their estimates together
+    share: float  # of the whole step, 0 to 1
+    kernels: int  # how many there are
+    bound: str  # what most of their time waits for, as for `Kernel`
+    flops: float = 0.0  # operations of their matrix products and convolutions
+    hbm_bytes: float = 0.0  # bytes that they read from and write to the device's memory
+    help: str = ""  # what would help them most, where the program shows it; mostly empty
 
 
 @dataclasses.dataclass(frozen=True)
 class AllReduce:
-    """Tensors that are added up across the replicas at one place in the program.
+    """Tensors that are added up across the replicas at one place in the program."""
 
-    Attributes:
-        bytes: Of all of them.
-        waits: Whether the next kernel waits until that is done. If not, the program goes on with
-            others meanwhile.
-        at: Where in the step, by the kernels' time: 0 the beginning, 1 the end.
-    """
-
-    bytes: float
+    bytes: float  # of all of them
+    # Whether the next kernel waits until that is done. If not, the program goes on with others
+    # meanwhile.
     waits: bool
-    at: float
+    at: float  # where in the step, by the kernels' time: 0 the beginning, 1 the end
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """The kernels of a step on one device of a target, the longest first.
+    """The kernels of a step on one device of a target, the longest first."""
 
-    Attributes:
-        target: Such as ``v5e-8``.
-        kernels: Each kernel that the compiler has an estimate for.
-        unknown: Names of kernels without one. Their time is missing from the sum.
-        endless: Loops whose number of rounds the compiler doesn't know; they count once.
-        copied_bytes: Bytes copied between HBM and the chip while kernels run.
-        all_reduces: Where replicas add up their gradients; the time for it is in no kernel's.
-    """
-
-    target: str
-    kernels: tuple[Kernel, ...]
+    target: str  # such as ``v5e-8``
+    kernels: tuple[Kernel, ...]  # each kernel that the compiler has an estimate for
+    # Names of kernels without one. Their time is missing from the sum.
     unknown: tuple[str, ...]
-    endless: int
-    copied_bytes: float
+    endless: int  # loops whose number of rounds the compiler doesn't know; they count once
+    copied_bytes: float  # bytes copied between HBM and the chip while kernels run
+    # Where replicas add up their gradients; the time for it is in no kernel's.
     all_reduces: tuple[AllReduce, ...] = ()
 
     @property
