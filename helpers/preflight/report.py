@@ -5,6 +5,9 @@ import json
 import pathlib
 import re
 import tomllib
+import types
+import typing
+from typing import Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -156,15 +159,8 @@ class Report:
         """
         try:
             plain = json.loads(text)
-            items = tuple(Item(**item) for item in plain["items"])
-            estimates = tuple(Estimate(**estimate) for estimate in plain["estimates"])
-            timings = tuple(map(Timing.from_plain, plain["timings"]))
-            prices = tuple(Price(**one) for one in plain["prices"])
-            changes = tuple(Change(**one) for one in plain.get("changes", ()))
-            training = plain["training"] and Training.from_plain(plain["training"])
-            rate = plain["rate"] and Rate.from_plain(plain["rate"])
-            about = plain["subject"], tuple(plain["targets"]), items
-            return cls(*about, estimates, timings, training, rate, prices, changes)
+            del plain["status"]
+            return _made(cls, plain)
         except (ValueError, KeyError, TypeError) as error:
             raise CourseError(
                 "This text is no report of a preflight.",
@@ -251,6 +247,19 @@ class Report:
                 yield Text(repr(more))
         for change in self.changes:
             yield Text(repr(change), style="bold" if change.worse else "")
+
+
+def _made(kind: Any, plain: Any) -> Any:
+    """Make again what ``dataclasses.asdict`` and JSON made plain, by the fields' types."""
+    if plain is None:
+        return None
+    if dataclasses.is_dataclass(kind):
+        kinds = typing.get_type_hints(kind)
+        return kind(**{name: _made(kinds[name], value) for name, value in plain.items()})
+    inner = [each for each in typing.get_args(kind) if each is not types.NoneType]
+    if typing.get_origin(kind) is tuple:
+        return tuple(_made(inner[0], value) for value in plain)
+    return _made(inner[0], plain) if inner else plain
 
 
 def _columns(told: list[dict[str, str]]) -> Table:

@@ -1,6 +1,5 @@
 """Check 9: what a pipeline gives, stage by stage, against what a step needs."""
 
-import dataclasses
 import time
 
 import numpy as np
@@ -41,7 +40,7 @@ def test_the_stage_that_sleeps_is_named_with_its_line():
     assert rate.slowest.wall > SLEEP * 1e6 / 2 > rate.slowest.processor
     assert rate.per_second < 1.5 / SLEEP
     assert "map" in repr(rate) and "not on a TPU" in rate._repr_html_()
-    assert isinstance(rate.figure(), Figure) and Rate.from_plain(dataclasses.asdict(rate)) == rate
+    assert isinstance(rate.figure(), Figure)
 
 
 def test_what_makes_rows_of_files_is_one_stage_with_what_it_reads():

@@ -5,7 +5,6 @@ and take the differences. What a TPU VM's host makes of it is reckoned from this
 """
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
+from helpers.base.limits import TooLate, within
 from helpers.preflight.checks import pipeline
 from helpers.preflight.estimate.input import Need, Rate, Stage
 from helpers.preflight.estimate.step import Estimate, Timing
@@ -188,28 +188,19 @@ def _timed(dataset: tf.data.Dataset, budget: float, deadline: float) -> tuple[fl
 
 
 def _within(call: Callable[[], object], deadline: float) -> object:
-    """Call in a thread of its own, which can be left behind: an element may never come."""
-    results: list[object] = []
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            results.append(call())
-        except Exception as error:  # whatever the learner's pipeline raises
-            errors.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(max(1.0, deadline - time.monotonic()))
-    if errors or (results and results[0] is None):
-        why = f"{type(errors[0]).__name__}: {errors[0]}"[:200] if errors else "It is empty."
-        raise CourseError(
-            "The input pipeline could not be timed.", why, "Read it first: for batch in dataset."
-        )
-    if not results:
+    """Call, but no longer than the deadline: an element may never come."""
+    why = "It is empty."
+    try:
+        if (result := within(max(1.0, deadline - time.monotonic()), call)) is not None:
+            return result
+    except TooLate:
         raise TooSlow(
             "The input pipeline is slow.",
             f"It did not give {LEAST + 1} elements within {PATIENCE:g} s.",
             "Time it by hand, as notebook 06 does.",
-        )
-    return results[0]
+        ) from None
+    except Exception as error:  # whatever the learner's pipeline raises
+        why = f"{type(error).__name__}: {error}"[:200]
+    raise CourseError(
+        "The input pipeline could not be timed.", why, "Read it first: for batch in dataset."
+    )

@@ -39,11 +39,6 @@ class Rate:
     cores: int  # of this machine, as the system counts
     stages: tuple[Stage, ...]  # from the source on
 
-    @classmethod
-    def from_plain(cls, plain: dict) -> "Rate":
-        """Read what ``dataclasses.asdict`` wrote."""
-        return cls(**plain | {"stages": tuple(Stage(**stage) for stage in plain["stages"])})
-
     @property
     def slowest(self) -> Stage | None:
         """The stage that takes much of a row's time; None where none does."""

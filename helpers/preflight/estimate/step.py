@@ -116,13 +116,6 @@ class Timing:
     # The gradients' way between the devices; None with one replica.
     all_reduce: AllReduce | None = None
 
-    @classmethod
-    def from_plain(cls, plain: dict) -> "Timing":
-        """Read what ``dataclasses.asdict`` wrote."""
-        tables = {title: tuple(Row(**row) for row in plain[title]) for title in TABLES}
-        sent = plain["all_reduce"]
-        return cls(**plain | tables | {"all_reduce": sent and AllReduce(**sent)})
-
     @property
     def summary(self) -> str:
         """One line: the time, and how busy the matrix units are."""

@@ -94,6 +94,10 @@ class Shard:
         )
 
 
+def _sum_of(name: str) -> property:
+    return property(lambda manifest: sum(getattr(shard, name) for shard in manifest.shards))
+
+
 @dataclasses.dataclass(frozen=True)
 class Manifest:
     """What a folder of records holds."""
@@ -107,30 +111,10 @@ class Manifest:
         """Whether all shards are written."""
         return len(self.shards) == self.settings.shards
 
-    @property
-    def rows(self) -> int:
-        """Records in all finished shards."""
-        return sum(shard.rows for shard in self.shards)
-
-    @property
-    def tokens(self) -> int:
-        """Positions that hold a token."""
-        return sum(shard.tokens for shard in self.shards)
-
-    @property
-    def sequences(self) -> int:
-        """Pieces of documents, each with its own ``[CLS]`` and ``[SEP]``."""
-        return sum(shard.sequences for shard in self.shards)
-
-    @property
-    def documents(self) -> int:
-        """Documents in all finished shards."""
-        return sum(shard.documents for shard in self.shards)
-
-    @property
-    def bytes(self) -> int:
-        """Size of all finished shards."""
-        return sum(shard.bytes for shard in self.shards)
+    # Of all finished shards together, as of each `Shard`.
+    documents, sequences, rows, tokens, bytes = map(
+        _sum_of, ("documents", "sequences", "rows", "tokens", "bytes")
+    )
 
     @property
     def features(self) -> dict[str, str]:

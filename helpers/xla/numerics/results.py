@@ -83,11 +83,6 @@ class Training:
     seed: str  # what the other seed changes: ``the weights`` or ``the order of the batches``
     products: int  # matrix products that are rounded
 
-    @classmethod
-    def from_plain(cls, plain: dict) -> "Training":
-        """Read what ``dataclasses.asdict`` wrote."""
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()})
-
     @property
     def apart(self) -> float:
         """How far the rounded curve is from the exact one: mean of the later half, smoothed."""
@@ -161,9 +156,7 @@ def percent(share: float) -> str:
 def together(values: Iterable[Value], distance: str = "apart") -> float:
     """How far values are apart, taken together as one vector, as a share of its length.
 
-    Args:
-        values: At least one; those without a distance count as well.
-        distance: Name of the attribute: ``apart``, or ``between`` for what two batches differ by.
+    The distance is ``apart``, or ``between`` for what two batches differ by.
     """
     pairs = [(getattr(v, distance), v.norm) for v in values]
     if distance == "between":  # the first batch's has nothing to differ from
