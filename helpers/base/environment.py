@@ -7,11 +7,7 @@ from collections.abc import Iterator, Mapping
 
 @contextlib.contextmanager
 def variables_set(new: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables of this process, and put back what was there.
-
-    Args:
-        new: Value by name.
-    """
+    """Set environment variables (value by name) of this process, and put back what was there."""
     before = {name: os.environ.get(name) for name in new}
     os.environ.update(new)
     try:

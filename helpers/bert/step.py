@@ -20,16 +20,10 @@ Results = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 def masked_scores(model: tf.keras.Model, batch: Batch) -> tf.Tensor:
-    """Score the vocabulary at the masked positions only.
+    """Score the vocabulary at the masked positions only: float32 [rows, predictions, vocabulary].
 
-    Args:
-        model: From `model.pretraining_model`.
-        batch: ``input_ids``, ``attention_mask``, ``position_ids`` int32 [rows, length] (and
-            ``token_type_ids`` where there are pairs); ``masked_positions`` int32
-            [rows, predictions].
-
-    Returns:
-        float32 [rows, predictions, vocabulary].
+    The batch has ``input_ids``, ``attention_mask``, ``position_ids`` int32 [rows, length] (and
+    ``token_type_ids`` where there are pairs); ``masked_positions`` int32 [rows, predictions].
     """
     hidden = _encode(model, batch, batch["masked_positions"], training=False)
     return tf.cast(model.mlm(hidden), tf.float32)

@@ -119,8 +119,7 @@ def lengths(root: pathlib.Path = ROOT) -> dict[str, Length]:
 def write_lengths(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     """Write the estimates into each notebook's **Time** line and the table of the README.
 
-    Returns:
-        The files that changed.
+    Gives the files that changed.
     """
     readme = root / "README.md"
     old = {path: path.read_text("utf-8") for path in (readme, *_paths(root))}

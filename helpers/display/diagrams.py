@@ -156,11 +156,7 @@ def node_traffic() -> Figure:
 
 
 def course_map(questions: dict[str, str]) -> Figure:
-    """Draw the notebooks of the course by what they are about.
-
-    Args:
-        questions: Each notebook's question by its number, such as ``"01"``.
-    """
+    """Draw the notebooks by what they are about; each question by its number (``"01"``)."""
     fig, ax = subplots(8.5, 4.0)
     lines = []
     for part, numbers in PARTS:

@@ -160,9 +160,9 @@ def bridge(fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = Fa
 def verdict(fn: Callable, *specs: tf.TensorSpec) -> str:
     """Ask the bridge; where it refuses, ask again with soft device placement.
 
-    Returns:
-        ``accepted``; ``host:`` and the operations that would run there with soft device placement,
-        refused without; ``refused`` with it, too; ``not traced`` where tracing raised an error.
+    Gives ``accepted``; ``host:`` and the operations that would run there with soft device
+    placement, refused without; ``refused`` with it, too; ``not traced`` where tracing raised an
+    error.
     """
     try:
         if not bridge(fn, *specs).message:

@@ -88,9 +88,8 @@ class Comparison:
     def verdict(self, row: Row) -> str:
         """Say in a word or two how a row compares with the first.
 
-        Returns:
-            ``reference``, ``same``, ``differs``, ``differs: eager refuses``, ``refused by ...``,
-            ``accepted`` (no values to compare) or ``not run``.
+        Such as ``reference``, ``same``, ``differs``, ``differs: eager refuses``, ``refused by
+        ...``, ``accepted`` (no values to compare) or ``not run``.
         """
         reference = self.rows[0]
         if row.refused_by:

@@ -43,14 +43,11 @@ def _compilation(event: str) -> str | None:
 
 @contextlib.contextmanager
 def count_compilations() -> Iterator[Compilations]:
-    """Count how often XLA compiles a program while a block runs.
+    """Count how often XLA compiles a program while a block runs; read ``.count`` when it has ended.
 
     Counts machine code made by XLA for the CPU, not traces: TensorFlow traces a function once for
     all lengths where its signature says so, and XLA still compiles it for each length. Looking at
     a program (``hlo``) compiles it, too.
-
-    Yields:
-        An object whose ``.count`` can be read when the block has ended.
 
     Raises:
         CourseError: Another profiler runs already (these blocks can't be nested), or other code

@@ -329,9 +329,9 @@ def packed(
         row_length: Positions per row.
         global_batch_size: Rows per batch, over all replicas.
         replicas: ``strategy.num_replicas_in_sync``; must divide ``global_batch_size``.
-        remainder: What becomes of the last rows that fill no batch, as in `bucketed`.
-        truncate: Cut sequences longer than a row instead of refusing them.
-        pad_values: Padding by feature name; -100 for ``labels`` and 0 for others if not given.
+        remainder: As for `bucketed`.
+        truncate: As for `bucketed`, for sequences longer than a row.
+        pad_values: As for `bucketed`.
         seed: Shuffles all rows, anew in each epoch and the same in each run (with the same
             ``tf.random.set_seed``). None keeps the order of `pack`. A row always holds the same
             sequences.

@@ -152,15 +152,13 @@ def _trace(edges: list[int], backs: Sequence[list[int]]) -> list[int]:
 def optimal_edges(lengths: npt.ArrayLike, max_buckets: int, multiple: int = 8) -> Edges:
     """Find the edges with the least padding: exact, by dynamic programming.
 
-    Takes O(n log n + max_buckets * m) for n sequences with m distinct rounded lengths.
+    Takes O(n log n + max_buckets * m) for n sequences with m distinct rounded lengths. The last
+    edge holds the longest sequence.
 
     Args:
         lengths: Tokens per sequence, whole numbers, 1-D.
         max_buckets: Number of edges; fewer never pad less.
         multiple: Every edge is a multiple of it. 8 suits the TPU's registers of 8 x 128.
-
-    Returns:
-        The edges; the last holds the longest sequence.
 
     Raises:
         TooManyBuckets: There are fewer distinct rounded lengths than ``max_buckets``.
@@ -244,7 +242,7 @@ def choose_edges(
     Every bucket costs one compilation and saves padding, each further one less than the one before
     (the problem is concave Monge: Aggarwal, Schieber, Tokuyama, "Finding a minimum-weight k-link
     path in graphs with the concave Monge property", 1994). So the first bucket that does not earn
-    its compilation ends the search, exactly.
+    its compilation ends the search, exactly; the costs of up to twice as many are given, too.
 
     Args:
         lengths: Tokens per sequence, whole numbers, 1-D.
@@ -253,9 +251,6 @@ def choose_edges(
         epochs: How often the run sees ``lengths``. If they are a sample, or the run is counted
             in steps: the sequences that the whole run sees, divided by ``len(lengths)``.
         multiple: Every edge is a multiple of it.
-
-    Returns:
-        The edges and the costs of up to twice as many buckets.
 
     Raises:
         CourseError: A number or a length is not positive, or there are no lengths.

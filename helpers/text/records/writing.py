@@ -118,6 +118,7 @@ def write_all(
 
     Sources are read once, side by side if there are several ``workers``. Their documents are sorted
     on the disk of the folder (of temporary files for a bucket), which takes the room of the text.
+    Gives the manifest of each folder that has documents, and what was read.
 
     Args:
         sources: What to read. Their order doesn't count; their names and places do.
@@ -125,9 +126,6 @@ def write_all(
         workers: As for `write`.
         done: Called with ``read`` and the bytes of sources just read, ``found`` and how many
             documents there are, ``written`` and the number of documents just finished.
-
-    Returns:
-        The manifest of each folder that has documents, and what was read.
 
     Raises:
         CourseError: As `write`.

@@ -29,16 +29,14 @@ def find(inputs: Sequence[str], *, field: str = "text") -> tuple[Source, ...]:
     """Find the files that the inputs name, and tell by its first bytes of what kind each is.
 
     A file's name is its own; where two have the same, as much of their paths as tells them apart.
-    So it is the same wherever the files lie, in whatever order and way they are named.
+    So it is the same wherever the files lie, in whatever order and way they are named. The sources
+    come in order of their names.
 
     Args:
         inputs: Files, folders, patterns such as ``texts/*.gz``, each here or ``gs://``; names that
             begin with a dot or an underscore are passed over. ``-`` for standard input.
             ``hf://NAME/CONFIG/SPLIT`` for a Hugging Face dataset.
         field: What holds the text in JSON lines, Parquet and datasets.
-
-    Returns:
-        The sources, in order of their names.
 
     Raises:
         CourseError: There is no such file, one is named twice, or it is of a kind that holds no

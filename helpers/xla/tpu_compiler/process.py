@@ -207,8 +207,7 @@ def started() -> Iterator[None]:
 def taken(limit: int | None) -> Iterator[Process]:
     """Take the process that waits, or a new one, which starts with its first job.
 
-    Args:
-        limit: Bytes of this machine's memory that it may take; `memory_limit` when None.
+    It may take so many bytes of this machine's memory; `memory_limit` when None.
     """
     process = _waiting.pop() if _waiting else Process()
     process.limit = limit or memory_limit()

@@ -159,8 +159,7 @@ class Profile:
     def by_line(self, find: Callable[[str], Source | None]) -> tuple[Share, ...]:
         """Group by the line of Python that made the operation, its gradient included.
 
-        Args:
-            find: Gives the line of one of TensorFlow's operations (`program.line_finder`).
+        ``find`` gives the line of one of TensorFlow's operations (`program.line_finder`).
         """
         return self.by(lambda k: str(source(k.name, find) or "lines of libraries"))
 
