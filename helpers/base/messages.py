@@ -1,6 +1,14 @@
-"""Shows a library's error in the same words on every machine."""
+"""Texts that look the same on every machine: a library's error, a table in plain columns."""
 
 import re
+from collections.abc import Iterable, Sequence
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Write the rows of a table as lines, its columns one below the other."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def steady(line: str) -> str:

@@ -63,7 +63,7 @@ _FETCHING = ("src", "srcset", "poster", "background", "data", "action", "formact
 _FETCHING_CSS = re.compile(r"@import[^;]*;?|url\(\s*['\"]?(?!\s*(?:data:|#))[^)]*\)")
 
 
-def blocks(of: str) -> str:
+def _blocks(of: str) -> str:
     """Give the template of a page that nbconvert makes: its own (``lab``, ``reveal``) with ours.
 
     Ours fetch nothing and keep a picture's text alternative.
@@ -72,12 +72,13 @@ def blocks(of: str) -> str:
 
 
 @functools.cache
-def _exporter() -> "nbconvert.HTMLExporter":  # noqa: F821
+def exporter(kind: str, of: str, more: str = "") -> "nbconvert.HTMLExporter":  # noqa: F821
+    """Make an exporter of nbconvert, such as ``HTMLExporter``, with `_blocks` as its template."""
     import nbconvert
 
-    return nbconvert.HTMLExporter(
+    return getattr(nbconvert, kind)(
         template_file="course.html.j2",
-        extra_loaders=[jinja2.DictLoader({"course.html.j2": blocks("lab")})],
+        extra_loaders=[jinja2.DictLoader({"course.html.j2": _blocks(of) + more})],
         embed_images=True,
         exclude_anchor_links=True,
     )
@@ -89,9 +90,9 @@ def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) ->
     Pictures are embedded; remote ones (badges) become their text, formulas stay LaTeX source, and
     a widget without a picture beside it becomes a sentence that says where to find it.
     """
-    exporter = _exporter()
-    soup = page(exporter, node, name, title, folder)
-    environment = exporter.environment
+    made = exporter("HTMLExporter", "lab")
+    soup = page(made, node, name, title, folder)
+    environment = made.environment
     dark = environment.loader.get_source(environment, "static/theme-dark.css")[0]
     for attributes, text in (
         ({"media": "(prefers-color-scheme: dark)"}, dark),
@@ -119,7 +120,7 @@ def page(
     Gives a page to be completed with styles and a policy.
 
     Args:
-        exporter: nbconvert's, with ``blocks`` as its template.
+        exporter: From `exporter`.
         node: The notebook with its outputs; it is not changed.
         name: File name without suffix.
         title: The page's title.

@@ -7,7 +7,6 @@ cell tagged ``hide-input`` only the output is shown.
 import functools
 import pathlib
 
-import jinja2
 import nbformat
 
 from helpers.base import html
@@ -25,16 +24,10 @@ _POLICY = f"{html.POLICY}; script-src 'unsafe-inline'"
 
 @functools.cache
 def _exporter() -> "nbconvert.SlidesExporter":  # noqa: F821
-    import nbconvert
     from nbconvert.preprocessors import TagRemovePreprocessor
 
-    template = pages.blocks("reveal") + "{%- block footer_js -%}{%- endblock -%}"
-    exporter = nbconvert.SlidesExporter(
-        template_file="deck.html.j2",
-        extra_loaders=[jinja2.DictLoader({"deck.html.j2": template})],
-        embed_images=True,
-        exclude_anchor_links=True,
-    )
+    no_script = "{%- block footer_js -%}{%- endblock -%}"
+    exporter = pages.exporter("SlidesExporter", "reveal", no_script)
     exporter.register_preprocessor(
         TagRemovePreprocessor(remove_input_tags={"hide-input"}), enabled=True
     )

@@ -1,6 +1,5 @@
 """A picture that is redrawn while its controls move. Imports no TensorFlow."""
 
-import base64
 import html
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -43,10 +42,7 @@ class Dials:
             self.picture.value = f"<pre>{html.escape(str(error))}</pre>"
             return
         alt = html.escape(figure.alt)
-        data = base64.b64encode(figure.png).decode()
-        self.picture.value = (
-            f'<img alt="{alt}" src="data:image/png;base64,{data}"><p><em>{alt}</em></p>'
-        )
+        self.picture.value = f'<img alt="{alt}" src="{figure.address}"><p><em>{alt}</em></p>'
 
     def _ipython_display_(self) -> None:
         # The picture comes after the display: a notebook stores the text of the widget, and a

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError
+from helpers.base.messages import aligned
 from helpers.preflight.estimate import price
 from helpers.preflight.estimate.input import Rate
 from helpers.preflight.estimate.price import Price
@@ -290,9 +291,8 @@ def _aligned(table: list[dict[str, str]]) -> list[str]:
     """Write the rows of a table as lines, under its columns' names; what would help goes below."""
     names = [name for name in table[0] if name != "help"]
     rows = [names, *([row[name] for name in names] for row in table)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-    helped = [lines[0]]
-    for line, row in zip(lines[1:], table, strict=True):
+    first, *lines = aligned(rows)
+    helped = [first]
+    for line, row in zip(lines, table, strict=True):
         helped += [line, f"    help: {row['help']}"] if row.get("help") else [line]
     return helped

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from helpers.base import html
 from helpers.base.errors import CourseError
+from helpers.base.messages import aligned
 from helpers.tpu.layout import shape_bytes
 from helpers.xla import messages
 from helpers.xla.fusion import kernels
@@ -110,12 +111,11 @@ class Comparison:
 
     def __repr__(self) -> str:
         cells = [(self.name, "result", "shape", "verdict"), *self._cells()]
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        lines = []
-        for row, message in zip(cells, ["", *(row.message for row in self.rows)], strict=True):
-            lines.append("  ".join(map(str.ljust, row, widths)).rstrip())
-            lines += [f"  {message}"] if message else []
-        return "\n".join(lines)
+        told = ["", *(row.message for row in self.rows)]
+        return "\n".join(
+            f"{line}\n  {message}" if message else line
+            for line, message in zip(aligned(cells), told, strict=True)
+        )
 
     def _repr_html_(self) -> str:
         rows = list(zip(self.rows, self._cells(), strict=True))

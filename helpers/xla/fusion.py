@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from helpers.base import html
 from helpers.base.errors import CourseError
+from helpers.base.messages import aligned
 from helpers.display.figures import subplots
 from helpers.tpu.layout import shape_bytes
 from helpers.xla import instructions
@@ -117,10 +118,7 @@ class Program:
         )
 
     def __repr__(self) -> str:
-        rows = self._rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([*lines, self._summary()])
+        return "\n".join([*aligned(self._rows()), self._summary()])
 
     def _repr_html_(self) -> str:
         return html.render("kernels.html", rows=self._rows(), summary=self._summary())

@@ -38,6 +38,7 @@ import pathlib
 from collections.abc import Iterable, Sequence
 
 from helpers.base import html
+from helpers.base.messages import aligned
 
 TABLE = pathlib.Path(__file__).with_name("published.tsv")
 ENOUGH = 2  # runs of a generation for a factor of its own
@@ -141,9 +142,8 @@ class Runs(tuple[Run, ...]):
         ]
 
     def __repr__(self) -> str:
-        rows = [[*self.cells()[0]], *([*row.values()] for row in self.cells())]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        cells = self.cells()
+        return "\n".join(aligned([list(cells[0]), *(list(row.values()) for row in cells)]))
 
     def _repr_html_(self) -> str:
         return html.render("published.html", rows=self.cells(), runs=self)

@@ -116,10 +116,8 @@ class Runner(Compiler):
             return mlir.module_to_bytecode(parsed), bool(draws)
 
     def _runnable(self, module: bytes, inputs: tuple, results: tuple) -> Any:
-        def run(*arguments: Any) -> Any:
-            return self._module.bind(*arguments, module=module, results=results)
-
         shapes = [self._jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs]
+        run = self._calling(module, results)
         return self._jax.jit(run, keep_unused=True).lower(*shapes).compile()
 
     def answer(self, job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from helpers.base import html
+from helpers.base.messages import aligned
 from helpers.display.figures import Figure, figure, subplots
 
 HONEST = "One pass, the default precision, imitated on this CPU; not confirmed on a TPU."
@@ -59,10 +60,7 @@ class Numbers:
         return rows
 
     def __repr__(self) -> str:
-        rows = [_TITLES, *self._rows()]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([self.summary, *lines, HONEST])
+        return "\n".join([self.summary, *aligned([_TITLES, *self._rows()]), HONEST])
 
     def _repr_html_(self) -> str:
         words = {"summary": self.summary, "titles": _TITLES, "rows": self._rows()}

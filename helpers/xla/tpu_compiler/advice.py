@@ -102,17 +102,10 @@ def advice(
     runs: int,
     most_rows: int,
 ) -> tuple[Advice, ...]:
-    """Say what would help a kernel.
+    """Say what would help a kernel: the instruction ``i`` with the shapes around it.
 
-    Args:
-        program: The program that it belongs to.
-        i: Its instruction.
-        shapes: Results of the instructions around it.
-        name: TensorFlow's name of its operation.
-        seconds: Its estimated time, all runs together.
-        bound: What it waits for, as `profiling.Kernel` says it.
-        runs: How often it runs in a step.
-        most_rows: Of all products of the program, the most rows.
+    ``name``, ``seconds``, ``bound`` and ``runs`` are as `profiling.Kernel` has them; ``most_rows``
+    are the most of all products of the program.
     """
     found = (
         _layout(program, i, shapes, seconds),

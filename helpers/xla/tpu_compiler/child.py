@@ -193,9 +193,7 @@ class Compiler:
             for i, x in enumerate(inputs)
         )
 
-        def run(*arguments: Any) -> Any:
-            return self._module.bind(*arguments, module=module, results=results)
-
+        run = self._calling(module, results)
         if replicas > 1:
             run = jax.shard_map(
                 run, mesh=mesh, in_specs=specs, out_specs=[same] * len(results), check_vma=False
@@ -227,10 +225,15 @@ class Compiler:
             for x, s in zip(inputs, shardings, strict=True)
         ]
 
+        return self._finish(job, self._calling(module, results), arguments)
+
+    def _calling(self, module: bytes, results: tuple) -> Callable[..., Any]:
+        """Give a function that jax can trace and whose program is the module."""
+
         def run(*arguments: Any) -> Any:
             return self._module.bind(*arguments, module=module, results=results)
 
-        return self._finish(job, run, arguments)
+        return run
 
     def _finish(self, job: dict[str, Any], run: Any, arguments: list[Any]) -> Any:
         jitted = self._jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
