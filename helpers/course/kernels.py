@@ -56,28 +56,20 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """How the run of one notebook ended.
+    """How the run of one notebook ended."""
 
-    Attributes:
-        name: The notebook's.
-        state: ``passed``, ``failed``, ``died`` (its kernel ended), ``interrupted`` or ``not run``.
-        seconds: Wall time, with the start and end of the kernel.
-        peak: Highest resident memory of the kernel and its children, bytes; sampled, and on Linux
-            never below the kernel's own peak as the system counted it.
-        finished: When it ended.
-        failure: Where and why it stopped, unless it passed.
-        parameters: Value by name of the parameters that were changed.
-        left_out: Cells that a workshop's run left out.
-    """
-
-    name: str
+    name: str  # the notebook's
+    # ``passed``, ``failed``, ``died`` (its kernel ended), ``interrupted`` or ``not run``.
     state: str
-    seconds: float = 0.0
+    seconds: float = 0.0  # wall time, with the start and end of the kernel
+    # Highest resident memory of the kernel and its children, bytes; sampled, and on Linux never
+    # below the kernel's own peak as the system counted it.
     peak: int = 0
-    finished: datetime.datetime | None = None
-    failure: Failure | None = None
+    finished: datetime.datetime | None = None  # when it ended
+    failure: Failure | None = None  # where and why it stopped, unless it passed
+    # Value by name of the parameters that were changed.
     parameters: dict[str, object] = dataclasses.field(default_factory=dict)
-    left_out: int = 0
+    left_out: int = 0  # cells that a workshop's run left out
 
     @property
     def figures(self) -> str:

@@ -25,20 +25,15 @@ LONGEST_EVIDENCE = 160
 
 @dataclass(frozen=True)
 class Words:
-    """What an error's message says.
+    """What an error's message says."""
 
-    Attributes:
-        text: As people see it; ``…`` stands for anything up to 200 characters. Case and line breaks
-            don't count.
-        near: Words, one of which must stand at most 1500 characters before or after it.
-        unless: Words, none of which may stand so near.
-        then: Regular expression for what follows, in small letters; bounded in length.
-    """
-
+    # As people see it; ``…`` stands for anything up to 200 characters. Case and line breaks don't
+    # count.
     text: str
+    # Words, one of which must stand at most 1500 characters before or after it.
     near: tuple[str, ...] = ()
-    unless: tuple[str, ...] = ()
-    then: str = ""
+    unless: tuple[str, ...] = ()  # words, none of which may stand so near
+    then: str = ""  # regular expression for what follows, in small letters; bounded in length
 
 
 def read(path: pathlib.Path) -> str:

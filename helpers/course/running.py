@@ -34,14 +34,10 @@ _COLOURS = {"passed": "green", "failed": "red", "died": "red", "interrupted": "y
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """How a run ended.
+    """How a run ended."""
 
-    Attributes:
-        results: One for each chosen notebook, in order.
-        page: The map of the course with all results; None where no page is written.
-    """
-
-    results: tuple[Result, ...]
+    results: tuple[Result, ...]  # one for each chosen notebook, in order
+    # The map of the course with all results; None where no page is written.
     page: pathlib.Path | None = None
 
     @property

@@ -39,23 +39,17 @@ class Call:
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """A function of JAX that was traced and written for a TPU.
+    """A function of JAX that was traced and written for a TPU."""
 
-    Attributes:
-        program: The program; one for all devices where the arguments carry shardings.
-        calls: Where it calls back into Python. Counted as if they took no time.
-        float64: The first operation in float64 or complex128, and its line; None without one.
-        constants: Bytes of the arrays from outside that became part of the program.
-        rounds: Rounds of its longest loop, nested ones multiplied; infinite where it is unknown.
-        sources: The learner's line of each of the program's names.
-    """
-
-    program: Program
+    program: Program  # the program; one for all devices where the arguments carry shardings
+    # Where it calls back into Python. Counted as if they took no time.
     calls: tuple[Call, ...]
+    # The first operation in float64 or complex128, and its line; None without one.
     float64: tuple[str, Source | None] | None
-    constants: int
+    constants: int  # bytes of the arrays from outside that became part of the program
+    # Rounds of its longest loop, nested ones multiplied; infinite where it is unknown.
     rounds: float
-    sources: Mapping[str, Source | None]
+    sources: Mapping[str, Source | None]  # the learner's line of each of the program's names
 
     def find(self, name: str) -> Source | None:
         """Look up the learner's line of an operation.

@@ -28,16 +28,12 @@ _APPLYING = {"reduce", "reduce-window", "scatter", "all-reduce", "map"}
 
 @dataclasses.dataclass(frozen=True)
 class Buffer:
-    """A piece of memory that a kernel reads or writes.
+    """A piece of memory that a kernel reads or writes."""
 
-    Attributes:
-        name: ``argument 0`` (the first), ``kernel 1`` (the first kernel's result), ``kernel 1.0``
-            (the first of several), or ``constant``.
-        shape: Type and shape as XLA writes them: ``f32[1024,1000]``.
-    """
-
+    # ``argument 0`` (the first), ``kernel 1`` (the first kernel's result), ``kernel 1.0`` (the
+    # first of several), or ``constant``.
     name: str
-    shape: str
+    shape: str  # type and shape as XLA writes them: ``f32[1024,1000]``
 
     @property
     def bytes(self) -> int:
