@@ -22,6 +22,12 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
     return "://" in os.fspath(path)
 
 
+def short(path: str | os.PathLike[str]) -> str:
+    """Name a folder in a message: an address as it is, a path by its last part."""
+    path = os.fspath(path)
+    return path if is_remote(path) else pathlib.Path(path).absolute().name or path
+
+
 def address(path: str | os.PathLike[str]) -> str:
     """Check how a folder (a path here, or ``gs://bucket/folder``) is named, before it is used.
 
@@ -75,7 +81,7 @@ def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     Folder(path).check()
     if folder.exists() and any(folder.iterdir()):
         raise CourseError(
-            f"{folder.name or folder.absolute().name} exists and is not empty.",
+            f"{short(folder)} exists and is not empty.",
             "What is in it would be lost, or mixed with the new files.",
             "Name another folder, or remove this one first.",
         )

@@ -123,13 +123,9 @@ def pretrain(
 ) -> int:
     """Train as the command line asks for, show it, and give the exit status.
 
-    Args:
-        config: Name of a size, of `settings.CONFIGURATIONS`.
-        output: Folder of the run.
-        data: Records; None: the shipped text, written into the output folder first.
-        tpu: As `connection.connect` takes it; None: this machine as it is.
-        **options: Of `pretraining.run` (``steps_per_execution``, ``save_every``, ``patience``) and
-            of `settings.Settings`.
+    Without ``data`` the shipped text is written into the output folder first; without ``tpu`` (as
+    `connection.connect` takes it) this machine trains. ``options`` are `OF_RUN`, of
+    `pretraining.run`, and those of `settings.Settings`.
 
     Raises:
         CourseError: As `pretraining.run`; what can be known before TensorFlow starts, before.

@@ -24,13 +24,13 @@ from transformers.modeling_tf_pytorch_utils import (
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder, new_folder
+from helpers.base.folders import Folder, new_folder, short
 from helpers.bert import evaluation
 from helpers.bert.checkpoints import Checkpoints
 from helpers.bert.data import Data, count_tokens, read, unigram
 from helpers.bert.model import TFPackedBertForMaskedLM, TFPackedBertForPreTraining
 from helpers.bert.pretraining import RECENT, make
-from helpers.bert.settings import LOG, SETTINGS, Configuration, Description, Settings, short
+from helpers.bert.settings import LOG, SETTINGS, Configuration, Description, Settings
 from helpers.text import prepare, records
 from helpers.text.prepare import HELD_OUT
 
@@ -157,7 +157,7 @@ def load(run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
         losses = [json.loads(line)["loss"] for line in log]
     except (ValueError, KeyError, TypeError) as error:
         raise CourseError(
-            f"{short(folder)} holds no run that can be read.",
+            f"{short(folder.path)} holds no run that can be read.",
             f"Its {SETTINGS} or {LOG} was changed.",
             "Bring the file back, or name the output folder of another run.",
         ) from error

@@ -278,7 +278,7 @@ def pretraining_model(
     next_sentence: bool = False,
     precision: str = "float32",
 ) -> TFPackedBertForMaskedLM | TFPackedBertForPreTraining:
-    """Make a BERT with fresh weights, ready for `step.training_step`.
+    """Make a BERT with fresh weights, ready for `step.training_step`; batches as for `step.losses`.
 
     Weights are drawn as in the paper (a normal distribution with deviation 0.02, cut at two
     deviations), as a pure function of the seed on every device. On several replicas call it in the
@@ -294,9 +294,6 @@ def pretraining_model(
             (https://arxiv.org/abs/1907.11692, section 4.2) left it out and lost nothing.
         precision: ``float32``, or ``mixed_bfloat16`` for a TPU: computes in bfloat16, keeps the
             weights in float32.
-
-    Returns:
-        The model; a batch for it is what `step.losses` takes.
     """
     config = BertConfig(
         vocab_size=vocabulary,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder, is_remote
+from helpers.base.folders import Folder, is_remote, short
 from helpers.text import records
 
 FORMAT = 1
@@ -158,7 +158,7 @@ class Description:
             return found
         except (ValueError, KeyError, TypeError, AttributeError):
             raise CourseError(
-                f"{short(folder)} holds no run that can be read.",
+                f"{short(folder.path)} holds no run that can be read.",
                 f"Its {SETTINGS} was changed by hand, or is another program's.",
                 "Name the folder of a run, or to begin one, a folder without such a file.",
             ) from None
@@ -174,15 +174,15 @@ class Description:
         if there is None:
             run, inside, _ = folder.absolute.partition(f"/{CHECKPOINTS}")
             raise CourseError(
-                f"{short(folder)} holds no run.",
+                f"{short(folder.path)} holds no run.",
                 f"There is no {SETTINGS}: it is another folder, or nothing was trained in it.",
-                f"Name {short(Folder(run))}, the folder above {CHECKPOINTS}."
+                f"Name {short(run)}, the folder above {CHECKPOINTS}."
                 if inside
                 else "Name the output folder of `tpu-course pretrain`.",
             )
         if not saved_steps(folder):
             raise CourseError(
-                f"{short(folder)} has no checkpoint.",
+                f"{short(folder.path)} has no checkpoint.",
                 "The run ended before it saved one.",
                 "Train first: the same `tpu-course pretrain` again.",
             )
@@ -230,11 +230,6 @@ class Description:
             for name in mine | other
             if other.get(name) != mine.get(name) and name not in unknown
         }
-
-
-def short(folder: Folder) -> str:
-    """Name a folder in a message: an address as it is, a path by its last part."""
-    return folder.path if folder.remote else pathlib.Path(folder.absolute).name or folder.path
 
 
 def saved_steps(folder: Folder) -> list[int]:

@@ -61,7 +61,7 @@ class Run:
 
 
 def multiply(x: np.ndarray, weights: np.ndarray) -> Run:
-    """Multiply two matrices on a matrix unit as large as the weights.
+    """Multiply two matrices, ``x @ weights``, on a matrix unit as large as the weights.
 
     In each tick every cell takes the value of ``x`` from its left neighbour and the sum from its
     upper neighbour, adds value times weight, and passes both on: the value to the right, the sum
@@ -70,9 +70,6 @@ def multiply(x: np.ndarray, weights: np.ndarray) -> Run:
     Args:
         x: [rows, depth].
         weights: [depth, columns].
-
-    Returns:
-        The run; its ``product`` is ``x @ weights``.
 
     Raises:
         CourseError: One of them is not a matrix or is empty, or the depths differ.

@@ -173,9 +173,6 @@ def remote_node(
         internet: Leave the worker in this machine's network, for a real bucket. Its port is then
             open on every interface, without a password.
 
-    Yields:
-        The running worker.
-
     Raises:
         CourseError: This system is not Linux, ``replicas`` is less than 1, or the worker did not
             start (with the end of its log).

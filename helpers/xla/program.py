@@ -123,9 +123,6 @@ def export(
             specs are those of one replica.
         timeout: Seconds for tracing; None for no limit. Kept in the main thread only.
 
-    Returns:
-        The program.
-
     Raises:
         NotCompilable: Tracing or XLA refuses, or tracing did not end in time; says the operation
             and the line where it can.

@@ -21,14 +21,10 @@ BLOCKS = 12  # of a model whose activations are computed again, as in BERT-base
 
 
 def ways(program: Program, target: str, needed: int, rows: int | None, fitting: int | None) -> str:
-    """List the ways, in the order in which they are easiest.
+    """List the ways to make a program fit, in the order in which they are easiest.
 
-    Args:
-        program: The one that doesn't fit.
-        target: Such as ``v5e-8``.
-        needed: Bytes that the compiler says it needs on one device.
-        rows: Rows of its batch on one device; None without.
-        fitting: Rows that fit, by the compiler; None where that isn't known, 0 if none.
+    By the compiler it needs so many bytes on one device of the target, where ``rows`` of its batch
+    are (None without), and ``fitting`` rows would fit (None where that isn't known, 0 if none).
     """
     of_jax = program.form == "stablehlo"
     devices, there = hardware.slice_of(target, jax=True).replicas, available_bytes(target)

@@ -179,16 +179,14 @@ def pack(lengths: npt.ArrayLike, row_length: int, truncate: bool = False) -> Pac
     Sequence Packing without Cross-contamination", 2021), so equal rows are found once. On text it
     comes within a row or two of the fewest rows there can be.
 
-    Works on windows of ``WINDOW`` sequences. A window's rows hold no other sequences, so a stream
-    can be packed window by window, with the same result and the memory of one.
+    The rows come in the order in which their longest sequences arrived. Works on windows of
+    ``WINDOW`` sequences. A window's rows hold no other sequences, so a stream can be packed window
+    by window, with the same result and the memory of one.
 
     Args:
         lengths: Tokens per sequence, whole numbers, 1-D.
         row_length: Positions per row.
         truncate: Cut sequences longer than a row instead of refusing them.
-
-    Returns:
-        The rows, in the order in which their longest sequences arrived.
 
     Raises:
         TooLong: A sequence is longer than a row, and ``truncate`` is off.

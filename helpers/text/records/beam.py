@@ -73,11 +73,9 @@ def write_all(
 ) -> tuple[list[Manifest], Sums]:
     """Do what `writing.write_all` does, with the machines of a Beam runner.
 
-    Args:
-        sources: What to read; each is read by one worker, and must be where all workers see it.
-        plan: From `writing.plan_of`; its folders, too.
-        runner: Such as ``FnApiRunner`` (this machine) or ``DataflowRunner``.
-        flags: Beam's own options, such as ``--project=mine``.
+    The runner is such as ``FnApiRunner`` (this machine) or ``DataflowRunner``, the flags are Beam's
+    own options, such as ``--project=mine``. Each source is read by one worker; sources and the
+    plan's folders must be where all workers see them.
 
     Raises:
         CourseError: Beam doesn't know an option, the pipeline failed, or as `writing.write_all`.

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from helpers.base.errors import CourseError
-from helpers.text.records.format import TOKENIZER, Settings, other_tokenizer, short
+from helpers.base.folders import short
+from helpers.text.records.format import TOKENIZER, Settings, other_tokenizer
 
 if TYPE_CHECKING:
     import tokenizers

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import pathlib
 import re
 import struct
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ import google_crc32c
 import numpy as np
 
 from helpers.base.errors import CourseError
+from helpers.base.folders import short
 
 FORMAT = 2  # 1: which shard a document went to depended on its number among all documents
 MANIFEST = "manifest.json"
@@ -203,11 +203,6 @@ def from_json(name: str, data: bytes) -> tuple[Settings, tuple[Shard, ...]]:
             f"{type(error).__name__}: {error}.",
             "If you changed it, bring it back; else delete it and write the records again.",
         ) from None
-
-
-def short(path: str) -> str:
-    """Name a folder in a message: an address as it is, a path by its last part."""
-    return path if "://" in path else pathlib.Path(path).name or "this folder"
 
 
 def other_tokenizer(path: str, there: str, here: str) -> OtherTokenizer:

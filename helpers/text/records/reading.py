@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder
+from helpers.base.folders import Folder, short
 from helpers.text.records.encoder import check_tokenizer
 from helpers.text.records.format import (
     MANIFEST,
@@ -18,7 +18,6 @@ from helpers.text.records.format import (
     Manifest,
     Shard,
     from_json,
-    short,
     some,
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder
+from helpers.base.folders import Folder, short
 from helpers.text.records.encoder import Encoder, canonical, check_tokenizer
 from helpers.text.records.format import (
     LONGEST_ROW,
@@ -25,7 +25,6 @@ from helpers.text.records.format import (
     check_same,
     from_json,
     is_description,
-    short,
     to_json,
 )
 from helpers.text.records.plan import Listed, Plan, Source, Sums, Target
@@ -45,7 +44,7 @@ def write(
     pairs: bool = False,
     workers: int = 1,
 ) -> Manifest:
-    """Write documents as packed rows; continue where an earlier run of the same stopped.
+    """Write documents as packed rows, and their manifest; go on where an earlier run stopped.
 
     The bytes depend on documents, tokenizer, ``sequence_length``, ``shards``, ``seed`` and
     ``pairs`` alone.
@@ -64,9 +63,6 @@ def write(
             Documents of a single token are left out.
         workers: Processes that write shards side by side. More than one needs a script whose
             main part stands under ``if __name__ == "__main__":``.
-
-    Returns:
-        The manifest.
 
     Raises:
         OtherTokenizer, OtherSettings: The folder holds other records.

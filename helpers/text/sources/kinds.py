@@ -198,19 +198,13 @@ def fields(names: Iterable[str]) -> str:
 
 def no_field(name: str, where: str, field: str, has: str) -> CourseError:
     """Make the error for an object or a table without the field."""
-    return CourseError(
-        f"The text {name}, {where}, has no field {field!r}.",
-        f"It has {has}.",
-        "Name the field with the text: --field NAME.",
-    )
+    fix = "Name the field with the text: --field NAME."
+    return CourseError(f"The text {name}, {where}, has no field {field!r}.", f"It has {has}.", fix)
 
 
 def _no_text(name: str, where: str, field: str, kind: str) -> CourseError:
-    return CourseError(
-        f"The text {name}, {where}: the field {field!r} is no text.",
-        f"It is {kind}.",
-        "Name the field with the text: --field NAME.",
-    )
+    what = f"The text {name}, {where}: the field {field!r} is no text."
+    return CourseError(what, f"It is {kind}.", "Name the field with the text: --field NAME.")
 
 
 def _damaged(name: str, why: str) -> CourseError:

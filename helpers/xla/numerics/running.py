@@ -34,13 +34,10 @@ class _Run:
 
 
 def compare(fn: Callable, *arguments: Any) -> Numbers:
-    """Run a function once with float32 products and once with a TPU's.
+    """Run a function of tensors, or a Keras model, with float32 products and with a TPU's.
 
-    Variables that it changes keep their values; the changes are compared.
-
-    Args:
-        fn: A function of tensors, a ``tf.function``, or a Keras model.
-        *arguments: Tensors or arrays, or nests of them.
+    Its arguments are tensors or arrays, or nests of them. Variables that it changes keep their
+    values; the changes are compared.
 
     Raises:
         NotCompilable: TensorFlow or XLA refuses the function.

@@ -128,6 +128,8 @@ def compile(
 ) -> Compiled:
     """Let Google's TPU compiler compile a program, in a process of its own.
 
+    A crash, a limit passed or a missing package is a verdict, too.
+
     Args:
         program: From `export`.
         target: What to compile for: ``v2-8``, ``v3-8``, ``v4-8``, ``v5e-1``, ``v5p-8``, ``v6e-4``
@@ -139,9 +141,6 @@ def compile(
             or ``full``, as on a TPU.
         progress: Called about twice a second with the stage (``starting``, ``compiling``) and
             the seconds passed.
-
-    Returns:
-        The verdict and the numbers; a crash, a limit passed or a missing package is a verdict.
 
     Raises:
         CourseError: There is no such target or effort, or the program is for several replicas, but

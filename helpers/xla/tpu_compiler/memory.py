@@ -175,9 +175,6 @@ def largest_batch(
         seconds: Time limit of the whole search; the attempt that is running then is ended.
         progress: As for `compile`; the stage says the attempt and the batch.
 
-    Returns:
-        The batch, why not more, and what was tried.
-
     Raises:
         NotCompilable: The function can't be exported.
     """
