@@ -113,14 +113,7 @@ def _checked(
         )
 
 
-def pretrain(
-    config: str,
-    output: str,
-    data: str | None,
-    *,
-    tpu: str | None,
-    **options: Any,
-) -> int:
+def pretrain(config: str, output: str, data: str | None, *, tpu: str | None, **options: Any) -> int:
     """Train as the command line asks for, show it, and give the exit status.
 
     Without ``data`` the shipped text is written into the output folder first; without ``tpu`` (as

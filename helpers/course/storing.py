@@ -15,9 +15,7 @@ _KEPT = ("tags", "slideshow")  # what a cell's metadata says to the course
 
 
 def store(
-    wanted: Sequence[str] = (),
-    folder: pathlib.Path = NOTEBOOKS,
-    console: Console | None = None,
+    wanted: Sequence[str] = (), folder: pathlib.Path = NOTEBOOKS, console: Console | None = None
 ) -> Report:
     """Run notebooks with their defaults and write the outputs into the notebooks themselves.
 

@@ -30,10 +30,7 @@ _GROUPS = {
         "pretrain": training.pretrain,
         "export": training.export,
     },
-    "For teachers": {
-        "slides": authoring.slides,
-        "solutions": authoring.solutions,
-    },
+    "For teachers": {"slides": authoring.slides, "solutions": authoring.solutions},
     "For authors": {
         "store": authoring.store,
         "minutes": authoring.set_minutes,

@@ -64,8 +64,7 @@ def preflight(
         ),
     ] = 0,
     input_rate: Annotated[
-        bool,
-        typer.Option("--input-rate", help="Time the dataset's stages: does it keep up?"),
+        bool, typer.Option("--input-rate", help="Time the dataset's stages: does it keep up?")
     ] = False,
     steps: Annotated[
         int | None,
@@ -179,8 +178,7 @@ def preflight(
 
 def make_ops(
     stored: Annotated[
-        bool,
-        typer.Option("--stored", help="Only write the page, from the table as it is stored."),
+        bool, typer.Option("--stored", help="Only write the page, from the table as it is stored.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -417,9 +415,7 @@ def export(
     data: Annotated[
         str | None,
         typer.Option(
-            metavar="DIR",
-            help="The run's records, where they were moved.",
-            show_default=False,
+            metavar="DIR", help="The run's records, where they were moved.", show_default=False
         ),
     ] = None,
 ) -> None:

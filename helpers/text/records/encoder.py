@@ -64,9 +64,7 @@ def _parsed(text: str, name: str, fix: str) -> "tokenizers.Tokenizer":
         return tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises Exception itself
         raise CourseError(
-            f"The tokenizer {name} can't be read.",
-            f"{error}".strip().rstrip(".") + ".",
-            fix,
+            f"The tokenizer {name} can't be read.", f"{error}".strip().rstrip(".") + ".", fix
         ) from None
 
 

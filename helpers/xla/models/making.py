@@ -138,9 +138,7 @@ def classes() -> list[tuple[str, str]]:
     worker.stop()
     if isinstance(found, str):
         raise CourseError(
-            "The models of transformers can't be listed.",
-            found,
-            "Look at tpu-course doctor.",
+            "The models of transformers can't be listed.", found, "Look at tpu-course doctor."
         )
     return found
 

@@ -236,11 +236,7 @@ def _where_memory_ends(first: Attempt, second: Attempt, unit: int) -> int:
 
 
 def _found(
-    target: str,
-    attempts: list[Attempt],
-    low: Attempt | None,
-    high: Attempt | None,
-    most: int,
+    target: str, attempts: list[Attempt], low: Attempt | None, high: Attempt | None, most: int
 ) -> LargestBatch:
     last = attempts[-1].compiled
     fitting = [a for a in attempts if a.compiled.ok]
