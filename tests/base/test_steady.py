@@ -32,6 +32,7 @@ from helpers.base.messages import steady
             "Iterator::Root::ParallelMapV2: assertion failed: [no]",
             "assertion failed: [no]",
         ),
+        ("F1122 12:00:01.123456   98 file.cc:12] Check failed: x", "file.cc:12] Check failed: x"),
         ("a ratio of 3/4 and a/b/c stay", "a ratio of 3/4 and a/b/c stay"),
     ],
 )

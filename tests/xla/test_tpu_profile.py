@@ -96,7 +96,10 @@ def test_the_time_of_an_all_reduce_is_division(target, shortest, longest):
     ("given", "says"),
     [
         (compiled(TEXT, effort="least"), "compiled with least effort"),
-        (Compiled("step", "v5e-1", "refused", effort="full"), "full effort: refused"),
+        (
+            Compiled("step", "v5e-1", "refused", "No such kernel.", effort="full"),
+            "full effort: refused. No such kernel.",
+        ),
     ],
 )
 def test_what_has_no_profile(given, says):
