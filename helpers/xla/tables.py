@@ -60,7 +60,7 @@ class Table:
             if row.name == name:
                 return row
         raise CourseError(
-            f"There is no {name!r} in the table of {self.what}.",
+            f"There is no {self.what.removesuffix('s')} {name!r} in the table.",
             f"It has {len(self.rows)} names, such as {self.rows[0].name}.",
             f"Look into {self.stored.relative_to(ROOT)}.",
         )
