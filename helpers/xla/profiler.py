@@ -12,8 +12,8 @@ from helpers.base.errors import CourseError
 def recording(what: str, keep: Callable[[str], str | None]) -> Iterator[list[str]]:
     """Record events of TensorFlow's profiler, in a list that is filled when the block has ended.
 
-    ``what`` is recorded begins an error's message: ``Compilations``. ``keep`` gives what to list
-    for an event's name, or None to leave it out; the list is in order of time.
+    ``what``, such as ``Compilations``, begins an error's message. ``keep`` gives what to list for
+    an event's name, or None to leave it out; the list is in order of time.
 
     Raises:
         CourseError: Another profiler runs already (these blocks can't be nested), or other code

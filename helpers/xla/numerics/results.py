@@ -19,7 +19,7 @@ class Value:
 
     name: str  # ``result 0``, or the variable's name
     shape: str  # type and shape as XLA writes them: ``f32[8,128]``
-    norm: float  # euclidean norm with float32 products
+    norm: float  # Euclidean norm with float32 products
     apart: float  # norm of the difference
     finite: bool  # whether all values are finite with float32 products
     rounded_finite: bool  # the same with a TPU's
