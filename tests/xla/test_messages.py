@@ -5,8 +5,6 @@ import sysconfig
 import tomllib
 
 import pytest
-import tensorflow as tf
-import tf_keras
 from conventions import ROOT
 
 from helpers.xla import messages
@@ -19,44 +17,6 @@ HUGGING_FACE = f"{PACKAGES}/transformers/tf_utils.py", 3, "call"
 MACHINERY = {path for room in ("xla", "preflight") for path in (HELPERS / room).rglob("*.py")}
 MACHINERY.remove(pathlib.Path(functions.__file__))
 TEXTS = tomllib.loads(pathlib.Path(__file__).with_name("messages.toml").read_text("utf-8"))
-
-
-def no_kernel(x):
-    return tf.linalg.lu(tf.reshape(x, [3, 3]))[0]
-
-
-@tf.autograph.experimental.do_not_convert
-def python_bool(x):
-    return x if tf.reduce_sum(x) > 0 else -x
-
-
-def in_a_layer(x):
-    return tf_keras.layers.Lambda(python_bool)(x)
-
-
-def gradient_of_unique(x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = tf.unique(x)[0]
-    return tape.gradient(y, x)
-
-
-def fails_at_run_time(x):
-    return tf.gather([1, 2], tf.constant([9]))
-
-
-@pytest.mark.parametrize("told", TEXTS["raised"], ids=lambda told: told["function"])
-def test_what_is_raised_is_read(told):
-    fn = globals()[told["function"]]
-    with pytest.raises(Exception) as raised:
-        if fn is fails_at_run_time:
-            fn(tf.ones([9]))
-        compiled = tf.function(fn, jit_compile=True)
-        compiled.experimental_get_compiler_ir(tf.TensorSpec([9]))(stage="hlo")
-    read = messages.refusal(raised.value)
-    assert read.line.startswith(told["line"])
-    assert (read.reason, read.operation) == (told["reason"], told["operation"])
-    assert (read.source.file, read.source.code) == (__file__, told["code"])
 
 
 @pytest.mark.parametrize("told", TEXTS["line"], ids=lambda told: told["line"])

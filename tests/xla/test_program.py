@@ -100,6 +100,13 @@ def in_a_layer(x):
     return tf_keras.layers.Lambda(lambda y: tf.strings.as_string(y))(x)
 
 
+def gradient_of_unique(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.unique(x)[0]
+    return tape.gradient(y, x)
+
+
 def grown_in_a_loop(x):
     with tf.GradientTape() as tape:
         tape.watch(x)
@@ -114,6 +121,7 @@ def grown_in_a_loop(x):
         (outer_range, N, "Range", "return tf.range(n)  # here", "The size that Range makes"),
         (python_bool, F8, "", "return x if tf.reduce_sum(x) > 0 else -x", "can't trace "),
         (in_a_layer, F8, "AsString", "tf.strings.as_string(y)", "XLA has no AsString"),
+        (gradient_of_unique, F8, "Unique", "tape.gradient(y, x)", "Unique"),
         (grown_in_a_loop, F8, "EmptyTensorList", "tape.gradient(y, x)", "XLA refuses "),
         (lambda x: 1 / 0, F8, "", "1 / 0", "can't trace "),
         (lambda x: tf.py_function(abs, [x], tf.float32), F8, "EagerPyFunc", "py_", "XLA has no "),
