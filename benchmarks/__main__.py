@@ -34,11 +34,11 @@ def main(
 ) -> None:
     """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
 
-    algorithms takes about a minute, epochs some eight, prepare some ten and pretraining some four
-    minutes on two free cores; longer where `make pytorch` or `make beam` was run: then PyTorch and
-    Apache Beam are compared, too. Ratios of one
-    run can be compared between machines; seconds can't. Where others use the machine, too, look
-    at the ratios of processor time.
+    algorithms takes about a minute, epochs some eight, prepare some twenty (and 8 GB of disk) and
+    pretraining some four minutes on two free cores; longer where `make pytorch` or `make beam` was
+    run: then PyTorch and Apache Beam are compared, too. Ratios of one run can be compared between
+    machines; seconds can't. Where others use the machine, too, look at the ratios of processor
+    time.
 
     published measures nothing here: it compiles published training runs for TPUs, which takes more
     than an hour, and writes the estimates beside what they took. It runs only where it is named.
