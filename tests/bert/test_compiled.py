@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from helpers.bert import compiled, pretraining
 from helpers.bert.command import pretrain
-from helpers.bert.data import prepare_shipped
 from helpers.course.commands.app import app
 
 pytestmark = pytest.mark.slow
@@ -90,9 +89,8 @@ def test_the_users_own_flags_stay(tmp_path, monkeypatch):
 STEPS = 6
 
 
-def test_from_the_cache_without_it_and_with_a_damaged_one_the_losses_are_the_same(tmp_path):
+def test_from_the_cache_without_it_and_with_a_damaged_one_the_losses_are_the_same(data, tmp_path):
     """The command compiles; goes on from the cache; goes on from a damaged one."""
-    data = prepare_shipped(tmp_path / "data", sequence_length=64)
     settings = pretraining.Settings(NANO, STEPS, global_batch_size=8, learning_rate=2e-3)
     pretraining.run(settings, data, tmp_path / "without", patience=0)
     output = tmp_path / "a run"
@@ -114,10 +112,8 @@ def test_from_the_cache_without_it_and_with_a_damaged_one_the_losses_are_the_sam
     half = len(content) // 2
     path.write_bytes(content[:half] + bytes(64) + content[half + 64 :])
     assert path.read_bytes() != content
-    third = go_on()
-    assert third[1] != first[1]
-    assert go_on() == third
-    assert shown.read_text().count(f"Going on after step {STEPS - 2} of {STEPS}.") == 3
+    assert go_on()[1] != first[1]
+    assert shown.read_text().count(f"Going on after step {STEPS - 2} of {STEPS}.") == 2
 
 
 def test_in_a_bucket_and_on_a_tpu_nothing_is_kept_and_help_says_so(monkeypatch):

@@ -90,10 +90,9 @@ def test_tokenizer_and_configuration_come_with_it(exported):
     assert config["vocab_size"] == 3000 and config["max_position_embeddings"] == 64
 
 
-def test_a_run_with_next_sentence_keeps_both_heads(tmp_path):
+def test_a_run_with_next_sentence_keeps_both_heads(paired, tmp_path):
     settings = dataclasses.replace(SETTINGS, next_sentence=True)
-    data = prepare_shipped(tmp_path / "data", 64, pairs=True)
-    model = pretraining.run(settings, data, tmp_path, patience=0, jit=False).model
+    model = pretraining.run(settings, paired, tmp_path, patience=0, jit=False).model
     facts = export.export(tmp_path, tmp_path / "bert")
     config = json.loads((tmp_path / "bert/config.json").read_text())
     assert config["architectures"] == ["BertForPreTraining"]
