@@ -11,7 +11,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from terminal import call, without
 from typer.testing import CliRunner
 
-from helpers.base.errors import CourseError
 from helpers.course import logs
 from helpers.course.commands.app import app
 from helpers.course.explain import SYMPTOMS, explain
@@ -176,19 +175,6 @@ def test_no_expression_reads_further_than_its_bound():
     assert expressions
     for expression in expressions:
         assert parser.parse(expression).getwidth()[1] <= 200, expression
-
-
-@pytest.mark.parametrize("name", ["nowhere.log", "", "secret.log"])
-def test_a_file_that_cannot_be_read_is_told_once(tmp_path, name):
-    path = tmp_path / name
-    if name == "secret.log":
-        path.write_text("x")
-        path.chmod(0)
-        if os.access(path, os.R_OK):
-            pytest.skip("this user may read everything")
-    with pytest.raises(CourseError, match="can't be read") as caught:
-        logs.read(path)
-    assert caught.value.why and str(tmp_path.parent) in caught.value.fix
 
 
 def test_of_a_notebook_the_outputs_are_read_and_not_what_it_teaches(tmp_path):

@@ -8,7 +8,6 @@ from bs4 import BeautifulSoup
 from made_notebooks import DATA
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from helpers.base.errors import CourseError
 from helpers.course import slides
 
 
@@ -79,9 +78,3 @@ def test_the_deck_is_one_file_that_fetches_nothing(deck):
     assert first["content"].startswith("default-src 'none'")
     assert any(".reveal > p" in style.string for style in deck.select("style"))
     assert not re.search(r"@import|url\((?!data:|#)", str(deck.select("style")))
-
-
-def test_without_reveal_the_command_that_fetches_it_is_named(tmp_path):
-    nbformat.write(new_notebook(cells=[]), tmp_path / "01_a.ipynb")
-    with pytest.raises(CourseError, match="make slides"):
-        slides.deck(tmp_path / "01_a.ipynb", "A", tmp_path)

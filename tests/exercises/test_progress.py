@@ -15,7 +15,6 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from helpers import exercises
-from helpers.base.errors import CourseError
 from helpers.course.commands.app import app
 from helpers.exercises import progress
 
@@ -196,14 +195,6 @@ def test_a_damaged_notebook_does_not_stop_a_lesson_either(home, shell, monkeypat
     monkeypatch.setattr(progress, "_todo", lambda: progress.lessons(home))
     assert shell.run_cell("1 / one").success
     assert "can't be kept (JSONDecodeError" in capsys.readouterr().err
-
-
-def test_a_file_that_can_t_be_used_ends_the_command_with_a_reason(home):
-    progress.where().mkdir(parents=True)  # also root can't read a folder
-    for arguments in (["progress"], ["progress", "--reset"]):
-        error = CliRunner().invoke(app, arguments).exception
-        assert isinstance(error, CourseError)
-        assert str(progress.where()) in error.what
 
 
 def test_where_it_is_kept(monkeypatch, home):

@@ -148,6 +148,5 @@ def test_pairs_that_cant_be_made_are_refused(tmp_path):
     for texts, options, words in (
         (some, {"shards": 2}, "(?s)too few documents.*fewer shards"),
         (book, {"shards": 1}, "(?s)too few documents.*of one document"),
-        (some, {"shards": 1, "sequence_length": 6}, "(?s)is 6.*three positions of each pair"),
     ):
         refused(words, texts, tmp_path, pairs=True, **options)

@@ -141,13 +141,3 @@ def test_what_is_missing_is_told(written, tmp_path):
     for read in (records.verify, lambda path: batches(path, 1)):
         with pytest.raises(CourseError, match=written.shards[0].name):
             read(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "change", [lambda m: m[:-50], lambda m: m.replace(b'"format": 2', b'"format": 9')]
-)
-def test_a_damaged_manifest_is_told(written, tmp_path, change):
-    path = copied(written, tmp_path) / records.MANIFEST
-    path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(CourseError, match="can't be understood"):
-        records.manifest(tmp_path)

@@ -180,10 +180,6 @@ def test_finished_shards_are_kept(texts, written, tmp_path):
     ("texts", "options", "words"),
     [
         ([], {}, "There are no documents"),
-        (["가", "나", "다"], {"shards": 1, "sequence_length": 2}, "sequence_length is 2"),
-        (["가", "나", "다"], {"shards": 0}, "shards is 0"),
-        (["가", "나"], {"shards": 1, "sequence_length": 2**16 + 1}, "sequence_length is 65,537"),
-        (["가", "나"], {"shards": 1, "seed": 2**32}, "seed is 4,294,967,296"),
         (["a", ""], {"shards": 1}, "document '' has no token"),
         (["a " * 25_000_000], {"shards": 1}, r"Document 0 has 50,000,000(.|\n)*line ends are"),
     ],
