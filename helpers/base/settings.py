@@ -76,7 +76,7 @@ ANY_VERSION = (
     "xprof",
 )
 
-# Google's TPU compiler, for notebooks 01, 02, 08, 09. On a machine with a TPU the libtpu of DRIVER
+# Google's TPU compiler, for notebooks 01, 02, 08, 09, 11. On a machine with a TPU the libtpu of DRIVER
 # stands in its place.
 COMPILER = ("jax", "libtpu")
 

@@ -52,6 +52,6 @@ if [ -n "${LIBTPU:-}" ]; then
     echo "the course pass it on: keep this archive in your own room."
 else
     echo "libtpu, Google's TPU compiler, is not inside: it is under Google's terms, not the course's to"
-    echo "pass on. Where it is missing the notebooks say so; notebooks 08 and 09 need it. See TEACHING.md."
+    echo "pass on. Where it is missing the notebooks say so; notebooks 08, 09 and 11 need it. See TEACHING.md."
 fi
 echo "There: tar -xf $(basename "$archive") && cd $name && make run"

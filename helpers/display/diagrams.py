@@ -17,6 +17,7 @@ PARTS = (
     ("Connect", ("04", "05")),
     ("Train", ("07",)),
     ("Check", ("08", "09")),
+    ("Go on", ("11",)),
 )
 
 
@@ -157,7 +158,7 @@ def node_traffic() -> Figure:
 
 def course_map(questions: dict[str, str]) -> Figure:
     """Draw the notebooks by what they are about; each question by its number (``"01"``)."""
-    fig, ax = subplots(8.5, 4.0)
+    fig, ax = subplots(8.5, 4.4)
     lines = []
     for part, numbers in PARTS:
         for number in (n for n in numbers if n in questions):
@@ -170,4 +171,4 @@ def course_map(questions: dict[str, str]) -> Figure:
     ax.set(xlim=(0, 8), ylim=(0, len(lines)))
     ax.set_axis_off()
     said = " ".join(f"{number}: {question}" for _, number, question in lines)
-    return figure(fig, f"The course in five parts. {said}")
+    return figure(fig, f"The course in six parts. {said}")

@@ -50,7 +50,7 @@ def test_the_map_has_the_notebooks_that_there_are_each_beside_its_question(monke
     drawn = diagrams.course_map({"01": "a?", "02": "b?", "08": "c?"})
     lines = [" ".join(text for _, text in sorted(said[y].items())) for y in sorted(said)[::-1]]
     assert lines == ["Understand 01 a?", " 02 b?", "Check 08 c?"]
-    assert drawn.alt == "The course in five parts. 01: a? 02: b? 08: c?"
+    assert drawn.alt == "The course in six parts. 01: a? 02: b? 08: c?"
 
 
 def test_every_notebook_belongs_to_a_part_and_an_unknown_type_is_refused():

@@ -49,7 +49,7 @@ BOLD_WORDS = re.compile(
 # issue's, the month of a source, the minutes of a plan for teaching.
 NO_NUMBER = re.compile(
     r"https?://\S+|#\d+|\b20\d\d-\d\d\b(?!-)|(?<![\d.,])0\d(?:-\d)?\b(?![.,]\d)|"
-    r"\bnotebooks? \d\d(?:(?:,| and| to| or) \d\d)*|\b\d\d-\d · |^\d+ \| "
+    r"\bnotebooks? \d\d(?:(?:,| and| to| or) \d\d)*|\b\d\d-\d · |^\d+ \| |^\d\d(?:, \d\d)*$"
 )
 NUMBER = re.compile(
     r"(?<![\w.])(?<!\w[-:])\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|twelve|half|twice|"

@@ -35,6 +35,7 @@ def test_the_list_names_only_places_that_there_are():
         ("[Two *of*](a3.md) [three](https://b.invalid/4).", ["Two of three."]),
         ('He said "No." Then he ran 4.5 miles.', ['He said "No."', "Then he ran 4.5 miles."]),
         ("a v3-8, float32, UTF-8, V100; 03, notebook 10, [x#12](x)", []),
+        ("A word. [05](a.ipynb), [11](b.ipynb)", []),
         ("read 2026-11. Ended on 2025-04-15.", ["Ended on 2025-04-15."]),
         ("-100 means none. At 0.03.", ["-100 means none.", "At 0.03."]),
         ("## 3. No way\n\n### Part 4\n\n1. 12 rows\n2. rows", ["No way", "12 rows"]),
