@@ -76,8 +76,8 @@ ANY_VERSION = (
     "xprof",
 )
 
-# Google's TPU compiler, for notebooks 01, 02, 08, 09, 11. On a machine with a TPU the libtpu of DRIVER
-# stands in its place.
+# Google's TPU compiler, for notebooks 01, 02, 08, 09, 11. On a machine with a TPU the libtpu of
+# DRIVER stands in its place.
 COMPILER = ("jax", "libtpu")
 
 # The lowest libtpu that tensorflow-tpu 2.20.0 asks for. With a newer one it found no TPU on Kaggle
