@@ -48,8 +48,8 @@ BOLD_WORDS = re.compile(
 # A digit that is part of a name (v3-8, float32, UTF-8) is no number, nor is a notebook's or an
 # issue's, the month of a source, the minutes of a plan for teaching.
 NO_NUMBER = re.compile(
-    r"https?://\S+|#\d+|\b20\d\d-\d\d\b(?!-)|(?<![\d.,])0\d(?:-\d)?\b(?![.,]\d)|"
-    r"\bnotebooks? \d\d(?:(?:,| and| to| or) \d\d)*|\b\d\d-\d · |^\d+ \| |^\d\d(?:, \d\d)*$"
+    r"^\d\d(?:, \d\d)*$|https?://\S+|#\d+|\b20\d\d-\d\d\b(?!-)|(?<![\d.,])0\d(?:-\d)?\b(?![.,]\d)|"
+    r"\bnotebooks? \d\d(?:(?:,| and| to| or) \d\d)*|\b\d\d-\d · |^\d+ \| "
 )
 NUMBER = re.compile(
     r"(?<![\w.])(?<!\w[-:])\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|twelve|half|twice|"
