@@ -2,7 +2,7 @@
 
 import math
 
-from helpers.exercises import Wrong, read, returned
+from helpers.exercises import Wrong, filled, read, returned
 
 
 def _check_says(answer: object) -> str:
@@ -12,9 +12,7 @@ def _check_says(answer: object) -> str:
         "x.sum() of arrays of many lengths": "a program for each length",
         "jnp.arange(n), where n is an argument": "refused",
     }
-    given = returned(answer())
-    if not isinstance(given, dict) or set(given) != set(expected):
-        raise Wrong("Return the dictionary with its four keys.")
+    given = filled(answer, expected)
     for line, right in expected.items():
         if given[line] != right:
             raise Wrong(f"{line}: not {given[line] or 'nothing'}. What must be known, and when?")
@@ -54,4 +52,4 @@ def _check_cut(answer: object) -> str:
     return "jax.sharding.PartitionSpec(*cut(shape, devices)) is the sharding."
 
 
-EXERCISES = read("11", {"11-1": _check_says, "11-2": _check_mean_loss, "11-3": _check_cut})
+EXERCISES = read("11", _check_says, _check_mean_loss, _check_cut)
