@@ -20,7 +20,7 @@ from programs import F8, STEP_SPECS, product, product_program, python, small_mod
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT, locked_versions
 from helpers.xla import tpu_compiler
-from helpers.xla.tpu_compiler import compile_many, export, process
+from helpers.xla.tpu_compiler import cache, compile_many, export, process
 
 pytestmark = [*programs.COMPILER, pytest.mark.slow]
 
@@ -296,3 +296,16 @@ def test_a_jax_of_another_make_is_no_verdict_of_googles(monkeypatch, tmp_path):
     result = tpu_compiler.compile(product_program(8))
     assert result.verdict == "not available"
     assert "ModuleNotFoundError" in result.message
+
+
+def test_a_program_that_jaxlib_cannot_read_back_is_no_refusal(monkeypatch):
+    # As jaxlib 0.10.2 said of BERT-base for a v6e by libtpu 0.0.51.
+    said = "INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) proto"
+    answer = {"verdict": "refused", "message": said}, b""
+    monkeypatch.setattr(process.Process, "ask", lambda *_: answer)
+    monkeypatch.setattr(cache, "read", lambda _: None)
+    monkeypatch.setattr(cache, "write", lambda *_: "")
+    result = tpu_compiler.compile(product_program(8), "v6e-8", effort="full")
+    assert result.verdict == "not available"
+    assert "can't read back what this libtpu makes of it for v6e-8" in result.message
+    assert "libtpu==0.0.42.1" in result.message

@@ -23,11 +23,12 @@ PROVED_JAX = "0.10"
 AVAILABLE_GIB = {"v2": 7.48, "v3": 15.48, "v4": 15.25, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24}
 AVAILABLE_GIB |= {"tpu7x": 94.74}
 
-# What this jaxlib can't read back of what libtpu 0.0.51 makes for TPU7x with full effort; with
-# 0.0.42.1, which jax 0.10.2 asks for, it read all that we asked about (2026-11).
-_UNREADABLE = "RET_CHECK"
+# How jaxlib (libtpu has other paths) says that it can't read back what libtpu made: 0.10.2 says it
+# of programs by libtpu 0.0.51 for TPU7x and v6e with full effort; of those by 0.0.42.1, which it
+# asks for, it read all that we asked about (2026-11).
+_UNREADABLE = "RET_CHECK failure (external/xla"
 _READABLE = (
-    "This jaxlib can't read back what this libtpu makes for TPU7x. jaxlib 0.10.2 can with: "
+    "This jaxlib can't read back what this libtpu makes of it for {}. jaxlib 0.10.2 can with: "
     "python -m pip install libtpu==0.0.42.1"
 )
 
@@ -230,8 +231,8 @@ def _compiled(program: Program, target: str, answer: Answer, **about: Any) -> Co
     verdict, message = told["verdict"], named(told["message"], program.names)
     if verdict == "error":  # of our own route, so it is no word of Google's
         verdict = "not available"
-    if target.startswith("tpu7x") and _UNREADABLE in message:
-        verdict, message = "not available", _READABLE
+    if _UNREADABLE in message:
+        verdict, message = "not available", _READABLE.format(target)
     fields = {f.name for f in dataclasses.fields(Compiled)} & set(told)
     numbers = {n: told[n] for n in fields - {"verdict", "message"}}
     if verdict == "out of memory" and (found := _NEEDED.search(message)):
