@@ -2,13 +2,10 @@
 
 import json
 import operator
-import os
 import re
 
 import pytest
 from conventions import ROOT, source
-
-os.environ.setdefault("KERAS_BACKEND", "jax")
 
 pytestmark = pytest.mark.slow
 
