@@ -4,10 +4,15 @@ import os
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from helpers.base.settings import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
+
+# How long an example takes depends on what else the machine does: no test fails for that.
+settings.register_profile("course", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("course")
 
 # A shell ignores Ctrl-C for what it starts in the background, and so would every process that a
 # test starts and interrupts.
