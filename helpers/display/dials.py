@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import ipywidgets
 
 
+VIEW = "application/vnd.jupyter.widget-view+json"
+
+
 class Dials:
     """Controls with a picture below them. Works with ipywidgets 7 and 8.
 
@@ -35,17 +38,27 @@ class Dials:
         for control in controls.values():
             control.observe(self._show, names="value")
 
-    def _show(self, change: object = None) -> None:
+    def _show(self, change: object = None) -> Figure | None:
         try:
             figure = self._draw(**{name: c.value for name, c in self._controls.items()})
         except CourseError as error:
             self.picture.value = f"<pre>{html.escape(str(error))}</pre>"
-            return
+            return None
         alt = html.escape(figure.alt)
-        self.picture.value = f'<img alt="{alt}" src="{figure.address}"><p><em>{alt}</em></p>'
+        self.picture.value = (
+            f'<img alt="{alt}" width="{figure.width}" src="{figure.address}"><p><em>{alt}</em></p>'
+        )
+        return figure
 
     def _ipython_display_(self) -> None:
-        # The picture comes after the display: a notebook stores the text of the widget, and a
-        # picture's bytes in it would differ from one machine to the next.
-        display(self.box)
-        self._show()
+        # The text comes first: a picture's bytes in it would differ from one machine to the next.
+        shown = {"text/plain": repr(self.box)}
+        more = {}
+        if still := self._show():  # for pages, where no widget moves
+            shown["image/png"], more["image/png"] = still.data, still.metadata
+        shown[VIEW] = {
+            "version_major": 2,
+            "version_minor": 0,
+            "model_id": self.box.model_id,
+        }
+        display(shown, metadata=more, raw=True)

@@ -14,9 +14,9 @@ from helpers.display.figures import Figure
 @pytest.fixture
 def shown(monkeypatch):
     """What is displayed, as its text at that moment."""
-    texts = []
-    monkeypatch.setattr(dials, "display", lambda widget: texts.append(repr(widget)))
-    return texts
+    outputs = []
+    monkeypatch.setattr(dials, "display", lambda data, metadata, raw: outputs.append(data))
+    return outputs
 
 
 def numbered(number, word):
@@ -66,9 +66,16 @@ def test_an_error_that_is_not_ours_is_not_hidden(shown):
         slider.value = 3
 
 
-def test_what_is_stored_is_the_same_each_time_and_holds_no_picture(shown):
+def test_what_is_stored_is_the_same_each_time_and_its_text_holds_no_picture(shown):
     make()
     make()
-    first, second = shown
+    first, second = (output["text/plain"] for output in shown)
     assert first == second
     assert "IntSlider(value=4" in first and "png" not in first and "0x" not in first
+
+
+def test_a_page_has_the_first_picture_in_the_widgets_place(shown):
+    panel, _, _ = make()
+    (output,) = shown
+    assert base64.b64decode(output["image/png"]).decode() == "png 4 a"
+    assert output[dials.VIEW]["model_id"] == panel.box.model_id

@@ -35,7 +35,8 @@ def test_figure_shows_a_closed_png_with_its_alt_text_and_a_caption_the_same_twic
     image, caption = shown
     data, metadata = image._repr_mimebundle_()
     assert image.data.startswith(b"\x89PNG") and "image/png" in data
-    assert metadata["image/png"]["alt"] == "it rises"
+    # 7 inches of 110 pixels, drawn twice as fine.
+    assert metadata["image/png"] == figure.metadata == {"alt": "it rises", "width": 770}
     assert caption.data == "*it rises*"
     assert figure.png == drawn()[1].png
 
