@@ -21,7 +21,7 @@ PARTS = (
 )
 
 
-def _box(
+def box(
     ax: "Axes",
     corner: tuple[float, float],
     size: tuple[float, float],
@@ -30,6 +30,7 @@ def _box(
     hatch: str = "",
     at: str = "center",
 ) -> None:
+    """Draw a rounded box with its text in the middle, or at its top."""
     from matplotlib.patches import FancyBboxPatch
 
     (x, y), (width, height) = corner, size
@@ -41,7 +42,8 @@ def _box(
     ax.text(x + width / 2, height_of_text, text, ha="center", va=at, fontsize=9, bbox=behind)
 
 
-def _arrow(ax: "Axes", start: tuple[float, float], end: tuple[float, float], text: str) -> None:
+def arrow(ax: "Axes", start: tuple[float, float], end: tuple[float, float], text: str) -> None:
+    """Draw an arrow with two heads, and its text above its middle."""
     ax.annotate("", end, start, arrowprops={"arrowstyle": "<->", "color": "#333333"})
     middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
     ax.text(*middle, text, ha="center", va="bottom", fontsize=8, backgroundcolor="white")
@@ -64,7 +66,7 @@ def slices(*types: str) -> Figure:
         width = 0.42 * columns + 0.12
         for host in range(tpu.hosts):
             left = host * (width + 0.15)
-            _box(ax, (left, bottom), (width, 1.0), colour="#eeeeee")
+            box(ax, (left, bottom), (width, 1.0), colour="#eeeeee")
             for chip in range(per_host):
                 row, column = divmod(chip, columns)
                 _chip(ax, left + 0.08 + 0.42 * column, bottom + 0.54 - 0.46 * row, tpu)
@@ -84,11 +86,11 @@ def _counts(tpu: Slice) -> list[str]:
 
 
 def _chip(ax: "Axes", left: float, bottom: float, tpu: Slice) -> None:
-    _box(ax, (left, bottom), (0.38, 0.4))
+    box(ax, (left, bottom), (0.38, 0.4))
     each = 0.32 / tpu.chip.replicas
     for replica in range(tpu.chip.replicas):
         inner = (left + 0.03 + replica * each, bottom + 0.05)
-        _box(ax, inner, (each - 0.03, 0.3), colour=PALETTE[5])
+        box(ax, inner, (each - 0.03, 0.3), colour=PALETTE[5])
 
 
 _LOOKS = {"software": {}, "disk": {"hatch": HATCHES[2]}, "devices": {"colour": PALETTE[5]}}
@@ -98,17 +100,17 @@ def _machine(
     ax: "Axes", left: float, name: str, *rows: Mapping[str, str], width: float = 1.5
 ) -> None:
     """Draw a machine with its parts in two rows, the parts of a row side by side."""
-    _box(ax, (left, 1.2), (width, 1.2), name, "#eeeeee", at="top")
+    box(ax, (left, 1.2), (width, 1.2), name, "#eeeeee", at="top")
     for bottom, row in zip((1.72, 1.27), rows, strict=True):
         each = (width - 0.1) / len(row)
         for column, (kind, text) in enumerate(row.items()):
             corner = (left + 0.1 + column * each, bottom)
-            _box(ax, corner, (each - 0.1, 0.38), text, **_LOOKS[kind])
+            box(ax, corner, (each - 0.1, 0.38), text, **_LOOKS[kind])
 
 
 def _bucket(ax: "Axes", left: float, right: float, **frame: str) -> None:
     """Draw the bucket below the machines, and end the picture."""
-    _box(ax, (left, 0), (1.5, 0.5), "gs:// bucket", hatch=HATCHES[1])
+    box(ax, (left, 0), (1.5, 0.5), "gs:// bucket", hatch=HATCHES[1])
     ax.set(xlim=(-0.1, right), ylim=(-0.1, 2.5), **frame)
     ax.set_axis_off()
 
@@ -120,12 +122,12 @@ def node_and_vm() -> Figure:
     _machine(node, 0, "your machine", python, {"disk": "your disk"})
     _machine(node, 2.6, "TPU host", {"software": "worker (no Python)"}, chips)
     _bucket(node, 1.3, 4.2, title="TPU Node: the TPU is another machine")
-    _arrow(node, (1.5, 1.9), (2.6, 1.9), "gRPC")
-    _arrow(node, (0.9, 1.2), (1.7, 0.5), "files")
-    _arrow(node, (3.2, 1.2), (2.4, 0.5), "files")
+    arrow(node, (1.5, 1.9), (2.6, 1.9), "gRPC")
+    arrow(node, (0.9, 1.2), (1.7, 0.5), "files")
+    arrow(node, (3.2, 1.2), (2.4, 0.5), "files")
     _machine(vm, 0.9, "your machine", python, {"disk": "its disk"} | chips, width=2.3)
     _bucket(vm, 1.3, 4.2, title="TPU VM: the TPU is in your machine")
-    _arrow(vm, (2.05, 1.2), (2.05, 0.5), "files, if you like")
+    arrow(vm, (2.05, 1.2), (2.05, 0.5), "files, if you like")
     return figure(
         fig,
         "With a TPU Node, your Python talks over gRPC to a worker on another machine, which sees "
@@ -147,8 +149,8 @@ def node_traffic() -> Figure:
         refused = arrives | {"linestyle": ":"}
         ax.annotate("", (1.4, height), (4.0, height), arrowprops=refused)
         ax.text(2.75, height + 0.04, said, ha="center", va="bottom", fontsize=8)
-    _arrow(ax, (0.9, 1.2), (2.3, 0.5), "files")
-    _arrow(ax, (4.6, 1.2), (3.2, 0.5), "files")
+    arrow(ax, (0.9, 1.2), (2.3, 0.5), "files")
+    arrow(ax, (4.6, 1.2), (3.2, 0.5), "files")
     return figure(
         fig,
         "Graphs and arrays reach the worker; your files and your Python don't. Both machines reach "
@@ -166,7 +168,7 @@ def course_map(questions: dict[str, str]) -> Figure:
             part = ""
     for bottom, (part, number, question) in enumerate(reversed(lines)):
         ax.text(0, bottom + 0.4, part, va="center", fontweight="bold")
-        _box(ax, (1.2, bottom + 0.08), (0.6, 0.7), number, PALETTE[5])
+        box(ax, (1.2, bottom + 0.08), (0.6, 0.7), number, PALETTE[5])
         ax.text(2.0, bottom + 0.42, question, va="center")
     ax.set(xlim=(0, 8), ylim=(0, len(lines)))
     ax.set_axis_off()

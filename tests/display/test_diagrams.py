@@ -6,7 +6,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from helpers.base.settings import ROOT
-from helpers.display import diagrams
+from helpers.display import diagrams, replicas
 from helpers.tpu.hardware import UnknownAccelerator, slice_of
 
 
@@ -35,9 +35,15 @@ def test_a_slice_has_its_hosts_chips_and_replicas(boxes, name):
 
 @pytest.mark.parametrize(
     ("draw", "words"),
-    [(diagrams.node_and_vm, "not your disk"), (diagrams.node_traffic, "your Python don't")],
+    [
+        (diagrams.node_and_vm, "not your disk"),
+        (diagrams.node_traffic, "your Python don't"),
+        (replicas.scope, "a copy on every replica"),
+        (replicas.all_reduce, "28 and 22"),
+        (replicas.preemption, "ten steps (hatched) are run twice"),
+    ],
 )
-def test_machines_are_drawn_and_said_in_words(boxes, draw, words):
+def test_machines_and_replicas_are_drawn_and_said_in_words(boxes, draw, words):
     drawn = draw()
     assert boxes and words in drawn.alt and drawn.png.startswith(b"\x89PNG")
 
