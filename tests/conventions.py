@@ -10,6 +10,9 @@ import statistics
 import tomllib
 from collections.abc import Iterator
 
+from helpers import exercises
+from helpers.course import storing
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -23,7 +26,7 @@ SLIDE_MARKS = {"slide", "subslide", "fragment", "-", "skip", "notes"}
 ABSOLUTE = re.compile(
     r"(?:(?<![\w:/.])/(?:home|root|tmp|Users|usr|var|opt|mnt|private|content)/\w)|\b[A-Z]:\\\w"
 )
-KEPT = {"tags", "slideshow"}
+KEPT = {"tags", "slideshow", *storing.FOLDED}
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -110,20 +113,68 @@ def _text(notebook: dict) -> Iterator[str]:
 
 
 def _length(code: list[dict]) -> Iterator[str]:
-    lines = [len(source(c).splitlines()) for c in code]
-    if max(lines) > LONGEST_CELL:
-        yield f"a cell of {max(lines)} lines (at most {LONGEST_CELL})"
+    longest = max(len(source(c).splitlines()) for c in code)
+    if longest > LONGEST_CELL:
+        yield f"a cell of {longest} lines (at most {LONGEST_CELL})"
+    shown = [source(c) for c in code if "hide-input" not in c["metadata"].get("tags", ())]
+    lines = [sum(bool(line.strip()) for line in text.splitlines()) for text in shown]
     if statistics.median(lines) > LONGEST_MEDIAN:
         yield f"a median of {statistics.median(lines)} lines (at most {LONGEST_MEDIAN})"
 
 
 def _checked(code: list[dict]) -> Iterator[str]:
-    marks = [re.search(r"^# *(NBVAL_\w+|PYTEST_VALIDATE\w+)", source(c)) for c in code]
+    marks = [re.search(r"(?m)^# *(NBVAL_\w+|PYTEST_VALIDATE\w+)", source(c)) for c in code]
     names = [mark[1] for mark in marks if mark]
     if set(names) - {"NBVAL_IGNORE_OUTPUT"}:
         yield "a cell is marked with more than NBVAL_IGNORE_OUTPUT"
     if len(names) > MOST_IGNORED * len(code):
         yield f"{len(names)} of {len(code)} outputs are not compared (at most a quarter)"
+
+
+def _folded(code: list[dict]) -> Iterator[str]:
+    """Whether each cell whose code needn't be read is folded everywhere: pages, Jupyter, Colab."""
+    for cell in code:
+        first = source(cell).splitlines()[0]
+        marks = {"the tag hide-input": "hide-input" in cell["metadata"].get("tags", ())}
+        marks |= {k: cell["metadata"].get(k) == v for k, v in storing.FOLDED.items()}
+        marks["a first line # @title …"] = first.startswith("# @title ")
+        if len({*marks.values()}) > 1:
+            missing = ", ".join(mark for mark, there in marks.items() if not there)
+            yield f"the cell {first!r} is folded by half: it lacks {missing}"
+
+
+def _sittings(notebook: dict) -> Iterator[str]:
+    begun = tagged(notebook, "sitting")
+    for number, at in enumerate(begun, 2):
+        text = source(notebook["cells"][at])
+        title = (
+            rf"## Sitting {number} of {len(begun) + 1}: \S.*\n\n\*\*Time\*\* about \d+ minutes\."
+        )
+        if not re.match(title, text):
+            yield f"sitting {number} has no title, or no Time, as the others: {text[:40]!r}"
+        if not re.search(r"(?m)^- ", text) or "Run All Above Selected Cell" not in text:
+            yield f"sitting {number} has no recap, or doesn't say how to come back"
+
+
+def _questions(notebook: dict, number: str) -> Iterator[str]:
+    known = exercises.questions(number)
+    asked = []
+    for at in tagged(notebook, "question"):
+        before, cell = notebook["cells"][at - 1 : at + 1]
+        name = next(iter(re.findall(r'check\("(\d\d-[a-z])"', source(cell))), "")
+        asked.append(name)
+        letters = known[name].letters if name in known else []
+        *most, last = [f'"{letter}"' for letter in letters] or [""]
+        choice = f"{', '.join(most)} or {last}"
+        if source(cell) != f'answer = None  # {choice}\ncheck("{name}", answer)':
+            yield f"the question {name!r} isn't asked as the others: {source(cell)!r}"
+        text = source(before)
+        if "**Before you run it.**" not in text or re.findall(r"\((\w)\)", text) != letters:
+            yield f"the cell before {name} doesn't name its answers {letters}: {text[:60]!r}"
+        if not any("not yet" in text for x in cell["outputs"] for text in _shown(x)):
+            yield f"the question {name} is stored answered"
+    if asked != [*known] or asked != [f"{number}-{chr(97 + n)}" for n in range(len(asked))]:
+        yield f"the questions {asked} aren't those of notebook_{number}.toml, in order: {[*known]}"
 
 
 def _lines(cell: dict) -> float:
@@ -175,7 +226,8 @@ def problems(notebook: dict, name: str) -> list[str]:
     code = [c for c in cells if c["cell_type"] == "code"]
     broken = [*_opening(cells[0], name), *_order(notebook, code), *_outputs(code)]
     broken += [*_text(notebook), *_length(code), *_checked(code)]
-    broken += [*_ending(cells, name[:2]), *_slides(cells)]
+    broken += [*_ending(cells, name[:2]), *_slides(cells), *_folded(code)]
+    broken += [*_sittings(notebook), *_questions(notebook, name[:2])]
     if notebook["metadata"] != METADATA or any(set(c["metadata"]) - KEPT for c in cells):
         broken.append("metadata of one machine or one run is stored")
     return broken

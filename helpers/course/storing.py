@@ -13,6 +13,9 @@ from helpers.course.running import Report, run_all
 
 _KEPT = ("tags", "slideshow")  # what a cell's metadata says to the course
 
+# How a cell tagged ``hide-input`` is folded: in JupyterLab, and as a form in Colab.
+FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
+
 
 def store(
     wanted: Sequence[str] = (), folder: pathlib.Path = NOTEBOOKS, console: Console | None = None
@@ -43,5 +46,7 @@ def _stripped(node: nbformat.NotebookNode) -> nbformat.NotebookNode:
     for cell in node.cells:
         # The rest is of tools: papermill's times, what JupyterLab folded, VS Code's language.
         kept = {key: cell.metadata[key] for key in _KEPT if cell.metadata.get(key)}
+        if "hide-input" in kept.get("tags", ()):
+            kept |= FOLDED
         cell.metadata = nbformat.from_dict(kept)
     return node

@@ -27,9 +27,12 @@ LINES_PER_MINUTE = 500 / 60
 
 # Our own assumption: nobody has been watched yet.
 MINUTES_PER_EXERCISE = 5
+MINUTES_PER_QUESTION = 1
 
-# An estimate of this kind is not more exact.
+# An estimate of this kind is not more exact; a sitting's is halved, so that 40 minutes mean 40.
 STEP = 10
+STEP_OF_SITTING = 5
+LONGEST_SITTING = 40
 
 # Measured seconds by the notebook's number.
 RUN_SECONDS: dict[str, float] = tomllib.loads(
@@ -37,6 +40,9 @@ RUN_SECONDS: dict[str, float] = tomllib.loads(
 )
 
 LINKS = pathlib.PurePath("notebooks/LINKS.md")
+
+# Tags of code cells that nobody needs to read.
+_UNREAD = {"setup", "exercise", "question", "hide-input"}
 
 _FENCE = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\)\]|]+")
@@ -50,9 +56,11 @@ class Length:
     """What there is to read, try and wait for in a notebook."""
 
     words: int  # of prose, without code and addresses
-    lines: int  # of code to read, in cells and in fences; setup, stubs and checks don't count
+    # Of code to read, in cells and in fences; setup, folded cells, stubs and checks don't count.
+    lines: int
     exercises: int  # how many
     run_seconds: float  # computing, measured
+    questions: int = 0  # how many
 
     @property
     def minutes(self) -> float:
@@ -61,6 +69,7 @@ class Length:
             self.words / WORDS_PER_MINUTE
             + self.lines / LINES_PER_MINUTE
             + self.exercises * MINUTES_PER_EXERCISE
+            + self.questions * MINUTES_PER_QUESTION
             + self.run_seconds / 60
         )
 
@@ -70,36 +79,58 @@ class Length:
         return max(STEP, STEP * round(self.minutes / STEP))
 
     @property
-    def words_to_say_it(self) -> str:
-        """What stands after **Time** in the notebook."""
+    def rounded_as_sitting(self) -> int:
+        """The estimate as it is printed for a sitting."""
+        return max(STEP_OF_SITTING, STEP_OF_SITTING * round(self.minutes / STEP_OF_SITTING))
+
+    def words_to_say_it(self, sittings: int = 1) -> str:
+        """Give what stands after **Time** in a notebook of so many sittings."""
         run = round(self.run_seconds / 60)
         to_run = f"about {run} minutes" if run > 1 else "about a minute"
         if self.run_seconds < 60:
             to_run = "less than a minute"
-        return f"about {self.rounded} minutes to read and try; {to_run} to run"
+        parts = f", in {sittings} sittings" if sittings > 1 else ""
+        return f"about {self.rounded} minutes to read and try{parts}; {to_run} to run"
 
     def __repr__(self) -> str:
         return (
             f"{self.words:,} words, {self.lines} lines, {self.exercises} exercises, "
+            f"{self.questions} questions, "
             f"{self.run_seconds:.0f} s to run: {self.minutes:.0f} minutes"
         )
 
 
 def length(cells: list[dict], run_seconds: float) -> Length:
     """Count what there is in a notebook: its cells as in its file, and the measured run."""
-    words, code, exercises = 0, [], 0
+    words, code, exercises, questions = 0, [], 0, 0
     for cell in cells:
         source = "".join(cell["source"])
         tags = cell["metadata"].get("tags", ())
         exercises += "exercise" in tags
+        questions += "question" in tags
         if cell["cell_type"] == "markdown":
             code += _FENCE.findall(source)
             text = re.sub(r"\]\([^)]*\)|<[^>]*>", " ", _FENCE.sub("", source))
             words += len(re.findall(r"\w[\w.,'’-]*", text))
-        elif not ({"setup", "exercise"} & set(tags) or re.match(r"(check|hint)\(", source)):
+        elif not (_UNREAD & {*tags} or re.match(r"(check|hint)\(", source)):
             code.append(source)
     lines = sum(bool(line.strip()) for text in code for line in text.splitlines())
-    return Length(words, lines, exercises, run_seconds)
+    return Length(words, lines, exercises, run_seconds, questions)
+
+
+def sittings(cells: list[dict], run_seconds: float) -> list[Length]:
+    """Count each sitting of a notebook: up to the first cell tagged ``sitting``, and from each.
+
+    The seconds of computing, measured for the whole, are shared out by the number of code cells.
+    """
+    parts: list[list[dict]] = [[]]
+    for cell in cells:
+        if "sitting" in cell["metadata"].get("tags", ()):
+            parts.append([])
+        parts[-1].append(cell)
+    computing = [sum(cell["cell_type"] == "code" for cell in part) for part in parts]
+    each = run_seconds / max(1, sum(computing))
+    return [length(part, n * each) for part, n in zip(parts, computing, strict=True)]
 
 
 def _paths(root: pathlib.Path) -> list[pathlib.Path]:
@@ -110,25 +141,38 @@ def _cells(path: pathlib.Path) -> list[dict]:
     return json.loads(path.read_text("utf-8"))["cells"]
 
 
-def lengths(root: pathlib.Path = ROOT) -> dict[str, Length]:
-    """Count what there is in each notebook of the course in ``root``, by its number."""
+def lengths(root: pathlib.Path = ROOT) -> dict[str, list[Length]]:
+    """Count what there is in each notebook of the course in ``root``, by number: its sittings."""
     numbers = {path.name[:2]: path for path in _paths(root)}
-    return {number: length(_cells(path), RUN_SECONDS[number]) for number, path in numbers.items()}
+    return {n: sittings(_cells(path), RUN_SECONDS[n]) for n, path in numbers.items()}
+
+
+def whole(parts: list[Length]) -> Length:
+    """Add up the sittings of a notebook."""
+    return Length(*map(sum, zip(*map(dataclasses.astuple, parts), strict=True)))
 
 
 def write_lengths(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
-    """Write the estimates into each notebook's **Time** line and the table of the README.
+    """Write the estimates into the **Time** lines of notebooks and sittings and into the README.
 
     Gives the files that changed.
     """
     readme = root / "README.md"
     old = {path: path.read_text("utf-8") for path in (readme, *_paths(root))}
     new = dict(old)
-    for path, (number, counted) in zip(_paths(root), lengths(root).items(), strict=True):
-        said = rf"\g<1>{counted.words_to_say_it}\2"
-        new[path] = re.sub(r"(\*\*Time\*\* )[^·\n]+?( ·)", said, old[path], count=1)
-        row = rf"(\| \[{number}\].*?\| )\d+ min( \|)"
-        new[readme] = re.sub(row, rf"\g<1>{counted.rounded} min\2", new[readme])
+    for path, (number, parts) in zip(_paths(root), lengths(root).items(), strict=True):
+        counted = whole(parts)
+        said = rf"\g<1>{counted.words_to_say_it(len(parts))}\2"
+        text = re.sub(r"(\*\*Time\*\* )[^·\n]+?( ·)", said, old[path], count=1)
+        minutes = iter(part.rounded_as_sitting for part in parts[1:])
+        new[path] = re.sub(
+            r"(\*\*Time\*\* about )\d+( minutes\.)",
+            lambda found: f"{found[1]}{next(minutes, 0)}{found[2]}",  # noqa: B023 - called at once
+            text,
+        )
+        row = rf"(\| \[{number}\].*?\| )\d+ min(?:, \d sittings)?( \|)"
+        many = f", {len(parts)} sittings" if len(parts) > 1 else ""
+        new[readme] = re.sub(row, rf"\g<1>{counted.rounded} min{many}\2", new[readme])
     return _write_changed(old, new)
 
 

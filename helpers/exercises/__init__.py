@@ -1,11 +1,13 @@
 """Exercises with an answer at once: ``check("02-1", answer)`` and ``hint("02-1")``.
 
-The texts of notebook 02's exercises are in ``notebook_02.toml`` beside this file, their checks in
-``notebook_02.py``, and so on. Stub, hints, solution and typical wrong answers stand together, so
-the editions of the course can't drift.
+Digits name exercises, letters questions: ``check("02-a", "b")``. The texts of notebook 02's are in
+``notebook_02.toml`` beside this file, the checks of its exercises in ``notebook_02.py``, and so on.
+Stub, hints, solution and typical wrong answers stand together, so the editions of the course can't
+drift.
 """
 
 import dataclasses
+import functools
 import importlib
 import pathlib
 import re
@@ -19,7 +21,7 @@ from helpers.exercises import progress
 
 
 class UnknownExercise(CourseError):
-    """No exercise has this name."""
+    """No exercise or question has this name."""
 
 
 class Wrong(Exception):
@@ -58,17 +60,51 @@ class Exercise:
     answer: str  # name that the stub defines and that ``check`` is given
     # Takes the answer, raises ``Wrong``, or returns what the answer has shown.
     check: Callable[[object], str]
-    hints: tuple[str, ...]  # from a nudge to nearly the solution
+    hints: tuple[str, ...]  # from a nudge to nearly the solution, which comes after them
     solution: str  # source that replaces the stub
     wrong: dict[str, str]  # typical wrong answers: source by words that the verdict must contain
 
 
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What will the next cell print? To be answered before it runs."""
+
+    right: str  # letter of the right answer
+    because: str  # why it is right, told with the verdict
+    wrong: dict[str, str]  # why not, for each other letter
+
+    @property
+    def letters(self) -> list[str]:
+        """The letters to choose from, in order."""
+        return sorted({self.right, *self.wrong})
+
+    def check(self, name: str, answer: object) -> "Verdict":
+        """Judge an answer: one of the letters, or None as long as there is none."""
+        choice = " or ".join(f'"{letter}"' for letter in self.letters)
+        if answer is None:
+            return Verdict(name, "not yet", f"Guess: answer = {choice}. Then run this cell again.")
+        letter = str(answer).strip().lower()
+        if letter == self.right:
+            return Verdict(name, "right", self.because)
+        return Verdict(name, "not right", self.wrong.get(letter, f"Answer with {choice}."))
+
+
+@functools.cache
+def _texts(number: str) -> dict[str, dict]:
+    path = pathlib.Path(__file__).with_name(f"notebook_{number}.toml")
+    return tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+
+def questions(number: str) -> dict[str, Question]:
+    """Give a notebook's questions by name, such as ``02-a``."""
+    return {name: Question(**text) for name, text in _texts(number).items() if "because" in text}
+
+
 def read(number: str, *checks: Callable[[object], str]) -> dict[str, Exercise]:
     """Join the texts of a notebook's exercises, by name, with their checks, in the same order."""
-    path = pathlib.Path(__file__).with_name(f"notebook_{number}.toml")
-    texts = tomllib.loads(path.read_text("utf-8"))
+    texts = {name: text for name, text in _texts(number).items() if "because" not in text}
     return {
-        name: Exercise(check=check, hints=tuple(text.pop("hints")), **text)
+        name: Exercise(**text | {"check": check, "hints": tuple(text["hints"])})
         for (name, text), check in zip(texts.items(), checks, strict=True)
     }
 
@@ -77,12 +113,13 @@ def read(number: str, *checks: Callable[[object], str]) -> dict[str, Exercise]:
 class Verdict:
     """What ``check`` says of an answer."""
 
-    name: str  # the exercise, such as ``02-1``
+    name: str  # the exercise, such as ``02-1``, or the question, such as ``02-a``
     state: str  # ``right``, ``not yet`` (untouched stub) or ``not right``
     message: str  # what is right, or what is not and why
 
     def __repr__(self) -> str:
-        return f"Exercise {self.name}: {self.state}. {self.message}"
+        kind = "Question" if self.name[3:].isalpha() else "Exercise"
+        return f"{kind} {self.name}: {self.state}. {self.message}"
 
 
 def find(name: str) -> Exercise:
@@ -104,13 +141,16 @@ def find(name: str) -> Exercise:
 
 
 def check(name: str, answer: object) -> Verdict:
-    """Judge an answer, a function or a value; ``helpers.exercises.progress`` keeps a right one.
+    """Judge an answer: a letter to a question, a function or a value to an exercise.
 
-    A wrong answer raises nothing, whatever its code does, so the notebook runs on.
+    A wrong answer raises nothing, whatever its code does, so the notebook runs on. A right one to
+    an exercise is kept by ``helpers.exercises.progress``.
 
     Raises:
-        UnknownExercise: There is no exercise of this name.
+        UnknownExercise: There is no exercise or question of this name.
     """
+    if question := questions(name[:2]).get(name):
+        return question.check(name, answer)
     exercise = find(name)
     try:
         verdict = Verdict(name, "right", exercise.check(answer))
@@ -141,30 +181,43 @@ class Hint:
 
 
 def hint(name: str) -> Hint:
-    """Give the next hint to an exercise, numbered; the last one is repeated.
+    """Give the next hint to an exercise, numbered; after the last comes the solution.
 
     Raises:
         UnknownExercise: There is no exercise of this name.
     """
-    hints = find(name).hints
-    number = min(_shown.get(name, 0) + 1, len(hints))
+    exercise = find(name)
+    count = len(exercise.hints)
+    number = min(_shown.get(name, 0) + 1, count + 1)
     _shown[name] = number
-    return Hint(f"Hint {number} of {len(hints)}: {hints[number - 1]}")
+    if number > count:
+        return Hint(f"Solution of {name}:\n\n{exercise.solution.strip()}")
+    more = f'\nAsk hint("{name}") once more, and you will see the solution.'
+    return Hint(
+        f"Hint {number} of {count}: {exercise.hints[number - 1]}{more if number == count else ''}"
+    )
 
 
 def solve(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Copy a notebook with the solution in each exercise's cell: the teacher's edition.
+    """Copy a notebook with each exercise solved and each question answered: the teacher's edition.
 
     The verdict stored below it is taken out: it belongs to the stub.
 
     Raises:
-        UnknownExercise: The notebook asks for an exercise that is not there.
+        UnknownExercise: The notebook asks for an exercise or a question that is not there.
     """
     solved = nbformat.from_dict(notebook)
     stub = None
     for cell in solved.cells:
-        if "exercise" in cell.metadata.get("tags", ()):
+        tags = cell.metadata.get("tags", ())
+        if "exercise" in tags:
             stub = cell
+        elif "question" in tags:
+            name = re.search(r'check\("(\d\d-[a-z])"', cell.source)[1]
+            if name not in (known := questions(name[:2])):
+                find(name)  # says that there is none
+            cell.source = cell.source.replace("answer = None", f'answer = "{known[name].right}"', 1)
+            cell.outputs = []
         elif stub is not None and (asked := re.match(r'check\("(\d\d-\d+)"', cell.source)):
             stub.source = find(asked[1]).solution.rstrip()
             cell.outputs, stub = [], None

@@ -29,6 +29,9 @@ NOTEBOOKS = ROOT / "notebooks"
 # Set where no learner is at work: by `helpers run` and `store` and by pytest; and by CI.
 UNATTENDED = ("PYTEST_CURRENT_TEST", "CI")
 
+# Tags of cells that no section waits for.
+_NO_SECTION = {"setup", "parameters", "exercise", "question"}
+
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d) (cell|section|exercise) (\S.*)")
 
 
@@ -39,10 +42,18 @@ class Lesson:
     number: str  # two digits
     title: str  # its question
     # Fingerprints of its code cells by the name of each section: the notebook's number and the
-    # heading. Setup, imports, parameters and exercises are not among them, nor is a section without
-    # code.
+    # heading. Setup, imports, parameters, questions and exercises are not among them, nor is a
+    # section without code.
     sections: dict[str, tuple[str, ...]]
     exercises: tuple[str, ...]  # names such as ``02-1``, in order
+    sitting: dict[str, int]  # number, from 1, by the name of a section or an exercise
+    sittings: int  # how many there are
+
+    def place(self, name: str) -> str:
+        """Say where a section or an exercise is: ``sitting 2 of 3: Silent wrong answers``."""
+        words = f"exercise {name}" if name in self.exercises else name[3:]
+        where = f"sitting {self.sitting[name]} of {self.sittings}: "
+        return (where if self.sittings > 1 else "") + words
 
 
 def _fingerprint(source: str) -> str:
@@ -52,8 +63,10 @@ def _fingerprint(source: str) -> str:
 def _lesson(path: pathlib.Path) -> Lesson:
     title, heading, exercises = path.stem, "", []
     sections: dict[str, list[str]] = {}
+    number, now, sitting = path.name[:2], 1, {}
     for cell in json.loads(path.read_text("utf-8"))["cells"]:
-        source = "".join(cell["source"])
+        source, tags = "".join(cell["source"]), cell["metadata"].get("tags", ())
+        now += "sitting" in tags
         if cell["cell_type"] == "markdown":
             text = re.sub(r"^```.*?^```", "", source, flags=re.MULTILINE | re.DOTALL)
             for marks, words in re.findall(r"^(##?) (.+)", text, re.MULTILINE):
@@ -61,15 +74,14 @@ def _lesson(path: pathlib.Path) -> Lesson:
                 title, heading = (words, heading) if marks == "#" else (title, words)
         elif asked := re.match(r'check\("(\d\d-\d+)"', source):
             exercises.append(asked[1])
-        elif not (
-            source.startswith("hint(")
-            or {"setup", "parameters", "exercise"} & set(cell["metadata"].get("tags", ()))
-        ):
+            sitting[asked[1]] = now
+        elif not (source.startswith("hint(") or _NO_SECTION & {*tags}):
             sections.setdefault(heading, []).append(_fingerprint(source))
-    sections.pop("", None)  # imports, before the first section
-    number = path.name[:2]
+            sitting.setdefault(f"{number} {heading}", now)
+    if sections.pop("", None):  # imports, before the first section
+        del sitting[f"{number} "]
     found = {f"{number} {name}": tuple(cells) for name, cells in sections.items()}
-    return Lesson(number, title, found, tuple(exercises))
+    return Lesson(number, title, found, tuple(exercises), sitting, now)
 
 
 def lessons(folder: pathlib.Path = NOTEBOOKS) -> tuple[Lesson, ...]:
@@ -175,6 +187,20 @@ class Progress:
     lessons: tuple[Lesson, ...]  # what there is to do
     days: dict[str, str]  # day by name, for the sections and exercises that are done
     damaged: int = 0  # lines of the file that could not be read
+    last: str = ""  # section or exercise of the newest thing done
+
+    @property
+    def stopped(self) -> str:
+        """Say where the learner stopped: ``02, sitting 2 of 3: …``; empty if nothing is done."""
+        return next(
+            (f"{x.number}, {x.place(self.last)}" for x in self.lessons if self.last in x.sitting),
+            "",
+        )
+
+    def following(self, lesson: Lesson) -> str:
+        """Say what comes next in a notebook; empty if all of it is done."""
+        names = [*lesson.sections, *lesson.exercises]
+        return next((lesson.place(name) for name in names if name not in self.days), "")
 
     @property
     def sections(self) -> list[str]:
@@ -202,12 +228,13 @@ class Progress:
             {
                 "number": lesson.number,
                 "title": lesson.title,
+                "next": self.following(lesson) or None,
                 "sections": {name[3:]: self.days.get(name) for name in lesson.sections},
                 "exercises": {name: self.days.get(name) for name in lesson.exercises},
             }
             for lesson in self.lessons
         ]
-        told = {"complete": self.complete, "notebooks": notebooks}
+        told = {"complete": self.complete, "stopped": self.stopped, "notebooks": notebooks}
         return json.dumps(told, indent=1, ensure_ascii=False)
 
     def __repr__(self) -> str:
@@ -227,13 +254,11 @@ class Progress:
             table.add_column(name, self.count(names), justify="right", no_wrap=True)
         table.add_column("next")
         for lesson in self.lessons:
-            left = [name[3:] for name in lesson.sections if name not in self.days]
-            left += [f"exercise {name}" for name in lesson.exercises if name not in self.days]
             table.add_row(
                 f"{lesson.number} {lesson.title}",
                 self.count(lesson.sections),
                 self.count(lesson.exercises),
-                left[0] if left else "all done",
+                self.following(lesson) or "all done",
             )
         return table
 
@@ -251,6 +276,11 @@ def progress(folder: pathlib.Path = NOTEBOOKS) -> Progress:
     except OSError as error:
         raise _unreadable(error) from error
     days, todo = {}, lessons(folder)
+    pairs = [pair for lesson in todo[::-1] for pair in lesson.sections.items()]
+    section = {cell: name for name, cells in pairs for cell in cells}  # of two, the first
+    last = ""
+    for kind, name in done:  # in the order of the file: the last one known is where it stopped
+        last = section.get(name, last) if kind == "cell" else name
     for lesson in todo:
         for name, cells in lesson.sections.items():
             ran = [done.get(("cell", cell), "") for cell in cells]
@@ -259,7 +289,7 @@ def progress(folder: pathlib.Path = NOTEBOOKS) -> Progress:
         for name in lesson.exercises:
             if ("exercise", name) in done:
                 days[name] = done["exercise", name]
-    return Progress(todo, days, damaged)
+    return Progress(todo, days, damaged, last)
 
 
 def reset() -> bool:

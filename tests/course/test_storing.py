@@ -19,6 +19,8 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     node = nbformat.read(path, 4)
     node.cells[1].metadata |= {"scrolled": True, "vscode": {"languageId": "python"}}
     node.cells[2].metadata |= {"slideshow": {"slide_type": "slide"}, "tags": []}
+    node.cells[3].metadata |= {"jupyter": {"source_hidden": True}}  # folded by a reader
+    node.cells[4].metadata["tags"] = ["hide-input"]
     node.metadata["widgets"] = {"application/vnd.jupyter.widget-state+json": {"state": {}}}
     nbformat.write(node, path)
     assert course.store(folder=tmp_path, console=quiet()).status == 0
@@ -27,7 +29,15 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     nbformat.validate(stored)
     assert stored.metadata == METADATA
     assert [(x.id, x.source) for x in stored.cells] == [(x.id, x.source) for x in node.cells]
-    metadata = [{}, {"tags": ["parameters"]}, {"slideshow": {"slide_type": "slide"}}, {}, {}, {}]
+    folded = {"tags": ["hide-input"], **course.FOLDED}
+    metadata = [
+        {},
+        {"tags": ["parameters"]},
+        {"slideshow": {"slide_type": "slide"}},
+        {},
+        folded,
+        {},
+    ]
     assert [dict(cell.metadata) for cell in stored.cells] == metadata
     code = [cell for cell in stored.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == [1, 2, 3]

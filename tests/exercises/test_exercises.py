@@ -80,6 +80,11 @@ def test_the_teachers_edition_differs_in_the_cells_of_exercises_only(number):
         if "exercise" in mine.metadata.get("tags", []):
             shown.append(theirs.source)
             theirs.source = mine.source
+        elif "question" in mine.metadata.get("tags", []):
+            name = re.search(r"\d\d-[a-z]", mine.source)[0]
+            letter = exercises.questions(number)[name].right
+            assert theirs.source == mine.source.replace("None", f'"{letter}"')
+            theirs.update(source=mine.source, outputs=mine.outputs)
         elif mine.source.startswith("check("):
             assert theirs.outputs == []
             theirs.outputs = mine.outputs
@@ -94,8 +99,10 @@ def test_an_edited_stub_is_solved_by_the_name_in_its_check():
     assert solved.cells[0].source == EXERCISES["03-3"].solution.rstrip()
     assert solved.cells[1] == between
     asked.source = 'check("03-77", f)'
-    with pytest.raises(exercises.UnknownExercise, match="03-77"):
-        exercises.solve(new_notebook(cells=[stub, asked]))
+    question = new_code_cell('check("03-z", answer)', metadata={"tags": ["question"]})
+    for cells, name in ([stub, asked], "03-77"), ([question], "03-z"):
+        with pytest.raises(exercises.UnknownExercise, match=name):
+            exercises.solve(new_notebook(cells=cells))
 
 
 def test_the_command_writes_the_teachers_edition(tmp_path, monkeypatch):
@@ -148,10 +155,11 @@ def test_hints_come_in_steps_and_the_first_does_not_give_the_solution_away(name,
     exercise = EXERCISES[name]
     count = len(exercise.hints)
     assert count >= 2
-    given = [repr(exercises.hint(name)) for _ in range(count + 1)]
-    for at, (shown, text) in enumerate(zip(given[:-1], exercise.hints, strict=True), 1):
-        assert shown == f"Hint {at} of {count}: {text}"
-    assert given[-1] == given[-2]  # the last one is repeated
+    *given, solution, again = [repr(exercises.hint(name)) for _ in range(count + 2)]
+    for at, (shown, text) in enumerate(zip(given, exercise.hints, strict=True), 1):
+        assert shown.startswith(f"Hint {at} of {count}: {text}")
+        assert ("you will see the solution" in shown) == (at == count)
+    assert solution == again == f"Solution of {name}:\n\n{exercise.solution.strip()}"
     new = set(exercise.solution.splitlines()) - set(exercise.stub.splitlines())
     lines = [re.sub(r"\s+", " ", line).strip() for line in new]
     first = re.sub(r"\s+", " ", exercise.hints[0])
@@ -199,3 +207,22 @@ def raiser(error):
 )
 def test_check_tells_right_not_right_and_not_yet_apart(made, given, verdict):
     assert verdict in repr(exercises.check("99-1", given))
+
+
+def test_a_question_is_answered_with_a_letter(monkeypatch):
+    question = exercises.Question("b", "Shapes are fixed.", {"a": "It compiles once.", "c": "No."})
+    monkeypatch.setattr(exercises, "questions", lambda number: {f"{number}-a": question})
+    said = {given: repr(exercises.check("99-a", given)) for given in (None, "b", " B", "a", "d", 4)}
+    assert said[None].startswith('Question 99-a: not yet. Guess: answer = "a" or "b" or "c".')
+    assert said["b"] == said[" B"] == "Question 99-a: right. Shapes are fixed."
+    assert said["a"] == "Question 99-a: not right. It compiles once."
+    assert said["d"] == said[4] == 'Question 99-a: not right. Answer with "a" or "b" or "c".'
+
+
+@pytest.mark.parametrize("number", NUMBERED)
+def test_each_question_says_why_whatever_is_answered(number):
+    for name, question in exercises.questions(number).items():
+        assert len(question.wrong) in (1, 2, 3) and question.right not in question.wrong, name
+        assert all(
+            text.strip().endswith(".") for text in (question.because, *question.wrong.values())
+        )

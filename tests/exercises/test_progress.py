@@ -44,7 +44,9 @@ def course(home, monkeypatch):
     first += [code("A = 2", "parameters"), code("import sys")]
     first += [text("## Adding"), code("2 + 2")]
     first += [text("### A detail\n\n```sh\n## not a heading\n```"), code("4 + 4")]
-    first += [text("## Only words"), text("## `Dividing`\n\ntext"), code("1 / one")]
+    first += [text("## Only words"), code("check('01-a', answer)", "question")]
+    first += [text("## Sitting 2 of 2: More", metadata={"tags": ["sitting"]})]
+    first += [text("## `Dividing`\n\ntext"), code("1 / one")]
     first += [text("## Exercises"), code('hint("01-1")'), code("def f(): ...", "exercise")]
     first += [code('check("01-1", f)'), text("## Recap")]
     second = [code("import os", "setup"), text("## Adding"), code("2 + 2"), code("5 - 5")]
@@ -75,6 +77,8 @@ def test_sections_and_exercises_are_read_from_the_notebooks(course):
     lengths = {name: len(cells) for name, cells in first.sections.items()}
     assert lengths == {"01 Adding": 2, "01 Dividing": 1}
     assert list(second.sections) == ["02 Adding"]
+    assert (first.sittings, second.sittings) == (2, 1)
+    assert first.sitting == {"01 Adding": 1, "01 Dividing": 2, "01-1": 2}
     for lesson in progress.lessons():  # of the course itself
         assert min(len(lesson.sections), len(lesson.exercises)) >= 3, lesson
         assert lesson.title.endswith("?")
@@ -91,6 +95,23 @@ def test_a_section_is_done_when_all_its_cells_ran_in_one_session_or_several(cour
     shell.run_cell("5 - 5")
     assert done(course) == {"01 Adding", "01 Dividing", "02 Adding"}
     assert progress.progress(course).days["01 Adding"] == TODAY
+
+
+def test_it_says_where_one_stopped_and_what_comes_next(course, shell):
+    assert progress.progress(course).stopped == ""
+    shell.run_cell("2 + 2\n")
+    found = progress.progress(course)
+    assert found.stopped == "01, sitting 1 of 2: Adding"
+    assert found.following(found.lessons[0]) == "sitting 1 of 2: Adding"
+    shell.run_cell("4 + 4")
+    progress.exercise_done("01-1")
+    found = progress.progress(course)
+    assert found.stopped == "01, sitting 2 of 2: exercise 01-1"
+    assert [found.following(x) for x in found.lessons] == ["sitting 2 of 2: Dividing", "Adding"]
+    assert "Next: sitting 2 of 2: Dividing" in words(progress.page(found))
+    shell.run_cell("1 / one")
+    found = progress.progress(course)
+    assert found.following(found.lessons[0]) == ""
 
 
 def test_a_cell_that_fails_or_is_not_of_the_course_is_not_kept(course, shell, capsys):

@@ -34,7 +34,15 @@ from markdown_it import MarkdownIt
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIST = pathlib.Path(__file__).with_name("claims.tsv")
 COLUMNS = ("place", "how", "result", "sentence")
-PAGES = ("README", "CONTRIBUTING", "CHEATSHEET", "GLOSSARY", "TEACHING", "TROUBLESHOOTING")
+PAGES = (
+    "README",
+    "CONTRIBUTING",
+    "CHEATSHEET",
+    "GLOSSARY",
+    "TEACHING",
+    "TROUBLESHOOTING",
+    "APPENDIX",
+)
 
 RESULTS = {"holds", "mended", "softened"}
 NO_FACT = {"instruction", "definition", "course", "quoted"}

@@ -11,7 +11,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from helpers import exercises
 from helpers.base.settings import ANY_VERSION, BOOTSTRAP, COMPILER, locked_versions
+from helpers.course import storing
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 REQUIREMENTS = [
@@ -46,8 +48,15 @@ def image(alt: str) -> dict:
     return new_output("execute_result", data=data, metadata={"image/png": {"alt": alt}})
 
 
+SITTING = (
+    "## Sitting 2 of 2: More\n\n**Time** about 5 minutes.\n\n- Two is even.\n\n"
+    "*To come back: **Run > Run All Above Selected Cell**.*"
+)
+ASKED = 'answer = None  # "a" or "b"\ncheck("99-a", answer)'
+
+
 def good_notebook() -> dict:
-    links = badges("09_example.ipynb").items()
+    links = badges("99_example.ipynb").items()
     opening = (
         "# What is two and two?\n\n"
         + "\n".join(f"[![Open in {x}](https://x.invalid/badge.svg)]({link})" for x, link in links)
@@ -62,10 +71,23 @@ def good_notebook() -> dict:
         code("SIZE + 2", 3, stream("stdout", "4")),
         code("plot", 4, image("Two bars, the second twice as high")),
         markdown("![A tree of two nodes](tree.png)"),
-        *(code(f'check("09-{at}", 4)', at + 4) for at in (1, 2, 3)),
+        *(code(f'check("99-{at}", 4)', at + 4) for at in (1, 2, 3)),
         markdown("## Recap\n\n- [ ] Two and two is four."),
+        markdown(SITTING),
+        markdown("**Before you run it.** What is it? (a) 3 (b) 4"),
+        code(ASKED, 8, stream("stdout", "Question 99-a: not yet."), tags=("question",)),
+        code("# @title Optional: an audit\n1", 9, tags=("hide-input",)),
     ]
+    cells[10]["metadata"]["tags"] = ["sitting"]
+    cells[13]["metadata"] |= storing.FOLDED
     return {"cells": cells, "metadata": copy.deepcopy(METADATA)}
+
+
+@pytest.fixture(autouse=True)
+def question(monkeypatch):
+    """The example has a question; the course's own stay."""
+    course, own = exercises.questions, {"99-a": exercises.Question("b", "", {"a": ""})}
+    monkeypatch.setattr(exercises, "questions", lambda n: own if n == "99" else course(n))
 
 
 def into(text: str, *places: int):
@@ -95,7 +117,7 @@ def counted(at: int, count: int | None):
 BROKEN = {
     "title": (replace(0, "# What", "What"), "title"),
     "no question": (replace(0, "?", "."), "title"),
-    "badge": (replace(0, "main/notebooks/09_example", "main/notebooks/08_other"), "badge"),
+    "badge": (replace(0, "main/notebooks/99_example", "main/notebooks/08_other"), "badge"),
     "no Kaggle badge": (replace(0, "Open in Kaggle", "Kaggle"), "Kaggle badge"),
     "objectives": (replace(0, "- add\n- subtract", ""), "objectives"),
     "time": (replace(0, "**Time**", "Time"), "Time"),
@@ -114,11 +136,11 @@ BROKEN = {
     "path in output": (stored(3, stream("stdout", "at /tmp/abc/x.py")), "absolute path"),
     "dead link": (into("[next](99_nothing.ipynb)", 5), "99_nothing.ipynb"),
     "long cell": (into("x = 1\n" * 26, 3), "26 lines"),
-    "long cells": (into("x = 1\n" * 9, 1, 2, 3, 4), "median"),
+    "long cells": (into("x = 1\n" * 9, 1, 2, 3, 4, 6), "median"),
     "skipped": (into("# NBVAL_SKIP\n1", 3), "NBVAL_IGNORE_OUTPUT"),
-    "much ignored": (into("# NBVAL_IGNORE_OUTPUT\n1", 3, 4), "a quarter"),
+    "much ignored": (into("# NBVAL_IGNORE_OUTPUT\n1", 3, 4, 6), "a quarter"),
     "recap": (replace(9, "- [ ]", "-"), "recap"),
-    "exercises": (replace(8, "09-3", "09-2"), "exercises"),
+    "exercises": (replace(8, "99-3", "99-2"), "exercises"),
     "no mark": (lambda nb: nb["cells"][3]["metadata"].pop("slideshow"), "no mark for slides"),
     "unknown mark": (meta(3, **marked("page")), "no mark"),
     "section": (meta(9, **marked("-")), "begins no slide"),
@@ -128,20 +150,31 @@ BROKEN = {
         lambda nb: [c["outputs"].extend([image("Bars")] * 2) for c in nb["cells"][3:5]],
         "(at most 40)",
     ),
+    "sitting's title": (replace(10, "2 of 2", "2 of 3"), "no title"),
+    "sitting's time": (replace(10, "about 5", "five"), "no Time"),
+    "sitting's recap": (replace(10, "- Two", "Two"), "no recap"),
+    "sitting's way back": (replace(10, "Run All", "Run"), "come back"),
+    "question's form": (replace(12, '"a" or "b"', "a or b"), "isn't asked"),
+    "question's name": (replace(12, "99-a", "99-b"), "aren't those"),
+    "question without a choice": (replace(11, "(a)", "a:"), "doesn't name its answers"),
+    "question answered": (lambda nb: nb["cells"][12]["outputs"].clear(), "stored answered"),
+    "folded in Jupyter only": (lambda nb: nb["cells"][13]["metadata"].pop("cellView"), "by half"),
+    "folded without a title": (replace(13, "# @title", "#"), "by half"),
+    "title of nothing folded": (replace(3, "SIZE", "# @title SIZE"), "by half"),
     "timing": (meta(3, execution={}), "metadata"),
     "kernel": (lambda nb: nb["metadata"]["kernelspec"].update(name="mine"), "metadata"),
 }
 
 
 def test_a_notebook_that_keeps_all_rules_has_no_problem():
-    assert problems(good_notebook(), "09_example.ipynb") == []
+    assert problems(good_notebook(), "99_example.ipynb") == []
 
 
 @pytest.mark.parametrize(("change", "words"), BROKEN.values(), ids=BROKEN)
 def test_each_rule_is_seen_when_broken(change, words):
     notebook = good_notebook()
     change(notebook)
-    found = problems(notebook, "09_example.ipynb")
+    found = problems(notebook, "99_example.ipynb")
     assert [p for p in found if words in p], found
 
 

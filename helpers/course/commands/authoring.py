@@ -84,8 +84,10 @@ def set_minutes() -> None:
 
     **Example**: `tpu-course minutes`
     """
-    for number, counted in upkeep.lengths().items():
-        typer.echo(f"{number}: {counted}")
+    for number, parts in upkeep.lengths().items():
+        typer.echo(f"{number}: {upkeep.whole(parts)}")
+        for at, part in enumerate(parts if len(parts) > 1 else (), 1):
+            typer.echo(f"  sitting {at}: {part}")
     changed = upkeep.write_lengths()
     _tell(changed)
 

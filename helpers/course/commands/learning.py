@@ -141,7 +141,7 @@ def show_progress(
     reset: Annotated[bool, typer.Option("--reset", help="Forget everything.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say which sections and exercises are done, and what comes next.
+    """Say which sections and exercises are done, where you stopped, and what comes next.
 
     The notebooks keep it on this machine while you work; nothing is sent anywhere. A section is
     done when all its cells have run, in one session or in several, an exercise when its check
@@ -181,6 +181,8 @@ def show_progress(
         typer.echo(found.json())
         return
     Console().print(found)
+    if found.stopped:
+        typer.echo(f"You stopped in {found.stopped}")
     typer.echo(f"Kept in {where}")
 
 
