@@ -1,4 +1,4 @@
-"""Diagrams of replicas: the scope, an all-reduce, a run that is stopped. Knows no TensorFlow."""
+"""Diagrams of replicas: the scope, an all-reduce, runs that are stopped. Knows no TensorFlow."""
 
 from helpers.display.diagrams import box
 from helpers.display.figures import HATCHES, PALETTE, Figure, figure, subplots
@@ -77,4 +77,32 @@ def preemption() -> Figure:
         "A run of 100 steps that saves at every 20th. A warning at step 30 lets it save there, and "
         "the next start goes on at 30. Killed at step 70 without a warning, it goes on at its last "
         "checkpoint, 60: ten steps (hatched) are run twice.",
+    )
+
+
+def resuming(stopped: int, steps: int) -> Figure:
+    """Draw a run that is stopped after a step and resumed, below one that is not stopped."""
+    fig, ax = subplots(8.5, 2.5)
+    calls = (
+        (2.1, 0.0, 8.0, "a run that is not stopped"),
+        (0.7, 0.0, 2.0, "the call"),
+        (0.7, 4.9, 8.0, "the same call again"),
+    )
+    for height, start, end, said in calls:
+        ax.annotate("", (end, height), (start, height), arrowprops=_ARROW)
+        ax.text((start + end) / 2, height + 0.08, said, ha="center", va="bottom", fontsize=9)
+    box(ax, (2.1, 0.3), (2.6, 0.8), "checkpoint\nweights, optimizer's state", hatch=HATCHES[2])
+    ax.text(3.4, 1.18, f"SIGTERM: saved after step {stopped}", ha="center", va="bottom", fontsize=9)
+    ax.text(3.4, 0.0, "order and masks: from seed and step", ha="center", fontsize=9)
+    ax.annotate("", (7.2, 2.05), (7.2, 1.1), arrowprops=_ARROW | {"arrowstyle": "<->"})
+    ax.text(7.1, 1.55, "the same losses?", ha="right", va="center", fontsize=9)
+    for height in (0.7, 2.1):
+        ax.text(8.1, height, f"step {steps}", va="center", fontsize=9)
+    ax.set(xlim=(-0.1, 9.0), ylim=(-0.1, 2.5))
+    ax.set_axis_off()
+    return figure(
+        fig,
+        f"A run is stopped after step {stopped}. Its checkpoint holds the weights and the "
+        "optimizer's state; order and masks are computed from seed and step. The same call goes on "
+        f"to step {steps}. Does it get the losses of a run that is not stopped?",
     )

@@ -41,6 +41,7 @@ def test_a_slice_has_its_hosts_chips_and_replicas(boxes, name):
         (replicas.scope, "a copy on every replica"),
         (replicas.all_reduce, "28 and 22"),
         (replicas.preemption, "ten steps (hatched) are run twice"),
+        (lambda: replicas.resuming(20, 800), "after step 20."),
     ],
 )
 def test_machines_and_replicas_are_drawn_and_said_in_words(boxes, draw, words):
