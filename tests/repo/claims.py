@@ -71,6 +71,13 @@ _SHORT = re.compile(r"(?:\b(?:e\.g|i\.e|etc|cf|vs|al|approx|resp)|\b[A-Z])\.$")
 # What commands count and write; tests/repo/test_minutes.py compares it.
 _COUNTED = re.compile(r"^Time about .* to run · |(?<=\| )\d+ min \| ")
 
+# A question with its answers to choose from, a sitting's minutes and the way back to it: they end
+# their cells, and claim nothing.
+_ASKED = re.compile(
+    r"\*\*Before you run it\.\*\*.*|^\*A good place to stop\..*|^\*\*Time\*\* about \d+ minutes\.$",
+    re.MULTILINE | re.DOTALL,
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
@@ -140,7 +147,7 @@ def is_claim(hidden: str, heading: bool = False) -> bool:
 
 def claims(markdown: str) -> Iterator[str]:
     """The sentences of a text that hold a bold word or a number; a row of a table is one."""
-    for kind, text in _blocks(markdown):
+    for kind, text in _blocks(_ASKED.sub("", markdown)):
         skip = _COUNTED.search(text.plain) or re.match(r"\[[ x]\] |\d+\. (?=\S)", text.plain)
         if skip:
             text = Text(*(x[: skip.start()] + x[skip.end() :] for x in (text.plain, text.hidden)))

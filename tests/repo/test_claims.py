@@ -45,6 +45,8 @@ def test_the_list_names_only_places_that_there_are():
         ('<a id="all"></a>x <br> 7 y', ["x  7 y"]),
         ("An all-reduce. First-rate. Anything goes.", ["First-rate.", "Anything goes."]),
         ("**Time** about 40 minutes to run · **Needs** no TPU", ["Needs no TPU"]),
+        ("All.\n\n**Before you run it.** Which?\n\n(a) All. (b) None.", ["All."]),
+        ("**Time** about 4 minutes.\n\n- No.\n\n*A good place to stop. All.*", ["No."]),
     ],
 )
 def test_sentences_are_found_as_by_hand(markdown, sentences):
