@@ -69,7 +69,7 @@ HIDDEN = "\ue000"  # stands for each character of code
 _STOP = re.compile(r"[.!?][\"”’)\]]*\s+")
 _SHORT = re.compile(r"(?:\b(?:e\.g|i\.e|etc|cf|vs|al|approx|resp)|\b[A-Z])\.$")
 # What commands count and write; tests/repo/test_minutes.py compares it.
-_COUNTED = re.compile(r"^Time about .* to run · |(?<=\| )\d+ min \| ")
+_COUNTED = re.compile(r"^Time about .* to run · |(?<=\| )\d+ min(?:, \d sittings)? \| ")
 
 # A question with its answers to choose from, a sitting's minutes and the way back to it: they end
 # their cells, and claim nothing.
