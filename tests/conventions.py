@@ -19,9 +19,6 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LONGEST_CELL = 25
 LONGEST_MEDIAN = 8
 MOST_IGNORED = 0.25
-LONGEST_SLIDE = 40
-PICTURE = 15  # lines that a picture takes on a slide
-MOST_OUTPUT = 20  # lines of an output; a longer one scrolls on its slide
 SLIDE_MARKS = {"slide", "subslide", "fragment", "-", "skip", "notes"}
 ABSOLUTE = re.compile(
     r"(?:(?<![\w:/.])/(?:home|root|tmp|Users|usr|var|opt|mnt|private|content)/\w)|\b[A-Z]:\\\w"
@@ -177,21 +174,7 @@ def _questions(notebook: dict, number: str) -> Iterator[str]:
         yield f"the questions {asked} aren't those of notebook_{number}.toml, in order: {[*known]}"
 
 
-def _lines(cell: dict) -> float:
-    """About how many lines of a slide a cell takes."""
-    hidden = "hide-input" in cell["metadata"].get("tags", ())
-    lines = 0 if hidden else sum(max(1, -(-len(x) // 115)) for x in source(cell).splitlines())
-    shown = 0.0
-    for output in cell.get("outputs", ()):
-        data = output.get("data", {})
-        text = "".join(output.get("text", data.get("text/plain", "")))
-        rows = "".join(data.get("text/html", "")).count("<tr")
-        shown += PICTURE if "image/png" in data else 1.6 * rows or len(text.splitlines())
-    return lines + min(shown, MOST_OUTPUT)
-
-
 def _slides(cells: list[dict]) -> Iterator[str]:
-    slide, lines = "", 0.0
     for cell in cells:
         first = next(iter(source(cell).splitlines()), "")
         mark = cell["metadata"].get("slideshow", {}).get("slide_type", "")
@@ -203,13 +186,6 @@ def _slides(cells: list[dict]) -> Iterator[str]:
         prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
         if re.search(r"\n#{1,3} ", prose):
             yield f"a heading in the middle of the cell {first!r}: begin a cell with it"
-        if mark in ("slide", "subslide"):
-            slide, lines = first, 0.0
-        if mark not in ("skip", "notes"):
-            lines += _lines(cell)
-        if lines > LONGEST_SLIDE:
-            yield f"a slide of {lines:.0f} lines (at most {LONGEST_SLIDE}): {slide!r}"
-            lines = 0.0
 
 
 def _ending(cells: list[dict], number: str) -> Iterator[str]:

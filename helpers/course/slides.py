@@ -1,14 +1,24 @@
 """The notebooks as slides: decks for reveal.js, each one file that opens without a network.
 
-Which cell begins a slide is marked in the notebooks (``slideshow``, as JupyterLab writes it). Of a
-cell tagged ``hide-input`` only the output is shown.
+The marks in the notebooks (``slideshow``, as JupyterLab writes it) say where a section begins
+(``slide``), where a slide may begin (``subslide``) and what is left out (``skip``). The rest is
+done here: what belongs together shares a slide while it fits, and a class sees the question first,
+then the code, then its output.
 """
 
 import functools
+import math
 import pathlib
+import re
+import tomllib
+from collections.abc import Iterator
 
 import nbformat
+from bs4 import BeautifulSoup
+from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell, new_notebook
 
+from helpers import exercises
 from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.course import pages
@@ -16,10 +26,250 @@ from helpers.course import pages
 # `make slides` unpacks it here: a package of the index that carries reveal.js.
 REVEAL = pathlib.Path("sphinx_revealjs/_static/revealjs")
 
+NOTES = pathlib.Path(__file__).with_name("notes.toml")
+
+MOST = 45  # slides of a deck: more than one can show in the longest sitting of a workshop
+FEWEST_WORDS = 15  # a slide with fewer, and without a picture, joins its neighbour
+PICTURE = 400  # points: the height of a picture in slides.css
+FULL = 640  # points of the 720 of a slide, as `_height` estimates them
+TIGHT = 100  # points that a text may add to a full slide, which is then drawn smaller
+LONGEST_OUTPUT, MOST_ROWS = 18, 12  # lines, and rows of a table; the rest is in the notebook
+
+_QUESTION = "**Before you run it.**"
 _FOR_TESTS = "# NBVAL_IGNORE_OUTPUT\n"
+_LEFT_OUT = {"beyond-core", "setup", "parameters"}
+_STOP = re.compile(r"^\*A good place to stop\..*\n?", re.MULTILINE)
+_BADGES = re.compile(r"^(\[!\[[^\]]*\]\([^)]*\)\]\([^)]*\)\s*)+", re.MULTILINE)
 
 # As on the other pages, but for the script that turns the slides; nothing is fetched.
 _POLICY = f"{html.POLICY}; script-src 'unsafe-inline'"
+
+
+def _tags(cell: NotebookNode) -> set[str]:
+    return set(cell.metadata.get("tags", ()))
+
+
+def _mark(cell: NotebookNode) -> str:
+    return cell.metadata.get("slideshow", {}).get("slide_type", "-")
+
+
+def _marked(cell: NotebookNode, mark: str, *tags: str) -> NotebookNode:
+    cell.metadata = nbformat.from_dict({"slideshow": {"slide_type": mark}, "tags": [*tags]})
+    return cell
+
+
+def _has_picture(cell: NotebookNode) -> bool:
+    data = [output.get("data", {}) for output in cell.get("outputs", ())]
+    return any("<svg" in d.get("text/html", "") or any("image/" in k for k in d) for d in data)
+
+
+def _shown(output: NotebookNode) -> str:
+    """Give an output as HTML, or as text if it has none."""
+    data = output.get("data", {})
+    return (
+        data.get("text/html")
+        or data.get("text/markdown")
+        or output.get("text", data.get("text/plain", ""))
+    )
+
+
+def _words(cell: NotebookNode) -> int:
+    texts = [cell.source, *(re.sub("<[^>]*>", " ", _shown(o)) for o in cell.get("outputs", ()))]
+    return sum(len(re.findall(r"\w+", text)) for text in texts)
+
+
+def _lines(text: str, most: int, each: float) -> float:
+    return each * sum(max(1, math.ceil(len(line) / most)) for line in text.splitlines())
+
+
+def _height(cell: NotebookNode) -> float:
+    """Estimate how many points of a slide a block takes, as slides.css draws it."""
+    if cell.cell_type == "markdown":
+        points = 8.0
+        for line in cell.source.splitlines():
+            if line.startswith("#"):
+                points += 52
+            elif line.startswith("|"):
+                points += 32 * max(1, math.ceil(len(line) / 150))
+            else:
+                points += _lines(line, 118, 31) if line.strip() else 20
+        return points
+    points = 0.0 if "hide-input" in _tags(cell) else 16 + _lines(cell.source, 118, 22)
+    for output in cell.get("outputs", ()):
+        data, text = output.get("data", {}), _shown(output)
+        rows = text.count("<tr")
+        if any("image/" in kind for kind in data) or "<svg" in text:
+            points += PICTURE
+        elif rows:
+            points += 40 + 33 * rows + 0.12 * len(re.sub("<[^>]*>", "", text))
+        else:
+            blocks = len(re.findall(r"<(?:p|pre|li|summary|h\d)\b", text))
+            points += 14 + 26 * blocks + _lines(re.sub("<[^>]*>", "", text), 122, 22)
+    return points
+
+
+def _total(cells: list[NotebookNode]) -> float:
+    return sum(_height(cell) for cell in cells if _mark(cell) != "notes")
+
+
+def _cut(output: NotebookNode) -> NotebookNode:
+    """Shorten an output that would have to scroll, and say so."""
+    rest = "… ({} more {} in the notebook)"
+    if "text" in output:
+        lines = output.text.splitlines()
+        if len(lines) > LONGEST_OUTPUT + 1:
+            more = rest.format(len(lines) - LONGEST_OUTPUT, "lines")
+            output.text = "\n".join([*lines[:LONGEST_OUTPUT], more])
+    elif "<tr" in output.get("data", {}).get("text/html", ""):
+        soup = BeautifulSoup(output.data["text/html"], "html.parser")
+        for table in soup.select("table"):
+            extra = table.select("tr")[MOST_ROWS + 1 :]
+            for row in extra[1:]:
+                row.decompose()
+            if extra[1:]:
+                extra[0].clear()
+                cell = soup.new_tag("td", attrs={"colspan": "99"})
+                cell.string = rest.format(len(extra), "rows")
+                extra[0].append(cell)
+        output.data["text/html"] = str(soup)
+    return output
+
+
+def _units(cell: NotebookNode) -> Iterator[list[NotebookNode]]:
+    """Divide a cell into what must stay on one slide: a text, or code with its output."""
+    mark = _mark(cell)
+    if cell.cell_type == "markdown":
+        source = _STOP.sub("", _BADGES.sub("", cell.source)).strip()
+        parts = [source]
+        if _height(new_markdown_cell(source)) > FULL:
+            parts = re.split(r"\n\n(?=\S)(?![|`])", source)
+        for part in parts:
+            yield [_marked(new_markdown_cell(part), mark)]
+            mark = "-"
+        return
+    code = nbformat.from_dict({**cell, "outputs": [], "id": f"{cell.id}-code"})
+    code.source = cell.source.removeprefix(_FOR_TESTS)
+    unit = [] if "hide-input" in _tags(cell) else [_marked(code, mark)]
+    for output in map(_cut, cell.outputs):
+        if unit and "text/markdown" in output.get("data", {}) and _has_picture(unit[-1]):
+            unit[-1].outputs.append(output)  # the sentence below a picture comes with it
+            continue
+        shown = {**cell, "outputs": [output], "id": f"{cell.id}-{len(unit)}"}
+        unit.append(_marked(nbformat.from_dict(shown), "-" if unit else mark, "hide-input"))
+    if _total(unit) <= FULL:
+        yield unit
+    else:
+        yield from ([block] for block in unit)
+
+
+def _answers(cell: NotebookNode) -> list[NotebookNode]:
+    """Write the right answer to a question as a text, and for the speaker what the others get."""
+    name = re.search(r'check\("(\d\d-[a-z])"', cell.source)[1]
+    asked = exercises.questions(name[:2])[name]
+    wrong = "\n".join(f"- ({letter}) {why}" for letter, why in asked.wrong.items())
+    return [
+        _marked(new_markdown_cell(f"**({asked.right})** {asked.because}"), "-"),
+        _marked(new_markdown_cell(f"Let them vote, then press on.\n\n{wrong}"), "notes"),
+    ]
+
+
+def _kept(node: NotebookNode) -> Iterator[list[NotebookNode]]:
+    """Give the units of what a class is shown; a question's answer follows the code it asks of."""
+    answers: list[NotebookNode] = []
+    for cell in nbformat.from_dict(node).cells:
+        if _tags(cell) & _LEFT_OUT or _mark(cell) in ("skip", "notes"):
+            continue
+        if "question" in _tags(cell) and cell.cell_type == "code":
+            answers = _answers(cell)
+            continue
+        yield from _units(cell)
+        if cell.cell_type == "code":
+            yield from [answers] if answers else []
+            answers = []
+
+
+def _short(slide: list[NotebookNode]) -> bool:
+    words = sum(_words(cell) for cell in slide if _mark(cell) != "notes")
+    return words < FEWEST_WORDS and not any(map(_has_picture, slide))
+
+
+def _begins(unit: list[NotebookNode]) -> bool:
+    text = unit[0].source if unit[0].cell_type == "markdown" else ""
+    return text.startswith("#") or _QUESTION in text
+
+
+def _packed(units: Iterator[list[NotebookNode]]) -> list[list[NotebookNode]]:
+    """Put units on slides: a slide ends at a heading, at a question, and where it is full."""
+    slides: list[list[NotebookNode]] = []
+    for unit in units:
+        # A remark below the last output: the page is drawn a little smaller.
+        room = FULL + (TIGHT if unit[0].cell_type == "markdown" else 0)
+        fits = slides and not _begins(unit) and _total(slides[-1] + unit) <= room
+        if fits or (slides and _short(slides[-1])):
+            slides[-1] += unit
+        else:
+            slides.append(list(unit))
+    if len(slides) > 1 and _short(slides[-1]):
+        slides[-2:] = [slides[-2] + slides[-1]]
+    return slides
+
+
+def _note(number: str, cell: NotebookNode) -> list[NotebookNode]:
+    """Give the speaker's note to a section, if there is one, as a cell that reveal.js hides."""
+    heading = re.match(r"#+ (.+)", cell.source)
+    note = notes().get(number, {}).get(heading[1] if heading else "")
+    if not note:
+        return []
+    lines = [f"**{note['minutes']} minutes.** {note['ask']}", ""]
+    lines += [f"- {wrong}" for wrong in note["wrong"]]
+    return [_marked(new_markdown_cell("\n".join(lines)), "notes")]
+
+
+@functools.cache
+def notes() -> dict[str, dict[str, dict]]:
+    """Read the speaker's notes: by a notebook's number and a heading in it.
+
+    Each has ``ask`` (the question to ask), ``wrong`` (the usual wrong guesses, with what to say)
+    and ``minutes``.
+    """
+    return tomllib.loads(NOTES.read_text("utf-8"))
+
+
+def arrange(node: NotebookNode, number: str) -> NotebookNode:
+    """Arrange a notebook's cells as slides; the notebook itself is not changed.
+
+    Of the copy, each cell is what appears at one press of a key: a text, a code, its outputs.
+    What begins a slide is marked ``slide`` or ``subslide``.
+
+    Args:
+        node: The notebook with its outputs.
+        number: Its number, such as ``02``, by which its speaker's notes are found.
+    """
+    cells: list[NotebookNode] = []
+    for slide in _packed(_kept(node)):
+        first, *rest = slide
+        section = not cells or _mark(first) == "slide"
+        cells.append(_marked(first, "slide" if section else "subslide", *_tags(first)))
+        cells += [note for cell in slide for note in _note(number, cell)]
+        for cell in rest:
+            own = "notes" if _mark(cell) == "notes" else "fragment"
+            cells.append(_marked(cell, own, *_tags(cell)))
+    return nbformat.from_dict({**node, "cells": cells})
+
+
+def count(arranged: NotebookNode) -> int:
+    """Count the slides of what `arrange` gives."""
+    return sum(_mark(cell) in ("slide", "subslide") for cell in arranged.cells)
+
+
+def read(path: pathlib.Path) -> NotebookNode:
+    """Read a notebook, or a text (``.md``): each of its sections becomes a slide."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".md":
+        return nbformat.reads(text, as_version=4)
+    sections = re.split(r"^(?=#{1,2} )", text, flags=re.MULTILINE)
+    cells = [_marked(new_markdown_cell(part), "slide") for part in sections if part.strip()]
+    return new_notebook(cells=cells)
 
 
 @functools.cache
@@ -34,10 +284,10 @@ def _exporter() -> "nbconvert.SlidesExporter":  # noqa: F821
     return exporter
 
 
-def deck(path: pathlib.Path, title: str, reveal: pathlib.Path) -> str:
-    """Write a notebook, with its stored outputs, as slides, with reveal.js (MIT licence) inside.
+def deck(arranged: NotebookNode, path: pathlib.Path, title: str, reveal: pathlib.Path) -> str:
+    """Write what `arrange` gives as one page, with reveal.js (MIT licence) inside.
 
-    ``reveal`` is where the package that carries reveal.js is unpacked.
+    ``path`` is the notebook's, ``reveal`` where the package that carries reveal.js is unpacked.
 
     Raises:
         CourseError: reveal.js is not in that folder.
@@ -51,10 +301,7 @@ def deck(path: pathlib.Path, title: str, reveal: pathlib.Path) -> str:
             f"reveal.js is not in {reveal}.",
             "Run `make slides`: it fetches reveal.js once.",
         ) from None
-    node = nbformat.reads(path.read_text("utf-8"), as_version=4)
-    for cell in node.cells:
-        cell.source = cell.source.removeprefix(_FOR_TESTS)
-    soup = pages.page(_exporter(), node, path.stem, title, str(path.parent))
+    soup = pages.page(_exporter(), arranged, path.stem, title, str(path.parent))
     for text in (style, html.text("slides.css")):
         soup.head.append(soup.new_tag("style", string=text))
     soup.body.append(soup.new_tag("div", attrs={"class": "section-name"}))

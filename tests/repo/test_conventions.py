@@ -145,11 +145,6 @@ BROKEN = {
     "unknown mark": (meta(3, **marked("page")), "no mark"),
     "section": (meta(9, **marked("-")), "begins no slide"),
     "heading inside": (into("Text.\n\n### More", 5), "in the middle of the cell"),
-    "long slide": (into("\n".join(["A line."] * 41), 5), "(at most 40)"),
-    "long slide of outputs": (
-        lambda nb: [c["outputs"].extend([image("Bars")] * 2) for c in nb["cells"][3:5]],
-        "(at most 40)",
-    ),
     "sitting's title": (replace(10, "2 of 2", "2 of 3"), "no title"),
     "sitting's time": (replace(10, "about 5", "five"), "no Time"),
     "sitting's recap": (replace(10, "- Two", "Two"), "no recap"),

@@ -43,7 +43,8 @@ def slides(
     """Write notebooks as slides, with their stored outputs: **build/slides/NN.html**.
 
     Each deck is one file that opens in a browser without a network: arrow keys turn the slides,
-    Esc shows them all, F fills the screen.
+    S opens the speaker's notes in a window of their own, Esc shows all slides, F fills the screen.
+    Beside each name stands how many slides it has.
 
     **Examples**
 
@@ -56,8 +57,9 @@ def slides(
 
     for notebook in course.choose(wanted or [], course.notebooks()):
         target = course.BUILD / f"slides/{notebook.name}.html"
-        files.write(target, decks.deck(notebook.path, notebook.title, reveal))
-        typer.echo(f"{target}")
+        arranged = decks.arrange(decks.read(notebook.path), notebook.number)
+        files.write(target, decks.deck(arranged, notebook.path, notebook.title, reveal))
+        typer.echo(f"{target}: {decks.count(arranged)} slides")
 
 
 def solutions() -> None:
