@@ -6,10 +6,12 @@ done here: what belongs together shares a slide while it fits, and a class sees 
 then the code, then its output.
 """
 
+import base64
 import functools
 import math
 import pathlib
 import re
+import struct
 import tomllib
 from collections.abc import Iterator
 
@@ -82,6 +84,14 @@ def _lines(text: str, most: int, each: float) -> float:
     return each * sum(max(1, math.ceil(len(line) / most)) for line in text.splitlines())
 
 
+def _picture(output: NotebookNode) -> float:
+    png = output.get("data", {}).get("image/png")
+    if not png:
+        return PICTURE
+    width, height = struct.unpack(">II", base64.b64decode(png[:44])[16:24])
+    return min(PICTURE, height * output.metadata["image/png"].get("width", width) / width)
+
+
 def _height(cell: NotebookNode) -> float:
     """Estimate how many points of a slide a block takes, as slides.css draws it."""
     if cell.cell_type == "markdown":
@@ -99,7 +109,7 @@ def _height(cell: NotebookNode) -> float:
         data, text = output.get("data", {}), _shown(output)
         rows = text.count("<tr")
         if any("image/" in kind for kind in data) or "<svg" in text:
-            points += PICTURE
+            points += 40 + _picture(output)
         elif rows:
             points += 40 + 33 * rows + 0.12 * len(re.sub("<[^>]*>", "", text))
         else:
@@ -198,6 +208,22 @@ def _begins(unit: list[NotebookNode]) -> bool:
     return text.startswith("#") or _QUESTION in text
 
 
+def _led(units: Iterator[list[NotebookNode]]) -> Iterator[list[NotebookNode]]:
+    """Join a text that ends in a colon with the code that it leads to, if both fit on a slide."""
+    text: list[NotebookNode] = []
+    for unit in units:
+        if text and _total(text + unit) > FULL:
+            yield text
+            text = []
+        joined, text = text + unit, []
+        if unit[0].cell_type == "markdown" and unit[0].source.endswith(":"):
+            text = joined
+        else:
+            yield joined
+    if text:
+        yield text
+
+
 def _packed(units: Iterator[list[NotebookNode]]) -> list[list[NotebookNode]]:
     """Put units on slides: a slide ends at a heading, at a question, and where it is full."""
     slides: list[list[NotebookNode]] = []
@@ -246,7 +272,7 @@ def arrange(node: NotebookNode, number: str) -> NotebookNode:
         number: Its number, such as ``02``, by which its speaker's notes are found.
     """
     cells: list[NotebookNode] = []
-    for slide in _packed(_kept(node)):
+    for slide in _packed(_led(_kept(node))):
         first, *rest = slide
         section = not cells or _mark(first) == "slide"
         cells.append(_marked(first, "slide" if section else "subslide", *_tags(first)))
