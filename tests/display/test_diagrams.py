@@ -49,6 +49,14 @@ def test_machines_and_replicas_are_drawn_and_said_in_words(boxes, draw, words):
     assert boxes and words in drawn.alt and drawn.png.startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("values", "kept"), [([3, -1, 3, 2], 3), ([-1, 0], 0), ([5.5], 1)])
+def test_a_bounded_shape_has_room_for_all_and_the_alt_text_says_how_many_count(boxes, values, kept):
+    drawn = diagrams.bounded_shape(values)
+    assert len(boxes) == 3 * len(values) + kept
+    assert sum(bool(box.get_hatch()) for box in boxes) == len(values) - kept
+    assert f"counts {kept} positive" in drawn.alt and f"room for {len(values)} (" in drawn.alt
+
+
 def test_the_map_has_the_notebooks_that_there_are_each_beside_its_question(monkeypatch):
     said = {}
     monkeypatch.setattr(
