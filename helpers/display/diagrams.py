@@ -161,31 +161,29 @@ def node_traffic() -> Figure:
 def bounded_shape(values: Sequence[float]) -> Figure:
     """Draw what picking the positive ``values`` takes: eagerly, as a bounded shape, and masked."""
     kept = [f"{value:g}" for value in values if value > 0]
-    free, size = len(values) - len(kept), len(values)
+    size = len(values)
+    reserved = [*kept, *[""] * (size - len(kept))]
+    masked = [f"{max(value, 0):g}" for value in values]
     rows = (
         ("x", [f"{value:g}" for value in values], f"f32[{size}]"),
         ("x[x > 0], eager", kept, f"f32[{len(kept)}], counted"),
-        ("x[x > 0], XLA", kept + [""] * free, f"f32[<={size}], and beside it: {len(kept)} used"),
-        (
-            "masked",
-            [f"{max(value, 0):g}" for value in values],
-            f"f32[{size}], 0 counts for nothing",
-        ),
+        ("x[x > 0], XLA", reserved, f"f32[<={size}], and beside it: {len(kept)} used"),
+        ("x with a mask", masked, f"f32[{size}], 0 does not count"),
     )
     fig, ax = subplots(7.0, 2.2)
     for bottom, (name, boxes, said) in enumerate(reversed(rows)):
         ax.text(-0.2, bottom + 0.4, name, ha="right", va="center")
         for left, text in enumerate(boxes):
             looks = {"colour": PALETTE[5]} if text else {"hatch": HATCHES[1]}
-            _box(ax, (left, bottom + 0.05), (0.92, 0.7), text, **looks)
+            box(ax, (left, bottom + 0.05), (0.92, 0.7), text, **looks)
         ax.text(size + 0.15, bottom + 0.4, said, va="center")
     ax.set(xlim=(-2.2, size + 4.5), ylim=(0, len(rows)))
     ax.set_axis_off()
     return figure(
         fig,
-        f"Eager TensorFlow counts {len(kept)} positive numbers and makes room for them. XLA reserves "
-        f"room for {size} (the hatched part stays unused) and keeps the true length beside it. With a "
-        f"mask the size is {size}, known beforehand.",
+        f"Eager TensorFlow counts {len(kept)} positive numbers and makes room for them. XLA "
+        f"reserves room for {size} (the hatched part stays unused) and keeps the true length "
+        f"beside it. With a mask the size is {size}, known beforehand.",
     )
 
 

@@ -24,8 +24,8 @@ took 1.27 to 1.45 times the estimate, and the rest, but for the oldest, 0.61 to 
 **What is missing.** v5e, v5p and v6e: we found no public run there of a model that TensorFlow's
 libraries have, with the batch and the time of its step. (Marin's small Llamas on v5p have both;
 with full effort, our jaxlib couldn't read back the program that libtpu made of one. Of v6e we know
-one product of matrices, in notebook 09.) And ALBERT: the one run whose time of a step we found
-(xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as we build it.
+one product of matrices, in notebooks/APPENDIX.md.) And ALBERT: the one run whose time of a step
+we found (xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as we build it.
 
 Imports no TensorFlow.
 """
