@@ -64,8 +64,8 @@ ENVIRONMENT = {
 # (Colab brings its own JupyterLab and widgets) and are left as they are there.
 BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers", "numpy")
 
-# Any version of these will do, so a place keeps its own: records, buckets, checkpoints, profiles
-# and the file of progress need them.
+# Any version of these will do, so a place keeps its own: records, buckets, checkpoints, profiles,
+# notebook 10's baselines and the file of progress need them.
 ANY_VERSION = (
     "cryptography",
     "datasketch",
@@ -73,6 +73,7 @@ ANY_VERSION = (
     "gcsfs",
     "google-crc32c",
     "platformdirs",
+    "scikit-learn",
     "xprof",
 )
 
