@@ -136,25 +136,32 @@ def node_and_vm() -> Figure:
     )
 
 
-def node_traffic() -> Figure:
-    """Draw what reaches a worker in another machine, and what it can't reach."""
-    fig, ax = subplots(7.5, 3.0)
+def host_and_device() -> Figure:
+    """Draw what runs in your machine, on a TPU's host and on its devices, and what can't pass."""
+    fig, ax = subplots(8.5, 3.0)
     _machine(ax, 0, "your machine", {"software": "your Python"}, {"disk": "your disk"})
-    _machine(ax, 4.0, "the worker", {"devices": "its devices"}, {"disk": "a disk of its own"})
-    _bucket(ax, 2.0, 5.6)
+    box(ax, (3.9, 1.2), (3.6, 1.2), "the TPU's machine", "#eeeeee", at="top")
+    box(ax, (4.0, 1.72), (1.6, 0.38), "host: input pipeline")
+    box(ax, (4.0, 1.27), (1.6, 0.38), "the host's disk", hatch=HATCHES[2])
+    box(ax, (6.1, 1.27), (1.3, 0.83), "devices:\nweights,\nthe step", PALETTE[5])
+    _bucket(ax, 2.1, 7.6)
     arrives = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.6}
-    ax.annotate("", (4.0, 2.25), (1.5, 2.25), arrowprops=arrives)
-    ax.text(2.75, 2.29, "graphs and arrays: arrive", ha="center", va="bottom", fontsize=8)
-    for height, said in ((1.91, "calls: refused"), (1.46, "opens: not there")):
-        refused = arrives | {"linestyle": ":"}
-        ax.annotate("", (1.4, height), (4.0, height), arrowprops=refused)
-        ax.text(2.75, height + 0.04, said, ha="center", va="bottom", fontsize=8)
-    arrow(ax, (0.9, 1.2), (2.3, 0.5), "files")
-    arrow(ax, (4.6, 1.2), (3.2, 0.5), "files")
+    refused = arrives | {"linestyle": ":"}
+    for start, end, height, said, looks in (
+        (1.5, 3.9, 2.25, "graphs and arrays: arrive", arrives),
+        (3.9, 1.4, 1.91, "calls: refused", refused),
+        (3.9, 1.4, 1.46, "opens: not there", refused),
+        (5.6, 6.1, 1.91, "batches", arrives),
+    ):
+        ax.annotate("", (end, height), (start, height), arrowprops=looks)
+        ax.text((start + end) / 2, height + 0.04, said, ha="center", va="bottom", fontsize=8)
+    arrow(ax, (0.9, 1.2), (2.4, 0.5), "files")
+    arrow(ax, (4.7, 1.2), (3.3, 0.5), "files")
     return figure(
         fig,
-        "Graphs and arrays reach the worker; your files and your Python don't. Both machines reach "
-        "gs://.",
+        "Graphs and arrays reach the TPU's machine; your files and your Python don't. Its host "
+        "runs the input pipeline and hands batches to the devices, which hold the weights and run "
+        "the step. Both machines reach gs://.",
     )
 
 

@@ -37,7 +37,7 @@ def test_a_slice_has_its_hosts_chips_and_replicas(boxes, name):
     ("draw", "words"),
     [
         (diagrams.node_and_vm, "not your disk"),
-        (diagrams.node_traffic, "your Python don't"),
+        (diagrams.host_and_device, "your Python don't"),
         (replicas.scope, "a copy on every replica"),
         (replicas.all_reduce, "28 and 22"),
         (replicas.preemption, "ten steps (hatched) are run twice"),
