@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test check pytorch beam browser picture bundle slides solutions lab lint spelling bench lock colab kaggle newest release badges clean
+.PHONY: help run test check pytorch beam browser picture bundle slides site solutions lab lint spelling bench lock colab kaggle newest release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -52,7 +52,7 @@ build/browser/.installed: .venv/.installed
 	  "playwright==1.65.2" "axe-playwright-python==0.1.8" "pytest==8.4.2" "pytest-xdist==3.8.0"
 	@touch $@
 
-browser: build/browser/.installed ## Try notebooks and pages in this machine's Chromium
+browser: build/browser/.installed site ## Try notebooks and pages in this machine's Chromium
 	@build/browser/bin/python -m pytest -q -n 2 --dist loadgroup tests/browser
 
 picture: build/browser/.installed ## Take the README's picture from the last `make run`
@@ -67,6 +67,18 @@ build/reveal/.installed: .venv/.installed
 
 slides: build/reveal/.installed ## Write the notebooks as slides: build/slides
 	@$(PYTHON_VENV) -m helpers slides
+
+build/site/.installed: .venv/.installed
+	@rm -rf build/site
+	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/site
+	@$(PYTHON_VENV) -m uv pip install -q --python build/site/bin/python \
+	  "sphinx==9.0.4" "myst-nb==1.4.0" "furo==2025.12.19"
+	@mkdir build/site/source && touch $@
+
+site: build/site/.installed ## Write the course as pages to read and search: build/site/html
+	@rm -rf build/site/html
+	@build/site/bin/python -m sphinx -q -E -W --keep-going -c helpers/course \
+	  -d build/site/doctrees build/site/source build/site/html
 
 build/pip/.installed: .venv/.installed
 	@rm -rf build/pip

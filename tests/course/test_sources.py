@@ -1,0 +1,79 @@
+"""What the pages are made from: links, pictures with words, a page for each symptom."""
+
+import json
+import re
+
+import pytest
+from conventions import ROOT
+
+from helpers.course import sources
+from helpers.course.explain import SYMPTOMS
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "SOURCE", tmp_path_factory.mktemp("site") / "source")
+        sources.write()
+        return sources.SOURCE
+
+
+def links(folder):
+    for path in (path for kind in ("md", "ipynb") for path in folder.rglob(f"*.{kind}")):
+        for link in re.findall(r"\]\((?!#|\w+:)([^)#\s]+)", path.read_text("utf-8")):
+            yield path, link
+
+
+def test_every_link_of_the_sources_leads_to_a_page_or_a_picture(written):
+    assert len(list(links(written))) > 200
+    assert [
+        (path.name, to) for path, to in links(written) if not (path.parent / to).is_file()
+    ] == []
+
+
+def test_the_first_page_lists_every_notebook_in_order_and_every_text(written):
+    text = (written / "index.md").read_text("utf-8")
+    found = re.findall(r"^(?:(\d\d) .*<)?notebooks/([\w-]+)>?$", text, re.MULTILINE)
+    names = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
+    assert [name for number, name in found if number] == names
+    texts = {path.stem for path in (ROOT / "notebooks").glob("*.md")}
+    assert {name for number, name in found if not number} == texts
+
+
+def test_each_symptom_has_a_page_with_the_words_of_its_message(written):
+    pages = {path.stem: path.read_text("utf-8") for path in (written / "symptoms").iterdir()}
+    assert len(pages) == len(SYMPTOMS)
+    page = pages["the-on-chip-memory-vmem"]
+    assert "exceeded scoped vmem limit" in page and "\n# The on-chip memory (vmem)\n" in page
+    listed = (written / "notebooks/TROUBLESHOOTING.md").read_text("utf-8")
+    assert listed.count("](../symptoms/") == len(SYMPTOMS)
+
+
+@pytest.mark.parametrize(
+    ("text", "page"),
+    [
+        ("[![Open](https://x.invalid/a.svg)](https://y.invalid)", "[Open](https://y.invalid)"),
+        ("[law](../LICENSE#a)", f"[law]({sources.REPOSITORY}/blob/main/LICENSE#a)"),
+        ("[home](../README.md#ways-in)", "[home](../index.md#ways-in)"),
+        ('## <a id="HBM"></a>HBM', "## HBM"),
+        ("[own](#here) [word](GLOSSARY.md#HBM)", "[own](#here) [word](GLOSSARY.md#HBM)"),
+    ],
+)
+def test_markdown_is_changed_where_a_page_needs_it(text, page):
+    assert sources._markdown(text, ROOT / "notebooks") == page
+
+
+def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path):
+    view = {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "VBox()"}
+    beside = {"image/png": {"alt": 'a < "b"', "width": 20}}
+    output = {"data": view | {"image/png": "AAAA\n"}, "metadata": beside}
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [output]}
+    cell["source"] = ["# NBVAL_IGNORE_OUTPUT\n", "# @title Optional: draw\n", "draw()"]
+    path = tmp_path / "01_a.ipynb"
+    path.write_text(json.dumps({"cells": [cell]}))
+    (made,) = json.loads(sources._notebook(path))["cells"]
+    (shown,) = made["outputs"]
+    picture = '<img src="data:image/png;base64,AAAA" alt="a &lt; &quot;b&quot;" width="20">'
+    assert shown["data"] == {"text/plain": "VBox()", "text/html": picture}
+    assert made["source"] == "# @title Optional: draw\ndraw()"
+    assert made["metadata"]["mystnb"] == {"code_prompt_show": "Optional: draw"}
