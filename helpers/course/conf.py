@@ -4,7 +4,7 @@ The stored outputs are shown; nothing is executed or fetched. The README is the 
 each symptom gets a page, so that the search finds it by the words of its message.
 """
 
-from helpers.course import sources
+from helpers.course import site
 
 project = html_title = "TensorFlow on TPU"
 html_theme = "furo"
@@ -21,7 +21,7 @@ pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-con
 extensions = ["myst_nb"]
 myst_enable_extensions = ["tasklist"]
 myst_heading_anchors = 4
-myst_heading_slug_func = "helpers.course.sources.slug"
+myst_heading_slug_func = "helpers.course.site.slug"
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}
 nb_code_prompt_hide = "Hide the code"
@@ -29,5 +29,5 @@ nb_code_prompt_hide = "Hide the code"
 
 def setup(app: object) -> None:
     """Write the sources now, and mend the pages at the end."""
-    sources.write()
-    app.connect("build-finished", lambda app, error: sources.mend(app.outdir))
+    site.write()
+    app.connect("build-finished", lambda app, error: site.mend(app.outdir))

@@ -6,16 +6,16 @@ import re
 import pytest
 from conventions import ROOT
 
-from helpers.course import sources
+from helpers.course import site
 from helpers.course.explain import SYMPTOMS
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "SOURCE", tmp_path_factory.mktemp("site") / "source")
-        sources.write()
-        return sources.SOURCE
+        patch.setattr(site, "SOURCE", tmp_path_factory.mktemp("site") / "source")
+        site.write()
+        return site.SOURCE
 
 
 def links(folder):
@@ -53,14 +53,14 @@ def test_each_symptom_has_a_page_with_the_words_of_its_message(written):
     ("text", "page"),
     [
         ("[![Open](https://x.invalid/a.svg)](https://y.invalid)", "[Open](https://y.invalid)"),
-        ("[law](../LICENSE#a)", f"[law]({sources.REPOSITORY}/blob/main/LICENSE#a)"),
+        ("[law](../LICENSE#a)", f"[law]({site.REPOSITORY}/blob/main/LICENSE#a)"),
         ("[home](../README.md#ways-in)", "[home](../index.md#ways-in)"),
         ('## <a id="HBM"></a>HBM', "## HBM"),
         ("[own](#here) [word](GLOSSARY.md#HBM)", "[own](#here) [word](GLOSSARY.md#HBM)"),
     ],
 )
 def test_markdown_is_changed_where_a_page_needs_it(text, page):
-    assert sources._markdown(text, ROOT / "notebooks") == page
+    assert site._markdown(text, ROOT / "notebooks") == page
 
 
 def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path):
@@ -71,7 +71,7 @@ def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path):
     cell["source"] = ["# NBVAL_IGNORE_OUTPUT\n", "# @title Optional: draw\n", "draw()"]
     path = tmp_path / "01_a.ipynb"
     path.write_text(json.dumps({"cells": [cell]}))
-    (made,) = json.loads(sources._notebook(path))["cells"]
+    (made,) = json.loads(site._notebook(path))["cells"]
     (shown,) = made["outputs"]
     picture = '<img src="data:image/png;base64,AAAA" alt="a &lt; &quot;b&quot;" width="20">'
     assert shown["data"] == {"text/plain": "VBox()", "text/html": picture}
