@@ -56,10 +56,10 @@ class Display:
         self._last = float("-inf")
 
     @contextmanager
-    def shown(self, steps: int) -> Iterator[None]:
+    def shown(self) -> Iterator[None]:
         """Keep the bar on the screen in this block; until the first step it says why it waits."""
         with self._bars:
-            self._task = self._bars.add_task("the first step is compiled", total=steps)
+            self._task = self._bars.add_task("the first step is compiled", total=None)
             yield
 
     def say(self, text: str) -> None:
@@ -69,7 +69,8 @@ class Display:
     def report(self, progress: "Progress") -> None:
         """Show where the run is."""
         if self._console.is_terminal:
-            self._bars.update(self._task, completed=progress.step, description=line(progress))
+            where = {"completed": progress.step, "total": progress.steps}
+            self._bars.update(self._task, description=line(progress), **where)
             return
         if time.monotonic() - self._last >= QUIET or progress.step == progress.steps:
             self._last = time.monotonic()
@@ -86,17 +87,22 @@ def _folder(path: str, *, write: bool) -> Folder:
     return folder
 
 
-def _checked(
-    wanted: Settings, output: str, data: str | None, tpu: str | None, of_run: dict[str, int]
-) -> None:
-    """Refuse what can be refused without TensorFlow; nothing is written."""
-    settings.check(wanted, **of_run)
+def check_name(tpu: str | None) -> None:
+    """Refuse a TPU (``--tpu``) without a name; None is no TPU."""
     if tpu is not None and not tpu.strip():
         raise CourseError(
             "The TPU has no name.",
             "What follows --tpu is empty: a variable in the command has no value, probably.",
             "Write --tpu local, an address, or a TPU's name; or leave it out to use the CPU.",
         )
+
+
+def _checked(
+    wanted: Settings, output: str, data: str | None, tpu: str | None, of_run: dict[str, int]
+) -> None:
+    """Refuse what can be refused without TensorFlow; nothing is written."""
+    settings.check(wanted, **of_run)
+    check_name(tpu)
     folder = _folder(output, write=True)
     there = Description.read(folder)
     asked = Description(dataclasses.asdict(wanted), there.data if there else {})
@@ -177,7 +183,7 @@ def _train(
         display.say("The data: the shipped Korean and English text, nine paragraphs of ten.")
     options = {"strategy": strategy, "say": display.say, "report": report} | of_run
     try:
-        with display.shown(wanted.steps):
+        with display.shown():
             return pretraining.run(wanted, data, output, **options)
     except tf.errors.DataLossError:
         records.verify(data)  # names the shard

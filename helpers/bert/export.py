@@ -16,7 +16,7 @@ import jinja2
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
-from transformers import BertTokenizerFast
+from transformers import BertTokenizerFast, TFPreTrainedModel
 from transformers.modeling_tf_pytorch_utils import (
     TransposeType,
     convert_tf_weight_name_to_pt_weight_name,
@@ -28,7 +28,6 @@ from helpers.base.folders import Folder, new_folder, short
 from helpers.bert import evaluation
 from helpers.bert.checkpoints import Checkpoints
 from helpers.bert.data import Data, count_tokens, read, unigram
-from helpers.bert.model import TFPackedBertForMaskedLM, TFPackedBertForPreTraining
 from helpers.bert.pretraining import RECENT, make
 from helpers.bert.settings import LOG, SETTINGS, Configuration, Description, Settings
 from helpers.text import prepare, records
@@ -63,7 +62,7 @@ def card(facts: Facts) -> str:
 
 
 def write(
-    model: TFPackedBertForMaskedLM | TFPackedBertForPreTraining,
+    model: TFPreTrainedModel,
     tokenizer: str,
     folder: str | os.PathLike[str],
     model_card: str,
@@ -82,8 +81,7 @@ def write(
         writing = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
         # The name of the ordinary class: packed rows are a matter of its input, not of its weights.
-        both = isinstance(model, TFPackedBertForPreTraining)
-        name = "BertForPreTraining" if both else "BertForMaskedLM"
+        name = type(model).__name__.removeprefix("TF").removeprefix("Packed")
         config = model.config.to_diff_dict() | {"architectures": [name]}
         files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
         weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})

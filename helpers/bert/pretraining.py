@@ -159,7 +159,7 @@ def run(
     source = read(data)
     check_records(settings, source.manifest)
     _check_within_reach(source, strategy)
-    with checkpoints.locked(folder), _Signals(say) as signals:
+    with checkpoints.locked(folder), Signals(say) as signals:
         begin(folder, Description.of(settings, source.manifest, folder), say)
         scores, baseline = unigram(count_tokens(source))
         baseline += np.log(2) if settings.next_sentence else 0
@@ -182,13 +182,13 @@ def run(
             # of this run: by it XLA finds in its cache what it compiled before.
             number = tf.TensorSpec([], tf.int64)
             step.get_concrete_function(dict(dataset.element_spec), number, number)
-        kept = _Kept(folder, tf.train.Checkpoint(model=model, optimizer=optimizer))
+        kept = Kept(folder, tf.train.Checkpoint(model=model, optimizer=optimizer))
         start = done = kept.restore(settings.steps, say)
         execute = steps_function(strategy, step)
         if start:
             dataset = batches(source, settings, start)
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
-        clock = _Clock(settings.steps)
+        clock = Clock(settings.steps)
         judged_at = settings.warm_up + patience if patience > 0 else math.inf
         while done < settings.steps and signals.received is None:
             # An earlier call may have stopped between: then this is less than a whole execution.
@@ -210,7 +210,7 @@ def run(
     return Run(done, settings.steps, start, kept.losses(), baseline, signals.received, model)
 
 
-class _Kept:
+class Kept:
     """What a run keeps in its folder: checkpoints, the log, the curves for TensorBoard."""
 
     def __init__(self, folder: Folder, state: tf.train.Checkpoint) -> None:
@@ -235,7 +235,8 @@ class _Kept:
         self._log.add(rows)
         with tf.device("/job:localhost"), self._board.as_default(step=progress.step):
             tf.summary.scalar("loss", progress.loss)
-            tf.summary.scalar("gradient_norm", rows[-1]["norm"])
+            for name in rows[-1].keys() & {"norm", "accuracy"}:
+                tf.summary.scalar(name, rows[-1][name])
             if progress.tokens_per_second is not None:
                 tf.summary.scalar("tokens_per_second", progress.tokens_per_second)
 
@@ -251,6 +252,7 @@ class _Kept:
         return np.array([row["loss"] for row in self._log.rows])
 
     def close(self) -> None:
+        """End the curves."""
         with tf.device("/job:localhost"):
             self._board.close()
 
@@ -263,7 +265,7 @@ def _rows(first: int, outcome: Outcome) -> list[dict]:
     ]
 
 
-class _Clock:
+class Clock:
     """Tokens per second and the time left, without the first execution, which compiles."""
 
     def __init__(self, steps: int) -> None:
@@ -271,6 +273,7 @@ class _Clock:
         self._first: tuple[float, int] | None = None
 
     def progress(self, done: int, rows: list[dict]) -> Progress:
+        """Say where the run is after ``done`` steps, the last of which gave these rows."""
         now, loss = time.monotonic(), rows[-1]["loss"]
         if self._first is None:
             self._first = now, done
@@ -281,7 +284,7 @@ class _Clock:
         return Progress(done, self._steps, loss, self._tokens / seconds, left)
 
 
-class _Signals:
+class Signals:
     """Ctrl-C and SIGTERM as a wish to stop after the step; a second one stops at once."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -289,7 +292,7 @@ class _Signals:
         self._say = say
         self._before: dict = {}
 
-    def __enter__(self) -> "_Signals":
+    def __enter__(self) -> "Signals":
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._receive) for number in SIGNALS}
         return self

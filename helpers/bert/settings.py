@@ -9,7 +9,7 @@ import math
 import os
 import pathlib
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from helpers.base.errors import CourseError
@@ -91,11 +91,7 @@ def check(
         "save_every": save_every,
         "patience": patience,
     }
-    for name, limit in LIMITS.items():
-        number, least = numbers[name], limit.get("least", -math.inf)
-        if not (least <= number < limit["below"] and number > limit.get("above", -math.inf)):
-            take = f"Take {limit['take']} ({limit['option']} in a terminal)."
-            raise CourseError(f"{name} is {number:,}.", limit["why"], take)
+    check_range(numbers)
     parts = f"{replicas} replicas get equally many rows each, in {settings.accumulate} parts."
     calls = f"{steps_per_execution} steps are done in one call, never a part."
     for name, factor, why in (
@@ -106,6 +102,21 @@ def check(
         if numbers[name] % factor:
             what = f"{name} is {numbers[name]:,}."
             raise CourseError(what, why, f"Take a multiple of {factor:,}.")
+
+
+def check_range(numbers: Mapping[str, Any]) -> None:
+    """Refuse a number that is out of its range in ``limits.toml`` or none (``nan``), by its name.
+
+    Raises:
+        CourseError: There is one.
+    """
+    for name, limit in LIMITS.items():
+        number, least = numbers.get(name), limit.get("least", -math.inf)
+        if number is None:
+            continue
+        if not (least <= number < limit["below"] and number > limit.get("above", -math.inf)):
+            take = f"Take {limit['take']} ({limit['option']} in a terminal)."
+            raise CourseError(f"{name} is {number:,}.", limit["why"], take)
 
 
 def check_records(settings: Settings, manifest: records.Manifest) -> None:

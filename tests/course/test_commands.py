@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 
 GROUPS = {
     "The course": ["run", "progress", "explain", "doctor"],
-    "Your own model and text": ["preflight", "ops", "prepare", "pretrain", "export"],
+    "Your own model and text": [
+        *("preflight", "ops", "prepare", "pretrain", "export", "finetune", "predict"),
+    ],
     "For teachers": ["slides", "solutions"],
     "For authors": ["store", "minutes", "links", "badges", "models"],
 }

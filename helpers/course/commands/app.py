@@ -11,7 +11,7 @@ from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.output import on_any_output
 from helpers.base.settings import ROOT, is_course, version
-from helpers.course.commands import authoring, learning, training
+from helpers.course.commands import authoring, fine_tuning, learning, training
 
 NAME = "tpu-course"
 
@@ -29,6 +29,8 @@ _GROUPS = {
         "prepare": training.prepare,
         "pretrain": training.pretrain,
         "export": training.export,
+        "finetune": fine_tuning.finetune,
+        "predict": fine_tuning.predict,
     },
     "For teachers": {"slides": authoring.slides, "solutions": authoring.solutions},
     "For authors": {
@@ -45,6 +47,7 @@ _CLASSES = {"run": learning.Pairs, "preflight": training.Compared}
 
 # These work where the helpers were installed without the course's folder.
 _ANYWHERE = ("explain", "doctor", "preflight", "prepare", "pretrain", "export")
+_ANYWHERE += ("finetune", "predict")
 
 
 class _Commands(TyperGroup):

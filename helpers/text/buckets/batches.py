@@ -204,7 +204,8 @@ def bucketed(
         replicas: ``strategy.num_replicas_in_sync``; every batch size is a multiple of it.
         remainder: What becomes of each bucket's last rows that fill no batch. ``drop`` leaves them
             out of this epoch; ``pad`` completes the batch with rows of padding alone, so nothing
-            is lost and no shape is new; ``keep`` passes the small batch on: one more shape.
+            is lost and no shape is new (scalars need a value in ``pad_values``); ``keep`` passes
+            the small batch on: one more shape.
         truncate: Cut sequences longer than the last edge instead of refusing them.
         pad_values: Padding by feature name; -100 for ``labels`` and 0 for others if not given.
         seed: Shuffles sequences and then batches, within a buffer each, anew in each epoch and
@@ -227,12 +228,13 @@ def bucketed(
     ranks = check_features(dataset)
     padding = padding_values(ranks.keys() | {"attention_mask"}, pad_values)
     per_token = [name for name, rank in ranks.items() if rank]
-    if remainder == "pad" and len(per_token) < len(ranks):
-        scalar = min(ranks, key=ranks.get)
+    unsaid = [name for name in ranks if not ranks[name] and name not in (pad_values or {})]
+    if remainder == "pad" and unsaid:
         raise CourseError(
-            f"{scalar!r} is one number per sequence, and a row of padding has none.",
+            f"{unsaid[0]!r} is one number per sequence, and a row of padding has none.",
             "Any number put there would count as if it were data.",
-            'Choose remainder="drop" or remainder="keep".',
+            'Choose remainder="drop" or remainder="keep"; or name its padding in pad_values, as '
+            "0 for a weight that the loss is multiplied by.",
         )
 
     lengths = count_tokens(dataset, per_token)
@@ -278,7 +280,9 @@ def _by_length(
         rows, width = tf.unstack(tf.shape(batch["attention_mask"]))
         missing = tf.gather(sizes, tf.searchsorted(tops, [width])[0]) - rows
         empty = [[0, missing], [0, 0]]
-        return {k: tf.pad(v, empty, constant_values=pad[k]) for k, v in batch.items()}
+        return {
+            k: tf.pad(v, empty[: v.shape.rank], constant_values=pad[k]) for k, v in batch.items()
+        }
 
     def with_shape(batch: dict) -> dict:
         rows = sizes[0] if len(set(sizes)) == 1 and remainder != "keep" else None

@@ -1,0 +1,1 @@
+"""A pretrained BERT taught to tell labels of texts: data, batches, model, run, evaluation."""
