@@ -142,7 +142,7 @@ def _read(folder: pathlib.Path, config: BertConfig) -> tuple[tf.keras.Model, dic
         with safetensors.safe_open(path, "numpy") as file:
             of_pytorch = (file.metadata() or {}).get("format") != "tf"
         if of_pytorch:
-            # By hand: transformers 4.57 iterates over what can't be (huggingface/transformers#40028).
+            # By hand: transformers 4.57 fails to (huggingface/transformers#40028).
             made = kind(config)
             made.build_in_name_scope()
             weights = safetensors.numpy.load_file(path)
