@@ -23,11 +23,13 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from helpers import exercises
 from helpers.base import html
 from helpers.base.errors import CourseError
+from helpers.base.settings import ROOT
 from helpers.course import pages
 
 # `make slides` unpacks it here: a package of the index that carries reveal.js.
 REVEAL = pathlib.Path("sphinx_revealjs/_static/revealjs")
 
+WELCOME = ROOT / "notebooks" / "WELCOME.md"  # to be projected while people install
 NOTES = pathlib.Path(__file__).with_name("notes.toml")
 
 MOST = 45  # slides of a deck: more than one can show in the longest sitting of a workshop

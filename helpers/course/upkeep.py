@@ -307,6 +307,6 @@ def set_repository(name: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     link = re.compile(rf"((?:github\.com|colab\.research\.google\.com/github)/){own}(?![\w.-])")
     # pyproject.toml last: until it is written, the same call repairs an interrupted one.
     pages = ("README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml")
-    paths = [*_paths(root), *map(root.joinpath, pages)]
+    paths = [*_paths(root), *(root / "notebooks").glob("*.md"), *map(root.joinpath, pages)]
     old = {path: path.read_text("utf-8") for path in paths}
     return _write_changed(old, {path: link.sub(rf"\g<1>{name}", old[path]) for path in paths})

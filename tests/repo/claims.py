@@ -40,6 +40,7 @@ PAGES = (
     "CHEATSHEET",
     "GLOSSARY",
     "TEACHING",
+    "WELCOME",
     "TROUBLESHOOTING",
     "APPENDIX",
 )

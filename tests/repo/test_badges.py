@@ -13,7 +13,8 @@ from helpers.course.upkeep import set_repository
 def course(tmp_path):
     (tmp_path / "notebooks").mkdir()
     pages = ("README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml")
-    for path in (*map(ROOT.joinpath, pages), *NOTEBOOKS):
+    texts = (ROOT / "notebooks").glob("[TW]E*.md")
+    for path in (*map(ROOT.joinpath, pages), *NOTEBOOKS, *texts):
         shutil.copy(path, tmp_path / path.relative_to(ROOT))
     return tmp_path
 

@@ -55,10 +55,12 @@ def slides(
     """
     from helpers.course import slides as decks
 
-    for notebook in course.choose(wanted or [], course.notebooks()):
-        target = course.BUILD / f"slides/{notebook.name}.html"
-        arranged = decks.arrange(decks.read(notebook.path), notebook.number)
-        files.write(target, decks.deck(arranged, notebook.path, notebook.title, reveal))
+    chosen = course.choose(wanted or [], course.notebooks())
+    shown = [(notebook.path, notebook.title) for notebook in chosen]
+    for path, title in shown if wanted else [*shown, (decks.WELCOME, "Welcome")]:
+        target = course.BUILD / f"slides/{path.stem}.html"
+        arranged = decks.arrange(decks.read(path), path.stem[:2])
+        files.write(target, decks.deck(arranged, path, title, reveal))
         typer.echo(f"{target}: {decks.count(arranged)} slides")
 
 
