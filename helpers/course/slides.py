@@ -35,13 +35,12 @@ NOTES = pathlib.Path(__file__).with_name("notes.toml")
 MOST = 45  # slides of a deck: more than one can show in the longest sitting of a workshop
 FEWEST_WORDS = 15  # a slide with fewer, and without a picture, joins its neighbour
 PICTURE = 400  # points: the height of a picture in slides.css
-FULL = 640  # points of the 720 of a slide, as `_height` estimates them
-TIGHT = 100  # points that a text may add to a full slide, which is then drawn smaller
+FULL, CROWDED = 680, 715  # points of the 720 of a slide, as `_height` estimates them
+TIGHT = 70  # points that a text may add to a full slide, which is then drawn smaller
 LONGEST_OUTPUT, MOST_ROWS = 18, 12  # lines, and rows of a table; the rest is in the notebook
 
-_QUESTION = "**Before you run it.**"
 _FOR_TESTS = "# NBVAL_IGNORE_OUTPUT\n"
-_LEFT_OUT = {"beyond-core", "setup", "parameters"}
+_LEFT_OUT = {"beyond-core", "setup", "parameters", "exercise", "question"}
 _STOP = re.compile(r"^\*A good place to stop\..*\n?", re.MULTILINE)
 _BADGES = re.compile(r"^(\[!\[[^\]]*\]\([^)]*\)\]\([^)]*\)\s*)+", re.MULTILINE)
 
@@ -113,7 +112,7 @@ def _height(cell: NotebookNode) -> float:
         if any("image/" in kind for kind in data) or "<svg" in text:
             points += 40 + _picture(output)
         elif rows:
-            points += 40 + 33 * rows + 0.12 * len(re.sub("<[^>]*>", "", text))
+            points += 30 + 27 * rows + 0.12 * len(re.sub("<[^>]*>", "", text))
         else:
             blocks = len(re.findall(r"<(?:p|pre|li|summary|h\d)\b", text))
             points += 14 + 26 * blocks + _lines(re.sub("<[^>]*>", "", text), 122, 22)
@@ -168,7 +167,7 @@ def _units(cell: NotebookNode) -> Iterator[list[NotebookNode]]:
             continue
         shown = {**cell, "outputs": [output], "id": f"{cell.id}-{len(unit)}"}
         unit.append(_marked(nbformat.from_dict(shown), "-" if unit else mark, "hide-input"))
-    if _total(unit) <= FULL:
+    if unit and _total(unit) <= FULL:
         yield unit
     else:
         yield from ([block] for block in unit)
@@ -189,10 +188,9 @@ def _kept(node: NotebookNode) -> Iterator[list[NotebookNode]]:
     """Give the units of what a class is shown; a question's answer follows the code it asks of."""
     answers: list[NotebookNode] = []
     for cell in nbformat.from_dict(node).cells:
-        if _tags(cell) & _LEFT_OUT or _mark(cell) in ("skip", "notes"):
-            continue
         if "question" in _tags(cell) and cell.cell_type == "code":
             answers = _answers(cell)
+        if _tags(cell) & _LEFT_OUT or _mark(cell) in ("skip", "notes"):
             continue
         yield from _units(cell)
         if cell.cell_type == "code":
@@ -205,20 +203,21 @@ def _short(slide: list[NotebookNode]) -> bool:
     return words < FEWEST_WORDS and not any(map(_has_picture, slide))
 
 
-def _begins(unit: list[NotebookNode]) -> bool:
-    text = unit[0].source if unit[0].cell_type == "markdown" else ""
-    return text.startswith("#") or _QUESTION in text
+# What begins a slide though there is room on the last one, and how full a slide may be: a deck that
+# would be too long gives up one after the other.
+_STEPS = ((r"#|\*\*Before you run it\.\*\*", FULL), ("#", FULL), ("##? ", FULL), ("##? ", CROWDED))
+_LEADS = re.compile(r":\Z|^\*\*Before you run it\.\*\*", re.MULTILINE)
 
 
 def _led(units: Iterator[list[NotebookNode]]) -> Iterator[list[NotebookNode]]:
-    """Join a text that ends in a colon with the code that it leads to, if both fit on a slide."""
+    """Join a text that leads to code, or asks what it does, with it, if both fit on a slide."""
     text: list[NotebookNode] = []
     for unit in units:
         if text and _total(text + unit) > FULL:
             yield text
             text = []
         joined, text = text + unit, []
-        if unit[0].cell_type == "markdown" and unit[0].source.endswith(":"):
+        if joined[-1].cell_type == "markdown" and _LEADS.search(joined[-1].source):
             text = joined
         else:
             yield joined
@@ -226,13 +225,14 @@ def _led(units: Iterator[list[NotebookNode]]) -> Iterator[list[NotebookNode]]:
         yield text
 
 
-def _packed(units: Iterator[list[NotebookNode]]) -> list[list[NotebookNode]]:
-    """Put units on slides: a slide ends at a heading, at a question, and where it is full."""
+def _packed(units: list[list[NotebookNode]], begins: str, full: float) -> list[list[NotebookNode]]:
+    """Put units on slides: a slide ends where a text ``begins`` the next, and where it is full."""
     slides: list[list[NotebookNode]] = []
     for unit in units:
         # A remark below the last output: the page is drawn a little smaller.
-        room = FULL + (TIGHT if unit[0].cell_type == "markdown" else 0)
-        fits = slides and not _begins(unit) and _total(slides[-1] + unit) <= room
+        text = unit[0].source if unit[0].cell_type == "markdown" else ""
+        room = full + (TIGHT if text else 0)
+        fits = slides and not re.match(begins, text) and _total(slides[-1] + unit) <= room
         if fits or (slides and _short(slides[-1])):
             slides[-1] += unit
         else:
@@ -274,7 +274,12 @@ def arrange(node: NotebookNode, number: str) -> NotebookNode:
         number: Its number, such as ``02``, by which its speaker's notes are found.
     """
     cells: list[NotebookNode] = []
-    for slide in _packed(_led(_kept(node))):
+    units = [*_led(_kept(node))]
+    for step in _STEPS:
+        slides = _packed(units, *step)
+        if len(slides) <= MOST:
+            break
+    for slide in slides:
         first, *rest = slide
         section = not cells or _mark(first) == "slide"
         cells.append(_marked(first, "slide" if section else "subslide", *_tags(first)))

@@ -4,7 +4,7 @@ import re
 
 import nbformat
 import pytest
-from conventions import ROOT
+from conventions import NOTEBOOKS, ROOT
 
 TEXT = (ROOT / "notebooks/TEACHING.md").read_text("utf-8")
 PLANS = {"90 minutes": 90, "Half a day": 240, "Day one": 360, "Day two": 360}
@@ -39,10 +39,24 @@ def test_every_section_and_exercise_exists(notebook, section):
         assert any(c.startswith(f"## {section}") for c in cells)
 
 
+def test_every_sitting_has_its_line():
+    table = TEXT.split("| sitting |")[1].split("\n\n")[0]
+    planned = re.findall(r"(?m)^\| \[?(\d\d)", table)
+    sittings = []
+    for path in NOTEBOOKS:
+        tags = [
+            tag for cell in nbformat.read(path, 4).cells for tag in cell.metadata.get("tags", ())
+        ]
+        sittings += [path.name[:2]] * (1 + tags.count("sitting"))
+    assert planned == sittings
+
+
 def test_every_link_leads_somewhere():
     headings = {h.lower().replace(" ", "-") for h in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)}
     for link in re.findall(r"\]\(([^)]+)\)", TEXT):
         page, _, anchor = link.partition("#")
+        if page.startswith("https:"):
+            continue
         assert (ROOT / "notebooks" / page).is_file() if page else anchor in headings, link
 
 
