@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test check pytorch beam browser picture bundle slides site solutions lab lint spelling bench lock colab kaggle newest release badges clean
+.PHONY: help run test check pytorch beam browser bundle slides site solutions lab lint spelling bench lock colab kaggle newest release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -55,9 +55,6 @@ build/browser/.installed: .venv/.installed
 browser: build/browser/.installed site ## Try notebooks and pages in this machine's Chromium
 	@build/browser/bin/python -m pytest -q -n 2 --dist loadgroup tests/browser
 
-picture: build/browser/.installed ## Take the README's picture from the last `make run`
-	@build/browser/bin/python tests/browser/picture.py
-
 # A package of the index that carries reveal.js; its own dependencies aren't needed.
 build/reveal/.installed: .venv/.installed
 	@rm -rf build/reveal
@@ -88,8 +85,8 @@ build/pip/.installed: .venv/.installed
 bundle: build/pip/.installed ## Pack course and packages for computers without a network
 	@PYTHON=$(PYTHON_VENV) PIP=build/pip sh helpers/course/bundle.sh
 
-lab: .venv/.installed ## Open the course in JupyterLab
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m jupyterlab --notebook-dir=notebooks
+lab: .venv/.installed ## Open your copy of the course (work) in JupyterLab
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m helpers lab
 
 build/spelling/.installed: .venv/.installed
 	@rm -rf build/spelling

@@ -55,7 +55,7 @@ class Dials:
         shown = {"text/plain": repr(self.box)}
         more = {}
         if still := self._show():  # for pages, where no widget moves
-            shown["image/png"], more["image/png"] = still.data, still.metadata
+            shown[still.kind], more[still.kind] = still.data, still.metadata
         shown[VIEW] = {
             "version_major": 2,
             "version_minor": 0,

@@ -40,6 +40,8 @@ class Figure:
     The caption is text of its own because JupyterLab 4.6 passes a picture's alt text over.
     """
 
+    kind = "image/png"  # as a notebook calls it
+
     def __init__(self, png: bytes, alt: str) -> None:
         self.png, self.alt = png, alt
 
@@ -65,6 +67,35 @@ class Figure:
 
     def _ipython_display_(self) -> None:
         display(Image(self.png, alt=self.alt, width=self.width), Markdown(f"*{self.alt}*"))
+
+
+class Drawing(Figure):
+    """A figure that is SVG: sharp at every size. Its own styles bring its ground, light or dark."""
+
+    kind = "image/svg+xml"
+
+    def __init__(self, svg: str, alt: str, width: int) -> None:
+        self.svg, self.alt, self._width = svg, alt, width
+
+    @property
+    def width(self) -> int:
+        """Pixels of a page that it takes."""
+        return self._width
+
+    @property
+    def data(self) -> str:
+        """The picture as a notebook stores it: the SVG's text."""
+        return self.svg
+
+    @property
+    def address(self) -> str:
+        """The picture as an address, for an ``img`` of a page that needs no other file."""
+        return f"data:{self.kind};base64,{base64.b64encode(self.svg.encode()).decode()}"
+
+    def _ipython_display_(self) -> None:
+        shown = {self.kind: self.svg, "text/plain": self.alt}
+        display(shown, metadata={self.kind: self.metadata}, raw=True)
+        display(Markdown(f"*{self.alt}*"))
 
 
 def figure(fig: object, alt: str) -> Figure:

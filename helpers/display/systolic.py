@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.display.figures import HATCHES, PALETTE, Figure, figure, subplots
+from helpers.display.figures import Drawing
 
 
 @dataclass(frozen=True)
@@ -106,45 +107,74 @@ def multiply(x: np.ndarray, weights: np.ndarray) -> Run:
     return Run(product, np.array(busy), np.array(passing), np.array(sums), weights)
 
 
-def draw(run: Run, tick: int) -> Figure:
-    """Draw the cells in one tick, from 1 on: in each busy one value x weight and its sum.
+def _cells(run: Run, tick: int) -> list[dict]:
+    """Say what each cell is given, does and gives in one tick, from 1 on, row by row."""
+    busy, values, sums = run.busy[tick - 1], run.passing[tick - 1], run.sums[tick - 1]
+    above = run.sums[tick - 2] if tick > 1 else np.zeros_like(sums)
+    depth, columns = busy.shape
+    return [
+        {
+            "row": k,
+            "column": n,
+            "busy": busy[k, n],
+            "value": values[k, n],
+            "above": above[k - 1, n] if k else 0,
+            "sum": sums[k, n],
+            "last": k == depth - 1,
+        }
+        for k in range(depth)
+        for n in range(columns)
+    ]
+
+
+def _svg(run: Run, ticks: list[int], still: int, alt: str) -> Drawing:
+    """Draw some ticks, one after another; where nothing may move, the one that stands still."""
+    depth, columns = run.weights.shape
+    text = html.render(
+        "systolic.svg",
+        frames=[(tick, _cells(run, tick)) for tick in ticks],
+        weights=run.weights.tolist(),
+        columns=columns,
+        depth=depth,
+        still=still,
+        of=run.ticks,
+        alt=alt,
+    )
+    return Drawing(text, alt, 150 * columns + 90)
+
+
+def draw(run: Run, tick: int) -> Drawing:
+    """Draw the cells in one tick, from 1 on: what comes in on the arrows, what each makes of it.
 
     Raises:
         CourseError: The run has no such tick.
     """
-    from matplotlib.patches import Rectangle
-
     if not 1 <= tick <= run.ticks:
         raise CourseError(
             f"There is no tick {tick}.",
             f"This run has {run.ticks}, from 1 on.",
             f"Choose one from 1 to {run.ticks}.",
         )
-    busy, values, sums = run.busy[tick - 1], run.passing[tick - 1], run.sums[tick - 1]
-    depth, columns = busy.shape
-    arrow = {"arrowstyle": "->", "color": "black"}
-    fig, ax = subplots(1.5 * columns + 1.4, 1.0 * depth + 0.9)
-    for k in range(depth):
-        for n in range(columns):
-            text = f"{run.weights[k, n]}"
-            looks = {"facecolor": "white", "hatch": HATCHES[2]}
-            behind = {"facecolor": "white", "edgecolor": "none", "pad": 2}
-            if busy[k, n]:
-                text = f"{values[k, n]} × {text}\n↓ {sums[k, n]}"
-                looks, behind = {"facecolor": PALETTE[5]}, None
-            ax.add_patch(Rectangle((n, depth - 1 - k), 1, 1, edgecolor="#555555", **looks))
-            ax.text(n + 0.5, depth - 0.5 - k, text, ha="center", va="center", bbox=behind)
-        ax.annotate("", (0, depth - 0.5 - k), (-0.4, depth - 0.5 - k), arrowprops=arrow)
-    for n in range(columns):
-        ax.annotate("", (n + 0.5, -0.4), (n + 0.5, 0), arrowprops=arrow)
-    ax.text(-0.45, depth / 2, "rows of x", rotation=90, ha="right", va="center")
-    ax.text(columns / 2, -0.45, "rows of the product", ha="center", va="top")
-    ax.set(xlim=(-0.7, columns + 0.05), ylim=(-0.75, depth + 0.05), aspect="equal")
-    ax.set_axis_off()
-    done = tick - (depth - 1) - np.arange(columns)
+    busy = run.busy[tick - 1]
+    done = tick - (len(busy) - 1) - np.arange(busy.shape[1])
     finished = int(np.clip(done, 0, len(run.product)).sum())
-    return figure(
-        fig,
+    alt = (
         f"Tick {tick} of {run.ticks}: {int(busy.sum())} of {busy.size} cells multiply (plain), the "
-        f"others wait (dotted); {finished} of {run.product.size} results have left at the bottom.",
+        f"others wait (dashed); {finished} of {run.product.size} results have left at the bottom."
     )
+    return _svg(run, [tick], tick, alt)
+
+
+def wave(run: Run, still: int) -> Drawing:
+    """Draw all ticks as an animation, without a script.
+
+    Printed, and for a reader who wants no motion, it stands still in the tick ``still``.
+    """
+    depth, columns = run.weights.shape
+    alt = (
+        f"A grid of {depth} by {columns} cells multiplies two matrices in {run.ticks} ticks. "
+        "Values come in from the left and move right, sums move down, and each cell adds its "
+        "value times its weight. The work runs through the grid as a wave, from the upper left "
+        "to the lower right."
+    )
+    return _svg(run, list(range(1, run.ticks + 1)), still, alt)

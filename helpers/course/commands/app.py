@@ -18,6 +18,7 @@ NAME = "tpu-course"
 # Command by name, in the order of the help; the learner's first.
 _GROUPS = {
     "The course": {
+        "lab": learning.lab,
         "run": learning.run,
         "progress": learning.show_progress,
         "explain": learning.explain_log,

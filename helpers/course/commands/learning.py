@@ -133,6 +133,35 @@ def run(
     raise typer.Exit(report.status)
 
 
+def lab() -> None:
+    """Open your copies of the notebooks in JupyterLab: **work/00_start_here.ipynb** first.
+
+    What you change stays in the folder work, which an update of the course (git pull) doesn't
+    touch. When a notebook has changed with an update, your answers are carried into its new
+    edition, and your copy as it was stays in work/earlier.
+
+    **Example**: `tpu-course lab`
+
+    **Exit status**: that of JupyterLab · 2 it can't be opened
+    """
+    from helpers.course import working
+
+    for path in working.prepare():
+        typer.echo(f"{path.name} has a new edition, with your answers; before: work/earlier")
+    settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names
+    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={working.WORK}"]
+    command += ["--LabApp.default_url=/lab/tree/00_start_here.ipynb"]
+    command += [f"--LabApp.app_settings_dir={settings}"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        typer.echo(
+            "You are root, so a notebook could change anything on this machine. In a container "
+            "that is usual; elsewhere, better be another user."
+        )
+        typer.confirm("Open JupyterLab as root?", abort=True)
+        command.append("--allow-root")
+    os.execv(command[0], command)
+
+
 def show_progress(
     page: Annotated[
         bool, typer.Option("--page", help="Write it as a page to print: build/progress.html.")

@@ -1,0 +1,81 @@
+"""The learner's own copy of the notebooks, in the folder ``work``, which Git doesn't track.
+
+So an update of the course (``git pull``) meets no changed file, and answers stay: they are carried
+into the new edition of a notebook, cell by cell, by the cells' ids.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+
+from helpers.base import files
+from helpers.base.settings import ROOT
+from helpers.course.map import NOTEBOOKS, damaged, notebooks
+
+WORK = ROOT / "work"
+
+# Tags of the cells that a learner fills in.
+_ANSWERS = {"exercise", "question"}
+
+
+def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list[pathlib.Path]:
+    """Bring the learner's copies up to date; give those that got a new edition.
+
+    A notebook that isn't there is copied. One whose original has changed since is written anew with
+    the learner's answers in it, and the copy as it was is kept in ``work/earlier``. What notebooks
+    show and link to (texts, pictures, data) is linked, or copied where links can't be made.
+
+    Raises:
+        CourseError: A notebook is damaged, or the folder can't be written.
+    """
+    renewed = []
+    for notebook in notebooks(folder):
+        text = notebook.path.read_text("utf-8")
+        edition = hashlib.sha256(text.encode()).hexdigest()[:12]
+        target = work / notebook.path.name
+        new = json.loads(text)
+        if target.exists():
+            try:
+                old = json.loads(target.read_text("utf-8"))
+                if old["metadata"].get("course_edition") == edition:
+                    continue
+                _carry(old["cells"], new["cells"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise damaged(target, f"Its answers can't be read: {error!r}") from None
+            files.write(work / "earlier" / target.name, target.read_text("utf-8"))
+            renewed.append(target)
+        new["metadata"]["course_edition"] = edition
+        files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
+    for path in sorted(folder.iterdir()):
+        if path.suffix != ".ipynb" and not path.name.startswith("."):
+            _link(path, work / path.name)
+    return renewed
+
+
+def _carry(old: list[dict], new: list[dict]) -> None:
+    """Write the learner's answers into the cells of a new edition that ask for them."""
+    answers = {
+        cell["id"]: cell["source"]
+        for cell in old
+        if _ANSWERS & {*cell["metadata"].get("tags", ())}
+    }
+    for cell in new:
+        if _ANSWERS & {*cell["metadata"].get("tags", ())} and cell["id"] in answers:
+            cell["source"] = answers[cell["id"]]
+
+
+def _link(path: pathlib.Path, target: pathlib.Path) -> None:
+    if target.is_symlink():
+        return
+    try:
+        if not target.exists():
+            target.symlink_to(os.path.relpath(path, target.parent))
+            return
+    except OSError:  # Windows, without the right to make links
+        pass
+    if path.is_dir():
+        shutil.copytree(path, target, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(path, target)

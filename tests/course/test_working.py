@@ -1,0 +1,85 @@
+"""The learner's copies: made once, renewed with the course, and no answer is lost."""
+
+import json
+
+import nbformat
+import pytest
+from made_notebooks import write
+from nbformat.v4 import new_code_cell
+from typer.testing import CliRunner
+
+from helpers.base.errors import CourseError
+from helpers.course import working
+from helpers.course.commands import learning
+from helpers.course.commands.app import app
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = write(tmp_path / "notebooks", "02_b", "print(1)")
+    node = nbformat.read(path, 4)
+    node.cells.append(new_code_cell("stub", metadata={"tags": ["exercise"]}, id="exercise-1"))
+    node.cells.append(new_code_cell("answer = None", metadata={"tags": ["question"]}, id="asked"))
+    nbformat.write(node, path)
+    (path.parent / "TEXT.md").write_text("text")
+    (path.parent / "data").mkdir()
+    (path.parent / "data/x.txt").write_text("x")
+    return path.parent
+
+
+def change(path, old, new):
+    path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
+
+
+def test_answers_survive_an_update_and_the_copy_as_it_was_is_kept(folder, tmp_path):
+    work = tmp_path / "work"
+    copy = work / "02_b.ipynb"
+    assert working.prepare(work, folder) == []
+    assert (work / "TEXT.md").read_text() + (work / "data/x.txt").read_text() == "textx"
+    change(copy, '"stub"', '"my answer"')
+    change(copy, "print(1)", "print(1) # mine")
+    mine = copy.read_text("utf-8")
+    assert working.prepare(work, folder) == []  # nothing new
+    assert copy.read_text("utf-8") == mine
+    change(folder / "02_b.ipynb", "print(1)", "print(2)")
+    assert working.prepare(work, folder) == [copy]
+    sources = [cell.source for cell in nbformat.read(copy, 4).cells]
+    assert sources[-3:] == ["print(2)", "my answer", "answer = None"]
+    assert (work / "earlier/02_b.ipynb").read_text("utf-8") == mine
+    assert working.prepare(work, folder) == []
+
+
+def test_where_no_link_can_be_made_files_are_copied_again(folder, tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise OSError("A required privilege is not held by the client")
+
+    monkeypatch.setattr("pathlib.Path.symlink_to", refuse)
+    working.prepare(tmp_path / "work", folder)
+    (folder / "TEXT.md").write_text("new text")
+    working.prepare(tmp_path / "work", folder)
+    assert (tmp_path / "work/TEXT.md").read_text() == "new text"
+    assert (tmp_path / "work/data/x.txt").read_text() == "x"
+
+
+def test_a_damaged_copy_is_not_written_over(folder, tmp_path):
+    copy = tmp_path / "work/02_b.ipynb"
+    working.prepare(tmp_path / "work", folder)
+    copy.write_text("{")
+    with pytest.raises(CourseError, match="answers can't be read"):
+        working.prepare(tmp_path / "work", folder)
+    assert copy.read_text() == "{"
+
+
+@pytest.mark.parametrize(("user", "typed", "opened"), [(1000, "", True), (0, "y", True), (0, "n", False)])
+def test_lab_opens_the_first_notebook_and_asks_root_first(monkeypatch, user, typed, opened):
+    called = []
+    monkeypatch.setattr(working, "prepare", list)
+    monkeypatch.setattr(learning.os, "geteuid", lambda: user)
+    monkeypatch.setattr(learning.os, "execv", lambda program, words: called.append(words))
+    said = CliRunner().invoke(app, ["lab"], input=typed)
+    assert bool(called) == opened, said.output
+    if opened:
+        assert ("--allow-root" in called[0]) == (user == 0)
+        assert any(word.endswith("/lab/tree/00_start_here.ipynb") for word in called[0])
+        (settings,) = (w.partition("=")[2] for w in called[0] if "app_settings_dir" in w)
+        json.loads((learning.pathlib.Path(settings) / "overrides.json").read_text())
