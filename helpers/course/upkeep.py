@@ -173,6 +173,9 @@ def write_lengths(root: pathlib.Path = ROOT) -> list[pathlib.Path]:
         row = rf"(\| \[{number}\].*?\| )\d+ min(?:, \d sittings)?( \|)"
         many = f", {len(parts)} sittings" if len(parts) > 1 else ""
         new[readme] = re.sub(row, rf"\g<1>{counted.rounded} min{many}\2", new[readme])
+    all_of_it = sum(whole(parts).rounded for parts in lengths(root).values())
+    hours = rf"\g<1>{round(all_of_it / 60)} hours in all"
+    new[readme] = re.sub(r"(About )\d+ hours in all", hours, new[readme])
     return _write_changed(old, new)
 
 

@@ -11,8 +11,9 @@ import pathlib
 import shutil
 
 from helpers.base import files
+from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
-from helpers.course.map import NOTEBOOKS, damaged, notebooks
+from helpers.course.map import NOTEBOOKS, notebooks
 
 WORK = ROOT / "work"
 
@@ -43,7 +44,11 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
                     continue
                 _carry(old["cells"], new["cells"])
             except (ValueError, KeyError, TypeError) as error:
-                raise damaged(target, f"Its answers can't be read: {error!r}") from None
+                raise CourseError(
+                    f"work/{target.name} is damaged: its answers can't be read.",
+                    f"{error!r}",
+                    "Move it elsewhere and run the same command again: it makes a new copy.",
+                ) from None
             files.write(work / "earlier" / target.name, target.read_text("utf-8"))
             renewed.append(target)
         new["metadata"]["course_edition"] = edition
@@ -57,9 +62,7 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
 def _carry(old: list[dict], new: list[dict]) -> None:
     """Write the learner's answers into the cells of a new edition that ask for them."""
     answers = {
-        cell["id"]: cell["source"]
-        for cell in old
-        if _ANSWERS & {*cell["metadata"].get("tags", ())}
+        cell["id"]: cell["source"] for cell in old if _ANSWERS & {*cell["metadata"].get("tags", ())}
     }
     for cell in new:
         if _ANSWERS & {*cell["metadata"].get("tags", ())} and cell["id"] in answers:

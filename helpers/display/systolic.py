@@ -168,7 +168,8 @@ def draw(run: Run, tick: int) -> Drawing:
 def wave(run: Run, still: int) -> Drawing:
     """Draw all ticks as an animation, without a script.
 
-    Printed, and for a reader who wants no motion, it stands still in the tick ``still``.
+    After three rounds it stands still in the tick ``still``; printed, or for a reader who wants no
+    motion, from the beginning (in an ``img`` Chromium 156 doesn't hand on either wish, 2026-11).
     """
     depth, columns = run.weights.shape
     alt = (

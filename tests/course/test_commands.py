@@ -16,7 +16,7 @@ from helpers.course.commands import learning
 pytestmark = pytest.mark.slow
 
 GROUPS = {
-    "The course": ["run", "progress", "explain", "doctor"],
+    "The course": ["lab", "run", "progress", "explain", "doctor"],
     "Your own model and text": [
         *("preflight", "ops", "prepare", "pretrain", "export", "finetune", "predict"),
     ],

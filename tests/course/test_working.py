@@ -70,7 +70,9 @@ def test_a_damaged_copy_is_not_written_over(folder, tmp_path):
     assert copy.read_text() == "{"
 
 
-@pytest.mark.parametrize(("user", "typed", "opened"), [(1000, "", True), (0, "y", True), (0, "n", False)])
+@pytest.mark.parametrize(
+    ("user", "typed", "opened"), [(1000, "", True), (0, "y", True), (0, "n", False)]
+)
 def test_lab_opens_the_first_notebook_and_asks_root_first(monkeypatch, user, typed, opened):
     called = []
     monkeypatch.setattr(working, "prepare", list)

@@ -124,6 +124,17 @@ def test_links_of_the_readme_lead_somewhere():
     assert links and dead_links(links.replace("notebooks/", ""), PAGES) == []
 
 
+def test_the_readme_shows_what_notebook_00_does():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    shown = "\n".join(re.findall(r"(?ms)^```(?:python|text)\n(.*?)^```", readme)).splitlines()
+    first = NOTEBOOK["00_start_here.ipynb"]
+    outputs = [
+        o["data"].get("text/plain", "") for c in first for o in c.get("outputs", ()) if "data" in o
+    ]
+    text = "\n".join([*map(source, first), *map("".join, outputs)])
+    assert len(shown) > 8 and [line for line in shown if line not in text] == []
+
+
 def test_a_dead_link_is_seen():
     page = '# Words\n\n### one\n\n### <a id="TPU-VM"></a>TPU VM\n\n### XLA\n'
     assert anchors(page) == {"one", "TPU-VM"}  # XLA would work in one of the two only
@@ -156,6 +167,27 @@ def test_what_if_it_fails_is_answered_where_a_tpu_is_used_and_a_box_of_another_f
 def test_an_issue_is_named_by_a_link():
     for _, text in COURSE:
         assert not re.search(r"(?<![\[\w./-])[\w-]+/[\w.-]+#\d+", prose(text)), text
+
+
+AWKWARD = dict(
+    line.split("\t")
+    for line in (ROOT / "tests/repo/awkward.tsv").read_text("utf-8").splitlines()[1:]
+)
+
+
+def test_no_phrase_that_reads_awkwardly():
+    texts = {name: "\n".join(map(source, cells)) for name, cells in NOTEBOOK.items()} | PAGES
+    files = ["README.md", "CONTRIBUTING.md", "helpers/course/symptoms.toml"]
+    files += map(str, (ROOT / "helpers/exercises").glob("*.toml"))
+    texts |= {name: (ROOT / name).read_text("utf-8") for name in files}
+    found = [
+        f"{name}: {hit[0]!r}: {better}"
+        for name, text in texts.items()
+        for phrase, better in AWKWARD.items()
+        for hit in re.finditer(phrase.replace(" ", r"\s"), text)
+    ]
+    assert found == []
+    assert len(AWKWARD) > 10
 
 
 def figures(name: str) -> list[bytes]:
