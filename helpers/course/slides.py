@@ -35,7 +35,7 @@ NOTES = pathlib.Path(__file__).with_name("notes.toml")
 MOST = 45  # slides of a deck: more than one can show in the longest sitting of a workshop
 FEWEST_WORDS = 15  # a slide with fewer, and without a picture, joins its neighbour
 PICTURE = 400  # points: the height of a picture in slides.css
-FULL, CROWDED = 680, 715  # points of the 720 of a slide, as `_height` estimates them
+FULL = 680  # points of the 720 of a slide, as `_height` estimates them
 TIGHT = 70  # points that a text may add to a full slide, which is then drawn smaller
 LONGEST_OUTPUT, MOST_ROWS = 18, 12  # lines, and rows of a table; the rest is in the notebook
 
@@ -203,9 +203,9 @@ def _short(slide: list[NotebookNode]) -> bool:
     return words < FEWEST_WORDS and not any(map(_has_picture, slide))
 
 
-# What begins a slide though there is room on the last one, and how full a slide may be: a deck that
-# would be too long gives up one after the other.
-_STEPS = ((r"#|\*\*Before you run it\.\*\*", FULL), ("#", FULL), ("##? ", FULL), ("##? ", CROWDED))
+# What begins a slide though there is room on the last one: a deck that would be too long gives up
+# questions, then lesser headings.
+_BEGINS = (r"#|\*\*Before you run it\.\*\*", "#", "##? ")
 _LEADS = re.compile(r":\Z|^\*\*Before you run it\.\*\*", re.MULTILINE)
 
 
@@ -225,13 +225,13 @@ def _led(units: Iterator[list[NotebookNode]]) -> Iterator[list[NotebookNode]]:
         yield text
 
 
-def _packed(units: list[list[NotebookNode]], begins: str, full: float) -> list[list[NotebookNode]]:
+def _packed(units: list[list[NotebookNode]], begins: str) -> list[list[NotebookNode]]:
     """Put units on slides: a slide ends where a text ``begins`` the next, and where it is full."""
     slides: list[list[NotebookNode]] = []
     for unit in units:
         # A remark below the last output: the page is drawn a little smaller.
         text = unit[0].source if unit[0].cell_type == "markdown" else ""
-        room = full + (TIGHT if text else 0)
+        room = FULL + (TIGHT if text else 0)
         fits = slides and not re.match(begins, text) and _total(slides[-1] + unit) <= room
         if fits or (slides and _short(slides[-1])):
             slides[-1] += unit
@@ -275,8 +275,8 @@ def arrange(node: NotebookNode, number: str) -> NotebookNode:
     """
     cells: list[NotebookNode] = []
     units = [*_led(_kept(node))]
-    for step in _STEPS:
-        slides = _packed(units, *step)
+    for begins in _BEGINS:
+        slides = _packed(units, begins)
         if len(slides) <= MOST:
             break
     for slide in slides:
