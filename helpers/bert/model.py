@@ -193,18 +193,16 @@ class TFPackedBertForPreTraining(TFBertForPreTraining):
 
 # What dropout is a function of, beside the layer: seed, step, number of the batch's first row.
 # Replicas are traced in threads of their own; each has its own value of a context variable.
-_dropout_at: contextvars.ContextVar[tuple[tf.Tensor | int, tf.Tensor, tf.Tensor] | None]
+_dropout_at: contextvars.ContextVar[tuple[int, tf.Tensor, tf.Tensor] | None]
 _dropout_at = contextvars.ContextVar("dropout_at", default=None)
 
 
 @contextlib.contextmanager
-def dropout_at(
-    seed: tf.Tensor | int, step: tf.Tensor | int, first_row: tf.Tensor | int = 0
-) -> Iterator[None]:
+def dropout_at(seed: int, step: tf.Tensor | int, first_row: tf.Tensor | int = 0) -> Iterator[None]:
     """Say where in the run the model is called: this decides which values dropout drops.
 
-    ``seed`` is the run's, 0 to 2**32 - 1 (uint64 as a tensor); ``step`` counts the steps done
-    before, int64; ``first_row`` is the number of the batch's first row in the global batch, int64.
+    ``seed`` is the run's, 0 to 2**32 - 1; ``step`` counts the steps done before, int64;
+    ``first_row`` is the number of the batch's first row in the global batch, int64.
     """
     token = _dropout_at.set((seed, tf.cast(step, tf.uint64), tf.cast(first_row, tf.uint64)))
     try:
@@ -234,7 +232,7 @@ class Dropout(tf.keras.layers.Layer):
         self.number = number
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Drop values of a batch: floats [rows, ...].
+        """Drop values of a batch: floats [rows, ...], all sizes but the first known.
 
         Raises:
             WrongCall: Called for training outside of `dropout_at`.
@@ -251,7 +249,7 @@ class Dropout(tf.keras.layers.Layer):
         seed, step, first_row = here
         bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=tf.stack([tf.shape(inputs)[0], 4]),  # a block of the stream is 128 bits
-            key=tf.reshape(tf.convert_to_tensor(seed, tf.uint64) * 2**32 + self.number, [1]),
+            key=tf.constant([seed << 32 | self.number], tf.uint64),
             counter=tf.stack([first_row, step]),
             alg=tf.constant(1),  # tf.random.Algorithm.PHILOX
             dtype=tf.uint32,
@@ -260,10 +258,9 @@ class Dropout(tf.keras.layers.Layer):
         keys = tf.reshape(bits, [-1, 4] + [1] * (rank - 1))
         # A value's number in its row, by a sum of short ranges: a long one would be kept in memory.
         number = tf.zeros([1] * rank, tf.uint32)
-        for axis, known in enumerate(inputs.shape[1:], 1):
-            length = tf.shape(inputs)[axis] if known is None else known
+        for axis, length in enumerate(inputs.shape[1:], 1):
             along = tf.reshape(tf.range(length), [-1] + [1] * (rank - axis - 1))
-            number = number * tf.cast(length, tf.uint32) + tf.cast(along, tf.uint32)
+            number = number * length + tf.cast(along, tf.uint32)
         mixed = number + keys[:, 0]
         mixed = (mixed ^ tf.bitwise.right_shift(mixed, 16)) * 0x7FEB352D ^ keys[:, 1]
         mixed = (mixed ^ tf.bitwise.right_shift(mixed, 15)) * 0x846CA68B

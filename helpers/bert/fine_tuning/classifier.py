@@ -1,14 +1,14 @@
 """`TFBertForSequenceClassification` from an exported BERT, ready for ``compile`` and ``fit``.
 
-Two things are not Keras': dropout is a function of (seed, layer, step, row), so that a resumed run
-drops the same values (`model.Dropout`); and what is drawn anew (the classifier, a pooler that was
-never trained) depends on the seed alone.
+Two things are not Keras': dropout is a function of seed and step, so that a resumed run drops the
+same values; and what is drawn anew (the classifier, a pooler that was never trained) depends on the
+seed alone.
 """
 
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import safetensors.numpy
@@ -17,28 +17,34 @@ from transformers import BertConfig, BertTokenizerFast, TFBertForSequenceClassif
 from transformers.modeling_tf_pytorch_utils import load_pytorch_state_dict_in_tf2_model
 
 from helpers.base.errors import CourseError
-from helpers.bert import model as packed
 from helpers.bert.fine_tuning import batches, exported
-from helpers.bert.model import cut_normal, dropout_at, is_bias_or_norm
+from helpers.bert.model import cut_normal, is_bias_or_norm
 from helpers.bert.step import WarmUpLinearDecay, adamw
 
 ROWS = 32  # of a batch to predict
+LAYERS, REPLICAS = 2**10, 2**14  # more than there are: no two draws share a seed
 
 
-class Dropout(packed.Dropout):
-    """Dropout that knows where in a run it is by its model's optimizer, which counts the steps."""
+class Dropout(tf.keras.layers.Layer):
+    """Dropout as a function of (seed, step, replica, layer); Keras draws from state of its own.
 
-    def __init__(self, rate: float, number: int, owner: "Start") -> None:
-        super().__init__(rate, number)
-        self._at = owner.where  # a function: Keras would save a variable with the layer
+    Args:
+        rate: Share of values that become 0.
+        number: Number of the layer in its model.
+        at: Gives seed and step (with the replica) as int64 [2]; a function, because Keras would
+            save a variable with the layer.
+    """
 
-    @tf.autograph.experimental.do_not_convert  # it can't read an assignment inside an expression
+    def __init__(self, rate: float, number: int, at: Callable[[], tf.Tensor]) -> None:
+        super().__init__()
+        self._rate, self._number, self._at = rate, number, at
+
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
-        """Drop values of a batch: floats [rows, ...]; in training alone."""
+        """Drop values of a batch, in training alone."""
         if not training:
             return inputs
-        with dropout_at(*self._at(inputs)):
-            return super().call(inputs, training)
+        seed = self._at() * [LAYERS, 1] + [self._number, 0]
+        return tf.nn.experimental.stateless_dropout(inputs, self._rate, seed)
 
 
 class Start:
@@ -58,14 +64,14 @@ class Start:
             if isinstance(getattr(layer, "dropout", None), tf.keras.layers.Dropout)
         ]
         for number, layer in enumerate(layers):
-            layer.dropout = Dropout(layer.dropout.rate, number, self)
+            layer.dropout = Dropout(layer.dropout.rate, number, self.where)
         self._weights = model.get_weights()
 
-    def where(self, inputs: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Say where in the run a batch is: seed, step, number of its first row."""
+    def where(self) -> tf.Tensor:
+        """Say where in the run the model is: seed, then step and replica, int64 [2]."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        first = tf.cast(replica, tf.int64) * tf.shape(inputs, tf.int64)[0]
-        return tf.cast(self._seed, tf.uint64), self.model.optimizer.iterations, first
+        step = tf.cast(self.model.optimizer.iterations, tf.int64) * REPLICAS
+        return tf.stack([self._seed, step + tf.cast(replica, tf.int64)])
 
     def again(self, seed: int = 0) -> tf.keras.Model:
         """Set the model to its start; what is fresh, and dropout, are drawn with this seed.
