@@ -82,7 +82,7 @@ def test_a_shell_completes_commands_options_and_notebooks(command, monkeypatch):
         monkeypatch.setenv("COMP_CWORD", str(len(words)))
         return command()[1].split()
 
-    assert completed("pre") == ["preflight", "prepare", "pretrain"]
+    assert completed("pre") == ["preflight", "prepare", "pretrain", "predict"]
     assert completed("run", "--work") == ["--workshop"]
     assert completed("run", "02") == ["02_xla_rules"]
 
