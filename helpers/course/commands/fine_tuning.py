@@ -76,7 +76,7 @@ def predict(
         str, typer.Option("--model", "-m", metavar="DIR", help="Output folder of `finetune`.")
     ],
     texts: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="As `prepare --input`; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="As `prepare --input`; - is standard input.")
     ] = "-",
     field: Annotated[
         str, typer.Option(metavar="NAME", help="With the text, in JSON lines and Parquet.")
