@@ -3,10 +3,8 @@
 Knows HTML only. A page loads nothing from outside itself, and its content policy forbids it.
 """
 
-import base64
 import datetime
 import functools
-import hashlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +16,6 @@ from bs4 import BeautifulSoup
 from helpers.base import html
 
 SYMBOLS = {"passed": "✓", "failed": "✕", "died": "✕", "interrupted": "◌", "not run": "–"}
-
-WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def duration(seconds: float) -> str:
@@ -87,8 +83,8 @@ def exporter(kind: str, of: str, more: str = "") -> "nbconvert.HTMLExporter":  #
 def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) -> str:
     """Write an executed notebook as a page that opens without a network; arguments as for `page`.
 
-    Pictures are embedded; remote ones (badges) become their text, formulas stay LaTeX source, and
-    a widget without a picture beside it becomes a sentence that says where to find it.
+    For the outputs of a run; the pages to read are written by `make site`. Pictures are embedded;
+    remote ones (badges) become their text, formulas stay LaTeX source.
     """
     made = exporter("HTMLExporter", "lab")
     soup = page(made, node, name, title, folder)
@@ -131,15 +127,16 @@ def page(
     for output in (output for cell in node.cells for output in cell.get("outputs", [])):
         data = output.get("data", {})
         data.pop("application/javascript", None)
-        if data.pop(WIDGET, None) is not None:
-            data["text/html"] = "<p>A widget is here: open the notebook itself to move it.</p>"
+        data.pop("application/vnd.jupyter.widget-view+json", None)  # its first picture is shown
     resources = {"metadata": {"name": name, "path": folder}}
     converted, _ = exporter.from_notebook_node(node, resources)
     soup = BeautifulSoup(converted, "html.parser")
     _cut_network(soup)
-    for link in soup.select("a[href]"):  # to another notebook or text: a page of it, too
-        link["href"] = re.sub(r"^(\w+)\.(?:ipynb|md)(?=#|$)", r"\1.html", link["href"])
-    _name_headings(soup)
+    for link in soup.select("a[href]"):
+        if re.match(r"#|[\w./-]+\.md\b", link["href"]):  # only `make site` writes where it leads
+            link.unwrap()
+        else:
+            link["href"] = re.sub(r"^(\w+)\.ipynb(#.*)?$", r"\1.html", link["href"])
     for box in soup.select(".task-list-item > input"):
         box["aria-label"] = box.parent.get_text(" ", strip=True)
     for corner in soup.select("th"):  # the empty corner of a table is no header of anything
@@ -148,41 +145,10 @@ def page(
     return soup
 
 
-def searchable(page: str) -> str:
-    """Add a field above the first section of a page: what is typed leaves the rows that fit.
-
-    The page's policy allows this one script, by its hash, and nothing else; without scripts the
-    field stays hidden.
-    """
-    soup = BeautifulSoup(page, "html.parser")
-    code = html.text("search.js")
-    digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    soup.select_one("meta[http-equiv]")["content"] += f"; script-src 'sha256-{digest}'"
-    soup.find("h2").insert_before(BeautifulSoup(html.text("search.html"), "html.parser"))
-    script = soup.new_tag("script")
-    script.string = code
-    soup.body.append(script)
-    return str(soup)
-
-
 def add_policy(soup: BeautifulSoup, policy: str) -> None:
     """Write a content policy before anything else in the head: it holds from where it stands."""
     attributes = {"http-equiv": "Content-Security-Policy", "content": policy}
     soup.head.insert(0, soup.new_tag("meta", attrs=attributes))
-
-
-def _name_headings(soup: BeautifulSoup) -> None:
-    """Let links reach headings, written as JupyterLab names them and as GitHub does."""
-    taken = {tag["id"] for tag in soup.select("[id]")}
-    for heading in soup.select("h1, h2, h3, h4"):
-        text = heading.get_text(strip=True)
-        for name in (
-            text.replace(" ", "-"),
-            re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-"),
-        ):
-            if name and name not in taken:
-                heading.insert(0, soup.new_tag("span", attrs={"id": name}))
-                taken.add(name)
 
 
 def _cut_network(soup: BeautifulSoup) -> None:

@@ -28,7 +28,6 @@ from helpers.course.kernels import Failure, Job, Result
 from helpers.course.map import BUILD, NOTEBOOKS, Notebook, choose, notebooks, values
 from helpers.course.upkeep import RUN_SECONDS
 
-SEARCHED = "TROUBLESHOOTING"  # the text whose page has a field to search it
 _COLOURS = {"passed": "green", "failed": "red", "died": "red", "interrupted": "yellow"}
 
 
@@ -249,7 +248,6 @@ def run(
         write_map()
 
     write_map()  # now, so that a folder without permission is told at once
-    _write_texts(folder, build)
     return Report(run_all(chosen, given, keep, console, workshop, jobs), page)
 
 
@@ -263,18 +261,6 @@ def _keep(
     html = pages.notebook(node, notebook.name, notebook.title, str(notebook.path.parent))
     files.write(build / f"{notebook.name}.html", html)
     files.write(build / f"{notebook.name}.ipynb", nbformat.writes(node).rstrip("\n") + "\n")
-
-
-def _write_texts(folder: pathlib.Path, build: pathlib.Path) -> None:
-    """Write the texts that notebooks link to (glossary, symptoms) as pages beside theirs."""
-    for path in sorted(folder.glob("*.md")):
-        text = path.read_text("utf-8")
-        node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text)])
-        title = text.partition("\n")[0].removeprefix("# ")
-        html = pages.notebook(node, path.stem, title, str(folder))
-        if path.stem == SEARCHED:
-            html = pages.searchable(html)
-        files.write(build / f"{path.stem}.html", html)
 
 
 def _kept(notebook: Notebook, build: pathlib.Path) -> Result:

@@ -98,11 +98,13 @@ def _markdown(text: str, folder: pathlib.Path) -> str:
 def _output(output: dict) -> None:
     """Let a picture keep its words and its width; a widget is its first picture."""
     data = output.get("data", {})
-    data.pop("application/vnd.jupyter.widget-view+json", None)
+    widget = data.pop("application/vnd.jupyter.widget-view+json", None) is not None
     if png := data.pop("image/png", None):
         said = {"alt": "", "width": ""} | output["metadata"].get("image/png", {})
+        alt = html.escape(said["alt"])
         picture = f'<img src="data:image/png;base64,{"".join(png).strip()}"'
-        data["text/html"] = f'{picture} alt="{html.escape(said["alt"])}" width="{said["width"]}">'
+        data["text/html"] = f'{picture} alt="{alt}" width="{said["width"]}">'
+        data["text/html"] += f"<p><em>{alt}</em></p>" if widget else ""
 
 
 def _notebook(path: pathlib.Path) -> str:

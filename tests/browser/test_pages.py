@@ -16,9 +16,8 @@ COMMANDS = (
     ("ops", "--stored"),
     ("progress", "--page", "--name", "Ada Lovelace"),
 )
-TEXTS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.md"))
 RUN = ("00_start_here", "06_bert_data")
-PAGES = [f"{stem}.html" for stem in ("index", *RUN, *TEXTS, "ops", "progress")]
+PAGES = [f"{stem}.html" for stem in ("index", *RUN, "ops", "progress")]
 NOT_RUN = {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} - set(RUN)
 PHONE = {"width": 360, "height": 740}
 
@@ -81,17 +80,10 @@ def test_its_links_lead_somewhere(build, page, name):
     page.goto((build / name).as_uri())
     links = page.eval_on_selector_all("a[href]", "found => found.map(a => a.href)")
     for link in set(links):
-        address, _, anchor = link.partition("#")
-        if not address.startswith("file:"):
-            assert address.startswith("https://"), link
-            continue
-        path = pathlib.Path(urllib.parse.unquote(urllib.parse.urlsplit(address).path))
-        if path.stem in NOT_RUN:
-            assert path.name == f"{path.stem}.html"  # its page comes with its run
-            continue
-        page.goto(link)
-        if anchor:
-            assert page.locator(f'[id="{urllib.parse.unquote(anchor)}"]').count(), link
+        if not link.startswith("https://"):
+            path = pathlib.Path(urllib.parse.unquote(urllib.parse.urlsplit(link).path))
+            later = path.suffix == ".html" and path.stem in NOT_RUN  # it comes with its run
+            assert path.is_file() or later, link
 
 
 def test_the_map_leads_to_a_notebook_and_back(build, page):
@@ -115,18 +107,3 @@ def test_operations_are_found_while_typing(build, page):
     page.get_by_label("Search names, code and messages").fill("")
     page.get_by_label("Show").select_option("refused")
     assert 0 < shown.count() < everything
-
-
-def test_symptoms_are_found_by_words_and_by_a_pasted_error(build, page):
-    page.goto((build / "TROUBLESHOOTING.html").as_uri())
-    shown = page.locator("tbody tr:not([hidden])")
-    everything = shown.count()
-    field = page.get_by_label("Search what you see")
-    field.click()
-    page.keyboard.type("vmem")
-    assert shown.count() == 1 and page.locator("h2:visible").count() == 1
-    assert page.get_by_role("status").inner_text() == f"1 of {everything} symptoms"
-    field.fill("ValueError: Please provide a TPU Name to connect to. (in cell 3)")
-    assert "The resolver" in shown.first.inner_text()
-    field.fill("")
-    assert shown.count() == everything

@@ -18,7 +18,6 @@ class Ran:
         for name, cells in DATA["ran"].items():
             cells = [*cells, nasty] if name == "06_big" else cells
             write(self.folder, name, *cells, parameters=given.get(name), title=titles.get(name))
-        (self.folder / "WORDS.md").write_text(DATA["words"])
         self.sources = {path.name: path.read_bytes() for path in self.folder.iterdir()}
         console = quiet()
         self.report = running.run(folder=self.folder, build=self.build, console=console, jobs=2)

@@ -1,7 +1,5 @@
 """Pages load nothing from outside, escape what they show, and can be used without seeing them."""
 
-import base64
-import hashlib
 import re
 
 import nbformat
@@ -9,9 +7,8 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat import v4
 
-from helpers.base import html
 from helpers.base.html import POLICY
-from helpers.course import pages, running
+from helpers.course import pages
 
 TABLE = "<table><thead><tr><th></th><th>bytes</th></tr></thead><tbody><tr><th>a</th></tr></tbody>"
 
@@ -39,12 +36,6 @@ def test_an_empty_corner_is_no_header_and_the_others_are():
     assert not page.select("thead td")[0].get_text()
 
 
-def test_links_reach_headings_by_both_names():
-    page = made(v4.new_markdown_cell("## bounded shape\n## XLA\n## Forty laptops, offline\n## XLA"))
-    names = "bounded-shape xla XLA forty-laptops-offline Forty-laptops,-offline"
-    assert " ".join(tag["id"] for tag in page.select("h2 [id]")) == names
-
-
 FAR = re.compile(r"(https?:)?//")
 FETCHES = re.compile(r"@import|url\(\s*['\"]?\s*(?!data:|#)\S")
 
@@ -61,7 +52,7 @@ def fetched(page):
     return tags + [style for style in page.select("style") if FETCHES.search(style.string)]
 
 
-@pytest.mark.parametrize("name", ["01_ok", "02_fails", "03_killed", "06_big", "WORDS", "index"])
+@pytest.mark.parametrize("name", ["01_ok", "02_fails", "03_killed", "06_big", "index"])
 def test_a_page_loads_nothing_from_outside(ran, name):
     page = BeautifulSoup(ran.page(name), "html.parser")
     assert fetched(page) == []
@@ -88,43 +79,11 @@ def test_a_page_keeps_text_links_and_alternatives(ran):
     page = ran.page("06_big")
     for kept in (
         *('<a href="https://example.org">a link</a>', ">Open in Colab</a>"),
-        *('<a href="07_child.html">the next</a>', '<a href="WORDS.html#TPU-VM">TPU VM</a>'),
+        *('<a href="07_child.html">the next</a>', "TPU VM"),
         *('<a href="index.html">← Map of the course</a>', 'alt="one point"', "a far picture"),
-        *("kept</p>", "A widget is here: open the notebook itself"),
+        "kept</p>",
     ):
         assert kept in page, kept
-
-
-def test_a_text_beside_the_notebooks_is_a_page_too_and_links_lead_back(ran):
-    page = ran.page("WORDS")
-    assert "<title>Words &amp; more</title>" in page
-    assert 'id="TPU-VM"' in page and '<a href="06_big.html">big</a>' in page
-
-
-def test_the_page_of_symptoms_has_a_field_and_allows_its_one_script_alone(tmp_path):
-    text = v4.new_markdown_cell("# Title\n\n## One\n\n| a | b |\n| - | - |\n| x | `y && <z>` |")
-    made_page = pages.notebook(v4.new_notebook(cells=[text]), "TROUBLESHOOTING", "Title", ".")
-    page = BeautifulSoup(pages.searchable(made_page), "html.parser")
-    (script,) = page.select("script")
-    assert script.string == html.text("search.js")
-    digest = base64.b64encode(hashlib.sha256(script.string.encode()).digest()).decode()
-    (policy,) = page.select("meta[http-equiv]")
-    assert policy["content"] == f"{POLICY}; script-src 'sha256-{digest}'"
-    # Without scripts there is no field; with one it has a name, and tells how many rows are left.
-    form = page.select_one("form[role=search][hidden]")
-    assert form.select_one("label[for=search]").string == "Search what you see"
-    assert form.select_one("input#search[type=search]") and form.select_one("output[role=status]")
-    assert form.find_next("h2") == page.h2 and page.select_one("td code").string == "y && <z>"
-
-
-def test_only_the_text_of_symptoms_gets_the_field(tmp_path):
-    for name in ("TROUBLESHOOTING", "GLOSSARY"):
-        (tmp_path / f"{name}.md").write_text("# Title\n\n## One\n")
-    running._write_texts(tmp_path, tmp_path / "build")
-    found = {
-        path.stem: 'role="search"' in path.read_text() for path in tmp_path.glob("build/*.html")
-    }
-    assert found == {"TROUBLESHOOTING": True, "GLOSSARY": False}
 
 
 def test_texts_of_a_notebook_are_escaped_in_the_map(ran):

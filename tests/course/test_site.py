@@ -74,6 +74,7 @@ def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path):
     (made,) = json.loads(site._notebook(path))["cells"]
     (shown,) = made["outputs"]
     picture = '<img src="data:image/png;base64,AAAA" alt="a &lt; &quot;b&quot;" width="20">'
+    picture += "<p><em>a &lt; &quot;b&quot;</em></p>"
     assert shown["data"] == {"text/plain": "VBox()", "text/html": picture}
     assert made["source"] == "# @title Optional: draw\ndraw()"
     assert made["metadata"]["mystnb"] == {"code_prompt_show": "Optional: draw"}
