@@ -20,7 +20,7 @@ def written(tmp_path_factory):
 
 def links(folder):
     for path in (path for kind in ("md", "ipynb") for path in folder.rglob(f"*.{kind}")):
-        for link in re.findall(r"\]\((?!#|\w+:)([^)#\s]+)", path.read_text("utf-8")):
+        for link in re.findall(r"\]\((?!#|\w+:)([^)#\s]+\.\w+)", path.read_text("utf-8")):
             yield path, link
 
 
