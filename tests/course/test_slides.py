@@ -113,6 +113,9 @@ def test_a_question_comes_before_the_code_and_its_answer_after_the_output(monkey
         code('answer = None\ncheck("01-a", answer)', "-", "question", shows=(plain("not yet"),)),
         code("f(1)", "-", shows=(plain("2"),)),
     )[1] == [asked, "f(1)", "2", "**(b)** It is so.", VOTE]
+    left_out = code('answer = None\ncheck("01-a", answer)', "skip", "question", "beyond-core")
+    shown = code("f(1)", "-", shows=(plain("2"),))
+    assert arranged(text(f"## One\n\n{CLAIM}", "slide"), left_out, shown)[-1][-1] == "2"
 
 
 def test_the_speakers_note_of_a_section_stands_behind_its_heading(monkeypatch):
