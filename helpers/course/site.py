@@ -3,6 +3,7 @@
 Knows Markdown and notebooks; reads files only. `make site` writes these sources and builds them.
 """
 
+import base64
 import html
 import json
 import pathlib
@@ -99,12 +100,15 @@ def _output(output: dict) -> None:
     """Let a picture keep its words and its width; a widget is its first picture."""
     data = output.get("data", {})
     widget = data.pop("application/vnd.jupyter.widget-view+json", None) is not None
-    if png := data.pop("image/png", None):
-        said = {"alt": "", "width": ""} | output["metadata"].get("image/png", {})
-        alt = html.escape(said["alt"])
-        picture = f'<img src="data:image/png;base64,{"".join(png).strip()}"'
-        data["text/html"] = f'{picture} alt="{alt}" width="{said["width"]}">'
-        data["text/html"] += f"<p><em>{alt}</em></p>" if widget else ""
+    for kind in ("image/png", "image/svg+xml"):
+        if picture := "".join(data.pop(kind, "")).strip():
+            if kind == "image/svg+xml":  # as an img: its styles are its own
+                picture = base64.b64encode(picture.encode()).decode()
+            said = {"alt": "", "width": ""} | output["metadata"].get(kind, {})
+            alt = html.escape(said["alt"])
+            shown = f'<img src="data:{kind};base64,{picture}"'
+            data["text/html"] = f'{shown} alt="{alt}" width="{said["width"]}">'
+            data["text/html"] += f"<p><em>{alt}</em></p>" if widget else ""
 
 
 def _notebook(path: pathlib.Path) -> str:
