@@ -112,7 +112,7 @@ def _height(cell: NotebookNode) -> float:
         if any("image/" in kind for kind in data) or "<svg" in text:
             points += 40 + _picture(output)
         elif rows:
-            points += 30 + 27 * rows + 0.12 * len(re.sub("<[^>]*>", "", text))
+            points += 28 + 24 * rows + 0.12 * len(re.sub("<[^>]*>", "", text))
         else:
             blocks = len(re.findall(r"<(?:p|pre|li|summary|h\d)\b", text))
             points += 14 + 26 * blocks + _lines(re.sub("<[^>]*>", "", text), 122, 22)
