@@ -188,11 +188,9 @@ def _kept(node: NotebookNode) -> Iterator[list[NotebookNode]]:
     """Give the units of what a class is shown; a question's answer follows the code it asks of."""
     answers: list[NotebookNode] = []
     for cell in nbformat.from_dict(node).cells:
-        if _tags(cell) & _LEFT_OUT:
-            continue
-        if "question" in _tags(cell) and cell.cell_type == "code":
+        if "beyond-core" not in _tags(cell) and "question" in _tags(cell):
             answers = _answers(cell)
-        if _mark(cell) in ("skip", "notes"):
+        if _tags(cell) & _LEFT_OUT or _mark(cell) in ("skip", "notes"):
             continue
         yield from _units(cell)
         if cell.cell_type == "code":
