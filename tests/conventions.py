@@ -17,7 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 LONGEST_CELL = 25
-LONGEST_MEDIAN = 8
+LONGEST_MEDIAN = 6  # of the lines that are shown of a cell
+LONGEST_OF_NINE_IN_TEN = 12
 MOST_IGNORED = 0.25
 SLIDE_MARKS = {"slide", "subslide", "fragment", "-", "skip", "notes"}
 ABSOLUTE = re.compile(
@@ -115,6 +116,8 @@ def _length(code: list[dict]) -> Iterator[str]:
         yield f"a cell of {longest} lines (at most {LONGEST_CELL})"
     shown = [source(c) for c in code if "hide-input" not in c["metadata"].get("tags", ())]
     lines = [sum(bool(line.strip()) for line in text.splitlines()) for text in shown]
+    if (most := sorted(lines)[int(0.9 * len(lines))]) > LONGEST_OF_NINE_IN_TEN:
+        yield f"a tenth of the cells shows {most} lines or more (at most {LONGEST_OF_NINE_IN_TEN})"
     if statistics.median(lines) > LONGEST_MEDIAN:
         yield f"a median of {statistics.median(lines)} lines (at most {LONGEST_MEDIAN})"
 

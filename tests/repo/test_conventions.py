@@ -137,6 +137,7 @@ BROKEN = {
     "dead link": (into("[next](99_nothing.ipynb)", 5), "99_nothing.ipynb"),
     "long cell": (into("x = 1\n" * 26, 3), "26 lines"),
     "long cells": (into("x = 1\n" * 9, 1, 2, 3, 4, 6), "median"),
+    "one long cell in ten": (into("x = 1\n" * 13, 3), "a tenth of the cells"),
     "skipped": (into("# NBVAL_SKIP\n1", 3), "NBVAL_IGNORE_OUTPUT"),
     "much ignored": (into("# NBVAL_IGNORE_OUTPUT\n1", 3, 4, 6), "a quarter"),
     "recap": (replace(9, "- [ ]", "-"), "recap"),

@@ -43,18 +43,11 @@ def test_words_lines_and_exercises_are_counted():
     assert (whole.words, whole.exercises, whole.run_seconds) == (26, 3, 63)
 
 
-# Not divided yet. A notebook that was divided goes out; when all are, the table goes.
-UNDIVIDED = {
-    "05",
-}
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_sitting_takes_forty_minutes_at_most_and_says_how_long(path):
     cells = json.loads(path.read_text("utf-8"))["cells"]
     parts = upkeep.sittings(cells, upkeep.RUN_SECONDS[path.name[:2]])
-    if path.name[:2] not in UNDIVIDED:
-        assert max(part.rounded_as_sitting for part in parts) <= upkeep.LONGEST_SITTING
+    assert max(part.rounded_as_sitting for part in parts) <= upkeep.LONGEST_SITTING
     texts = ["".join(c["source"]) for c in cells if "sitting" in c["metadata"].get("tags", ())]
     said = [int(re.search(r"\*\*Time\*\* about (\d+) minutes\.", text)[1]) for text in texts]
     off = [abs(x - part.minutes) for x, part in zip(said, parts[1:], strict=True)]
