@@ -19,7 +19,6 @@ from helpers.course.explain import SURE, SYMPTOMS, Symptom
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 REPOSITORY = PROJECT["urls"]["Repository"]
 SOURCE = course.BUILD / "site/source"
-TEXTS = ("CHEATSHEET", "GLOSSARY", "TROUBLESHOOTING", "APPENDIX", "TEACHING", "LINKS")
 IMAGES = course.NOTEBOOKS / "images"
 ABOUT = ("CONTRIBUTING", "CHANGELOG")
 PAGES = {ROOT / f"{name}.md" for name in ("README", *ABOUT)}
@@ -35,17 +34,13 @@ def _contents(lessons: Iterable[course.Notebook]) -> str:
     """Write the sidebar: the notebooks by number, then the texts."""
     parts = {
         "The course": [f"{n.number} {n.title} <notebooks/{n.name}>" for n in lessons],
-        "Beside it": [f"notebooks/{name}" for name in TEXTS if _text(name).is_file()],
+        "Beside it": [f"notebooks/{path.stem}" for path in sorted(course.NOTEBOOKS.glob("*.md"))],
         "The project": ABOUT,
     }
     return "".join(
         f"\n\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(rows) + "\n```"
         for caption, rows in parts.items()
     )
-
-
-def _text(name: str) -> pathlib.Path:
-    return course.NOTEBOOKS / f"{name}.md"
 
 
 def _file(symptom: Symptom) -> str:
@@ -101,13 +96,13 @@ def _output(output: dict) -> None:
     data = output.get("data", {})
     widget = data.pop("application/vnd.jupyter.widget-view+json", None) is not None
     for kind in ("image/png", "image/svg+xml"):
-        if picture := "".join(data.pop(kind, "")).strip():
-            if kind == "image/svg+xml":  # as an img: its styles are its own
+        if picture := "".join(data.pop(kind, ())):
+            if kind != "image/png":
                 picture = base64.b64encode(picture.encode()).decode()
             said = {"alt": "", "width": ""} | output["metadata"].get(kind, {})
             alt = html.escape(said["alt"])
-            shown = f'<img src="data:{kind};base64,{picture}"'
-            data["text/html"] = f'{shown} alt="{alt}" width="{said["width"]}">'
+            shown = f'<img src="data:{kind};base64,{picture.strip()}" alt="{alt}"'
+            data["text/html"] = f'{shown} width="{said["width"]}">'
             data["text/html"] += f"<p><em>{alt}</em></p>" if widget else ""
 
 

@@ -51,7 +51,7 @@ def test_a_symptom_is_found_by_the_words_of_its_message(page):
     page.locator("#search-results").get_by_role("link", name="The on-chip memory (vmem)").click()
     assert page.locator("h1").inner_text() == "The on-chip memory (vmem)"
     assert "exceeded scoped vmem limit" in page.locator("pre").first.inner_text()
-    page.get_by_role("link", name="All symptoms").click()
+    page.get_by_role("link", name="All symptoms", exact=True).click()
     assert page.locator("h1").inner_text().startswith("When it fails")
 
 
@@ -71,12 +71,13 @@ def test_one_goes_from_notebook_to_notebook_and_opens_what_is_folded(page):
 def test_figures_and_widgets_are_pictures_with_words_that_turn_dark_with_the_page(page):
     page.goto((SITE / "notebooks/00_start_here.html").as_uri())
     pictures = page.locator(".cell_output img")
+    assert pictures.last.get_attribute("src").startswith("data:image/png")
     assert all(len(alt) > 20 for alt in pictures.evaluate_all("all => all.map(i => i.alt)"))
     assert page.get_by_text("VBox(").count() == 0
     filters = []
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        filters.append(pictures.first.evaluate("i => getComputedStyle(i).filter"))
+        filters.append(pictures.last.evaluate("i => getComputedStyle(i).filter"))
     assert filters[0] == "none" and filters[1].startswith("invert")
 
 

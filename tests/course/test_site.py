@@ -63,17 +63,21 @@ def test_markdown_is_changed_where_a_page_needs_it(text, page):
     assert site._markdown(text, ROOT / "notebooks") == page
 
 
-def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "stored", "coded"),
+    [("image/png", "AAAA\n", "AAAA"), ("image/svg+xml", ["<s", "vg>"], "PHN2Zz4=")],
+)
+def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path, kind, stored, coded):
     view = {"application/vnd.jupyter.widget-view+json": {}, "text/plain": "VBox()"}
-    beside = {"image/png": {"alt": 'a < "b"', "width": 20}}
-    output = {"data": view | {"image/png": "AAAA\n"}, "metadata": beside}
+    beside = {kind: {"alt": 'a < "b"', "width": 20}}
+    output = {"data": view | {kind: stored}, "metadata": beside}
     cell = {"cell_type": "code", "metadata": {}, "outputs": [output]}
     cell["source"] = ["# NBVAL_IGNORE_OUTPUT\n", "# @title Optional: draw\n", "draw()"]
     path = tmp_path / "01_a.ipynb"
     path.write_text(json.dumps({"cells": [cell]}))
     (made,) = json.loads(site._notebook(path))["cells"]
     (shown,) = made["outputs"]
-    picture = '<img src="data:image/png;base64,AAAA" alt="a &lt; &quot;b&quot;" width="20">'
+    picture = f'<img src="data:{kind};base64,{coded}" alt="a &lt; &quot;b&quot;" width="20">'
     picture += "<p><em>a &lt; &quot;b&quot;</em></p>"
     assert shown["data"] == {"text/plain": "VBox()", "text/html": picture}
     assert made["source"] == "# @title Optional: draw\ndraw()"
