@@ -128,7 +128,7 @@ def find_classifier(folder: str | os.PathLike[str]) -> Exported:
         )
     found = find(path)
     architectures = found.config.get("architectures") or []
-    if "BertForSequenceClassification" not in architectures or "id2label" not in found.config:
+    if "BertForSequenceClassification" not in architectures:
         raise CourseError(
             f"The model {short(path)} tells no labels.",
             f"Its config.json says {', '.join(architectures) or 'nothing of what it is for'}.",
