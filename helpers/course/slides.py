@@ -100,6 +100,8 @@ def _height(cell: NotebookNode) -> float:
         for line in cell.source.splitlines():
             if line.startswith("#"):
                 points += 52
+            elif line.startswith("!["):
+                points += PICTURE
             elif line.startswith("|"):
                 points += 32 * max(1, math.ceil(len(line) / 150))
             else:

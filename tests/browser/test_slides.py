@@ -27,7 +27,7 @@ LOOK = """() => Reveal.getSlides().map((slide) => {
   const name = (e) => e.textContent.slice(0, 40) || e.alt || e.tagName;
   return {
     at: `${h}.${v}`, zoom, first, steps, parts: parts.length,
-    text: slide.innerText.trim().slice(0, 40),
+    text: slide.innerText.trim().slice(0, 40) || slide.querySelector("img, svg")?.tagName,
     below: Math.round(slide.scrollHeight * zoom - height),
     beyond: all.filter((e) => e.getBoundingClientRect().right > edge.right + 1).map(name),
     scrolls: [...slide.querySelectorAll("*")].filter((e) =>

@@ -1,7 +1,8 @@
-// Another system has other fonts: what is too long by a few lines is drawn smaller.
+// What is short is drawn larger; what is too long by a few lines (other fonts), smaller.
 function fit(slide) {
   const {width, height} = Reveal.getConfig();
-  for (let zoom = 1; zoom > 0.5; zoom -= 0.05) {
+  for (let percent = 125; percent > 50; percent -= 5) {
+    const zoom = percent / 100;
     slide.style.zoom = zoom;
     slide.style.width = width / zoom + "px";
     if (slide.scrollHeight * zoom <= height) break;
