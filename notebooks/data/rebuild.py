@@ -1,22 +1,35 @@
-"""Rebuild ko.txt and en.txt, byte for byte, from LibreOffice's help pages.
+"""Rebuild ko.txt, en.txt and programs.tsv, byte for byte, from LibreOffice's help pages.
 
 The pages are Debian's packages libreoffice-help-ko and libreoffice-help-en-us, unpacked into one
 folder; README.md beside this file has the three commands. Only Python's standard library is used.
 """
 
 import argparse
+import collections
 import hashlib
 import html.parser
+import itertools
 import pathlib
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 FOLDERS = {"ko": "ko", "en": "en-US"}  # ours and the packages' names of the languages
 KINDS = {"paragraph", "paragraphintable", "listitem", "listitemintable", "tablecontentintable"}
 BYTES = 200_000  # of text, for the larger of the two files
 PER_PAGE = 12  # paragraphs: so that a few long pages don't make up the corpus
+# The program that a page is about is the folder it stands in. Draw has too few paragraphs.
+PROGRAMS = {
+    "swriter": "Writer",
+    "scalc": "Calc",
+    "simpress": "Impress",
+    "schart": "Chart",
+    "smath": "Math",
+    "sbasic": "Basic",
+}
+PARTS = {"test": 64, "train": 128}  # paragraphs of each program, at most; pages are in one part
+LABELLED_PER_PAGE = 6
 INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
 HANGUL = re.compile("[가-힣]")
 LATIN = re.compile("[A-Za-z]")
@@ -134,6 +147,95 @@ def corpus(folder: pathlib.Path) -> list[tuple[str, str]]:
     return [pair for page in sorted(chosen) for pair in chosen[page]]
 
 
+def everything(folder: pathlib.Path) -> dict[str, dict[str, list[str]]]:
+    """Read all paragraphs of the help that are in their page's language, 20 characters or more.
+
+    Args:
+        folder: ``usr/share/libreoffice/help`` of both packages.
+
+    Returns:
+        Texts by page, sorted, by language (``ko``, ``en``).
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for language, name in FOLDERS.items():
+        root = folder / name / "text"
+        pages = found[language] = {}
+        for page in sorted(path.relative_to(root).as_posix() for path in root.rglob("*.html")):
+            texts = [text for text in paragraphs(root / page).values() if len(text) >= 20]
+            korean = [len(HANGUL.findall(text)) for text in texts]
+            latin = [len(LATIN.findall(text)) for text in texts]
+            pages[page] = [
+                text
+                for text, ko, en in zip(texts, korean, latin, strict=True)
+                if (ko >= en if language == "ko" else not ko)
+            ]
+    return found
+
+
+def labelled(folder: pathlib.Path) -> list[tuple[str, str, str, str, str]]:
+    """Choose paragraphs whose page is about one program, for a test part and a training part.
+
+    Pages are taken in the order of their path's hash.
+
+    Args:
+        folder: ``usr/share/libreoffice/help`` of both packages.
+
+    Returns:
+        Part, program, page, English and Korean text.
+    """
+    by_page = dict(pairs(folder))
+    rows: dict[tuple[str, str], list[tuple[str, str, str, str, str]]] = {
+        (program, part): [] for program in PROGRAMS.values() for part in sorted(PARTS)[::-1]
+    }
+    for page in sorted(by_page, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        if not (program := PROGRAMS.get(page.split("/")[0])):
+            continue
+        part = "test" if len(rows[program, "test"]) < PARTS["test"] else "train"
+        chosen, room = rows[program, part], PARTS[part] - len(rows[program, part])
+        first = by_page[page][: min(LABELLED_PER_PAGE, room)]
+        chosen += [(part, program, page, en, ko) for ko, en in first]
+    return list(itertools.chain.from_iterable(rows.values()))
+
+
+def read_elsewhere(
+    rows: list[tuple[str, str, str, str, str]], pages: dict[str, dict[str, list[str]]]
+) -> set[tuple[str, str, str, str, str]]:
+    """Find the rows of the test part whose text another page has, too: a model may have read it.
+
+    Args:
+        rows: From `labelled`.
+        pages: From `everything`.
+    """
+    places: collections.Counter[str] = collections.Counter()
+    for texts in itertools.chain.from_iterable(found.values() for found in pages.values()):
+        places.update(set(texts))
+    return {row for row in rows if row[0] == "test" and max(places[t] for t in row[3:]) > 1}
+
+
+def unlabelled(
+    everything: dict[str, dict[str, list[str]]], without: Collection[str]
+) -> dict[str, list[str]]:
+    """Give a document for each page: its paragraphs that no earlier page has.
+
+    Args:
+        everything: From `everything`.
+        without: Pages to leave out.
+
+    Returns:
+        Documents, in the pages' order, by language.
+    """
+    documents: dict[str, list[str]] = {}
+    for language, pages in everything.items():
+        seen: set[str] = set()
+        documents[language] = []
+        for page, texts in pages.items():
+            new = [] if page in without else [text for text in texts if text not in seen]
+            new = list(dict.fromkeys(new))
+            seen.update(new)
+            documents[language] += [" ".join(new)] if new else []
+    return documents
+
+
 def write(path: pathlib.Path, lines: list[str]) -> str:
     """Write a file whole or not at all.
 
@@ -152,11 +254,17 @@ def write(path: pathlib.Path, lines: list[str]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Read the pages, write the two files, print what they hold."""
+    """Read the pages, write the files, print what they hold."""
     here = pathlib.Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("help", type=pathlib.Path, help="the unpacked usr/share/libreoffice/help")
     parser.add_argument("--output", type=pathlib.Path, default=here, help="default: %(default)s")
+    parser.add_argument(
+        "--pretraining",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="write the text of notebook 10's pretraining there: all pages but those of the test",
+    )
     given = parser.parse_args(arguments)
     for name in FOLDERS.values():
         if not (given.help / name / "text").is_dir():
@@ -167,6 +275,18 @@ def main(arguments: list[str] | None = None) -> None:
     for language, lines in zip(FOLDERS, map(list, zip(*chosen, strict=True)), strict=True):
         digest = write(given.output / f"{language}.txt", lines)
         print(f"{language}.txt  {len(lines)} paragraphs  sha256 {digest}")  # noqa: T201
+    chosen, pages = labelled(given.help), everything(given.help)
+    elsewhere = read_elsewhere(chosen, pages)
+    rows = [row for row in chosen if row not in elsewhere]
+    header = ("part", "program", "page", "en", "ko")
+    digest = write(given.output / "programs.tsv", ["\t".join(row) for row in (header, *rows)])
+    print(f"programs.tsv  {len(rows)} paragraphs  sha256 {digest}")  # noqa: T201
+    if given.pretraining:
+        given.pretraining.mkdir(parents=True, exist_ok=True)
+        tested = {page for part, _, page, *_ in chosen if part == "test"}
+        for language, documents in unlabelled(pages, tested).items():
+            digest = write(given.pretraining / f"help.{language}.txt", documents)
+            print(f"help.{language}.txt  {len(documents)} pages  sha256 {digest}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The shipped text and tokenizer, and each thing that can be wrong with a corpus."""
 
+import collections
 import contextlib
 import gzip
 import hashlib
@@ -55,7 +56,8 @@ def test_shipped_text_is_clean_and_parallel(texts):
 
 def test_readme_tells_the_files_that_are_there():
     readme = (corpus.DATA / "README.md").read_text("utf-8")
-    for name in ("ko.txt", "en.txt", "tokenizer.json"):
+    weights = ("bert-tiny/model.safetensors", "bert-tiny/tf_model.h5")
+    for name in ("ko.txt", "en.txt", "tokenizer.json", "programs.tsv", *weights):
         assert hashlib.sha256((corpus.DATA / name).read_bytes()).hexdigest() in readme
     assert "Mozilla Public License" in (corpus.DATA / "LICENSE").read_text("utf-8")
 
@@ -113,7 +115,33 @@ def test_rebuild_writes_the_same_bytes_again(rebuild, tmp_path, capsys):
         assert data == (tmp_path / "two" / name).read_bytes()
         assert data.count(b"\n") == 5
         assert hashlib.sha256(data).hexdigest() in told
-    assert sorted(p.name for p in (tmp_path / "one").iterdir()) == ["en.txt", "ko.txt"]
+    files = ["en.txt", "ko.txt", "programs.tsv"]
+    assert sorted(p.name for p in (tmp_path / "one").iterdir()) == files
+
+
+def test_labelled_pages_are_in_one_part_and_what_stands_elsewhere_is_found(rebuild, tmp_path):
+    for at in range(40):
+        name = f"{sorted(rebuild.PROGRAMS)[at % 2]}/{at}.html"
+        korean = f"{at}번 문서의 여백을 모두 다시 설정합니다."
+        page(tmp_path / "ko", name, korean, f"{at}번 셀의 내용을 모두 지우고 다시 계산합니다.")
+        other = f"Deletes the content of cell {at} and calculates again."
+        page(tmp_path / "en-US", name, f"Sets the margins of document {at} again.", other)
+    page(tmp_path / "en-US", "shared/a.html", "Sets the margins of document 3 again.", "Short.")
+    rebuild.PARTS, rebuild.LABELLED_PER_PAGE = {"test": 9, "train": 13}, 2
+    rows = rebuild.labelled(tmp_path)
+    parts = {part: {row[2] for row in rows if row[0] == part} for part in rebuild.PARTS}
+    assert not parts["test"] & parts["train"]
+    counts = collections.Counter((row[0], row[1]) for row in rows)
+    assert set(counts.values()) == {9, 13} and len(counts) == 4
+    pages = rebuild.everything(tmp_path)
+    found = rebuild.read_elsewhere(rows, pages)
+    wanted = [row for row in rows if row[0] == "test" and "document 3 again" in row[3]]
+    assert sorted(found) == wanted
+    text = rebuild.unlabelled(pages, parts["test"])
+    assert len(text["ko"]) == 40 - len(parts["test"])
+    assert not any(
+        row[3] in "\n".join(text["en"]) for row in rows if row[0] == "test" if row not in found
+    )
 
 
 # Cleaning
