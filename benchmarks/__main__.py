@@ -14,7 +14,7 @@ from helpers.base.settings import ENVIRONMENT
 
 # In the order in which they run; each is a module here.
 NAMES = ("algorithms", "epochs", "records", "prepare", "pretraining")
-LONG = ("published",)  # only where it is named
+LONG = ("published", "fine_tuning")  # only where they are named
 WIDTH = 150  # where the output is no terminal
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -25,7 +25,8 @@ def main(
     wanted: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="BENCHMARK", help=f"{' or '.join(NAMES)}; all if none is named. Or {LONG[0]}."
+            metavar="BENCHMARK",
+            help=f"{' or '.join(NAMES)}; all if none is named. Or {' or '.join(LONG)}.",
         ),
     ] = None,
     small: Annotated[
@@ -41,7 +42,8 @@ def main(
     time.
 
     published measures nothing here: it compiles published training runs for TPUs, which takes more
-    than an hour, and writes the estimates beside what they took. It runs only where it is named.
+    than an hour, and writes the estimates beside what they took. fine_tuning trains what notebook
+    10 shows, about half an hour, and writes the scores. Both run only where they are named.
     """
     unknown = sorted(set(wanted or []) - {*NAMES, *LONG})
     if unknown:

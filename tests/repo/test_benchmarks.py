@@ -1,11 +1,12 @@
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 from terminal import call
 
-from benchmarks import algorithms, epochs, measure, pretraining, published
+from benchmarks import algorithms, epochs, fine_tuning, measure, pretraining, published
 from benchmarks.measure import Clock
 from helpers.text import buckets
 
@@ -139,3 +140,17 @@ def test_the_baseline_pads_as_hugging_face_does():
         assert not ids[mask == 0].any() and (labels[mask == 0] == -100).all()
         total += rows.sum()
     assert total == text.lengths.sum()
+
+
+def test_what_notebook_10_shows_comes_out_again():
+    found = pd.read_csv(fine_tuning.RESULTS, sep="\t", dtype={"labels": str}).set_index(
+        ["model", "trained_on", "tested_on", "labels", "seed"]
+    )
+    assert found.index.is_unique
+    names = [each or "all" for each in fine_tuning.LABELS]
+    assert set(found.index.get_level_values("labels")) == set(map(str, names))
+    curve = fine_tuning.Curve()
+    for unit, model in (("words", "words"), ("pieces", "n-grams")):
+        ((language, accuracy, macro_f1),) = curve.count(unit, "ko", 4, 1)
+        stored = found.loc[(model, "ko", language, "4", 1)]
+        assert (stored.accuracy, stored.macro_f1) == (float(accuracy), float(macro_f1))
