@@ -20,6 +20,7 @@ from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
 from helpers.bert import evaluation, export, pretraining
 from helpers.bert.data import prepare_shipped
+from helpers.bert.fine_tuning import classifier
 from helpers.bert.model import pretraining_model
 from helpers.bert.settings import Configuration, Description
 from helpers.course.commands.app import app
@@ -109,8 +110,8 @@ def test_a_run_with_next_sentence_keeps_both_heads(paired, tmp_path):
 
 CHILD = """
 import json, sys, numpy, torch, transformers
-folder, rows, output = sys.argv[1:]
-model, told = transformers.BertForMaskedLM.from_pretrained(folder, output_loading_info=True)
+kind, folder, rows, output = sys.argv[1:]
+model, told = getattr(transformers, kind).from_pretrained(folder, output_loading_info=True)
 tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 batch = numpy.load(rows)
 tensors = {name: torch.tensor(batch[name]).long() for name in ("input_ids", "attention_mask")}
@@ -122,19 +123,38 @@ print(json.dumps({"version": transformers.__version__, "ids": ids, "told": told}
 """
 
 
-@pytest.mark.skipif(not PYTORCH.exists(), reason="needs PyTorch apart: make pytorch")
-def test_todays_pytorch_loads_it_with_equal_scores(exported, scores, tmp_path):
+def in_pytorch(kind, folder, scores, tmp_path):
+    """What today's PyTorch makes of the texts, with its own packages only."""
     np.savez(tmp_path / "rows.npz", texts=json.dumps(TEXTS), **scores)
-    # Its own packages only: nothing of the course's environment.
     clean = without("PYTHON") | {"HF_HUB_OFFLINE": "1"}
-    paths = (exported, tmp_path / "rows.npz", tmp_path / "logits.npy")
-    done = call(PYTORCH, "-c", CHILD, *paths, env=clean)
+    paths = (folder, tmp_path / "rows.npz", tmp_path / "logits.npy")
+    done = call(PYTORCH, "-c", CHILD, kind, *paths, env=clean)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert int(said["version"].split(".")[0]) >= 5
     assert said["told"] and not any(said["told"].values()), "a weight is missing or left over"
     assert said["ids"] == scores["input_ids"].tolist()
-    check_logits(np.load(tmp_path / "logits.npy"), scores)
+    return np.load(tmp_path / "logits.npy")
+
+
+@pytest.mark.skipif(not PYTORCH.exists(), reason="needs PyTorch apart: make pytorch")
+def test_todays_pytorch_loads_it_with_equal_scores(exported, scores, tmp_path):
+    check_logits(in_pytorch("BertForMaskedLM", exported, scores, tmp_path), scores)
+
+
+@pytest.mark.skipif(not PYTORCH.exists(), reason="needs PyTorch apart: make pytorch")
+def test_pytorch_gives_the_labels_of_a_classifier_on_the_shipped_weights(tmp_path):
+    shipped = corpus.DATA / "bert-tiny"
+    model = classifier.load(shipped, ("a", "b", "c"), seed=1).model
+    model.classifier.kernel.assign(30 * model.classifier.kernel)  # far apart, as training would
+    tokenizer = classifier.tokenizer(shipped)
+    folder = export.write(model, tokenizer.backend_tokenizer.to_str(), tmp_path / "model", "")
+    rows = tokenizer(TEXTS, padding=True, return_tensors="np", return_token_type_ids=False)
+    rows = {name: ids.astype(np.int32) for name, ids in rows.items()}
+    expected = model(rows).logits.numpy()
+    found = in_pytorch("BertForSequenceClassification", folder, rows, tmp_path)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert expected.std() > 0.1
 
 
 def test_pytorchs_weights_are_all_there_and_turned(trained):
