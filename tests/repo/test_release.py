@@ -62,6 +62,7 @@ WRITTEN = {".cff", ".ipynb", ".md", ".py", ".sh", ".toml", ".tsv", ".txt", ".yam
 TEMPLATES = "helpers/base/templates/"
 WRITTEN_NAMES = [".ci/release", ".ci/run", ".gitignore", "Makefile", "NOTICE"]
 WRITTEN_NAMES += ["tests/browser/pytest.ini", "helpers/preflight/report.schema.json"]
+WRITTEN_NAMES += ["helpers/course/lab/overrides.json"]
 LISTED = re.findall(r"^  ([\w./-]*(?:/[\w.-]+|LICENSE))\s{2,}", NOTICE, re.MULTILINE)
 
 
