@@ -7,6 +7,7 @@ template.
 import functools
 import html
 import pathlib
+import re
 
 import jinja2
 
@@ -30,6 +31,11 @@ def _escaped(value: object) -> object:
     return value if hasattr(value, "__html__") else Markup(html.escape(str(value)))
 
 
+def _marked(text: str) -> Markup:
+    """Escape a text; what stands between backticks becomes code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text)))
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
@@ -38,6 +44,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         finalize=_escaped,
     )
+    environment.filters["marked"] = _marked
     environment.globals |= {"POLICY": POLICY, "STYLE": Markup(STYLE)}
     return environment
 

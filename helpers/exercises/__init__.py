@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 
 import nbformat
 
+from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.exercises import progress
 
@@ -109,6 +110,10 @@ def read(number: str, *checks: Callable[[object], str]) -> dict[str, Exercise]:
     }
 
 
+# How each state of a verdict is shown: the card's colour, and a sign beside the word.
+_SHOWN = {"right": ("good", "✓"), "not yet": ("wait", "…"), "not right": ("bad", "✗")}
+
+
 @dataclasses.dataclass(frozen=True)
 class Verdict:
     """What ``check`` says of an answer."""
@@ -117,9 +122,20 @@ class Verdict:
     state: str  # ``right``, ``not yet`` (untouched stub) or ``not right``
     message: str  # what is right, or what is not and why
 
+    @property
+    def title(self) -> str:
+        """What was answered: ``Exercise 02-1`` or ``Question 02-a``."""
+        return f"{'Question' if self.name[3:].isalpha() else 'Exercise'} {self.name}"
+
     def __repr__(self) -> str:
-        kind = "Question" if self.name[3:].isalpha() else "Exercise"
-        return f"{kind} {self.name}: {self.state}. {self.message}"
+        return f"{self.title}: {self.state}. {self.message}"
+
+    def _repr_html_(self) -> str:
+        kind, sign = _SHOWN[self.state]
+        words = f"{sign} {self.state}"
+        return html.render(
+            "card.html", kind=kind, title=self.title, words=words, text=self.message, code=""
+        )
 
 
 def find(name: str) -> Exercise:
@@ -172,12 +188,20 @@ _shown: dict[str, int] = {}
 
 @dataclasses.dataclass(frozen=True)
 class Hint:
-    """One hint, shown by its text."""
+    """One hint, or after the last the solution."""
 
-    text: str
+    title: str  # such as ``Hint 1 of 3``
+    text: str = ""
+    solution: str = ""  # its source
 
     def __repr__(self) -> str:
-        return self.text
+        return f"{self.title}: {self.text}" if self.text else f"{self.title}:\n\n{self.solution}"
+
+    def _repr_html_(self) -> str:
+        words = f"{'?' if self.text else '='} {self.title}"
+        return html.render(
+            "card.html", kind="hint", title="", words=words, text=self.text, code=self.solution
+        )
 
 
 def hint(name: str) -> Hint:
@@ -191,11 +215,10 @@ def hint(name: str) -> Hint:
     number = min(_shown.get(name, 0) + 1, count + 1)
     _shown[name] = number
     if number > count:
-        return Hint(f"Solution of {name}:\n\n{exercise.solution.strip()}")
+        return Hint(f"Solution of {name}", solution=exercise.solution.strip())
     more = f'\nAsk hint("{name}") once more, and you will see the solution.'
-    return Hint(
-        f"Hint {number} of {count}: {exercise.hints[number - 1]}{more if number == count else ''}"
-    )
+    text = exercise.hints[number - 1] + (more if number == count else "")
+    return Hint(f"Hint {number} of {count}", text)
 
 
 def solve(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

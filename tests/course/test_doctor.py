@@ -261,7 +261,8 @@ def test_a_diagnosis_reads_well(cpu):
         "            Fix: uninstall one\n"
         "Next: uninstall one"
     )
-    assert "two &lt;wheels&gt;" in ill._repr_html_()
+    shown = ill._repr_html_()
+    assert "two &lt;wheels&gt;" in shown and ">✗ must be mended</strong>" in shown
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(ill)
     shown = console.export_text()

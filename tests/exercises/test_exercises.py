@@ -209,6 +209,20 @@ def test_check_tells_right_not_right_and_not_yet_apart(made, given, verdict):
     assert verdict in repr(exercises.check("99-1", given))
 
 
+def test_a_card_has_sign_and_word_and_escapes_what_it_says_but_for_code():
+    for state, words in {
+        "right": "✓ right",
+        "not yet": "… not yet",
+        "not right": "✗ not right",
+    }.items():
+        card = exercises.Verdict("99-1", state, "Not `a < b`, <b> `c`.")._repr_html_()
+        assert "<strong>Exercise 99-1</strong>" in card and f">{words}</strong>" in card
+        assert ">Not <code>a &lt; b</code>, &lt;b&gt; <code>c</code>.</p>" in card
+    assert ">? Hint 1 of 2</strong>" in exercises.Hint("Hint 1 of 2", "think")._repr_html_()
+    card = exercises.Hint("Solution of 99-1", solution="if a < b:\n    c")._repr_html_()
+    assert ">= Solution of 99-1</strong>" in card and "if a &lt; b:\n    c</pre>" in card
+
+
 def test_a_question_is_answered_with_a_letter(monkeypatch):
     question = exercises.Question("b", "Shapes are fixed.", {"a": "It compiles once.", "c": "No."})
     monkeypatch.setattr(exercises, "questions", lambda number: {f"{number}-a": question})

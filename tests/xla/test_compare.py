@@ -178,7 +178,8 @@ def test_values_that_differ_are_called_so():
     table = compare(grow, SIX)
     assert [table.verdict(row) for row in table.rows] == ["reference", "same", "differs"]
     assert "differs" in repr(table)
-    assert "<strong>differs</strong>" in table._repr_html_()
+    shown = table._repr_html_()
+    assert ">✗ differs</strong>" in shown and ">✓ same</strong>" in shown
     table = compare(with_assert, SIX)
     assert table.verdict(table["XLA:CPU"]) == "differs: eager refuses"
 
@@ -225,7 +226,7 @@ def test_the_html_table_says_the_same_and_escapes():
     text = table._repr_html_()
     assert "&lt;lambda&gt;" in text
     assert "<small>a &lt; b &amp; &#x27;c&#x27;</small>" in text
-    assert "<strong>refused by Python</strong>" in text
+    assert ">✗ refused by Python</strong>" in text
     assert not re.search(r">\s+<", text)
 
 
