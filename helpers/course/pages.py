@@ -12,10 +12,16 @@ from typing import Any
 import jinja2
 import nbformat
 from bs4 import BeautifulSoup
+from pygments.formatters import HtmlFormatter
 
 from helpers.base import html
 
-SYMBOLS = {"passed": "✓", "failed": "✕", "died": "✕", "interrupted": "◌", "not run": "–"}
+# How a result is shown: the colour of its chip, and a sign beside the word.
+SHOWN = {
+    **dict.fromkeys(("failed", "died"), ("bad", "✗")),
+    "passed": ("good", "✓"),
+    "interrupted": ("wait", "…"),
+}
 
 
 def duration(seconds: float) -> str:
@@ -47,7 +53,7 @@ def index(rows: Sequence[tuple[Any, Any]], machine: str, workshop: bool = False)
         ran=[result for _, result in rows if result.state != "not run"],
         machine=machine,
         workshop=workshop,
-        symbols=SYMBOLS,
+        shown=SHOWN,
         duration=duration,
         memory=memory,
         date=_date,
@@ -60,7 +66,7 @@ _FETCHING_CSS = re.compile(r"@import[^;]*;?|url\(\s*['\"]?(?!\s*(?:data:|#))[^)]
 
 
 def _blocks(of: str) -> str:
-    """Give the template of a page that nbconvert makes: its own (``lab``, ``reveal``) with ours.
+    """Give the template of a page that nbconvert makes: its own (``basic``, ``reveal``) with ours.
 
     Ours fetch nothing and keep a picture's text alternative.
     """
@@ -86,22 +92,14 @@ def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) ->
     For the outputs of a run; the pages to read are written by `make site`. Pictures are embedded;
     remote ones (badges) become their text, formulas stay LaTeX source.
     """
-    made = exporter("HTMLExporter", "lab")
-    soup = page(made, node, name, title, folder)
-    environment = made.environment
-    dark = environment.loader.get_source(environment, "static/theme-dark.css")[0]
-    for attributes, text in (
-        ({"media": "(prefers-color-scheme: dark)"}, dark),
-        ({}, html.text("notebook.css")),
-    ):
-        style = soup.new_tag("style", attrs=attributes)
-        style.string = text
-        soup.head.append(style)
-    add_policy(soup, html.POLICY)
-    nav = soup.new_tag("nav", attrs={"class": "course-map", "aria-label": "Course"})
-    nav.append(soup.new_tag("a", attrs={"href": "index.html"}, string="← Map of the course"))
-    soup.body.insert(0, nav)
-    return str(soup)
+    made = exporter("HTMLExporter", "basic")
+    made.exclude_input_prompt = made.exclude_output_prompt = True
+    cells = html.Markup(page(made, node, name, title, folder))
+    light, dark = (
+        html.Markup(HtmlFormatter(style=style).get_style_defs(".highlight"))
+        for style in ("xcode", "lightbulb")  # their colours are readable on the page's ground
+    )
+    return html.render("notebook.html", title=title, cells=cells, light=light, dark=dark)
 
 
 def page(
@@ -113,7 +111,7 @@ def page(
 ) -> BeautifulSoup:
     """Convert a notebook to HTML that fetches and runs nothing; links to notebooks go to pages.
 
-    Gives a page to be completed with styles and a policy.
+    Gives a page to be completed with styles and a policy, or the part of one (``basic``).
 
     Args:
         exporter: From `exporter`.

@@ -68,7 +68,7 @@ def test_a_phone_scrolls_it_one_way_only(build, shown, name):
     wide = shown.evaluate(
         """width => [...document.querySelectorAll("body *")].filter(e =>
              e.getBoundingClientRect().right > width + 1 &&
-             !e.closest("pre, .jp-OutputArea-output, .jp-RenderedHTMLCommon table, .cm-editor")
+             !e.closest(".input_area, .output, pre, .cell table")
            ).map(e => e.outerHTML.slice(0, 120))""",
         PHONE["width"],
     )
