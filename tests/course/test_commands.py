@@ -31,6 +31,8 @@ def command(tmp_path, monkeypatch, capsys):
     """The command line on a course of two notebooks; gives its status, output and errors."""
     write(tmp_path, "02_quick", "print(1)", parameters="steps = 3")
     write(tmp_path, "04_other", "print(2)")
+    known = functools.partial(learning.course.notebooks, tmp_path)
+    monkeypatch.setattr(learning.course, "notebooks", known)
     run = functools.partial(running.run, folder=tmp_path, build=tmp_path / "build")
     monkeypatch.setattr(running, "run", run)
     monkeypatch.setattr(storing, "store", functools.partial(storing.store, folder=tmp_path))
@@ -84,7 +86,7 @@ def test_a_shell_completes_commands_options_and_notebooks(command, monkeypatch):
 
     assert completed("pre") == ["preflight", "prepare", "pretrain", "predict"]
     assert completed("run", "--work") == ["--workshop"]
-    assert completed("run", "02") == ["02_xla_rules"]
+    assert completed("run", "02") == ["02_quick"]
 
 
 def test_json_and_quiet_leave_nothing_else_on_the_output(command, tmp_path, monkeypatch):

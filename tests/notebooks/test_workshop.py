@@ -137,8 +137,8 @@ def test_the_command_line_passes_the_wish_on_and_says_what_was_run(monkeypatch, 
     report = running.Report((kernels.Result("02_b", "passed"),), tmp_path / "index.html")
     run = create_autospec(running.run, return_value=report)
     monkeypatch.setattr(running, "run", run)
-    words = ["run", "2", "--workshop", "-p", "steps", "3", "--jobs", "2", "--no-open"]
+    words = ["run", "2", "--workshop", "-p", "BATCHES", "3", "--jobs", "2", "--no-open"]
     with pytest.raises(SystemExit, match="0"):
         app(words)
-    run.assert_called_once_with(["2"], [("steps", "3")], workshop=True, jobs=2, console=ANY)
+    run.assert_called_once_with(["2"], [("BATCHES", "3")], workshop=True, jobs=2, console=ANY)
     assert capsys.readouterr().out.startswith("The core alone: 1 passed.")

@@ -116,13 +116,16 @@ def run(
     **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
     out · 130 interrupted
     """
+    pairs = [tuple(pair.split(_BETWEEN, 1)) for pair in parameter or []]
+    if any(len(pair) != 2 for pair in pairs):
+        raise typer.BadParameter("write it as -p NAME VALUE", param_hint="'-p'")
+    course.values(pairs, course.choose(wanted or [], course.notebooks()))
+
+    # Seconds of Jupyter's imports: only for what can be run.
     from rich.console import Console
 
     from helpers.course import running
 
-    pairs = [tuple(pair.split(_BETWEEN, 1)) for pair in parameter or []]
-    if any(len(pair) != 2 for pair in pairs):
-        raise typer.BadParameter("write it as -p NAME VALUE", param_hint="'-p'")
     at_once = jobs or running.side_by_side()
     console = Console(stderr=as_json, quiet=quiet)
     report = running.run(wanted or [], pairs, workshop=workshop, jobs=at_once, console=console)
