@@ -1,5 +1,7 @@
 """The whole checklist, what it takes, and that it looks again each time."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -61,9 +63,21 @@ def test_a_model_without_an_optimizer_and_a_signature_without_data_will_do(no_co
     [
         (3, VECTOR, "v5e-8", "type int"),
         (dense, None, "v5e-8", "no data"),
+        (lambda: None, None, "v5e-8", r"<lambda> \(test_checklist.py, line \d+\) returned None"),
+        (lambda: (dense(), 1, 2), None, "v5e-8", "returned a value of type tuple"),
         (mean, VECTOR, "v9-8", "v9-8"),
     ],
 )
 def test_what_cannot_be_checked(subject, data, target, says):
     with pytest.raises(CourseError, match=says):
         preflight(subject, data, target)
+
+
+def test_tracing_that_never_ends_is_told_with_its_line(no_compiler):
+    def never(x):
+        while True:
+            time.sleep(0.01)
+
+    (item,) = preflight(never, VECTOR, "v5e-8", trace_seconds=0.5).find(FAIL)
+    assert "come back from tracing within 0.5 s" in item.finding
+    assert "test_checklist.py" in item.where
