@@ -1,14 +1,13 @@
 """The table of transformers' models against the compilers, and how it is made when models crash."""
 
 import dataclasses
-import os
 import pathlib
 import re
-import time
 
 import nbformat
 import pytest
 from conventions import ROOT
+from obedient import obedient
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import locked_versions
@@ -98,20 +97,10 @@ def test_wav2vec2_compiles_where_its_axes_are_a_list():
 # --- models that crash, and runs that are stopped -------------------------------------------------
 
 
-def obedient(pipe):
-    while True:
-        name = pipe.recv()
-        if name == "TFKilled":
-            os.kill(os.getpid(), 9)
-        if name == "TFEndless":
-            time.sleep(60)
-        pipe.send(Examined(built=f"ImportError: {name}"))
-
-
 @pytest.fixture
 def unreal(monkeypatch, tmp_path):
     monkeypatch.setattr(child, "serve", obedient)
-    monkeypatch.setattr(making, "LIMIT", 20.0)  # a child starts in three, on a busy machine in ten
+    monkeypatch.setattr(making, "LIMIT", 8.0)  # a child starts in one, on a busy machine in three
     monkeypatch.setattr(making, "PARTIAL", tmp_path / "models.tsv")
 
 
