@@ -23,7 +23,7 @@ from transformers.modeling_tf_pytorch_utils import (
 )
 
 from helpers.base import files, html
-from helpers.base.errors import CourseError
+from helpers.base.errors import unreadable
 from helpers.base.folders import Folder, new_folder, short
 from helpers.bert import evaluation
 from helpers.bert.checkpoints import Checkpoints
@@ -148,17 +148,16 @@ def load(run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
     folder = Folder(run)
     described = Description.of_trained(folder)
     source = read(described.find_records(folder, data and os.fspath(data)).path)
-    try:
+    log = folder.read(LOG) or b""
+    fix = "Bring the file back, or name the output folder of another run."
+    with unreadable(
+        f"{short(folder.path)} holds no run that can be read.",
+        fix,
+        f"Its {SETTINGS} or {LOG} was changed.",
+    ):
         settings = Settings(**described.settings)
         settings = dataclasses.replace(settings, size=Configuration(**settings.size))
-        log = (folder.read(LOG) or b"").splitlines()
-        losses = [json.loads(line)["loss"] for line in log]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CourseError(
-            f"{short(folder.path)} holds no run that can be read.",
-            f"Its {SETTINGS} or {LOG} was changed.",
-            "Bring the file back, or name the output folder of another run.",
-        ) from error
+        losses = [json.loads(line)["loss"] for line in log.splitlines()]
     saved = Checkpoints(folder)
     step = saved.newest()
     scores, loss = unigram(count_tokens(source))

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import Folder, is_remote, short
 from helpers.text import records
 
@@ -160,19 +160,15 @@ class Description:
         """
         if (text := folder.read(SETTINGS)) is None:
             return None
-        try:
+        why = f"Its {SETTINGS} was changed by hand, or is another program's."
+        fix = "Name the folder of a run, or to begin one, a folder without such a file."
+        with unreadable(f"{short(folder.path)} holds no run that can be read.", fix, why):
             run = json.loads(text)
             if run.pop("format") != FORMAT:
                 raise ValueError
             found = cls(**run | {"finished": tuple(run.get("finished", ()))})
             found.settings["steps"], found.data["rows"]
             return found
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise CourseError(
-                f"{short(folder.path)} holds no run that can be read.",
-                f"Its {SETTINGS} was changed by hand, or is another program's.",
-                "Name the folder of a run, or to begin one, a folder without such a file.",
-            ) from None
 
     @classmethod
     def of_trained(cls, folder: Folder) -> Self:

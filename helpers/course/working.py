@@ -11,7 +11,7 @@ import pathlib
 import shutil
 
 from helpers.base import files
-from helpers.base.errors import CourseError
+from helpers.base.errors import unreadable
 from helpers.base.settings import ROOT
 from helpers.course.map import NOTEBOOKS, notebooks
 
@@ -38,17 +38,13 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         target = work / notebook.path.name
         new = json.loads(text)
         if target.exists():
-            try:
+            what = f"work/{target.name} is damaged: its answers can't be read."
+            fix = "Move it elsewhere and run the same command again: it makes a new copy."
+            with unreadable(what, fix):
                 old = json.loads(target.read_text("utf-8"))
                 if old["metadata"].get("course_edition") == edition:
                     continue
                 _carry(old["cells"], new["cells"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise CourseError(
-                    f"work/{target.name} is damaged: its answers can't be read.",
-                    f"{error!r}",
-                    "Move it elsewhere and run the same command again: it makes a new copy.",
-                ) from None
             files.write(work / "earlier" / target.name, target.read_text("utf-8"))
             renewed.append(target)
         new["metadata"]["course_edition"] = edition

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from helpers.base import files, html
-from helpers.base.errors import CourseError
+from helpers.base.errors import unreadable
 from helpers.base.messages import aligned
 from helpers.preflight.estimate import price
 from helpers.preflight.estimate.input import Rate
@@ -158,16 +158,11 @@ class Report:
         Raises:
             CourseError: The text is something else.
         """
-        try:
+        fix = "Make a new one: tpu-course preflight module:name --json"
+        with unreadable("This text is no report of a preflight.", fix):
             plain = json.loads(text)
             del plain["status"]
             return _made(cls, plain)
-        except (ValueError, KeyError, TypeError) as error:
-            raise CourseError(
-                "This text is no report of a preflight.",
-                f"{type(error).__name__}: {error}.",
-                "Make a new one: tpu-course preflight module:name --json",
-            ) from error
 
     def save_html(self, path: str | pathlib.Path) -> None:
         """Write the report as one page that opens anywhere, without network.

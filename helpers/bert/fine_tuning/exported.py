@@ -7,7 +7,7 @@ import os
 import pathlib
 from typing import Any
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import address, is_remote, short
 from helpers.bert.settings import CHECKPOINTS, SETTINGS
 
@@ -84,10 +84,7 @@ def find(folder: str | os.PathLike[str]) -> Exported:
 
 
 def _config(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        config = json.loads((path / "config.json").read_text("utf-8"))
-        kind = config.get("model_type")
-    except FileNotFoundError:
+    if not (path / "config.json").exists():
         run = (path / SETTINGS).exists() or (path / CHECKPOINTS).exists()
         raise CourseError(
             f"{short(path)} holds no model.",
@@ -95,13 +92,11 @@ def _config(path: pathlib.Path) -> dict[str, Any]:
             f"Write its model into a folder first: tpu-course export {short(path)} FOLDER."
             if run
             else "Name a folder that `tpu-course export` wrote.",
-        ) from None
-    except (OSError, ValueError, AttributeError) as error:
-        raise CourseError(
-            f"The model {short(path)} has a config.json that can't be read.",
-            f"{type(error).__name__}: {str(error)[:200]}",
-            "Copy it again, or export the model again.",
-        ) from error
+        )
+    what = f"The model {short(path)} has a config.json that can't be read."
+    with unreadable(what, "Copy it again, or export the model again."):
+        config = json.loads((path / "config.json").read_text("utf-8"))
+        kind = config.get("model_type")
     if kind != "bert":
         raise CourseError(
             f"The model {short(path)} is no BERT.",

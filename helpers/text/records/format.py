@@ -12,7 +12,7 @@ from typing import Any, Self
 import google_crc32c
 import numpy as np
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import short
 
 FORMAT = 2  # 1: which shard a document went to depended on its number among all documents
@@ -186,7 +186,8 @@ def to_json(settings: Settings, **more: Any) -> bytes:
 
 def from_json(name: str, data: bytes) -> tuple[Settings, tuple[Shard, ...]]:
     """Read a manifest or a shard's description."""
-    try:
+    fix = "If you changed it, bring it back; else delete it and write the records again."
+    with unreadable(f"{name} can't be understood.", fix):
         content = json.loads(data)
         shards = content["shards"] if "shards" in content else [content["shard"]]
         if content["format"] == 1:
@@ -197,12 +198,6 @@ def from_json(name: str, data: bytes) -> tuple[Settings, tuple[Shard, ...]]:
         elif content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}, not {FORMAT}")
         return Settings(**content["settings"]), tuple(Shard(**shard) for shard in shards)
-    except (ValueError, KeyError, TypeError) as error:
-        raise CourseError(
-            f"{name} can't be understood.",
-            f"{type(error).__name__}: {error}.",
-            "If you changed it, bring it back; else delete it and write the records again.",
-        ) from None
 
 
 def other_tokenizer(path: str, there: str, here: str) -> OtherTokenizer:
