@@ -169,26 +169,18 @@ def tokenizer(model: str | os.PathLike[str]) -> BertTokenizerFast:
     return BertTokenizerFast.from_pretrained(exported.find(model).path)
 
 
-def compiled(
-    start: Start,
-    *,
-    steps: int,
-    learning_rate: float = 3e-4,
-    warm_up: float = 0.1,
-    weight_decay: float = 0.01,
-    clip_norm: float = 1.0,
-) -> tf.keras.Model:
+def compiled(start: Start, *, steps: int, learning_rate: float = 3e-4) -> tf.keras.Model:
     """Compile a model for ``fit`` on `batches.training`: AdamW, warm-up, linear decay.
 
-    ``steps`` are those of the whole run, ``warm_up`` the share of them until the learning rate is
-    highest. Logs have ``accuracy`` and ``cross_entropy``, nats per text; ``loss`` counts rows of
-    padding, too.
+    ``steps`` are those of the whole run; in a tenth of them the learning rate gets to its highest.
+    Logs have ``accuracy`` and ``cross_entropy``, nats per text; ``loss`` counts rows of padding,
+    too.
     """
-    schedule = WarmUpLinearDecay(learning_rate, max(1, round(warm_up * steps)), steps)
+    schedule = WarmUpLinearDecay(learning_rate, max(1, round(0.1 * steps)), steps)
     losses = tf.keras.losses.SparseCategoricalCrossentropy
     mean = tf.keras.metrics.SparseCategoricalCrossentropy("cross_entropy", from_logits=True)
     start.model.compile(
-        adamw(start.model, schedule, weight_decay, clip_norm),
+        adamw(start.model, schedule, clip_norm=1.0),
         losses(from_logits=True),
         weighted_metrics=["accuracy", mean],
     )

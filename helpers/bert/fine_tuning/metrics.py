@@ -1,10 +1,17 @@
-"""How good guessed labels are: accuracy, F1, intervals, calibration. NumPy alone."""
+"""How good guessed labels are: accuracy, F1, intervals, calibration.
+
+Accuracy and F1 take any number of confusion matrices at once: the bootstrap makes a thousand.
+scikit-learn's, with which the tests compare, take one list of guesses at a time.
+"""
 
 import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+
+DRAWS = 1000  # samples of an interval
+BINS = 10  # of a calibration
 
 
 def confusion(labels: npt.ArrayLike, guessed: npt.ArrayLike, classes: int) -> np.ndarray:
@@ -47,8 +54,6 @@ def interval(
     classes: int,
     *,
     groups: npt.ArrayLike | None = None,
-    draws: int = 1000,
-    seed: int = 0,
 ) -> tuple[float, float]:
     """Give a measure's 95 % interval by the bootstrap (Efron 1979): other texts of the same kind.
 
@@ -58,16 +63,14 @@ def interval(
         measure: `accuracy`, `macro_f1`, or another of the confusion matrix.
         classes: Number of labels.
         groups: What is drawn as a whole, such as the page of each text; None: each text.
-        draws: Number of samples.
-        seed: Of the samples.
     """
     labels, guessed = np.asarray(labels), np.asarray(guessed)
     _, group = np.unique(np.arange(len(labels)) if groups is None else groups, return_inverse=True)
     count = group.max() + 1
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     cells = labels * classes + guessed
     found = []
-    for _ in range(draws):
+    for _ in range(DRAWS):
         weights = np.bincount(draw.integers(count, size=count), minlength=count)[group]
         found.append(np.bincount(cells, weights, minlength=classes**2))
     low, high = np.percentile(measure(np.reshape(found, (-1, classes, classes))), [2.5, 97.5])
@@ -90,7 +93,7 @@ class Calibration:
         return float(np.average(distance, weights=self.texts[used]))
 
 
-def calibration(labels: npt.ArrayLike, probabilities: npt.ArrayLike, bins: int = 10) -> Calibration:
+def calibration(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> Calibration:
     """Compare confidence, the probability of the guessed label, with how often it is right.
 
     As in Guo et al., "On Calibration of Modern Neural Networks", 2017; a confidence on the border
@@ -99,8 +102,8 @@ def calibration(labels: npt.ArrayLike, probabilities: npt.ArrayLike, bins: int =
     probabilities = np.asarray(probabilities)
     confidence = probabilities.max(-1).astype(np.float64)
     right = probabilities.argmax(-1) == np.asarray(labels)
-    at = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
-    texts = np.bincount(at, minlength=bins)
+    at = np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    texts = np.bincount(at, minlength=BINS)
     with np.errstate(invalid="ignore"):
-        sums = [np.bincount(at, what, minlength=bins) / texts for what in (confidence, right)]
+        sums = [np.bincount(at, what, minlength=BINS) / texts for what in (confidence, right)]
     return Calibration(texts, *sums)
