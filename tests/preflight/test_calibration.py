@@ -79,10 +79,12 @@ def test_every_kind_has_a_factor_and_the_table_is_shown():
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
-def test_the_stored_estimate_is_what_the_compiler_says():
+def test_an_estimate_is_what_it_was_when_the_table_was_made():
+    """Of a small ViT; the runs of the table themselves take an hour."""
     from benchmarks.published import estimated
 
-    (stored,) = (one for one in published() if one.run == "ResNet-RS-50")  # the quickest
-    found = estimated(stored)
-    assert found.estimate_ms == pytest.approx(stored.estimate_ms, rel=0.02)
-    assert found.roofline_ms == pytest.approx(stored.roofline_ms, rel=0.02)
+    (one,) = (run for run in published() if run.run == "big_vision, ViT-S/16")
+    sizes = "vit layers=1 hidden=128 heads=2 patch=16"
+    found = estimated(dataclasses.replace(one, model=sizes, rows=16, size=64))
+    assert found.estimate_ms == pytest.approx(0.311, rel=0.02)
+    assert found.roofline_ms == pytest.approx(0.0265, rel=0.02)
