@@ -1,4 +1,7 @@
-"""Every notebook runs with other parameters, too: none depends on its defaults."""
+"""The core of every notebook runs alone, and with other parameters: none depends on its defaults.
+
+The cells that a workshop leaves out run where nbval compares all stored outputs.
+"""
 
 import io
 import tomllib
@@ -56,8 +59,8 @@ def ran(request, tmp_path_factory):
     name = request.cls.notebook
     build, console = tmp_path_factory.mktemp(name), Console(file=io.StringIO(), width=100)
     changed = [(key, repr(value)) for key, value in CHANGED[name].items()]
-    report = run([name], changed, build=build, console=console)
-    node = nbformat.read(build / f"{name}.ipynb", 4)
+    report = run([name], changed, build=build, console=console, workshop=True)
+    node = nbformat.read(build / f"workshop/{name}.ipynb", 4)
     return report, node, console.file.getvalue()
 
 
