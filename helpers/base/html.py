@@ -11,6 +11,8 @@ import re
 
 import jinja2
 
+from helpers.base.language import translated
+
 Markup = jinja2.utils.markupsafe.Markup
 TEMPLATES = pathlib.Path(__file__).with_name("templates")
 
@@ -46,6 +48,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["marked"] = _marked
     environment.globals |= {"POLICY": POLICY, "STYLE": Markup(STYLE)}
+    environment.filters["said"] = translated
     return environment
 
 

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from helpers.base import html
 from helpers.base.errors import CourseError
+from helpers.base.language import translated
 from helpers.base.settings import (
     DRIVER,
     ENVIRONMENT,
@@ -66,6 +67,11 @@ class Finding:
     said: str  # what was seen
     fix: str = ""  # what to do; empty where nothing is to be done
 
+    def told(self) -> "Finding":
+        """Give it in the language of messages."""
+        said = (translated(text) for text in (self.name, self.said, self.fix))
+        return Finding(next(said), self.state, *said)
+
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
@@ -73,6 +79,11 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]  # in the order of the examination
     place: Place  # where this kernel runs
+
+    @property
+    def told(self) -> tuple[Finding, ...]:
+        """The findings in the language of messages."""
+        return tuple(finding.told() for finding in self.findings)
 
     @property
     def state(self) -> str:
@@ -102,10 +113,10 @@ class Diagnosis:
 
     def __repr__(self) -> str:
         lines = []
-        for finding in self.findings:
+        for finding in self.told:
             lines.append(f"{SIGNS[finding.state]} {finding.name:9} {finding.said}")
-            lines += [f"{'':11} Fix: {finding.fix}"] if finding.fix else []
-        return "\n".join([*lines, f"Next: {self.next}"])
+            lines += [f"{'':11} {translated('Fix')}: {finding.fix}"] if finding.fix else []
+        return "\n".join([*lines, f"{translated('Next')}: {translated(self.next)}"])
 
     def _repr_html_(self) -> str:
         return html.render("diagnosis.html", diagnosis=self, signs=SIGNS)
@@ -113,14 +124,14 @@ class Diagnosis:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns = Column(no_wrap=True), Column(no_wrap=True, style="bold"), Column(overflow="fold")
         table = Table(*columns, box=None, show_header=False, pad_edge=False)
-        for finding in self.findings:
+        for finding in self.told:
             said = Text(finding.said)
             if finding.fix:
-                said.append(f"\nFix: {finding.fix}", style="italic")
+                said.append(f"\n{translated('Fix')}: {finding.fix}", style="italic")
             sign = Text(SIGNS[finding.state], style=COLOURS[finding.state])
             table.add_row(sign, finding.name, said)
         yield table
-        yield Text.assemble(("Next: ", "bold"), self.next)
+        yield Text.assemble((f"{translated('Next')}: ", "bold"), translated(self.next))
 
 
 def check_versions(

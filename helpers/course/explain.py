@@ -10,10 +10,12 @@ import re
 import sys
 import tomllib
 import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
+from helpers.base.language import translated
 from helpers.course.logs import Log, Words, search_address
 
 if TYPE_CHECKING:
@@ -97,6 +99,13 @@ class Explanation:
         return bool(self.matches or self.course)
 
     def _blocks(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Give `_english` in the language of messages."""
+        return [
+            (translated(title), [(translated(name), translated(text)) for name, text in lines])
+            for title, lines in self._english()
+        ]
+
+    def _english(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """Titles and what stands below them: a label and a text, which may be an address."""
         if self.course is not None:
             error = self.course
@@ -116,7 +125,7 @@ class Explanation:
 
     def json(self) -> str:
         """Write it as JSON: what is known by the names of its lines, and the line that matters."""
-        blocks = self._blocks() if self else []
+        blocks = self._english() if self else []
         known = [{"name": name} | {k.lower(): v for k, v in lines} for name, lines in blocks]
         return json.dumps({"known": known, "line": self.unknown}, indent=1, ensure_ascii=False)
 
@@ -137,7 +146,8 @@ class Explanation:
             parts += [Text(), Text(title, style="bold")]
             for name, text in lines:
                 link = text if text.startswith("https://") else ""
-                style = f"link {link}" if link else "yellow" if name in ("Seen", "Line") else ""
+                shown = name in (translated("Seen"), translated("Line"))
+                style = f"link {link}" if link else "yellow" if shown else ""
                 line = Text.assemble((f"{name}: ", "cyan"), (text, style), overflow="fold")
                 parts.append(Padding(line, (0, 0, 0, 2)))
         return Group(*parts[1:])
@@ -193,11 +203,13 @@ def explain(error: BaseException | str) -> Explanation:
     return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else log.last_error())
 
 
-def page() -> str:
-    """Write all symptoms as one page in Markdown, ordered by notebook."""
+def page(
+    symptoms: Sequence[Symptom] = SYMPTOMS, say: Callable[[str], str] = lambda text: text
+) -> str:
+    """Write symptoms as one page in Markdown, ordered by notebook; ``say`` translates the rest."""
     from helpers.base import html
 
-    return html.render("symptoms.md", symptoms=SYMPTOMS, plain=_plain, code=_code)
+    return html.render("symptoms.md", symptoms=symptoms, say=say, plain=_plain, code=_code)
 
 
 def _plain(text: str) -> str:
@@ -220,8 +232,10 @@ def explain_last(line: str = "") -> Explanation | None:
     last = getattr(sys, "last_value", None)
     if last is None:
         print(  # noqa: T201
-            "No cell has failed since this kernel started. After a restart run the cell again, "
-            "then %explain."
+            translated(
+                "No cell has failed since this kernel started. After a restart run the cell again, "
+                "then %explain."
+            )
         )
         return None
     return explain(last)

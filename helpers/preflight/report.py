@@ -16,6 +16,7 @@ from rich.text import Text
 
 from helpers.base import files, html
 from helpers.base.errors import unreadable
+from helpers.base.language import translated
 from helpers.base.messages import aligned
 from helpers.preflight.estimate import price
 from helpers.preflight.estimate.input import Rate
@@ -57,10 +58,16 @@ class Item:
     where: str = ""
     decisive: bool = False  # whether the report can't say "ready" while this is not checked
 
+    def told(self) -> "Item":
+        """Give it in the language of messages."""
+        said = {part: translated(getattr(self, part)) for part in ("name", "finding", "fix")}
+        return dataclasses.replace(self, **said)
+
     def __repr__(self) -> str:
-        text = f"{SIGNS[self.state]} {self.check} {self.name}: {self.finding}"
+        told = self.told()
+        text = f"{SIGNS[self.state]} {self.check} {told.name}: {told.finding}"
         text += f"\n    at {self.where}" if self.where else ""
-        return text + (f"\n    fix: {self.fix}" if self.fix else "")
+        return text + (f"\n    fix: {told.fix}" if self.fix else "")
 
 
 _FINDINGS = tomllib.loads(pathlib.Path(__file__).with_name("findings.toml").read_text("utf-8"))
@@ -214,16 +221,17 @@ class Report:
         yield Text(f"Preflight of {self.summary}", style="bold")
         table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2, 0, 0))
         last = None
-        for item in self.items:
+        for item in (item.told() for item in self.items):
             if item.check != last:
-                table.add_row(Text(f"{item.check}"), Text(CHECKS[item.check]), style="bold")
+                title = translated(CHECKS[item.check])
+                table.add_row(Text(f"{item.check}"), Text(title), style="bold")
                 last = item.check
             said = Text(f"{item.name}: {item.finding}")
             if item.where:
                 said.append(f"\nat {item.where}", style="dim")
             if item.fix:
                 said.append(f"\nfix: {item.fix}", style="italic")
-            state = Text(f"{SIGNS[item.state]} {item.state}", style=COLOURS[item.state])
+            state = Text(f"{SIGNS[item.state]} {translated(item.state)}", style=COLOURS[item.state])
             table.add_row(state, said)
         yield table
         if self.estimates:

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from helpers.base import files
 from helpers.base.errors import CourseError
+from helpers.base.language import translated
 from helpers.base.output import on_any_output
 from helpers.base.settings import ROOT, is_course, version
 from helpers.course.commands import authoring, fine_tuning, learning, training
@@ -38,6 +39,7 @@ _GROUPS = {
         "store": authoring.store,
         "minutes": authoring.set_minutes,
         "links": authoring.list_links,
+        "translate": authoring.translate,
         "badges": authoring.set_badges,
         "models": authoring.make_models,
     },
@@ -129,5 +131,7 @@ def run() -> None:
         try:
             _carry_out(colour)
         except CourseError as error:
-            typer.secho(f"{error}", err=True, fg="red", color=colour)
+            what, why, fix = map(translated, (error.what, error.why, error.fix))
+            said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
+            typer.secho(said, err=True, fg="red", color=colour)
             raise SystemExit(2) from None

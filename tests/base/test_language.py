@@ -1,0 +1,81 @@
+"""Messages in another language: which one, and what becomes of blanks."""
+
+import pytest
+from babel.messages import Catalog, pofile
+
+from helpers.base import language
+
+MESSAGES = {
+    "a smaller batch": "더 작은 배치",
+    "{what} does not fit.": "{what}이(가) 들어가지 않습니다.",
+    "{what} does not fit {where}.": "{where}에 {what}이(가) 들어가지 않습니다.",
+    "Take {fix}, or {fix} twice.": "{fix}, 아니면 {fix} 두 번.",
+    "{program} for {target}": "{target}용 {program}",
+    "old": "낡은 말",
+}
+
+
+@pytest.fixture
+def korean(tmp_path, monkeypatch):
+    """A course in the folder of the test with a small translation."""
+    catalog = Catalog(locale="ko")
+    for english, korean in MESSAGES.items():
+        catalog.add(english, korean, flags={"fuzzy"} if english == "old" else ())
+    folder = tmp_path / "notebooks" / "locale"
+    folder.mkdir(parents=True)
+    with (folder / "ko.po").open("wb") as stream:
+        pofile.write_po(stream, catalog)
+    monkeypatch.setattr(language, "NOTEBOOKS", tmp_path / "notebooks")
+    monkeypatch.setattr(language, "WORK", tmp_path / "work")
+    monkeypatch.setattr(language, "LOCALE", folder)
+    language._messages.cache_clear()
+    yield tmp_path
+    language._messages.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder", "code"),
+    [
+        ({}, "", "en"),
+        ({"LANG": "ko_KR.UTF-8"}, "", "ko"),
+        ({"LANG": "ko"}, "", "ko"),
+        ({"LANG": "ko_KR", "LC_ALL": "C"}, "", "en"),
+        ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "ko_KR"}, "", "ko"),
+        ({"LANG": "de_DE.UTF-8"}, "", "en"),  # not translated
+        ({"LANG": "../ko"}, "", "en"),
+        ({}, "notebooks/ko", "ko"),
+        ({}, "work/ko", "ko"),
+        ({"LANG": "ko_KR"}, "notebooks", "en"),  # its text is English, too
+        ({"LANG": "ko_KR"}, "work", "en"),
+        ({}, "notebooks/data", "en"),
+        ({"LANG": "C"}, "notebooks/ko", "ko"),
+    ],
+)
+def test_the_folder_of_notebooks_decides_then_the_environment(korean, environment, folder, code):
+    assert language.language(environment, korean / folder) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a smaller batch", "더 작은 배치"),
+        ("It does not fit.", "It이(가) 들어가지 않습니다."),
+        ("a smaller batch does not fit v5e.", "v5e에 더 작은 배치이(가) 들어가지 않습니다."),
+        ("Take a, or a twice.", "a, 아니면 a 두 번."),
+        ("Take a, or b twice.", "Take a, or b twice."),  # one blank, two words
+        ("classifier for v5e-8", "v5e-8용 classifier"),
+        ("Make room for a run.", "Make room for a run."),  # too few words to be sure
+        ("two\nlines does not fit.", "two\nlines이(가) 들어가지 않습니다."),
+        ("old", "old"),  # fuzzy
+        ("never translated", "never translated"),
+        ("", ""),
+    ],
+)
+def test_a_message_is_translated_with_what_fills_its_blanks(korean, text, said):
+    assert language.translated(text, "ko") == said
+    assert language.translated(text, "en") == text
+
+
+def test_english_reads_no_translation(korean, monkeypatch):
+    monkeypatch.setattr(language, "read", None)
+    assert language.translated("a smaller batch", "en") == "a smaller batch"
