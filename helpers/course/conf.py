@@ -4,6 +4,10 @@ The stored outputs are shown; nothing is executed or fetched. The README is the 
 each symptom gets a page, so that the search finds it by the words of its message.
 """
 
+import re
+
+from sphinx.search import SearchLanguage
+
 from helpers.course import site
 
 project = html_title = "TensorFlow on TPU"
@@ -27,7 +31,25 @@ nb_ipywidgets_js = {}
 nb_code_prompt_hide = "Hide the code"
 
 
+class Korean(SearchLanguage):
+    """Finds a Korean word also where a particle follows it."""
+
+    lang = "ko"
+
+    def split(self, input: str) -> list[str]:
+        """Give the words of a text, and those without their particles."""
+        words = super().split(input)
+        stems = (PARTICLES.fullmatch(word) for word in words)
+        return [*words, *(found[1] for found in stems if found)]
+
+
+PARTICLES = re.compile(
+    r"(\w{2,}?)(?:은|는|이|가|을|를|의|에|에서|에는|로|으로|와|과|도|만|까지|부터|보다|입니다|이다)"
+)
+
+
 def setup(app: object) -> None:
     """Write the sources now, and mend the pages at the end."""
-    site.write()
-    app.connect("build-finished", lambda app, error: site.mend(app.outdir))
+    app.add_search_language(Korean)
+    site.write(app.srcdir, app.config.language)
+    app.connect("build-finished", lambda app, error: site.mend(app.outdir, app.config.language))

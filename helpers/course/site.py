@@ -6,23 +6,38 @@ Knows Markdown and notebooks; reads files only. `make site` writes these sources
 import base64
 import html
 import json
+import os.path
 import pathlib
 import re
 import shutil
 import tomllib
 from collections.abc import Iterable
 
+from babel import Locale
+
+from helpers.base import language
+from helpers.base.language import ENGLISH, translated
 from helpers.base.settings import ROOT
 from helpers.course import map as course
 from helpers.course.explain import SURE, SYMPTOMS, Symptom
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 REPOSITORY = PROJECT["urls"]["Repository"]
-SOURCE = course.BUILD / "site/source"
 IMAGES = course.NOTEBOOKS / "images"
 ABOUT = ("CONTRIBUTING", "CHANGELOG")
-PAGES = {ROOT / f"{name}.md" for name in ("README", *ABOUT)}
-PAGES |= {path for kind in ("md", "ipynb") for path in course.NOTEBOOKS.glob(f"*.{kind}")}
+
+
+def pages(code: str = ENGLISH) -> dict[pathlib.Path, str]:
+    """Name the files that become pages of a language's site, by where they stand in it."""
+    folder, readme = (
+        course.edition(code)[0],
+        "README.md" if code == ENGLISH else f"README.{code}.md",
+    )
+    found = {ROOT / readme: "index.md"}
+    if code == ENGLISH:
+        found |= {ROOT / f"{name}.md": f"{name}.md" for name in ABOUT}
+    paths = [path for kind in ("md", "ipynb") for path in folder.glob(f"*.{kind}")]
+    return found | {path: f"notebooks/{path.name}" for path in paths}
 
 
 def slug(heading: str) -> str:
@@ -30,16 +45,20 @@ def slug(heading: str) -> str:
     return heading.replace(" ", "-")
 
 
-def _contents(lessons: Iterable[course.Notebook]) -> str:
+def _contents(lessons: Iterable[course.Notebook], code: str) -> str:
     """Write the sidebar: the notebooks by number, then the texts."""
+    texts = sorted(name.removesuffix(".md") for name in pages(code).values() if name[-3:] == ".md")
     parts = {
         "The course": [f"{n.number} {n.title} <notebooks/{n.name}>" for n in lessons],
-        "Beside it": [f"notebooks/{path.stem}" for path in sorted(course.NOTEBOOKS.glob("*.md"))],
-        "The project": ABOUT,
+        "Beside it": [name for name in texts if "/" in name],
+        "The project": [name for name in texts if name in ABOUT],
     }
     return "".join(
-        f"\n\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(rows) + "\n```"
+        f"\n\n```{{toctree}}\n:hidden:\n:caption: {translated(caption, code)}\n\n"
+        + "\n".join(rows)
+        + "\n```"
         for caption, rows in parts.items()
+        if rows
     )
 
 
@@ -47,48 +66,51 @@ def _file(symptom: Symptom) -> str:
     return "-".join(re.findall(r"\w+", symptom.name.lower())) + ".md"
 
 
-def _symptom(symptom: Symptom, lesson: course.Notebook) -> str:
+def _symptom(symptom: Symptom, lesson: course.Notebook, code: str) -> str:
     """Write the page of a symptom, with the notebook that teaches it."""
+
+    def say(text: str) -> str:
+        return translated(text, code)
+
     messages = "\n".join(words.text for words in symptom.seen)
     met = f"[{symptom.source}]({symptom.link})" if symptom.link else symptom.source
     return (
-        f"---\norphan: true\n---\n# {symptom.name}\n\n```text\n{messages}\n```\n\n"
-        f"**Why** ({SURE[symptom.sure]}): {symptom.why}\n\n**Fix**: {symptom.fix}\n\n"
-        f"Taught in [{lesson.number}: {lesson.title}](../notebooks/{lesson.path.name}). "
-        f"Met in {met}, read {symptom.checked}. [All symptoms](../notebooks/TROUBLESHOOTING.md)\n"
+        f"---\norphan: true\n---\n# {say(symptom.name)}\n\n```text\n{messages}\n```\n\n"
+        f"**{say('Why')}** ({say(SURE[symptom.sure])}): {say(symptom.why)}\n\n"
+        f"**{say('Fix')}**: {say(symptom.fix)}\n\n"
+        f"{say('Taught in')} [{lesson.number}: {lesson.title}](../notebooks/{lesson.path.name})\n"
+        f"· {say('Met in')} {met}, {symptom.checked}\n"
+        f"· [{say('All symptoms')}](../notebooks/TROUBLESHOOTING.md)\n"
     )
 
 
-def _symptoms() -> str:
+def _symptoms(code: str) -> str:
     """Write the list of all symptoms, which is a table in the repository."""
-    intro = "# When it fails: all symptoms"
+    intro = f"# {translated('When it fails: all symptoms', code)}"
     for lesson in sorted({symptom.lesson for symptom in SYMPTOMS}):
         intro += f"\n\n## Notebook {lesson}\n"
         for symptom in SYMPTOMS:
             if symptom.lesson == lesson:
-                intro += f"\n- [{symptom.name}](../symptoms/{_file(symptom)})"
+                intro += f"\n- [{translated(symptom.name, code)}](../symptoms/{_file(symptom)})"
     return intro
 
 
-def _target(link: str, folder: pathlib.Path) -> str:
-    """Lead to a file's page, or to the file in the repository."""
-    target = (folder / link).resolve()
-    name = target.relative_to(ROOT).as_posix()
-    if target == ROOT / "README.md":
-        return link.replace("README.md", "index.md")
-    if target in PAGES or target.parent == IMAGES:
-        return link
-    return f"{REPOSITORY}/blob/main/{name}"
-
-
-def _markdown(text: str, folder: pathlib.Path) -> str:
-    """Let links lead somewhere, and a picture from elsewhere be its words.
+def _markdown(text: str, path: pathlib.Path, names: dict[pathlib.Path, str]) -> str:
+    """Let links lead to a file's page or to the file in the repository, a picture be its words.
 
     A heading's anchor goes: its name does the same, see `slug`.
     """
+
+    def led(found: re.Match[str]) -> str:
+        target = (path.parent / found[0]).resolve()
+        name = target.relative_to(ROOT).as_posix()
+        if target in names or target.parent == IMAGES:
+            return os.path.relpath(names.get(target, name), os.path.dirname(names[path]) or ".")  # noqa: PTH120
+        return f"{REPOSITORY}/blob/main/{name}"
+
     text = re.sub(r'<a id="[^"]*"></a>', "", text)
     text = re.sub(r"!\[([^\]]*)\]\(https?://[^)]*\)", r"\1", text)
-    return re.sub(r"(?<=\]\()(?!#|\w+:)[^)#\s]+", lambda found: _target(found[0], folder), text)
+    return re.sub(r"(?<=\]\()(?!#|\w+:)[^)#\s]+", led, text)
 
 
 def _output(output: dict) -> None:
@@ -106,12 +128,12 @@ def _output(output: dict) -> None:
             data["text/html"] += f"<p><em>{alt}</em></p>" if widget else ""
 
 
-def _notebook(path: pathlib.Path) -> str:
+def _notebook(path: pathlib.Path, names: dict[pathlib.Path, str]) -> str:
     notebook = json.loads(path.read_text("utf-8"))
     for cell in notebook["cells"]:
         source = "".join(cell["source"]).removeprefix("# NBVAL_IGNORE_OUTPUT\n")
         if cell["cell_type"] == "markdown":
-            source = _markdown(source, path.parent)
+            source = _markdown(source, path, names)
         cell["source"] = source
         for output in cell.get("outputs", ()):
             _output(output)
@@ -131,27 +153,48 @@ _MENDED = (
 )
 
 
-def mend(folder: pathlib.Path) -> None:
-    """Let the pages of a folder be used without seeing them."""
+def mend(folder: pathlib.Path, code: str = ENGLISH) -> None:
+    """Let the pages of a folder be used without seeing them, and lead to the other languages."""
     for path in folder.rglob("*.html"):
         page = path.read_text("utf-8")
         for wrong, right in _MENDED:
             page = re.sub(wrong, right, page)
-        path.write_text(page, "utf-8")
+        links = _switch(path.relative_to(folder), code)
+        path.write_text(page.replace('<div class="sidebar-sticky">', links, 1), "utf-8")
 
 
-def write() -> None:
+def _folder(code: str) -> pathlib.Path:
+    return pathlib.Path("" if code == ENGLISH else code)
+
+
+def _switch(page: pathlib.Path, code: str) -> str:
+    """Write the links from a page to the same page in the other languages, or to their first."""
+    links = '<div class="sidebar-sticky">'
+    for other in (ENGLISH, *language.translations()):
+        if other == code:
+            continue
+        names = [*pages(other).values(), *(f"symptoms/{_file(symptom)}" for symptom in SYMPTOMS)]
+        there = {pathlib.Path(name).with_suffix(".html") for name in names}
+        name = page if page in there else pathlib.Path("index.html")
+        to = os.path.relpath(_folder(other) / name, _folder(code) / page.parent)
+        said = Locale.parse(other).get_display_name()
+        links += f'<a class="switch" href="{to}" hreflang="{other}" lang="{other}">{said}</a>'
+    return links
+
+
+def write(source: pathlib.Path, code: str = ENGLISH) -> None:
     """Write the sources: the repository's texts and notebooks, and a page for each symptom."""
-    shutil.rmtree(SOURCE, ignore_errors=True)
-    shutil.copytree(IMAGES, SOURCE / IMAGES.relative_to(ROOT))
-    lessons = {notebook.number: notebook for notebook in course.notebooks()}
-    pages = {f"symptoms/{_file(s)}": _symptom(s, lessons[s.lesson]) for s in SYMPTOMS}
-    for path in PAGES:
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(IMAGES, source / IMAGES.relative_to(ROOT))
+    lessons = {n.number: n for n in course.notebooks(course.edition(code)[0])}
+    written = {f"symptoms/{_file(s)}": _symptom(s, lessons[s.lesson], code) for s in SYMPTOMS}
+    names = pages(code)
+    for path, name in names.items():
         notebook = path.suffix == ".ipynb"
-        text = _notebook(path) if notebook else _markdown(path.read_text("utf-8"), path.parent)
-        pages[path.relative_to(ROOT).as_posix()] = text
-    pages["index.md"] = pages.pop("README.md") + _contents(lessons.values())
-    pages["notebooks/TROUBLESHOOTING.md"] = _symptoms()
-    for name, text in pages.items():
-        (SOURCE / name).parent.mkdir(parents=True, exist_ok=True)
-        (SOURCE / name).write_text(text, "utf-8")
+        text = path.read_text("utf-8")
+        written[name] = _notebook(path, names) if notebook else _markdown(text, path, names)
+    written["index.md"] += _contents(lessons.values(), code)
+    written["notebooks/TROUBLESHOOTING.md"] = _symptoms(code)
+    for name, text in written.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text, "utf-8")
