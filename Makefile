@@ -8,6 +8,9 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON_VENV := .venv/bin/python
+# make run LANGUAGE=ko, and lab, slides: the Korean edition.
+# LANGUAGE of the environment is gettext's, and may be a list.
+EDITION := $(if $(filter command,$(origin LANGUAGE)),--language $(LANGUAGE))
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -16,7 +19,7 @@ help: ## Show this list
 	@sh helpers/install.sh
 
 run: .venv/.installed ## Run all notebooks on this CPU and open the page of results
-	@$(PYTHON_VENV) -m helpers run
+	@$(PYTHON_VENV) -m helpers run $(EDITION)
 
 test: .venv/.installed ## Check everything: helpers, conventions, stored outputs, changed parameters
 	@$(PYTHON_VENV) -m pytest -n 2 --dist loadscope --no-loadscope-reorder \
@@ -63,19 +66,22 @@ build/reveal/.installed: .venv/.installed
 	@touch $@
 
 slides: build/reveal/.installed ## Write the notebooks as slides: build/slides
-	@$(PYTHON_VENV) -m helpers slides
+	@$(PYTHON_VENV) -m helpers slides $(EDITION)
 
 build/site/.installed: .venv/.installed
 	@rm -rf build/site
 	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/site
 	@$(PYTHON_VENV) -m uv pip install -q --python build/site/bin/python \
 	  "sphinx==9.0.4" "myst-nb==1.4.0" "furo==2025.12.19"
-	@mkdir build/site/source && touch $@
+	@touch $@
 
 site: build/site/.installed ## Write the course as pages to read and search: build/site/html
 	@rm -rf build/site/html
-	@build/site/bin/python -m sphinx -q -E -W --keep-going -c helpers/course \
-	  -d build/site/doctrees build/site/source build/site/html
+	@for language in en $(notdir $(basename $(wildcard notebooks/locale/*.po))); do \
+	  html=build/site/html/$${language#en}; mkdir -p build/site/source/$$language; \
+	  build/site/bin/python -m sphinx -q -E -W --keep-going -c helpers/course -D language=$$language \
+	    -d build/site/doctrees/$$language build/site/source/$$language $$html || exit 1; \
+	done
 
 build/pip/.installed: .venv/.installed
 	@rm -rf build/pip
@@ -86,7 +92,7 @@ bundle: build/pip/.installed ## Pack course and packages for computers without a
 	@PYTHON=$(PYTHON_VENV) PIP=build/pip sh helpers/course/bundle.sh
 
 lab: .venv/.installed ## Open your copy of the course (work) in JupyterLab
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m helpers lab
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m helpers lab $(EDITION)
 
 build/spelling/.installed: .venv/.installed
 	@rm -rf build/spelling

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from helpers.base import language
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 
-NOTEBOOKS = ROOT / "notebooks"
+NOTEBOOKS = language.NOTEBOOKS
 BUILD = ROOT / "build"
 
 
@@ -79,11 +80,15 @@ def load(path: pathlib.Path) -> Notebook:
         found = re.search(pattern, sources[0], re.MULTILINE)
         return plain(found[1]) if found else ""
 
+    def labelled(label: str) -> str:
+        said = language.translated(label, language.language(folder=path.parent))
+        return find(rf"\*\*{said}\*\*\s+([^·\n]+)")
+
     return Notebook(
         path,
         find(r"^#\s+(.+)") or path.stem,
-        find(r"\*\*Time\*\*\s+([^·\n]+)"),
-        find(r"\*\*Needs\*\*\s+([^·\n]+)"),
+        labelled("Time"),
+        labelled("Needs"),
         _parameters(path, [s for s, t in zip(sources, tags, strict=True) if "parameters" in t]),
     )
 
@@ -115,6 +120,24 @@ def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
             "Get them back with `git restore notebooks`, or clone the repository again.",
         )
     return [load(path) for path in paths]
+
+
+def edition(code: str | None) -> tuple[pathlib.Path, pathlib.Path]:
+    """Give the folders of the notebooks and of the results of a language; None is English.
+
+    Raises:
+        CourseError: The course isn't translated into it.
+    """
+    if code in (None, language.ENGLISH):
+        return NOTEBOOKS, BUILD
+    known = language.translations()
+    if code not in known:
+        raise CourseError(
+            f"There is no edition in {code!r}.",
+            f"The course is in English (en) and in: {', '.join(known)}.",
+            "Choose one of these, or begin another: CONTRIBUTING.md, Another language.",
+        )
+    return NOTEBOOKS / code, BUILD / code
 
 
 def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:

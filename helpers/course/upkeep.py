@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from helpers.base import files, html
+from helpers.base import files, html, language
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 
@@ -202,8 +202,9 @@ def _texts(root: pathlib.Path) -> Iterator[tuple[pathlib.Path, str]]:
     """Give each file that may name an address, and its text."""
     for path in _paths(root):
         yield path, "\n".join("".join(cell["source"]) for cell in _cells(path))
-    for path in sorted([*root.glob("*.md"), *(root / "notebooks").rglob("*.md")]):
-        if path != root / LINKS:
+    translated = {root / "notebooks" / code for code in language.translations()}
+    for path in sorted([*root.glob("[A-Z]*[A-Z].md"), *(root / "notebooks").rglob("*.md")]):
+        if path != root / LINKS and path.parent not in translated:
             yield path, path.read_text("utf-8")
     for path in sorted((root / "helpers").rglob("*.py")):
         yield path, _speech(path.read_text("utf-8"))

@@ -10,7 +10,7 @@ import os
 import pathlib
 import shutil
 
-from helpers.base import files
+from helpers.base import files, language
 from helpers.base.errors import unreadable
 from helpers.base.settings import ROOT
 from helpers.course.map import NOTEBOOKS, notebooks
@@ -50,7 +50,8 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         new["metadata"]["course_edition"] = edition
         files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
     for path in sorted(folder.iterdir()):
-        if path.suffix != ".ipynb" and not path.name.startswith("."):
+        edition = path == language.LOCALE or language.file(path.name).is_file()
+        if path.suffix != ".ipynb" and not path.name.startswith(".") and not edition:
             _link(path, work / path.name)
     return renewed
 

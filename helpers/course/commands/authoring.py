@@ -6,18 +6,18 @@ from typing import Annotated
 
 import typer
 
-from helpers.base import files
+from helpers.base import files, language
 from helpers.base.settings import ENVIRONMENT, ROOT
 from helpers.course import map as course
 from helpers.course import upkeep
-from helpers.course.commands.learning import Wanted
+from helpers.course.commands.learning import Language, Wanted
 
 
 def store(wanted: Wanted = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
-    The stored outputs are what `make test` compares on the next machine. A notebook that fails
-    stays as it is.
+    The stored outputs are what `make test` compares on the next machine; the editions in other
+    languages get them, too. A notebook that fails stays as it is.
 
     **Examples**
 
@@ -31,6 +31,7 @@ def store(wanted: Wanted = None) -> None:
 
     report = storing.store(wanted or [])
     typer.echo(f"{report.summary}.")
+    translate()
     raise typer.Exit(report.status)
 
 
@@ -39,6 +40,7 @@ def slides(
     reveal: Annotated[
         pathlib.Path, typer.Option(metavar="DIR", help="Where `make slides` unpacked reveal.js.")
     ] = ROOT / "build" / "reveal",
+    language: Language = None,
 ) -> None:
     """Write notebooks as slides, with their stored outputs: **build/slides/NN.html**.
 
@@ -50,15 +52,17 @@ def slides(
 
     - `make slides`: fetches reveal.js once, then writes all decks
     - `tpu-course slides 02`: one of them, again
+    - `tpu-course slides --language ko`: the Korean edition's, in build/ko/slides
 
     **Exit status**: 0 written · 2 reveal.js is missing, or a notebook is damaged
     """
     from helpers.course import slides as decks
 
-    chosen = course.choose(wanted or [], course.notebooks())
+    folder, build = course.edition(language)
+    chosen = course.choose(wanted or [], course.notebooks(folder))
     shown = [(notebook.path, notebook.title) for notebook in chosen]
     for path, title in shown if wanted else [*shown, (decks.WELCOME, "Welcome")]:
-        target = course.BUILD / f"slides/{path.stem}.html"
+        target = build / f"slides/{path.stem}.html"
         arranged = decks.arrange(decks.read(path), path.stem[:2])
         files.write(target, decks.deck(arranged, path, title, reveal))
         typer.echo(f"{target}: {decks.count(arranged)} slides")
@@ -113,6 +117,33 @@ def set_badges(
     """
     changed = upkeep.set_repository(repository)
     _tell(changed)
+
+
+def translate(
+    languages: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CODE", help="Such as ko. Without: all that there are."),
+    ] = None,
+) -> None:
+    """Bring the translations in step with the English, and make their notebooks and pages.
+
+    A message whose English has changed becomes fuzzy, and the English is shown in its place until
+    somebody looks at it (CONTRIBUTING.md, Another language). A new code begins a translation.
+
+    **Examples**
+
+    - `tpu-course translate`
+    - `tpu-course translate ja`: begin a Japanese one: notebooks/locale/ja.po
+
+    **Exit status**: 0 done · 2 a translation is damaged, or no language's code
+    """
+    from helpers.course import translation
+
+    for code in languages or language.translations():
+        counted, changed = translation.write(code)
+        typer.echo(f"{code}: {counted}; {len(changed)} files changed")
+        for where in (*counted.fuzzy[:5], *counted.missing[:5]):
+            typer.echo(f"  to do: {where}")
 
 
 def make_models() -> None:

@@ -18,6 +18,14 @@ from helpers.course import map as course
 _BETWEEN = "\x1f"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for a script.")]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODE",
+        help="The notebooks in another language, such as ko. Without: English.",
+        show_default=False,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing before the end.")]
 
 
@@ -95,6 +103,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    language: Language = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -111,6 +120,7 @@ def run(
     - `tpu-course run 07 -p STEPS 50`: one, with a changed parameter
     - `tpu-course run --no-open`: without opening a browser
     - `tpu-course run --workshop`: the core of all notebooks
+    - `tpu-course run --language ko`: the Korean edition; results go to build/ko
     - `tpu-course run --json > report.json`: for a script; what happens meanwhile goes to stderr
 
     **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
@@ -128,7 +138,8 @@ def run(
 
     at_once = jobs or running.side_by_side()
     console = Console(stderr=as_json, quiet=quiet)
-    report = running.run(wanted or [], pairs, workshop=workshop, jobs=at_once, console=console)
+    folder, build = course.edition(language)
+    report = running.run(wanted or [], pairs, folder, build, console, workshop, at_once)
     what = "The core alone: " if workshop else ""
     typer.echo(report.json() if as_json else f"{what}{report.summary}. Results: {report.page}")
     if open_page or (open_page is None and _has_screen() and report.status != 130):
@@ -136,24 +147,32 @@ def run(
     raise typer.Exit(report.status)
 
 
-def lab() -> None:
+def lab(language: Language = None) -> None:
     """Open your copies of the notebooks in JupyterLab: **work/00_start_here.ipynb** first.
 
     What you change stays in the folder work, which an update of the course (git pull) doesn't
     touch. When a notebook has changed with an update, your answers are carried into its new
     edition, and your copy as it was stays in work/earlier.
 
-    **Example**: `tpu-course lab`
+    **Examples**
+
+    - `tpu-course lab`
+    - `tpu-course lab --language ko`: the Korean edition, in work/ko
 
     **Exit status**: that of JupyterLab · 2 it can't be opened
     """
     from helpers.course import working
 
-    for path in working.prepare():
-        typer.echo(f"{path.name} has a new edition, with your answers; before: work/earlier")
+    folder, _ = course.edition(language)
+    work = working.WORK / folder.relative_to(course.NOTEBOOKS)
+    if work != working.WORK:
+        working.prepare()  # what the edition links to: texts in English, pictures
+    for path in working.prepare(work, folder):
+        typer.echo(f"{path.name} has a new edition, with your answers; before: {work.name}/earlier")
     settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names
     command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={working.WORK}"]
-    command += ["--LabApp.default_url=/lab/tree/00_start_here.ipynb"]
+    first = (work / "00_start_here.ipynb").relative_to(working.WORK).as_posix()
+    command += [f"--LabApp.default_url=/lab/tree/{first}"]
     command += [f"--LabApp.app_settings_dir={settings}"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         typer.echo(
