@@ -2,7 +2,9 @@
 
 import importlib
 import os
+import pathlib
 import platform
+import re
 from typing import Annotated
 
 import typer
@@ -16,6 +18,19 @@ from helpers.base.settings import ENVIRONMENT
 NAMES = ("algorithms", "epochs", "records", "prepare", "pretraining")
 LONG = ("published", "fine_tuning")  # only where they are named
 WIDTH = 150  # where the output is no terminal
+
+# What decides how fast its matrix products are, of what Linux lists.
+UNITS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")
+
+
+def processor() -> str:
+    """Name this machine's processor, and the units that its matrix products can use."""
+    path = pathlib.Path("/proc/cpuinfo")
+    told = path.read_text("utf-8") if path.is_file() else ""
+    name = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
+    units = [unit for unit in UNITS if re.search(rf"\b{unit}\b", told)]
+    return " ".join([name[1].strip() if name else platform.machine(), *units])
+
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -67,7 +82,7 @@ def main(
 
             tables.append(importlib.import_module(f"benchmarks.{name}").run(size, done))
     machine = (
-        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores, {processor()}, Python {platform.python_version()}, "
         f"TensorFlow {tf.__version__}, XLA on the CPU"
     )
     console.print(Group(*tables, machine))

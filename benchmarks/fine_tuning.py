@@ -24,7 +24,7 @@ LABELS = (1, 2, 4, 8, 16, 32, 64, None)  # of each program; None: all there are
 SEEDS = 5  # each with other labelled texts, another classifier and another order
 LONGEST = 64  # tokens of a text
 BATCH = 16
-STEPS, EPOCHS = 80, 5  # at least
+STEPS, EPOCHS = 160, 5  # at least
 LEARNING_RATE = 1e-3
 
 
@@ -36,13 +36,6 @@ def counting(unit: str) -> Pipeline:
     return make_pipeline(counts, LogisticRegression(C=10, max_iter=1000))
 
 
-def draw(labels: np.ndarray, each: int | None, seed: int) -> np.ndarray:
-    """Choose so many texts of each label at random; give their numbers."""
-    shuffled = np.random.default_rng(seed).permutation(len(labels))
-    chosen = [shuffled[labels[shuffled] == label][:each] for label in np.unique(labels)]
-    return np.concatenate(chosen)
-
-
 class Curve:
     """All that the runs share: texts, labels, token ids, and the scores they write."""
 
@@ -52,44 +45,45 @@ class Curve:
             for language in LANGUAGES
         }
         (self.names,) = {data.names for data in self.data.values()}
-        self.labels = self.data["en"].train.labels  # a paragraph and its translation have one
-        tokenizer = classifier.tokenizer(PRETRAINED)
-        self.inputs = {
-            (part, language): dict(
-                tokenizer(
-                    list(getattr(data, part).texts),
-                    padding="max_length",
-                    truncation=True,
-                    max_length=LONGEST,
-                    return_tensors="np",
-                    return_token_type_ids=False,
-                )
-            )
-            for language, data in self.data.items()
-            for part in labelled.PARTS
-        }
+        self.tokenizer = classifier.tokenizer(PRETRAINED)
+        self.test = {language: self.inputs(data.test) for language, data in self.data.items()}
+
+    def inputs(self, part: labelled.Part) -> dict[str, np.ndarray]:
+        """Give token ids and mask of texts, cut and filled up to `LONGEST`."""
+        options = {"padding": "max_length", "truncation": True, "max_length": LONGEST}
+        texts = list(part.texts)
+        return dict(
+            self.tokenizer(texts, return_tensors="np", return_token_type_ids=False, **options)
+        )
+
+    def draw(self, language: str, each: int | None, seed: int) -> labelled.Part:
+        """Choose so many texts of each label; translations are drawn together."""
+        train = self.data[language].train
+        return train.few(each or len(train), seed)
 
     def score(self, guessed: np.ndarray) -> tuple[str, str]:
         """Give accuracy and macro-F1 on the test part, as they are written."""
-        matrix = metrics.confusion(self.data["en"].test.labels, guessed, len(self.names))
+        labels = self.data["en"].test.labels  # a paragraph and its translation have one
+        matrix = metrics.confusion(labels, guessed, len(self.names))
         return f"{metrics.accuracy(matrix):.4f}", f"{metrics.macro_f1(matrix):.4f}"
 
     def count(self, unit: str, language: str, each: int | None, seed: int) -> Iterator[tuple]:
         """Train and test a classifier that counts."""
-        chosen, data = draw(self.labels, each, seed), self.data[language]
-        known = [data.train.texts[at] for at in chosen]
-        model = counting(unit).fit(known, self.labels[chosen])
-        yield language, *self.score(model.predict(data.test.texts))
+        known = self.draw(language, each, seed)
+        model = counting(unit).fit(known.texts, known.labels)
+        yield language, *self.score(model.predict(self.data[language].test.texts))
 
-    def tune(self, start: classifier.Start, language: str, chosen: np.ndarray) -> Iterator[tuple]:
+    def tune(self, start: classifier.Start, known: labelled.Part) -> Iterator[tuple]:
         """Fine-tune from the start that was set, and test on both languages."""
-        inputs = {name: ids[chosen] for name, ids in self.inputs["train", language].items()}
-        rows = min(BATCH, len(chosen))
-        epochs = max(EPOCHS, -(-STEPS * BATCH // len(chosen)))
-        start.model.fit(inputs, self.labels[chosen], batch_size=rows, epochs=epochs, verbose=0)
+        rows, epochs = min(BATCH, len(known)), _epochs(len(known))
+        start.model.fit(self.inputs(known), known.labels, batch_size=rows, epochs=epochs, verbose=0)
         for other in LANGUAGES:
-            logits = start.model.predict(self.inputs["test", other], batch_size=64, verbose=0)
+            logits = start.model.predict(self.test[other], batch_size=64, verbose=0)
             yield other, *self.score(logits["logits"].argmax(-1))
+
+
+def _epochs(texts: int) -> int:
+    return max(EPOCHS, -(-STEPS * BATCH // texts))
 
 
 def _runs(curve: Curve, language: str, each: int | None) -> Iterator[tuple]:
@@ -98,14 +92,14 @@ def _runs(curve: Curve, language: str, each: int | None) -> Iterator[tuple]:
         for seed in range(SEEDS):
             for scores in curve.count(unit, language, each, seed):
                 yield model, seed, scores
-    draws = [draw(curve.labels, each, seed) for seed in range(SEEDS)]
-    steps = -(-len(draws[0]) // BATCH) * max(EPOCHS, -(-STEPS * BATCH // len(draws[0])))
+    draws = [curve.draw(language, each, seed) for seed in range(SEEDS)]
+    steps = -(-len(draws[0]) // BATCH) * _epochs(len(draws[0]))
     for model in ("pretrained", "fresh"):
         start = classifier.load(PRETRAINED, curve.names, pretrained=model == "pretrained")
         classifier.compiled(start, steps=steps, learning_rate=LEARNING_RATE)
-        for seed, chosen in enumerate(draws):
+        for seed, known in enumerate(draws):
             start.again(seed)
-            for scores in curve.tune(start, language, chosen):
+            for scores in curve.tune(start, known):
                 yield model, seed, scores
 
 

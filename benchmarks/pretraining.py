@@ -167,11 +167,40 @@ def sizes(size: Size) -> dict[str, Configuration]:
     return {name: CONFIGURATIONS[name] for name in NAMES}
 
 
+def operations(size: Configuration, vocabulary: int, batch: dict[str, np.ndarray]) -> int:
+    """Count what the matrix products of a step add and multiply, forward and backward.
+
+    Where the batch names its masked positions, the last layer and the head are computed there
+    alone; keys and values of the last layer are needed everywhere.
+    """
+    rows, length = batch["input_ids"].shape
+    everywhere = rows * length
+    some = rows * batch["masked_positions"].shape[1] if "masked_positions" in batch else everywhere
+    hidden = size.hidden
+
+    def layer(queries: int) -> int:
+        projected = 2 * everywhere + 2 * queries  # keys, values; queries, output
+        inside = 8 * queries  # two products with four times as many columns
+        return (projected + inside) * hidden**2 + 2 * queries * length * hidden
+
+    layers = (size.layers - 1) * layer(everywhere) + layer(some)
+    head = some * hidden * (hidden + vocabulary)
+    return 3 * 2 * (layers + head)
+
+
+def rate(done: Callable[[], None], rounds: int, width: int = 1024) -> float:
+    """Measure float32 products of large matrices, eagerly: operations per second, the median."""
+    one = tf.random.normal([width, width])
+    times = alternating({"product": lambda: float((one @ one)[0, 0])}, rounds, done)["product"]
+    return 2 * width**3 / statistics.median(clock.wall for clock in times)
+
+
 def table_of_pairs(
     table: Table,
     ways: Callable[[Configuration], dict[str, tuple[dict, Callable[[], object]]]],
     size: Size,
     done: Callable[[], None],
+    vocabulary: int = 0,
 ) -> Table:
     """Measure ways to do a step: each second one is compared with the one before it.
 
@@ -180,6 +209,8 @@ def table_of_pairs(
         ways: Gives a batch and a round of steps by name, for a size of model.
         size: How much is measured.
         done: Called after each round.
+        vocabulary: Number of tokens; with it, the share of this machine's rate of matrix
+            products is told, too.
 
     Returns:
         The table.
@@ -188,6 +219,9 @@ def table_of_pairs(
     table.add_column("step", no_wrap=True)
     for column in ("real tokens", "tokens/s", "×", "× cpu"):
         table.add_column(column, justify="right")
+    if vocabulary:
+        fastest = rate(done, size.step_rounds)
+        table.add_column(f"of {fastest / 1e9:.0f} GFLOP/s", justify="right")
     for name, model in sizes(size).items():
         all_ways = ways(model)
         calls = {way: call for way, (_, call) in all_ways.items()}
@@ -201,6 +235,9 @@ def table_of_pairs(
             for kind in ("wall", "cpu"):
                 before = [getattr(clock, kind) * share for clock in base]
                 cells.append(ratio(before, [getattr(clock, kind) for clock in clocks]))
+            if vocabulary:
+                counted = STEPS * operations(model, vocabulary, all_ways[way][0])
+                cells.append(f"{counted / wall / fastest:.0%}")
             table.add_row(*cells)
     return table
 
@@ -276,7 +313,9 @@ def table_of_pytorch(text: Text, size: Size, done: Callable[[str, int], None]) -
             caption="× is real tokens per second against the line above it: median (min–max of "
             "the rounds). Padded: a Korean sentence per row, the head at every place. Packed: "
             "last layer and head at the masked places alone, on both sides. Ours: "
-            f"steps_per_execution={STEPS}, as pretraining runs; eager has no such thing.",
+            f"steps_per_execution={STEPS}, as pretraining runs; eager has no such thing. The last "
+            "column: operations of the step's matrix products per second, as a share of what "
+            "TensorFlow's eager product of 1024 x 1024 matrices does.",
         )
 
         def ways(model: Configuration) -> dict:
@@ -287,8 +326,12 @@ def table_of_pytorch(text: Text, size: Size, done: Callable[[str, int], None]) -
                 "our step, packed": (text.packed, ours(model, text, text.packed, STEPS)),
             }
 
-        total = len(sizes(size)) * 4 * size.step_rounds
-        return table_of_pairs(table, ways, size, lambda: done("steps beside PyTorch", total))
+        total = (len(sizes(size)) * 4 + 1) * size.step_rounds
+
+        def tell() -> None:
+            done("steps beside PyTorch", total)
+
+        return table_of_pairs(table, ways, size, tell, text.vocabulary)
 
 
 def start(way: str, name: str, width: int, begun: Clock) -> dict[str, list[float]]:

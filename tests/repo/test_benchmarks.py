@@ -154,3 +154,22 @@ def test_what_notebook_10_shows_comes_out_again():
         ((language, accuracy, macro_f1),) = curve.count(unit, "ko", 4, 1)
         stored = found.loc[(model, "ko", language, "4", 1)]
         assert (stored.accuracy, stored.macro_f1) == (float(accuracy), float(macro_f1))
+
+
+@pytest.mark.parametrize("places", [None, 2])
+def test_the_operations_of_a_step_are_those_of_its_products(places):
+    rows, length, hidden, vocabulary = 3, 5, 4, 7
+    batch = {"input_ids": np.zeros((rows, length))}
+    if places:
+        batch["masked_positions"] = np.zeros((rows, places))
+    products = []  # rows, common size, columns of each product, forward
+    for queries in (rows * length, rows * (places or length)):  # first layer, last layer
+        products += [(rows * length, hidden, hidden)] * 2 + [(queries, hidden, hidden)] * 2
+        products += [(queries, hidden, length), (queries, length, hidden)]
+        products += [(queries, hidden, 4 * hidden), (queries, 4 * hidden, hidden)]
+    head = rows * (places or length)
+    products += [(head, hidden, hidden), (head, hidden, vocabulary)]
+    forward = sum(2 * a * b * c for a, b, c in products)
+    size = pretraining.Configuration(2, hidden, 1)
+    # Backward each product becomes two of the same size.
+    assert pretraining.operations(size, vocabulary, batch) == 3 * forward
