@@ -146,8 +146,11 @@ def check_versions(
         fix = "make lab, and choose its kernel; in Colab and on Kaggle run the setup cell"
         return Finding("versions", ILL, "; ".join(wrong), fix)
     tensorflow = found.get("tensorflow-tpu") or found["tensorflow"]
-    said = f"Python {python[0]}.{python[1]}, TensorFlow {tensorflow}, transformers "
-    return Finding("versions", WELL, said + f"{found['transformers']}: as locked")
+    said = (
+        f"Python {'.'.join(map(str, python))}, TensorFlow {tensorflow}, "
+        f"transformers {found['transformers']}: as locked"
+    )
+    return Finding("versions", WELL, said)
 
 
 def check_wheel(found: Mapping[str, str], place: Place) -> Finding:

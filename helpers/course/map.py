@@ -82,7 +82,7 @@ def load(path: pathlib.Path) -> Notebook:
 
     def labelled(label: str) -> str:
         said = language.translated(label, language.language(folder=path.parent))
-        return find(rf"\*\*{said}\*\*\s+([^·\n]+)")
+        return find(rf"\*\*(?:{label}|{said})\*\*\s+([^·\n]+)")
 
     return Notebook(
         path,

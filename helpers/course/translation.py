@@ -50,7 +50,8 @@ WORDS = (
     *("versions", "wheel", "place", "chip", "devices", "bucket", "disk", "memory"),
     *("train step", "a generator", "a Python function", "TensorFlow on TPU"),
     *("The course", "Beside it", "Taught in", "Met in", "All symptoms"),
-    "When it fails: all symptoms",
+    *("When it fails: all symptoms", "{free} GiB free", "notebook {lesson}"),
+    *("{place} (no sign of a TPU)", "{rows} rows of a batch", "{number} sets of shapes"),
 )
 _PARTS = ("name", "why", "fix")  # of a symptom
 LEAST_WORDS = 3  # in code, what has fewer is a name, not a message
@@ -124,6 +125,12 @@ def _findings(path: pathlib.Path) -> Iterator[Text]:
                     yield Text(f"{path.name} {check}.{key}.{part}", row[part])
 
 
+def _places(path: pathlib.Path) -> Iterator[Text]:
+    for table, rows in tomllib.loads(path.read_text("utf-8")).items():
+        for name, text in rows.items() if table != "code" else ():
+            yield Text(f"{path.name} {table}.{name}", text)
+
+
 def _template(node: ast.AST) -> str | None:
     """Give a string of the source; of one with values in it, their expressions in braces."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -176,6 +183,7 @@ def texts() -> list[Text]:
         found += _exercises(path)
     found += _symptoms(helpers / "course/symptoms.toml")
     found += _findings(helpers / "preflight/findings.toml")
+    found += _places(helpers / "tpu/places.toml")
     for path in (path for pattern in CODE for path in sorted(helpers.glob(pattern))):
         found += _code(path)
     found += (Text("words", word) for word in WORDS)

@@ -64,10 +64,9 @@ class Item:
         return dataclasses.replace(self, **said)
 
     def __repr__(self) -> str:
-        told = self.told()
-        text = f"{SIGNS[self.state]} {self.check} {told.name}: {told.finding}"
+        text = f"{SIGNS[self.state]} {self.check} {self.name}: {self.finding}"
         text += f"\n    at {self.where}" if self.where else ""
-        return text + (f"\n    fix: {told.fix}" if self.fix else "")
+        return text + (f"\n    fix: {self.fix}" if self.fix else "")
 
 
 _FINDINGS = tomllib.loads(pathlib.Path(__file__).with_name("findings.toml").read_text("utf-8"))
@@ -187,7 +186,7 @@ class Report:
         files.write(pathlib.Path(path), page)
 
     def __repr__(self) -> str:
-        lines = [f"Preflight of {self.summary}", *map(repr, self.items)]
+        lines = [f"Preflight of {self.summary}", *(repr(item.told()) for item in self.items)]
         if self.estimates:
             lines += [*_aligned(costs(self.estimates)), BOUNDS]
         for timing in self.timings:

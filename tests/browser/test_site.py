@@ -10,8 +10,11 @@ pytestmark = pytest.mark.xdist_group("site")
 
 SITE = ROOT / "build/site/html"
 PAGES = ["index", "search", "symptoms/the-on-chip-memory-vmem"]
-FILES = [path for kind in ("*.md", "[0-9]*.ipynb") for path in (ROOT / "notebooks").glob(kind)]
+KINDS = ("*.md", "[0-9]*.ipynb")
+FILES = [path for kind in KINDS for path in (ROOT / "notebooks").glob(kind)]
 PAGES += sorted(f"notebooks/{path.stem}" for path in FILES)
+KOREAN = [path for kind in KINDS for path in (ROOT / "notebooks/ko").glob(kind)]
+PAGES += ["ko/index", "ko/search", *sorted(f"ko/notebooks/{path.stem}" for path in KOREAN)]
 SCREENS = {"light": {"width": 1280, "height": 1000}, "dark": {"width": 390, "height": 844}}
 
 
@@ -81,8 +84,24 @@ def test_figures_and_widgets_are_pictures_with_words_that_turn_dark_with_the_pag
     assert filters[0] == "none" and filters[1].startswith("invert")
 
 
-def test_the_cheat_sheet_prints_on_one_page_of_a4_at_ten_points(page):
-    page.goto((SITE / "notebooks/CHEATSHEET.html").as_uri())
+def test_one_changes_the_language_and_finds_a_korean_word_before_its_particle(page):
+    page.goto((SITE / "notebooks/03_padding_buckets.html").as_uri())
+    page.get_by_role("link", name="한국어").click()
+    assert page.locator("html").get_attribute("lang") == "ko"
+    field = page.get_by_role("textbox").first
+    field.fill("배치")
+    field.press("Enter")
+    found = page.locator("#search-results li")
+    found.nth(3).wait_for()
+    page.go_back()
+    page.get_by_role("link", name="English").click()
+    assert page.locator("html").get_attribute("lang") == "en"
+    assert page.url.endswith("html/notebooks/03_padding_buckets.html")
+
+
+@pytest.mark.parametrize("folder", ["", "ko/"])
+def test_the_cheat_sheet_prints_on_one_page_of_a4_at_ten_points(page, folder):
+    page.goto((SITE / f"{folder}notebooks/CHEATSHEET.html").as_uri())
     pdf = page.pdf(prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 1
     (box,) = re.findall(rb"/MediaBox\s*\[([^\]]*)\]", pdf)

@@ -100,3 +100,16 @@ def test_a_parameter_goes_to_the_notebooks_that_have_it(tmp_path):
     message = "(?s)parameter 'stpes'.*02_b has steps, only; 07_c has steps; 08_d has none"
     with pytest.raises(CourseError, match=message):
         course.values([("stpes", "4")], known)
+
+
+def test_an_edition_has_folders_of_its_own_and_another_is_refused():
+    assert course.edition(None) == course.edition("en") == (course.NOTEBOOKS, course.BUILD)
+    folder, build = course.edition("ko")
+    assert (folder, build) == (course.NOTEBOOKS / "ko", course.BUILD / "ko")
+    there = {notebook.number: notebook for notebook in course.notebooks()}
+    for notebook in course.notebooks(folder):
+        english = there[notebook.number]
+        assert notebook.parameters == english.parameters
+        assert notebook.reading and notebook.needs
+    with pytest.raises(CourseError, match=r"There is no edition in 'de'(?s:.)*: ko\."):
+        course.edition("de")

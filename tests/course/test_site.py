@@ -2,20 +2,24 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from conventions import ROOT
 
+from helpers.base import language
+from helpers.course import map as course
 from helpers.course import site
 from helpers.course.explain import SYMPTOMS
 
+LANGUAGES = ["en", *language.translations()]
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site, "SOURCE", tmp_path_factory.mktemp("site") / "source")
-        site.write()
-        return site.SOURCE
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def written(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site") / request.param
+    site.write(folder, request.param)
+    return folder
 
 
 def links(folder):
@@ -36,7 +40,8 @@ def test_the_first_page_lists_every_notebook_in_order_and_every_text(written):
     found = re.findall(r"^(?:(\d\d) .*<)?notebooks/([\w-]+)>?$", text, re.MULTILINE)
     names = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
     assert [name for number, name in found if number] == names
-    texts = {path.stem for path in (ROOT / "notebooks").glob("*.md")}
+    folder, _ = course.edition(written.name)
+    texts = {path.stem for path in folder.glob("*.md")}
     assert {name for number, name in found if not number} == texts
 
 
@@ -44,7 +49,8 @@ def test_each_symptom_has_a_page_with_the_words_of_its_message(written):
     pages = {path.stem: path.read_text("utf-8") for path in (written / "symptoms").iterdir()}
     assert len(pages) == len(SYMPTOMS)
     page = pages["the-on-chip-memory-vmem"]
-    assert "exceeded scoped vmem limit" in page and "\n# The on-chip memory (vmem)\n" in page
+    name = language.translated("The on-chip memory (vmem)", written.name)
+    assert "exceeded scoped vmem limit" in page and f"\n# {name}\n" in page
     listed = (written / "notebooks/TROUBLESHOOTING.md").read_text("utf-8")
     assert listed.count("](../symptoms/") == len(SYMPTOMS)
 
@@ -60,7 +66,18 @@ def test_each_symptom_has_a_page_with_the_words_of_its_message(written):
     ],
 )
 def test_markdown_is_changed_where_a_page_needs_it(text, page):
-    assert site._markdown(text, ROOT / "notebooks") == page
+    assert site._markdown(text, ROOT / "notebooks/GLOSSARY.md", site.pages()) == page
+
+
+def test_a_page_leads_to_the_same_page_in_the_other_languages_or_to_their_first():
+    def targets(page, code):
+        links = re.findall('href="([^"]*)" hreflang="([^"]*)"', site._switch(Path(page), code))
+        return {language: to for to, language in links}
+
+    assert targets("notebooks/02_xla_rules.html", "en")["ko"] == "../ko/notebooks/02_xla_rules.html"
+    assert targets("notebooks/02_xla_rules.html", "ko")["en"] == "../../notebooks/02_xla_rules.html"
+    assert targets("CHANGELOG.html", "en")["ko"] == "ko/index.html"
+    assert targets("symptoms/the-on-chip-memory-vmem.html", "ko")["en"][:15] == "../../symptoms/"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +92,7 @@ def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path, k
     cell["source"] = ["# NBVAL_IGNORE_OUTPUT\n", "# @title Optional: draw\n", "draw()"]
     path = tmp_path / "01_a.ipynb"
     path.write_text(json.dumps({"cells": [cell]}))
-    (made,) = json.loads(site._notebook(path))["cells"]
+    (made,) = json.loads(site._notebook(path, {}))["cells"]
     (shown,) = made["outputs"]
     picture = f'<img src="data:{kind};base64,{coded}" alt="a &lt; &quot;b&quot;" width="20">'
     picture += "<p><em>a &lt; &quot;b&quot;</em></p>"

@@ -8,6 +8,7 @@ from made_notebooks import write
 from nbformat.v4 import new_code_cell
 from typer.testing import CliRunner
 
+from helpers.base import language
 from helpers.base.errors import CourseError
 from helpers.course import working
 from helpers.course.commands import learning
@@ -61,6 +62,22 @@ def test_where_no_link_can_be_made_files_are_copied_again(folder, tmp_path, monk
     assert (tmp_path / "work/data/x.txt").read_text() == "x"
 
 
+def test_a_translated_edition_has_copies_of_its_own(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(language, "LOCALE", folder / "locale")
+    (folder / "locale").mkdir()
+    (folder / "locale/ko.po").write_text("")
+    (folder / "ko").mkdir()
+    (folder / "ko/02_b.ipynb").write_text((folder / "02_b.ipynb").read_text())
+    (folder / "ko/TEXT.md").write_text("글")
+    work = tmp_path / "work"
+    working.prepare(work, folder)
+    assert not (work / "ko").exists() and not (work / "locale").exists()
+    working.prepare(work / "ko", folder / "ko")
+    change(work / "ko/02_b.ipynb", '"stub"', '"my answer"')
+    assert "stub" in (folder / "ko/02_b.ipynb").read_text()
+    assert (work / "ko/TEXT.md").read_text() == "글"
+
+
 def test_a_damaged_copy_is_not_written_over(folder, tmp_path):
     copy = tmp_path / "work/02_b.ipynb"
     working.prepare(tmp_path / "work", folder)
@@ -71,17 +88,22 @@ def test_a_damaged_copy_is_not_written_over(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("user", "typed", "opened"), [(1000, "", True), (0, "y", True), (0, "n", False)]
+    ("user", "typed", "opened", "edition"),
+    [(1000, "", True, ""), (0, "y", True, "ko"), (0, "n", False, "")],
 )
-def test_lab_opens_the_first_notebook_and_asks_root_first(monkeypatch, user, typed, opened):
+def test_lab_opens_the_first_notebook_and_asks_root_first(
+    monkeypatch, user, typed, opened, edition
+):
     called = []
-    monkeypatch.setattr(working, "prepare", list)
+    monkeypatch.setattr(working, "prepare", lambda *_: [])
     monkeypatch.setattr(learning.os, "geteuid", lambda: user)
     monkeypatch.setattr(learning.os, "execv", lambda program, words: called.append(words))
-    said = CliRunner().invoke(app, ["lab"], input=typed)
+    words = ["--language", edition] if edition else []
+    said = CliRunner().invoke(app, ["lab", *words], input=typed)
     assert bool(called) == opened, said.output
     if opened:
         assert ("--allow-root" in called[0]) == (user == 0)
-        assert any(word.endswith("/lab/tree/00_start_here.ipynb") for word in called[0])
+        first = f"/lab/tree/{edition}/00_start_here.ipynb".replace("//", "/")
+        assert any(word.endswith(f"={first}") for word in called[0])
         (settings,) = (w.partition("=")[2] for w in called[0] if "app_settings_dir" in w)
         json.loads((learning.pathlib.Path(settings) / "overrides.json").read_text())
