@@ -15,6 +15,7 @@ from bs4 import BeautifulSoup
 from pygments.formatters import HtmlFormatter
 
 from helpers.base import html
+from helpers.base.language import ENGLISH, translated
 
 # How a result is shown: the colour of its chip, and a sign beside the word.
 SHOWN = {
@@ -42,11 +43,15 @@ def _date(moment: datetime.datetime) -> str:
     return f"{local.day} {local:%b %Y, %H:%M}"
 
 
-def index(rows: Sequence[tuple[Any, Any]], machine: str, workshop: bool = False) -> str:
+def index(
+    rows: Sequence[tuple[Any, Any]], machine: str, workshop: bool = False, code: str = ENGLISH
+) -> str:
     """Write the map of the course: each `map.Notebook` with its `kernels.Result`.
 
-    ``machine`` says in words what it ran on. Every text is escaped.
+    ``machine`` says in words what it ran on, ``code`` is the page's language. Every text is
+    escaped.
     """
+    again = "tpu-course run" + " --workshop" * workshop
     return html.render(
         "course_map.html",
         rows=rows,
@@ -57,6 +62,9 @@ def index(rows: Sequence[tuple[Any, Any]], machine: str, workshop: bool = False)
         duration=duration,
         memory=memory,
         date=_date,
+        lang=code,
+        say=functools.partial(translated, code=code),
+        again=again + f" --language {code}" * (code != ENGLISH),
     )
 
 

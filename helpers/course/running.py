@@ -21,7 +21,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from helpers.base import files
+from helpers.base import files, language
 from helpers.course import pages
 from helpers.course.doctor import free_memory
 from helpers.course.kernels import Failure, Job, Result
@@ -241,7 +241,7 @@ def run(
 
     def write_map() -> None:
         rows = [(notebook, _kept(notebook, build)) for notebook in known]
-        files.write(page, pages.index(rows, _machine(), workshop))
+        files.write(page, pages.index(rows, _machine(), workshop, language.language({}, folder)))
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
         _keep(result, node, notebook, build)

@@ -18,6 +18,7 @@ import nbformat
 
 from helpers.base import html
 from helpers.base.errors import CourseError
+from helpers.base.language import translated
 from helpers.exercises import progress
 
 
@@ -125,16 +126,17 @@ class Verdict:
     @property
     def title(self) -> str:
         """What was answered: ``Exercise 02-1`` or ``Question 02-a``."""
-        return f"{'Question' if self.name[3:].isalpha() else 'Exercise'} {self.name}"
+        kind = "Question" if self.name[3:].isalpha() else "Exercise"
+        return f"{translated(kind)} {self.name}"
 
     def __repr__(self) -> str:
-        return f"{self.title}: {self.state}. {self.message}"
+        return f"{self.title}: {translated(self.state)}. {translated(self.message)}"
 
     def _repr_html_(self) -> str:
         kind, sign = _SHOWN[self.state]
-        words = f"{sign} {self.state}"
+        words, text = f"{sign} {translated(self.state)}", translated(self.message)
         return html.render(
-            "card.html", kind=kind, title=self.title, words=words, text=self.message, code=""
+            "card.html", kind=kind, title=self.title, words=words, text=text, code=""
         )
 
 
@@ -215,10 +217,10 @@ def hint(name: str) -> Hint:
     number = min(_shown.get(name, 0) + 1, count + 1)
     _shown[name] = number
     if number > count:
-        return Hint(f"Solution of {name}", solution=exercise.solution.strip())
-    more = f'\nAsk hint("{name}") once more, and you will see the solution.'
-    text = exercise.hints[number - 1] + (more if number == count else "")
-    return Hint(f"Hint {number} of {count}", text)
+        return Hint(translated(f"Solution of {name}"), solution=exercise.solution.strip())
+    more = translated(f'Ask hint("{name}") once more, and you will see the solution.')
+    text = translated(exercise.hints[number - 1]) + (f"\n{more}" if number == count else "")
+    return Hint(translated(f"Hint {number} of {count}"), text)
 
 
 def solve(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

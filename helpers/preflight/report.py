@@ -188,13 +188,13 @@ class Report:
     def __repr__(self) -> str:
         lines = [f"Preflight of {self.summary}", *(repr(item.told()) for item in self.items)]
         if self.estimates:
-            lines += [*_aligned(costs(self.estimates)), BOUNDS]
+            lines += [*_aligned(costs(self.estimates)), translated(BOUNDS)]
         for timing in self.timings:
-            lines += [timing.summary, *timing.notes]
+            lines += [translated(timing.summary), *map(translated, timing.notes)]
             for title in TABLES:
                 lines += _aligned(parts(timing, title))
         if self.timings:
-            lines.append(ESTIMATE)
+            lines.append(translated(ESTIMATE))
         lines += [repr(more) for more in (self.rate, self.training) if more is not None]
         if self.prices:
             lines += [*_aligned(price.table(self.prices)), price.verdict(self.prices)]
@@ -229,19 +229,19 @@ class Report:
             if item.where:
                 said.append(f"\nat {item.where}", style="dim")
             if item.fix:
-                said.append(f"\nfix: {item.fix}", style="italic")
+                said.append(f"\n{translated('fix')}: {item.fix}", style="italic")
             state = Text(f"{SIGNS[item.state]} {translated(item.state)}", style=COLOURS[item.state])
             table.add_row(state, said)
         yield table
         if self.estimates:
             yield _columns(costs(self.estimates))
-            yield Text(BOUNDS, style="dim")
+            yield Text(translated(BOUNDS), style="dim")
         for timing in self.timings:
-            yield Text(timing.summary, style="bold")
-            yield Text("\n".join(timing.notes))
+            yield Text(translated(timing.summary), style="bold")
+            yield Text("\n".join(map(translated, timing.notes)))
             yield from (_rows(parts(timing, title)) for title in TABLES)
         if self.timings:
-            yield Text(ESTIMATE, style="dim")
+            yield Text(translated(ESTIMATE), style="dim")
         if self.prices:
             yield _columns(price.table(self.prices))
             yield Text(price.verdict(self.prices), style="bold")
