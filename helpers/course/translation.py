@@ -16,7 +16,7 @@ import json
 import pathlib
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from babel import Locale, UnknownLocaleError
 from babel.messages import Catalog, Message, pofile
@@ -299,17 +299,18 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
 
     A message that is fuzzy or missing is the English, with a note in front.
     """
-    made = {}
-    folder = course.NOTEBOOKS / code
-    notebooks = course.notebooks()
-    own = {notebook.path.name for notebook in notebooks} | {*PAGES, SYMPTOMS}
-    for notebook in notebooks:
-        node = json.loads(notebook.path.read_text("utf-8"))
-        for cell in node["cells"]:
-            if cell["cell_type"] == "markdown":
-                text = Text(f"{notebook.path.name} {cell['id']}", "".join(cell["source"]))
-                cell["source"] = _linked(_said(catalog, text), code, own).splitlines(keepends=True)
-        made[folder / notebook.path.name] = json.dumps(node, ensure_ascii=False, indent=1) + "\n"
+    folder, made, own = course.NOTEBOOKS / code, {}, {name: {} for name in (*PAGES, SYMPTOMS)}
+    nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
+    for name, node in nodes.items():
+        own[name] = {}
+        for cell in (cell for cell in node["cells"] if cell["cell_type"] == "markdown"):
+            english = "".join(cell["source"])
+            cell["source"] = _said(catalog, Text(f"{name} {cell['id']}", english))
+            own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
+    for name, node in nodes.items():
+        for cell in (cell for cell in node["cells"] if cell["cell_type"] == "markdown"):
+            cell["source"] = _linked(cell["source"], code, own).splitlines(keepends=True)
+        made[folder / name] = json.dumps(node, ensure_ascii=False, indent=1) + "\n"
     for name in PAGES:
         page = (course.NOTEBOOKS / name).read_text("utf-8")
         made[folder / name] = _linked(_translated_page(catalog, name, page), code, own)
@@ -317,6 +318,13 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     readme = _translated_page(catalog, README, (ROOT / README).read_text("utf-8"))
     made[ROOT / f"README.{code}.md"] = _led(readme, code, own)
     return made
+
+
+def _anchors(markdown: str) -> list[str]:
+    """Name the headings of a text as JupyterLab does; brackets would end a link."""
+    headings = re.findall(r"^#+ (.*)$", markdown, re.MULTILINE)
+    names = (course.plain(heading).replace(" ", "-") for heading in headings)
+    return [name.replace("(", "%28").replace(")", "%29") for name in names]
 
 
 def _said(catalog: Catalog, text: Text) -> str:
@@ -354,13 +362,17 @@ def _symptom_page(catalog: Catalog) -> str:
     return explain.page(rows, say)
 
 
-def _linked(text: str, code: str, own: Collection[str]) -> str:
-    """Let links lead on from a language's folder: to its ``own`` files, else one folder up."""
+def _linked(text: str, code: str, own: Mapping[str, Mapping[str, str]]) -> str:
+    """Let links lead on from a language's folder, else one folder up.
+
+    ``own`` are the files of the folder, each with the anchors that are called otherwise there.
+    """
 
     def led(found: re.Match[str]) -> str:
-        if found[0] in own:
-            return found[0]
-        return f"../../README.{code}.md" if found[0] == "../README.md" else f"../{found[0]}"
+        name, anchor = found.groups()
+        if name in own:
+            return name + (f"#{own[name].get(anchor, anchor)}" if anchor else "")
+        return f"../../README.{code}.md" if name == "../README.md" else f"../{found[0]}"
 
     return re.sub(_LINK, led, _badged(text, code))
 
@@ -369,8 +381,8 @@ def _led(readme: str, code: str, own: Collection[str]) -> str:
     """Let the links of the README lead into the language's folder, as far as it has the file."""
 
     def led(found: re.Match[str]) -> str:
-        name = found[0].removeprefix("notebooks/")
-        return f"notebooks/{code}/{name}" if name in own else found[0]
+        name = found[1].removeprefix("notebooks/")
+        return found[0].replace("notebooks/", f"notebooks/{code}/", name in own)
 
     return re.sub(_LINK, led, _badged(readme, code))
 
@@ -379,8 +391,8 @@ def _badged(text: str, code: str) -> str:
     return re.sub(r"(/blob/main/notebooks/)(?=\d\d_)", rf"\1{code}/", text)
 
 
-# Where a link of Markdown leads, without its anchor, in the repository.
-_LINK = r"(?<=\]\()(?!#|\w+:)[^)#\s]+"
+# Where a link of Markdown leads in the repository: a file, and an anchor there.
+_LINK = r"(?<=\]\()(?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?"
 
 
 def write(code: str) -> tuple[Count, list[pathlib.Path]]:

@@ -196,8 +196,11 @@ def test_links_lead_somewhere(path):
     if path.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
         text = "\n".join(source(cell) for cell in cells if cell["cell_type"] == "markdown")
-    for link in re.findall(r"\]\((?!#|\w+:)([^)#\s]+)", text):
+    for link, anchor in re.findall(r"\]\((?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?", text):
         assert (FOLDER / link).resolve().exists(), link
+        if anchor and re.match(r"\d\d_", link):
+            cells = json.loads((FOLDER / link).read_text("utf-8"))["cells"]
+            assert any(anchor in translation._anchors(source(cell)) for cell in cells), anchor
     own = re.sub(r"\]\(\.\./[^)]*\)", "", text)
     assert dead_links(own, pages) == []
 
