@@ -113,7 +113,7 @@ def _markdown(text: str, path: pathlib.Path, names: dict[pathlib.Path, str]) -> 
     return re.sub(r"(?<=\]\()(?!#|\w+:)[^)#\s]+", led, text)
 
 
-def _output(output: dict) -> None:
+def _output(output: dict, code: str) -> None:
     """Let a picture keep its words and its width; a widget is its first picture."""
     data = output.get("data", {})
     widget = data.pop("application/vnd.jupyter.widget-view+json", None) is not None
@@ -122,13 +122,15 @@ def _output(output: dict) -> None:
             if kind != "image/png":
                 picture = base64.b64encode(picture.encode()).decode()
             said = {"alt": "", "width": ""} | output["metadata"].get(kind, {})
-            alt = html.escape(said["alt"])
+            alt = html.escape(translated(said["alt"], code))
             shown = f'<img src="data:{kind};base64,{picture.strip()}" alt="{alt}"'
             data["text/html"] = f'{shown} width="{said["width"]}">'
             data["text/html"] += f"<p><em>{alt}</em></p>" if widget else ""
+    if caption := re.fullmatch(r"\*(.*)\*", "".join(data.get("text/markdown", ())), re.DOTALL):
+        data["text/markdown"] = f"*{translated(caption[1], code)}*"
 
 
-def _notebook(path: pathlib.Path, names: dict[pathlib.Path, str]) -> str:
+def _notebook(path: pathlib.Path, names: dict[pathlib.Path, str], code: str) -> str:
     notebook = json.loads(path.read_text("utf-8"))
     for cell in notebook["cells"]:
         source = "".join(cell["source"]).removeprefix("# NBVAL_IGNORE_OUTPUT\n")
@@ -136,7 +138,7 @@ def _notebook(path: pathlib.Path, names: dict[pathlib.Path, str]) -> str:
             source = _markdown(source, path, names)
         cell["source"] = source
         for output in cell.get("outputs", ()):
-            _output(output)
+            _output(output, code)
         if title := re.match(r"# @title (.*)", source):
             cell["metadata"]["mystnb"] = {"code_prompt_show": title[1]}
     return json.dumps(notebook)
@@ -192,7 +194,7 @@ def write(source: pathlib.Path, code: str = ENGLISH) -> None:
     for path, name in names.items():
         notebook = path.suffix == ".ipynb"
         text = path.read_text("utf-8")
-        written[name] = _notebook(path, names) if notebook else _markdown(text, path, names)
+        written[name] = _notebook(path, names, code) if notebook else _markdown(text, path, names)
     written["index.md"] += _contents(lessons.values(), code)
     written["notebooks/TROUBLESHOOTING.md"] = _symptoms(code)
     for name, text in written.items():

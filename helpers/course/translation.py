@@ -74,8 +74,12 @@ class Text:
 
 def _cells(notebook: pathlib.Path) -> Iterator[Text]:
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
+        where = f"{notebook.name} {cell['id']}"
         if cell["cell_type"] == "markdown":
-            yield Text(f"{notebook.name} {cell['id']}", "".join(cell["source"]))
+            yield Text(where, "".join(cell["source"]))
+        for output in cell.get("outputs", ()):
+            captions = (beside["alt"] for beside in output.get("metadata", {}).values())
+            yield from (Text(f"{where} caption", caption) for caption in captions)
 
 
 def blocks(markdown: str) -> list[str]:

@@ -6,6 +6,7 @@ import io
 from IPython.display import Image, Markdown, display
 
 from helpers.base.errors import CourseError
+from helpers.base.language import translated
 
 # Okabe and Ito's palette (https://jfly.uni-koeln.de/color/): told apart with every common kind
 # of colour blindness. Lines also differ by marker, bars by hatch, so no figure needs colour.
@@ -43,7 +44,7 @@ class Figure:
     kind = "image/png"  # as a notebook calls it
 
     def __init__(self, png: bytes, alt: str) -> None:
-        self.png, self.alt = png, alt
+        self.png, self.alt = png, translated(alt)
 
     @property
     def width(self) -> int:
@@ -75,7 +76,7 @@ class Drawing(Figure):
     kind = "image/svg+xml"
 
     def __init__(self, svg: str, alt: str, width: int) -> None:
-        self.svg, self.alt, self._width = svg, alt, width
+        self.svg, self.alt, self._width = svg, translated(alt), width
 
     @property
     def width(self) -> int:

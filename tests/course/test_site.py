@@ -92,7 +92,7 @@ def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path, k
     cell["source"] = ["# NBVAL_IGNORE_OUTPUT\n", "# @title Optional: draw\n", "draw()"]
     path = tmp_path / "01_a.ipynb"
     path.write_text(json.dumps({"cells": [cell]}))
-    (made,) = json.loads(site._notebook(path, {}))["cells"]
+    (made,) = json.loads(site._notebook(path, {}, "en"))["cells"]
     (shown,) = made["outputs"]
     picture = f'<img src="data:{kind};base64,{coded}" alt="a &lt; &quot;b&quot;" width="20">'
     picture += "<p><em>a &lt; &quot;b&quot;</em></p>"
