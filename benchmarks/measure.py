@@ -37,7 +37,7 @@ class Size:
 
 
 FULL = Size(10**6, 256, 4, 2, 500_000, 3, 10, 20, 3, (10, 50, 200, 300, 2_000))
-SMALL = Size(8, 16, 2, 1, 2_000, 1, 1, 0.1, 1, ())
+SMALL = Size(30, 16, 2, 1, 2_000, 1, 1, 0.1, 1, (0.2,))
 
 
 @dataclasses.dataclass(frozen=True)
