@@ -5,6 +5,7 @@ Knows HTML only. A page loads nothing from outside itself, and its content polic
 
 import datetime
 import functools
+import pathlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from bs4 import BeautifulSoup
 from pygments.formatters import HtmlFormatter
 
 from helpers.base import html
-from helpers.base.language import ENGLISH, translated
+from helpers.base.language import ENGLISH, language, translated
 
 # How a result is shown: the colour of its chip, and a sign beside the word.
 SHOWN = {
@@ -107,7 +108,8 @@ def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) ->
         html.Markup(HtmlFormatter(style=style).get_style_defs(".highlight"))
         for style in ("xcode", "lightbulb")  # their colours are readable on the page's ground
     )
-    return html.render("notebook.html", title=title, cells=cells, light=light, dark=dark)
+    code = language({}, pathlib.Path(folder).resolve())
+    return html.render("notebook.html", title=title, cells=cells, light=light, dark=dark, lang=code)
 
 
 def page(
