@@ -58,7 +58,7 @@ def main(
 
     published measures nothing here: it compiles published training runs for TPUs, which takes more
     than an hour, and writes the estimates beside what they took. fine_tuning trains what notebook
-    10 shows, about half an hour, and writes the scores. Both run only where they are named.
+    10 shows, some forty minutes, and writes the scores. Both run only where they are named.
     """
     unknown = sorted(set(wanted or []) - {*NAMES, *LONG})
     if unknown:
