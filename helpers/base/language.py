@@ -43,7 +43,11 @@ def language(
     In a folder of notebooks it is the notebooks' own, elsewhere what the environment asks for, as
     far as it is translated.
     """
-    folder = pathlib.Path.cwd() if folder is None else folder
+    if folder is None:
+        try:
+            folder = pathlib.Path.cwd()
+        except FileNotFoundError:  # deleted, which the command line tells
+            folder = ROOT
     if folder in (NOTEBOOKS, WORK):
         return ENGLISH
     if folder.parent in (NOTEBOOKS, WORK) and file(folder.name).is_file():

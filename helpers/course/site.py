@@ -126,6 +126,9 @@ def _output(output: dict, code: str) -> None:
             shown = f'<img src="data:{kind};base64,{picture.strip()}" alt="{alt}"'
             data["text/html"] = f'{shown} width="{said["width"]}">'
             data["text/html"] += f"<p><em>{alt}</em></p>" if widget else ""
+    if widget and "text/html" not in data:
+        data.clear()
+        data["text/markdown"] = f"*{translated('A running notebook shows a widget here.', code)}*"
     if caption := re.fullmatch(r"\*(.*)\*", "".join(data.get("text/markdown", ())), re.DOTALL):
         data["text/markdown"] = f"*{translated(caption[1], code)}*"
 
@@ -140,7 +143,7 @@ def _notebook(path: pathlib.Path, names: dict[pathlib.Path, str], code: str) -> 
         for output in cell.get("outputs", ()):
             _output(output, code)
         if title := re.match(r"# @title (.*)", source):
-            cell["metadata"]["mystnb"] = {"code_prompt_show": title[1]}
+            cell["metadata"]["mystnb"] = {"code_prompt_show": title[1].replace("`", "")}
     return json.dumps(notebook)
 
 

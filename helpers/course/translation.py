@@ -55,6 +55,7 @@ WORDS = (
     *("Times and memory are this machine's, and say nothing about a TPU.", "Again:"),
     *("one notebook:", "all", "the first"),
     *("train step", "a generator", "a Python function", "TensorFlow on TPU"),
+    "A running notebook shows a widget here.",
     *("The course", "Beside it", "Taught in", "Met in", "All symptoms"),
     *("When it fails: all symptoms", "{free} GiB free", "notebook {lesson}"),
     *("{place} (no sign of a TPU)", "{rows} rows of a batch", "{number} sets of shapes"),

@@ -21,7 +21,7 @@ GROUPS = {
         *("preflight", "ops", "prepare", "pretrain", "export", "finetune", "predict"),
     ],
     "For teachers": ["slides", "solutions"],
-    "For authors": ["store", "minutes", "links", "badges", "models"],
+    "For authors": ["store", "minutes", "links", "translate", "badges", "models"],
 }
 EXERCISES = ("00-1", "00-2", "00-3")
 

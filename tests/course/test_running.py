@@ -163,7 +163,8 @@ def interrupted(checkout, *words, endless=1):
 
 
 def states(page):
-    return re.findall(r"</span> ([a-z ]+)</span>", page.read_text("utf-8"))
+    shown = r">[^\w<]+ ([a-z ]+)</(?:strong|span)>"
+    return re.findall(shown, page.read_text("utf-8"))
 
 
 def test_ctrl_c_keeps_what_is_done(checkout):

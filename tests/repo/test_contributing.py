@@ -102,7 +102,8 @@ def test_there_are_ten_lines_and_they_name_what_is_touched(followed):
     same, _, _ = filecmp.cmpfiles(ROOT, course, files, shallow=False)
     made = re.compile(r"(^|/)(\.hypothesis|__pycache__|\.pytest_cache)/")
     changed = {file for file in files - {*same} if not made.search(file)}
-    assert changed == named | {f"notebooks/{NAME}.ipynb"}
+    edition = {f"notebooks/ko/{NAME}.ipynb", "notebooks/locale/ko.po", "README.ko.md"}
+    assert changed == named | {f"notebooks/{NAME}.ipynb"} | edition
 
 
 def test_the_new_notebook_passes_every_check_and_its_output_is_stored(followed):

@@ -58,7 +58,7 @@ def test_the_citation_has_what_its_schema_asks_for():
 
 # Kinds of files that the course's authors write, and the folder of their pages. A file of another
 # kind, and every file in a folder of data or pictures, needs its line in NOTICE.
-WRITTEN = {".cff", ".ipynb", ".md", ".py", ".sh", ".toml", ".tsv", ".txt", ".yaml", ".yml"}
+WRITTEN = {".cff", ".ipynb", ".md", ".po", ".py", ".sh", ".toml", ".tsv", ".txt", ".yaml", ".yml"}
 TEMPLATES = "helpers/base/templates/"
 WRITTEN_NAMES = [".ci/release", ".ci/run", ".gitignore", "Makefile", "NOTICE"]
 WRITTEN_NAMES += ["tests/browser/pytest.ini", "helpers/preflight/report.schema.json"]

@@ -16,8 +16,8 @@ from helpers.course.commands.learning import Language, Wanted
 def store(wanted: Wanted = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
-    The stored outputs are what `make test` compares on the next machine; the editions in other
-    languages get them, too. A notebook that fails stays as it is.
+    The stored outputs are what `make test` compares on the next machine. A notebook that fails
+    stays as it is. `tpu-course translate` then carries them into the other languages.
 
     **Examples**
 
@@ -31,7 +31,6 @@ def store(wanted: Wanted = None) -> None:
 
     report = storing.store(wanted or [])
     typer.echo(f"{report.summary}.")
-    translate()
     raise typer.Exit(report.status)
 
 

@@ -138,8 +138,11 @@ def run(
 
     at_once = jobs or running.side_by_side()
     console = Console(stderr=as_json, quiet=quiet)
-    folder, build = course.edition(language)
-    report = running.run(wanted or [], pairs, folder, build, console, workshop, at_once)
+    folders = dict(zip(("folder", "build"), course.edition(language), strict=True))
+    where = folders if language else {}
+    report = running.run(
+        wanted or [], pairs, workshop=workshop, jobs=at_once, console=console, **where
+    )
     what = "The core alone: " if workshop else ""
     typer.echo(report.json() if as_json else f"{what}{report.summary}. Results: {report.page}")
     if open_page or (open_page is None and _has_screen() and report.status != 130):
