@@ -164,6 +164,8 @@ def mend(folder: pathlib.Path, code: str = ENGLISH) -> None:
         page = path.read_text("utf-8")
         for wrong, right in _MENDED:
             page = re.sub(wrong, right, page)
+        if path.stem == "CHEATSHEET":
+            page = page.replace("<body>", '<body id="one-page">', 1)
         links = _switch(path.relative_to(folder), code)
         path.write_text(page.replace('<div class="sidebar-sticky">', links, 1), "utf-8")
 
