@@ -13,6 +13,7 @@ from helpers.base.language import translated
 from helpers.base.output import on_any_output
 from helpers.base.settings import ROOT, is_course, version
 from helpers.course.commands import authoring, fine_tuning, learning, training
+from helpers.course.commands.options import described
 
 NAME = "tpu-course"
 
@@ -112,7 +113,8 @@ def _all(
 
 for _title, _commands in _GROUPS.items():
     for _name, _function in _commands.items():
-        app.command(_name, cls=_CLASSES.get(_name), rich_help_panel=_title)(_function)
+        command = app.command(_name, cls=_CLASSES.get(_name), rich_help_panel=_title)
+        command(described(_name, _function))
 
 
 def _carry_out(colour: bool | None) -> None:

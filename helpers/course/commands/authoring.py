@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-from typing import Annotated
 
 import typer
 
@@ -10,7 +9,7 @@ from helpers.base import files, language
 from helpers.base.settings import ENVIRONMENT, ROOT
 from helpers.course import map as course
 from helpers.course import upkeep
-from helpers.course.commands.learning import Language, Wanted
+from helpers.course.commands.learning import Wanted
 
 
 def store(wanted: Wanted = None) -> None:
@@ -36,10 +35,8 @@ def store(wanted: Wanted = None) -> None:
 
 def slides(
     wanted: Wanted = None,
-    reveal: Annotated[
-        pathlib.Path, typer.Option(metavar="DIR", help="Where `make slides` unpacked reveal.js.")
-    ] = ROOT / "build" / "reveal",
-    language: Language = None,
+    reveal: pathlib.Path = ROOT / "build" / "reveal",
+    language: str | None = None,
 ) -> None:
     """Write notebooks as slides, with their stored outputs: **build/slides/NN.html**.
 
@@ -107,9 +104,7 @@ def list_links() -> None:
     typer.echo(f"{upkeep.write_links()} addresses in {upkeep.LINKS}")
 
 
-def set_badges(
-    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The new repository.")],
-) -> None:
+def set_badges(repository: str) -> None:
     """Set the course's public address in pyproject.toml, the README and every notebook.
 
     **Example**: `tpu-course badges my-school/tensorflow-on-tpu`
@@ -118,12 +113,7 @@ def set_badges(
     _tell(changed)
 
 
-def translate(
-    languages: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="CODE", help="Such as ko. Without: all that there are."),
-    ] = None,
-) -> None:
+def translate(languages: list[str] | None = None) -> None:
     """Bring the translations in step with the English, and make their notebooks and pages.
 
     A message whose English has changed becomes fuzzy, and the English is shown in its place until

@@ -1,46 +1,22 @@
 """Commands that teach a pretrained BERT to tell labels of texts, and ask it."""
 
-from typing import Annotated
-
 import typer
-
-from helpers.course.commands.learning import AsJson
 
 
 def finetune(
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model", "-m", metavar="EXPORT", help="Folder that `export` wrote, or another BERT."
-        ),
-    ],
-    data: Annotated[
-        str, typer.Option("--data", "-d", metavar="FILE", help="Table (TSV) or JSON lines.")
-    ],
-    output: Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Of this run.")],
-    text: Annotated[str, typer.Option(metavar="NAME", help="Of the column with texts.")] = "text",
-    label: Annotated[str, typer.Option(metavar="NAME", help="With labels.")] = "label",
-    part: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="With train or test; without: part, if there is such a column."
-        ),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Texts with the same value here stay together."),
-    ] = None,
-    test: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Texts to test on, where apart.")
-    ] = None,
-    epochs: Annotated[int, typer.Option(help="Times that each text is trained on.")] = 10,
-    batch: Annotated[int, typer.Option(help="Rows per step, on all replicas together.")] = 32,
-    learning_rate: Annotated[float, typer.Option(help="The highest.")] = 1e-3,
-    seed: Annotated[int, typer.Option(help="Of classifier, order, dropout.")] = 0,
-    tpu: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="local, grpc://… or a TPU's name. Without: the CPU."),
-    ] = None,
+    model: str,
+    data: str,
+    output: str,
+    text: str = "text",
+    label: str = "label",
+    part: str | None = None,
+    group: str | None = None,
+    test: str | None = None,
+    epochs: int = 10,
+    batch: int = 32,
+    learning_rate: float = 1e-3,
+    seed: int = 0,
+    tpu: str | None = None,
 ) -> None:
     """Teach a pretrained BERT to tell labels of texts; the same command again goes on.
 
@@ -71,18 +47,7 @@ def finetune(
     raise typer.Exit(status)
 
 
-def predict(
-    model: Annotated[
-        str, typer.Option("--model", "-m", metavar="DIR", help="Output folder of `finetune`.")
-    ],
-    texts: Annotated[
-        str, typer.Argument(metavar="FILE", help="As `prepare --input`; - is standard input.")
-    ] = "-",
-    field: Annotated[
-        str, typer.Option(metavar="NAME", help="With the text, in JSON lines and Parquet.")
-    ] = "text",
-    as_json: AsJson = False,
-) -> None:
+def predict(model: str, texts: str = "-", field: str = "text", as_json: bool = False) -> None:
     """Tell the label of each text and how sure the model is, from 0 to 1.
 
     FILE has a text on each line, or is JSON lines or Parquet. A line of the output has label,

@@ -17,17 +17,6 @@ from helpers.course import map as course
 # Between a parameter's name and its value: no one can type it.
 _BETWEEN = "\x1f"
 
-AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for a script.")]
-Language = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CODE",
-        help="The notebooks in another language, such as ko. Without: English.",
-        show_default=False,
-    ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing before the end.")]
-
 
 def _names(incomplete: str) -> list[str]:
     """Give the notebooks whose name begins so, for a shell that completes it."""
@@ -66,46 +55,13 @@ class Pairs(TyperCommand):
 
 def run(
     wanted: Wanted = None,
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--parameter",
-            "-p",
-            metavar="NAME VALUE",
-            help="Change a parameter (cell 'parameters' of the notebook). Can be repeated. Goes to "
-            "each chosen notebook that has it.",
-        ),
-    ] = None,
-    workshop: Annotated[
-        bool,
-        typer.Option(
-            "--workshop",
-            help="Run only the core of each notebook, for a class: under 5 minutes in all. "
-            "Results go to build/workshop.",
-        ),
-    ] = False,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="How many notebooks run at once. Without: 2 where the machine has two cores and "
-            "8 GB of free memory, else 1.",
-            show_default=False,
-        ),
-    ] = None,
-    open_page: Annotated[
-        bool | None,
-        typer.Option(
-            "--open/--no-open",
-            help="Open the page of results in a browser. Without either: when you sit at a "
-            "terminal and have a screen.",
-            show_default=False,
-        ),
-    ] = None,
-    language: Language = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    parameter: list[str] | None = None,
+    workshop: bool = False,
+    jobs: int | None = None,
+    open_page: bool | None = None,
+    language: str | None = None,
+    as_json: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Run notebooks in order and write a page of results: **build/index.html**.
 
@@ -150,7 +106,7 @@ def run(
     raise typer.Exit(report.status)
 
 
-def lab(language: Language = None) -> None:
+def lab(language: str | None = None) -> None:
     """Open your copies of the notebooks in JupyterLab: **work/00_start_here.ipynb** first.
 
     What you change stays in the folder work, which an update of the course (git pull) doesn't
@@ -188,12 +144,10 @@ def lab(language: Language = None) -> None:
 
 
 def show_progress(
-    page: Annotated[
-        bool, typer.Option("--page", help="Write it as a page to print: build/progress.html.")
-    ] = False,
-    name: Annotated[str, typer.Option(help="A name for the page; it is not kept.")] = "",
-    reset: Annotated[bool, typer.Option("--reset", help="Forget everything.")] = False,
-    as_json: AsJson = False,
+    page: bool = False,
+    name: str = "",
+    reset: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Say which sections and exercises are done, where you stopped, and what comes next.
 
@@ -240,16 +194,7 @@ def show_progress(
     typer.echo(f"Kept in {where}")
 
 
-def explain_log(
-    log: Annotated[
-        pathlib.Path | None,
-        typer.Argument(metavar="LOG", help="File with the log; without it, what is piped in."),
-    ] = None,
-    page: Annotated[
-        bool, typer.Option("--page", help="Print all symptoms as a page in Markdown.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+def explain_log(log: pathlib.Path | None = None, page: bool = False, as_json: bool = False) -> None:
     """Explain an error: read a log or a pasted error, say cause and fix.
 
     In a notebook, `%explain` does the same after a failed cell.
@@ -279,23 +224,7 @@ def explain_log(
     raise typer.Exit(0 if found else 1)
 
 
-def doctor(
-    bucket: Annotated[
-        str | None,
-        typer.Option(
-            metavar="gs://…",
-            help="Examine a bucket, too: an empty object is written and deleted.",
-            show_default=False,
-        ),
-    ] = None,
-    region: Annotated[
-        str | None,
-        typer.Option(
-            help="Region or zone of the TPU, to compare with the bucket's.", show_default=False
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
+def doctor(bucket: str | None = None, region: str | None = None, as_json: bool = False) -> None:
     """Look at everything that a run needs: versions, place, devices, chip, disk, memory.
 
     Asks TensorFlow for its devices in a process of its own, with a time limit of a minute. Nothing

@@ -11,7 +11,6 @@ from typer.core import TyperCommand
 from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT
-from helpers.course.commands.learning import AsJson, Quiet
 
 SECONDS = 900.0  # of a preflight, and of each target's profile
 
@@ -34,64 +33,19 @@ class Compared(TyperCommand):
 
 
 def preflight(
-    name: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="Imported from the current folder.")
-    ],
-    target: Annotated[
-        list[str] | None,
-        typer.Option("--target", "-t", help="Such as v5e-8 (the default). Can be repeated."),
-    ] = None,
-    node: Annotated[
-        bool, typer.Option("--node", help="The TPU is another machine (a TPU Node).")
-    ] = False,
-    largest_batch: Annotated[
-        bool, typer.Option("--largest-batch", help="Search for the largest batch that fits.")
-    ] = False,
-    profile: Annotated[
-        bool,
-        typer.Option(
-            "--profile",
-            help="Estimate a step's time, by operation, layer and line: minutes for a large model.",
-        ),
-    ] = False,
-    numerics: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="Compare loss and gradients with a TPU's products, rounded here; above 1, "
-            "train N steps.",
-        ),
-    ] = 0,
-    input_rate: Annotated[
-        bool, typer.Option("--input-rate", help="Time the dataset's stages: does it keep up?")
-    ] = False,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Of a training run: its hours and price; with a profile."),
-    ] = None,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[KIND=]PRICE",
-            help="What a chip costs for an hour, in your currency: 1.2, or v5e=1.20 for each kind.",
-        ),
-    ] = None,
-    compare: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TARGET…", help="More targets, with a profile: which is fastest, or cheapest?"
-        ),
-    ] = None,
-    baseline: Annotated[
-        pathlib.Path | None,
-        typer.Option(metavar="FILE", help="An earlier --json report: what became worse since?"),
-    ] = None,
-    as_json: AsJson = False,
-    page: Annotated[
-        pathlib.Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the report as one page, too."),
-    ] = None,
+    name: str,
+    target: list[str] | None = None,
+    node: bool = False,
+    largest_batch: bool = False,
+    profile: bool = False,
+    numerics: int = 0,
+    input_rate: bool = False,
+    steps: int | None = None,
+    price: list[str] | None = None,
+    compare: list[str] | None = None,
+    baseline: pathlib.Path | None = None,
+    as_json: bool = False,
+    page: pathlib.Path | None = None,
     timeout: Annotated[
         float | None,
         typer.Option(
@@ -101,7 +55,7 @@ def preflight(
             show_default=False,
         ),
     ] = None,
-    quiet: Quiet = False,
+    quiet: bool = False,
 ) -> None:
     """Go through the checklist for a TPU with your own model, without a TPU.
 
@@ -176,12 +130,7 @@ def preflight(
     raise typer.Exit(report.exit_status)
 
 
-def make_ops(
-    stored: Annotated[
-        bool, typer.Option("--stored", help="Only write the page, from the table as it is stored.")
-    ] = False,
-    quiet: Quiet = False,
-) -> None:
+def make_ops(stored: bool = False, quiet: bool = False) -> None:
     """Compile nearly 300 operations for CPU and TPU: **build/ops.html**, a page to search in.
 
     Nothing is run. Each operation is compiled from shapes and types alone, by XLA for this CPU and
@@ -211,61 +160,22 @@ def _count(done: int, of: int) -> None:
 
 
 def prepare(
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Folder or gs://….")
-    ] = "build/records",
-    texts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="TEXT",
-            help="File, folder, 'pattern', -, gs://… or hf://NAME/CONFIG/SPLIT; can be repeated. "
-            "Without: the shipped text.",
-        ),
-    ] = None,
-    field: Annotated[
-        str, typer.Option(metavar="NAME", help="With the text, in JSON lines, Parquet, hf://.")
-    ] = "text",
-    tokenizer: Annotated[
-        pathlib.Path | None,
-        typer.Option(metavar="FILE", help="tokenizer.json. Without: the shipped one."),
-    ] = None,
-    sequence_length: Annotated[int, typer.Option(help="Positions per row.")] = 128,
-    shards: Annotated[int, typer.Option(help="Files; for much text some 100 MB each.")] = 8,
-    workers: Annotated[
-        int, typer.Option(min=1, max=256, help="Processes that write side by side.")
-    ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Shuffles documents over the shards.")] = 0,
-    pairs: Annotated[
-        bool, typer.Option("--pairs", help="Write pairs, for `pretrain --next-sentence`.")
-    ] = False,
-    drop_duplicates: Annotated[
-        bool, typer.Option("--drop-duplicates", help="Leave out what an earlier document says.")
-    ] = False,
-    near_duplicates: Annotated[
-        Literal["count", "drop"] | None,
-        typer.Option(help="Most of those that share 90 % with an earlier document. Slow."),
-    ] = None,
-    min_characters: Annotated[int, typer.Option(min=0, help="Leave out what has fewer.")] = 0,
-    max_characters: Annotated[int | None, typer.Option(help="Leave out what has more.")] = None,
-    script: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="hangul, latin, …: leave out what has most letters elsewhere; can be repeated.",
-        ),
-    ] = None,
-    runner: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="Apache Beam's: FnApiRunner, DataflowRunner, … Without: none."
-        ),
-    ] = None,
-    beam_options: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- BEAM OPTIONS]", help="With --runner: Beam's own options."),
-    ] = None,
+    output: str = "build/records",
+    texts: list[str] | None = None,
+    field: str = "text",
+    tokenizer: pathlib.Path | None = None,
+    sequence_length: int = 128,
+    shards: int = 8,
+    workers: int = 1,
+    seed: int = 0,
+    pairs: bool = False,
+    drop_duplicates: bool = False,
+    near_duplicates: Literal["count", "drop"] | None = None,
+    min_characters: int = 0,
+    max_characters: int | None = None,
+    script: list[str] | None = None,
+    runner: str | None = None,
+    beam_options: list[str] | None = None,
 ) -> None:
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
@@ -326,42 +236,21 @@ def prepare(
 
 
 def pretrain(
-    output: Annotated[
-        str, typer.Option("--output", "-o", metavar="DIR", help="Of this run: folder or gs://….")
-    ],
-    config: Annotated[str, typer.Option(help="tiny, mini, small or base.")] = "tiny",
-    steps: Annotated[int, typer.Option(help="Of the whole run.")] = 1_000,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Records of `prepare`. Without: the shipped text."),
-    ] = None,
-    tpu: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="local, grpc://… or a TPU's name. Without: the CPU."),
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Rows per step, on all replicas together.")] = 32,
-    learning_rate: Annotated[float, typer.Option(help="The highest.")] = 2e-3,
-    warm_up: Annotated[int, typer.Option(help="Steps until it.")] = 100,
-    dropout: Annotated[float, typer.Option(help="Share of values.")] = 0.1,
-    accumulate: Annotated[
-        int, typer.Option(help="Parts of a step's rows, one after the other: less memory.")
-    ] = 1,
-    steps_per_execution: Annotated[
-        int, typer.Option(help="Steps in one call; on a TPU 50 or more.")
-    ] = 1,
-    save_every: Annotated[int, typer.Option(help="Steps between two checkpoints.")] = 100,
-    patience: Annotated[
-        int,
-        typer.Option(help="Steps after the warm-up until it must beat counting words; 0: never."),
-    ] = 500,
-    seed: Annotated[int, typer.Option(help="Of weights, order, masks, dropout.", min=0)] = 0,
-    next_sentence: Annotated[
-        bool,
-        typer.Option(
-            "--next-sentence",
-            help="Train the paper's second head, too; needs records of `prepare --pairs`.",
-        ),
-    ] = False,
+    output: str,
+    config: str = "tiny",
+    steps: int = 1_000,
+    data: str | None = None,
+    tpu: str | None = None,
+    batch: int = 32,
+    learning_rate: float = 2e-3,
+    warm_up: int = 100,
+    dropout: float = 0.1,
+    accumulate: int = 1,
+    steps_per_execution: int = 1,
+    save_every: int = 100,
+    patience: int = 500,
+    seed: int = 0,
+    next_sentence: bool = False,
 ) -> None:
     """Pretrain BERT; the same command again goes on where it ended, on one CPU to the last bit.
 
@@ -407,18 +296,7 @@ def pretrain(
     raise typer.Exit(status)
 
 
-def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Output folder of `pretrain`.")],
-    folder: Annotated[
-        str, typer.Argument(metavar="FOLDER", help="To make, on this machine's disk.")
-    ],
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="The run's records, where they were moved.", show_default=False
-        ),
-    ] = None,
-) -> None:
+def export(run: str, folder: str, data: str | None = None) -> None:
     """Write a run's model so that transformers reads it, in PyTorch and in TensorFlow.
 
     In the folder: weights for both, configuration, tokenizer, and a model card with data, settings
