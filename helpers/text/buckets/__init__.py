@@ -15,18 +15,3 @@ from helpers.text.buckets.edges import (
 )
 from helpers.text.buckets.packing import Packing, pack
 from helpers.text.buckets.sequences import IGNORED_LABEL, TooLong
-
-__all__ = [
-    "IGNORED_LABEL",
-    "Batches",
-    "Edges",
-    "Packing",
-    "TooLong",
-    "TooManyBuckets",
-    "bucketed",
-    "choose_edges",
-    "measure_edges",
-    "optimal_edges",
-    "pack",
-    "packed",
-]

@@ -28,25 +28,3 @@ from helpers.text.records.reading import (
     verify,
 )
 from helpers.text.records.writing import made_of, plan_of, write, write_all
-
-__all__ = [
-    "MANIFEST",
-    "TOKENIZER",
-    "Encoder",
-    "Manifest",
-    "OtherSettings",
-    "OtherTokenizer",
-    "Plan",
-    "ShardDamaged",
-    "dataset",
-    "fingerprint",
-    "first_rows",
-    "made_of",
-    "manifest",
-    "plan_of",
-    "steps_per_epoch",
-    "tokenizer_of",
-    "verify",
-    "write",
-    "write_all",
-]

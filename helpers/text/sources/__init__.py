@@ -6,5 +6,3 @@ what an error says: the file, and the line or row in it.
 
 from helpers.text.sources.finding import find, told
 from helpers.text.sources.source import Document, Source
-
-__all__ = ["Document", "Source", "find", "told"]

@@ -8,6 +8,4 @@ and its training step are compiled from shapes and types alone. The verdicts are
 from helpers.xla.models.making import classes, make, rows
 from helpers.xla.models.table import Row, Table
 
-__all__ = ["Row", "Table", "classes", "make", "read", "rows", "write"]
-
 read, write = Table.read, Table.write

@@ -14,15 +14,3 @@ nothing here was compared with a TPU.
 
 from helpers.xla.numerics.results import Numbers, Training, Value, together
 from helpers.xla.numerics.running import NotRun, compare, compare_batches, train, train_traced
-
-__all__ = [
-    "NotRun",
-    "Numbers",
-    "Training",
-    "Value",
-    "compare",
-    "compare_batches",
-    "together",
-    "train",
-    "train_traced",
-]

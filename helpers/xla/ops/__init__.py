@@ -8,6 +8,4 @@ Imports TensorFlow only to compile.
 from helpers.xla.ops.making import make, rows
 from helpers.xla.ops.table import PAGE, Row, Table, page
 
-__all__ = ["PAGE", "Row", "Table", "make", "page", "read", "rows", "write"]
-
 read, write = Table.read, Table.write

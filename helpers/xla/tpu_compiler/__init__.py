@@ -18,34 +18,3 @@ from helpers.xla.tpu_compiler.cost import Roofline, all_reduce_seconds, per_devi
 from helpers.xla.tpu_compiler.memory import Attempt, LargestBatch, Padding, largest_batch, padding
 from helpers.xla.tpu_compiler.process import memory_limit, started, versions
 from helpers.xla.tpu_compiler.profiling import AllReduce, Kernel, Profile, Share, profile
-
-__all__ = [
-    "AllReduce",
-    "Attempt",
-    "Bounded",
-    "Compiled",
-    "Kernel",
-    "LargestBatch",
-    "NotCompilable",
-    "Padding",
-    "Parameter",
-    "Profile",
-    "Program",
-    "Roofline",
-    "Share",
-    "Source",
-    "all_reduce_seconds",
-    "available_bytes",
-    "compile",
-    "compile_many",
-    "export",
-    "largest_batch",
-    "memory_limit",
-    "padding",
-    "per_device",
-    "profile",
-    "roofline",
-    "size",
-    "started",
-    "versions",
-]
