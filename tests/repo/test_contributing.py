@@ -100,7 +100,8 @@ def test_there_are_ten_lines_and_they_name_what_is_touched(followed):
     }
     files = {str(p.relative_to(course)) for p in course.rglob("*") if p.is_file()}
     same, _, _ = filecmp.cmpfiles(ROOT, course, files, shallow=False)
-    made = re.compile(r"(^|/)(\.hypothesis|__pycache__|\.pytest_cache)/")
+    # Another notebook's Korean edition is written anew where it is behind its English one.
+    made = re.compile(r"(^|/)(\.hypothesis|__pycache__|\.pytest_cache)/|^notebooks/ko/(?!50_)")
     changed = {file for file in files - {*same} if not made.search(file)}
     edition = {f"notebooks/ko/{NAME}.ipynb", "notebooks/locale/ko.po", "README.ko.md"}
     assert changed == named | {f"notebooks/{NAME}.ipynb"} | edition
