@@ -73,10 +73,11 @@ _SHORT = re.compile(r"(?:\b(?:e\.g|i\.e|etc|cf|vs|al|approx|resp)|\b[A-Z])\.$")
 # What commands count and write; tests/repo/test_minutes.py compares it.
 _COUNTED = re.compile(r"^Time about .* to run · |(?<=\| )\d+ min(?:, \d sittings)? \| ")
 
-# A question with its answers to choose from, a sitting's minutes and the way back to it: they end
-# their cells, and claim nothing.
+# A question with its answers to choose from, a sitting's minutes and the way back to it, which end
+# their cells, and the titles of the sittings: they claim nothing.
 _ASKED = re.compile(
-    r"\*\*Before you run it\.\*\*.*|^\*A good place to stop\..*|^\*\*Time\*\* about \d+ minutes\.$",
+    r"\*\*Before you run it\.\*\*.*|^\*A good place to stop\..*|^\*\*Time\*\* about \d+ minutes\.$|"
+    r"^\*\*Sittings\*\* 1 (?:[^\n]+\n?)+",
     re.MULTILINE | re.DOTALL,
 )
 
