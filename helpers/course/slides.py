@@ -23,7 +23,9 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from helpers import exercises
 from helpers.base import html
 from helpers.base.errors import CourseError
+from helpers.base.language import ENGLISH, translated
 from helpers.base.settings import ROOT
+from helpers.course import map as course
 from helpers.course import pages
 
 # `make slides` unpacks it here: a package of the index that carries reveal.js.
@@ -41,7 +43,8 @@ LONGEST_OUTPUT, MOST_ROWS = 18, 12  # lines, and rows of a table; the rest is in
 
 _FOR_TESTS = "# NBVAL_IGNORE_OUTPUT\n"
 _LEFT_OUT = {"beyond-core", "setup", "parameters", "exercise", "question"}
-_STOP = re.compile(r"^\*A good place to stop\..*\n?", re.MULTILINE)
+# How these paragraphs begin, in English; `arrange` asks for other languages' words.
+_ASKED, _STOP = "Before you run it.", "A good place to stop."
 _BADGES = re.compile(r"^(\[!\[[^\]]*\]\([^)]*\)\]\([^)]*\)\s*)+", re.MULTILINE)
 
 # As on the other pages, but for the script that turns the slides; nothing is fetched.
@@ -125,14 +128,13 @@ def _total(cells: list[NotebookNode]) -> float:
     return sum(_height(cell) for cell in cells if _mark(cell) != "notes")
 
 
-def _cut(output: NotebookNode) -> NotebookNode:
+def _cut(output: NotebookNode, code: str) -> NotebookNode:
     """Shorten an output that would have to scroll, and say so."""
-    rest = "… ({} more {} in the notebook)"
     if "text" in output:
         lines = output.text.splitlines()
         if len(lines) > LONGEST_OUTPUT + 1:
-            more = rest.format(len(lines) - LONGEST_OUTPUT, "lines")
-            output.text = "\n".join([*lines[:LONGEST_OUTPUT], more])
+            more = f"… ({len(lines) - LONGEST_OUTPUT} more lines in the notebook)"
+            output.text = "\n".join([*lines[:LONGEST_OUTPUT], translated(more, code)])
     elif "<tr" in output.get("data", {}).get("text/html", ""):
         soup = BeautifulSoup(output.data["text/html"], "html.parser")
         for table in soup.select("table"):
@@ -142,17 +144,19 @@ def _cut(output: NotebookNode) -> NotebookNode:
             if extra[1:]:
                 extra[0].clear()
                 cell = soup.new_tag("td", attrs={"colspan": "99"})
-                cell.string = rest.format(len(extra), "rows")
+                more = f"… ({len(extra)} more rows in the notebook)"
+                cell.string = translated(more, code)
                 extra[0].append(cell)
         output.data["text/html"] = str(soup)
     return output
 
 
-def _units(cell: NotebookNode) -> Iterator[list[NotebookNode]]:
+def _units(cell: NotebookNode, code: str) -> Iterator[list[NotebookNode]]:
     """Divide a cell into what must stay on one slide: a text, or code with its output."""
     mark = _mark(cell)
     if cell.cell_type == "markdown":
-        source = _STOP.sub("", _BADGES.sub("", cell.source)).strip()
+        stop = rf"^\*{re.escape(translated(_STOP, code))}(?:.|\n.)*\n?"
+        source = re.sub(stop, "", _BADGES.sub("", cell.source), flags=re.MULTILINE).strip()
         parts = [source]
         if _height(new_markdown_cell(source)) > FULL:
             parts = re.split(r"\n\n(?=\S)(?![|`])", source)
@@ -160,10 +164,10 @@ def _units(cell: NotebookNode) -> Iterator[list[NotebookNode]]:
             yield [_marked(new_markdown_cell(part), mark)]
             mark = "-"
         return
-    code = nbformat.from_dict({**cell, "outputs": [], "id": f"{cell.id}-code"})
-    code.source = cell.source.removeprefix(_FOR_TESTS)
-    unit = [] if "hide-input" in _tags(cell) else [_marked(code, mark)]
-    for output in map(_cut, cell.outputs):
+    typed = nbformat.from_dict({**cell, "outputs": [], "id": f"{cell.id}-code"})
+    typed.source = cell.source.removeprefix(_FOR_TESTS)
+    unit = [] if "hide-input" in _tags(cell) else [_marked(typed, mark)]
+    for output in (_cut(output, code) for output in cell.outputs):
         if unit and "text/markdown" in output.get("data", {}) and _has_picture(unit[-1]):
             unit[-1].outputs.append(output)  # the sentence below a picture comes with it
             continue
@@ -175,26 +179,25 @@ def _units(cell: NotebookNode) -> Iterator[list[NotebookNode]]:
         yield from ([block] for block in unit)
 
 
-def _answers(cell: NotebookNode) -> list[NotebookNode]:
+def _answers(cell: NotebookNode, code: str) -> list[NotebookNode]:
     """Write the right answer to a question as a text, and for the speaker what the others get."""
     name = re.search(r'check\("(\d\d-[a-z])"', cell.source)[1]
     asked = exercises.questions(name[:2])[name]
-    wrong = "\n".join(f"- ({letter}) {why}" for letter, why in asked.wrong.items())
-    return [
-        _marked(new_markdown_cell(f"**({asked.right})** {asked.because}"), "-"),
-        _marked(new_markdown_cell(f"Let them vote, then press on.\n\n{wrong}"), "notes"),
-    ]
+    wrong = (f"- ({letter}) {translated(why, code)}" for letter, why in asked.wrong.items())
+    note = "\n".join([translated("Let them vote, then press on.", code), "", *wrong])
+    because = f"**({asked.right})** {translated(asked.because, code)}"
+    return [_marked(new_markdown_cell(because), "-"), _marked(new_markdown_cell(note), "notes")]
 
 
-def _kept(node: NotebookNode) -> Iterator[list[NotebookNode]]:
+def _kept(node: NotebookNode, code: str) -> Iterator[list[NotebookNode]]:
     """Give the units of what a class is shown; a question's answer follows the code it asks of."""
     answers: list[NotebookNode] = []
     for cell in nbformat.from_dict(node).cells:
         if "beyond-core" not in _tags(cell) and "question" in _tags(cell):
-            answers = _answers(cell)
+            answers = _answers(cell, code)
         if _tags(cell) & _LEFT_OUT or _mark(cell) in ("skip", "notes"):
             continue
-        yield from _units(cell)
+        yield from _units(cell, code)
         if cell.cell_type == "code":
             yield from [answers] if answers else []
             answers = []
@@ -205,13 +208,7 @@ def _short(slide: list[NotebookNode]) -> bool:
     return words < FEWEST_WORDS and not any(map(_has_picture, slide))
 
 
-# What begins a slide though there is room on the last one: a deck that would be too long gives up
-# questions, then lesser headings.
-_BEGINS = (r"#|\*\*Before you run it\.\*\*", "#", "##? ")
-_LEADS = re.compile(r":\Z|^\*\*Before you run it\.\*\*", re.MULTILINE)
-
-
-def _led(units: Iterator[list[NotebookNode]]) -> Iterator[list[NotebookNode]]:
+def _led(units: Iterator[list[NotebookNode]], asked: str) -> Iterator[list[NotebookNode]]:
     """Join a text that leads to code, or asks what it does, with it, if both fit on a slide."""
     text: list[NotebookNode] = []
     for unit in units:
@@ -219,7 +216,8 @@ def _led(units: Iterator[list[NotebookNode]]) -> Iterator[list[NotebookNode]]:
             yield text
             text = []
         joined, text = text + unit, []
-        if joined[-1].cell_type == "markdown" and _LEADS.search(joined[-1].source):
+        leads = rf"(?m):\Z|^{asked}"
+        if joined[-1].cell_type == "markdown" and re.search(leads, joined[-1].source):
             text = joined
         else:
             yield joined
@@ -244,28 +242,48 @@ def _packed(units: list[list[NotebookNode]], begins: str) -> list[list[NotebookN
     return slides
 
 
-def _note(number: str, cell: NotebookNode) -> list[NotebookNode]:
+def _note(number: str, cell: NotebookNode, code: str) -> list[NotebookNode]:
     """Give the speaker's note to a section, if there is one, as a cell that reveal.js hides."""
     heading = re.match(r"#+ (.+)", cell.source)
-    note = notes().get(number, {}).get(heading[1] if heading else "")
+    note = notes(code).get(number, {}).get(heading[1] if heading else "")
     if not note:
         return []
-    lines = [f"**{note['minutes']} minutes.** {note['ask']}", ""]
+    minutes = translated(f"{note['minutes']} minutes.", code)
+    lines = [f"**{minutes}** {note['ask']}", ""]
     lines += [f"- {wrong}" for wrong in note["wrong"]]
     return [_marked(new_markdown_cell("\n".join(lines)), "notes")]
 
 
+def _headings(path: pathlib.Path) -> list[str]:
+    cells = nbformat.reads(path.read_text("utf-8"), as_version=4).cells
+    texts = (cell.source for cell in cells if cell.cell_type == "markdown")
+    return [heading for text in texts for heading in re.findall(r"(?m)^#+ (.+)$", text)]
+
+
 @functools.cache
-def notes() -> dict[str, dict[str, dict]]:
+def notes(code: str = ENGLISH) -> dict[str, dict[str, dict]]:
     """Read the speaker's notes: by a notebook's number and a heading in it.
 
     Each has ``ask`` (the question to ask), ``wrong`` (the usual wrong guesses, with what to say)
-    and ``minutes``.
+    and ``minutes``. In another language (its ``code``) the headings are those of its notebooks,
+    which are as many and in the same order.
     """
-    return tomllib.loads(NOTES.read_text("utf-8"))
+    english = tomllib.loads(NOTES.read_text("utf-8"))
+    if code == ENGLISH:
+        return english
+    found: dict[str, dict[str, dict]] = {}
+    for notebook in course.notebooks():
+        number = notebook.path.stem[:2]
+        here = course.edition(code)[0] / notebook.path.name
+        names = dict(zip(_headings(notebook.path), _headings(here), strict=True))
+        for heading, note in english.get(number, {}).items():
+            wrong = [translated(text, code) for text in note["wrong"]]
+            said = {"ask": translated(note["ask"], code), "wrong": wrong}
+            found.setdefault(number, {})[names[heading]] = note | said
+    return found
 
 
-def arrange(node: NotebookNode, number: str) -> NotebookNode:
+def arrange(node: NotebookNode, number: str, code: str = ENGLISH) -> NotebookNode:
     """Arrange a notebook's cells as slides; the notebook itself is not changed.
 
     Of the copy, each cell is what appears at one press of a key: a text, a code, its outputs.
@@ -274,10 +292,14 @@ def arrange(node: NotebookNode, number: str) -> NotebookNode:
     Args:
         node: The notebook with its outputs.
         number: Its number, such as ``02``, by which its speaker's notes are found.
+        code: Its language.
     """
     cells: list[NotebookNode] = []
-    units = [*_led(_kept(node))]
-    for begins in _BEGINS:
+    asked = re.escape(f"**{translated(_ASKED, code)}**")
+    units = [*_led(_kept(node, code), asked)]
+    # What begins a slide though there is room on the last one: a deck that would be too long gives
+    # up questions, then lesser headings.
+    for begins in (rf"#|{asked}", "#", "##? "):
         slides = _packed(units, begins)
         if len(slides) <= MOST:
             break
@@ -285,7 +307,7 @@ def arrange(node: NotebookNode, number: str) -> NotebookNode:
         first, *rest = slide
         section = not cells or _mark(first) == "slide"
         cells.append(_marked(first, "slide" if section else "subslide", *_tags(first)))
-        cells += [note for cell in slide for note in _note(number, cell)]
+        cells += [note for cell in slide for note in _note(number, cell, code)]
         for cell in rest:
             own = "notes" if _mark(cell) == "notes" else "fragment"
             cells.append(_marked(cell, own, *_tags(cell)))

@@ -59,6 +59,9 @@ WORDS = (
     *("The course", "Beside it", "Taught in", "Met in", "All symptoms"),
     *("When it fails: all symptoms", "{free} GiB free", "notebook {lesson}"),
     *("{place} (no sign of a TPU)", "{rows} rows of a batch", "{number} sets of shapes"),
+    *("Before you run it.", "A good place to stop.", "{minutes} minutes."),
+    *("Let them vote, then press on.", "… ({number} more lines in the notebook)"),
+    "… ({number} more rows in the notebook)",
 )
 _PARTS = ("name", "why", "fix")  # of a symptom
 LEAST_WORDS = 3  # in code, what has fewer is a name, not a message
@@ -142,6 +145,13 @@ def _places(path: pathlib.Path) -> Iterator[Text]:
             yield Text(f"{path.name} {table}.{name}", text)
 
 
+def _notes(path: pathlib.Path) -> Iterator[Text]:
+    for number, rows in tomllib.loads(path.read_text("utf-8")).items():
+        for heading, row in rows.items():
+            for at, text in enumerate((row["ask"], *row["wrong"])):
+                yield Text(f"{path.name} {number} {heading} {at}", text)
+
+
 def _template(node: ast.AST) -> str | None:
     """Give a string of the source; of one with values in it, their expressions in braces."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -195,6 +205,7 @@ def texts() -> list[Text]:
     found += _symptoms(helpers / "course/symptoms.toml")
     found += _findings(helpers / "preflight/findings.toml")
     found += _places(helpers / "tpu/places.toml")
+    found += _notes(helpers / "course/notes.toml")
     for path in (path for pattern in CODE for path in sorted(helpers.glob(pattern))):
         found += _code(path)
     found += (Text("words", word) for word in WORDS)

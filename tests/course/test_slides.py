@@ -1,7 +1,6 @@
 """A notebook becomes a deck: what belongs together, in the order of question, code and output."""
 
 import re
-import tomllib
 
 import nbformat
 import pytest
@@ -10,6 +9,7 @@ from conventions import NOTEBOOKS
 from made_notebooks import DATA
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from helpers.course import map as course
 from helpers.course import slides
 from helpers.exercises import Question
 
@@ -63,7 +63,7 @@ def test_cells_that_a_class_does_not_need_are_left_out():
         code("import os", "skip", "setup"),
         text("more", "-", "beyond-core"),
         code("plot()", "-", "hide-input", shows=(plain("drawn"),)),
-        text("Recap.\n\n*A good place to stop. To come back, do this.*", "-"),
+        text("Recap.\n\n*A good place to stop. To come back,\ndo this.*", "-"),
     ) == [[f"# Q\n\n{CLAIM}", "drawn", "Recap."]]
 
 
@@ -120,17 +120,22 @@ def test_a_question_comes_before_the_code_and_its_answer_after_the_output(monkey
 
 def test_the_speakers_note_of_a_section_stands_behind_its_heading(monkeypatch):
     note = {"ask": "How many?", "wrong": ["Two: no."], "minutes": 5}
-    monkeypatch.setattr(slides, "notes", lambda: {"01": {"One": note}})
+    monkeypatch.setattr(slides, "notes", lambda code: {"01": {"One": note}})
     (found,) = arranged(text(f"## One\n\n{CLAIM}", "slide"), text("More.", "-"))
     assert found[1] == "note: **5 minutes.** How many?\n\n- Two: no."
 
 
+@pytest.mark.parametrize("code", ["en", "ko"])
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem[:2])
-def test_a_deck_is_short_without_slides_of_few_words_and_each_note_finds_its_heading(path):
-    deck = slides.arrange(slides.read(path), path.stem[:2]).cells
-    notes = tomllib.loads(slides.NOTES.read_text("utf-8")).get(path.stem[:2], {})
+def test_a_deck_is_short_without_slides_of_few_words_and_each_note_finds_its_heading(path, code):
+    path = course.edition(code)[0] / path.name
+    deck = slides.arrange(slides.read(path), path.stem[:2], code).cells
+    notes = slides.notes(code).get(path.stem[:2], {})
+    said = [cell.source for cell in deck if cell.metadata.slideshow.slide_type == "notes"]
+    assert len(said) >= len(notes) and (code == "en" or all(re.search("[가-힣]", x) for x in said))
     texts = "\n".join(cell.source for cell in deck if cell.cell_type == "markdown")
     assert set(notes) <= set(re.findall(r"(?m)^#+ (.+)$", texts))
+    assert not re.search(r"(?m)^\*(A good place to stop|여기서 쉬어)", texts)
     assert slides.count(nbformat.from_dict({"cells": deck})) <= slides.MOST
     begun = [at for at, cell in enumerate(deck) if cell.metadata.slideshow.slide_type in BEGINS]
     parts = [deck[a:b] for a, b in zip(begun, [*begun[1:], None], strict=True)]

@@ -147,6 +147,4 @@ def test_po_tools_read_the_file(tmp_path):
     path.write_text(translation._written(catalog), "utf-8")
     with path.open("rb") as stream:
         assert pofile.read_po(stream).get('Say "it",\n\twith \\ and {x}.', "a b") is not None
-    assert ROOT.name not in path.read_text("utf-8").partition("msgctxt")[0].replace(
-        "tensorflow-on-tpu", ""
-    )
+    assert str(ROOT) not in path.read_text("utf-8")

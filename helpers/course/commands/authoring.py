@@ -6,6 +6,7 @@ import pathlib
 import typer
 
 from helpers.base import files, language
+from helpers.base.language import ENGLISH
 from helpers.base.settings import ENVIRONMENT, ROOT
 from helpers.course import map as course
 from helpers.course import upkeep
@@ -59,7 +60,7 @@ def slides(
     shown = [(notebook.path, notebook.title) for notebook in chosen]
     for path, title in shown if wanted else [*shown, (decks.WELCOME, "Welcome")]:
         target = build / f"slides/{path.stem}.html"
-        arranged = decks.arrange(decks.read(path), path.stem[:2])
+        arranged = decks.arrange(decks.read(path), path.stem[:2], language or ENGLISH)
         files.write(target, decks.deck(arranged, path, title, reveal))
         typer.echo(f"{target}: {decks.count(arranged)} slides")
 
