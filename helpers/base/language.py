@@ -20,6 +20,7 @@ ENGLISH = "en"
 NOTEBOOKS, WORK = ROOT / "notebooks", ROOT / "work"
 LOCALE = NOTEBOOKS / "locale"
 BLANK = re.compile(r"\{[^{}\n]+\}")
+FIRST = r"((?:(?![;(]|, ).)*)"
 ENOUGH = 3  # words of a pattern, from which on its blanks may hold several words
 # In gettext's order (gnu.org/software/gettext/manual, "Locale Environment Variables", 2026-11).
 VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
@@ -88,7 +89,9 @@ def _messages(code: str) -> tuple[dict[str, str], list[tuple[re.Pattern[str], st
         pattern = re.escape(parts[0])
         for at, (name, part) in enumerate(zip(found, parts[1:], strict=True)):
             again = name in found[:at]
-            pattern += rf"(?:\{blanks.index(name) + 1})" if again else blank
+            # Of two side by side the second begins with a sign: "; the slowest is …".
+            first = not part and at + 1 < len(found)
+            pattern += rf"(?:\{blanks.index(name) + 1})" if again else FIRST if first else blank
             pattern += re.escape(part)
         length = sum(map(len, parts))
         patterns.append((length, re.compile(pattern, re.DOTALL), message.string, blanks))
@@ -108,7 +111,11 @@ def translated(text: str, code: str | None = None) -> str:
     if text in whole:
         return whole[text]
     for pattern, string, blanks in patterns:
-        if found := pattern.fullmatch(text):
+        found = pattern.fullmatch(text)
+        # A sentence before brackets may have its own.
+        if found and any(")" in said.partition("(")[0] for said in found.groups()):
+            found = re.fullmatch(pattern.pattern.replace("(.*?)", "(.*)"), text, re.DOTALL)
+        if found:
             words = dict(zip(blanks, found.groups(), strict=True))
             return BLANK.sub(
                 lambda blank, words=words: translated(words.get(blank[0], blank[0]), code), string

@@ -40,6 +40,11 @@ CODE = (
     "preflight/**/*.py",
     "xla/tracing.py",
     "xla/program.py",
+    "xla/numerics/results.py",
+    "xla/tpu_compiler/advice.py",
+    "xla/tpu_compiler/memory.py",
+    "tpu/place.py",
+    "tpu/hardware.py",
 )
 # Shorter ones that stand between those.
 WORDS = (
@@ -58,7 +63,26 @@ WORDS = (
     "A running notebook shows a widget here.",
     *("The course", "Beside it", "Taught in", "Met in", "All symptoms"),
     *("When it fails: all symptoms", "{free} GiB free", "notebook {lesson}"),
-    *("{place} (no sign of a TPU)", "{rows} rows of a batch", "{number} sets of shapes"),
+    *("{rows} rows of a batch", "{number} sets of shapes", "{number} set of shapes"),
+    "Preflight of {subject} for {targets}: {status} ({counts})",
+    *("{number} fail", "{number} warn", "{number} pass", "{number} not checked"),
+    *("{number} does not apply", "worse", "better", "now", "help", "Help"),
+    *("target", "replicas", "rows each", "compute", "traffic", "peak memory", "of", "links"),
+    *("least time", "limited by", "all-reduce", "most rows", "operations", "layers", "lines"),
+    *("share", "bound by", "vector", "matrix", "lines of libraries", "rows a step", "chips"),
+    *("hours", "chip-hours", "a chip-hour", "cost", "{low} to {high}", "stage", "line"),
+    *("wall µs", "core µs", "wall µs a row", "processor µs a row", "estimated time"),
+    *("{number} batch", "{number} batches", "{number} real batch", "{number} real batches"),
+    *("batch", "batches", "other"),
+    *("{name} ({cost} µs a row, mostly {what})", "waiting", "work"),
+    *("{number} host of {count} vCPUs", "{number} hosts of {count} vCPUs"),
+    "This machine ({cores} cores) gives {rows} rows a second ({each} for each busy core)",
+    *("{number} product", "{number} products", "the weights", "the order of the batches"),
+    "padding: dimension {at} of {type} {shape} fills {given} of {there} places, {share} of the "
+    "tile is empty; {way}",
+    *("advice", "told by", "needs", "strategy", "starting", "importing", "{target}: compiling"),
+    "{target}: attempt {number}, batch {batch}: {stage}",
+    *("loss", "gradients", "updates", "forward pass", "loss and gradients"),
     *("Before you run it.", "A good place to stop.", "{minutes} minutes."),
     *("Let them vote, then press on.", "… ({number} more lines in the notebook)"),
     "… ({number} more rows in the notebook)",
@@ -143,6 +167,8 @@ def _places(path: pathlib.Path) -> Iterator[Text]:
     for table, rows in tomllib.loads(path.read_text("utf-8")).items():
         for name, text in rows.items() if table != "code" else ():
             yield Text(f"{path.name} {table}.{name}", text)
+            if table == "names":  # as the doctor says it
+                yield Text(f"{path.name} {table}.{name} told", f"{text} ({{mark}}){{more}}")
 
 
 def _notes(path: pathlib.Path) -> Iterator[Text]:

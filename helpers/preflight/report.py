@@ -7,6 +7,7 @@ import re
 import tomllib
 import types
 import typing
+from collections import Counter
 from typing import Any
 
 from rich import box
@@ -64,9 +65,10 @@ class Item:
         return dataclasses.replace(self, **said)
 
     def __repr__(self) -> str:
-        text = f"{SIGNS[self.state]} {self.check} {self.name}: {self.finding}"
-        text += f"\n    at {self.where}" if self.where else ""
-        return text + (f"\n    fix: {self.fix}" if self.fix else "")
+        item = self.told()
+        text = f"{SIGNS[item.state]} {item.check} {item.name}: {item.finding}"
+        text += f"\n    at {item.where}" if item.where else ""
+        return text + (f"\n    {translated('fix')}: {item.fix}" if item.fix else "")
 
 
 _FINDINGS = tomllib.loads(pathlib.Path(__file__).with_name("findings.toml").read_text("utf-8"))
@@ -96,7 +98,9 @@ class Change:
     worse: bool  # whether that is worse, or only different
 
     def __repr__(self) -> str:
-        return f"{'worse' if self.worse else 'better'}: {self.what}: {self.before}, now {self.now}"
+        what, before, now = map(translated, (self.what, self.before, self.now))
+        said = translated("worse" if self.worse else "better")
+        return f"{said}: {what}: {before}, {translated('now')} {now}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,12 +145,17 @@ class Report:
     @property
     def summary(self) -> str:
         """One line: the status, and how many items stand in each state."""
-        counts = [
-            f"{number} {state}"
-            for state in STATES
-            if (number := sum(item.state == state for item in self.items))
-        ]
-        return f"{self.subject} for {', '.join(self.targets)}: {self.status} ({', '.join(counts)})"
+        return f"{self.subject} for {', '.join(self.targets)}: {self.status} ({self._counts()})"
+
+    def _counts(self) -> str:
+        counts = Counter(item.state for item in self.items)
+        told = (translated(f"{counts[state]} {state}") for state in STATES if counts[state])
+        return ", ".join(told)
+
+    @property
+    def title(self) -> str:
+        """The summary as a heading, in the language of messages."""
+        return translated(f"Preflight of {self.summary}")
 
     def find(self, state: str) -> tuple[Item, ...]:
         """Choose the items of one state, in the order of the checks."""
@@ -186,7 +195,7 @@ class Report:
         files.write(pathlib.Path(path), page)
 
     def __repr__(self) -> str:
-        lines = [f"Preflight of {self.summary}", *(repr(item.told()) for item in self.items)]
+        lines = [self.title, *map(repr, self.items)]
         if self.estimates:
             lines += [*_aligned(costs(self.estimates)), translated(BOUNDS)]
         for timing in self.timings:
@@ -197,7 +206,7 @@ class Report:
             lines.append(translated(ESTIMATE))
         lines += [repr(more) for more in (self.rate, self.training) if more is not None]
         if self.prices:
-            lines += [*_aligned(price.table(self.prices)), price.verdict(self.prices)]
+            lines += [*_aligned(price.table(self.prices)), translated(price.verdict(self.prices))]
         lines += map(repr, self.changes)
         return "\n".join(lines)
 
@@ -217,7 +226,7 @@ class Report:
         return html.render(template, report=self, costs=costs(self.estimates), **words)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(f"Preflight of {self.summary}", style="bold")
+        yield Text(self.title, style="bold")
         table = Table.grid(Column(no_wrap=True), Column(overflow="fold"), padding=(0, 2, 0, 0))
         last = None
         for item in (item.told() for item in self.items):
@@ -244,7 +253,7 @@ class Report:
             yield Text(translated(ESTIMATE), style="dim")
         if self.prices:
             yield _columns(price.table(self.prices))
-            yield Text(price.verdict(self.prices), style="bold")
+            yield Text(translated(price.verdict(self.prices)), style="bold")
         for more in (self.rate, self.training):
             if more is not None:
                 yield Text(repr(more))
@@ -271,30 +280,32 @@ def _columns(told: list[dict[str, str]]) -> Table:
     for column in told:
         table.add_column(column["target"], justify="right")
     for name in list(told[0])[1:]:
-        table.add_row(name, *(column[name] for column in told))
+        table.add_row(translated(name), *(translated(column[name]) for column in told))
     return table
 
 
 def _rows(told: list[dict[str, str]]) -> Table:
     """Write the parts of a step, with what would help below the name."""
     name, *numbers = (column for column in told[0] if column != "help")
-    table = Table(Column(Text(name), overflow="fold"), box=box.SIMPLE, pad_edge=False)
+    table = Table(Column(Text(translated(name)), overflow="fold"), box=box.SIMPLE, pad_edge=False)
     for column in numbers:
-        table.add_column(Text(column), no_wrap=True)
+        table.add_column(Text(translated(column)), no_wrap=True)
     for row in told:
-        text = Text(row[name])
+        text = Text(translated(row[name]))
         if row["help"]:
-            text.append(f"\nhelp: {row['help']}", style="italic")
-        table.add_row(text, *(Text(row[column]) for column in numbers))
+            text.append(f"\n{translated('help')}: {translated(row['help'])}", style="italic")
+        table.add_row(text, *(Text(translated(row[column])) for column in numbers))
     return table
 
 
 def _aligned(table: list[dict[str, str]]) -> list[str]:
     """Write the rows of a table as lines, under its columns' names; what would help goes below."""
     names = [name for name in table[0] if name != "help"]
-    rows = [names, *([row[name] for name in names] for row in table)]
+    rows = [[translated(x) for x in names]]
+    rows += [[translated(row[name]) for name in names] for row in table]
     first, *lines = aligned(rows)
     helped = [first]
     for line, row in zip(lines, table, strict=True):
-        helped += [line, f"    help: {row['help']}"] if row.get("help") else [line]
+        help_ = f"    {translated('help')}: {translated(row.get('help', ''))}"
+        helped += [line, help_] if row.get("help") else [line]
     return helped

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 
 from helpers.base import html
+from helpers.base.language import translated
 from helpers.tpu.hardware import CHIPS, CHIPS_PER_HOST, Slice, UnknownAccelerator, facts, slice_of
 
 # Chips on the PCI bus: Google's vendor number (its network cards have it, too), and the device
@@ -69,7 +70,8 @@ class Place:
 
     def __repr__(self) -> str:
         return "\n".join(
-            f"{name:9} {text}".replace("\n", "\n" + " " * 10) for name, text in self._rows()
+            f"{translated(name):9} {translated(text)}".replace("\n", "\n" + " " * 10)
+            for name, text in self._rows()
         )
 
     def _repr_html_(self) -> str:
@@ -288,7 +290,8 @@ def _recognise(environment: Mapping[str, str], files: _Files, chips: _Chips) -> 
     if gpus := files.names("dev", r"nvidia\d+|kfd|dxg"):
         return _Found("gpu", f"/dev/{gpus[0]}")
     lead = kaggle or mark("COLAB_RELEASE_TAG") or mark("TPU_NAME")
-    return _Found("cpu", f"no sign of a TPU{f', {lead}' if lead else ''}")
+    lead = lead and f", {lead}"
+    return _Found("cpu", f"no sign of a TPU{lead}")
 
 
 def _worker(environment: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from helpers.base import files
 from helpers.base.errors import CourseError
+from helpers.base.language import translated
 from helpers.base.settings import ENVIRONMENT
 
 SECONDS = 900.0  # of a preflight, and of each target's profile
@@ -97,9 +98,10 @@ def preflight(
         files.check_can_write(page)  # now: the check takes minutes
     before = baseline and baselines.read(baseline)
     err = Console(stderr=True, quiet=quiet)
-    with err.status("preflight: starting") as status:
+    with err.status(f"preflight: {translated('starting')}") as status:
 
         def tell(stage: str) -> None:
+            stage = translated(stage)
             if err.is_terminal or quiet:
                 status.update(f"preflight: {stage}")
             else:

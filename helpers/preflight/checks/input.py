@@ -76,7 +76,8 @@ def need(estimate: Estimate, timing: Timing | None) -> Need | None:
 def _judged(rate: Rate, wanted: Need, node: bool) -> Item:
     tpu = hardware.slice_of(wanted.target, jax=True)
     low, high = rate.per_second * tpu.hosts, rate.per_core * tpu.hosts * tpu.host_vcpus
-    host = f"{tpu.hosts} host{'s' * (tpu.hosts > 1)} of {tpu.host_vcpus} vCPUs"
+    vcpus = f"of {tpu.host_vcpus} vCPUs"
+    host = f"{tpu.hosts} hosts {vcpus}" if tpu.hosts > 1 else f"{tpu.hosts} host {vcpus}"
     if node:
         low = high = rate.per_second
         host = "your own machine, which feeds a TPU Node"

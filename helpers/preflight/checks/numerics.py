@@ -119,9 +119,9 @@ def _compared(subject: Subject, sample: pipeline.Sample) -> Item:
         what = "gradients" if len(names) > count else "updates"
         share = numerics.together(values)
         far = far or share > FAR_GRADIENT
-        said = f", its {what} {percent(share)} of their length"
-        if between := numerics.together(values, "between"):
-            said += f" (those of two batches: {percent(between)})"
+        between = numerics.together(values, "between")
+        others = f" (those of two batches: {percent(between)})" if between else ""
+        said = f", its {what} {percent(share)} of their length{others}"
     batch = "batch" if len(batches) == 1 else "batches"
     about = {"batches": f"{len(batches)} real {batch}", "products": products(found[0].products)}
     what = subject.kind if subject.kind == "forward pass" else "loss"

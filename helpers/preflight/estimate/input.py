@@ -3,6 +3,7 @@
 import dataclasses
 
 from helpers.base import html
+from helpers.base.language import translated
 from helpers.display.figures import HATCHES, PALETTE, Figure, figure, subplots
 
 MUCH = 0.4  # of the time of a row: below it no stage alone is the slow one
@@ -51,8 +52,10 @@ class Rate:
 
     def __repr__(self) -> str:
         rows = [f"  {s.name:<14} {s.wall:>10,.1f} {s.processor:>10,.1f}" for s in self.stages]
-        title = f"  {'stage':<14} {'wall µs':>10} {'core µs':>10}"
-        return "\n".join([f"This machine ({self.cores} cores) gives {self}", title, *rows])
+        stage, *times = map(translated, ("stage", "wall µs", "core µs"))
+        title = f"  {stage:<14} {times[0]:>10} {times[1]:>10}"
+        gives = translated(f"This machine ({self.cores} cores) gives {self}")
+        return "\n".join([gives, title, *rows])
 
     def _repr_html_(self) -> str:
         titles = ("stage", "wall µs a row", "processor µs a row", "line")

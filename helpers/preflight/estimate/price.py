@@ -119,10 +119,10 @@ def verdict(found: Sequence[Price]) -> str:
 
     Where a step has other numbers of rows on some targets, the cost of a row counts.
     """
-    text = f"{found[0].steps:,} steps; hours of steps alone; nothing is added for start or saving."
+    steps = f"{found[0].steps:,}"
     priced = [p for p in found if p.per_chip_hour is not None]
     if len(priced) < 2:
-        return text
+        return f"{steps} steps; hours of steps alone; nothing is added for start or saving."
     each = {p.rows for p in priced}
     by_row = len(each) > 1 and None not in each
     divide = {p.target: p.rows if by_row else 1 for p in priced}
@@ -134,5 +134,9 @@ def verdict(found: Sequence[Price]) -> str:
     near = [
         p.target for p in others if p.low / divide[p.target] < first.high / divide[first.target]
     ]
-    text += f" Cheapest{' for each row' if by_row else ''}: {first.target}"
-    return f"{text}, but the range of {', '.join(near)} overlaps with it." if near else f"{text}."
+    name = first.target
+    name += f", but the range of {', '.join(near)} overlaps with it" if near else ""
+    return (
+        f"{steps} steps; hours of steps alone; nothing is added for start or saving. "
+        f"Cheapest{' for each row' if by_row else ''}: {name}."
+    )

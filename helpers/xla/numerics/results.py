@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from helpers.base import html
+from helpers.base.language import translated
 from helpers.base.messages import aligned
 from helpers.display.figures import Figure, figure, subplots
 
@@ -121,7 +122,7 @@ class Training:
         )
 
     def __repr__(self) -> str:
-        return f"{self.name}: {self.summary} {HONEST}"
+        return f"{self.name}: {translated(self.summary)} {translated(HONEST)}"
 
     def figure(self) -> Figure:
         """Draw the three curves; the summary is the text alternative."""

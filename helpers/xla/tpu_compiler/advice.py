@@ -145,8 +145,11 @@ def _layout(program: Program, i: Instruction, shapes: Shapes, seconds: float) ->
     transposed = any(j.opcode == "transpose" for j in program.inside(i))
     if not read or (len(orders) == 1 and not transposed):
         return None
-    text = f"layout copy: {_short(i.laid_out[0])} is written again in another order"
-    return Advice("layout", f"{text}; let what reads it take the order that is there", seconds)
+    text = (
+        f"layout copy: {_short(i.laid_out[0])} is written again in another order; "
+        "let what reads it take the order that is there"
+    )
+    return Advice("layout", text, seconds)
 
 
 def _order(shape: str) -> str:
@@ -171,8 +174,10 @@ def _float32(program: Program, i: Instruction, shapes: Shapes, seconds: float) -
     between = sum(hbm_bytes(x) for x in program.intermediate(i, shapes) if x.startswith("f32["))
     if not moved or between < PART * moved:
         return None
-    text = f"float32: {size(between)} of its traffic is float32 that other operations made or will "
-    text += "read; bfloat16 (mixed precision) halves that"
+    text = (
+        f"float32: {size(between)} of its traffic is float32 that other operations made or will "
+        "read; bfloat16 (mixed precision) halves that"
+    )
     return Advice("float32", text, seconds * between / moved / 2)
 
 
@@ -189,8 +194,10 @@ def _rows(inside: Sequence[Instruction], name: str, runs: int, seconds: float) -
         return None
     text = f"a loop of {runs:,} rounds, one row in each"
     if "Unique" in name:
-        text += ": tf.unique, by which older optimizers add up an embedding's rows; "
-        text += "with a dense gradient (tf.convert_to_tensor) there is no such loop"
+        text = (
+            f"{text}: tf.unique, by which older optimizers add up an embedding's rows; "
+            "with a dense gradient (tf.convert_to_tensor) there is no such loop"
+        )
     return Advice("rows", text, seconds)
 
 
@@ -203,5 +210,8 @@ def _head(
     rows, columns, depth = product
     if columns < VOCABULARY * depth or rows < most_rows:
         return None
-    text = f"{columns:,} scores for each of {rows:,} positions; if the loss counts only some"
-    return Advice("head", f"{text}, gather those before this product (notebook 07)", seconds)
+    text = (
+        f"{columns:,} scores for each of {rows:,} positions; if the loss counts only some, "
+        "gather those before this product (notebook 07)"
+    )
+    return Advice("head", text, seconds)

@@ -61,17 +61,19 @@ def mend(layout: Layout) -> str:
     """Say which dimension of a padded tensor wastes most of its tile, and what to do about it."""
     at = max(range(len(layout.padded)), key=lambda i: layout.padded[i] / _size(layout, i))
     given, there = _size(layout, at), layout.padded[at]
-    seen = f"padding: dimension {layout.order[at]} of {layout.dtype} {list(layout.shape)} fills "
-    seen += f"{given} of {there} places, {1 - given / there:.0%} of the tile is empty; "
+    way = "merge it with a neighbour (tf.reshape), or keep a longer dimension last"
     if given == 1:
-        return seen + "drop that dimension before (tf.squeeze), or put a longer one in its place"
-    if layout.order[at] == 0:
-        return seen + f"a larger batch fills it (its first dimension, up to {there})"
-    if given <= 4 and len(layout.shape) == 4:
-        return seen + "an image has no more channels: fold pixels into them (tf.nn.space_to_depth)"
-    if there < 2 * given:
-        return seen + f"{there} instead of {given} would cost the same"
-    return seen + "merge it with a neighbour (tf.reshape), or keep a longer dimension last"
+        way = "drop that dimension before (tf.squeeze), or put a longer one in its place"
+    elif layout.order[at] == 0:
+        way = f"a larger batch fills it (its first dimension, up to {there})"
+    elif given <= 4 and len(layout.shape) == 4:
+        way = "an image has no more channels: fold pixels into them (tf.nn.space_to_depth)"
+    elif there < 2 * given:
+        way = f"{there} instead of {given} would cost the same"
+    return "padding: " + (
+        f"dimension {layout.order[at]} of {layout.dtype} {list(layout.shape)} fills {given} of "
+        f"{there} places, {1 - given / there:.0%} of the tile is empty; {way}"
+    )
 
 
 def _size(layout: Layout, at: int) -> int:
