@@ -23,7 +23,7 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from helpers import exercises
 from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.base.language import ENGLISH, translated
+from helpers.base.language import ENGLISH, language, translated
 from helpers.base.settings import ROOT
 from helpers.course import map as course
 from helpers.course import pages
@@ -359,6 +359,7 @@ def deck(arranged: NotebookNode, path: pathlib.Path, title: str, reveal: pathlib
             "Run `make slides`: it fetches reveal.js once.",
         ) from None
     soup = pages.page(_exporter(), arranged, path.stem, title, str(path.parent))
+    soup.html["lang"] = language({}, path.parent)
     for text in (style, html.text("slides.css")):
         soup.head.append(soup.new_tag("style", string=text))
     soup.body.append(soup.new_tag("div", attrs={"class": "section-name"}))

@@ -12,6 +12,10 @@ MESSAGES = {
     "Take {fix}, or {fix} twice.": "{fix}, 아니면 {fix} 두 번.",
     "{program} for {target}": "{target}용 {program}",
     "old": "낡은 말",
+    "memory": "메모리",
+    "It waits for {limit}{more}.": "{limit}을(를) 기다립니다{more}.",
+    "; {number} bytes are sent first": "; 먼저 {number}바이트를 보냅니다",
+    "{text} ({share} of this time)": "{text}(이 시간의 {share})",
 }
 
 
@@ -65,6 +69,11 @@ def test_the_folder_of_notebooks_decides_then_the_environment(korean, environmen
         ("Take a, or b twice.", "Take a, or b twice."),  # one blank, two words
         ("classifier for v5e-8", "v5e-8용 classifier"),
         ("Make room for a run.", "Make room for a run."),  # too few words to be sure
+        (
+            "It waits for memory; 5 bytes are sent first.",
+            "메모리을(를) 기다립니다; 먼저 5바이트를 보냅니다.",
+        ),
+        ("a loop (in memory) (9% of this time)", "a loop (in memory)(이 시간의 9%)"),
         ("two\nlines does not fit.", "two\nlines이(가) 들어가지 않습니다."),
         ("old", "old"),  # fuzzy
         ("never translated", "never translated"),

@@ -178,6 +178,12 @@ def test_outputs_of_hidden_inputs_are_shown_and_links_lead_to_decks(deck):
     assert "02_b.html" in [link["href"] for link in deck.select("a[href]")]
 
 
+def test_a_deck_has_the_language_of_its_folder(reveal, deck):
+    node = slides.arrange(new_notebook(cells=[text(f"# Eins\n\n{CLAIM}", "slide")]), "01", "ko")
+    page = slides.deck(node, course.edition("ko")[0] / "01_a.ipynb", "One", reveal)
+    assert (deck.html["lang"], BeautifulSoup(page, "html.parser").html["lang"]) == ("en", "ko")
+
+
 def test_the_deck_is_one_file_that_fetches_nothing(deck):
     assert [tag for tag in deck.select("[src]") if not tag["src"].startswith("data:")] == []
     assert deck.select("link, iframe") == []

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import pathlib
+import re
 
 import jsonschema
 from hypothesis import given, settings
@@ -136,3 +137,31 @@ def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
     assert "y = &lt;x&gt;" in shown._repr_html_() and "y = <x>" in repr(shown)
     assert step.ESTIMATE in repr(shown) and step.ESTIMATE not in repr(Report("m", (), ()))
     assert "part of it may be hidden" in dataclasses.replace(sent, waits=1).summary
+
+
+def test_in_korean_no_english_sentence_is_left_and_the_json_is_english(monkeypatch):
+    monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
+    rows = "81,738 rows a second (173,527 for each busy core)"
+    needs = "2,026 to 4,854 rows a second, from the step's estimated time"
+    slow = "; the slowest stage is map (256 µs a row, mostly work)"
+    between = {"needs": needs, "gives": rows, "host": "1 host of 224 vCPUs", "stage": slow}
+    cost = {"limit": "memory", "gradients": "; 29.3 KiB of gradients added across replicas"}
+    more = ", its gradients 0.7% of their length (those of two batches: 23%)"
+    near = {"products": "5 products", "batches": "3 real batches", "loss": "1%", "more": more}
+    found = (
+        report.finding(4, "same", step="train step", count=3, batches="batches"),
+        report.finding(7, "cost", target="v5e-8", flops="2 kFLOP", traffic="5 KiB", **cost),
+        report.finding(8, "near", what="loss", **near),
+        report.finding(
+            9, "between", target="v5e-8", state="warn", low="81,738", high="38,870,059", **between
+        ),
+    )
+    head = "300 scores for each of 4 positions; if the loss counts only some, "
+    help_ = f"{head}gather those before this product (notebook 07) (31% of this time)"
+    hours = {"low_hours": 1.0, "high_hours": 3.0, "per_chip_hour": 1.0}
+    priced = tuple(Price(target, 9, 8, 8, **hours) for target in ("v5e-8", "v6e-8"))
+    given_report = Report("model", ("v5e-8",), found, prices=priced)
+    table = report._aligned([{"operations": "MatMul", "bound by": "vector", "help": help_}])
+    said = "\n".join([repr(given_report), *table])
+    assert re.findall("[a-z]{3,} [a-z]{2,}", said.replace("(one pass)", "")) == []
+    assert not re.search("[가-힣]", given_report.json())

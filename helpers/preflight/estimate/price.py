@@ -135,7 +135,8 @@ def verdict(found: Sequence[Price]) -> str:
         p.target for p in others if p.low / divide[p.target] < first.high / divide[first.target]
     ]
     name = first.target
-    name += f", but the range of {', '.join(near)} overlaps with it" if near else ""
+    if near:
+        name = f"{name}, but the range of {', '.join(near)} overlaps with it"
     return (
         f"{steps} steps; hours of steps alone; nothing is added for start or saving. "
         f"Cheapest{' for each row' if by_row else ''}: {name}."
