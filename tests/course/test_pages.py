@@ -36,6 +36,16 @@ def test_an_empty_corner_is_no_header_and_the_others_are():
     assert not page.select("thead td")[0].get_text()
 
 
+def test_a_folded_cell_shows_its_title_and_its_output():
+    folded = v4.new_code_cell("# @title Optional: draw\nplot()", metadata={"tags": ["hide-input"]})
+    folded.outputs = [v4.new_output("stream", text="drawn\n")]
+    page = made(folded, v4.new_code_cell("x = 1"))
+    (details,) = page.select("details")
+    assert details.summary.get_text() == "Optional: draw"
+    assert "plot()" in details.get_text() and "drawn" not in details.get_text()
+    assert not details.has_attr("open")
+
+
 FAR = re.compile(r"(https?:)?//")
 FETCHES = re.compile(r"@import|url\(\s*['\"]?\s*(?!data:|#)\S")
 
