@@ -46,6 +46,8 @@ class Chip:
     dimensions: int  # of the network that joins the chips of a slice: 2 (a torus) or 3
     source: str  # page or paper with the numbers
     checked: str  # when they were read there, year and month
+    # Whether `ici_gb_per_s` is quoted from a paper, by others, as Google's pages don't say it.
+    ici_quoted: bool = False
     aliases: tuple[str, ...] = ()  # other names of this kind in accelerator types
     tensorflow: bool = True  # whether TensorFlow runs there
 

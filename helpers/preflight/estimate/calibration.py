@@ -41,6 +41,7 @@ from helpers.base import html
 from helpers.base.messages import aligned
 
 TABLE = pathlib.Path(__file__).with_name("published.tsv")
+NEAR = 0.3  # of what the other runs foretell: the calibration's aim
 ENOUGH = 2  # runs of a generation for a factor of its own
 
 
@@ -141,9 +142,18 @@ class Runs(tuple[Run, ...]):
             for f in foretold(self)
         ]
 
+    @property
+    def away(self) -> list[str]:
+        """Lines below the table: how many runs are foretold, and what is known of the others."""
+        away = [f for f in foretold(self) if abs(f.off) > NEAR]
+        near = f"{len(self) - len(away)} of {len(self)} steps lie within {NEAR:.0%}"
+        far = (f"{f.run.run} ({f.off:+.0%}): {f.run.remark or 'not known'}" for f in away)
+        return [f"{near} of what the other runs foretell. Why the rest may not:", *far]
+
     def __repr__(self) -> str:
         cells = self.cells()
-        return "\n".join(aligned([list(cells[0]), *(list(row.values()) for row in cells)]))
+        table = aligned([list(cells[0]), *(list(row.values()) for row in cells)])
+        return "\n".join([*table, *self.away])
 
     def _repr_html_(self) -> str:
         return html.render("published.html", rows=self.cells(), runs=self)

@@ -83,6 +83,7 @@ class AllReduce:
     waits: int  # of them, those for which the program waits; during the others it computes
     low_ms: float  # milliseconds where all links of a chip are busy
     high_ms: float  # milliseconds where the chips are one ring
+    quoted: bool = False  # whether the links' bandwidth is quoted from a paper (`Chip.ici_quoted`)
 
     @property
     def summary(self) -> str:
@@ -94,6 +95,8 @@ class AllReduce:
         return (
             f"all-reduce: {size(self.bytes)} at {self.parts} places of the step, "
             f"{self.low_ms:.2g} to {self.high_ms:.2g} ms over the interconnect; {meanwhile}"
+            + "; its bandwidth is quoted from a paper, as Google's pages don't say it"
+            * self.quoted
         )
 
 

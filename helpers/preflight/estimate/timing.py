@@ -54,7 +54,8 @@ def _all_reduce(found: tpu_compiler.Profile, slice_: hardware.Slice) -> AllReduc
         return None
     sent = sum(a.bytes for a in found.all_reduces)
     bounds = (seconds * 1e3 for seconds in tpu_compiler.all_reduce_seconds(slice_, sent))
-    return AllReduce(sent, len(found.all_reduces), sum(a.waits for a in found.all_reduces), *bounds)
+    waits = sum(a.waits for a in found.all_reduces)
+    return AllReduce(sent, len(found.all_reduces), waits, *bounds, slice_.chip.ici_quoted)
 
 
 def _layers(found: tpu_compiler.Profile) -> tuple[tpu_compiler.Share, ...]:
