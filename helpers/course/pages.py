@@ -160,6 +160,9 @@ def page(
             link.unwrap()
         else:
             link["href"] = re.sub(r"^(\w+)\.ipynb(#.*)?$", r"\1.html", link["href"])
+    for between in (link.previous_sibling for link in soup.select("a + a")):
+        if not between.get_text(strip=True):  # else two badges read as one
+            between.replace_with(" · ")
     for box in soup.select(".task-list-item > input"):
         box["aria-label"] = box.parent.get_text(" ", strip=True)
     for corner in soup.select("th"):  # the empty corner of a table is no header of anything

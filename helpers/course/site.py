@@ -110,6 +110,7 @@ def _markdown(text: str, path: pathlib.Path, names: dict[pathlib.Path, str]) -> 
 
     text = re.sub(r'<a id="[^"]*"></a>', "", text)
     text = re.sub(r"!\[([^\]]*)\]\(https?://[^)]*\)", r"\1", text)
+    text = re.sub(r"(?<=\))\s(?=\[Open in )", " · ", text)  # else two badges read as one
     return re.sub(r"(?<=\]\()(?!#|\w+:)[^)#\s]+", led, text)
 
 
@@ -124,7 +125,8 @@ def _output(output: dict, code: str) -> None:
             said = {"alt": "", "width": ""} | output["metadata"].get(kind, {})
             alt = html.escape(translated(said["alt"], code))
             shown = f'<img src="data:{kind};base64,{picture.strip()}" alt="{alt}"'
-            data["text/html"] = f'{shown} width="{said["width"]}">'
+            width = said["width"]
+            data["text/html"] = f'{shown} width="{width}" style="--own: {width or 0}px">'
             data["text/html"] += f"<p><em>{alt}</em></p>" if widget else ""
     if widget and "text/html" not in data:
         data.clear()

@@ -46,6 +46,12 @@ def test_a_folded_cell_shows_its_title_and_its_output():
     assert not details.has_attr("open")
 
 
+def test_two_badges_are_two_when_only_their_words_are_there():
+    badge = "[![Open in {0}](https://x.invalid/a.svg)](https://{0}.invalid)"
+    page = made(v4.new_markdown_cell(f"{badge.format('a')}\n{badge.format('b')}"))
+    assert page.select_one("p").get_text() == "Open in a · Open in b"
+
+
 FAR = re.compile(r"(https?:)?//")
 FETCHES = re.compile(r"@import|url\(\s*['\"]?\s*(?!data:|#)\S")
 

@@ -59,6 +59,11 @@ def test_each_symptom_has_a_page_with_the_words_of_its_message(written):
     ("text", "page"),
     [
         ("[![Open](https://x.invalid/a.svg)](https://y.invalid)", "[Open](https://y.invalid)"),
+        (
+            "[![Open in A](https://x.invalid/a.svg)](https://a.invalid)\n"
+            "[![Open in B](https://x.invalid/b.svg)](https://b.invalid)",
+            "[Open in A](https://a.invalid) · [Open in B](https://b.invalid)",
+        ),
         ("[law](../LICENSE#a)", f"[law]({site.REPOSITORY}/blob/main/LICENSE#a)"),
         ("[home](../README.md#ways-in)", "[home](../index.md#ways-in)"),
         ('## <a id="HBM"></a>HBM', "## HBM"),
@@ -94,7 +99,8 @@ def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path, k
     path.write_text(json.dumps({"cells": [cell]}))
     (made,) = json.loads(site._notebook(path, {}, "en"))["cells"]
     (shown,) = made["outputs"]
-    picture = f'<img src="data:{kind};base64,{coded}" alt="a &lt; &quot;b&quot;" width="20">'
+    picture = f'<img src="data:{kind};base64,{coded}" alt="a &lt; &quot;b&quot;" width="20"'
+    picture += ' style="--own: 20px">'
     picture += "<p><em>a &lt; &quot;b&quot;</em></p>"
     assert shown["data"] == {"text/plain": "VBox()", "text/html": picture}
     assert made["source"] == "# @title Optional: draw\ndraw()"
