@@ -7,6 +7,7 @@ import sys
 import tempfile
 
 import pytest
+from cases import cases
 from terminal import call
 
 from helpers import runtime
@@ -142,16 +143,7 @@ def test_a_folder_of_someone_else_is_told_and_not_made():
         assert not list(pathlib.Path(folder).iterdir())
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("C:/out", "as on Windows"),
-        ("gcs:/mine/out", r"(?s)One slash.*Write gs://mine/out"),
-        ("gs:///out", "no bucket"),
-        ("gs:/", "One slash"),
-        (" gs://mine/out", "gs:// alone"),
-    ],
-)
+@pytest.mark.parametrize(("name", "why"), cases(__file__, "misleading_names"))
 def test_a_name_that_would_be_misunderstood_is_refused(name, why):
     with pytest.raises(CourseError, match=why):
         Folder(name)

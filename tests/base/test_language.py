@@ -2,6 +2,7 @@
 
 import pytest
 from babel.messages import Catalog, pofile
+from cases import cases
 
 from helpers.base import language
 
@@ -37,49 +38,12 @@ def korean(tmp_path, monkeypatch):
     language._messages.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("environment", "folder", "code"),
-    [
-        ({}, "", "en"),
-        ({"LANG": "ko_KR.UTF-8"}, "", "ko"),
-        ({"LANG": "ko"}, "", "ko"),
-        ({"LANG": "ko_KR", "LC_ALL": "C"}, "", "en"),
-        ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "ko_KR"}, "", "ko"),
-        ({"LANG": "de_DE.UTF-8"}, "", "en"),  # not translated
-        ({"LANG": "../ko"}, "", "en"),
-        ({}, "notebooks/ko", "ko"),
-        ({}, "work/ko", "ko"),
-        ({"LANG": "ko_KR"}, "notebooks", "en"),  # its text is English, too
-        ({"LANG": "ko_KR"}, "work", "en"),
-        ({}, "notebooks/data", "en"),
-        ({"LANG": "C"}, "notebooks/ko", "ko"),
-    ],
-)
+@pytest.mark.parametrize(("environment", "folder", "code"), cases(__file__, "language_of"))
 def test_the_folder_of_notebooks_decides_then_the_environment(korean, environment, folder, code):
     assert language.language(environment, korean / folder) == code
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a smaller batch", "더 작은 배치"),
-        ("It does not fit.", "It이(가) 들어가지 않습니다."),
-        ("a smaller batch does not fit v5e.", "v5e에 더 작은 배치이(가) 들어가지 않습니다."),
-        ("Take a, or a twice.", "a, 아니면 a 두 번."),
-        ("Take a, or b twice.", "Take a, or b twice."),  # one blank, two words
-        ("classifier for v5e-8", "v5e-8용 classifier"),
-        ("Make room for a run.", "Make room for a run."),  # too few words to be sure
-        (
-            "It waits for memory; 5 bytes are sent first.",
-            "메모리을(를) 기다립니다; 먼저 5바이트를 보냅니다.",
-        ),
-        ("a loop (in memory) (9% of this time)", "a loop (in memory)(이 시간의 9%)"),
-        ("two\nlines does not fit.", "two\nlines이(가) 들어가지 않습니다."),
-        ("old", "old"),  # fuzzy
-        ("never translated", "never translated"),
-        ("", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), cases(__file__, "translated"))
 def test_a_message_is_translated_with_what_fills_its_blanks(korean, text, said):
     assert language.translated(text, "ko") == said
     assert language.translated(text, "en") == text

@@ -7,6 +7,7 @@ import sys
 
 import nbformat
 import pytest
+from cases import cases
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from terminal import call, without
 from typer.testing import CliRunner
@@ -44,43 +45,12 @@ def test_korean_in_utf_16_stays_readable():
     assert explain(logs.decode(b"\xff\xfe" + text.encode("utf-16-le"))).matches[0].evidence == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\x1b[0;31mValueError\x1b[0m: Please \x1b[1mprovide\x1b[22m a TPU Name to connect to.",
-        "[0;31mValueError[0m: Please provide[0;34m a[0m TPU Name to connect to.",
-        "^[[31mPlease provide a^[[0m TPU Name to connect to.",
-        r"\x1b[31mPlease provide a TPU\x1b[0m Name to connect to.",
-        "Please provide \x1b]8;;https://example.org\x1b\\a TPU\x1b]8;;\x1b\\ Name to connect to.",
-        "ValueError: Please provide a TPU\nName to connect to.",
-        "ValueError: Please provide a TPU Na\nme to connect to.",
-        "ValueError: Please provide a TPU\r\n    Name  to\tconnect to.",
-        "ETA: 3s\x08\x08\x08\x08Please provide a TPU Name to connect to.",
-        "50%\rPlease provide a TPU Name to connect to.",
-        "PLEASE PROVIDE A TPU NAME TO CONNECT TO",
-        "> ValueError: Please provide a TPU\n> Name to connect to.",
-        "(task, pid=22934) Please provide a TPU\n(task, pid=22934) Name to connect to.",
-        "stderr: Please provide a TPU\nstderr: Name to connect to.",
-        "23:36:18.184105: Please provide a TPU\n23:36:18.2: Name to connect to.",
-        "[rank0]: Please provide a TPU\n[rank0]: Name to connect to.",
-        ">>> tpu = Resolver()\nPlease provide a TPU Name to connect to.",
-        "user@host:~$ python a.py\nPlease provide a TPU Name to connect to.",
-        "Please provide a TPU\u00a0Name to connect to.",
-        '{"text": "Please provide a TPU\\n Name to connect to."}',
-    ],
-)
+@pytest.mark.parametrize("text", cases(__file__, "spelled"))
 def test_colours_prompts_times_and_broken_lines_are_read(text):
     assert [match.symptom.name for match in explain(text).matches] == [NAME]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "ModuleNotFoundError: No module named \\'tensorflow\\'",
-        "ModuleNotFoundError: No module named ‘tensorflow’",
-        "ModuleNotFoundError: No module named &#39;tensorflow&#39;",
-    ],
-)
+@pytest.mark.parametrize("text", cases(__file__, "quoted"))
 def test_quotation_marks_are_read_however_they_were_written(text):
     assert explain(text).matches[0].symptom.name == "TensorFlow is not installed here"
 
@@ -110,23 +80,7 @@ def test_the_evidence_is_the_line_and_a_long_one_keeps_the_place_in_sight():
     assert len(long) <= 160 and " alpha y" in long and long[0] == long[-1] == "…"
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("Traceback:\n  File x\nKeyError: 'loss'\n\nnote", "KeyError: 'loss'"),
-        (
-            "KeyError: 'a'\nDuring handling of the above exception:\nfoo.bar.OurError: no\n",
-            "foo.bar.OurError: no",
-        ),
-        ("UnknownError: Graph execution error:\n\nDetected at node x\n  File y\nNo luck today",
-         "UnknownError: Graph execution error: No luck today"),
-        ("InternalError: 2 root error(s) found.\n (0) Internal: odd\n (1) x",
-         "InternalError: 2 root error(s) found. (0) Internal: odd"),
-        ("step 1\nE0000 something failed here\nstep 2", "E0000 something failed here"),
-        ("all is well", ""),
-        ("", ""),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("text", "line"), cases(__file__, "last_line"))
 def test_the_line_that_matters_is_the_last_errors(text, line):
     assert Log(text).last_error() == line
 
@@ -136,32 +90,11 @@ def test_the_search_is_for_the_errors_own_words():
     assert logs.search_address(line).endswith("type=issues&q=%22do+not+broadcast+well%22")
 
 
-UNITS = {
-    "log": "2023-03-23 02:02:25.057202: E tsl/xla_util.cc:90]   Epoch 3/10 - loss: 0.69\n",
-    "bars": "12/100 ━━━━━━━━━━━━ 3s 2ms/step - loss: 0.1234 █\r",
-    "lines": "\n",
-    "escapes": "\x1b[",
-    "links": "\x1b]8;;",
-    "brackets": "[0;",
-    "backslashes": "\\",
-    "times": "00:00:00 ",
-    "prefixes": "(a, a, pid=1 ",
-    "resolvers": "tpu_cluster_resolver ",
-    "unavailable": "Unavailable: ",
-    "403": "HTTP response code 403 ",
-    "errors": "XError",
-    "dots": "a.",
-    "names": "No module named 'tensorflow' ",
-    "identity": "No registered 'Identity' OpKernel for ",
-    "padding": "Extra memory due to padding: 1",
-}
-
-
 def test_a_long_log_takes_time_in_proportion_to_its_length():
     """Half a megabyte of each; with a pattern that is quadratic, one of them took half a minute."""
     script = (
         "import sys\nfrom helpers.course.explain import explain\n"
-        f"for unit in {list(UNITS.values())!r}:\n"
+        f"for unit in {cases(__file__, 'repeated')!r}:\n"
         "    explain(unit * (500_000 // len(unit)))\n"
         "print('done')"
     )

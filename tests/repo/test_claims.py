@@ -4,6 +4,7 @@ import json
 
 import claims
 import pytest
+from cases import cases
 from claims import Claim
 
 # Places that nobody has attacked yet, sentence by sentence.
@@ -25,30 +26,7 @@ def test_the_list_names_only_places_that_there_are():
     assert {*LISTED} | NOT_YET <= {*claims.places()}
 
 
-@pytest.mark.parametrize(
-    ("markdown", "sentences"),
-    [
-        ("It never stops. It goes\non. All do!", ["It never stops.", "All do!"]),
-        ("Use all, e.g. `a. B` etc. today. Go.", ["Use all, e.g. `a. B` etc. today."]),
-        ("Only XLA. bfloat16 is **all**.", ["Only XLA.", "bfloat16 is all."]),
-        ("`never. Ever` `3`. So `any  \n b` is all.", ["So `any b` is all."]),
-        ("[Two *of*](a3.md) [three](https://b.invalid/4).", ["Two of three."]),
-        ('He said "No." Then he ran 4.5 miles.', ['He said "No."', "Then he ran 4.5 miles."]),
-        ("a v3-8, float32, UTF-8, V100; 03, notebook 10, [x#12](x)", []),
-        ("A word. [05](a.ipynb), [11](b.ipynb)", []),
-        ("read 2026-11. Ended on 2025-04-15.", ["Ended on 2025-04-15."]),
-        ("-100 means none. At 0.03.", ["-100 means none.", "At 0.03."]),
-        ("## 3. No way\n\n### Part 4\n\n1. 12 rows\n2. rows", ["No way", "12 rows"]),
-        ("- [ ] I count 5.\n- item\n\n  > all quoted", ["I count 5.", "all quoted"]),
-        ("| all | 3 |\n|---|---|\n| a `x` | 5. Two |\n| b | c |", ["a `x` | 5. Two"]),
-        ('```sh\nall 3\n```\n\n    all 4\n\n<b title="all 5">b</b>\n\n![no 6](x.png)', []),
-        ('<a id="all"></a>x <br> 7 y', ["x  7 y"]),
-        ("An all-reduce. First-rate. Anything goes.", ["First-rate.", "Anything goes."]),
-        ("**Time** about 40 minutes to run · **Needs** no TPU", ["Needs no TPU"]),
-        ("All.\n\n**Before you run it.** Which?\n\n(a) All. (b) None.", ["All."]),
-        ("**Time** about 4 minutes.\n\n- No.\n\n*A good place to stop. All.*", ["No."]),
-    ],
-)
+@pytest.mark.parametrize(("markdown", "sentences"), cases(__file__, "sentences"))
 def test_sentences_are_found_as_by_hand(markdown, sentences):
     assert list(claims.claims(markdown)) == sentences
 
@@ -97,24 +75,7 @@ def course(monkeypatch, tmp_path):
     claims.cells.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ("", "not attacked"),
-        ("changed: cell", "look again"),
-        ("trust me", "no way to attack"),
-        ("cells", "no way to attack"),
-        ("cell 01:d", "no cell"),
-        ("cell 07:c", "no cell"),
-        ("cell; test tests/repo/test_claims.py::test_of_nothing", "no test"),
-        ("test tests/repo/nothing.py::test_it", "no test"),
-        ("file nothing.py", "no file"),
-        ("file", "no file"),
-        ("source keras-team/keras#7", "no source"),
-        ("source 2026-11", "no source"),
-        ("run:", "nothing was run"),
-    ],
-)
+@pytest.mark.parametrize(("how", "words"), cases(__file__, "bad_attacks"))
 def test_a_bad_attack_is_seen(course, how, words):
     (broken,) = claims.problems("00", [Claim("00", "All hold.", how, "holds")])
     assert words in broken and "All hold." in broken

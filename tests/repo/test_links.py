@@ -4,6 +4,7 @@ import json
 import urllib.parse
 
 import pytest
+from cases import cases
 from conventions import ROOT, repository
 from typer.testing import CliRunner
 
@@ -13,23 +14,7 @@ from helpers.course.commands.app import app
 ADDRESSES = list(upkeep.links())
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("see [this](https://a.invalid/b).", ["https://a.invalid/b"]),
-        ("(https://a.invalid/b, read 2026-11)", ["https://a.invalid/b"]),
-        ("<https://a.invalid/b?c=1#d>; <b>", ["https://a.invalid/b?c=1#d"]),
-        (
-            "[![x](https://a.invalid)](https://b.invalid)",
-            ["https://a.invalid", "https://b.invalid"],
-        ),
-        ("`http://a.invalid`: **https://b.invalid**", ["http://a.invalid", "https://b.invalid"]),
-        ("| https://a.invalid/b| c |", ["https://a.invalid/b"]),
-        ("(Jouppi 2017, arXiv:1704.04760, abstract)", ["https://arxiv.org/abs/1704.04760"]),
-        ("doi:10.1145/1498765.1498785).", ["https://doi.org/10.1145/1498765.1498785"]),
-        ("no address, https:// neither", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "found"), cases(__file__, "addresses"))
 def test_addresses_are_found_without_the_sentence_around_them(text, found):
     assert upkeep.addresses(text) == found
 

@@ -6,6 +6,7 @@ import re
 
 import nbformat
 import pytest
+from cases import cases
 from conventions import ROOT
 from obedient import obedient
 
@@ -156,19 +157,7 @@ def test_the_table_needs_googles_compiler(unreal, monkeypatch):
 GOOD = Row("bert", "TFBertModel", "compiles", "compiles", "compiles", "accepted", 0, "", "")
 
 
-@pytest.mark.parametrize(
-    ("change", "state"),
-    [
-        ({}, "compiles"),
-        ({"bounded": 3, "where": "a.py:1 f"}, "bounded"),
-        ({"cpu": "refused", "tpu": "not reached"}, "refused"),
-        ({"tpu": "refused"}, "differs"),
-        ({"cpu": "refused"}, "differs"),
-        ({"training": "refused"}, "forward only"),
-        ({"cpu": "not built", "tpu": "not reached"}, "not built"),
-        ({"cpu": "crashed", "tpu": "not reached"}, "crashed"),
-    ],
-)
+@pytest.mark.parametrize(("change", "state"), cases(__file__, "model_states"))
 def test_a_rows_verdicts_in_a_word(change, state):
     assert dataclasses.replace(GOOD, **change).state == state
 

@@ -3,6 +3,7 @@
 import programs
 import pytest
 import tensorflow as tf
+from cases import cases
 
 from helpers.xla.tpu_compiler import compile_many, export, profile
 from helpers.xla.tpu_compiler.memory import mend, tiled
@@ -85,17 +86,6 @@ class TestWithGooglesCompiler:
         assert says not in " ".join(a.text for k in fast.kernels for a in k.advice)
 
 
-@pytest.mark.parametrize(
-    ("shape", "says"),
-    [
-        ("f32[4096,1]{1,0:T(8,128)}", "fills 1 of 128 places, 99% of the tile is empty; drop"),
-        ("f32[8,224,224,3]{3,2,1,0:T(8,128)}", "fills 3 of 128 places, 98% of the tile is empty; "
-         "an image has no more channels"),
-        ("bf16[64,100]{1,0:T(8,128)(2,1)}", "128 instead of 100 would cost the same"),
-        ("f32[16,128]{0,1:T(8,128)}", "dimension 0 of float32 [16, 128] fills 16 of 128 places, "
-         "88% of the tile is empty; a larger batch fills it (its first dimension, up to 128)"),
-        ("s32[9,6]{1,0:T(8,128)}", "fills 6 of 128 places, 95% of the tile is empty; merge it"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("shape", "says"), cases(__file__, "padded"))
 def test_a_padded_dimension_is_named_with_what_mends_it(shape, says):
     assert says in mend(tiled(shape))
