@@ -140,19 +140,6 @@ def test_a_word_is_chosen_as_often_as_google_researchs_loop_chooses_it(continued
     assert np.abs(z).max() < 4.5
 
 
-def test_the_same_step_of_the_run_draws_the_same_and_no_other_does():
-    ids = text(8, 64)
-    outs = {
-        (seed, epoch, step): mask(ids, (seed, epoch, step))["input_ids"].tobytes()
-        for seed in (0, 1)
-        for epoch in (0, 1, 2)
-        for step in (0, 1, 2)
-    }
-    assert len(set(outs.values())) == len(outs)
-    for at, bytes_ in outs.items():
-        assert mask(ids, at)["input_ids"].tobytes() == bytes_
-
-
 def test_masks_of_neighbouring_draws_are_independent():
     ids = text(2000, 40)
     chosen = []
