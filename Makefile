@@ -22,7 +22,7 @@ run: .venv/.installed ## Run all notebooks on this CPU and open the page of resu
 	@$(PYTHON_VENV) -m helpers run $(EDITION)
 
 test: .venv/.installed ## Check everything: helpers, conventions, stored outputs, changed parameters
-	@$(PYTHON_VENV) -m pytest -n 2 --dist loadscope --no-loadscope-reorder \
+	@$(PYTHON_VENV) -m pytest -n auto --dist loadscope --no-loadscope-reorder \
 	  --nbval --nbval-current-env notebooks tests
 
 build/pytorch/.installed: .venv/.installed

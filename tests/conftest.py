@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,6 +31,27 @@ LONGEST = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the order but for the longest."""
     items.sort(key=lambda item: item.path.suffix == ".py" and item.path.stem not in LONGEST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores, as some tests wait; two at least, more where memory allows."""
+    from helpers.course.doctor import free_memory
+
+    return max(2, min((os.cpu_count() or 1) + 1, int(free_memory() / 4e9)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Let LLVM optimise nothing in tests: a BERT is compiled in 40 % of the time (2026-11).
+
+    What XLA itself makes of a program stays the same. Notebooks whose stored outputs are compared
+    run as a learner runs them.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if item.path.suffix == ".py":
+            patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+        return (yield)
 
 
 @pytest.fixture(scope="module")

@@ -59,10 +59,7 @@ def ran(request, tmp_path_factory):
     name = request.cls.notebook
     build, console = tmp_path_factory.mktemp(name), Console(file=io.StringIO(), width=100)
     changed = [(key, repr(value)) for key, value in CHANGED[name].items()]
-    with pytest.MonkeyPatch.context() as patch:
-        # LLVM optimises nothing: a BERT is compiled in 40 % of the time (2026-11).
-        patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
-        report = run([name], changed, build=build, console=console, workshop=True)
+    report = run([name], changed, build=build, console=console, workshop=True)
     node = nbformat.read(build / f"workshop/{name}.ipynb", 4)
     return report, node, console.file.getvalue()
 
