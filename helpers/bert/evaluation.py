@@ -16,6 +16,7 @@ import pandas as pd
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
+from helpers.base.messages import aligned
 from helpers.bert.data import Data, sequences
 from helpers.bert.ngram import NGram, fit_ngram
 from helpers.bert.step import masked_scores
@@ -278,13 +279,16 @@ class Probe:
     tokens: int  # number of judged positions
 
     def __repr__(self) -> str:
-        share = "{:.0%} ({:.0%} to {:.0%})".format
-        return (
-            f"which of {self.asked} tokens is missing, at {self.tokens:,} positions: pretrained "
-            f"{share(self.pretrained, *self.pretrained_interval)}, random weights "
-            f"{share(self.random, *self.random_interval)}, the commonest {self.frequent:.0%}; "
-            f"difference {share(self.more, *self.more_interval)}"
-        )
+        shares = {
+            "pretrained": (self.pretrained, *self.pretrained_interval),
+            "random weights": (self.random, *self.random_interval),
+            "difference": (self.more, *self.more_interval),
+        }
+        rows = [(name, *map("{:.0%}".format, found)) for name, found in shares.items()]
+        rows = [(name, f"{share:>3}", f"({low} to {high})") for name, share, low, high in rows]
+        asked = f"which of {self.asked} tokens is missing, at {self.tokens:,} positions:"
+        blind = ("the commonest", f"{self.frequent:>3.0%}", "")
+        return "\n".join([asked, *aligned([*rows, blind])])
 
 
 def probe(

@@ -53,8 +53,11 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
                 "Read the message above, then compare your versions with requirements.txt.",
             ) from raised
         lines = message.splitlines()
+        if isinstance(raised, CourseError):  # its cause says little without what happened
+            lines = [*raised.what.splitlines(), f"{raised.what} {raised.why}", raised.fix]
         line = next((x for x in lines if re.search(match, x)), " ".join(lines))
-        text = f"{type(raised).__name__}: {_until(steady(line), match)}"
+        name = f"{type(raised).__name__}: "  # AutoGraph writes it into the message, too
+        text = name + _until(steady(line), match).removeprefix(name)
         print(textwrap.fill(text, 96, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
     except Exception as raised:
         raise WrongError(

@@ -22,7 +22,10 @@ class Runtime:
     install: str = ""
 
     def __repr__(self) -> str:
-        return f"{self.version}, then on the VM: {self.install}" if self.install else self.version
+        if not self.install:
+            return self.version
+        commands = self.install.replace(" && ", " &&\n    ")
+        return f"{self.version}, then on the VM:\n    {commands}"
 
 
 def _before_pjrt(release: str) -> bool:

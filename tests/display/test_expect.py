@@ -2,7 +2,10 @@
 
 import pytest
 
+from helpers.base.errors import CourseError
 from helpers.display.expect import NotRaised, WrongError, expect
+
+COURSE = "No text. A byte is odd."
 
 
 @pytest.mark.parametrize(
@@ -14,6 +17,9 @@ from helpers.display.expect import NotRaised, WrongError, expect
         (Exception, "gone", FileNotFoundError("gone"), "gone"),
         # A long line ends with the sentence that matches.
         (ValueError, "2", ValueError(f"The 1st. The 2nd. {'Do it. ' * 60}"), "The 1st. The 2nd."),
+        # A cause comes after what happened, and a type that the message repeats is said once.
+        (CourseError, "byte", CourseError("No text.", "A byte is odd.", "Mend it."), COURSE),
+        (ValueError, "odd", ValueError("in user code:\n  ValueError: odd"), "odd"),
     ],
 )
 def test_it_prints_type_and_matching_line(capsys, expected, match, raised, printed):

@@ -130,7 +130,7 @@ class Runs(tuple[Run, ...]):
             {
                 "run": f"{f.run.run} ({f.run.month})",
                 "devices": f"{f.run.devices} of {f.run.generation}",
-                "rows of": f"{f.run.rows} × {f.run.size}",
+                "rows × size": f"{f.run.rows} × {f.run.size}",
                 "precision": f.run.precision,
                 "roofline": f"{f.run.roofline_ms:g} ms",
                 "estimate": f"{f.run.estimate_ms:g} ms",
