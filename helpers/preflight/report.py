@@ -32,6 +32,8 @@ READY, NOT_READY, CANT_TELL = "ready", "not ready", "can't tell"
 # Said with a sign, too, so that no reader needs colours.
 SIGNS = {PASS: "✓", WARN: "!", FAIL: "✗", OPEN: "?", NOTHING: "–"}
 COLOURS = {PASS: "green", WARN: "yellow", FAIL: "red", OPEN: "cyan", NOTHING: "dim"}
+# Of chip.html; what does not apply has no chip.
+KINDS = {PASS: "good", WARN: "wait", FAIL: "bad", OPEN: "wait"}
 
 CHECKS = {
     1: "XLA's three rules",
@@ -69,6 +71,19 @@ class Item:
         text = f"{SIGNS[item.state]} {item.check} {item.name}: {item.finding}"
         text += f"\n    at {item.where}" if item.where else ""
         return text + (f"\n    {translated('fix')}: {item.fix}" if item.fix else "")
+
+    def _repr_html_(self) -> str:
+        item = self.told()
+        fix = item.fix and f"{translated('Fix')}: {item.fix}"
+        said = [item.finding, item.where and f"`{item.where}`", fix]
+        return html.render(
+            "card.html",
+            kind=KINDS.get(item.state, "hint"),
+            title=f"{item.check} · {item.name}",
+            words=f"{SIGNS[item.state]} {translated(item.state)}",
+            text="\n".join(filter(None, said)),
+            code="",
+        )
 
 
 _FINDINGS = tomllib.loads(pathlib.Path(__file__).with_name("findings.toml").read_text("utf-8"))
@@ -217,7 +232,8 @@ class Report:
         words = (
             {"pictures": {}}
             | words
-            | {"CHECKS": CHECKS, "SIGNS": SIGNS, "BOUNDS": BOUNDS, "ESTIMATE": ESTIMATE}
+            | {"CHECKS": CHECKS, "KINDS": KINDS, "SIGNS": SIGNS}
+            | {"BOUNDS": BOUNDS, "ESTIMATE": ESTIMATE}
         )
         words["timings"] = [(t, [parts(t, title) for title in TABLES]) for t in self.timings]
         words["prices"] = price.table(self.prices)

@@ -105,12 +105,12 @@ class Comparison:
 
     def _cells(self) -> list[tuple[str, str, str, str]]:
         return [
-            (row.how, row.result, ", ".join(row.shapes) or "–", self.verdict(row))
+            (row.how, self.verdict(row), row.result, ", ".join(row.shapes) or "–")
             for row in self.rows
         ]
 
     def __repr__(self) -> str:
-        cells = [(self.name, "result", "shape", "verdict"), *self._cells()]
+        cells = [(self.name, "verdict", "result", "shape"), *self._cells()]
         told = ["", *(row.message for row in self.rows)]
         return "\n".join(
             f"{line}\n  {message}" if message else line

@@ -88,6 +88,8 @@ def test_the_page_stands_alone_and_follows_the_readers_theme(tmp_path):
     Report("model", ("v5e-8",), (item,)).save_html(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "<b>" not in page.replace("<body>", "") and "a &lt; b &amp; c" in page
+    for part in (">1 · &lt;b&gt;<", ">✗ fail<", "a &lt; b &amp; c", "<code>x = y  # &lt;</code>"):
+        assert part in item._repr_html_()
     assert "http" not in page and "src=" not in page
     assert 'name="color-scheme" content="light dark"' in page and "#" not in page.split("<main>")[0]
 

@@ -214,9 +214,9 @@ def test_the_text_table_is_aligned():
     eager = Row("eager", ("f32[]", "s32[2]"), (np.float32(0.5), np.int32([1, 2])))
     table = Comparison("mean", (eager, Row("TPU v5e", refused_by="XLA", message="not this way")))
     assert repr(table).splitlines() == [
-        "mean     result      shape          verdict",
-        "eager    0.5, [1 2]  f32[], s32[2]  reference",
-        "TPU v5e  –           –              refused by XLA",
+        "mean     verdict         result      shape",
+        "eager    reference       0.5, [1 2]  f32[], s32[2]",
+        "TPU v5e  refused by XLA  –           –",
         "  not this way",
     ]
 
@@ -225,7 +225,7 @@ def test_the_html_table_says_the_same_and_escapes():
     table = Comparison("<lambda>", (Row("eager", refused_by="Python", message="a < b & 'c'"),))
     text = table._repr_html_()
     assert "&lt;lambda&gt;" in text
-    assert "<small>a &lt; b &amp; &#x27;c&#x27;</small>" in text
+    assert ">a &lt; b &amp; &#x27;c&#x27;</small>" in text
     assert ">✗ refused by Python</strong>" in text
     assert not re.search(r">\s+<", text)
 
