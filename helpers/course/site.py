@@ -128,9 +128,6 @@ def _output(output: dict, code: str) -> None:
             width = said["width"]
             data["text/html"] = f'{shown} width="{width}" style="--own: {width or 0}px">'
             data["text/html"] += f"<p><em>{alt}</em></p>" if widget else ""
-    if widget and "text/html" not in data:
-        data.clear()
-        data["text/markdown"] = f"*{translated('A running notebook shows a widget here.', code)}*"
     if caption := re.fullmatch(r"\*(.*)\*", "".join(data.get("text/markdown", ())), re.DOTALL):
         data["text/markdown"] = f"*{translated(caption[1], code)}*"
 

@@ -61,7 +61,6 @@ WORDS = (
     *("one notebook:", "all", "the first", "Map of the course"),
     "{number} cores, {size} of memory, {versions}",
     *("train step", "a generator", "a Python function", "TensorFlow on TPU"),
-    "A running notebook shows a widget here.",
     *("The course", "Beside it", "Taught in", "Met in", "All symptoms"),
     *("When it fails: all symptoms", "{free} GiB free", "notebook {lesson}"),
     *("{rows} rows of a batch", "{number} sets of shapes", "{number} set of shapes"),

@@ -1,4 +1,4 @@
-"""A picture that is redrawn while its controls move. Imports no TensorFlow."""
+"""A picture or a table that is redrawn while its controls move. Imports no TensorFlow."""
 
 import html
 from collections.abc import Callable
@@ -17,15 +17,17 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class Dials:
-    """Controls with a picture below them. Works with ipywidgets 7 and 8.
+    """Controls with a picture or a table below them. Works with ipywidgets 7 and 8.
 
     Attributes:
         box: The whole widget: the controls side by side, then the picture with its caption.
         picture: The part that changes.
     """
 
-    def __init__(self, draw: Callable[..., Figure], **controls: "ipywidgets.ValueWidget") -> None:
-        """Tie controls to ``draw``, which takes their values by name and gives a figure.
+    def __init__(
+        self, draw: Callable[..., Figure | str], **controls: "ipywidgets.ValueWidget"
+    ) -> None:
+        """Tie controls to ``draw``, which takes their values by name and gives a figure or HTML.
 
         If it raises a `CourseError`, its message is shown instead of the picture.
         """
@@ -38,24 +40,30 @@ class Dials:
         for control in controls.values():
             control.observe(self._show, names="value")
 
-    def _show(self, change: object = None) -> Figure | None:
+    def _show(self, change: object = None) -> Figure | str:
         try:
-            figure = self._draw(**{name: c.value for name, c in self._controls.items()})
+            shown = self._draw(**{name: c.value for name, c in self._controls.items()})
         except CourseError as error:
             self.picture.value = f"<pre>{html.escape(str(error))}</pre>"
-            return None
-        alt = html.escape(figure.alt)
+            return ""
+        if isinstance(shown, str):
+            self.picture.value = shown
+            return shown
+        alt = html.escape(shown.alt)
         self.picture.value = (
-            f'<img alt="{alt}" width="{figure.width}" src="{figure.address}"><p><em>{alt}</em></p>'
+            f'<img alt="{alt}" width="{shown.width}" src="{shown.address}"><p><em>{alt}</em></p>'
         )
-        return figure
+        return shown
 
     def _ipython_display_(self) -> None:
         # The text comes first: a picture's bytes in it would differ from one machine to the next.
         shown = {"text/plain": repr(self.box)}
         more = {}
-        if still := self._show():  # for pages, where no widget moves
+        still = self._show()  # for pages, where no widget moves
+        if isinstance(still, Figure):
             shown[still.kind], more[still.kind] = still.data, still.metadata
+        elif still:
+            shown["text/html"] = still
         shown[VIEW] = {
             "version_major": 2,
             "version_minor": 0,

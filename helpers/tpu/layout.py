@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Sequence
 
-from helpers.base import html
 from helpers.base.errors import CourseError
 
 ROWS, LANES = 8, 128
@@ -152,28 +151,3 @@ def rearranged(shape: Sequence[int], dtype: str = "float32") -> Layout:
         candidates.append(Layout(shape, dtype, (*rest, rows, lanes), padded))
     # Of equal ones the first is the order as written.
     return min(candidates, key=lambda layout: layout.bytes)
-
-
-def calculator(shape: str = "256, 512, 128, 2") -> object:
-    """Make a widget (ipywidgets 7 or 8) that shows both layouts of a shape while it is typed."""
-    import ipywidgets as widgets
-
-    text = widgets.Text(value=shape, description="shape", continuous_update=True)
-    kind = widgets.Dropdown(options=list(ITEM_BYTES), description="type")
-    table = widgets.HTML(value=_table(text.value, kind.value))
-
-    def show(_: object) -> None:
-        table.value = _table(text.value, kind.value)
-
-    text.observe(show, names="value")
-    kind.observe(show, names="value")
-    return widgets.VBox([text, kind, table])
-
-
-def _table(shape: str, dtype: str) -> str:
-    try:
-        sizes = [int(n) for n in shape.replace("[", "").replace("]", "").split(",") if n.strip()]
-        layouts = {"as written": as_written(sizes, dtype), "rearranged": rearranged(sizes, dtype)}
-    except (ValueError, CourseError):
-        return "Type sizes with commas between them: <code>32, 128, 768</code>"
-    return html.render("layout.html", layouts=layouts)

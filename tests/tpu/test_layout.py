@@ -1,4 +1,4 @@
-"""The layout calculator against real error messages, a slow reference and the TPU compiler."""
+"""The layout of a shape against real error messages, a slow reference and the TPU compiler."""
 
 import itertools
 import math
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tables import table
 
 from helpers.base.errors import CourseError
-from helpers.tpu.layout import BITS, ITEM_BYTES, as_written, calculator, rearranged, shape_bytes
+from helpers.tpu.layout import BITS, ITEM_BYTES, as_written, rearranged, shape_bytes
 
 shapes = st.lists(st.integers(1, 400), max_size=4)
 dtypes = st.sampled_from(sorted(ITEM_BYTES))
@@ -96,21 +96,6 @@ def test_bad_shapes(layout, shape):
 def test_unknown_type(layout):
     with pytest.raises(CourseError, match="'float64' is not known here"):
         layout([8, 128], "float64")
-
-
-def test_the_calculator_follows_its_fields():
-    box = calculator("256, 512, 128, 2")
-    text, kind, table = box.children
-    assert "8,589,934,592" in table.value and "64.00x" in table.value and "1.00x" in table.value
-    text.value = "[32, 128, 768]"
-    assert table.value.count("12,582,912") == 2
-    kind.value = "bfloat16"
-    assert table.value.count("6,291,456") == 2
-
-
-@pytest.mark.parametrize("typed", ["32, x", "32, -1", "1.5", "32, 0"])
-def test_the_calculator_asks_for_sizes_while_they_are_incomplete(typed):
-    assert calculator(typed).children[2].value.startswith("Type sizes")
 
 
 NUMPY = {"pred": "bool", "bf16": "bfloat16"}
