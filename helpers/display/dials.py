@@ -56,8 +56,7 @@ class Dials:
         return shown
 
     def _ipython_display_(self) -> None:
-        # The text comes first: a picture's bytes in it would differ from one machine to the next.
-        shown = {"text/plain": repr(self.box)}
+        shown = {"text/plain": "A running notebook shows a widget here."}
         more = {}
         still = self._show()  # for pages, where no widget moves
         if isinstance(still, Figure):
