@@ -1,14 +1,14 @@
 """The course in a place made like Colab or Kaggle: `make colab`, `make kaggle`.
 
 It takes minutes and some GB, so it is apart from `make test`. The packages are the place's own
-(``colab.txt``, ``kaggle.txt``), so are the folder and what marks its kernel, and git is told that
-the public address is this repository. The notebooks run as they are.
+(``colab.txt``, ``kaggle.txt``), so are the folder and what marks its kernel (``hosts.toml``), and
+git is told that the public address is this repository. The notebooks run as they are.
 """
 
-import dataclasses
 import json
 import os
 import pathlib
+import tomllib
 
 import nbformat
 import pytest
@@ -23,52 +23,7 @@ NAME = os.environ.get("PLACE", "colab")
 PYTHON = ROOT / "build" / NAME / "bin/python"
 NOTEBOOKS = os.environ.get("NOTEBOOKS", "00 06").split()
 OF_THE_PLACE = ("ipykernel", "ipython", "ipywidgets", "nbclient", "pandas", "matplotlib", "psutil")
-
-
-@dataclasses.dataclass(frozen=True)
-class Host:
-    """What is particular to a place.
-
-    Attributes:
-        folder: Where a notebook opens, below the place's root.
-        marks: Environment variables of its kernel.
-        restart: Where its menu has the restart.
-        before: How the versions of its packages begin, by name; "" is for absent.
-        after: The same after the first cell.
-    """
-
-    folder: str
-    marks: dict[str, str]
-    restart: str
-    before: dict[str, str]
-    after: dict[str, str]
-
-
-HOSTS = {
-    "colab": Host(
-        "content",
-        {"COLAB_TPU_1VM": "", "COLAB_RELEASE_TAG": "release-colab"},
-        "Runtime > Restart session",
-        {"transformers": "5.", "tensorflow": "2.19."},
-        {"transformers": "4.57.", "tensorflow": "2.20."},
-    ),
-    "kaggle": Host(
-        "kaggle/working",
-        {"KAGGLE_KERNEL_RUN_TYPE": "Interactive", "ISTPUVM": "1", "TPU_WORKER_ID": "0"}
-        | {"TPU_ACCELERATOR_TYPE": "v5litepod-8", "TPU_PROCESS_ADDRESSES": "local"}
-        | {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost"},
-        "Run > Restart & clear cell outputs",
-        {
-            "transformers": "5.",
-            "tensorflow-cpu": "2.20.",
-            "tensorflow": "2.20.",
-            "tensorflow-tpu": "",
-        },
-        {"transformers": "4.57.", "tensorflow-cpu": "", "tensorflow-tpu": "2.20."}
-        | {"tensorflow": "", "tf-keras": "2.20.", "libtpu": "0.0.14"},
-    ),
-}
-HOST = HOSTS[NAME]
+HOST = tomllib.loads((ROOT / "tests/repo/hosts.toml").read_text("utf-8"))[NAME]
 
 
 def versions() -> dict[str, str]:
@@ -89,7 +44,7 @@ class Place:
     """An empty folder, and a kernel that believes it is the host's."""
 
     def __init__(self, home: pathlib.Path) -> None:
-        self.content = home / HOST.folder
+        self.content = home / HOST["folder"]
         self.content.mkdir(parents=True)
         if NAME == "colab":
             package = next((PYTHON.parent.parent / "lib").glob("python3*/site-packages"))
@@ -102,7 +57,7 @@ class Place:
             f'[url "{ROOT.as_uri()}"]\n  insteadOf = {repository()}\n[safe]\n  directory = *\n'
         )
         kept = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "LANG", "LC_", "SSL"))}
-        self.environment = kept | HOST.marks
+        self.environment = kept | HOST["marks"]
         self.environment |= {
             "HOME": str(home),
             "IPYTHONDIR": str(home / "ipython"),
@@ -140,15 +95,15 @@ def beginnings(found: dict[str, str], expected: dict[str, str]) -> dict[str, str
 
 
 def test_the_first_cell_installs_and_asks_for_a_restart(place, before):
-    assert beginnings(before, HOST.before) == HOST.before
+    assert beginnings(before, HOST["before"]) == HOST["before"]
     node = load("00")
     node.cells = node.cells[: tagged(node, "setup")[0] + 1]
     with pytest.raises(CellExecutionError) as told:
         place.run(node)
-    for words in ("The course's packages are installed now.", HOST.restart):
+    for words in ("The course's packages are installed now.", HOST["restart"]):
         assert words in str(told.value)
     assert (place.content / "tensorflow-on-tpu/helpers/runtime.py").is_file()
-    assert beginnings(versions(), HOST.after) == HOST.after
+    assert beginnings(versions(), HOST["after"]) == HOST["after"]
 
 
 def test_what_belongs_to_the_place_is_left_as_it_was(before):
