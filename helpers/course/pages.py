@@ -103,27 +103,28 @@ def notebook(node: nbformat.NotebookNode, name: str, title: str, folder: str) ->
     """
     made = exporter("HTMLExporter", "basic")
     made.exclude_input_prompt = made.exclude_output_prompt = True
+    code = language({}, pathlib.Path(folder).resolve())
     soup = page(made, node, name, title, folder)
     for cell in soup.select(".celltag_hide-input"):
-        _fold(cell)
+        _fold(cell, code)
     cells = html.Markup(soup)
     light, dark = (
         html.Markup(HtmlFormatter(style=style).get_style_defs(".highlight"))
         for style in ("xcode", "lightbulb")  # their colours are readable on the page's ground
     )
-    code = language({}, pathlib.Path(folder).resolve())
     say = functools.partial(translated, code=code)
     return html.render(
         "notebook.html", title=title, cells=cells, light=light, dark=dark, lang=code, say=say
     )
 
 
-def _fold(cell: Tag) -> None:
+def _fold(cell: Tag, language: str) -> None:
     """Put a cell's code behind its title, the comment in its first line; outputs stay in sight."""
     code = cell.select_one(".input")
     first = code.get_text().strip().partition("\n")[0]
     folded = code.wrap(BeautifulSoup().new_tag("details"))
-    summary = BeautifulSoup().new_tag("summary", string=first.removeprefix("# @title "))
+    said = translated(first.removeprefix("# @title "), language)
+    summary = BeautifulSoup().new_tag("summary", string=said)
     folded.insert(0, summary)
 
 

@@ -88,7 +88,7 @@ def _symptoms(code: str) -> str:
     """Write the list of all symptoms, which is a table in the repository."""
     intro = f"# {translated('When it fails: all symptoms', code)}"
     for lesson in sorted({symptom.lesson for symptom in SYMPTOMS}):
-        intro += f"\n\n## Notebook {lesson}\n"
+        intro += f"\n\n## {translated(f'Notebook {lesson}', code)}\n"
         for symptom in SYMPTOMS:
             if symptom.lesson == lesson:
                 intro += f"\n- [{translated(symptom.name, code)}](../symptoms/{_file(symptom)})"
@@ -109,6 +109,7 @@ def _markdown(text: str, path: pathlib.Path, names: dict[pathlib.Path, str]) -> 
         return f"{REPOSITORY}/blob/main/{name}"
 
     text = re.sub(r'<a id="[^"]*"></a>', "", text)
+    text = re.sub(r"(?m)^\[.*\]\(README(\.\w+)?\.md\)\n", "", text)  # the site has its switch
     text = re.sub(r"!\[([^\]]*)\]\(https?://[^)]*\)", r"\1", text)
     text = re.sub(r"(?<=\))\s(?=\[Open in )", " · ", text)  # else two badges read as one
     return re.sub(r"(?<=\]\()(?!#|\w+:)[^)#\s]+", led, text)
@@ -142,7 +143,8 @@ def _notebook(path: pathlib.Path, names: dict[pathlib.Path, str], code: str) -> 
         for output in cell.get("outputs", ()):
             _output(output, code)
         if title := re.match(r"# @title (.*)", source):
-            cell["metadata"]["mystnb"] = {"code_prompt_show": title[1].replace("`", "")}
+            shown = translated(title[1], code).replace("`", "")
+            cell["metadata"]["mystnb"] = {"code_prompt_show": shown}
     return json.dumps(notebook)
 
 

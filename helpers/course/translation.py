@@ -62,7 +62,7 @@ WORDS = (
     "{number} cores, {size} of memory, {versions}",
     *("train step", "a generator", "a Python function", "TensorFlow on TPU"),
     *("The course", "Beside it", "Taught in", "Met in", "All symptoms"),
-    *("When it fails: all symptoms", "{free} GiB free", "notebook {lesson}"),
+    *("When it fails: all symptoms", "{free} GiB free", "notebook {lesson}", "Notebook {lesson}"),
     *("{rows} rows of a batch", "{number} sets of shapes", "{number} set of shapes"),
     "Preflight of {subject} for {targets}: {status} ({counts})",
     *("{number} fail", "{number} warn", "{number} pass", "{number} not checked"),
@@ -105,6 +105,8 @@ def _cells(notebook: pathlib.Path) -> Iterator[Text]:
         where = f"{notebook.name} {cell['id']}"
         if cell["cell_type"] == "markdown":
             yield Text(where, "".join(cell["source"]))
+        elif title := re.search(r"\A(?:# NBVAL.*\n)?# @title (.*)", "".join(cell["source"])):
+            yield Text("titles of folded cells", title[1])
         for output in cell.get("outputs", ()):
             captions = (beside["alt"] for beside in output.get("metadata", {}).values())
             yield from (Text(f"{where} caption", caption) for caption in captions)

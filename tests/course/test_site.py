@@ -105,3 +105,13 @@ def test_a_picture_keeps_its_words_and_a_widget_is_its_first_picture(tmp_path, k
     assert shown["data"] == {"text/plain": "VBox()", "text/html": picture}
     assert made["source"] == "# @title Optional: draw\ndraw()"
     assert made["metadata"]["mystnb"] == {"code_prompt_show": "Optional: draw"}
+
+
+def test_an_edition_s_folded_cells_are_named_in_its_language_and_its_readme_leads_to_no_other():
+    names = site.pages("ko")
+    path = next(path for path in names if path.name == "00_start_here.ipynb")
+    cells = json.loads(site._notebook(path, names, "ko"))["cells"]
+    said = [c["metadata"]["mystnb"]["code_prompt_show"] for c in cells if "mystnb" in c["metadata"]]
+    assert said and all(re.search("[가-힣]", title) for title in said)
+    readme = site._markdown("# A\n\n[English](README.md)\n\nB", ROOT / "README.ko.md", names)
+    assert readme == "# A\n\n\nB"
