@@ -17,6 +17,7 @@ html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_show_search_summary = False  # a browser refuses to fetch it for a page of the disk
 html_permalinks = False
+smartquotes_action = "q"  # --flag stays --flag
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b57a4", "color-brand-content": "#0b57a4"},
     "dark_css_variables": {"color-brand-primary": "#8cc4ff", "color-brand-content": "#8cc4ff"},
