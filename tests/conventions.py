@@ -144,7 +144,7 @@ def _folded(code: list[dict]) -> Iterator[str]:
 
 
 def _sittings(notebook: dict) -> Iterator[str]:
-    begun = tagged(notebook, "sitting")
+    begun, titles = tagged(notebook, "sitting"), ""
     for number, at in enumerate(begun, 2):
         text = source(notebook["cells"][at])
         title = (
@@ -152,8 +152,13 @@ def _sittings(notebook: dict) -> Iterator[str]:
         )
         if not re.match(title, text):
             yield f"sitting {number} has no title, or no Time, as the others: {text[:40]!r}"
+        titles += f" · {number} {text.partition(': ')[2].partition(chr(10))[0]}"
         if not re.search(r"(?m)^- ", text) or "Run All Above Selected Cell" not in text:
             yield f"sitting {number} has no recap, or doesn't say how to come back"
+    first = " ".join(source(notebook["cells"][0]).split())
+    named = rf"\*\*Sittings\*\* 1 [^a-z·][^·]*{re.escape(titles)} \*\*Time\*\*"
+    if begun and not re.search(named, first):
+        yield f"the first cell doesn't say **Sittings** 1 …{titles}"
 
 
 def _questions(notebook: dict, number: str) -> Iterator[str]:
@@ -175,6 +180,14 @@ def _questions(notebook: dict, number: str) -> Iterator[str]:
             yield f"the question {name} is stored answered"
     if asked != [*known] or asked != [f"{number}-{chr(97 + n)}" for n in range(len(asked))]:
         yield f"the questions {asked} aren't those of notebook_{number}.toml, in order: {[*known]}"
+
+
+def _stubs(notebook: dict) -> Iterator[str]:
+    for at in tagged(notebook, "exercise"):
+        stub, asked = (source(cell) for cell in notebook["cells"][at : at + 2])
+        name = next(iter(re.findall(r'check\("(\d\d-\d+)"', asked)), "")
+        if stub.count("raise ") != 1 or f'raise NotImplementedError("{name}")' not in stub:
+            yield f"the stub of {name} doesn't raise NotImplementedError with its name"
 
 
 def _slides(cells: list[dict]) -> Iterator[str]:
@@ -206,7 +219,7 @@ def problems(notebook: dict, name: str) -> list[str]:
     broken = [*_opening(cells[0], name), *_order(notebook, code), *_outputs(code)]
     broken += [*_text(notebook), *_length(code), *_checked(code)]
     broken += [*_ending(cells, name[:2]), *_slides(cells), *_folded(code)]
-    broken += [*_sittings(notebook), *_questions(notebook, name[:2])]
+    broken += [*_sittings(notebook), *_stubs(notebook), *_questions(notebook, name[:2])]
     if notebook["metadata"] != METADATA or any(set(c["metadata"]) - KEPT for c in cells):
         broken.append("metadata of one machine or one run is stored")
     return broken

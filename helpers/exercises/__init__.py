@@ -58,7 +58,7 @@ def check_compiles(answer: object, *specs: object) -> None:
 class Exercise:
     """One exercise."""
 
-    stub: str  # source of the cell that the learner completes; its body raises NotImplementedError
+    stub: str  # source of the cell to complete; it raises NotImplementedError with its name
     answer: str  # name that the stub defines and that ``check`` is given
     # Takes the answer, raises ``Wrong``, or returns what the answer has shown.
     check: Callable[[object], str]

@@ -40,9 +40,10 @@ def write_notebook(path: pathlib.Path) -> None:
         new_code_cell("from helpers.exercises import check\n\nTWO + TWO"),
     ]
     for at, kind in enumerate(("Recall", "Change", "Build"), 1):
+        stub = f'def answer():\n    raise NotImplementedError("50-{at}")'
         node.cells += [
             new_markdown_cell(f"**50-{at} · {kind}.** What is two and two?"),
-            new_code_cell("def answer():\n    raise NotImplementedError", metadata=exercise),
+            new_code_cell(stub, metadata=exercise),
             new_code_cell(f'check("50-{at}", answer)'),
         ]
     node.cells.append(new_markdown_cell("## Recap\n\n- [ ] I can add."))

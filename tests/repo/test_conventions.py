@@ -62,6 +62,7 @@ def good_notebook() -> dict:
         + "\n".join(f"[![Open in {x}](https://x.invalid/badge.svg)]({link})" for x, link in links)
         + "\n\n"
         "**You will be able to**\n\n- add\n- subtract\n\n"
+        "**Sittings** 1 Less\n· 2 More\n\n"
         "**Time** about 5 minutes to read; 1 to run · **Needs** a CPU\n"
     )
     cells = [
@@ -77,6 +78,8 @@ def good_notebook() -> dict:
         markdown("**Before you run it.** What is it? (a) 3 (b) 4"),
         code(ASKED, 8, stream("stdout", "Question 99-a: not yet."), tags=("question",)),
         code("# @title Optional: an audit\n1", 9, tags=("hide-input",)),
+        code('def two():\n    raise NotImplementedError("99-1")', 10, tags=("exercise",)),
+        code('check("99-1", two)', 11),
     ]
     cells[10]["metadata"]["tags"] = ["sitting"]
     cells[13]["metadata"] |= storing.FOLDED
@@ -136,7 +139,7 @@ BROKEN = {
     "path in output": (stored(3, stream("stdout", "at /tmp/abc/x.py")), "absolute path"),
     "dead link": (into("[next](99_nothing.ipynb)", 5), "99_nothing.ipynb"),
     "long cell": (into("x = 1\n" * 26, 3), "26 lines"),
-    "long cells": (into("x = 1\n" * 9, 1, 2, 3, 4, 6), "median"),
+    "long cells": (into("x = 1\n" * 9, 1, 2, 3, 4, 6, 7), "median"),
     "one long cell in ten": (into("x = 1\n" * 13, 3), "a tenth of the cells"),
     "skipped": (into("# NBVAL_SKIP\n1", 3), "NBVAL_IGNORE_OUTPUT"),
     "much ignored": (into("# NBVAL_IGNORE_OUTPUT\n1", 3, 4, 6), "a quarter"),
@@ -150,6 +153,9 @@ BROKEN = {
     "sitting's time": (replace(10, "about 5", "five"), "no Time"),
     "sitting's recap": (replace(10, "- Two", "Two"), "no recap"),
     "sitting's way back": (replace(10, "Run All", "Run"), "come back"),
+    "sitting's name": (replace(10, "More", "Else"), "**Sittings** 1"),
+    "sittings": (replace(0, "**Sittings** 1", "Two sittings: 1"), "**Sittings** 1"),
+    "stub": (replace(14, "99-1", "your code"), "the stub of 99-1"),
     "question's form": (replace(12, '"a" or "b"', "a or b"), "isn't asked"),
     "question's name": (replace(12, "99-a", "99-b"), "aren't those"),
     "question without a choice": (replace(11, "(a)", "a:"), "doesn't name its answers"),
