@@ -41,8 +41,11 @@ def pages(code: str = ENGLISH) -> dict[pathlib.Path, str]:
 
 
 def slug(heading: str) -> str:
-    """Name a heading as JupyterLab does, so that the notebooks' links reach it."""
-    return heading.replace(" ", "-")
+    """Name a heading as JupyterLab does, so that the notebooks' links reach it.
+
+    The symptoms of a notebook keep their English name, which the links of every edition have.
+    """
+    return re.sub(r"^\S+ (?=\d\d$)", "Notebook-", heading).replace(" ", "-")
 
 
 def _contents(lessons: Iterable[course.Notebook], code: str) -> str:

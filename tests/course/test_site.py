@@ -115,3 +115,9 @@ def test_an_edition_s_folded_cells_are_named_in_its_language_and_its_readme_lead
     assert said and all(re.search("[가-힣]", title) for title in said)
     readme = site._markdown("# A\n\n[English](README.md)\n\nB", ROOT / "README.ko.md", names)
     assert readme == "# A\n\n\nB"
+
+
+def test_a_notebooks_symptoms_have_one_address_in_every_language():
+    assert [*map(site.slug, ("Notebook 04", "노트북 04", "Ways in"))] == [
+        *("Notebook-04", "Notebook-04", "Ways-in")
+    ]
