@@ -300,6 +300,7 @@ def test_the_command_tells_by_its_exit_status(monkeypatch, cpu):
     assert "gs://b us-central1" in done.output
 
 
+@pytest.mark.slow
 def test_the_real_command_on_this_machine():
     done = call(sys.executable, "-m", "helpers", "doctor", "--json", timeout=120)
     found = {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}

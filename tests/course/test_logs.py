@@ -90,6 +90,7 @@ def test_the_search_is_for_the_errors_own_words():
     assert logs.search_address(line).endswith("type=issues&q=%22do+not+broadcast+well%22")
 
 
+@pytest.mark.slow
 def test_a_long_log_takes_time_in_proportion_to_its_length():
     """Half a megabyte of each; with a pattern that is quadratic, one of them took half a minute."""
     script = (
