@@ -70,7 +70,9 @@ def subject_of(given: object, data: object) -> Subject:
             kind = "forward pass"
     elif callable(given):
         inner = getattr(given, "python_function", given)
-        name, kind = getattr(inner, "__name__", type(given).__name__), "function"
+        # AutoGraph takes a function that is called <lambda> for one, and doesn't find its source.
+        name = getattr(inner, "__name__", type(given).__name__).strip("<>")
+        kind = "function"
     else:
         raise CourseError(
             f"A value of type {type(given).__name__} can't be checked.",

@@ -150,11 +150,17 @@ def made_by(operation: Any) -> Source | None:
     return messages.learners_line((f.filename, f.lineno, f.name) for f in operation.traceback)
 
 
+def place_of(operation: Any) -> str:
+    """Say where an operation is made: the learner's line, else its layer and a library's line."""
+    frames = [(f.filename, f.lineno, f.name) for f in operation.traceback]
+    return messages.place(messages.nearest_line(frames), messages.layer_of(operation.name))
+
+
 def _held(held: Resource, traced: Tracing) -> NotCompilable:
     """Say that a table or an iterator is not for XLA, and where it is used."""
     user = _user(traced.graph)
     source = made_by(user) if user is not None else None
-    where = messages.place(source, messages.layer_of(user.name) if user is not None else "")
+    where = place_of(user) if user is not None else ""
     at = f" at {where}" if where else ""
     return NotCompilable(
         f"{traced.name} uses the {held.kind} {held.name}".rstrip() + f"{at}.",
@@ -299,6 +305,7 @@ def _bounded(module: Any, graph: Any) -> Iterator[Bounded]:
                 continue
             seen.add(metadata.op_name)
             operations = graph_operations(graph) if operations is None else operations
-            made = operations.get(metadata.op_name)
+            name = metadata.op_name  # in a tf.function that was called, the call stands before it
+            made = operations.get(name) or operations.get(messages.forward_name(name))
             source = None if made is None else made_by(made)
             yield Bounded(_shape_text(bounded[0]), metadata.op_type, metadata.op_name, source)

@@ -1,5 +1,7 @@
 """Check 1: what XLA refuses is named with the learner's line."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -47,3 +49,24 @@ def test_a_size_from_values_warns_with_its_bound(no_compiler):
     item = the(preflight(with_unique, VECTOR, "v5e-1"), 1, "data-dependent")
     assert item.state == WARN and "tf.unique(x)" in item.where
     assert "f32[<=8]" in item.finding and "all 8 elements" in item.finding
+
+
+@pytest.mark.parametrize(
+    ("function", "check", "word"),
+    [
+        (tf.where, 1, "data-dependent"),
+        (functools.partial(tf.debugging.check_numerics, message=""), 4, "checks inside"),
+    ],
+)
+def test_what_a_library_makes_is_named_with_its_layer(function, check, word, no_compiler):
+    layer = tf.keras.layers.Lambda(function, name="made_here")
+    model = tf.keras.Sequential([tf.keras.layers.Input([8]), layer])
+    item = the(preflight(model, tf.TensorSpec([2, 8]), "v5e-1"), check, word)
+    assert item.where.startswith("layer ") and "made_here" in item.where
+
+
+@pytest.mark.parametrize("wrapped", [lambda fn: fn, tf.function])
+def test_a_lambda_is_read_like_any_function(wrapped, no_compiler):
+    fn = wrapped(lambda x: tf.reduce_sum(x[x > 0]) if x[0] > 0 else x[1])
+    item = the(preflight(fn, VECTOR, "v5e-1"), 1, "data-dependent")
+    assert item.state == WARN and "fn = wrapped(lambda" in item.where

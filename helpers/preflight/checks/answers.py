@@ -14,6 +14,7 @@ from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject, rows_of
 from helpers.xla import messages
 from helpers.xla.compare import functions_run_eagerly
+from helpers.xla.program import place_of
 from helpers.xla.tracing import NotCompilable, Resource, Tracing, trace
 
 # Batches are compared on a CPU. With so many bytes of variables (30 million parameters with the two
@@ -131,7 +132,7 @@ def _run(step: Callable, batch: pipeline.Batch, restore: Callable[[], None]) -> 
 def _dropped(graph: tf.Graph) -> list[Item]:
     if not (found := pipeline.leading_to(graph, pipeline.OPERATIONS["dropped"])):
         return []
-    lines = list(dict.fromkeys(line for op in found if (line := pipeline.made_at(op))))
-    more = "" if lines else "; here a library's"
-    more += f", and {len(lines) - 1} more" if len(lines) > 1 else ""
-    return [finding(4, "dropped", more=more, where=lines[0] if lines else None)]
+    places = list(dict.fromkeys(place for op in found if (place := place_of(op))))
+    more = "" if places else "; here a library's"
+    more += f", and {len(places) - 1} more" if len(places) > 1 else ""
+    return [finding(4, "dropped", more=more, where=places[0] if places else None)]

@@ -5,8 +5,8 @@ import dataclasses
 import tensorflow as tf
 
 from helpers.preflight.report import Item, finding
-from helpers.xla import bridge, messages
-from helpers.xla.program import graph_operations, made_by
+from helpers.xla import bridge
+from helpers.xla.program import graph_operations, place_of
 from helpers.xla.tracing import Tracing
 
 
@@ -34,7 +34,7 @@ class Placement:
         """The line, else the layer, of what is refused."""
         for operation in graph_operations(self.traced.graph).values():
             if operation.type == self.strict.refused:
-                return messages.place(made_by(operation), messages.layer_of(operation.name))
+                return place_of(operation)
         return ""
 
 

@@ -6,6 +6,7 @@ import re
 from helpers.preflight.checks.placement import Placement, is_soft
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject
+from helpers.xla import messages
 from helpers.xla.program import Program
 from helpers.xla.tracing import NotCompilable
 
@@ -45,8 +46,9 @@ def check(subject: Subject, program: Program) -> list[Item]:
             about = {"operation": bounded.operation, "shape": bounded.shape, "values": values}
             items.append(finding(1, "bounded", **about, where=bounded.source))
     if len(items) == 1:
-        inside = "every shape is static"
+        inside, where = "every shape is static", ""
         if program.bounded:
             inside = f"none in your code; {program.bounded[0].shape} inside a library"
-        items.append(finding(1, "no_bounded", inside=inside))
+            where = messages.place(None, messages.layer_of(program.bounded[0].name))
+        items.append(finding(1, "no_bounded", inside=inside, where=where))
     return items
