@@ -3,7 +3,7 @@
 import keras
 import pytest
 import tensorflow as tf
-from small_models import KINDS, VECTOR, batches, bert, dense, mean, ready, the
+from small_models import KINDS, VECTOR, batches, bert, classifier, dense, mean, ready, the
 
 from helpers.base.errors import CourseError
 from helpers.preflight.checklist import preflight
@@ -172,3 +172,20 @@ def test_what_computes_in_the_scope_leaves_it_open():
 
     scope = strategy.made_again(build, dense())
     assert scope.made is None and scope.item.state == OPEN
+
+
+def test_the_model_in_the_scope_holds_no_large_weights_of_its_own():
+    drawn = []
+
+    def draw(shape, dtype=None):
+        drawn.append(shape)
+        return tf.ones(shape, dtype)
+
+    def build():
+        wide = tf.keras.layers.Dense(1000, kernel_initializer=draw, bias_initializer="ones")
+        return classifier(tf.keras, tf.keras.layers.Input([1000]), wide)
+
+    scope = strategy.made_again(build, build())
+    kernel, bias = scope.made.get_weights()
+    assert scope.item.state == PASS and len(drawn) == 1
+    assert not kernel.any() and bias.all()

@@ -16,6 +16,7 @@ from helpers.preflight.subject import Subject
 from helpers.xla import bridge, messages
 from helpers.xla.tracing import NotCompilable, Tracing, trace
 
+LARGE = 1_000_000  # values of a variable
 FIXES = tomllib.loads(pathlib.Path(__file__).with_name("strategy.toml").read_text("utf-8"))["fixes"]
 
 
@@ -39,11 +40,12 @@ class Scope:
 def made_again(factory: Callable[[], Any], given: object) -> Scope:
     """Call a factory once more, inside the scope of a ``TPUStrategy`` that has no TPU.
 
-    ``given`` is the model or function that its first call made, outside.
+    ``given`` is the model or function that its first call made, outside. Nothing runs what is made
+    here, so its large variables hold no values of their own.
     """
     strategy = bridge.pretended_strategy()
     try:
-        with strategy.scope():
+        with strategy.scope(), tf.variable_creator_scope(_creator()):
             again = factory()
     except tf.errors.OpError:  # it computes something, for which there is no TPU here
         return Scope(None, None, finding(5, "runs_in_scope"))
@@ -55,6 +57,31 @@ def made_again(factory: Callable[[], Any], given: object) -> Scope:
     if again is given:
         return Scope(None, None, finding(5, "same_model"))
     return Scope(strategy, again, _outside(strategy, again))
+
+
+def _creator() -> Callable[..., Any]:
+    """Give a maker of variables in which large ones of a shape share the memory of one zero tensor.
+
+    A second model of two billion weights would take as long to draw, and as much memory, as the
+    first. TensorFlow copies a variable's memory only when the variable changes.
+    """
+    zeros: dict[tuple[Any, Any], tf.Tensor] = {}
+
+    def create(next_creator: Callable[..., Any], **about: Any) -> Any:
+        if not tf.executing_eagerly():
+            return next_creator(**about)
+        value, shape = about.get("initial_value"), tf.TensorShape(about.get("shape"))
+        if callable(value) and not (shape.is_fully_defined() and about.get("dtype")):
+            value = about["initial_value"] = value()
+        if tf.is_tensor(value):
+            shape, about["dtype"] = value.shape, value.dtype
+        made = callable(value) or tf.is_tensor(value)  # an array is there already
+        if made and shape.is_fully_defined() and shape.num_elements() >= LARGE:
+            key = tuple(shape), tf.as_dtype(about["dtype"])
+            about["initial_value"] = zeros[key] = zeros[key] if key in zeros else tf.zeros(*key)
+        return next_creator(**about)
+
+    return create
 
 
 def run(
@@ -70,10 +97,12 @@ def run(
         seconds: After which tracing is given up.
     """
     strategy = bridge.pretended_strategy() if scope is None else scope.strategy
+    create = tf.variable_creator_scope(_creator()) if scope else contextlib.nullcontext()
     try:
         if strategy is not None:
             passed = [finding(5, "run", kind=subject.kind)]
-            return passed, trace(subject.step, *specs, strategy=strategy, timeout=seconds)
+            with create:
+                return passed, trace(subject.step, *specs, strategy=strategy, timeout=seconds)
     except NotCompilable as error:
         if error.reason == "late":
             return [finding(5, "run_late", kind=subject.kind, said=error.what)], None
