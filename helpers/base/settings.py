@@ -52,8 +52,8 @@ ROOT = next(filter(is_course, _candidates()), CODE)
 ENVIRONMENT = {
     "TF_USE_LEGACY_KERAS": "1",  # transformers 4 is written for Keras 2, which is tf-keras today
     "TF_ENABLE_ONEDNN_OPTS": "0",  # oneDNN's rounding differs from one processor to the next
-    # A step's memory stays for the next. Without it Linux clears it page by page at each step: a
-    # quarter to a third of BERT-tiny's (`python -m benchmarks pretraining` says more).
+    # A step's memory stays for the next. Without it Linux clears it page by page at each step: some
+    # 30 % of BERT-tiny's processor time (benchmarks/README.md, 2026-11).
     "TF_CPU_ALLOCATOR_USE_BFC": "true",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**24),  # none; 64 GB if unset, and a TPU's host has more
     "TF_CPP_MIN_LOG_LEVEL": "3",  # C++ log lines carry times and addresses; errors still raise

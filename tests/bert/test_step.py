@@ -1,5 +1,7 @@
 """The losses, the optimizer and the training step, each against a plain reference."""
 
+import resource
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,6 +23,15 @@ from helpers.bert.step import (
 from helpers.rehearsal.replicas import replicas
 
 pytestmark = pytest.mark.slow
+
+
+def test_a_steps_memory_is_kept_for_the_next():
+    def pages_cleared():
+        tf.fill([2**24], 1.0)  # 64 MB: 16,384 pages
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    once = pages_cleared()
+    assert pages_cleared() - once < 2_000
 
 
 def masked_positions(batch, predictions, seed=0):
