@@ -110,6 +110,9 @@ def translated(text: str, code: str | None = None) -> str:
     whole, patterns = _messages(code)
     if text in whole:
         return whole[text]
+    if ";\n" in text:  # a list of messages
+        said = (translated(part, code) for part in text.removesuffix(".").split(";\n"))
+        return ";\n".join(said) + "." * text.endswith(".")
     for pattern, string, blanks in patterns:
         found = pattern.fullmatch(text)
         # A sentence before brackets may have its own.
