@@ -46,7 +46,7 @@ def _over_replicas(answer: object, losses: list, real: list) -> list[float]:
     return results
 
 
-def _check_replica_loss(answer: object) -> str:
+def _check_balanced_loss(answer: object) -> str:
     losses = [[1.0] * 20, [4.0, 4.0] + [9.0] * 18]
     real = [[1.0] * 20, [1.0] * 2 + [0.0] * 18]
     given = sum(_over_replicas(answer, losses, real))
@@ -109,4 +109,4 @@ def _check_my_share(answer: object) -> str:
     return "Each host reads its own quarter, in batches for one replica, all of one size."
 
 
-EXERCISES = read("05", _check_shares, _check_replica_loss, _check_predict_all, _check_my_share)
+EXERCISES = read("05", _check_shares, _check_balanced_loss, _check_predict_all, _check_my_share)
