@@ -101,7 +101,7 @@ def test_float64_is_named_with_its_line(no_compiler):
         given = preflight(mean, (jnp.ones(8, jnp.float64),), "v5e-1")
     assert the(given, 3, "[0]").state == WARN
     assert the(given, 1, "64-bit").where.endswith("return jnp.mean(x)")
-    assert report.subject == "<lambda>"
+    assert report.subject == "lambda"
 
 
 def dense(weights, x):
