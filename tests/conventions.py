@@ -123,12 +123,11 @@ def _length(code: list[dict]) -> Iterator[str]:
 
 
 def _checked(code: list[dict]) -> Iterator[str]:
-    marks = [re.search(r"(?m)^# *(NBVAL_\w+|PYTEST_VALIDATE\w+)", source(c)) for c in code]
-    names = [mark[1] for mark in marks if mark]
-    if set(names) - {"NBVAL_IGNORE_OUTPUT"}:
-        yield "a cell is marked with more than NBVAL_IGNORE_OUTPUT"
-    if len(names) > MOST_IGNORED * len(code):
-        yield f"{len(names)} of {len(code)} outputs are not compared (at most a quarter)"
+    tags = [tag for cell in code for tag in cell["metadata"].get("tags", ()) if "nbval" in tag]
+    if {*tags} - {"nbval-ignore-output"}:
+        yield "a cell is tagged with more than nbval-ignore-output"
+    if len(tags) > MOST_IGNORED * len(code):
+        yield f"{len(tags)} of {len(code)} outputs are not compared (at most a quarter)"
 
 
 def _folded(code: list[dict]) -> Iterator[str]:

@@ -38,13 +38,16 @@ MOST = 45  # slides of a deck: more than one can show in the longest sitting of 
 FEWEST_WORDS = 15  # a slide with fewer, and without a picture, joins its neighbour
 PICTURE = 400  # points: the height of a picture in slides.css
 FULL = 680  # points of the 720 of a slide, as `_height` estimates them
-TIGHT = 70  # points that a text may add to a full slide, which is then drawn smaller
+TIGHT = 120  # points that one slide may have more, rather than two that look empty: drawn smaller
+LITTLE = 200  # points: a slide with a text of less would look empty
 LONGEST_OUTPUT, MOST_ROWS = 18, 12  # lines, and rows of a table; the rest is in the notebook
 
 _FOR_TESTS = "# NBVAL_IGNORE_OUTPUT\n"
 _LEFT_OUT = {"beyond-core", "setup", "parameters", "exercise", "question"}
 # How these paragraphs begin, in English; `arrange` asks for other languages' words.
 _ASKED, _STOP = "Before you run it.", "A good place to stop."
+# A text that leads to code or asks what it does; in English, whose colon another language may lack.
+_LEADS = re.compile(rf":\s*\Z|^\*\*{_ASKED}\*\*", re.MULTILINE)
 _BADGES = re.compile(r"^(\[!\[[^\]]*\]\([^)]*\)\]\([^)]*\)\s*)+", re.MULTILINE)
 
 # As on the other pages, but for the script that turns the slides; nothing is fetched.
@@ -151,7 +154,14 @@ def _cut(output: NotebookNode, code: str) -> NotebookNode:
     return output
 
 
-def _units(cell: NotebookNode, code: str) -> Iterator[list[NotebookNode]]:
+def _leading(node: NotebookNode, number: str, code: str) -> set[str]:
+    """Find the texts that lead to the cell below them, by their ids."""
+    english = [] if code == ENGLISH else [*course.NOTEBOOKS.glob(f"{number}_*.ipynb")]
+    cells = read(english[0]).cells if english else node.cells
+    return {c.id for c in cells if c.cell_type == "markdown" and _LEADS.search(c.source)}
+
+
+def _units(cell: NotebookNode, code: str, leads: bool) -> Iterator[list[NotebookNode]]:
     """Divide a cell into what must stay on one slide: a text, or code with its output."""
     mark = _mark(cell)
     if cell.cell_type == "markdown":
@@ -160,8 +170,9 @@ def _units(cell: NotebookNode, code: str) -> Iterator[list[NotebookNode]]:
         parts = [source]
         if _height(new_markdown_cell(source)) > FULL:
             parts = re.split(r"\n\n(?=\S)(?![|`])", source)
-        for part in parts:
-            yield [_marked(new_markdown_cell(part), mark)]
+        for at, part in enumerate(parts, 1):
+            tags = ["leads"] if leads and at == len(parts) else []
+            yield [_marked(new_markdown_cell(part), mark, *tags)]
             mark = "-"
         return
     typed = nbformat.from_dict({**cell, "outputs": [], "id": f"{cell.id}-code"})
@@ -189,15 +200,16 @@ def _answers(cell: NotebookNode, code: str) -> list[NotebookNode]:
     return [_marked(new_markdown_cell(because), "-"), _marked(new_markdown_cell(note), "notes")]
 
 
-def _kept(node: NotebookNode, code: str) -> Iterator[list[NotebookNode]]:
+def _kept(node: NotebookNode, number: str, code: str) -> Iterator[list[NotebookNode]]:
     """Give the units of what a class is shown; a question's answer follows the code it asks of."""
+    leading = _leading(node, number, code)
     answers: list[NotebookNode] = []
     for cell in nbformat.from_dict(node).cells:
         if "beyond-core" not in _tags(cell) and "question" in _tags(cell):
             answers = _answers(cell, code)
         if _tags(cell) & _LEFT_OUT or _mark(cell) in ("skip", "notes"):
             continue
-        yield from _units(cell, code)
+        yield from _units(cell, code, cell.id in leading)
         if cell.cell_type == "code":
             yield from [answers] if answers else []
             answers = []
@@ -208,16 +220,15 @@ def _short(slide: list[NotebookNode]) -> bool:
     return words < FEWEST_WORDS and not any(map(_has_picture, slide))
 
 
-def _led(units: Iterator[list[NotebookNode]], asked: str) -> Iterator[list[NotebookNode]]:
+def _led(units: Iterator[list[NotebookNode]]) -> Iterator[list[NotebookNode]]:
     """Join a text that leads to code, or asks what it does, with it, if both fit on a slide."""
     text: list[NotebookNode] = []
     for unit in units:
-        if text and _total(text + unit) > FULL:
+        if text and _total(text + unit) > FULL + (TIGHT if _total(text) < LITTLE else 0):
             yield text
             text = []
         joined, text = text + unit, []
-        leads = rf"(?m):\Z|^{asked}"
-        if joined[-1].cell_type == "markdown" and re.search(leads, joined[-1].source):
+        if "leads" in _tags(joined[-1]):
             text = joined
         else:
             yield joined
@@ -229,10 +240,11 @@ def _packed(units: list[list[NotebookNode]], begins: str) -> list[list[NotebookN
     """Put units on slides: a slide ends where a text ``begins`` the next, and where it is full."""
     slides: list[list[NotebookNode]] = []
     for unit in units:
-        # A remark below the last output: the page is drawn a little smaller.
         text = unit[0].source if unit[0].cell_type == "markdown" else ""
-        room = FULL + (TIGHT if text else 0)
-        fits = slides and not re.match(begins, text) and _total(slides[-1] + unit) <= room
+        little = slides and _total(slides[-1]) < LITTLE
+        ends = re.match(begins, text) and not (little and text[0] != "#")
+        room = FULL + (TIGHT if text or little else 0)
+        fits = slides and not ends and _total(slides[-1] + unit) <= room
         if fits or (slides and _short(slides[-1])):
             slides[-1] += unit
         else:
@@ -296,7 +308,7 @@ def arrange(node: NotebookNode, number: str, code: str = ENGLISH) -> NotebookNod
     """
     cells: list[NotebookNode] = []
     asked = re.escape(f"**{translated(_ASKED, code)}**")
-    units = [*_led(_kept(node, code), asked)]
+    units = [*_led(_kept(node, number, code))]
     # What begins a slide though there is room on the last one: a deck that would be too long gives
     # up questions, then lesser headings.
     for begins in (rf"#|{asked}", "#", "##? "):

@@ -108,11 +108,13 @@ def test_a_question_comes_before_the_code_and_its_answer_after_the_output(monkey
     monkeypatch.setattr(slides.exercises, "questions", lambda number: known)
     asked = f"**Before you run it.** What comes? (a) … (b) … {CLAIM}"
     assert arranged(
-        text(f"## One\n\n{CLAIM}", "slide"),
+        text(f"## One\n\n{CLAIM * 6}", "slide"),
         text(asked, "-"),
         code('answer = None\ncheck("01-a", answer)', "-", "question", shows=(plain("not yet"),)),
         code("f(1)", "-", shows=(plain("2"),)),
     )[1] == [asked, "f(1)", "2", "**(b)** It is so.", VOTE]
+    little = [text(f"## One\n\n{CLAIM}", "slide"), text(asked, "-")]
+    assert [len(slide) for slide in arranged(*little, code("f(1)", "-"))] == [3]
     left_out = code('answer = None\ncheck("01-a", answer)', "skip", "question", "beyond-core")
     shown = code("f(1)", "-", shows=(plain("2"),))
     assert arranged(text(f"## One\n\n{CLAIM}", "slide"), left_out, shown)[-1][-1] == "2"
@@ -140,6 +142,13 @@ def test_a_deck_is_short_without_slides_of_few_words_and_each_note_finds_its_hea
     begun = [at for at, cell in enumerate(deck) if cell.metadata.slideshow.slide_type in BEGINS]
     parts = [deck[a:b] for a, b in zip(begun, [*begun[1:], None], strict=True)]
     assert [slide[0].source for slide in parts if slides._short(slide)] == []
+
+
+def test_a_translated_text_leads_to_the_code_that_its_english_leads_to():
+    name = "08_preflight.ipynb"
+    english, korean = (slides.read(course.edition(code)[0] / name) for code in ("en", "ko"))
+    assert slides._leading(korean, "08", "ko") == slides._leading(english, "08", "en")
+    assert slides._leading(korean, "08", "ko") != slides._leading(korean, "08", "en")
 
 
 @pytest.fixture(scope="module")

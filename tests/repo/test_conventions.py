@@ -109,8 +109,8 @@ def stored(at: int, *outputs: dict):
     return lambda nb: nb["cells"][at]["outputs"].extend(outputs)
 
 
-def meta(at: int, **metadata):
-    return lambda nb: nb["cells"][at]["metadata"].update(metadata)
+def meta(*places: int, **metadata):
+    return lambda nb: [nb["cells"][at]["metadata"].update(metadata) for at in places]
 
 
 def counted(at: int, count: int | None):
@@ -141,8 +141,8 @@ BROKEN = {
     "long cell": (into("x = 1\n" * 26, 3), "26 lines"),
     "long cells": (into("x = 1\n" * 9, 1, 2, 3, 4, 6, 7), "median"),
     "one long cell in ten": (into("x = 1\n" * 13, 3), "a tenth of the cells"),
-    "skipped": (into("# NBVAL_SKIP\n1", 3), "NBVAL_IGNORE_OUTPUT"),
-    "much ignored": (into("# NBVAL_IGNORE_OUTPUT\n1", 3, 4, 6), "a quarter"),
+    "skipped": (meta(3, tags=["nbval-skip"]), "nbval-ignore-output"),
+    "much ignored": (meta(3, 4, 6, tags=["nbval-ignore-output"]), "a quarter"),
     "recap": (replace(9, "- [ ]", "-"), "recap"),
     "exercises": (replace(8, "99-3", "99-2"), "exercises"),
     "no mark": (lambda nb: nb["cells"][3]["metadata"].pop("slideshow"), "no mark for slides"),
