@@ -146,8 +146,7 @@ def _notebook(path: pathlib.Path, names: dict[pathlib.Path, str], code: str) -> 
         for output in cell.get("outputs", ()):
             _output(output, code)
         if title := re.match(r"# @title (.*)", source):
-            shown = translated(title[1], code).replace("`", "")
-            cell["metadata"]["mystnb"] = {"code_prompt_show": shown}
+            cell["metadata"]["mystnb"] = {"code_prompt_show": translated(title[1], code)}
     return json.dumps(notebook)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from helpers.base.errors import CourseError
-from helpers.display.diagrams import box
+from helpers.display.diagrams import box, without_axes
 from helpers.display.figures import HATCHES, PALETTE, Figure, figure, subplots
 
 _TO = {"arrowstyle": "-|>", "color": "#333333", "linewidth": 1.4}
@@ -29,8 +29,7 @@ def three_clocks() -> Figure:
                 box(ax, (2 * column, bottom), (1.8, 0.44), name, colour, hatch)
     for column, (_, who, _) in enumerate(steps):
         ax.text(2 * column + 0.9, 2.45, who, ha="center", va="center")
-    ax.set(xlim=(-2.1, 6), ylim=(-0.1, 2.6))
-    ax.set_axis_off()
+    without_axes(ax, (-2.1, 6), (-0.1, 2.6))
     return figure(
         fig,
         "A call with a new shape traces, compiles and runs. A call with a shape seen before only "
@@ -63,8 +62,7 @@ def path_of_a_batch() -> Figure:
         ax.annotate("", end, start, arrowprops=_TO)
         x, y = (start[0] + end[0]) / 2, (start[1] + end[1]) / 2
         ax.text(x, y + 0.12, said, ha="center", va="bottom", fontsize=9)
-    ax.set(xlim=(-0.1, 9.8), ylim=(0.1, 2.3))
-    ax.set_axis_off()
+    without_axes(ax, (-0.1, 9.8), (0.1, 2.3))
     real, all_of_them = sum(lengths), len(lengths) * width
     return figure(
         fig,

@@ -42,6 +42,12 @@ def box(
     ax.text(x + width / 2, height_of_text, text, ha="center", va=at, fontsize=9, bbox=behind)
 
 
+def without_axes(ax: "Axes", x: tuple[float, float], y: tuple[float, float], **frame: str) -> None:
+    """Show a diagram from ``x`` to ``y`` of its own coordinates, without lines or numbers there."""
+    ax.set(xlim=x, ylim=y, **frame)
+    ax.set_axis_off()
+
+
 def arrow(ax: "Axes", start: tuple[float, float], end: tuple[float, float], text: str) -> None:
     """Draw an arrow with two heads, and its text above its middle."""
     ax.annotate("", end, start, arrowprops={"arrowstyle": "<->", "color": "#333333"})
@@ -73,8 +79,7 @@ def slices(*types: str) -> Figure:
         right = tpu.hosts * (width + 0.15)
         widest = max(widest, right)
         ax.text(right, bottom + 0.5, "\n".join(_counts(tpu)), va="center", fontsize=9)
-    ax.set(xlim=(-1.0, widest + 1.3), ylim=(-0.1, 1.3 * len(found)))
-    ax.set_axis_off()
+    without_axes(ax, (-1.0, widest + 1.3), (-0.1, 1.3 * len(found)))
     said = "; ".join(f"{tpu.name} has {', '.join(_counts(tpu))}" for tpu in found)
     return figure(fig, f"Hosts (grey) hold chips (white), chips hold replicas (blue): {said}.")
 
@@ -111,8 +116,7 @@ def _machine(
 def _bucket(ax: "Axes", left: float, right: float, **frame: str) -> None:
     """Draw the bucket below the machines, and end the picture."""
     box(ax, (left, 0), (1.5, 0.5), "gs:// bucket", hatch=HATCHES[1])
-    ax.set(xlim=(-0.1, right), ylim=(-0.1, 2.5), **frame)
-    ax.set_axis_off()
+    without_axes(ax, (-0.1, right), (-0.1, 2.5), **frame)
 
 
 def node_and_vm() -> Figure:
@@ -184,8 +188,7 @@ def bounded_shape(values: Sequence[float]) -> Figure:
             looks = {"colour": PALETTE[5]} if text else {"hatch": HATCHES[1]}
             box(ax, (left, bottom + 0.05), (0.92, 0.7), text, **looks)
         ax.text(size + 0.15, bottom + 0.4, said, va="center")
-    ax.set(xlim=(-2.2, size + 4.5), ylim=(0, len(rows)))
-    ax.set_axis_off()
+    without_axes(ax, (-2.2, size + 4.5), (0, len(rows)))
     return figure(
         fig,
         f"Eager TensorFlow counts {len(kept)} positive numbers and makes room for them. XLA "
@@ -206,7 +209,6 @@ def course_map(questions: dict[str, str]) -> Figure:
         ax.text(0, bottom + 0.4, part, va="center", fontweight="bold")
         box(ax, (1.2, bottom + 0.08), (0.6, 0.7), number, PALETTE[5])
         ax.text(2.0, bottom + 0.42, question, va="center")
-    ax.set(xlim=(0, 8), ylim=(0, len(lines)))
-    ax.set_axis_off()
+    without_axes(ax, (0, 8), (0, len(lines)))
     said = " ".join(f"{number}: {question}" for _, number, question in lines)
     return figure(fig, f"The course in six parts. {said}")

@@ -1,6 +1,6 @@
 """Diagrams of replicas: the scope, an all-reduce, runs that are stopped. Knows no TensorFlow."""
 
-from helpers.display.diagrams import box
+from helpers.display.diagrams import box, without_axes
 from helpers.display.figures import HATCHES, PALETTE, Figure, figure, subplots
 
 _ARROW = {"arrowstyle": "-|>", "color": "#333333"}
@@ -20,8 +20,7 @@ def scope() -> Figure:
     ax.text(3.95, 0.3, "made in the scope: a copy on every replica", ha="center", va="center")
     box(ax, (8.6, 0.75), (0.85, 0.65), "weight", PALETTE[5], HATCHES[2])
     ax.text(9.02, 0.3, "made outside:\none variable", ha="center", va="center")
-    ax.set(xlim=(-0.2, 9.9), ylim=(0, 3.05))
-    ax.set_axis_off()
+    without_axes(ax, (-0.2, 9.9), (0, 3.05))
     return figure(
         fig,
         "Eight replicas share a global batch of 32 rows, four each. A weight made in the scope has "
@@ -40,8 +39,7 @@ def all_reduce() -> Figure:
         ax.annotate("", (3.2, 1.02), (2.2, bottom + 0.47), arrowprops=_ARROW)
         ax.annotate("", (6.8, bottom + 0.47), (5.8, 1.02), arrowprops=_ARROW)
     box(ax, (3.2, 0.55), (2.6, 0.95), "all-reduce: add up\nlosses 20 + 8 = 28\nlabels 20 + 2 = 22")
-    ax.set(xlim=(-0.1, 9.1), ylim=(-0.05, 2.15))
-    ax.set_axis_off()
+    without_axes(ax, (-0.1, 9.1), (-0.05, 2.15))
     return figure(
         fig,
         "One replica brings 20 labels with losses that add up to 20, the other 2 labels with "
@@ -98,8 +96,7 @@ def resuming(stopped: int, steps: int) -> Figure:
     ax.text(7.1, 1.55, "the same losses?", ha="right", va="center", fontsize=9)
     for height in (0.7, 2.1):
         ax.text(8.1, height, f"step {steps}", va="center", fontsize=9)
-    ax.set(xlim=(-0.1, 9.0), ylim=(-0.1, 2.5))
-    ax.set_axis_off()
+    without_axes(ax, (-0.1, 9.0), (-0.1, 2.5))
     return figure(
         fig,
         f"A run is stopped after step {stopped}. Its checkpoint holds the weights and the "

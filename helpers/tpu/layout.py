@@ -74,7 +74,7 @@ class Layout:
         shape, padded = (" × ".join(map(str, n)) or "one value" for n in (self.shape, self.padded))
         moved = "" if self.order == tuple(range(len(self.shape))) else f" in the order {self.order}"
         return (
-            f"{self.dtype} {shape}, in memory {padded}{moved}: "
+            f"{self.dtype} {shape}, in memory {padded}{moved}:\n"
             f"{self.unpadded_bytes:,} → {self.bytes:,} bytes ({self.expansion:.2f}x)"
         )
 

@@ -30,10 +30,10 @@ def test_rearranged_takes_what_the_tpu_compiler_takes(dtype, shape, expected):
             as_written([256, 512, 128, 2]),
             128 * 2**20,
             64.0,
-            "float32 256 × 512 × 128 × 2, in memory 256 × 512 × 128 × 128: "
+            "float32 256 × 512 × 128 × 2, in memory 256 × 512 × 128 × 128:\n"
             "134,217,728 → 8,589,934,592 bytes (64.00x)",
         ),
-        (as_written([8388608, 8, 4], "int32"), 2**30, 32.0, "8388608 × 8 × 128: "),  # flowpm#27
+        (as_written([8388608, 8, 4], "int32"), 2**30, 32.0, "8388608 × 8 × 128:\n"),  # flowpm#27
         (  # today's compiler, which writes it the other way round: {2,3,1,0:T(2,128)}
             rearranged([256, 512, 128, 2]),
             128 * 2**20,
