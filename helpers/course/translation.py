@@ -66,7 +66,7 @@ WORDS = (
     *("{rows} rows of a batch", "{number} sets of shapes", "{number} set of shapes"),
     "Preflight of {subject} for {targets}: {status} ({counts})",
     *("{number} fail", "{number} warn", "{number} pass", "{number} not checked"),
-    *("{number} does not apply", "worse", "better", "now", "help", "Help"),
+    *("{number} does not apply", "{number} do not apply", "worse", "better", "now", "help", "Help"),
     *("target", "replicas", "rows each", "compute", "traffic", "peak memory", "of", "links"),
     *("least time", "limited by", "all-reduce", "most rows", "operations", "layers", "lines"),
     *("share", "bound by", "vector", "matrix", "lines of libraries", "rows a step", "chips"),

@@ -164,7 +164,8 @@ class Report:
 
     def _counts(self) -> str:
         counts = Counter(item.state for item in self.items)
-        told = (translated(f"{counts[state]} {state}") for state in STATES if counts[state])
+        words = {state: state.replace("does", "do", counts[state] > 1) for state in STATES}
+        told = (translated(f"{counts[state]} {words[state]}") for state in STATES if counts[state])
         return ", ".join(told)
 
     @property
