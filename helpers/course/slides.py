@@ -38,7 +38,7 @@ MOST = 45  # slides of a deck: more than one can show in the longest sitting of 
 FEWEST_WORDS = 15  # a slide with fewer, and without a picture, joins its neighbour
 PICTURE = 400  # points: the height of a picture in slides.css
 FULL = 680  # points of the 720 of a slide, as `_height` estimates them
-TIGHT = 120  # points that one slide may have more, rather than two that look empty: drawn smaller
+TIGHT = 110  # points that one slide may have more, rather than two that look empty: drawn smaller
 LITTLE = 200  # points: a slide with a text of less would look empty
 LONGEST_OUTPUT, MOST_ROWS = 18, 12  # lines, and rows of a table; the rest is in the notebook
 

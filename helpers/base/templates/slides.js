@@ -1,11 +1,14 @@
-// What is short is drawn larger; what is too long by a few lines (other fonts), smaller.
+// What is short is drawn larger, as far as no word must break for it; what is too long by a few
+// lines (other fonts), smaller.
 function fit(slide) {
   const {width, height} = Reveal.getConfig();
   for (let percent = 125; percent > 50; percent -= 5) {
     const zoom = percent / 100;
     slide.style.zoom = zoom;
     slide.style.width = width / zoom + "px";
-    if (slide.scrollHeight * zoom <= height) break;
+    slide.classList.toggle("whole-words", zoom > 1);
+    const fits = zoom <= 1 || slide.scrollWidth * zoom < width + 2;
+    if (fits && slide.scrollHeight * zoom <= height) break;
   }
 }
 
