@@ -43,7 +43,7 @@ def python(script: str, **variables: str) -> subprocess.CompletedProcess:
 
 def test_setup_sets_environment_and_seeds_and_can_be_called_again():
     script = """
-import os, random, numpy
+import os, random, sys, numpy
 from helpers import runtime
 from helpers.base.settings import ENVIRONMENT
 def draws():
@@ -52,6 +52,7 @@ def draws():
     assert tf.keras.__name__.startswith("tf_keras"), tf.keras.__name__
     return random.random(), numpy.random.rand(), float(tf.random.uniform([]))
 assert draws() == draws()
+assert "jsonschema" not in sys.modules  # nbformat's, a second
 assert all(os.environ[k] == v for k, v in ENVIRONMENT.items())
 """
     done = python(script)

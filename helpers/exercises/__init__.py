@@ -6,6 +6,7 @@ Stub, hints, solution and typical wrong answers stand together, so the editions 
 drift.
 """
 
+import copy
 import dataclasses
 import functools
 import importlib
@@ -13,13 +14,15 @@ import pathlib
 import re
 import tomllib
 from collections.abc import Callable, Collection
-
-import nbformat
+from typing import TYPE_CHECKING
 
 from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from helpers.exercises import progress
+
+if TYPE_CHECKING:
+    import nbformat  # it would take a second of each notebook's setup
 
 
 class UnknownExercise(CourseError):
@@ -223,7 +226,7 @@ def hint(name: str) -> Hint:
     return Hint(translated(f"Hint {number} of {count}"), text)
 
 
-def solve(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+def solve(notebook: "nbformat.NotebookNode") -> "nbformat.NotebookNode":
     """Copy a notebook with each exercise solved and each question answered: the teacher's edition.
 
     The verdict stored below it is taken out: it belongs to the stub.
@@ -231,7 +234,7 @@ def solve(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     Raises:
         UnknownExercise: The notebook asks for an exercise or a question that is not there.
     """
-    solved = nbformat.from_dict(notebook)
+    solved = copy.deepcopy(notebook)
     stub = None
     for cell in solved.cells:
         tags = cell.metadata.get("tags", ())
