@@ -128,6 +128,7 @@ def test_begun_again_with_a_seed_a_model_is_what_a_new_one_is(bert, data):
         made = batches.training(encoded, data.train.labels, global_batch_size=8)
         losses.append(start.again(seed).fit(made.dataset.take(4), verbose=0).history["loss"])
     assert losses[0] == losses[2] != losses[1]
+    assert model.train_tf_function.experimental_get_tracing_count() == 1
     start.again(3)
     assert all(np.array_equal(a, b) for a, b in zip(model.get_weights(), kept, strict=True))
     fresh = classifier.load(bert, data.names, pretrained=False).model
