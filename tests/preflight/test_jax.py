@@ -81,6 +81,7 @@ def index(i):
         (mean, VECTOR, 1, PASS, "each size is known"),
         (mean, VECTOR, 2, NOTHING, "compiles again"),
         (mean, VECTOR, 4, OPEN, "needs real values"),
+        (jax.jit(mean), np.ones(8), 3, PASS, "float32"),
         (mean, jnp.ones(8), 4, PASS, "the same on this CPU"),
         (mean, VECTOR, 5, NOTHING, "no strategy"),
         (draw, jnp.ones(8), 4, WARN, "once and for all"),

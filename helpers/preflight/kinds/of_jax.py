@@ -54,7 +54,8 @@ class OfJax(Kind):
 
         paths, _ = jax.tree.flatten_with_path(self._arguments)
         leaves = [(jax.tree_util.keystr(p[1:]) or str(p[0]), x) for p, x in paths]
-        types = [(name, x.dtype) for name, x in leaves if hasattr(x, "dtype")]
+        as_taken = jax.dtypes.canonicalize_dtype  # 32 bits for NumPy's 64, unless jax_enable_x64
+        types = [(name, as_taken(x.dtype)) for name, x in leaves if hasattr(x, "dtype")]
         wide = [finding(3, "float64", name=name) for name, t in types if t == np.float64]
         dtypes = ", ".join(sorted({str(t) for _, t in types}))
         good = [] if wide else [finding(3, "types", dtypes=dtypes)]
@@ -102,7 +103,7 @@ class OfJax(Kind):
         leaves = jax.tree.leaves(self._arguments)
         values = sum(math.prod(getattr(x, "shape", ())) for x in leaves)
         exported = self._exported
-        if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves) or exported.program.mesh:
+        if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
             return [finding(4, "no_values")]
         if exported.calls or exported.rounds > MOST_ROUNDS or values > MOST_VALUES:
             reason = "it calls Python" if exported.calls else "it takes long"

@@ -17,8 +17,9 @@ class OfKerasOnJax(OfJax):
 
     Args:
         given: The model, compiled with an optimizer and a loss.
-        data: A ``tf.data.Dataset`` of global batches, each divided by the target's devices; or
-            one batch, of arrays or ``jax.ShapeDtypeStruct``s, as ``fit`` takes it: ``(x, y)``.
+        data: A ``tf.data.Dataset`` of global batches, or one batch, of arrays or
+            ``jax.ShapeDtypeStruct``s, as ``fit`` takes it: ``(x, y)``. The target's devices divide
+            it, as ``keras.distribution.DataParallel`` does.
 
     Raises:
         CourseError: The model is not compiled, or there are no data.
@@ -55,17 +56,18 @@ class OfKerasOnJax(OfJax):
         """Look at the dataset as for TensorFlow, where there is one."""
         if self._dataset is None:
             return super().data(batches, slices, node, say)
+        import tensorflow as tf
+
         from helpers.preflight.checks import dataset, pipeline
 
         say("reading a sample of the dataset")
         sample = pipeline.sample(self._dataset, batches, 20.0)
         self.can_go_on = bool(sample.shapes)
-        return dataset.check(self._dataset, self._dataset.element_spec, sample, slices, node)
+        structure = tf.nest.map_structure(_as_jax_takes_it, self._dataset.element_spec)
+        return dataset.check(self._dataset, structure, sample, slices, node, promised=False)
 
     def jobs(self, slices: Slices) -> list[Job]:
-        """Divide a dataset's batch over the devices, so that gradients are added up across them."""
-        if self._dataset is None:
-            return super().jobs(slices)
+        """Divide the batch over the devices, so that gradients are added up across them."""
         import jax
         from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
@@ -104,3 +106,13 @@ class OfKerasOnJax(OfJax):
             batch,
         )
         return from_jax.export(self._function, (state, resized)).program
+
+
+def _as_jax_takes_it(spec: Any) -> Any:
+    """Give a tensor the type that JAX makes of it: 32 bits for 64, unless jax_enable_x64."""
+    import tensorflow as tf
+    from jax.dtypes import canonicalize_dtype
+
+    if not isinstance(spec, tf.TensorSpec) or spec.dtype.name not in ("float64", "int64"):
+        return spec
+    return tf.TensorSpec(spec.shape, canonicalize_dtype(spec.dtype.as_numpy_dtype))

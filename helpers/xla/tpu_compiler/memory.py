@@ -61,13 +61,13 @@ def mend(layout: Layout) -> str:
     """Say which dimension of a padded tensor wastes most of its tile, and what to do about it."""
     at = max(range(len(layout.padded)), key=lambda i: layout.padded[i] / _size(layout, i))
     given, there = _size(layout, at), layout.padded[at]
-    way = "merge it with a neighbour (tf.reshape), or keep a longer dimension last"
+    way = "merge it with a neighbour (reshape), or keep a longer dimension last"
     if given == 1:
-        way = "drop that dimension before (tf.squeeze), or put a longer one in its place"
+        way = "drop that dimension before (squeeze), or put a longer one in its place"
     elif layout.order[at] == 0:
         way = f"a larger batch fills it (its first dimension, up to {there})"
     elif given <= 4 and len(layout.shape) == 4:
-        way = "an image has no more channels: fold pixels into them (tf.nn.space_to_depth)"
+        way = "an image has no more channels: fold pixels into them (space_to_depth)"
     elif there < 2 * given:
         way = f"{there} instead of {given} would cost the same"
     return "padding: " + (
