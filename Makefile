@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test check pytorch beam browser bundle slides site solutions lab lint spelling bench lock colab kaggle newest release badges clean
+.PHONY: help run test check pytorch beam published browser bundle slides site solutions lab lint spelling bench lock colab kaggle newest release badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -46,6 +46,9 @@ build/beam/.installed: tests/repo/beam.txt .venv/.installed
 
 beam: build/beam/.installed ## Write records with Apache Beam, on two processes and on Dask (apart)
 	@$(PYTHON_VENV) -m pytest -q tests/text/test_beam.py
+
+published: .venv/.installed ## Compile two published runs again, with full effort (minutes)
+	@$(PYTHON_VENV) -m pytest -q -n 2 tests/preflight/recompiled.py
 
 # With pytest 9.2.0, pytest-xdist 3.8.0 doesn't keep the tests of a group together.
 build/browser/.installed: .venv/.installed

@@ -53,7 +53,21 @@ def _sizes(layers: int, hidden: int, heads: int, vocabulary: int, dropout: int) 
     }
 
 
-def _masked(model: tf.keras.Model, encoder: tf.keras.layers.Layer, scores: Callable) -> Loss:
+def _words(ids: tf.Tensor, layer: tf.keras.layers.Layer, onehot: int) -> dict[str, tf.Tensor]:
+    """Look words up in the table, or multiply it by rows of a one and zeros, as `onehot` says.
+
+    google-research/bert and electra do the latter on a TPU (in both ``run_pretraining.py``:
+    ``use_one_hot_embeddings=`` the flag ``use_tpu``; 2026-11). A vocabulary of 32,000 makes that
+    a sixth of BERT-base's operations.
+    """
+    if not onehot:
+        return {"input_ids": ids}
+    table = layer.embeddings.weight
+    rows = tf.tensordot(tf.one_hot(ids, table.shape[0]), table, 1)
+    return {"input_ids": None, "inputs_embeds": rows}
+
+
+def _masked(encoder: tf.keras.layers.Layer, scores: Callable, onehot: int) -> Loss:
     """Make the loss of google-research/bert: encode all, gather the masked, judge the pair."""
 
     def loss(
@@ -64,19 +78,20 @@ def _masked(model: tf.keras.Model, encoder: tf.keras.layers.Layer, scores: Calla
         labels: tf.Tensor,
         pairs: tf.Tensor,
     ) -> tf.Tensor:
-        out = encoder(input_ids=ids, attention_mask=mask, token_type_ids=kinds, training=True)
+        about = {"attention_mask": mask, "token_type_ids": kinds, "training": True}
+        out = encoder(**_words(ids, encoder, onehot), **about)
         words, judged = scores(tf.gather(out[0], positions, batch_dims=1), out[1])
         return _entropy(labels, words) + _entropy(pairs, judged)
 
     return loss
 
 
-def bert(run: Run, predictions: int, dropout: int = 1, **sizes: int) -> Job:
-    """BERT with both heads; ``dropout`` in tenths."""
+def bert(run: Run, predictions: int, dropout: int = 1, onehot: int = 0, **sizes: int) -> Job:
+    """BERT with both heads; ``dropout`` in tenths, ``onehot`` 1 for words as in `_words`."""
     config = hf.BertConfig(**_sizes(dropout=dropout, **sizes), max_position_embeddings=run.size)
     model = hf.TFBertForPreTraining(config)
     model.build_in_name_scope()
-    loss = _masked(model, model.bert, lambda words, pair: (model.mlm(words), model.nsp(pair)))
+    loss = _masked(model.bert, lambda words, pair: (model.mlm(words), model.nsp(pair)), onehot)
     return loss, model.trainable_variables, adamw(model, 1e-4), _pairs(run, predictions)
 
 
@@ -85,7 +100,7 @@ def _pairs(run: Run, predictions: int) -> tuple[tf.TensorSpec, ...]:
     return _specs(run, **tokens, positions=predictions, labels=predictions, pairs=0)
 
 
-def electra(run: Run, predictions: int, part: int, **sizes: int) -> Job:
+def electra(run: Run, predictions: int, part: int, onehot: int = 0, **sizes: int) -> Job:
     """ELECTRA: a generator of 1/``part`` of the width fills masks, a discriminator judges all."""
     whole = _sizes(dropout=1, **sizes)
     small = _sizes(dropout=1, **sizes | {n: sizes[n] // part for n in ("hidden", "heads")})
@@ -101,7 +116,7 @@ def electra(run: Run, predictions: int, part: int, **sizes: int) -> Job:
         ids: tf.Tensor, mask: tf.Tensor, kinds: tf.Tensor, positions: tf.Tensor, labels: tf.Tensor
     ) -> tf.Tensor:
         words = {"attention_mask": mask, "token_type_ids": kinds, "training": True}
-        out = generator.electra(input_ids=ids, **words)
+        out = generator.electra(**_words(ids, generator.electra, onehot), **words)
         found = generator.generator_predictions(tf.gather(out[0], positions, batch_dims=1))
         scores = tf.cast(generator.generator_lm_head(found), tf.float32)
         noise = -tf.math.log(-tf.math.log(tf.random.uniform(scores.shape, 1e-9, 1 - 1e-7)))
@@ -109,8 +124,9 @@ def electra(run: Run, predictions: int, part: int, **sizes: int) -> Job:
         rows = tf.repeat(tf.range(run.rows), predictions)
         at = tf.stack([rows, tf.reshape(positions, [-1])], -1)
         changed = tf.tensor_scatter_nd_update(ids, at, tf.reshape(drawn, [-1]))
-        judged = tf.cast(discriminator(input_ids=changed, **words).logits, tf.float32)
         wrong = tf.cast(tf.not_equal(changed, ids), tf.float32)
+        changed = _words(changed, discriminator.electra, onehot)
+        judged = tf.cast(discriminator(**changed, **words).logits, tf.float32)
         right = tf.nn.sigmoid_cross_entropy_with_logits(wrong, judged)
         return _entropy(labels, scores) + 50 * tf.reduce_mean(right)
 
@@ -231,6 +247,8 @@ def program(run: Run) -> tpu_compiler.Program:
             with tf.GradientTape() as tape:
                 value = loss(*tensors)
             gradients = tape.gradient(value, weights)
+            if "onehot" in given:  # no row of a table is picked there, so no gradient is sparse
+                gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
             if kind not in ("resnet", "keras"):
                 gradients, _ = tf.clip_by_global_norm(gradients, CLIP)
             optimizer.apply_gradients(zip(gradients, weights, strict=True))

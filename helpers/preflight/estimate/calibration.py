@@ -15,11 +15,12 @@ with kernels written by hand (attention that isn't written out) can take less.
 
 **How the error is measured.** Each run is foretold from the others alone: those of its generation
 where two are left, else all others. Runs of the same program (the same model and batch on the same
-chip) are left out together, as they would foretell each other. So 7 of 13 runs lie within 30 % of
-what is foretold (libtpu 0.0.51, 2026-11); the remarks of the others say what is known of the
-difference. For a generation with too few runs, each run is foretold from the other generations.
+chip) are left out together, as they would foretell each other. So 9 of 13 runs lie within 30 % of
+what is foretold (libtpu 0.0.51, 2026-11), and 10 within 30 % of the estimate itself; the remarks of
+the others say what is known of the difference. For a generation with too few runs, each run is
+foretold from the other generations.
 The three runs told in days (BERT and ELECTRA, in float32, with their checkpoints)
-took 1.27 to 1.45 times the estimate, and the rest, but for the oldest, 0.61 to 1.07 times.
+took 1.24 to 1.40 times the estimate, and the rest, but for the oldest, 0.69 to 1.17 times.
 
 **What is missing.** v5e, v5p and v6e: we found no public run there of a model that TensorFlow's
 libraries have, with the batch and the time of its step. (Marin's small Llamas on v5p have both;
@@ -53,8 +54,7 @@ class Run:
     # What is compiled for, such as ``v3-8``. A run on a larger slice is compiled for the smallest
     # one: what a device computes is the same.
     target: str
-    # Of the run. On v2 and v3 cores, on v4 half chips (as libtpu compiles), on others chips.
-    devices: int
+    devices: int  # of the run: on v2 and v3 cores, on others chips
     rows: int  # of the batch, on each device
     model: str  # how `benchmarks.published` builds it
     size: int  # tokens of a row, or pixels of an image's side

@@ -20,7 +20,7 @@ PROVED_JAX = "0.10"
 
 # GiB of HBM that a program may use on one device, as the compiler itself says when a program
 # needs more (libtpu 0.0.51, 2026-11). Less than the chip has: the rest is the system's.
-AVAILABLE_GIB = {"v2": 7.48, "v3": 15.48, "v4": 15.25, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24}
+AVAILABLE_GIB = {"v2": 7.48, "v3": 15.48, "v4": 30.75, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24}
 AVAILABLE_GIB |= {"tpu7x": 94.74}
 
 # How jaxlib (libtpu has other paths) says that it can't read back what libtpu made: 0.10.2 says it
@@ -32,9 +32,6 @@ _READABLE = (
     "python -m pip install libtpu==0.0.42.1"
 )
 
-# Where the compiler's device is not TensorFlow's.
-_HALVES = {"v4": "compiled for one of the chip's two cores, which TensorFlow uses as one device"}
-
 # Seconds after which a compile is given up. BERT-base takes half a minute on two cores.
 TIMEOUT = 600.0
 
@@ -43,8 +40,8 @@ TIMEOUT = 600.0
 class Compiled:
     """What Google's compiler makes of a program, for one device of a target.
 
-    All sizes are for one device (one TensorFlow replica; on v4 half a chip), in bytes. Where
-    nothing was compiled they are 0.
+    All sizes are for one device (one TensorFlow replica), in bytes. Where nothing was
+    compiled they are 0.
     """
 
     name: str  # the program's name
@@ -202,16 +199,18 @@ def one(
         "donated": list(program.donated),
         "effort": effort,
     }
+    if slice_.chip.cores > slice_.chip.replicas:
+        job["chip"] = "megacore"  # libtpu's name for joined cores; its default shows two of a v4
     if program.form != "hlo":
         shardings = {"mesh": program.mesh, "shardings": program.shardings}
         job |= {"form": program.form, **shardings}
     key = cache.key(program.hlo, job, found)
     known = cache.read(key)
     answer = known or compiler.ask(job, program.hlo, timeout, progress)
-    notes = [_HALVES.get(slice_.chip.name)]
+    notes = []
     if not found["jax"].startswith(f"{PROVED_JAX}."):
         proved = f"this route was proved with jax {PROVED_JAX}"
-        notes.insert(0, f"jax {found['jax']} is installed; {proved}")
+        notes.append(f"jax {found['jax']} is installed; {proved}")
     if known is None and answer[0]["verdict"] in ("compiles", "refused", "out of memory"):
         notes.append(cache.write(key, answer))
     return _compiled(

@@ -172,21 +172,23 @@ class Compiler:
     def compile(self, job: dict[str, Any], hlo: bytes) -> Any:
         """Compile a serialised ``HloModuleProto`` for one device, or for several that each run it.
 
-        In the job: ``topology``, ``replicas``, ``sharded`` (number of parameters, the first ones,
-        of which each replica has its own part), ``donated`` (parameters whose memory holds a
-        result), ``effort``. With ``form``, it is a text of StableHLO that jax divides over the
-        axes of a ``mesh`` as its ``shardings`` say.
+        In the job: ``topology``, ``chip`` (how its cores are joined, where it isn't libtpu's
+        default), ``devices`` (how many that makes), ``replicas``, ``sharded`` (number of
+        parameters, the first ones, of which each replica has its own part), ``donated``
+        (parameters whose memory holds a result), ``effort``. With ``form``, it is a text of
+        StableHLO that jax divides over the axes of a ``mesh`` as its ``shardings`` say.
         """
         jax, replicas = self._jax, job["replicas"]
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-        devices = self._topology(platform="tpu", topology_name=job["topology"]).devices
-        # v4 shows two cores a chip where TensorFlow has one device; one core stands for it.
-        step = max(1, len(devices) // job["devices"])
+        about = {"chip_config_name": job["chip"]} if "chip" in job else {}
+        devices = self._topology(job["topology"], "tpu", **about).devices
+        if len(devices) != job["devices"]:
+            raise RuntimeError(f"libtpu lists {len(devices)} devices, not {job['devices']}")
         if "form" in job:
-            return self._compile_jax(job, hlo, devices[::step][:replicas])
+            return self._compile_jax(job, hlo, devices[:replicas])
         module, inputs, results = self._read(hlo)
-        mesh = Mesh(self._np.array(devices[::step][:replicas]), ("replica",))
+        mesh = Mesh(self._np.array(devices[:replicas]), ("replica",))
         own, same = PartitionSpec("replica"), PartitionSpec()
         specs = tuple(
             own if replicas > 1 and i < job["sharded"] and x.shape else same

@@ -5,9 +5,6 @@ import dataclasses
 from helpers.tpu import hardware
 from helpers.xla.tpu_compiler.ask import Compiled
 
-# Devices that the compiler sees in a chip.
-_PARTS = {"v2": 2, "v3": 2, "v4": 2, "tpu7x": 2}
-
 
 @dataclasses.dataclass(frozen=True)
 class Roofline:
@@ -81,5 +78,4 @@ def all_reduce_seconds(slice_: hardware.Slice, size: float) -> tuple[float, floa
 
 def per_device(chip: hardware.Chip) -> tuple[float, float]:
     """Give the peak rates of one device: bfloat16 operations and bytes of HBM, a second."""
-    parts = _PARTS.get(chip.name, 1)
-    return chip.bf16_tflops * 1e12 / parts, chip.hbm_gb_per_s * 1e9 / parts
+    return chip.bf16_tflops * 1e12 / chip.replicas, chip.hbm_gb_per_s * 1e9 / chip.replicas
