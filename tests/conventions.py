@@ -123,6 +123,8 @@ def _length(code: list[dict]) -> Iterator[str]:
 
 
 def _checked(code: list[dict]) -> Iterator[str]:
+    if any(re.search(r"(?m)^# *(NBVAL|PYTEST_VALIDATE)_", source(cell)) for cell in code):
+        yield "a comment for nbval, which a learner must wonder at: tag the cell"
     tags = [tag for cell in code for tag in cell["metadata"].get("tags", ()) if "nbval" in tag]
     if {*tags} - {"nbval-ignore-output"}:
         yield "a cell is tagged with more than nbval-ignore-output"

@@ -139,7 +139,7 @@ def _output(output: dict, code: str) -> None:
 def _notebook(path: pathlib.Path, names: dict[pathlib.Path, str], code: str) -> str:
     notebook = json.loads(path.read_text("utf-8"))
     for cell in notebook["cells"]:
-        source = "".join(cell["source"]).removeprefix("# NBVAL_IGNORE_OUTPUT\n")
+        source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             source = _markdown(source, path, names)
         cell["source"] = source

@@ -42,7 +42,6 @@ TIGHT = 110  # points that one slide may have more, rather than two that look em
 LITTLE = 200  # points: a slide with a text of less would look empty
 LONGEST_OUTPUT, MOST_ROWS = 18, 12  # lines, and rows of a table; the rest is in the notebook
 
-_FOR_TESTS = "# NBVAL_IGNORE_OUTPUT\n"
 _LEFT_OUT = {"beyond-core", "setup", "parameters", "exercise", "question"}
 # How these paragraphs begin, in English; `arrange` asks for other languages' words.
 _ASKED, _STOP = "Before you run it.", "A good place to stop."
@@ -176,7 +175,6 @@ def _units(cell: NotebookNode, code: str, leads: bool) -> Iterator[list[Notebook
             mark = "-"
         return
     typed = nbformat.from_dict({**cell, "outputs": [], "id": f"{cell.id}-code"})
-    typed.source = cell.source.removeprefix(_FOR_TESTS)
     unit = [] if "hide-input" in _tags(cell) else [_marked(typed, mark)]
     for output in (_cut(output, code) for output in cell.outputs):
         if unit and "text/markdown" in output.get("data", {}) and _has_picture(unit[-1]):

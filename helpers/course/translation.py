@@ -109,7 +109,7 @@ def _cells(notebook: pathlib.Path) -> Iterator[Text]:
         where = f"{notebook.name} {cell['id']}"
         if cell["cell_type"] == "markdown":
             yield Text(where, "".join(cell["source"]))
-        elif title := re.search(r"\A(?:# NBVAL.*\n)?# @title (.*)", "".join(cell["source"])):
+        elif title := re.search(r"\A# @title (.*)", "".join(cell["source"])):
             yield Text("titles of folded cells", title[1])
         for output in cell.get("outputs", ()):
             captions = (beside["alt"] for beside in output.get("metadata", {}).values())

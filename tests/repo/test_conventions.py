@@ -141,6 +141,7 @@ BROKEN = {
     "long cell": (into("x = 1\n" * 26, 3), "26 lines"),
     "long cells": (into("x = 1\n" * 9, 1, 2, 3, 4, 6, 7), "median"),
     "one long cell in ten": (into("x = 1\n" * 13, 3), "a tenth of the cells"),
+    "comment": (into("# NBVAL_IGNORE_OUTPUT\n1", 3), "wonder"),
     "skipped": (meta(3, tags=["nbval-skip"]), "nbval-ignore-output"),
     "much ignored": (meta(3, 4, 6, tags=["nbval-ignore-output"]), "a quarter"),
     "recap": (replace(9, "- [ ]", "-"), "recap"),
