@@ -16,9 +16,10 @@ SECONDS = 240  # after which a fork is ended
 # Reads a line for each fork. The fork leaves the loop: what follows is its program, and it ends as
 # every Python ends.
 PARENT = """
-import importlib, json, os, signal, sys
+import gc, importlib, json, os, signal, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
+gc.freeze()  # what is imported is not looked through, and copied for it, at the end of each fork
 for line in sys.stdin:
     given = json.loads(line)
     if (pid := os.fork()) == 0:
