@@ -69,6 +69,7 @@ def fetched(page):
     return tags + [style for style in page.select("style") if FETCHES.search(style.string)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["01_ok", "02_fails", "03_killed", "06_big", "index"])
 def test_a_page_loads_nothing_from_outside(ran, name):
     page = BeautifulSoup(ran.page(name), "html.parser")
@@ -83,6 +84,7 @@ def test_the_pages_test_can_fail(bad):
     assert fetched(BeautifulSoup(bad, "html.parser"))
 
 
+@pytest.mark.slow
 def test_a_page_keeps_text_links_and_alternatives(ran):
     page = ran.page("06_big")
     for kept in (
@@ -94,6 +96,7 @@ def test_a_page_keeps_text_links_and_alternatives(ran):
         assert kept in page, kept
 
 
+@pytest.mark.slow
 def test_texts_of_a_notebook_are_escaped_in_the_map(ran):
     page = ran.page("index")
     assert "Big code? &lt;script&gt;alert(2)&lt;/script&gt;" in page
@@ -101,6 +104,7 @@ def test_texts_of_a_notebook_are_escaped_in_the_map(ran):
     assert "<title>Big code? &lt;script&gt;" in ran.page("06_big")
 
 
+@pytest.mark.slow
 def test_the_map_can_be_used_without_seeing_it(ran):
     text = ran.page("index")
     page = BeautifulSoup(text, "html.parser")

@@ -147,6 +147,7 @@ def test_a_file_system_that_can_not_be_read_has_no_devices(tmp_path):
     assert detect({}, broken).kind == "tpu_vm"
 
 
+@pytest.mark.slow  # a Python of its own
 def test_it_asks_neither_network_nor_tensorflow():
     script = (
         "import socket, sys\n"
