@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +9,11 @@ from hypothesis import HealthCheck, settings
 from helpers.base.settings import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
+
+# LLVM optimises little: a notebook whose outputs are compared takes three quarters of the time
+# (2026-11), and XLA makes the same of its programs. `make run` and `make browser` run notebooks as
+# a learner does.
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=1"
 
 # How long an example takes depends on what else the machine does: no test fails for that.
 settings.register_profile("course", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -39,19 +43,6 @@ def pytest_xdist_auto_num_workers() -> int:
     from helpers.course.doctor import free_memory
 
     return max(2, min((os.cpu_count() or 1) + 1, int(free_memory() / 4e9)))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
-    """Let LLVM optimise nothing in tests: a BERT is compiled in 40 % of the time (2026-11).
-
-    What XLA itself makes of a program stays the same. Notebooks whose stored outputs are compared
-    run as a learner runs them.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        if item.path.suffix == ".py":
-            patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
-        return (yield)
 
 
 @pytest.fixture(scope="module")
