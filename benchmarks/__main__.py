@@ -51,7 +51,7 @@ def main(
     """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
 
     algorithms takes about a minute, epochs some eight, prepare some twenty (and 8 GB of disk) and
-    pretraining some four minutes on two free cores, with PyTorch seven. PyTorch and Apache Beam are
+    pretraining some four minutes on two free cores, with PyTorch nine. PyTorch and Apache Beam are
     compared where `make pytorch` or `make beam` was run. Ratios of one run can be compared between
     machines; seconds can't. Where others use the machine, too, look at the ratios of processor
     time.

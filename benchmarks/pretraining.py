@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +29,7 @@ ROWS = 16
 STEPS = 4  # per round
 LARGE = 1024  # width of matrices whose product runs at this machine's rate
 NAMES = ("tiny", "mini")
+BESIDE_PYTORCH = (*NAMES, "small")
 SMALLEST = 64  # a width below it, of --small, stands for one layer of it
 ROOT = pathlib.Path(__file__).parents[1]
 PYTORCH = ROOT / "build" / "pytorch" / "bin" / "python"  # made by `make pytorch`
@@ -161,11 +162,11 @@ def ours(
     return steps
 
 
-def sizes(size: Size) -> dict[str, Configuration]:
+def sizes(size: Size, names: Sequence[str] = NAMES) -> dict[str, Configuration]:
     """Give the models to measure."""
     if size.width < SMALLEST:
         return {"1 layer": Configuration(1, size.width, 1)}
-    return {name: CONFIGURATIONS[name] for name in NAMES}
+    return {name: CONFIGURATIONS[name] for name in names}
 
 
 def operations(size: Configuration, vocabulary: int, batch: dict[str, np.ndarray]) -> int:
@@ -221,7 +222,7 @@ def table_of_pairs(
         table.add_column(column, justify="right")
     if vocabulary:
         table.add_column("of GFLOP/s", justify="right")
-    for name, model in sizes(size).items():
+    for name, model in sizes(size, BESIDE_PYTORCH if vocabulary else NAMES).items():
         all_ways = ways(model)
         calls = {way: call for way, (_, call) in all_ways.items()}
         real = [np.count_nonzero(batch["attention_mask"]) for batch, _ in all_ways.values()]
@@ -330,7 +331,7 @@ def table_of_pytorch(text: Text, size: Size, done: Callable[[str, int], None]) -
                 "our step, packed": (text.packed, ours(model, text, text.packed, STEPS)),
             }
 
-        total = len(sizes(size)) * 5 * size.step_rounds
+        total = len(sizes(size, BESIDE_PYTORCH)) * 5 * size.step_rounds
 
         def tell() -> None:
             done("steps beside PyTorch", total)
