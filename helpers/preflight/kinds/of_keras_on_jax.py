@@ -1,5 +1,6 @@
 """Keras 3 on JAX: a model's train step, as ``fit`` compiles it."""
 
+import dataclasses
 import sys
 from typing import Any
 
@@ -77,7 +78,9 @@ class OfKerasOnJax(OfJax):
             places = (PartitionSpec(), PartitionSpec("replica"))
             rows = {x.shape[0] for x in jax.tree.leaves(self._arguments[1]) if x.shape}
             if devices == 1 or len(rows) != 1 or next(iter(rows)) % devices:
-                jobs += super().jobs([(target, devices)])
+                known = rows.pop() if devices == len(rows) == 1 else None
+                (job,) = super().jobs([(target, devices)])
+                jobs.append(dataclasses.replace(job, rows=known))
                 continue
             arguments = tuple(
                 jax.tree.map(
