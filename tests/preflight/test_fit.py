@@ -29,7 +29,7 @@ PROGRAM = Program("step", b"", (BATCH, WEIGHT, FIRST, SECOND), (), (1, 2, 3))
                 "12 equal blocks): 15.55 GiB of 15.75 GiB by arithmetic: would fit",
                 "optimizer state in parts over 8 devices, which needs code of your own: 22.25 GiB",
                 "state and weights in parts over 8 devices, which needs code of your own: 21.38",
-                "more memory on each device: v5p, v6e",
+                "more memory on each device: v4, v5p, v6e",
             ],
             [],
         ),
