@@ -82,7 +82,7 @@ site: build/site/.installed ## Write the course as pages to read and search: bui
 	@rm -rf build/site/html
 	@for language in en $(notdir $(basename $(wildcard notebooks/locale/*.po))); do \
 	  html=build/site/html/$${language#en}; mkdir -p build/site/source/$$language; \
-	  build/site/bin/python -m sphinx -q -E -W --keep-going -c helpers/course -D language=$$language \
+	  build/site/bin/python -m sphinx -q -E -W --keep-going -c helpers/course/editions -D language=$$language \
 	    -d build/site/doctrees/$$language build/site/source/$$language $$html || exit 1; \
 	done
 

@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores, as some tests wait; two at least, more where memory allows."""
-    from helpers.course.doctor import free_memory
+    from helpers.course.help.doctor import free_memory
 
     return max(2, min((os.cpu_count() or 1) + 1, int(free_memory() / 4e9)))
 

@@ -25,7 +25,7 @@ from papermill.exceptions import PapermillExecutionError
 
 from helpers.base import processes
 from helpers.base.errors import CourseError
-from helpers.course import pages
+from helpers.course.editions import pages
 from helpers.course.map import Notebook, damaged, plain
 
 # The tag of a cell that a workshop has no time for.

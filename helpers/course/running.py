@@ -22,8 +22,8 @@ from rich.table import Table
 from rich.text import Text
 
 from helpers.base import files, language
-from helpers.course import pages
-from helpers.course.doctor import free_memory
+from helpers.course.editions import pages
+from helpers.course.help.doctor import free_memory
 from helpers.course.kernels import Failure, Job, Result
 from helpers.course.map import BUILD, NOTEBOOKS, Notebook, choose, notebooks, values
 from helpers.course.upkeep import RUN_SECONDS

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
-from helpers.course import explain as module
 from helpers.course.commands.app import app
-from helpers.course.explain import SYMPTOMS, Explanation, explain
+from helpers.course.help import explain as module
+from helpers.course.help.explain import SYMPTOMS, Explanation, explain
 
 
 def kept(name):
@@ -187,7 +187,7 @@ def run_notebook(*cells):
 @pytest.mark.slow
 def test_explain_after_a_failed_cell_in_a_notebook():
     first, _, last = run_notebook(
-        "import sys; sys.path.insert(0, '.')\n%load_ext helpers.course.explain\n%explain",
+        "import sys; sys.path.insert(0, '.')\n%load_ext helpers.course.help.explain\n%explain",
         "raise ValueError('Please provide a TPU Name to connect to.')",
         "%explain",
     )

@@ -12,10 +12,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from terminal import call, without
 from typer.testing import CliRunner
 
-from helpers.course import logs
 from helpers.course.commands.app import app
-from helpers.course.explain import SYMPTOMS, explain
-from helpers.course.logs import Log, Words
+from helpers.course.help import logs
+from helpers.course.help.explain import SYMPTOMS, explain
+from helpers.course.help.logs import Log, Words
 
 SAID = "ValueError: Please provide a TPU Name to connect to."
 NAME = "The resolver doesn't know which TPU"
@@ -94,7 +94,7 @@ def test_the_search_is_for_the_errors_own_words():
 def test_a_long_log_takes_time_in_proportion_to_its_length():
     """Half a megabyte of each; with a pattern that is quadratic, one of them took half a minute."""
     script = (
-        "import sys\nfrom helpers.course.explain import explain\n"
+        "import sys\nfrom helpers.course.help.explain import explain\n"
         f"for unit in {cases(__file__, 'repeated')!r}:\n"
         "    explain(unit * (500_000 // len(unit)))\n"
         "print('done')"

@@ -9,7 +9,7 @@ from cases import cases
 from nbformat import v4
 
 from helpers.base.html import POLICY
-from helpers.course import pages
+from helpers.course.editions import pages
 
 TABLE = "<table><thead><tr><th></th><th>bytes</th></tr></thead><tbody><tr><th>a</th></tr></tbody>"
 

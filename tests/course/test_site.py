@@ -9,8 +9,8 @@ from conventions import ROOT
 
 from helpers.base import language
 from helpers.course import map as course
-from helpers.course import site
-from helpers.course.explain import SYMPTOMS
+from helpers.course.editions import site
+from helpers.course.help.explain import SYMPTOMS
 
 LANGUAGES = ["en", *language.translations()]
 

@@ -10,7 +10,7 @@ from made_notebooks import DATA
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from helpers.course import map as course
-from helpers.course import slides
+from helpers.course.editions import slides
 from helpers.exercises import Question
 
 CLAIM = "A claim that takes its time:" + " word" * 12

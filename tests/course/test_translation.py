@@ -12,8 +12,8 @@ from conventions import ROOT
 from helpers.base import language
 from helpers.base.errors import CourseError
 from helpers.course import map as course
-from helpers.course import translation
-from helpers.course.translation import Text, updated
+from helpers.course.editions import translation
+from helpers.course.editions.translation import Text, updated
 
 CODE = "eo"  # a pseudo-language under the code of Esperanto
 MARKED = re.compile(r"‹.*›", re.DOTALL)

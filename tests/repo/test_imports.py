@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 ROOMS = {
     "base": "files html limits messages settings",
     "bert": "command",
-    "course": "commands.app doctor explain map running upkeep",
+    "course": "commands.app help.doctor help.explain map running upkeep",
     "display": "dials diagrams expect figures systolic",
     "exercises": "progress",
     "preflight": "apart report",

@@ -12,7 +12,7 @@ from test_prose import dead_links
 
 from helpers.base import language
 from helpers.course import map as course
-from helpers.course import translation
+from helpers.course.editions import translation
 
 CATALOG = translation.read("ko")
 MESSAGES = [m for m in CATALOG if m.id and m.string and not m.fuzzy]

@@ -177,7 +177,7 @@ AWKWARD = dict(
 
 def test_no_phrase_that_reads_awkwardly():
     texts = {name: "\n".join(map(source, cells)) for name, cells in NOTEBOOK.items()} | PAGES
-    files = ["README.md", "CONTRIBUTING.md", "helpers/course/symptoms.toml"]
+    files = ["README.md", "CONTRIBUTING.md", "helpers/course/help/symptoms.toml"]
     files += map(str, (ROOT / "helpers/exercises").glob("*.toml"))
     texts |= {name: (ROOT / name).read_text("utf-8") for name in files}
     found = [

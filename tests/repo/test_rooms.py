@@ -12,6 +12,7 @@ ROOMS = sorted(path.parent.name for path in HELPERS.glob("*/__init__.py"))
 MAP = (HELPERS / "README.md").read_text("utf-8")
 LONGEST_FILE = 500
 LONGEST_BODY = 60
+MOST_FILES = 12  # of a folder; the exercises have one for each notebook
 
 
 def knows(room: str) -> str:
@@ -32,6 +33,8 @@ def test_the_map_has_every_room_in_the_order_of_the_layers_with_its_own_words():
 def test_the_house_stays_small_and_the_tests_mirror_it():
     files = [path.name for path in HELPERS.iterdir() if path.is_file()]
     assert len(ROOMS) <= 10 and len(files) <= 5, files
+    folders = {path.parent for path in HELPERS.rglob("*.py")} - {HELPERS / "exercises"}
+    assert [f.name for f in folders if len([*f.glob("*.py")]) > MOST_FILES] == []
     tested = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
     assert tested == {*ROOMS, "browser", "notebooks", "repo"}
 

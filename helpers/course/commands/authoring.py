@@ -53,7 +53,7 @@ def slides(
 
     **Exit status**: 0 written · 2 reveal.js is missing, or a notebook is damaged
     """
-    from helpers.course import slides as decks
+    from helpers.course.editions import slides as decks
 
     folder, build = course.edition(language)
     chosen = course.choose(wanted or [], course.notebooks(folder))
@@ -127,7 +127,7 @@ def translate(languages: list[str] | None = None) -> None:
 
     **Exit status**: 0 done · 2 a translation is damaged, or no language's code
     """
-    from helpers.course import translation
+    from helpers.course.editions import translation
 
     for code in languages or language.translations():
         counted, changed = translation.write(code)

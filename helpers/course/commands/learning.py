@@ -11,8 +11,8 @@ from typer.core import TyperCommand
 
 from helpers.base import files
 from helpers.base.errors import CourseError
-from helpers.course import explain, logs
 from helpers.course import map as course
+from helpers.course.help import explain, logs
 
 # Between a parameter's name and its value: no one can type it.
 _BETWEEN = "\x1f"
@@ -241,7 +241,7 @@ def doctor(bucket: str | None = None, region: str | None = None, as_json: bool =
     """
     from rich.console import Console
 
-    from helpers.course import doctor as examination
+    from helpers.course.help import doctor as examination
 
     if region and bucket is None:
         raise typer.BadParameter(

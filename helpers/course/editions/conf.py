@@ -8,11 +8,11 @@ import re
 
 from sphinx.search import SearchLanguage
 
-from helpers.course import site
+from helpers.course.editions import site
 
 project = html_title = "TensorFlow on TPU"
 html_theme = "furo"
-html_static_path = ["../base/templates/site.css", "../base/templates/site.js"]
+html_static_path = ["../../base/templates/site.css", "../../base/templates/site.js"]
 html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_show_search_summary = False  # a browser refuses to fetch it for a page of the disk
@@ -26,7 +26,7 @@ pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-con
 extensions = ["myst_nb"]
 myst_enable_extensions = ["tasklist"]
 myst_heading_anchors = 4
-myst_heading_slug_func = "helpers.course.site.slug"
+myst_heading_slug_func = "helpers.course.editions.site.slug"
 nb_execution_mode = "off"
 nb_ipywidgets_js = {}
 nb_code_prompt_hide = "Hide the code"

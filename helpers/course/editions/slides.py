@@ -26,7 +26,7 @@ from helpers.base.errors import CourseError
 from helpers.base.language import ENGLISH, language, translated
 from helpers.base.settings import ROOT
 from helpers.course import map as course
-from helpers.course import pages
+from helpers.course.editions import pages
 
 # `make slides` unpacks it here: a package of the index that carries reveal.js.
 REVEAL = pathlib.Path("sphinx_revealjs/_static/revealjs")

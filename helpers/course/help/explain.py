@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
-from helpers.course.logs import Log, Words, search_address
+from helpers.course.help.logs import Log, Words, search_address
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

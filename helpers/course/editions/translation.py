@@ -24,8 +24,8 @@ from babel.messages import Catalog, Message, pofile
 from helpers.base import files, language
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
-from helpers.course import explain
 from helpers.course import map as course
+from helpers.course.help import explain
 
 SYMPTOMS = "TROUBLESHOOTING.md"
 PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
@@ -35,8 +35,8 @@ MISSING = "Not translated yet."
 # Where messages of `check`, `hint`, `explain`, `doctor` and `preflight` stand in the code.
 CODE = (
     "exercises/*.py",
-    "course/doctor.py",
-    "course/explain.py",
+    "course/help/doctor.py",
+    "course/help/explain.py",
     "preflight/**/*.py",
     "xla/tracing.py",
     "xla/program.py",
@@ -234,10 +234,10 @@ def texts() -> list[Text]:
     found += _frame()
     for path in sorted((helpers / "exercises").glob("*.toml")):
         found += _exercises(path)
-    found += _symptoms(helpers / "course/symptoms.toml")
+    found += _symptoms(helpers / "course/help/symptoms.toml")
     found += _findings(helpers / "preflight/findings.toml")
     found += _places(helpers / "tpu/places.toml")
-    found += _notes(helpers / "course/notes.toml")
+    found += _notes(helpers / "course/editions/notes.toml")
     for path in (path for pattern in CODE for path in sorted(helpers.glob(pattern))):
         found += _code(path)
     found += (Text("words", word) for word in WORDS)

@@ -19,7 +19,7 @@ from helpers.base import language
 from helpers.base.language import ENGLISH, translated
 from helpers.base.settings import ROOT
 from helpers.course import map as course
-from helpers.course.explain import SURE, SYMPTOMS, Symptom
+from helpers.course.help.explain import SURE, SYMPTOMS, Symptom
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 REPOSITORY = PROJECT["urls"]["Repository"]
