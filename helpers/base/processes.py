@@ -1,10 +1,62 @@
-"""A process and those it started: how they end, and the memory that they take."""
+"""A process: its environment for a while, a limit for its calls, and how it and its own end."""
 
 import contextlib
+import os
+import queue
 import signal
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import psutil
+
+Result = TypeVar("Result")
+
+
+@contextlib.contextmanager
+def variables_set(new: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables (value by name) of this process, and put back what was there."""
+    before = {name: os.environ.get(name) for name in new}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+class TooLate(Exception):
+    """A task did not end within its time limit."""
+
+
+def within(seconds: float, task: Callable[[], Result]) -> Result:
+    """Run a task that may hang, such as a name look-up, which no socket timeout reaches.
+
+    It runs in a thread of its own, which is left behind if it is late. Its result and its errors
+    are passed on.
+
+    Raises:
+        TooLate: The limit has passed; the message says so in one sentence.
+    """
+    results: queue.Queue = queue.Queue()
+
+    def work() -> None:
+        try:
+            results.put((task(), None))
+        except BaseException as error:
+            results.put((None, error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        result, error = results.get(timeout=seconds)
+    except queue.Empty:
+        raise TooLate(f"No answer in {seconds:g} seconds.") from None
+    if error is not None:
+        raise error
+    return result
 
 
 def family(pid: int) -> list[psutil.Process]:

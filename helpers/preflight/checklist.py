@@ -20,7 +20,7 @@ from helpers.preflight.kinds import opening
 from helpers.preflight.report import Item, Report, finding
 from helpers.tpu import hardware
 from helpers.xla import tpu_compiler
-from helpers.xla.tracing import TIMEOUT, NotCompilable
+from helpers.xla.program import TIMEOUT, NotCompilable
 
 
 def preflight(

@@ -12,8 +12,7 @@ from helpers.preflight.estimate.step import Estimate, Timing
 from helpers.preflight.job import Job
 from helpers.preflight.report import Item, finding
 from helpers.xla.numerics.results import Training
-from helpers.xla.program import NotCompilable, Program
-from helpers.xla.tracing import TIMEOUT
+from helpers.xla.program import TIMEOUT, NotCompilable, Program
 
 Say = Callable[[str], None]
 Slices = Sequence[tuple[str, int]]

@@ -11,8 +11,7 @@ import tensorflow as tf
 from helpers.base.errors import CourseError
 from helpers.preflight.job import Job
 from helpers.preflight.kind import is_model
-from helpers.xla.program import Program, line_finder, program
-from helpers.xla.tracing import NotCompilable, trace
+from helpers.xla.program import NotCompilable, Program, line_finder, program, trace
 
 Specs = tuple[tf.TensorSpec, ...]
 

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 
 import psutil
 
-from helpers.base.environment import variables_set
 from helpers.base.errors import CourseError
+from helpers.base.processes import variables_set
 from helpers.rehearsal.replicas import check_number
 
 # Ways to isolate the worker, best first: the first one that the machine permits is taken.

@@ -13,9 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import Literal
 
-from helpers.base.environment import variables_set
 from helpers.base.errors import CourseError
-from helpers.base.limits import TooLate, within
+from helpers.base.processes import TooLate, variables_set, within
 from helpers.base.settings import CODE, ImportedTooEarly
 from helpers.rehearsal import gcs_server
 

@@ -125,7 +125,7 @@ def prepare(
 
 def _beam() -> types.ModuleType:
     try:
-        from helpers.text.records import beam
+        from helpers.text.records.writing import beam
     except ModuleNotFoundError as error:
         if error.name != "apache_beam":
             raise

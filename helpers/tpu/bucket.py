@@ -8,7 +8,7 @@ import secrets
 import warnings
 
 from helpers.base.errors import CourseError
-from helpers.base.limits import TooLate, within
+from helpers.base.processes import TooLate, within
 from helpers.tpu.hardware import facts
 
 

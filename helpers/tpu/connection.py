@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
-from helpers.base.limits import within
+from helpers.base.processes import within
 from helpers.tpu.place import LOCAL, UNUSABLE, Place, address, detect, is_address, on_google_cloud
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from helpers.base.errors import CourseError
 from helpers.base.messages import aligned
 from helpers.display.figures import subplots
 from helpers.tpu.layout import shape_bytes
-from helpers.xla import instructions
-from helpers.xla.instructions import Instruction
 from helpers.xla.profiler import recording
+from helpers.xla.program import instructions
+from helpers.xla.program.instructions import Instruction
 
 # Operations that only name or regroup what is in memory already.
 _FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}

@@ -12,8 +12,8 @@ from runs import NANO
 from helpers.base.errors import CourseError
 from helpers.bert import evaluation
 from helpers.bert.data import read
+from helpers.bert.evaluation import fit_ngram
 from helpers.bert.model import pretraining_model
-from helpers.bert.ngram import fit_ngram
 from helpers.bert.step import counts, losses
 from helpers.text import corpus, masking, records
 

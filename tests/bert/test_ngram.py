@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from packed_text import CLS, SEP, some_documents
 
 from helpers.base.errors import CourseError
-from helpers.bert.ngram import TUNED, NGram, fit_ngram
+from helpers.bert.evaluation.ngram import TUNED, NGram, fit_ngram
 
 pytestmark = pytest.mark.slow
 

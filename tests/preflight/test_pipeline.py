@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from helpers.preflight.checks import pipeline
+from helpers.preflight import pipeline
 
 pytestmark = pytest.mark.slow
 

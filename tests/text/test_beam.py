@@ -155,7 +155,7 @@ def test_the_dataflow_command_is_one_that_beam_understands():
     script = (
         "import sys\n"
         "from apache_beam.options import pipeline_options as p\n"
-        "from helpers.text.records import beam\n"
+        "from helpers.text.records.writing import beam\n"
         "options = beam._options('DataflowRunner', sys.argv[1:])\n"
         "google = options.view_as(p.GoogleCloudOptions)\n"
         "print(google.project, google.region, google.temp_location)\n"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 CHILD = """
 import os, pathlib, signal, sys
 from helpers.text import prepare
-from helpers.text.records import sorting
+from helpers.text.records.writing import sorting
 sorting.RUN_BYTES = 100_000  # so that the disk is needed
 left = int(sys.argv[2])
 def counted(call):

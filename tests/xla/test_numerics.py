@@ -10,7 +10,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from helpers.base.errors import CourseError
 from helpers.display.figures import Figure
 from helpers.xla import numerics
-from helpers.xla.tracing import trace
+from helpers.xla.program import trace
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from helpers.base.errors import CourseError
 from helpers.tpu import hardware
-from helpers.xla.program import line_finder
+from helpers.xla.program import line_finder, trace
 from helpers.xla.tpu_compiler import (
     AllReduce,
     Compiled,
@@ -25,7 +25,6 @@ from helpers.xla.tpu_compiler import (
 )
 from helpers.xla.tpu_compiler.profiling import source
 from helpers.xla.tpu_compiler.walking import multiplications
-from helpers.xla.tracing import trace
 
 
 def compiled(text, target="v5e-1", effort="full"):

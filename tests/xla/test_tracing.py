@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from programs import F8
 
-from helpers.xla.tracing import NotCompilable, trace
+from helpers.xla.program import NotCompilable, trace
 
 pytestmark = pytest.mark.slow
 

@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from helpers.preflight.checks import differences, pipeline
-from helpers.preflight.checks.differences import Results
+from helpers.preflight import differences, pipeline
+from helpers.preflight.differences import Results
 from helpers.preflight.job import Job
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject, rows_of
 from helpers.xla import messages
 from helpers.xla.compare import functions_run_eagerly
-from helpers.xla.program import place_of
-from helpers.xla.tracing import NotCompilable, Resource, Tracing, trace
+from helpers.xla.program import NotCompilable, Resource, Tracing, place_of, trace
 
 # Batches are compared on a CPU. With so many bytes of variables (30 million parameters with the two
 # slots of Adam), or values in one tensor of a batch (of images), a whole training step takes long

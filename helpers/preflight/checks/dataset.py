@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from helpers.base.messages import steady
-from helpers.preflight.checks import pipeline
+from helpers.preflight import pipeline
 from helpers.preflight.report import FAIL, WARN, Item, finding
 from helpers.preflight.subject import rows_of
 

@@ -12,8 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.base.limits import TooLate, within
-from helpers.preflight.checks import pipeline
+from helpers.base.processes import TooLate, within
+from helpers.preflight import pipeline
 from helpers.preflight.estimate.input import Need, Rate, Stage
 from helpers.preflight.estimate.step import Estimate, Timing
 from helpers.preflight.report import PASS, WARN, Item, finding

@@ -13,12 +13,12 @@ from unittest import mock
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.preflight.checks import pipeline
+from helpers.preflight import pipeline
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject, subject_of
 from helpers.xla import numerics
 from helpers.xla.numerics.results import percent, products
-from helpers.xla.tracing import NotCompilable, Tracing, trace
+from helpers.xla.program import NotCompilable, Tracing, trace
 
 # Beyond these a warning, with room to spare: rounding moves a loss by parts in a thousand, and a
 # gradient, a sum of many rounded numbers, by some percent.

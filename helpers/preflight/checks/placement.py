@@ -6,8 +6,7 @@ import tensorflow as tf
 
 from helpers.preflight.report import Item, finding
 from helpers.xla import bridge
-from helpers.xla.program import graph_operations, place_of
-from helpers.xla.tracing import Tracing
+from helpers.xla.program import Tracing, graph_operations, place_of
 
 
 @dataclasses.dataclass(frozen=True)

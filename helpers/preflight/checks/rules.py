@@ -7,8 +7,7 @@ from helpers.preflight.checks.placement import Placement, is_soft
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject
 from helpers.xla import messages
-from helpers.xla.program import Program
-from helpers.xla.tracing import NotCompilable
+from helpers.xla.program import NotCompilable, Program
 
 BOOL_FIX = (
     "Write the decision with tf.where, tf.cond or an indicator variable (notebook 02, rule 1)."

@@ -14,7 +14,7 @@ from helpers.preflight.kind import is_model
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Subject
 from helpers.xla import bridge, messages
-from helpers.xla.tracing import NotCompilable, Tracing, trace
+from helpers.xla.program import NotCompilable, Tracing, trace
 
 LARGE = 1_000_000  # values of a variable
 FIXES = tomllib.loads(pathlib.Path(__file__).with_name("strategy.toml").read_text("utf-8"))["fixes"]

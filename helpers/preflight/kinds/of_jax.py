@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from helpers.base.errors import CourseError
-from helpers.preflight.checks import differences
+from helpers.preflight import differences
 from helpers.preflight.job import Job
 from helpers.preflight.kind import Kind, Say, Slices
 from helpers.preflight.report import Item, finding
-from helpers.xla import from_jax
-from helpers.xla.program import NotCompilable, Program
+from helpers.xla.program import NotCompilable, Program, from_jax
 
 MOST_ROUNDS = 100  # of a loop that is run without being compiled
 MOST_VALUES = 3_000_000  # of all arguments: a step without being compiled takes long with more

@@ -9,8 +9,7 @@ from helpers.preflight.job import Job
 from helpers.preflight.kind import Say, Slices
 from helpers.preflight.kinds.of_jax import OfJax
 from helpers.preflight.report import Item
-from helpers.xla import from_jax
-from helpers.xla.program import Program
+from helpers.xla.program import Program, from_jax
 
 
 class OfKerasOnJax(OfJax):
@@ -59,7 +58,8 @@ class OfKerasOnJax(OfJax):
             return super().data(batches, slices, node, say)
         import tensorflow as tf
 
-        from helpers.preflight.checks import dataset, pipeline
+        from helpers.preflight import pipeline
+        from helpers.preflight.checks import dataset
 
         say("reading a sample of the dataset")
         sample = pipeline.sample(self._dataset, batches, 20.0)

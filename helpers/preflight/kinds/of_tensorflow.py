@@ -7,12 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
+from helpers.preflight import pipeline
 from helpers.preflight.checks import (
     answers,
     dataset,
     input,
     numerics,
-    pipeline,
     placement,
     rules,
     strategy,
@@ -25,8 +25,7 @@ from helpers.preflight.kind import Kind, Say, Slices
 from helpers.preflight.report import Item, finding
 from helpers.preflight.subject import Specs, exported, subject_of, with_rows
 from helpers.xla.numerics.results import Training
-from helpers.xla.program import NotCompilable, Program, export
-from helpers.xla.tracing import Tracing
+from helpers.xla.program import NotCompilable, Program, Tracing, export
 
 SAMPLE_SECONDS = 20.0  # no further batch of the dataset is asked for after so long
 

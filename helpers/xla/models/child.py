@@ -74,12 +74,12 @@ def _made_at(name: str, traced: Any) -> str:
 
 def _asked(step: Callable, specs: dict[str, Any]) -> tuple[Told, Any]:
     """Let TensorFlow make XLA's program of a step; give the graph, too, where there is one."""
-    from helpers.xla import program, tracing
+    from helpers.xla.program import program, trace
 
     traced = None
     try:
-        traced = tracing.trace(step, specs, timeout=None)
-        made = program.program(traced)
+        traced = trace(step, specs, timeout=None)
+        made = program(traced)
     except NotCompilable as error:
         lacks = "tensorflow_probability" if _PROBABILITY in error.why else ""
         where = _place(error.source)

@@ -10,9 +10,8 @@ from helpers.base.errors import CourseError
 from helpers.base.messages import steady
 from helpers.xla.numerics.child import pack, unpack
 from helpers.xla.numerics.results import Numbers, Training, Value
-from helpers.xla.program import Program, program
+from helpers.xla.program import Program, Tracing, program, trace
 from helpers.xla.tpu_compiler.process import Process, versions
-from helpers.xla.tracing import Tracing, trace
 
 TIMEOUT = 600.0  # seconds for all steps together
 

@@ -12,7 +12,8 @@ described topology (https://docs.jax.dev/en/latest/aot.html).
 Imports TensorFlow only inside ``export``.
 """
 
-from helpers.xla.program import Bounded, NotCompilable, Parameter, Program, Source, export
+from helpers.xla.messages import Source
+from helpers.xla.program import Bounded, NotCompilable, Parameter, Program, export
 from helpers.xla.tpu_compiler.ask import Compiled, available_bytes, compile, compile_many, size
 from helpers.xla.tpu_compiler.cost import Roofline, all_reduce_seconds, per_device, roofline
 from helpers.xla.tpu_compiler.memory import Attempt, LargestBatch, Padding, largest_batch, padding

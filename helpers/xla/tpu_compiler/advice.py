@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from helpers.tpu.layout import Layout, shape_bytes
-from helpers.xla.instructions import Instruction
+from helpers.xla.program.instructions import Instruction
 from helpers.xla.tpu_compiler.ask import size
 from helpers.xla.tpu_compiler.memory import mend, tiled
 from helpers.xla.tpu_compiler.walking import SAME_VALUE, Shapes, flops, sizes

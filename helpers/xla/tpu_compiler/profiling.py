@@ -13,8 +13,8 @@ from collections.abc import Callable
 from helpers.base.errors import CourseError
 from helpers.tpu import hardware
 from helpers.tpu.layout import shape_bytes
-from helpers.xla.instructions import computations
 from helpers.xla.messages import Source, forward_name
+from helpers.xla.program.instructions import computations
 from helpers.xla.tpu_compiler.advice import GRADIENT, Advice, Program, advice, hbm_bytes, together
 from helpers.xla.tpu_compiler.ask import Compiled
 from helpers.xla.tpu_compiler.cost import per_device

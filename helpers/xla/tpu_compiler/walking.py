@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from helpers.xla.instructions import Instruction, computations
+from helpers.xla.program.instructions import Instruction, computations
 
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')

@@ -28,7 +28,7 @@ from helpers.text.records.format import (
     to_json,
 )
 from helpers.text.records.plan import Listed, Plan, Source, Sums, Target
-from helpers.text.records.workers import Machine
+from helpers.text.records.writing.workers import Machine
 
 Done = Callable[[str, int], None]
 

@@ -20,8 +20,8 @@ import numpy as np
 from helpers.base.errors import CourseError
 from helpers.xla import messages
 from helpers.xla.messages import Frame, Source
-from helpers.xla.program import Parameter, Program
-from helpers.xla.tracing import NotCompilable
+from helpers.xla.program.from_tensorflow import Parameter, Program
+from helpers.xla.program.tracing import NotCompilable
 
 _ADVICE = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text("utf-8"))
 

@@ -19,8 +19,8 @@ from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
 from helpers.text.records.encoder import Encoder
 from helpers.text.records.plan import Plan, Source, Sums
-from helpers.text.records.shards import ShardWriter
-from helpers.text.records.sorting import Part, Run, Sorter, merged
+from helpers.text.records.writing.shards import ShardWriter
+from helpers.text.records.writing.sorting import Part, Run, Sorter, merged
 
 Done = Callable[[str, int], None]
 

@@ -17,10 +17,16 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
-from helpers.text.records import writing
 from helpers.text.records.format import Manifest
 from helpers.text.records.plan import Plan, Source, Sums
-from helpers.text.records.workers import Worker
+from helpers.text.records.writing.folder import (
+    check_documents,
+    found,
+    has_documents,
+    join,
+    prepare_folders,
+)
+from helpers.text.records.writing.workers import Worker
 
 SUMS = ".read.json"  # what a pipeline tells the process that started it
 DASK = "apache_beam.runners.dask.dask_runner"
@@ -81,7 +87,7 @@ def write_all(
         CourseError: Beam doesn't know an option, the pipeline failed, or as `writing.write_all`.
     """
     options = _options(runner, flags)
-    finished = writing.found(plan)
+    finished = found(plan)
     missing = frozenset(range(len(plan.shards))) - finished.keys()
     try:
         with apache_beam.Pipeline(options=options) as pipeline:
@@ -91,12 +97,12 @@ def write_all(
     folder = Folder(plan.targets[0].path)
     sums = Sums(**json.loads(folder.read(SUMS) or _nothing_read(folder)))
     folder.delete(SUMS)
-    writing.check_documents(plan, finished, sums)
-    wanted = [at for at in sorted(missing) if writing.has_documents(plan, at, sums)]
+    check_documents(plan, finished, sums)
+    wanted = [at for at in sorted(missing) if has_documents(plan, at, sums)]
     for path in {plan.shards[at][0].path for at in missing.difference(wanted)}:
         Folder(path).delete("")
-    writing.prepare_folders(plan, wanted)
-    return writing.join(plan, sums, changed=bool(wanted)), sums
+    prepare_folders(plan, wanted)
+    return join(plan, sums, changed=bool(wanted)), sums
 
 
 def _build(

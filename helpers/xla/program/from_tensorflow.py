@@ -15,7 +15,7 @@ from typing import Any
 from helpers.tpu.layout import BITS, shape_bytes
 from helpers.xla import messages
 from helpers.xla.messages import Source
-from helpers.xla.tracing import TIMEOUT, NotCompilable, Resource, Tracing, trace
+from helpers.xla.program.tracing import TIMEOUT, NotCompilable, Resource, Tracing, trace
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,9 +10,10 @@ import numpy as np
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
 from helpers.text import buckets
-from helpers.text.records import pairs, plan
+from helpers.text.records import plan
 from helpers.text.records.encoder import Encoder
 from helpers.text.records.format import Layout, Settings, Shard, description, to_json
+from helpers.text.records.writing import pairs
 
 # Documents that are tokenized together, and how many characters they have at most, but for one.
 CHUNK = 1_000
