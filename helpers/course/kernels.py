@@ -291,6 +291,8 @@ class Job:
             store_widget_state=False,
             on_notebook_start=self._on_start,
             on_cell_start=self._on_cell,
+            # The kernel has ended when it is looked at for the last time.
+            on_cell_complete=lambda cell, cell_index: self._memory.sample(),
         )
         self._logged = 0
         try:
