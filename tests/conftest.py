@@ -1,5 +1,6 @@
 """Before any test: the settings that TensorFlow reads while it is imported."""
 
+import gc
 import os
 import signal
 
@@ -10,10 +11,15 @@ from helpers.base.settings import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
 
-# LLVM optimises little: a notebook whose outputs are compared takes three quarters of the time
-# (2026-11), and XLA makes the same of its programs. `make run` and `make browser` run notebooks as
-# a learner does.
-os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=1"
+# How much LLVM optimises what XLA makes. Tests compile much and compute little: a BERT's step takes
+# four fifths of the processor time at level 0 (2026-11). Notebooks whose outputs are compared train
+# longer: three quarters at level 1. `make run` and `make browser` run them as a learner does.
+LEVEL = "--xla_backend_optimization_level={}"
+os.environ["XLA_FLAGS"] = LEVEL.format(0)
+
+# Python looks for garbage less often, since each time it may look through all that is imported: a
+# twentieth of a BERT's step.
+gc.set_threshold(20_000, 10, 50)
 
 # How long an example takes depends on what else the machine does: no test fails for that.
 settings.register_profile("course", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,6 +41,20 @@ LONGEST = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the order but for the longest."""
     items.sort(key=lambda item: item.path.suffix == ".py" and item.path.stem not in LONGEST)
+
+
+class Levels:
+    """How much LLVM optimises in kernels that nbval starts, and in what a test starts."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Set what the processes will be given that the item starts."""
+        os.environ["XLA_FLAGS"] = LEVEL.format(int(item.path.suffix == ".ipynb"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Notebooks aren't in this folder: what is to see them is registered."""
+    config.pluginmanager.register(Levels())
 
 
 @pytest.hookimpl(optionalhook=True)
