@@ -173,6 +173,26 @@ def exported(
     return subject, _jobs(subject, specs, slices, seconds)
 
 
+def program_of(
+    subject: Subject, specs: Specs, replicas: int, seconds: float
+) -> tuple[Program, tf.Graph]:
+    """Export what one of so many replicas runs, with its part of adding up gradients.
+
+    Where that is refused, what a single replica runs.
+
+    Raises:
+        NotCompilable: TensorFlow or XLA refuses, or tracing takes more than so many ``seconds``.
+    """
+    try:
+        traced = trace(subject.step, *specs, replicas=replicas, timeout=seconds)
+        return program(traced), traced.graph
+    except NotCompilable as error:
+        if replicas == 1 or error.reason == "late":
+            raise
+    traced = trace(subject.step, *specs, timeout=seconds)
+    return program(traced), traced.graph
+
+
 def _jobs(
     subject: Subject, specs: Specs, slices: Sequence[tuple[str, int]], seconds: float
 ) -> list[Job]:
@@ -183,15 +203,7 @@ def _jobs(
         share = -(-rows // replicas) if subject.from_dataset and rows is not None else rows
         own = with_rows(specs, rows, share)
         if (replicas, share) not in made:
-            try:
-                traced = trace(subject.step, *own, replicas=replicas, timeout=seconds)
-                together = program(traced)
-            except NotCompilable as error:
-                if replicas == 1 or error.reason == "late":
-                    raise
-                traced = trace(subject.step, *own, timeout=seconds)
-                together = program(traced)
-            made[replicas, share] = together, traced.graph
+            made[replicas, share] = program_of(subject, own, replicas, seconds)
         together, graph = made[replicas, share]
         jobs.append(Job(target, replicas, share, own, together, line_finder(graph), graph))
     return jobs

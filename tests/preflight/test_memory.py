@@ -11,6 +11,7 @@ from small_models import (
     answer,
     batches,
     bert,
+    classifier,
     conv_net,
     dense,
     mean,
@@ -21,6 +22,7 @@ from small_models import (
 )
 
 from helpers.preflight.checklist import preflight
+from helpers.preflight.kinds import opening
 from helpers.preflight.report import FAIL, OPEN, PASS, WARN
 from helpers.xla import tpu_compiler
 
@@ -115,3 +117,19 @@ def test_the_largest_batch_is_told_with_its_reason(
     item = the(result, 6, "largest")
     assert item.state == state and item.finding.endswith("For a reason.")
     assert result.estimates[0].largest_rows == largest
+
+
+def test_another_number_of_rows_is_exported_as_the_replicas_run_it():
+    """Eight replicas add up a table's gradients whole; a single one sorts the words in them."""
+    table, classes = tf.keras.layers.Embedding(50, 8), tf.keras.layers.Dense(2)
+    model = classifier(tf.keras, table, tf.keras.layers.GlobalAveragePooling1D(), classes)
+
+    def opened(rows):
+        kind = opening.opened(
+            model, (tf.TensorSpec([rows, 4], tf.int32), tf.TensorSpec([rows])), print
+        )
+        return kind, kind.jobs([("v5e-8", 8)])[0]
+
+    kind, job = opened(64)
+    _, fewer = opened(16)
+    assert kind.program(job, 16).hlo == fewer.program.hlo != job.program.hlo

@@ -23,9 +23,9 @@ from helpers.preflight.estimate.step import Estimate, Timing
 from helpers.preflight.job import Job
 from helpers.preflight.kind import Kind, Say, Slices
 from helpers.preflight.report import Item, finding
-from helpers.preflight.subject import Specs, exported, subject_of, with_rows
+from helpers.preflight.subject import Specs, exported, program_of, subject_of, with_rows
 from helpers.xla.numerics.results import Training
-from helpers.xla.program import NotCompilable, Program, Tracing, export
+from helpers.xla.program import NotCompilable, Program, Tracing
 
 SAMPLE_SECONDS = 20.0  # no further batch of the dataset is asked for after so long
 
@@ -137,7 +137,8 @@ class OfTensorFlow(Kind):
 
     def program(self, job: Job, rows: int) -> Program:
         """Export for another number of rows."""
-        return export(self._subject.step, *with_rows(job.specs, job.rows, rows))
+        specs = with_rows(job.specs, job.rows, rows)
+        return program_of(self._subject, specs, job.replicas, self.trace_seconds)[0]
 
 
 def _shown(subject: Any, data: Any) -> Any:
