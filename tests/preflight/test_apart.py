@@ -64,6 +64,7 @@ def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
     told = {item.name: (item.state, item.finding) for item in result.items}
     assert {state for state, _ in told.values()} == {PASS, NOTHING}, repr(result)
     assert "float32" in told["types"][1] and "same on this CPU" in told["results on real values"][1]
+    assert "JAX traces it" in told["train step under JAX"][1]
     assert [estimate.rows for estimate in result.estimates] == [2, 16]
     assert result.estimates[0].all_reduce_bytes >= 4 * (8 * 4 + 4)
 

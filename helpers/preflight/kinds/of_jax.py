@@ -32,6 +32,7 @@ class OfJax(Kind):
     """
 
     is_jax = True
+    kind = "function"  # as a report calls what it judges
 
     def __init__(self, given: Any, data: Any) -> None:
         if data is None or not callable(given):
@@ -79,7 +80,7 @@ class OfJax(Kind):
 
     def refused(self, error: NotCompilable) -> list[Item]:
         """Say what JAX refused, on which line."""
-        about = {"what": f"{error.what} {error.why}", "fix": error.fix}
+        about = {"kind": self.kind, "what": f"{error.what} {error.why}", "fix": error.fix}
         return [finding(1, "refused_by_jax", **about, where=error.source)]
 
     def rules(self, job: Job) -> list[Item]:
@@ -87,7 +88,7 @@ class OfJax(Kind):
         exported = self._exported
         alone = job.replicas > 1 and not exported.program.mesh
         part = "; asked about for one device: the arguments carry no shardings" if alone else ""
-        items = [finding(1, "traced", part=part)]
+        items = [finding(1, "traced", kind=self.kind, part=part)]
         if exported.float64:
             operation, source = exported.float64
             items.append(finding(1, "wide_inside", operation=operation, where=source))

@@ -25,6 +25,8 @@ class OfKerasOnJax(OfJax):
         CourseError: The model is not compiled, or there are no data.
     """
 
+    kind = "train step"
+
     def __init__(self, given: Any, data: Any) -> None:
         import jax
 
