@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 # What a notebook, a command or `--help` imports before it needs TensorFlow.
 ROOMS = {
-    "base": "files html limits messages settings",
+    "base": "files html messages processes settings",
     "bert": "command",
     "course": "commands.app help.doctor help.explain map running upkeep",
     "display": "dials diagrams expect figures systolic",
