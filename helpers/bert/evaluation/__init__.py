@@ -11,4 +11,4 @@ from helpers.bert.evaluation.masked import (
     score,
 )
 from helpers.bert.evaluation.ngram import NGram, fit_ngram
-from helpers.bert.evaluation.probe import ASKED, Probe, probe
+from helpers.bert.evaluation.probing import ASKED, Probe, probe

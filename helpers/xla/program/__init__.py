@@ -11,7 +11,6 @@ from helpers.xla.program.from_tensorflow import (
     export,
     graph_operations,
     line_finder,
-    made_by,
     named,
     place_of,
     program,
