@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import psutil
 import pytest
 
 from helpers.base.processes import TooLate, ending, family, kill, memory, variables_set, within
@@ -48,6 +49,8 @@ def test_a_family_is_found_and_ended_and_says_how():
         assert memory(members) > memory(members[1:]) > 0
         kill(members)
         assert ending(parent.wait()) == f"by {signal.SIGKILL.name}"
+    _, left = psutil.wait_procs(members, timeout=60)
+    assert left == []
     kill(members)  # they have ended
     assert family(parent.pid) == [] and memory(members) == 0
     assert ending(3) == "with status 3"
