@@ -9,10 +9,11 @@ import secrets
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 
 import chromium
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv/bin/python"
@@ -33,6 +34,17 @@ def environment() -> dict[str, str]:
     """The environment of a person's terminal: nothing of the tests' own venv is in it."""
     ours = ("PYTEST_", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "JUPYTER", "IPYTHON")
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+
+
+def watched(browser: Browser, viewport: dict[str, int], scheme: str) -> Iterator[Page]:
+    """Open a page, which keeps the addresses that it asked for and what it said on the console."""
+    page = browser.new_page(viewport=viewport, color_scheme=scheme)
+    page.asked, page.said, page.scheme = [], [], scheme
+    page.on("request", lambda asked: page.asked.append(asked.url))
+    page.on("console", lambda message: page.said.append(message.text))
+    page.on("pageerror", lambda error: page.said.append(str(error)))
+    yield page
+    page.close()
 
 
 def copied(folder: pathlib.Path) -> pathlib.Path:

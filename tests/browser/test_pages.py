@@ -6,7 +6,7 @@ import urllib.parse
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import PYTHON, ROOT, SHOTS, copied, environment
+from conftest import PYTHON, ROOT, SHOTS, copied, environment, watched
 
 pytestmark = pytest.mark.xdist_group("pages")
 
@@ -34,13 +34,7 @@ def build(tmp_path_factory):
 @pytest.fixture(params=["light", "dark"])
 def shown(request, browser):
     """A page in one of the two colour schemes; every request and complaint of it is kept."""
-    page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme=request.param)
-    page.asked, page.said, page.scheme = [], [], request.param
-    page.on("request", lambda asked: page.asked.append(asked.url))
-    page.on("console", lambda message: page.said.append(message.text))
-    page.on("pageerror", lambda error: page.said.append(str(error)))
-    yield page
-    page.close()
+    yield from watched(browser, {"width": 1280, "height": 1000}, request.param)
 
 
 def test_every_page_is_looked_at(build):

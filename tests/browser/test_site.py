@@ -4,7 +4,7 @@ import re
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import ROOT, SHOTS
+from conftest import ROOT, SHOTS, watched
 
 pytestmark = pytest.mark.xdist_group("site")
 
@@ -21,13 +21,7 @@ SCREENS = {"light": {"width": 1280, "height": 1000}, "dark": {"width": 390, "hei
 @pytest.fixture(params=SCREENS)
 def shown(request, browser):
     """A page on a desk in the light, and on a phone in the dark; what it asked for and said."""
-    page = browser.new_page(viewport=SCREENS[request.param], color_scheme=request.param)
-    page.asked, page.said, page.scheme = [], [], request.param
-    page.on("request", lambda asked: page.asked.append(asked.url))
-    page.on("console", lambda message: page.said.append(message.text))
-    page.on("pageerror", lambda error: page.said.append(str(error)))
-    yield page
-    page.close()
+    yield from watched(browser, SCREENS[request.param], request.param)
 
 
 @pytest.mark.parametrize("name", PAGES)
