@@ -121,7 +121,7 @@ def test_killed_again_and_again_the_run_equals_the_undisturbed_one(whole, data, 
     draw = random.SystemRandom()  # other moments in each run of this test
     output = tmp_path / "run"
     upper = {"at any moment": 60, "after a step": 4, "while saving": 12}
-    moments = [(kind, draw.randint(1, most)) for kind, most in upper.items() for _ in "ab"]
+    moments = [(kind, draw.randint(1, most)) for kind, most in upper.items()]
     draw.shuffle(moments)
     steps = []
     for kind, number in [*moments, ("after a step", 4)]:  # the last one sees that it goes on
