@@ -15,7 +15,7 @@ EDITION := $(if $(filter command,$(origin LANGUAGE)),--language $(LANGUAGE))
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
-.venv/.installed: requirements.txt
+.venv/.installed: requirements.txt tpu_preflight/pyproject.toml
 	@sh helpers/install.sh
 
 run: .venv/.installed ## Run all notebooks on this CPU and open the page of results
@@ -23,7 +23,7 @@ run: .venv/.installed ## Run all notebooks on this CPU and open the page of resu
 
 test: .venv/.installed ## Check everything: helpers, conventions, stored outputs, changed parameters
 	@$(PYTHON_VENV) -m pytest -n auto --dist loadscope --no-loadscope-reorder \
-	  --nbval --nbval-current-env notebooks tests
+	  --nbval --nbval-current-env notebooks tests tpu_preflight/tests
 
 build/pytorch/.installed: .venv/.installed
 	@rm -rf build/pytorch
@@ -33,7 +33,7 @@ build/pytorch/.installed: .venv/.installed
 	@touch $@
 
 check: lint ## Check in a minute: style, and the tests that run no notebook and train nothing long
-	@$(PYTHON_VENV) -m pytest -q -n 2 -m "not slow" tests
+	@$(PYTHON_VENV) -m pytest -q -n 2 -m "not slow" tests tpu_preflight/tests
 
 pytorch: build/pytorch/.installed ## Load an exported model with today's PyTorch (some GB, apart)
 	@$(PYTHON_VENV) -m pytest -q -k pytorch tests/bert/test_export.py
@@ -48,7 +48,7 @@ beam: build/beam/.installed ## Write records with Apache Beam, on two processes 
 	@$(PYTHON_VENV) -m pytest -q tests/text/test_beam.py
 
 published: .venv/.installed ## Compile two published runs again, with full effort (minutes)
-	@$(PYTHON_VENV) -m pytest -q -n 2 tests/preflight/recompiled.py
+	@$(PYTHON_VENV) -m pytest -q -n 2 tpu_preflight/tests/recompiled.py
 
 # With pytest 9.2.0, pytest-xdist 3.8.0 doesn't keep the tests of a group together.
 build/browser/.installed: .venv/.installed
@@ -119,7 +119,7 @@ bench: .venv/.installed ## Measure, side by side
 
 lock: .venv/.installed ## Compile requirements.txt from pyproject.toml
 	@$(PYTHON_VENV) -m uv pip compile -q pyproject.toml --all-extras --universal \
-	  --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package tpu-preflight \
 	  --custom-compile-command "make lock" -o requirements.txt
 
 build/colab/.installed build/kaggle/.installed: build/%/.installed: tests/repo/%.txt .venv/.installed
@@ -151,4 +151,4 @@ badges: .venv/.installed ## Set the public address everywhere: make badges REPO=
 	@$(PYTHON_VENV) -m helpers badges $(REPO)
 
 clean: ## Remove what the other targets made
-	rm -rf .venv build .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv build .pytest_cache .ruff_cache .hypothesis *.egg-info tpu_preflight/src/*.egg-info

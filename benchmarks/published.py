@@ -18,9 +18,9 @@ from rich.table import Table
 from benchmarks.measure import SMALL, Size
 from helpers.base import files
 from helpers.bert.step import adamw
-from helpers.preflight.estimate import calibration
-from helpers.preflight.estimate.calibration import Run
-from helpers.xla import tpu_compiler
+from tpu_preflight import compiler
+from tpu_preflight.estimate import calibration
+from tpu_preflight.estimate.calibration import Run
 
 Loss = Callable[..., tf.Tensor]
 # A loss of tensors, the weights that it trains, their optimizer, and what the tensors are.
@@ -234,7 +234,7 @@ def _computing_in(precision: str) -> Iterator[None]:
         tf.keras.mixed_precision.set_global_policy(before)
 
 
-def program(run: Run) -> tpu_compiler.Program:
+def program(run: Run) -> compiler.Program:
     """Build a run's training step for one device, and export it."""
     kind, *numbers = run.model.split()
     given = {name: int(value or 0) for name, _, value in (n.partition("=") for n in numbers)}
@@ -254,7 +254,7 @@ def program(run: Run) -> tpu_compiler.Program:
             optimizer.apply_gradients(zip(gradients, weights, strict=True))
             return value
 
-        return tpu_compiler.export(step, *specs)
+        return compiler.export(step, *specs)
 
 
 def estimated(run: Run) -> Run:
@@ -263,8 +263,8 @@ def estimated(run: Run) -> Run:
     Raises:
         CourseError: It doesn't compile.
     """
-    compiled = tpu_compiler.compile(program(run), run.target, effort="full", timeout=TIMEOUT)
-    seconds = tpu_compiler.profile(compiled).seconds, tpu_compiler.roofline(compiled).seconds
+    compiled = compiler.compile(program(run), run.target, effort="full", timeout=TIMEOUT)
+    seconds = compiler.profile(compiled).seconds, compiler.roofline(compiled).seconds
     estimate, roofline = (float(f"{s * 1e3:.3g}") for s in seconds)
     return dataclasses.replace(run, estimate_ms=estimate, roofline_ms=roofline)
 

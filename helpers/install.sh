@@ -15,8 +15,9 @@ stop() {
     exit 1
 }
 
-# The command tpu-course, from this folder. What builds it is in the lock: nothing is fetched.
-itself="--no-deps --no-build-isolation --no-index --editable ."
+# The commands tpu-course and tpu-preflight, from this folder. What builds them is in the lock:
+# nothing is fetched.
+itself="--no-deps --no-build-isolation --no-index --editable ./tpu_preflight --editable ."
 
 needed="3.11, 3.12 or 3.13"
 lock=requirements.txt

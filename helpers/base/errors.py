@@ -3,23 +3,14 @@
 import contextlib
 from collections.abc import Iterator
 
+from tpu_preflight.errors import PreflightError
 
-class CourseError(Exception):
-    """An error with a cause and a remedy; derived only where someone catches or shows the class.
 
-    Args:
-        what: What happened, one sentence.
-        why: The cause, one sentence.
-        fix: What to do now, one sentence, with the command where there is one.
+class CourseError(PreflightError):
+    """An error with a cause and a remedy (``what``, ``why``, ``fix``, a sentence each).
+
+    Derived only where someone catches or shows the class.
     """
-
-    def __init__(self, what: str, why: str, fix: str) -> None:
-        super().__init__(f"{what}\n  Why: {why}\n  Fix: {fix}")
-        self.what, self.why, self.fix = what, why, fix
-
-    def __reduce__(self) -> tuple[type["CourseError"], tuple[str, str, str]]:
-        # An error that comes from another process is made again from its three parts.
-        return type(self), (self.what, self.why, self.fix)
 
 
 @contextlib.contextmanager

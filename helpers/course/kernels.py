@@ -23,10 +23,10 @@ from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import Engine, NotebookExecutionManager, papermill_engines
 from papermill.exceptions import PapermillExecutionError
 
-from helpers.base import processes
 from helpers.base.errors import CourseError
 from helpers.course.editions import pages
 from helpers.course.map import Notebook, damaged, plain
+from tpu_preflight import processes
 
 # The tag of a cell that a workshop has no time for.
 BEYOND_CORE = "beyond-core"

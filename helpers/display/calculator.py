@@ -1,9 +1,9 @@
 """A widget that says how much memory a shape takes on a TPU. Imports no TensorFlow."""
 
 from helpers.base import html
-from helpers.base.errors import CourseError
 from helpers.display.dials import Dials
-from helpers.tpu.layout import ITEM_BYTES, as_written, rearranged
+from tpu_preflight.chips.layout import ITEM_BYTES, as_written, rearranged
+from tpu_preflight.errors import PreflightError
 
 
 def calculator(shape: str = "256, 512, 128, 2") -> Dials:
@@ -19,6 +19,6 @@ def _table(shape: str, dtype: str) -> str:
     try:
         sizes = [int(n) for n in shape.replace("[", "").replace("]", "").split(",") if n.strip()]
         layouts = {"as written": as_written(sizes, dtype), "rearranged": rearranged(sizes, dtype)}
-    except (ValueError, CourseError):
+    except (ValueError, PreflightError):
         return "Type sizes with commas between them: <code>32, 128, 768</code>"
     return html.render("layout.html", layouts=layouts)

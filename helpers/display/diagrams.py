@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from helpers.display.figures import HATCHES, PALETTE, Figure, figure, subplots
-from helpers.tpu.hardware import Slice, slice_of
+from tpu_preflight.chips.hardware import Slice, slice_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

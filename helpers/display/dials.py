@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from IPython.display import display
 
-from helpers.base.errors import CourseError
 from helpers.display.figures import Figure
+from tpu_preflight.errors import PreflightError
 
 if TYPE_CHECKING:
     import ipywidgets
@@ -43,7 +43,7 @@ class Dials:
     def _show(self, change: object = None) -> Figure | str:
         try:
             shown = self._draw(**{name: c.value for name, c in self._controls.items()})
-        except CourseError as error:
+        except PreflightError as error:
             self.picture.value = f"<pre>{html.escape(str(error))}</pre>"
             return ""
         if isinstance(shown, str):

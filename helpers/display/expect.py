@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterator
 
 from helpers.base.errors import CourseError
-from helpers.base.messages import steady
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.text import steady
 
 
 class NotRaised(CourseError):
@@ -53,7 +54,7 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
                 "Read the message above, then compare your versions with requirements.txt.",
             ) from raised
         lines = message.splitlines()
-        if isinstance(raised, CourseError):  # its cause says little without what happened
+        if isinstance(raised, PreflightError):  # its cause says little without what happened
             lines = [*raised.what.splitlines(), f"{raised.what} {raised.why}", raised.fix]
         line = next((x for x in lines if re.search(match, x)), " ".join(lines))
         name = f"{type(raised).__name__}: "  # AutoGraph writes it into the message, too

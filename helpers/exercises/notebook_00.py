@@ -4,7 +4,7 @@ import numpy as np
 
 from helpers.display import systolic
 from helpers.exercises import Wrong, filled, read, returned
-from helpers.tpu.hardware import slice_of
+from tpu_preflight.chips.hardware import slice_of
 
 _ASKED = ("v2-8", "v3-32", "v4-8", "v5e-4")
 

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.exercises import Wrong, filled, read, returned
-from helpers.tpu.hardware import slice_of
+from tpu_preflight.chips.hardware import slice_of
 
 # The answer, worked out, and why.
 _REPLICAS = slice_of("v3-8").replicas

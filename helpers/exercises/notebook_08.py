@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.exercises import Wrong, filled, read, returned
-from helpers.xla.program import NotCompilable, export
+from tpu_preflight.program import NotCompilable, export
 
 _FOUND_BY = {
     "a loss of nan from a label of -100": 4,

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from helpers.base.errors import CourseError
-from helpers.base.processes import TooLate, variables_set, within
+from helpers.base.processes import variables_set
 from helpers.base.settings import CODE, ImportedTooEarly
 from helpers.rehearsal import gcs_server
+from tpu_preflight.processes import TooLate, within
 
 START_SECONDS = 30.0
 # Read as gcsfs is imported: else it asks Google, by gRPC, what kind of bucket it has before it.

@@ -8,8 +8,8 @@ import secrets
 import warnings
 
 from helpers.base.errors import CourseError
-from helpers.base.processes import TooLate, within
-from helpers.tpu.hardware import facts
+from helpers.tpu.facts import facts
+from tpu_preflight.processes import TooLate, within
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,9 +10,10 @@ import re
 from helpers.base.errors import CourseError
 from helpers.tpu import runtimes
 from helpers.tpu.commands import Command, Commands
-from helpers.tpu.hardware import Slice, facts, slice_of
+from helpers.tpu.facts import facts
 from helpers.tpu.runtimes import runtime
 from helpers.tpu.zones import CHECKED, PAGE, READ_WHOLLY, zones
+from tpu_preflight.chips.hardware import Slice, slice_of
 
 # What notebooks ask here, wherever it is written.
 __all__ = ["InvalidName", "Mismatch", "NotInZone", "TpuVm", "runtime", "zones"]

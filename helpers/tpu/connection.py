@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
-from helpers.base.processes import within
 from helpers.tpu.place import LOCAL, UNUSABLE, Place, address, detect, is_address, on_google_cloud
+from tpu_preflight.processes import within
 
 if TYPE_CHECKING:
     import tensorflow as tf

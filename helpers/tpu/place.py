@@ -16,7 +16,8 @@ from collections.abc import Mapping
 
 from helpers.base import html
 from helpers.base.language import translated
-from helpers.tpu.hardware import CHIPS, CHIPS_PER_HOST, Slice, UnknownAccelerator, facts, slice_of
+from helpers.tpu.facts import facts
+from tpu_preflight.chips.hardware import CHIPS, CHIPS_PER_HOST, Slice, UnknownAccelerator, slice_of
 
 # Chips on the PCI bus: Google's vendor number (its network cards have it, too), and the device
 # numbers that jax 0.10 knows (jax/_src/hardware_utils.py). v2 and v3 share the first.

@@ -5,7 +5,8 @@ import re
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import DRIVER
-from helpers.tpu.hardware import Slice, facts, slice_of
+from helpers.tpu.facts import facts
+from tpu_preflight.chips.hardware import Slice, slice_of
 
 _FACTS = facts("runtimes.toml")
 RELEASES = _FACTS["images"]["releases"]

@@ -3,7 +3,8 @@
 import dataclasses
 
 from helpers.base import html
-from helpers.tpu.hardware import facts, slice_of
+from helpers.tpu.facts import facts
+from tpu_preflight.chips.hardware import slice_of
 
 PAGE = "https://cloud.google.com/tpu/docs/regions-zones"
 # Every line of the page about these zones was read. Elsewhere there are more zones, whose lines we

@@ -14,10 +14,13 @@ import tensorflow as tf
 
 from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.base.messages import aligned
-from helpers.tpu.layout import shape_bytes
-from helpers.xla import messages
 from helpers.xla.fusion import kernels
+from tpu_preflight.chips.layout import shape_bytes
+from tpu_preflight.program import messages
+from tpu_preflight.text import aligned
+
+# Its own frames are no part of the learner's function.
+messages.MACHINERY.append(__file__)
 
 # How XLA writes TensorFlow's types: ``f32``, ``s64`` (https://openxla.org/xla/shapes).
 _LETTERS = {"float": "f", "bfloat": "bf", "int": "s", "uint": "u", "complex": "c"}
@@ -314,9 +317,9 @@ def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
 
 def _tpu(fn: Callable, specs: tuple, target: str) -> Row:
     """Ask Google's compiler; nothing is run."""
-    from helpers.tpu import hardware
-    from helpers.xla import tpu_compiler
-    from helpers.xla.program import NotCompilable, export
+    from tpu_preflight import compiler
+    from tpu_preflight.chips import hardware
+    from tpu_preflight.program import NotCompilable, export
 
     how = _TPU + hardware.slice_of(target).chip.name
     try:
@@ -326,7 +329,7 @@ def _tpu(fn: Callable, specs: tuple, target: str) -> Row:
         row = _xla(fn, specs, None)
         layer = row.refused_by if row.refused_by == "tracing" else "XLA"
         return Row(how, refused_by=layer, message=row.message or error.what)
-    compiled = tpu_compiler.compile(program, target)
+    compiled = compiler.compile(program, target)
     if compiled.ok:
         kept = len(program.results) - len(program.donated)
         return Row(how, program.results[:kept])
@@ -352,7 +355,7 @@ def compare(
             marked with ``tf.autograph.experimental.do_not_convert``.
         *args: Tensors or NumPy arrays; or a ``tf.TensorSpec`` where only its shape and type
             matter, in which case nothing is run and no values are shown.
-        target: A TPU, such as ``v5e-1``: Google's compiler is asked as well (``tpu_compiler``),
+        target: A TPU, such as ``v5e-1``: Google's compiler is asked as well (``compiler``),
             in a fourth row. It compiles and runs nothing, so there are no values.
 
     Returns:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.base.messages import aligned
 from helpers.display.figures import subplots
-from helpers.tpu.layout import shape_bytes
 from helpers.xla.profiler import recording
-from helpers.xla.program import instructions
-from helpers.xla.program.instructions import Instruction
+from tpu_preflight.chips.layout import shape_bytes
+from tpu_preflight.program import instructions
+from tpu_preflight.program.instructions import Instruction
+from tpu_preflight.text import aligned
 
 # Operations that only name or regroup what is in memory already.
 _FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}

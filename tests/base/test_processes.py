@@ -1,15 +1,10 @@
-"""Variables come and go, a late task is given up, and a process says how it ended."""
+"""Variables of the environment come and go."""
 
 import os
-import signal
-import subprocess
-import sys
-import threading
 
-import psutil
 import pytest
 
-from helpers.base.processes import TooLate, ending, family, kill, memory, variables_set, within
+from helpers.base.processes import variables_set
 
 
 @pytest.mark.parametrize("removed", [[], ["COURSE_OLD", "COURSE_NEW"]])
@@ -22,35 +17,3 @@ def test_variables_are_set_and_put_back_after_an_error_and_a_removal(monkeypatch
             del os.environ[name]
         raise ZeroDivisionError
     assert os.environ["COURSE_OLD"] == "1" and "COURSE_NEW" not in os.environ
-
-
-def exits() -> None:
-    raise SystemExit("mine")
-
-
-def test_a_late_task_is_given_up_and_an_error_is_passed_on():
-    assert within(10, lambda: 3) == 3
-    with pytest.raises(TooLate, match=r"^No answer in 0\.01 seconds\.$"):
-        within(0.01, threading.Event().wait)
-    with pytest.raises(ZeroDivisionError):
-        within(10, lambda: 1 / 0)
-    with pytest.raises(SystemExit, match="mine"):  # or it would wait for a thread that has ended
-        within(10, exits)
-
-
-def test_a_family_is_found_and_ended_and_says_how():
-    script = (
-        "import subprocess as s; c = s.Popen(['sleep', '60']); print(c.pid, flush=True); c.wait()"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
-        child = int(parent.stdout.readline())
-        members = family(parent.pid)
-        assert [member.pid for member in members] == [parent.pid, child]
-        assert memory(members) > memory(members[1:]) > 0
-        kill(members)
-        assert ending(parent.wait()) == f"by {signal.SIGKILL.name}"
-    _, left = psutil.wait_procs(members, timeout=60)
-    assert left == []
-    kill(members)  # they have ended
-    assert family(parent.pid) == [] and memory(members) == 0
-    assert ending(3) == "with status 3"

@@ -3,7 +3,7 @@
 import pytest
 from cases import cases
 
-from helpers.base.messages import steady
+from tpu_preflight.text import steady
 
 
 @pytest.mark.parametrize(("line", "steadied"), cases(__file__, "steady"))

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from helpers.base.settings import ROOT
 from helpers.display import diagrams, replicas
-from helpers.tpu.hardware import UnknownAccelerator, slice_of
+from tpu_preflight.chips.hardware import UnknownAccelerator, slice_of
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from conventions import NOTEBOOKS, ROOT
 
 from helpers.course.commands.app import app
 from helpers.text import corpus
-from helpers.tpu import cloud, hardware
+from helpers.tpu import cloud
+from tpu_preflight.chips import hardware
 
 pytestmark = pytest.mark.slow
 

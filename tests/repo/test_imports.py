@@ -20,7 +20,7 @@ ROOMS = {
     "rehearsal": "node replicas storage",
     "text": "buckets corpus prepare records",
     "tpu": "bucket cloud commands connection hardware place runtimes zones",
-    "xla": "fusion ops profiler tpu_compiler",
+    "xla": "fusion ops profiler compiler",
 }
 LIGHT = [f"helpers.{room}.{name}" for room, names in ROOMS.items() for name in names.split()]
 LIGHT += ["helpers", "helpers.exercises", "helpers.runtime", "helpers.__main__"]
@@ -40,7 +40,7 @@ def imported(modules: list[str], unwanted: str) -> str:
 def test_light_modules_import_no_tensorflow_and_a_command_that_runs_no_notebook_no_jupyter():
     assert imported(LIGHT, "tensorflow") == ""
     for unwanted in ("nbformat", "papermill"):
-        assert imported(["helpers.course.commands.app", "helpers.preflight.apart"], unwanted) == ""
+        assert imported(["helpers.course.commands.app", "tpu_preflight.apart"], unwanted) == ""
 
 
 def test_a_module_that_imports_tensorflow_is_seen():

@@ -12,9 +12,9 @@ from conventions import ROOT
 from plain import contents
 from terminal import call, without
 
-from helpers.base import processes
 from helpers.base.errors import CourseError
 from helpers.text import corpus, prepare, records, sources
+from tpu_preflight import processes
 
 BEAM = ROOT / "build/beam/bin/python"
 pytestmark = pytest.mark.slow

@@ -15,8 +15,8 @@ from tables import table
 
 from helpers.base.errors import CourseError
 from helpers.tpu import cloud
-from helpers.tpu.hardware import CHIPS
 from helpers.tpu.runtimes import RELEASES, WHEELS
+from tpu_preflight.chips.hardware import CHIPS
 
 V5E = {
     "project": "my-project",

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from helpers.tpu.hardware import CHIPS, facts, slice_of
+from helpers.tpu.facts import facts
 from helpers.tpu.runtimes import BASE_IMAGES
 from helpers.tpu.zones import OFFERS, PAGE
+from tpu_preflight.chips.hardware import CHIPS, slice_of
 
 FILES = ("chips.toml", "runtimes.toml", "zones.toml")
 

@@ -8,8 +8,8 @@ from tables import table
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import DRIVER
-from helpers.tpu.hardware import slice_of
 from helpers.tpu.runtimes import check, runtime
+from tpu_preflight.chips.hardware import slice_of
 
 
 @pytest.mark.parametrize(("tensorflow", "kind", "version"), table("images.tsv"))

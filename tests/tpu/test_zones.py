@@ -2,8 +2,8 @@
 
 import pytest
 
-from helpers.tpu.hardware import UnknownAccelerator
 from helpers.tpu.zones import OFFERS, zones
+from tpu_preflight.chips.hardware import UnknownAccelerator
 
 
 def test_zones_by_type():

@@ -3,9 +3,9 @@
 import psutil
 import pytest
 
-from helpers.xla import tpu_compiler
+from tpu_preflight import compiler
 
-CHILD = f"{tpu_compiler.__name__}.child"
+CHILD = f"{compiler.__name__}.child"
 
 
 @pytest.fixture

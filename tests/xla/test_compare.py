@@ -8,9 +8,9 @@ import tensorflow as tf
 import tf_keras
 
 from helpers.base.errors import CourseError
-from helpers.tpu.layout import shape_bytes
-from helpers.xla import tpu_compiler
 from helpers.xla.compare import Comparison, Row, _short, compare, hlo
+from tpu_preflight import compiler
+from tpu_preflight.chips.layout import shape_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -283,9 +283,9 @@ def with_tpu(monkeypatch):
 
     def asked(fn, x, verdict, message=""):
         def compile(program, target):
-            return tpu_compiler.Compiled(program.name, target, verdict, message)
+            return compiler.Compiled(program.name, target, verdict, message)
 
-        monkeypatch.setattr(tpu_compiler, "compile", compile)
+        monkeypatch.setattr(compiler, "compile", compile)
         table = compare(fn, x, target="v5e-1")
         assert [row.how for row in table.rows][3] == "TPU v5e"
         return table, table["TPU v5e"]

@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.tpu.layout import rearranged
-from helpers.xla import tpu_compiler
 from helpers.xla.compare import hlo
 from helpers.xla.fusion import Buffer, draw, executed, kernels
 from helpers.xla.profiler import recording
+from tpu_preflight import compiler
+from tpu_preflight.chips.layout import rearranged
 
 pytestmark = pytest.mark.slow
 
@@ -89,8 +89,8 @@ def test_the_list_is_the_same_on_one_core_and_on_two():
 
 
 def test_a_program_of_the_tpu_compiler():
-    exported = tpu_compiler.export(softmax, tf.TensorSpec([65536, 1000]))
-    compiled = tpu_compiler.compile(exported, "v5e-1")
+    exported = compiler.export(softmax, tf.TensorSpec([65536, 1000]))
+    compiled = compiler.compile(exported, "v5e-1")
     if compiled.verdict == "not available":
         pytest.skip(compiled.message)
     program = kernels(compiled.hlo)

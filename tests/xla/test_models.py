@@ -15,8 +15,8 @@ from helpers.base.settings import locked_versions
 from helpers.xla import models
 from helpers.xla.models import Row, Table, child, making
 from helpers.xla.models.child import Examined, Told
-from helpers.xla.program import NotCompilable, export
-from helpers.xla.tpu_compiler import process
+from tpu_preflight.compiler import process
+from tpu_preflight.program import NotCompilable, export
 
 STORED = models.read()
 

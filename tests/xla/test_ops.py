@@ -12,8 +12,9 @@ from conventions import ROOT
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import locked_versions
-from helpers.xla import ops, tpu_compiler
+from helpers.xla import ops
 from helpers.xla.ops import Row, Table, cases
+from tpu_preflight import compiler
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +106,7 @@ def test_the_code_shown_is_the_code_compiled():
 
 
 def test_the_table_needs_googles_compiler(monkeypatch):
-    monkeypatch.setattr(tpu_compiler.process, "versions", dict)
+    monkeypatch.setattr(compiler.process, "versions", dict)
     with pytest.raises(CourseError, match="can't be made here"):
         list(ops.rows(cases.cases()[:1]))
 

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.base.messages import aligned
 from helpers.bert.evaluation.masked import FixedMasks, score
+from tpu_preflight.text import aligned
 
 ASKED = 50  # frequent tokens that the probe tells apart
 RIDGE = 10.0  # of the probe's regression: the states are scaled to a deviation of 1

@@ -14,6 +14,7 @@ from helpers.base.output import on_any_output
 from helpers.base.settings import ROOT, is_course, version
 from helpers.course.commands import authoring, fine_tuning, learning, training
 from helpers.course.commands.options import described
+from tpu_preflight.errors import PreflightError
 
 NAME = "tpu-course"
 
@@ -27,7 +28,6 @@ _GROUPS = {
         "doctor": learning.doctor,
     },
     "Your own model and text": {
-        "preflight": training.preflight,
         "ops": training.make_ops,
         "prepare": training.prepare,
         "pretrain": training.pretrain,
@@ -47,10 +47,10 @@ _GROUPS = {
 }
 
 # Commands with options of several words.
-_CLASSES = {"run": learning.Pairs, "preflight": training.Compared}
+_CLASSES = {"run": learning.Pairs}
 
 # These work where the helpers were installed without the course's folder.
-_ANYWHERE = ("explain", "doctor", "preflight", "prepare", "pretrain", "export")
+_ANYWHERE = ("explain", "doctor", "prepare", "pretrain", "export")
 _ANYWHERE += ("finetune", "predict")
 
 
@@ -132,7 +132,7 @@ def run() -> None:
     with on_any_output() as colour:
         try:
             _carry_out(colour)
-        except CourseError as error:
+        except PreflightError as error:
             what, why, fix = map(translated, (error.what, error.why, error.fix))
             said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
             typer.secho(said, err=True, fg="red", color=colour)

@@ -1,135 +1,13 @@
-"""Commands for your own data and model: preflight, operations, records, pretraining, export."""
+"""Commands for your own data and model: operations, records, pretraining, export."""
 
-import dataclasses
 import os
 import pathlib
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
-from typer.core import TyperCommand
 
 from helpers.base import files
-from helpers.base.errors import CourseError
-from helpers.base.language import translated
 from helpers.base.settings import ENVIRONMENT
-
-SECONDS = 900.0  # of a preflight, and of each target's profile
-
-
-class Compared(TyperCommand):
-    """A command whose ``--compare`` takes several words; typer itself can't."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
-        """Turn ``--compare A B`` into ``--compare A --compare B``."""
-        spread, listing = [], False
-        for word in args:
-            if listing and not word.startswith("-") and ":" not in word:
-                spread += ["--compare", word]
-            elif word == "--compare":
-                listing = True
-            else:
-                listing = False
-                spread.append(word)
-        return super().parse_args(ctx, spread)
-
-
-def preflight(
-    name: str,
-    target: list[str] | None = None,
-    node: bool = False,
-    largest_batch: bool = False,
-    profile: bool = False,
-    numerics: int = 0,
-    input_rate: bool = False,
-    steps: int | None = None,
-    price: list[str] | None = None,
-    compare: list[str] | None = None,
-    baseline: pathlib.Path | None = None,
-    as_json: bool = False,
-    page: pathlib.Path | None = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            min=1,
-            help=f"Seconds after which the check is ended; {SECONDS:g}, and as many more for each "
-            "target with a profile.",
-            show_default=False,
-        ),
-    ] = None,
-    quiet: bool = False,
-) -> None:
-    """Go through the checklist for a TPU with your own model, without a TPU.
-
-    NAME is a function without arguments that returns a Keras model and its dataset (or a function
-    and its TensorSpecs); or such a pair itself; or a tf.function with an input signature. For JAX
-    the pair is a function and a tuple of its arguments (jax.ShapeDtypeStruct), or a Keras model on
-    JAX and its data; `-t tpu7x-8` is for these. It is imported and traced in a process of its own.
-
-    What the TPU's compiler said of a program is kept on disk. Importing, tracing and comparing are
-    done again each time: only that can tell whether your code is still the same.
-
-    **Examples**
-
-    - `tpu-course preflight my_model:build --target v5e-8`
-    - `tpu-course preflight my_model:build -t v3-8 -t v5e-8 --html report.html`
-    - `tpu-course preflight my_model:build --json --baseline main.json > report.json`
-    - `tpu-course preflight my_model:build --compare v5e-8 v6e-8 --steps 100000 --price v5e=1.2
-      --price v6e=2.7`
-
-    **Exit status**: 0 ready · 1 not ready · 2 can't tell, with the reason · 3 ready, but over
-    5 % more memory or time than the baseline, more compilations, or a check with a worse verdict
-    """
-    from rich.console import Console
-
-    from helpers.preflight import apart as preflight_child
-    from helpers.preflight import baseline as baselines
-    from helpers.preflight.estimate import price as prices
-
-    targets = list(dict.fromkeys([*(target or []), *(compare or [])])) or ["v5e-8"]
-    profile = profile or steps is not None or compare is not None
-    typed = prices.read(price or [], targets)
-    if typed and steps is None:
-        raise CourseError(
-            "There is a price, but no number of steps.",
-            "A run's price is steps x time of a step x chips x the price of a chip for an hour.",
-            "Say how long the run is: --steps 100000.",
-        )
-    if page is not None:
-        files.check_can_write(page)  # now: the check takes minutes
-    before = baseline and baselines.read(baseline)
-    err = Console(stderr=True, quiet=quiet)
-    with err.status(f"preflight: {translated('starting')}") as status:
-
-        def tell(stage: str) -> None:
-            stage = translated(stage)
-            if err.is_terminal or quiet:
-                status.update(f"preflight: {stage}")
-            else:
-                typer.echo(f"preflight: {stage}", err=True)
-
-        report = preflight_child.apart(
-            name,
-            targets,
-            node=node,
-            largest_batch=largest_batch,
-            profile=profile,
-            numerics=numerics,
-            input_rate=input_rate,
-            timeout=timeout or SECONDS * (1 + len(targets) * profile),
-            progress=tell,
-        )
-    if steps is not None and report.timings:
-        found = prices.prices(report.timings, report.estimates, steps, typed)
-        report = dataclasses.replace(report, prices=found)
-    if before is not None:
-        report = dataclasses.replace(report, changes=baselines.compare(report, before))
-    if page is not None:
-        report.save_html(page)
-    if as_json:
-        typer.echo(report.json())
-    else:
-        Console().print(report)
-    raise typer.Exit(report.exit_status)
 
 
 def make_ops(stored: bool = False, quiet: bool = False) -> None:

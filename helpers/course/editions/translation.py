@@ -41,8 +41,8 @@ CODE = (
     "xla/program/tracing.py",
     "xla/program/from_tensorflow.py",
     "xla/numerics/results.py",
-    "xla/tpu_compiler/advice.py",
-    "xla/tpu_compiler/memory.py",
+    "xla/compiler/advice.py",
+    "xla/compiler/memory.py",
     "tpu/place.py",
     "tpu/hardware.py",
 )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from helpers.course.help.logs import Log, Words, search_address
+from tpu_preflight.errors import PreflightError
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -188,7 +189,7 @@ def explain(error: BaseException | str) -> Explanation:
     breaks are ignored. Gives the symptoms found, the most telling first; empty (and false) when
     there is none, with the line that matters. A note is given only where there is nothing else.
     """
-    if isinstance(error, CourseError):
+    if isinstance(error, PreflightError):
         return Explanation((), error)
     log = Log(error if isinstance(error, str) else _text(error))
     matches, notes = [], []

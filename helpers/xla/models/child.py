@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from helpers.base.settings import ENVIRONMENT
-from helpers.xla import messages
-from helpers.xla.program import NotCompilable, Program
+from tpu_preflight.program import NotCompilable, Program, messages
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +61,7 @@ def _made_at(name: str, traced: Any) -> str:
     ``gradient_tape/x/cond/gradients/x/cond/transpose_grad/InvertPermutation``, belongs to
     ``x/cond/transpose``.
     """
-    from helpers.xla.program import graph_operations
+    from tpu_preflight.program import graph_operations
 
     of_gradient = name.rpartition("/gradients/")[2].removeprefix("gradient_tape/")
     if of_gradient != name:
@@ -74,7 +73,7 @@ def _made_at(name: str, traced: Any) -> str:
 
 def _asked(step: Callable, specs: dict[str, Any]) -> tuple[Told, Any]:
     """Let TensorFlow make XLA's program of a step; give the graph, too, where there is one."""
-    from helpers.xla.program import program, trace
+    from tpu_preflight.program import program, trace
 
     traced = None
     try:
@@ -98,8 +97,8 @@ def examine(name: str) -> Examined:
     """Build a model, trace its steps, and ask XLA for the CPU and TensorFlow's TPU bridge."""
     import tensorflow as tf
 
-    from helpers.xla.bridge import verdict
     from helpers.xla.models import building
+    from tpu_preflight.program.bridge import verdict
 
     try:
         tiny = building.build(name)

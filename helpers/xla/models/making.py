@@ -5,14 +5,14 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from helpers.base import processes
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.xla.models import child
 from helpers.xla.models.child import Examined, Told
 from helpers.xla.models.table import TARGET, Row, Table
 from helpers.xla.tables import short
-from helpers.xla.tpu_compiler import ask, process
+from tpu_preflight import processes
+from tpu_preflight.compiler import ask, process
 
 # Rows of a run that was stopped, which the next one takes over.
 PARTIAL = ROOT / "build" / "models.tsv"

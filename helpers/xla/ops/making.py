@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
 from helpers.base.output import errors_only
-from helpers.xla import messages
 from helpers.xla.ops.table import TARGET, Row, Table
 from helpers.xla.tables import short
+from tpu_preflight.program import messages
 
 if TYPE_CHECKING:
     from helpers.xla.ops.cases import Case
@@ -43,18 +43,18 @@ def rows(cases: Sequence["Case"]) -> Iterator[Row]:
     Raises:
         CourseError: jax or libtpu is missing.
     """
-    from helpers.xla import tpu_compiler
-    from helpers.xla.bridge import verdict
+    from tpu_preflight import compiler
+    from tpu_preflight.program.bridge import verdict
 
     programs, refusals, cpu = [], {}, {}
     for case in cases:
         try:
-            program = tpu_compiler.export(case.function, *case.specs)
+            program = compiler.export(case.function, *case.specs)
             programs.append(dataclasses.replace(program, name=case.name))
             cpu[case.name] = _on_cpu(case)
-        except tpu_compiler.NotCompilable as error:
+        except compiler.NotCompilable as error:
             refusals[case.name] = error.why
-    compiled = {c.name: c for c in tpu_compiler.compile_many(programs, TARGET)}
+    compiled = {c.name: c for c in compiler.compile_many(programs, TARGET)}
     bounded = {p.name: bool(p.bounded) for p in programs}
     for case in cases:
         told = (case.subject, case.name, case.shown, re.sub(r"\w+: ", "", case.arguments))
@@ -97,8 +97,8 @@ def make(progress: Callable[[int, int], None] | None = None) -> Table:
     import tensorflow as tf
 
     errors_only(tf)
-    from helpers.xla import tpu_compiler
     from helpers.xla.ops.cases import cases
+    from tpu_preflight import compiler
 
     todo = cases()
     done: list[Row] = []
@@ -107,6 +107,6 @@ def make(progress: Callable[[int, int], None] | None = None) -> Table:
             done += rows(todo[start : start + _BATCH])
         if progress is not None:
             progress(len(done), len(todo))
-    found = {"TensorFlow": tf.__version__} | tpu_compiler.versions()
+    found = {"TensorFlow": tf.__version__} | compiler.versions()
     versions = ", ".join(f"{name} {found[name]}" for name in ("TensorFlow", "jax", "libtpu"))
     return Table(versions, tuple(done))

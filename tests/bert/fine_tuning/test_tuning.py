@@ -16,8 +16,8 @@ from helpers.bert import export
 from helpers.bert.fine_tuning import batches, classifier, exported, labelled, tuning
 from helpers.bert.fine_tuning.settings import Settings
 from helpers.course.commands.app import app
-from helpers.preflight.checklist import preflight
 from helpers.text import corpus
+from tpu_preflight.checklist import preflight
 
 pytestmark = pytest.mark.slow
 

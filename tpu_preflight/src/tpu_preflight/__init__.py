@@ -1,0 +1,25 @@
+"""Is this model ready for a TPU, what does it need, how long will a step take? Without a TPU.
+
+`preflight` goes through the checklist; `Report` is what it gives. The command is ``tpu-preflight``.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpu_preflight.checklist import preflight
+    from tpu_preflight.report import Report
+
+__all__ = ["Report", "preflight"]
+
+
+def __getattr__(name: str) -> Any:
+    # What needs only a chip's facts doesn't wait for the rest.
+    if name == "preflight":
+        from tpu_preflight.checklist import preflight
+
+        return preflight
+    if name == "Report":
+        from tpu_preflight.report import Report
+
+        return Report
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

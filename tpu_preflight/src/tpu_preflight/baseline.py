@@ -1,0 +1,91 @@
+"""What became better or worse since an earlier report, for a job that watches a model."""
+
+import pathlib
+from collections.abc import Callable, Iterator
+
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.report import FAIL, NOTHING, OPEN, PASS, WARN, Change, Report
+from tpu_preflight.text import size
+
+TOLERANCE = 0.05  # share by which a time or a size may grow: another compiler changes it by less
+
+_SEVERITY = {NOTHING: 0, PASS: 0, OPEN: 1, WARN: 2, FAIL: 3}
+
+
+def read(path: pathlib.Path) -> Report:
+    """Read an earlier report, as ``tpu-preflight --json`` wrote it.
+
+    Raises:
+        PreflightError: There is no such file, or it holds something else.
+    """
+    try:
+        return Report.from_json(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise PreflightError(
+            f"The baseline {path} can't be read.",
+            f"{type(error).__name__}: {error}.",
+            "Make one with the version to compare with: "
+            "tpu-preflight module:name --json > baseline.json",
+        ) from error
+
+
+def compare(report: Report, before: Report) -> tuple[Change, ...]:
+    """Say what changed since ``before``: states, compilations, and time and memory of each target.
+
+    The worse ones come first. Times and sizes within ``TOLERANCE`` are no change.
+
+    Raises:
+        PreflightError: The reports have no target in common.
+    """
+    if not set(report.targets) & set(before.targets):
+        raise PreflightError(
+            f"The baseline is for {', '.join(before.targets)}, not for "
+            f"{', '.join(report.targets)}.",
+            "Time and memory can only be compared on the same target.",
+            f"Ask for one of the baseline's: --target {before.targets[0]}.",
+        )
+    changes = [*_states(report, before), *_numbers(report, before)]
+    return tuple(sorted(changes, key=lambda change: not change.worse))
+
+
+def _states(report: Report, before: Report) -> Iterator[Change]:
+    then, now = _worst(before), _worst(report)
+    for place in dict.fromkeys([*now, *then]):
+        old, new = then.get(place, PASS), now.get(place, PASS)
+        if _SEVERITY[new] != _SEVERITY[old]:
+            yield Change(place[1], old, new, _SEVERITY[new] > _SEVERITY[old])
+    old, new = before.compilations, report.compilations
+    if old is not None and new is not None and old != new:
+        yield Change("compilations", str(old), str(new), new > old)
+
+
+def _worst(report: Report) -> dict[tuple[int, str], str]:
+    """The worst state of each check's items of the same name."""
+    found: dict[tuple[int, str], str] = {}
+    for item in report.items:
+        place = item.check, item.name
+        found[place] = max(item.state, found.get(place, NOTHING), key=_SEVERITY.__getitem__)
+    return found
+
+
+def _numbers(report: Report, before: Report) -> Iterator[Change]:
+    for now in report.estimates:
+        for then in before.estimates:
+            if then.target == now.target:
+                yield from _grown("peak memory", now.target, then.peak_bytes, now.peak_bytes, size)
+                yield from _grown("least time", now.target, then.bound_ms, now.bound_ms, _ms)
+    for now in report.timings:
+        for then in before.timings:
+            if then.target == now.target:
+                yield from _grown("estimated time", now.target, then.ms, now.ms, _ms)
+
+
+def _ms(number: float) -> str:
+    return f"{number:.3g} ms"
+
+
+def _grown(
+    what: str, target: str, old: float, new: float, shown: Callable[[float], str]
+) -> Iterator[Change]:
+    if abs(new - old) > TOLERANCE * old:
+        yield Change(f"{what} on {target}", shown(old), shown(new), new > old)

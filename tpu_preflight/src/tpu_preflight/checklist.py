@@ -1,0 +1,149 @@
+"""Is this model ready for a TPU? The checklist of the source documents, carried out.
+
+Seven checks (`tpu_preflight.report.CHECKS`), and two more where they are asked for: some look
+at the Python objects, some run a few real batches on this CPU, and some ask Google's TPU compiler
+(`tpu_preflight.compiler`). Nothing runs on a TPU, and the learner's variables hold afterwards
+what they held before.
+"""
+
+import concurrent.futures
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tpu_preflight import compiler
+from tpu_preflight.checks import memory
+from tpu_preflight.chips import hardware
+from tpu_preflight.estimate import timing
+from tpu_preflight.estimate.step import Estimate, Timing
+from tpu_preflight.program import TIMEOUT, NotCompilable
+from tpu_preflight.program.job import Job
+from tpu_preflight.report import Item, Report, finding
+from tpu_preflight.subjects import opening
+from tpu_preflight.subjects.kind import Kind, Say, Slices
+
+
+def preflight(
+    subject: Any,
+    data: Any = None,
+    target: str | Sequence[str] = "v5e-8",
+    *,
+    node: bool = False,
+    largest_batch: bool = False,
+    search_seconds: float = 300.0,
+    trace_seconds: float = TIMEOUT,
+    profile: bool = False,
+    numerics: bool = False,
+    input_rate: bool = False,
+    batches: int = 64,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Go through the checklist.
+
+    What Google's compiler said of a program is kept on disk. Everything else is done again by a
+    second call, which takes about half as long: only that can tell whether the code, the model and
+    the data are still the same.
+
+    Args:
+        subject: A function of tensors, a Keras model (tf-keras, Keras 3 on TensorFlow or JAX, any
+            TF model of Hugging Face), a function of JAX (what ``jax.jit`` made, or any with
+            arguments of JAX), or a factory: a function without arguments that returns a model, or
+            a pair (model or function, data). Where it makes a model of TensorFlow, it is called
+            twice, the second time inside a strategy's scope, to see whether all is made there (then
+            without memory for large variables).
+        data: A ``tf.data.Dataset`` of global batches, as ``fit`` takes it, each divided by the
+            target's replicas. Or ``tf.TensorSpec``s (tensors, arrays), as a tuple of the function's
+            arguments: what one replica gets. For JAX ``jax.ShapeDtypeStruct``s (or arrays), as a
+            tuple of the function's arguments: what one device gets; with a ``NamedSharding`` (over
+            a ``jax.sharding.AbstractMesh`` of the target's devices) what all get together. None
+            where the factory gives it.
+        target: A TPU by Google's name, such as ``v5e-8``; or several, to compare. ``tpu7x-8`` for
+            JAX only.
+        node: Whether the TPU is another machine (a TPU Node), which can't call back and can't see
+            this disk.
+        largest_batch: Whether to search for the largest batch that fits: some three compiles more.
+        search_seconds: For that search, on each target; what was found until then counts.
+        trace_seconds: After which tracing is given up, with the line where it was.
+        profile: Whether to estimate a step's time, too, by operation, layer and line: one compile
+            more for each target, with full effort, which takes longer.
+        numerics: Whether to run the step with a TPU's products of matrices, too, and to compare
+            loss and gradients with float32's.
+        input_rate: Whether to time the dataset for some seconds, stage by stage, and compare with
+            what the step needs.
+        batches: How many batches of the dataset are looked at.
+        progress: Called with one line when a step begins.
+
+    Raises:
+        PreflightError: The subject is neither function nor model (or PyTorch's) or was made under a
+            strategy, there are no data, or there is no such target for it.
+    """
+    told: set[str] = set()
+
+    def say(line: str) -> None:
+        if progress is not None and line not in told:
+            told.add(line)
+            progress(line)
+
+    targets = (target,) if isinstance(target, str) else tuple(target)
+    slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
+    with compiler.started():  # it needs some seconds, which tracing needs, too
+        kind = opening.opened(subject, data, say)
+        kind.trace_seconds = trace_seconds
+        for name in targets:
+            hardware.slice_of(name, kind.is_jax)
+        items = kind.data(batches, slices, node, say)
+        estimates: list[Estimate] = []
+        timings: list[Timing] = []
+        rate = None
+        if kind.can_go_on:
+            search = search_seconds if largest_batch else None
+            found, estimates, jobs = _ask(kind, slices, search, say)
+            if profile:
+                timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
+            items += found
+            if numerics and jobs:
+                items += kind.numbers(say)
+            if input_rate:
+                more, rate = kind.rate(estimates, timings, node, say)
+                items += more
+    items.sort(key=lambda item: item.check)
+    return Report(kind.name, targets, tuple(items), tuple(estimates), tuple(timings), rate)
+
+
+def _ask(
+    kind: Kind, slices: Slices, search: float | None, say: Say
+) -> tuple[list[Item], list[Estimate], list[Job]]:
+    """Ask XLA on this CPU, then Google's compiler; the CPU runs real batches meanwhile.
+
+    Gives what was found, what a step costs, and the jobs that compile and fit.
+    """
+    say("tracing, and asking XLA on this CPU")
+    try:
+        jobs = kind.jobs(slices)
+    except NotCompilable as error:
+        reason = "the step does not compile yet"
+        later = memory.unanswered([target for target, _ in slices], reason)
+        found = [*kind.refused(error), finding(4, "does_not_compile"), *later, *kind.way()]
+        return found, [], []
+    items = kind.rules(jobs[0])
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        waiting = [pool.submit(memory.compile_for, job, say) for job in jobs]
+        say("comparing eager and compiled results")
+        items += kind.answers(jobs[0])
+        say("tracing as on a TPU")
+        items += kind.way()
+        compiled = [future.result() for future in waiting]
+    estimates = []
+    for job, result in zip(jobs, compiled, strict=True):
+        full, rows = result.verdict == "out of memory", None
+        if search is not None and (full or result.ok):
+            item, rows = memory.largest_batch(kind.program, job, search, say)
+            items.append(item)
+        elif full:
+            rows = memory.smaller_batch(kind.program, job, result, say)
+        found, estimate = memory.check(job, result, rows)
+        items += found
+        estimate = estimate and dataclasses.replace(estimate, largest_rows=rows or None)
+        estimates += [estimate] if estimate is not None else []
+    fitting = [job for job, result in zip(jobs, compiled, strict=True) if result.ok]
+    return items, estimates, fitting

@@ -1,0 +1,140 @@
+"""Checks 6 and 7: does a step fit, and what does it cost at least? Google's compiler answers.
+
+It also has the last word on check 1.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from tpu_preflight import compiler
+from tpu_preflight.compiler.memory import mend
+from tpu_preflight.estimate import fit
+from tpu_preflight.estimate.step import Estimate, flop
+from tpu_preflight.program import Program
+from tpu_preflight.program.job import Job
+from tpu_preflight.report import Item, finding
+from tpu_preflight.text import size
+
+NEAR_LIMIT = 0.9  # of the memory: above it the compiler may compute parts twice to save some
+AIM = 0.8  # of the memory: what a smaller batch is tried with
+MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
+
+# Exports a job's program for another number of rows.
+Export = Callable[[Job, int], Program]
+
+
+def unanswered(targets: Sequence[str], reason: str) -> list[Item]:
+    """Leave memory and cost of each target open."""
+    return [
+        finding(check, "unanswered", target=target, reason=reason)
+        for target in targets
+        for check in (6, 7)
+    ]
+
+
+def compile_for(job: Job, say: Callable[[str], None]) -> compiler.Compiled:
+    """Ask Google's compiler; ``say`` is called with a line at each stage."""
+    return compiler.compile(
+        job.program, job.target, progress=lambda stage, passed: say(f"{job.target}: {stage}")
+    )
+
+
+def check(
+    job: Job, compiled: compiler.Compiled, fitting: int | None = None
+) -> tuple[list[Item], Estimate | None]:
+    """Read the compiler's answer; there is an estimate of a step's cost where it compiles.
+
+    ``fitting`` are the most rows that fit, where that was looked for.
+    """
+    about = {"program": job.program.name, "target": job.target, "message": compiled.message}
+    if compiled.verdict == "refused":
+        return [finding(1, "refused_by_google", **about)], None
+    if compiled.verdict == "out of memory":
+        about["ways"] = fit.ways(job.program, job.target, compiled.peak_bytes, job.rows, fitting)
+        return [finding(1, "accepted", **about), finding(6, "too_large", **about)], None
+    if not compiled.ok:
+        key = "not_available" if compiled.verdict == "not available" else "unanswered"
+        later = unanswered([job.target], "Google's compiler gave no answer")
+        return [finding(1, key, **about), *later], None
+    roof = compiler.roofline(compiled)
+    estimate = Estimate(
+        job.target,
+        job.replicas,
+        job.rows,
+        compiled.flops,
+        compiled.bytes_accessed,
+        compiled.peak_bytes,
+        compiled.available_bytes,
+        roof.compute_seconds * 1e3,
+        roof.hbm_seconds * 1e3,
+        roof.link_seconds * 1e3,
+        compiled.all_reduce_bytes if compiled.replicas > 1 else None,
+    )
+    note = f" ({compiled.note})" if compiled.note else ""
+    accepted = finding(1, "compiled", **about, note=note)
+    return [accepted, _memory(compiled), _cost(estimate), _padding(compiled)], estimate
+
+
+def _memory(compiled: compiler.Compiled) -> Item:
+    used = (
+        f"{size(compiled.peak_bytes)} of {size(compiled.available_bytes)} on each replica "
+        f"({size(compiled.argument_bytes)} of it variables and batch)"
+    )
+    near = compiled.peak_bytes > NEAR_LIMIT * compiled.available_bytes
+    return finding(6, "near_limit" if near else "fits", target=compiled.target, used=used)
+
+
+def _cost(estimate: Estimate) -> Item:
+    said = {"flops": flop(estimate.flops), "traffic": size(estimate.bytes), "gradients": ""}
+    if estimate.all_reduce_bytes:
+        sent = size(estimate.all_reduce_bytes)
+        said["gradients"] = f"; {sent} of gradients added across replicas"
+    return finding(7, "cost", target=estimate.target, limit=estimate.limited_by, **said)
+
+
+def _padding(compiled: compiler.Compiled) -> Item:
+    for worst in compiler.padding(compiled):
+        if worst.bytes >= MUCH_PADDING and worst.layout.expansion >= 2:
+            about = {"tensor": worst.name, "layout": worst.layout, "count": worst.count}
+            about["mend"] = mend(worst.layout).partition(": ")[2]
+            return finding(7, "padding", target=compiled.target, **about)
+    return finding(7, "no_padding", target=compiled.target)
+
+
+def smaller_batch(
+    export: Export, job: Job, full: compiler.Compiled, say: Callable[[str], None]
+) -> int | None:
+    """Find rows that fit, in two compiles at most, where ``full`` needs too much; else None."""
+    if job.rows is None or not full.peak_bytes:
+        return None
+    rows = int(job.rows * AIM * full.available_bytes / full.peak_bytes)
+    for fewer in (rows, rows // 2):
+        fewer -= fewer % 8 if fewer > 8 else 0
+        if fewer < 1:
+            break
+        tried = dataclasses.replace(job, program=export(job, fewer))
+        compiled = compile_for(tried, lambda line: say(f"a smaller batch for {line}"))
+        if compiled.ok:
+            return fewer
+        if compiled.verdict != "out of memory":
+            break
+    return None
+
+
+def largest_batch(
+    export: Export, job: Job, seconds: float, say: Callable[[str], None]
+) -> tuple[Item, int | None]:
+    """Search for the largest batch that fits, in rows on each replica; None if that's not known."""
+    if job.rows is None:
+        return finding(6, "largest_without_rows", target=job.target), None
+    found = compiler.largest_batch(
+        lambda rows: export(job, rows),
+        job.target,
+        seconds=seconds,
+        progress=lambda stage, passed: say(f"{job.target}: {stage}"),
+    )
+    key = "largest" if found.largest else "largest_unknown"
+    if not found.largest and found.attempts[-1].compiled.verdict == "out of memory":
+        key = "largest_none"
+    about = {"target": job.target, "rows": found.largest, "reason": found.reason}
+    return finding(6, key, **about), None if key == "largest_unknown" else found.largest

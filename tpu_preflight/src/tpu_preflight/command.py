@@ -1,0 +1,183 @@
+"""The command ``tpu-preflight``."""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+
+from tpu_preflight import baseline, files
+from tpu_preflight.apart import apart
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.estimate import price
+from tpu_preflight.report import Report
+from tpu_preflight.text import translated
+
+SECONDS = 900.0  # of a preflight, and of each target's profile
+
+ABOUT = """\
+Go through the checklist for a TPU with your own model, on a machine without a TPU.
+
+MODULE:NAME is a function without arguments that returns a Keras model and its dataset
+(or a function and its TensorSpecs); or such a pair itself; or a tf.function with an input
+signature. For JAX the pair is a function and a tuple of its arguments
+(jax.ShapeDtypeStruct), or a Keras model on JAX and its data. It is imported from the
+current folder and traced in a process of its own.
+"""
+
+EXAMPLES = """\
+examples:
+  tpu-preflight my_model:build --target v5e-8
+  tpu-preflight my_model:build -t v3-8 -t v5e-8 --html report.html
+  tpu-preflight my_model:build --json --baseline main.json > report.json
+  tpu-preflight my_model:build -t v5e-8 -t v6e-8 --steps 100000 --price v5e=1.2 --price v6e=2.7
+
+exit status:
+  0  ready
+  1  not ready
+  2  could not be asked; the report or the message says why
+  3  ready, but worse than the baseline: over 5 % more memory or time, more
+     compilations, or a check with a worse verdict
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "tpu-preflight",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", metavar="MODULE:NAME", help="what to check, such as my_model:build")
+
+    what = parser.add_argument_group("the TPU")
+    what.add_argument(
+        "-t", "--target", action="append", metavar="TPU",
+        help="such as v5e-8, the default; repeat it to compare several",
+    )  # fmt: skip
+    what.add_argument("--node", action="store_true", help="the TPU is another machine (a TPU Node)")
+
+    more = parser.add_argument_group("more checks, which take longer")
+    more.add_argument(
+        "--largest-batch", action="store_true", help="search for the largest batch that fits"
+    )
+    more.add_argument(
+        "--profile", action="store_true",
+        help="estimate a step's time by operation, layer and line: minutes for a large model",
+    )  # fmt: skip
+    more.add_argument(
+        "--numerics", action="store_true",
+        help="compare loss and gradients with a TPU's products, rounded on this CPU",
+    )  # fmt: skip
+    more.add_argument(
+        "--input-rate", action="store_true", help="time the dataset's stages: does it keep up?"
+    )
+
+    cost = parser.add_argument_group("the price of a run, with a profile")
+    cost.add_argument("--steps", type=_positive, metavar="N", help="how long the run is")
+    cost.add_argument(
+        "--price", action="append", default=[], metavar="[KIND=]PRICE",
+        help="of a chip for an hour, in your currency: 1.2, or v5e=1.20 for each kind",
+    )  # fmt: skip
+
+    form = parser.add_argument_group("the report")
+    form.add_argument("--json", action="store_true", help="print it as JSON")
+    form.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write it as a page, too")
+    form.add_argument(
+        "--baseline", type=pathlib.Path, metavar="FILE",
+        help="an earlier --json report: what became worse since?",
+    )  # fmt: skip
+    form.add_argument(
+        "--timeout", type=_positive, metavar="SECONDS",
+        help=f"the check is ended then; {SECONDS:g}, and as many for each target with a profile",
+    )  # fmt: skip
+    return parser
+
+
+def _positive(word: str) -> int:
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
+    return int(word)
+
+
+class _Progress:
+    """Tells what is being done: one line that changes in a terminal, a line each elsewhere."""
+
+    def __init__(self) -> None:
+        self._start, self._wide = time.monotonic(), 0
+
+    def tell(self, stage: str) -> None:
+        line = f"preflight, {time.monotonic() - self._start:3.0f} s: {translated(stage)}"
+        if sys.stderr.isatty():
+            line = line[: os.get_terminal_size(2).columns - 1]
+            print(f"\r{line:<{self._wide}}", end="", file=sys.stderr, flush=True)  # noqa: T201
+            self._wide = len(line)
+        else:
+            print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+    def end(self) -> None:
+        if self._wide:
+            print(f"\r{'':<{self._wide}}\r", end="", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _report(given: argparse.Namespace) -> Report:
+    targets = list(dict.fromkeys(given.target or ["v5e-8"]))
+    typed = price.read(given.price, targets)
+    if typed and given.steps is None:
+        raise PreflightError(
+            "There is a price, but no number of steps.",
+            "A run's price is steps x time of a step x chips x the price of a chip for an hour.",
+            "Say how long the run is: --steps 100000.",
+        )
+    profile = given.profile or given.steps is not None
+    before = given.baseline and baseline.read(given.baseline)
+    if given.html is not None:
+        files.check(given.html, ".html")  # now: the check takes minutes
+    progress = _Progress()
+    try:
+        report = apart(
+            given.name,
+            targets,
+            node=given.node,
+            largest_batch=given.largest_batch,
+            profile=profile,
+            numerics=given.numerics,
+            input_rate=given.input_rate,
+            timeout=given.timeout or SECONDS * (1 + len(targets) * profile),
+            progress=progress.tell,
+        )
+    finally:
+        progress.end()
+    if given.steps is not None and report.timings:
+        found = price.prices(report.timings, report.estimates, given.steps, typed)
+        report = dataclasses.replace(report, prices=found)
+    if before is not None:
+        report = dataclasses.replace(report, changes=baseline.compare(report, before))
+    if given.html is not None:
+        report.save_html(given.html)
+    return report
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry the command out; gives its exit status."""
+    given = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a terminal may lack a sign
+    try:
+        report = _report(given)
+        print(report.json() if given.json else report, flush=True)  # noqa: T201
+        return report.exit_status
+    except PreflightError as error:
+        what, why, fix = map(translated, (error.what, error.why, error.fix))
+        said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
+        print(said, file=sys.stderr)  # noqa: T201
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)  # noqa: T201
+        return 130
+    except BrokenPipeError:  # who read it has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2

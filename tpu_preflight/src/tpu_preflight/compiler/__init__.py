@@ -1,0 +1,21 @@
+"""Google's TPU compiler without a TPU: does it compile, does it fit, what does it cost?
+
+``export`` turns a TensorFlow function into XLA's program; ``compile`` hands that program to the
+compiler inside libtpu, ahead of time, in a process of its own (`child`). Nothing is run, so there
+is no word here about seconds on a TPU, except as bounds (``roofline``) and as the compiler's own
+estimate (``profile``).
+
+To go the same route by hand: ``experimental_get_compiler_ir`` of a ``tf.function`` gives the HLO
+module, ``jax.extend.mlir.hlo_to_stablehlo`` translates it, and jax compiles it for the devices of a
+described topology (https://docs.jax.dev/en/latest/aot.html).
+
+Imports TensorFlow only inside ``export``.
+"""
+
+from tpu_preflight.compiler.ask import Compiled, available_bytes, compile, compile_many
+from tpu_preflight.compiler.cost import Roofline, all_reduce_seconds, per_device, roofline
+from tpu_preflight.compiler.memory import Attempt, LargestBatch, Padding, largest_batch, padding
+from tpu_preflight.compiler.process import memory_limit, started, versions
+from tpu_preflight.compiler.profiling import AllReduce, Kernel, Profile, Share, profile
+from tpu_preflight.program import Bounded, NotCompilable, Parameter, Program, export
+from tpu_preflight.program.messages import Source

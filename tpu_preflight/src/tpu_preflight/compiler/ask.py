@@ -1,0 +1,266 @@
+"""Asking Google's compiler about programs: one, or several in the same process."""
+
+import dataclasses
+import gzip
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from tpu_preflight.chips import hardware
+from tpu_preflight.chips.layout import shape_bytes
+from tpu_preflight.compiler import cache, process
+from tpu_preflight.compiler.process import Answer, Process, Progress
+from tpu_preflight.compiler.walking import repeated_flops
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.program import Bounded, Program, named
+from tpu_preflight.text import size, steady
+
+# The jax with which the route was proved; another is tried, and the result says so.
+PROVED_JAX = "0.10"
+
+# GiB of HBM that a program may use on one device, as the compiler itself says when a program
+# needs more (libtpu 0.0.51, 2026-11). Less than the chip has: the rest is the system's.
+AVAILABLE_GIB = {"v2": 7.48, "v3": 15.48, "v4": 30.75, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24}
+AVAILABLE_GIB |= {"tpu7x": 94.74}
+
+# How jaxlib (libtpu has other paths) says that it can't read back what libtpu made: 0.10.2 says it
+# of programs by libtpu 0.0.51 for TPU7x and v6e with full effort; of those by 0.0.42.1, which it
+# asks for, it read all that we asked about (2026-11).
+_UNREADABLE = "RET_CHECK failure (external/xla"
+_READABLE = (
+    "This jaxlib can't read back what this libtpu makes of it for {}. jaxlib 0.10.2 can with: "
+    "python -m pip install libtpu==0.0.42.1"
+)
+
+# Seconds after which a compile is given up. BERT-base takes half a minute on two cores.
+TIMEOUT = 600.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What Google's compiler makes of a program, for one device of a target.
+
+    All sizes are for one device (one TensorFlow replica), in bytes. Where nothing was
+    compiled they are 0.
+    """
+
+    name: str  # the program's name
+    target: str  # such as ``v5e-8``
+    # ``compiles``, ``refused``, ``out of memory`` (the TPU's), ``crashed`` (the compiler did, or
+    # this machine's memory was not enough for it), ``timed out``, or ``not available`` (jax or
+    # libtpu is missing, or is not one that we know).
+    verdict: str
+    message: str = ""  # what was said, in a line; empty where it compiles
+    whole_message: str = dataclasses.field(default="", repr=False)  # the same, whole
+    note: str = ""  # what else there is to know, such as another version of jax; mostly empty
+    versions: str = ""  # versions of jax and libtpu
+    replicas: int = 1  # devices that the program was compiled for
+    # Floating-point operations of one run. A loop counts as often as it goes round, where the
+    # compiled text tells.
+    flops: float = 0.0
+    # Bytes that all kernels read and write in one run, as the compiler counts: those of tensors
+    # that stay on the chip, too.
+    bytes_accessed: float = 0.0
+    argument_bytes: int = 0  # memory of the parameters
+    output_bytes: int = 0  # memory of the results
+    alias_bytes: int = 0  # the part of the results that lies in the memory of donated parameters
+    temporary_bytes: int = 0  # memory for what lies between
+    # Parameters, results and temporaries together, shared memory counted once; where it is too much
+    # for the device, what the compiler says is needed.
+    peak_bytes: int = 0
+    available_bytes: int = 0  # HBM that a program may use
+    all_reduce_bytes: int = 0  # bytes of all tensors that are added up across the replicas
+    bounded: tuple[Bounded, ...] = ()  # the program's: where sizes depend on values, with the bound
+    effort: str = "least"  # the compiler's effort, ``least`` or ``full``
+    seconds: float = 0.0  # what the compiler took, without the start of its process
+    cached: bool = False  # whether this is an earlier answer to the same question
+    _text: bytes = dataclasses.field(default=b"", repr=False)
+    _names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it compiles."""
+        return self.verdict == "compiles"
+
+    @property
+    def hlo(self) -> str:
+        """The compiled program in XLA's text form; empty where nothing was compiled."""
+        return named(gzip.decompress(self._text).decode(), self._names)
+
+    def __repr__(self) -> str:
+        line = f"{self.name} for {self.target}: {self.verdict}"
+        if self.ok:
+            line += f"; {self.flops:.3g} flops, {size(self.bytes_accessed)} accessed, "
+            line += f"peak {size(self.peak_bytes)} of {size(self.available_bytes)}"
+        if self.message:
+            line += f". {self.message}"
+        return line + (f" ({self.note})" if self.note else "")
+
+
+def available_bytes(target: str) -> int:
+    """Look up the bytes of HBM that a program may use on one device of a target.
+
+    Raises:
+        hardware.UnknownAccelerator: There is no such target.
+    """
+    return int(AVAILABLE_GIB[hardware.slice_of(target, jax=True).chip.name] * 2**30)
+
+
+def compile(
+    program: Program,
+    target: str = "v5e-8",
+    *,
+    timeout: float = TIMEOUT,
+    memory_limit: int | None = None,
+    effort: str = "least",
+    progress: Progress | None = None,
+) -> Compiled:
+    """Let Google's TPU compiler compile a program, in a process of its own.
+
+    A crash, a limit passed or a missing package is a verdict, too.
+
+    Args:
+        program: From `export`.
+        target: What to compile for: ``v2-8``, ``v3-8``, ``v4-8``, ``v5e-1``, ``v5p-8``, ``v6e-4``
+            and so on. A program of one replica is compiled for one device of it.
+        timeout: Seconds after which the compiler is stopped.
+        memory_limit: Bytes of this machine's memory that the compiler may take; four fifths of
+            all when None.
+        effort: ``least`` (faster; peak memory within a tenth of full effort's where we compared)
+            or ``full``, as on a TPU.
+        progress: Called about twice a second with the stage (``starting``, ``compiling``) and
+            the seconds passed.
+
+    Raises:
+        PreflightError: There is no such target or effort, or the program is for several replicas,
+            but not for the target's number.
+    """
+    with process.taken(memory_limit) as compiler:
+        return one(compiler, program, target, timeout, effort, progress)
+
+
+def compile_many(
+    programs: Iterable[Program],
+    target: str = "v5e-8",
+    *,
+    timeout: float = TIMEOUT,
+    effort: str = "least",
+    progress: Progress | None = None,
+) -> list[Compiled]:
+    """Compile programs one after the other, each as `compile` does and with its own time limit.
+
+    They may be made while others are compiled. The compiler's process starts once; where it dies,
+    the rest goes on in a new one.
+    """
+    with process.taken(None) as compiler:
+        return [one(compiler, p, target, timeout, effort, progress) for p in programs]
+
+
+def one(
+    compiler: Process,
+    program: Program,
+    target: str,
+    timeout: float,
+    effort: str,
+    progress: Progress | None,
+) -> Compiled:
+    """Compile a program as `compile` does, in a process that is there, or look into the cache."""
+    slice_ = hardware.slice_of(target, jax=program.form == "stablehlo")
+    if effort not in ("least", "full"):
+        raise PreflightError(
+            f"There is no effort {effort!r}.",
+            "The compiler works with least or full effort.",
+            "Leave it out for the least, which is enough for a verdict.",
+        )
+    if program.replicas not in (1, slice_.replicas):
+        raise PreflightError(
+            f"{program.name} was exported for {program.replicas} replicas; {target} has "
+            f"{slice_.replicas}.",
+            "Gradients are added up across all replicas of a slice.",
+            f"Export it with replicas={slice_.replicas}, or with replicas=1 for one device alone.",
+        )
+    if missing := process.missing():
+        return _compiled(program, target, ({"verdict": "not available", "message": missing}, b""))
+    found = process.versions()
+    job = {
+        "topology": slice_.topology,
+        "devices": slice_.replicas,
+        "replicas": program.replicas,
+        "sharded": len(program.arguments),
+        "donated": list(program.donated),
+        "effort": effort,
+    }
+    if slice_.chip.cores > slice_.chip.replicas:
+        job["chip"] = "megacore"  # libtpu's name for joined cores; its default shows two of a v4
+    if program.form != "hlo":
+        shardings = {"mesh": program.mesh, "shardings": program.shardings}
+        job |= {"form": program.form, **shardings}
+    key = cache.key(program.hlo, job, found)
+    known = cache.read(key)
+    answer = known or compiler.ask(job, program.hlo, timeout, progress)
+    notes = []
+    if not found["jax"].startswith(f"{PROVED_JAX}."):
+        proved = f"this route was proved with jax {PROVED_JAX}"
+        notes.append(f"jax {found['jax']} is installed; {proved}")
+    if known is None and answer[0]["verdict"] in ("compiles", "refused", "out of memory"):
+        notes.append(cache.write(key, answer))
+    return _compiled(
+        program,
+        target,
+        answer,
+        note="; ".join(filter(None, notes)),
+        versions=f"jax {found['jax']}, libtpu {found['libtpu']}",
+        effort=effort,
+        cached=known is not None,
+    )
+
+
+def _compiled(program: Program, target: str, answer: Answer, **about: Any) -> Compiled:
+    """Read what the child told."""
+    told, text = answer
+    verdict, message = told["verdict"], named(told["message"], program.names)
+    if verdict == "error":  # of our own route, so it is no word of Google's
+        verdict = "not available"
+    if _UNREADABLE in message:
+        verdict, message = "not available", _READABLE.format(target)
+    fields = {f.name for f in dataclasses.fields(Compiled)} & set(told)
+    numbers = {n: told[n] for n in fields - {"verdict", "message"}}
+    if verdict == "out of memory" and (found := _NEEDED.search(message)):
+        numbers["peak_bytes"] = int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2]])
+    if verdict == "compiles":
+        program_text = gzip.decompress(text).decode()
+        numbers["flops"] += repeated_flops(program_text)
+        reduced = " ".join(_REDUCE.findall(program_text))
+        numbers["all_reduce_bytes"] = sum(map(shape_bytes, re.findall(r"\w+\[[\d,<=]*\]", reduced)))
+        parts = ("argument_bytes", "output_bytes", "temporary_bytes")
+        together = sum(numbers[part] for part in parts) - numbers["alias_bytes"]
+        numbers["peak_bytes"] = numbers["peak_bytes"] or together
+    return Compiled(
+        name=program.name,
+        target=target,
+        verdict=verdict,
+        message=_short(verdict, message),
+        whole_message=message,
+        replicas=program.replicas,
+        bounded=program.bounded,
+        available_bytes=available_bytes(target),
+        _text=text,
+        _names=program.names if text else (),
+        **about,
+        **numbers,
+    )
+
+
+def _short(verdict: str, message: str) -> str:
+    """Cut Google's message to what says it."""
+    if verdict == "out of memory":
+        found = re.search(r"total memory required.*?available HBM \([^)]*\)", message)
+        found = found or re.search(r"(?:Used|Ran out|Attempting).{10,160}?\.(?=\s|$)", message)
+        return f"{found[0][:1].upper()}{found[0][1:].rstrip('.')}." if found else message[:200]
+    line = steady(next(filter(str.strip, message.splitlines()), ""))
+    line = re.sub(r"^(?:JaxRuntimeError: )?(?:INTERNAL|UNKNOWN): ", "", line)
+    return line if len(line) <= 240 else f"{line[:239]}…"
+
+
+_NEEDED = re.compile(r"required for HLO temporaries \(([\d.]+)([MGT])\)")
+_REDUCE = re.compile(r" = (\(.*?\)|\S+) all-reduce(?:-start)?\(")

@@ -1,0 +1,76 @@
+"""Earlier answers of the compiler, kept in the user's cache folder."""
+
+import contextlib
+import gzip
+import hashlib
+import json
+import pathlib
+import platform
+import time
+import zlib
+from typing import Any
+
+import platformdirs
+
+from tpu_preflight import files
+from tpu_preflight.compiler.process import Answer
+from tpu_preflight.errors import PreflightError
+
+MOST_BYTES = 256_000_000
+
+# Changes when entries of the cache change their meaning.
+_FORMAT = 3
+
+
+def folder() -> pathlib.Path:
+    """Find the folder by this system's rules (XDG on Linux); it may not exist yet."""
+    return platformdirs.user_cache_path("tpu-preflight")
+
+
+def key(hlo: bytes, job: dict[str, Any], versions: dict[str, str]) -> str:
+    """Name the entry of a question: the module, what else is asked, and jax's and libtpu's."""
+    question = json.dumps([_FORMAT, job, versions, platform.machine()], sort_keys=True)
+    return hashlib.sha256(question.encode() + hlo).hexdigest()
+
+
+def read(key: str) -> Answer | None:
+    """Read an entry; a damaged one (gzip has a checksum) is as good as none."""
+    path = folder() / key
+    try:
+        told, _, text = gzip.decompress(path.read_bytes()).partition(b"\n")
+        answer = json.loads(told), text
+        path.touch()  # the oldest go first
+    except (OSError, EOFError, ValueError, zlib.error):
+        return None
+    return answer
+
+
+def write(key: str, answer: Answer) -> str:
+    """Keep an answer and make room; say what prevented it, if anything did."""
+    told, text = answer
+    try:
+        data = json.dumps(told).encode() + b"\n" + text
+        files.write(folder() / key, gzip.compress(data, 1, mtime=0))
+        _make_room()
+    except (PreflightError, OSError) as error:
+        why = error.why if isinstance(error, PreflightError) else str(error)
+        return f"the result could not be kept for the next time: {why.rstrip('.')}"
+    return ""
+
+
+def _make_room() -> None:
+    """Remove the entries that were used longest ago, until the rest fits."""
+    entries = []
+    for path in folder().iterdir():
+        with contextlib.suppress(OSError):  # another process made room, too
+            status = path.stat()
+            if not path.name.startswith("."):
+                entries.append((status.st_mtime, status.st_size, path))
+            elif time.time() - status.st_mtime > 3600:
+                path.unlink()  # half an entry, from a process that was killed
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= MOST_BYTES:
+            return
+        path.unlink(missing_ok=True)
+        total -= size

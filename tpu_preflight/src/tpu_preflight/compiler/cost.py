@@ -1,0 +1,81 @@
+"""The least time that a program could take on a TPU: what it must do, at the chip's peak rates."""
+
+import dataclasses
+
+from tpu_preflight.chips import hardware
+from tpu_preflight.compiler.ask import Compiled
+
+
+@dataclasses.dataclass(frozen=True)
+class Roofline:
+    """The least time that one run could take on one device: a bound, no prediction.
+
+    Computing and memory are each taken at their peak and as if they overlapped fully
+    (Williams, Waterman, Patterson 2009, doi:10.1145/1498765.1498785). What lies between the
+    operations may stay on the chip, so it isn't counted. Real steps take longer: see
+    `estimate.calibration`.
+
+    Attributes:
+        target: Such as ``v5e-8``.
+        compute_seconds: Operations over the peak rate in bfloat16, the fastest type.
+        hbm_seconds: What the program is given and gives back (variables, batch, results), read or
+            written once, over the memory's bandwidth. A table of which it reads a few rows
+            counts in full.
+        link_seconds: What is added up across the replicas, over all links of the chips; 0 for one
+            replica.
+    """
+
+    target: str
+    compute_seconds: float
+    hbm_seconds: float
+    link_seconds: float = 0.0
+
+    @property
+    def _sides(self) -> dict[str, float]:
+        sides = (self.compute_seconds, self.hbm_seconds, self.link_seconds)
+        return dict(zip(("compute", "HBM", "interconnect"), sides, strict=True))
+
+    @property
+    def seconds(self) -> float:
+        """The largest of the three."""
+        return max(self._sides.values())
+
+    @property
+    def limit(self) -> str:
+        """What the bound comes from: ``compute``, ``HBM`` or ``interconnect``."""
+        return max(self._sides, key=self._sides.get)
+
+    def __repr__(self) -> str:
+        sides = ", ".join(f"{n} {s * 1e3:.3g} ms" for n, s in self._sides.items() if s)
+        bound = f"at least {self.seconds * 1e3:.3g} ms a step, bound by {self.limit}"
+        return f"{self.target}: {bound} ({sides})"
+
+
+def roofline(compiled: Compiled) -> Roofline:
+    """Bound the time of one run of a program that compiles from below, for one device."""
+    slice_ = hardware.slice_of(compiled.target, jax=True)
+    peak, bandwidth = per_device(slice_.chip)
+    moved = compiled.argument_bytes + compiled.output_bytes
+    link = all_reduce_seconds(slice_, compiled.all_reduce_bytes)[0] if compiled.replicas > 1 else 0
+    return Roofline(compiled.target, compiled.flops / peak, moved / bandwidth, link)
+
+
+def all_reduce_seconds(slice_: hardware.Slice, size: float) -> tuple[float, float]:
+    """Bound the time in which the chips of a slice add up ``size`` bytes that each of them has.
+
+    Of ``n`` chips each sends ``2 (n - 1) / n`` of the tensor (a part of it to be added up, then the
+    sums; Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002). Two cores of one chip add up
+    theirs first. Nothing is taken off for the time that a message needs.
+
+    Gives seconds where all links of a chip are busy, as in a torus, and where only two are: the
+    chips as one ring, both ways round. A slice of few chips is no torus.
+    """
+    chip = slice_.chip
+    sent = 2 * (slice_.chips - 1) / slice_.chips * size
+    each_way = chip.ici_gb_per_s * 1e9 / 2
+    return sent / each_way, sent / (each_way * 2 / chip.ici_links)
+
+
+def per_device(chip: hardware.Chip) -> tuple[float, float]:
+    """Give the peak rates of one device: bfloat16 operations and bytes of HBM, a second."""
+    return chip.bf16_tflops * 1e12 / chip.replicas, chip.hbm_gb_per_s * 1e9 / chip.replicas

@@ -1,0 +1,226 @@
+"""What runs when a compiled program runs: loops as often as they go round, and what it computes."""
+
+import collections
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tpu_preflight.program.instructions import Instruction, computations
+
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:shard_map/)?(?:tensorflow_module/?)?([^"]*)"')
+_UNKNOWN = 2**62  # the compiler's way to say that it doesn't know
+# What gives a value as it took it.
+SAME_VALUE = ("copy", "bitcast", "copy-done", "copy-start", "reshape")
+
+
+class Shapes(dict[str, tuple[str, ...]]):
+    """The results of each instruction of a computation, with their layouts."""
+
+    def reads(self, i: Instruction) -> Iterator[str]:
+        """Give what an instruction takes."""
+        for name in i.operands:
+            yield from self.get(name, ())
+
+
+class Step(NamedTuple):
+    """An instruction that runs.
+
+    Attributes:
+        times: How often.
+        endless: Whether it is a loop whose number of rounds can't be told from the text.
+        instruction: The instruction.
+        shapes: The results that it may take.
+        loop: Where it runs in a loop that has no name of its own: TensorFlow's name of what most
+            of the loop's values come from.
+    """
+
+    times: int
+    endless: bool
+    instruction: Instruction
+    shapes: Shapes
+    loop: str = ""
+
+
+def cycles(i: Instruction) -> int | None:
+    """Give the compiler's estimate for one run: None where there is none, -1 if it is unknown."""
+    found = _CYCLES.search(i.attributes)
+    if found is None:
+        return None
+    return -1 if int(found[1]) >= _UNKNOWN else int(found[1])
+
+
+def executed(text: str) -> Iterator[Step]:
+    """Walk through what runs in a compiled program, given its text.
+
+    Of a choice (``conditional``) the branch with the most cycles runs. A loop of unknown length
+    goes round once.
+    """
+    found, main = computations(text)
+    for step, _ in _walk(found, main, 1):
+        yield step
+
+
+def repeated_flops(text: str) -> float:
+    """Count what the rounds of loops after their first compute, in products and convolutions.
+
+    XLA's own count takes each loop's body once.
+    """
+    if " while(" not in text:
+        return 0.0
+    found, main = computations(text)
+    return sum(
+        (step.times - 1) * flops(step.instruction, found, step.shapes)
+        for step, _ in _walk(found, main, 1)
+        if step.times > 1
+    )
+
+
+def _walk(
+    found: Mapping[str, list[Instruction]], name: str, times: int, loop: str = ""
+) -> Iterator[tuple[Step, Mapping[str, list[Instruction]]]]:
+    shapes = Shapes((i.name, i.laid_out) for i in found[name])
+    for i in found[name]:
+        rounds = _rounds(i, found, name) if i.opcode == "while" else 1
+        yield Step(times, rounds is None, i, shapes, loop), found
+        if i.opcode == "while":
+            inside = operation(i.attributes) or _named_before(i, found[name]) or loop
+            again = times * (1 if rounds is None else rounds)
+            yield from _walk(found, i.called("body"), again, inside)
+        elif i.opcode == "call":
+            yield from _walk(found, i.called("to_apply"), times, loop)
+        elif i.opcode == "conditional":
+            listed = re.findall(r"(?:branch|true|false)_computations?=(\{.*?\}|\S+)", i.attributes)
+            branches = re.findall(r"%?([^\s,(){}]+)", " ".join(listed))
+            ways = [list(_walk(found, branch, times, loop)) for branch in branches]
+            yield from max(ways, key=_total, default=[])
+
+
+def operation(attributes: str) -> str:
+    """Give TensorFlow's name of the operation that an instruction ends in; empty without one."""
+    told = _OPERATION.search(attributes)
+    return told[1] if told else ""
+
+
+def _named_before(loop: Instruction, around: list[Instruction]) -> str:
+    """Name a loop after the operation that most of its values come from."""
+    within = {i.name: i for i in around}
+    made = (within[_origin(within, name)] for name in within[loop.operands[0]].operands)
+    names = collections.Counter(name for i in made if (name := operation(i.attributes)))
+    return max(names, key=names.get, default="")
+
+
+def _total(way: list[tuple[Step, object]]) -> int:
+    return sum(step.times * max(cycles(step.instruction) or 0, 0) for step, _ in way)
+
+
+def _rounds(loop: Instruction, found: Mapping[str, list[Instruction]], name: str) -> int | None:
+    """Tell how often a loop goes round: a counter that is compared with a number, by steps."""
+    if told := _TRIPS.search(loop.attributes):
+        return int(told[1])
+    condition, body = found[loop.called("condition")], found[loop.called("body")]
+    test = next(i for i in condition if i.root)
+    if test.opcode != "compare" or "direction=LT" not in test.attributes:
+        return None
+    outside = {i.name: i for i in found[name]}
+    given = outside[_origin(outside, loop.operands[0])].operands
+    inside = {i.name: i for i in body}
+    results = next(i for i in body if i.root).operands
+
+    def value(at: str, within: Mapping[str, Instruction]) -> tuple[int | None, int | None]:
+        """Give an element's position in the loop's state, and a constant's value."""
+        i = within[_origin(within, at)]
+        if i.opcode == "constant" and re.fullmatch(r"-?\d+", i.inside):
+            return None, int(i.inside)
+        if i.opcode == "get-tuple-element":
+            return int(re.search(r"index=(\d+)", i.attributes)[1]), None
+        return None, None
+
+    within = {i.name: i for i in condition}
+    (counter, _), (element, limit) = (value(operand, within) for operand in test.operands)
+    if element is not None and value(results[element], inside)[0] == element:
+        _, limit = value(given[element], outside)  # it goes through the loop unchanged
+    if counter is None or limit is None:
+        return None
+    added = inside[_origin(inside, results[counter])]
+    parts = [value(operand, inside) for operand in added.operands]
+    steps = [step for _, step in parts if step is not None]
+    _, start = value(given[counter], outside)
+    if added.opcode != "add" or (counter, None) not in parts or not steps or start is None:
+        return None
+    return max(0, -(-(limit - start) // steps[0])) if steps[0] > 0 else None
+
+
+def _origin(within: Mapping[str, Instruction], name: str) -> str:
+    """Follow a value back through copies of it."""
+    while within[name].opcode in SAME_VALUE:
+        name = within[name].operands[0]
+    return name
+
+
+def flops(i: Instruction, found: Mapping[str, list[Instruction]], shapes: Shapes) -> float:
+    """Count the operations of the matrix products and convolutions in an instruction."""
+    if i.opcode == "fusion":
+        inside = found[i.called("calls")]
+        inner = Shapes((j.name, j.laid_out) for j in inside)
+        return sum(flops(j, found, inner) for j in inside)
+    if i.opcode not in ("convolution", "dot"):
+        return 0.0
+    left, right = (sizes(shapes[name][0]) for name in i.operands)
+    result = sizes(i.shapes[0])
+    if i.opcode == "dot":
+        contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", i.attributes)[1]
+        return 2.0 * math.prod(result) * math.prod(left[int(d)] for d in contracted.split(",") if d)
+    return 2.0 * multiplications(i.attributes, left, right, result)
+
+
+def sizes(shape: str) -> list[int]:
+    """Read the sizes from a shape as XLA writes it: 8 and 16 from ``f32[8,16]{1,0}``."""
+    return [int(n) for n in re.findall(r"\d+", shape.partition("[")[2].partition("]")[0])]
+
+
+def multiplications(
+    attributes: str, left: Sequence[int], right: Sequence[int], result: Sequence[int]
+) -> float:
+    """Count a convolution's products; those with a zero of padding or dilation don't count.
+
+    The compiler writes a batch of matrix products as a convolution with dilated dimensions
+    (https://openxla.org/xla/operation_semantics#convwithgeneralpadding_convolution).
+    """
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes)
+    window = re.search(r"window=\{([^}]*)\}", attributes)
+    given = dict(part.split("=") for part in window[1].split()) if window else {}
+    groups = re.search(r"batch_group_count=(\d+)", attributes)
+    total = result[labels[3].index("f")] * right[labels[2].index("i")]
+    total *= left[labels[1].index("b")] // (int(groups[1]) if groups else 1)
+    spatial = sorted(label for label in labels[3] if label.isdigit())
+
+    def numbers(key: str, default: str) -> list[str]:
+        return given[key].split("x") if key in given else [default] * len(spatial)
+
+    settings = zip(
+        *(numbers(key, "1") for key in ("size", "stride", "lhs_dilate", "rhs_dilate")),
+        numbers("pad", "0_0"),
+        strict=True,
+    )
+    for label, (size, stride, spread, apart, pad) in zip(spatial, settings, strict=False):
+        ends = left[labels[1].index(label)], result[labels[3].index(label)]
+        low = int(pad.split("_")[0])
+        total *= _valid(*ends, int(size), int(stride), int(spread), int(apart), low)
+    return float(total)
+
+
+@functools.lru_cache(maxsize=1024)
+def _valid(read: int, made: int, size: int, stride: int, spread: int, apart: int, low: int) -> int:
+    """Count the pairs of a result's position and a weight's that meet a value, not a zero."""
+    weights = np.arange(size) * apart - low
+    last = (read - 1) * spread
+    return sum(
+        int(np.count_nonzero((at >= 0) & (at <= last) & (at % spread == 0)))
+        for at in (weights + m * stride for m in range(made))
+    )

@@ -1,0 +1,204 @@
+"""What the compiler's estimate of a step is worth: runs that were published, beside it.
+
+``published.tsv`` holds training runs whose time per step somebody published, each with its source.
+``python -m benchmarks published`` builds each again in TensorFlow, compiles it as `timing` does,
+and writes the estimate into the table, beside what the run took.
+
+**What the factor is.** How many times longer than the estimate the runs of one generation took:
+what the estimate leaves out (the gradients' way between devices, the input, the host, checkpoints),
+what their code did otherwise than ours, and what the compiler of their year made of it. Where a
+generation has fewer than two runs, the factor is that of all runs, and says so.
+
+**What it isn't.** A promise. The runs are few, most are of 2018 to 2021, and six were sent in to
+benchmarks of speed. A step whose input or host is slow takes longer than the range says; a program
+with kernels written by hand (attention that isn't written out) can take less.
+
+**How the error is measured.** Each run is foretold from the others alone: those of its generation
+where two are left, else all others. Runs of the same program (the same model and batch on the same
+chip) are left out together, as they would foretell each other. So 9 of 13 runs lie within 30 % of
+what is foretold (libtpu 0.0.51, 2026-11), and 10 within 30 % of the estimate itself; the remarks of
+the others say what is known of the difference. For a generation with too few runs, each run is
+foretold from the other generations.
+The three runs told in days (BERT and ELECTRA, in float32, with their checkpoints)
+took 1.24 to 1.40 times the estimate, and the rest, but for the oldest, 0.69 to 1.17 times.
+
+**What is missing.** v5e, v5p and v6e: we found no public run there of a model that TensorFlow's
+libraries have, with the batch and the time of its step. (Marin's small Llamas on v5p have both;
+with full effort, our jaxlib couldn't read back the program that libtpu made of one. Of v6e we know
+one product of matrices.) And ALBERT: the one run whose time of a step
+we found (xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as we build it.
+
+Imports no TensorFlow.
+"""
+
+import csv
+import dataclasses
+import functools
+import math
+import pathlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tpu_preflight.shown import Link, Shown, Table
+
+TABLE = pathlib.Path(__file__).with_name("published.tsv")
+NEAR = 0.3  # of what the other runs foretell: the calibration's aim
+ENOUGH = 2  # runs of a generation for a factor of its own
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A published training run, and what the compiler says of the same step."""
+
+    run: str  # whose it was, and of what model
+    # What is compiled for, such as ``v3-8``. A run on a larger slice is compiled for the smallest
+    # one: what a device computes is the same.
+    target: str
+    devices: int  # of the run: on v2 and v3 cores, on others chips
+    rows: int  # of the batch, on each device
+    model: str  # how `benchmarks.published` builds it
+    size: int  # tokens of a row, or pixels of an image's side
+    precision: str  # ``float32`` (the TPU multiplies bfloat16 there, too) or ``bfloat16``
+    month: str  # of the publication
+    published_ms: float  # milliseconds of a step
+    computed: str  # how they follow from what was published
+    source: str  # address
+    checked: str  # month in which it was read there
+    remark: str  # what else is known of the difference; may be empty
+    estimate_ms: float  # the compiler's estimate for one device, in milliseconds
+    roofline_ms: float  # the bound (`compiler.roofline`), in milliseconds
+
+    @property
+    def generation(self) -> str:
+        """Such as ``v3``."""
+        return self.target.partition("-")[0]
+
+    @property
+    def ratio(self) -> float:
+        """How many times longer the step took than the estimate."""
+        return self.published_ms / self.estimate_ms
+
+    @property
+    def program(self) -> tuple[object, ...]:
+        """What is compiled: runs with the same have the same estimate."""
+        return self.target, self.model, self.rows, self.size, self.precision
+
+
+@dataclasses.dataclass(frozen=True)
+class Foretold:
+    """A run, and what the factor of the other runs makes of its estimate."""
+
+    run: Run  # the run
+    ms: float  # its estimate times the middle factor of the others, in milliseconds
+    off: float  # how much longer than ``ms`` the step took, as a share: 0.2 is a fifth longer
+
+
+@dataclasses.dataclass(frozen=True)
+class Factor:
+    """How many times longer than the compiler's estimate a step takes."""
+
+    generation: str  # such as ``v3``
+    low: float  # of the fastest run
+    middle: float  # the runs' geometric mean
+    high: float  # of the slowest
+    runs: int  # how many runs it comes from
+    # Whether they are of this generation; if not, it has too few, and they are all runs of the
+    # table.
+    own: bool
+    # How far off the runs were on average when foretold without themselves: 0.2 is a fifth.
+    error: float
+
+    def __repr__(self) -> str:
+        among = any(run.generation == self.generation for run in published())
+        others = f"of {'all' if among else 'other'} kinds, as this one has too few"
+        whose = f"of {self.generation}" if self.own else others
+        return (
+            f"{self.generation}: {self.runs} published runs ({whose}) took {self.low:.2f} to "
+            f"{self.high:.2f} times the estimate, {self.middle:.2f} in the middle; foretold "
+            f"without themselves they were {self.error:.0%} off on average"
+        )
+
+
+class Runs(Shown, tuple[Run, ...]):
+    """The published runs, shown as a table; each is a `Run`."""
+
+    def blocks(self) -> Iterator[Any]:
+        """Give the table, how many of them are foretold, and what is known of the others."""
+        each = foretold(self)
+        yield Table(
+            {
+                "run": Link.to(f.run.source, f"{f.run.run} ({f.run.month})"),
+                "devices": f"{f.run.devices} of {f.run.generation}",
+                "rows × size": f"{f.run.rows} × {f.run.size}",
+                "precision": f.run.precision,
+                "roofline": f"{f.run.roofline_ms:g} ms",
+                "estimate": f"{f.run.estimate_ms:g} ms",
+                "published": f"{f.run.published_ms:g} ms",
+                "ratio": f"{f.run.ratio:.2f}",
+                "foretold from others": f"{f.ms:.3g} ms",
+                "off": f"{f.off:+.0%}",
+            }
+            for f in each
+        )
+        away = [f for f in each if abs(f.off) > NEAR]
+        near = f"{len(self) - len(away)} of {len(self)} steps lie within {NEAR:.0%}"
+        yield f"{near} of what the other runs foretell. Why the rest may not:"
+        yield from (f"{f.run.run} ({f.off:+.0%}): {f.run.remark or 'not known'}" for f in away)
+
+
+@functools.cache
+def published() -> Runs:
+    """Read the table of published runs, in its order."""
+    with TABLE.open(encoding="utf-8") as file:
+        kinds = {field.name: field.type for field in dataclasses.fields(Run)}
+        return Runs(
+            Run(**{name: kinds[name](value) for name, value in row.items()})
+            for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        )
+
+
+def middle(ratios: Sequence[float]) -> float:
+    """Give the geometric mean: twice too long and half of it are equally far from it."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def _chosen(generation: str, runs: Iterable[Run]) -> tuple[list[Run], bool]:
+    """Choose the runs that speak for a generation, and say whether they are its own."""
+    runs = list(runs)
+    own = [run for run in runs if run.generation == generation]
+    return (own, True) if len(own) >= ENOUGH else (runs, False)
+
+
+def foretold(runs: Sequence[Run] | None = None) -> list[Foretold]:
+    """Foretell each run (all when None) from the others; those of its program are no others."""
+    runs = published() if runs is None else runs
+    found = []
+    for run in runs:
+        others, _ = _chosen(run.generation, (o for o in runs if o.program != run.program))
+        ms = run.estimate_ms * middle([other.ratio for other in others])
+        found.append(Foretold(run, ms, run.published_ms / ms - 1))
+    return found
+
+
+def _from_other_kinds(runs: Sequence[Run]) -> list[float]:
+    """Say how far off each run is when it is foretold from the other generations."""
+    return [
+        run.ratio / middle([o.ratio for o in runs if o.generation != run.generation]) - 1
+        for run in runs
+    ]
+
+
+def factor(generation: str) -> Factor:
+    """Say how many times longer than the estimate a step takes, from published runs.
+
+    A generation (such as ``v3``) with fewer than two runs takes those of all generations.
+    """
+    every = published()
+    runs, own = _chosen(generation, every)
+    if own:
+        errors = [f.off for f in foretold(every) if f.run.generation == generation]
+    else:
+        errors = _from_other_kinds(runs)
+    ratios = [run.ratio for run in runs]
+    error = sum(map(abs, errors)) / len(errors)
+    return Factor(generation, min(ratios), middle(ratios), max(ratios), len(runs), own, error)

@@ -1,0 +1,181 @@
+"""What a step costs and how long it takes, as data and as tables. Knows no TensorFlow."""
+
+import dataclasses
+from collections.abc import Iterable
+
+from tpu_preflight.shown import Table
+from tpu_preflight.text import size
+
+BOUNDS = (
+    "The least time is a bound, not a prediction: operations at the chip's peak rate, or "
+    "variables, batch and results once through its memory, or gradients over all its links to "
+    "other chips. "
+    "Traffic is what all kernels read and write; some of it stays on the chip. BERTurk's published "
+    "run on a v3-8 (batch 128, 512 positions) took 302 ms a step, 3.2 times its bound of 93 ms. "
+    "Nothing here was run on a TPU."
+)
+
+ESTIMATE = (
+    "The estimate is the compiler's own, for one device that computes and nothing else. The range "
+    "is what published runs took for each millisecond of it, with their gradients' way between the "
+    "devices, their input and their hosts in it; it is wider where the all-reduce here takes more "
+    "than that. Where your input or your host is slow, a step takes longer."
+)
+
+TABLES = ("operations", "layers", "lines")
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """What one step costs on one target, by its compiler; bounds, not predictions."""
+
+    target: str  # such as ``v5e-8``
+    replicas: int  # TensorFlow devices
+    # Rows of the batch on each replica; None where the batch has no common first size.
+    rows: int | None
+    flops: float  # floating-point operations of a step on one replica
+    bytes: float  # what all kernels of a step read and write on one replica, in bytes
+    peak_bytes: int  # memory that the program needs on one replica
+    available_bytes: int  # memory of a replica that programs may use
+    compute_ms: float  # ``flops`` at the chip's peak, in milliseconds
+    # Variables, batch and results, once through the memory at its peak, in milliseconds.
+    memory_ms: float
+    link_ms: float = 0.0  # gradients, over all links of the chips to others; 0 with one replica
+    # Gradients that each replica sends around per step; None with one replica or where it is not
+    # known.
+    all_reduce_bytes: int | None = None
+    # Most rows per replica that fit; None where it was not looked for.
+    largest_rows: int | None = None
+
+    @property
+    def bound_ms(self) -> float:
+        """The least time of a step, in milliseconds: the longest of the three."""
+        return max(self.compute_ms, self.memory_ms, self.link_ms)
+
+    @property
+    def limited_by(self) -> str:
+        """Which of them it is: ``compute``, ``memory`` or ``interconnect``."""
+        sides = {"compute": self.compute_ms, "memory": self.memory_ms, "interconnect": self.link_ms}
+        return max(sides, key=sides.get)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A part of a step."""
+
+    name: str  # the operation, layer or line
+    ms: float  # milliseconds of a step
+    share: float  # of the step, 0 to 1
+    # What most of that time waits for: ``compute`` (the matrix units at their peak), ``HBM`` (the
+    # device's memory at its bandwidth) or ``vector`` (neither: the vector unit, or memory on the
+    # chip); empty for several parts together.
+    bound: str
+    flops: float = 0.0  # floating-point operations of its products and convolutions
+    bytes: float = 0.0  # what it reads from and writes to the device's memory (HBM)
+    help: str = ""  # what would help, where the compiled program shows it
+
+
+@dataclasses.dataclass(frozen=True)
+class AllReduce:
+    """How the gradients get from device to device in a step."""
+
+    bytes: float  # that each device adds up with the others
+    parts: int  # places in the program where that happens
+    waits: int  # of them, those for which the program waits; during the others it computes
+    low_ms: float  # milliseconds where all links of a chip are busy
+    high_ms: float  # milliseconds where the chips are one ring
+    quoted: bool = False  # whether the links' bandwidth is quoted from a paper (`Chip.ici_quoted`)
+
+    @property
+    def summary(self) -> str:
+        """One line: how much, how long, and whether the program computes meanwhile."""
+        meanwhile = "the compiled program waits for each"
+        if self.waits < self.parts:
+            own = self.parts - self.waits
+            meanwhile = f"during {own} of them the program computes, so part of it may be hidden"
+        return (
+            f"all-reduce: {size(self.bytes)} at {self.parts} places of the step, "
+            f"{self.low_ms:.2g} to {self.high_ms:.2g} ms over the interconnect; {meanwhile}"
+            + "; its bandwidth is quoted from a paper, as Google's pages don't say it"
+            * self.quoted
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """What a step takes on each device of a target."""
+
+    target: str  # such as ``v5e-8``
+    ms: float  # milliseconds, by the compiler's estimate; without the all-reduce
+    low_ms: float  # the same, as published runs make it: for a fast run; never less than the bound
+    high_ms: float  # for a slow one; never less than estimate and all-reduce together
+    factor: str  # where the range comes from, in a sentence
+    busy: float  # share of them in which the matrix units would be busy at their peak rate
+    # Kernels that the compiler has no estimate for, and loops of which it doesn't know the rounds;
+    # they are missing from ``ms``, or count once.
+    missing: int
+    operations: tuple[Row, ...]  # the parts by kind of operation, the longest first, at most nine
+    layers: tuple[Row, ...]  # the same by layer, gradients included
+    lines: tuple[Row, ...]  # the same by the learner's line, gradients included
+    # The gradients' way between the devices; None with one replica.
+    all_reduce: AllReduce | None = None
+
+    @property
+    def summary(self) -> str:
+        """One line: the time, and how busy the matrix units are."""
+        text = (
+            f"{self.target}: {self.low_ms:.3g} to {self.high_ms:.3g} ms a step; the estimate is "
+            f"{self.ms:.3g} ms, the matrix units busy {self.busy:.0%} of it"
+        )
+        return f"{text}; not counted in full: {self.missing} kernels" if self.missing else text
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines below it: where the range comes from, and the all-reduce."""
+        return [self.factor, *([self.all_reduce.summary] if self.all_reduce else [])]
+
+
+def parts(timing: Timing, title: str) -> Table:
+    """Write the ``operations``, ``layers`` or ``lines`` of a step as a table."""
+    return Table(
+        {
+            title: row.name,
+            "ms": f"{row.ms:.3g}",
+            "share": f"{row.share:.1%}",
+            "bound by": row.bound or "–",
+            "help": row.help,
+        }
+        for row in getattr(timing, title)
+    )
+
+
+def flop(number: float) -> str:
+    """Write a number of operations with three digits and a prefix: ``2.77 TFLOP``."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= factor * 0.9995:
+            return f"{_three(number / factor)} {prefix}FLOP"
+    return f"{number:.0f} FLOP"
+
+
+def _three(number: float) -> str:
+    return f"{number:.3g}" if number < 999.5 else f"{number:,.0f}"
+
+
+def costs(estimates: Iterable[Estimate]) -> list[dict[str, str]]:
+    """Write the estimates as rows of a table, by the names of its columns."""
+    return [
+        {
+            "target": e.target,
+            "replicas": str(e.replicas),
+            "rows each": "–" if e.rows is None else f"{e.rows:,}",
+            "compute": flop(e.flops),
+            "traffic": size(e.bytes),
+            "peak memory": size(e.peak_bytes),
+            "of": size(e.available_bytes),
+            "least time": f"{_three(e.bound_ms)} ms" if e.bound_ms >= 0.01 else "< 0.01 ms",
+            "limited by": e.limited_by,
+            "all-reduce": "–" if e.all_reduce_bytes is None else size(e.all_reduce_bytes),
+            "most rows": "–" if e.largest_rows is None else f"{e.largest_rows:,}",
+        }
+        for e in estimates
+    ]

@@ -1,0 +1,83 @@
+"""How long a step takes, by operation, layer and line, as the TPU's compiler estimates it."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from tpu_preflight import compiler
+from tpu_preflight.chips import hardware
+from tpu_preflight.estimate import calibration
+from tpu_preflight.estimate.step import AllReduce, Row, Timing
+from tpu_preflight.program.job import Job
+from tpu_preflight.program.messages import Source
+
+SHOWN = 8  # rows of each table; the rest are added up
+HELPED = 0.02  # of the step: below it a row needs no help
+
+
+def estimate(job: Job, say: Callable[[str], None]) -> Timing | None:
+    """Compile with full effort, which takes longer, and read the estimate; None if it fails."""
+    compiled = compiler.compile(
+        job.program,
+        job.target,
+        effort="full",
+        progress=lambda stage, passed: say(f"{job.target}, with full effort, minutes: {stage}"),
+    )
+    return read(compiled, job.find) if compiled.ok else None
+
+
+def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> Timing:
+    """Read the estimate from a program compiled with full effort; ``find`` gives its lines."""
+    found = compiler.profile(compiled)
+    slice_ = hardware.slice_of(compiled.target, jax=True)
+    factor = calibration.factor(slice_.chip.name)
+    estimated, sent = found.seconds * 1e3, _all_reduce(found, slice_)
+    both = estimated + (sent.high_ms if sent else 0.0)
+    least = compiler.roofline(compiled).seconds * 1e3
+    return Timing(
+        compiled.target,
+        estimated,
+        max(estimated * factor.low, least),
+        max(estimated * factor.high, both, least),
+        repr(factor),
+        found.compute_share,
+        len(found.unknown) + found.endless,
+        rows(found.by_operation()),
+        # Layers that are alike would be told the same, one after the other.
+        tuple(dataclasses.replace(row, help="") for row in rows(_layers(found))),
+        rows(found.by_line(find)),
+        sent,
+    )
+
+
+def _all_reduce(found: compiler.Profile, slice_: hardware.Slice) -> AllReduce | None:
+    if not found.all_reduces:
+        return None
+    sent = sum(a.bytes for a in found.all_reduces)
+    bounds = (seconds * 1e3 for seconds in compiler.all_reduce_seconds(slice_, sent))
+    waits = sum(a.waits for a in found.all_reduces)
+    return AllReduce(sent, len(found.all_reduces), waits, *bounds, slice_.chip.ici_quoted)
+
+
+def _layers(found: compiler.Profile) -> tuple[compiler.Share, ...]:
+    """Go down into the layers until there are enough of them to tell apart."""
+    groups = found.by_layer(1)
+    for depth in range(2, 6):
+        if sum(group.share for group in groups[:SHOWN]) < 0.9:
+            break
+        groups = found.by_layer(depth)
+    return groups
+
+
+def rows(groups: Iterable[compiler.Share]) -> tuple[Row, ...]:
+    """Write groups of kernels as rows: the longest, and the others added up."""
+    rows = [
+        Row(g.name, g.seconds * 1e3, g.share, g.bound, g.flops, g.hbm_bytes, g.help) for g in groups
+    ]
+    rest = rows[SHOWN:]
+    rows = [r if r.share >= HELPED else dataclasses.replace(r, help="") for r in rows]
+    if len(rest) > 1:
+        ms, share, flops, moved = (
+            sum(getattr(row, name) for row in rest) for name in ("ms", "share", "flops", "bytes")
+        )
+        rows[SHOWN:] = [Row(f"{len(rest)} more", ms, share, "", flops, moved)]
+    return tuple(rows)

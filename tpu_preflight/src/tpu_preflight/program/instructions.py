@@ -1,0 +1,89 @@
+"""The text of a compiled program, instruction by instruction (https://openxla.org/xla/hlo_dumps)."""
+
+import dataclasses
+import re
+
+from tpu_preflight.errors import PreflightError
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One line of a computation."""
+
+    name: str  # what other lines call its result
+    shapes: tuple[str, ...]  # type and shape of each result: ``f32[8,128]``
+    # The same with the layouts, where the text has them: ``f32[8,128]{1,0:T(8,128)}``.
+    laid_out: tuple[str, ...]
+    opcode: str  # such as ``fusion``
+    inside: str  # the text between its parentheses
+    attributes: str  # the text after them
+    root: bool  # whether its result is the computation's
+
+    @property
+    def operands(self) -> list[str]:
+        """Names of the instructions whose results it takes."""
+        return re.findall(r"%([^\s,(){}]+)", self.inside)
+
+    def called(self, attribute: str) -> str | None:
+        """Name of the computation that an attribute such as ``calls`` leads to."""
+        found = re.search(rf"\b{attribute}=%?([^\s,(){{}}]+)", self.attributes)
+        return found and found[1]
+
+
+def _closing(text: str, start: int) -> int:
+    """Find the parenthesis that closes the one at ``start``."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += (text[at] in "([{") - (text[at] in ")]}")
+        if depth == 0:
+            return at
+    raise _not_a_program(f"a line without end: {text[:60]!r}")
+
+
+def _not_a_program(why: str) -> PreflightError:
+    return PreflightError(
+        "This text can't be read as a program of XLA.",
+        f"It has {why}.",
+        "Give the text of experimental_get_compiler_ir(...)(stage='optimized_hlo'), or "
+        "hlo(function, ...).optimized.",
+    )
+
+
+def _instruction(line: str) -> Instruction:
+    line = re.sub(r"/\*.*?\*/", "", line.strip())
+    name, _, rest = line.removeprefix("ROOT ").partition(" = ")
+    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
+    laid_out = tuple(re.findall(r"\w+\[[^\]]*\](?:\{[^}]*\})?", rest[:end]))
+    opening = rest.index("(", end)
+    closing = _closing(rest, opening)
+    return Instruction(
+        name.lstrip("%"),
+        tuple(shape.partition("{")[0] for shape in laid_out),
+        laid_out,
+        rest[end:opening].strip(),
+        rest[opening + 1 : closing],
+        rest[closing + 1 :],
+        line.startswith("ROOT "),
+    )
+
+
+def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
+    """Read all computations of a module, and the name of the main one.
+
+    Raises:
+        PreflightError: The text is something else.
+    """
+    found: dict[str, list[Instruction]] = {}
+    current = main = None
+    for line in text.splitlines():
+        if head := re.match(r"(ENTRY )?%?(\S+) \(.*\{$", line):
+            current = head[2]
+            found[current] = []
+            main = current if head[1] else main
+        elif line.startswith("}"):
+            current = None
+        elif current is not None and " = " in line:
+            found[current].append(_instruction(line))
+    if main is None or not found[main]:
+        raise _not_a_program("no main computation (ENTRY)")
+    return found, main

@@ -1,0 +1,208 @@
+"""What TensorFlow says when it refuses something: the line that tells, the operation, the place.
+
+TensorFlow's errors are long texts with stacks in them. One parser reads them all: those of eager
+runs, of tracing (AutoGraph and Keras wrap them) and of XLA.
+"""
+
+import dataclasses
+import linecache
+import os
+import pathlib
+import re
+import traceback
+from collections.abc import Iterable, Sequence
+
+from tpu_preflight.text import steady
+
+# File, line and function.
+Frame = tuple[str, int, str]
+
+# Files and folders whose frames are no part of the user's step: what calls it. Who wraps a step in
+# a function of its own adds its file.
+_HERE = pathlib.Path(__file__).resolve().parents[1]
+MACHINERY = [f"{_HERE}{os.sep}"]
+
+_PACKAGE = re.compile(r"(?:site|dist)-packages/")
+_CORE = re.compile(
+    r"packages/(?:tensorflow|keras|tf_keras)/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)|"
+    r"<frozen|^<__array|__autograph_generated_file"
+)
+
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in ([^\n]*)')
+# What stands before an error inside another's text.
+_HEADING = re.compile(
+    r"\s*(?:\w+: )?(?:in user code:|Graph execution error:|Exception encountered when calling|"
+    r"Detected at node|\d+ root error\(s\) found)"
+)
+_NOISE = re.compile(r"\s+(?:\[\[|File )|\s*Stack trace|<stack traces unavailable>")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A line of Python."""
+
+    file: str  # path of the file, or the name that IPython gives to a cell
+    line: int  # line number, from 1
+    function: str  # the function that it stands in
+    code: str = ""  # the line itself, where it can be read
+
+    def __repr__(self) -> str:
+        name = "the notebook's cell" if "ipykernel" in self.file else pathlib.Path(self.file).name
+        where = f"{name}, line {self.line}"
+        if self.function and not self.function.startswith("<"):
+            where += f", in {self.function}"
+        return f"{where}: {self.code}" if self.code else where
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """What an error's text says."""
+
+    line: str  # the one line that says what is wrong
+    # ``no kernel`` (XLA has no such operation), ``size`` (a size depends on a value), ``no
+    # gradient``, or empty where the text gives none of these.
+    reason: str = ""
+    # TensorFlow's name of the refused operation, such as ``UniqueWithCounts``; empty where the text
+    # doesn't say.
+    operation: str = ""
+    node: str = ""  # the operation's name in the graph; empty where the text doesn't say
+    source: Source | None = None  # the line that made the operation, where it can be found
+    layer: str = ""  # the layer that it belongs to; empty where the text doesn't say
+
+
+_REASONS = {
+    "no kernel": re.compile(r"unsupported operations.*?: (\w+) \(", re.DOTALL),
+    "size": re.compile(r"Input \d+ to node `.*?` with op (\w+) must be a compile-t"),
+    "no gradient": re.compile(r"gradient registry has no entry for: (\w+)"),
+}
+# What TensorFlow puts around the names of gradients and of functions that call each other.
+_WRAPPER = re.compile(r"gradient_tape|None_\w+|(?:Stateful)?PartitionedCall(?:_\d+)?")
+# Keras says which layer it was in, the innermost last.
+_IN_LAYER = re.compile(r"when calling (?:layer [\"'](\S+?)[\"']|(\w+)\.call\(\))")
+_NODE = re.compile(r"\{\{node ([^}]*)\}\}|\[\[([^\]{]+)\]\]")
+
+
+def refusal(error: BaseException) -> Refusal:
+    """Read an error of TensorFlow, as it was raised."""
+    text = _text(error)
+    node = _NODE.search(text)
+    about = {"node": (node[1] or node[2]) if node else "", "source": source_of(error)}
+    layers = [named or kind for named, kind in _IN_LAYER.findall(text)]
+    about["layer"] = layers[-1] if layers else layer_of(about["node"])
+    for reason, pattern in _REASONS.items():
+        if found := pattern.search(_first_stack(text)):
+            return Refusal(line_of(error), reason, found[1], **about)
+    return Refusal(line_of(error), **about)
+
+
+def line_of(error: BaseException) -> str:
+    """Pick the line of an error that says what is wrong, without what differs at each run.
+
+    The line is whole; it is the error's type where it has no text.
+    """
+    text = re.split(r"(?:Call a|A)rguments received by ", _text(error))[0]  # Keras adds its own
+    lines = [line for line in text.splitlines() if line.strip()]
+    told: list[str] = []
+    frame = 1000  # indentation of the frame in the line above, which its code exceeds
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if _HEADING.match(line):
+            told = []
+        elif not _NOISE.match(line) and indent <= frame:
+            told.append(line)
+        frame = indent if line.lstrip().startswith('File "') else 1000
+    line = steady([*told, type(error).__name__][0])
+    return re.sub(r" when trying to compile graph \S+ on ", " on ", line)
+
+
+def shortened(line: str) -> str:
+    """Cut a line of more than 150 characters after its first sentence, or within it (``…``)."""
+    if len(line) <= 150:
+        return line
+    sentence = re.match(r".{20,150}?[.)](?= [A-Z])", line)
+    return sentence[0] if sentence else f"{line[:149]}…"
+
+
+def source_of(error: BaseException) -> Source | None:
+    """Find the line that an error is about, as `nearest_line` does.
+
+    AutoGraph and XLA write a stack into the text, which tells more than the error's own.
+    """
+    stack = _FRAME.findall(_first_stack(_text(error)))
+    told = [(file, int(line), name) for file, line, name in stack]
+    raised = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    return nearest_line(told) or nearest_line(raised)
+
+
+def forward_name(name: str) -> str:
+    """Give the name of the operation that a gradient's operation belongs to."""
+    return "/".join(part for part in name.split("/") if not _WRAPPER.fullmatch(part))
+
+
+def layer_of(name: str) -> str:
+    """Give the layer that an operation belongs to, by its name: ``bert/encoder``, or nothing."""
+    return forward_name(name).rpartition("/")[0]
+
+
+def place(source: Source | None, layer: str) -> str:
+    """Say where an operation is made: the learner's line, else the layer and its library's line."""
+    if source is not None and not _PACKAGE.search(source.file):
+        return str(source)
+    within = f"layer {layer}" if layer else ""
+    return "; ".join(filter(None, (within, str(source or ""))))
+
+
+def learners_line(frames: Iterable[Frame]) -> Source | None:
+    """Choose the learner's innermost frame, the outermost being first; None if there is none.
+
+    What called the course's machinery is no part of the learner's step.
+    """
+    return _innermost([f for f in _inside(frames) if not _PACKAGE.search(f[0])])
+
+
+def nearest_line(frames: Iterable[Frame]) -> Source | None:
+    """Choose the learner's innermost frame, else that of the library they call; None if none."""
+    inside = _inside(frames)
+    return learners_line(inside) or _innermost(inside)
+
+
+def _inside(frames: Iterable[Frame]) -> list[Frame]:
+    """Leave out the callers of the machinery, and TensorFlow, Keras and Python."""
+    frames = _with_whole_paths(list(frames))
+    begin = 0
+    for i, (file, _, _) in enumerate(frames, 1):
+        if os.path.realpath(file).startswith(tuple(MACHINERY)):
+            begin = i
+    return [f for f in frames[begin:] if not _CORE.search(f[0])]
+
+
+def _with_whole_paths(frames: Sequence[Frame]) -> list[Frame]:
+    """Give back the folders that all files of a stack share, which TensorFlow's C++ leaves out."""
+    shared = "/"
+    for file, _, _ in frames:
+        whole = f"{_HERE}/{file.rpartition(f'{_HERE.name}/')[2]}"
+        if not file.startswith("/") and whole.endswith(f"/{file}") and os.path.isfile(whole):
+            shared = whole.removesuffix(file)
+    return [
+        (file if file.startswith(("<", "/")) or pathlib.Path(file).exists() else shared + file, *at)
+        for file, *at in frames
+    ]
+
+
+def _innermost(frames: Sequence[Frame]) -> Source | None:
+    if not frames:
+        return None
+    path, line, function = frames[-1]
+    name = function.strip().rstrip("*").strip()  # AutoGraph marks its own with a star
+    return Source(path, line, "" if name == "None" else name, linecache.getline(path, line).strip())
+
+
+def _text(error: BaseException) -> str:
+    text = str(error)
+    inner = text.removeprefix("Failed getting HLO text: '")
+    return text if inner == text else inner.removesuffix("'")
+
+
+def _first_stack(text: str) -> str:
+    """Cut a text after the stack of the operation itself; those that follow are its callers'."""
+    return text.split("tf2xla conversion failed")[0].split("[[{{node")[0]

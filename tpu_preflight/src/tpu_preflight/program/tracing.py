@@ -1,0 +1,309 @@
+"""A TensorFlow function as TensorFlow's own graph, built without running anything.
+
+Building a graph runs the function's Python, which may refuse, loop for ever, or fork. A refusal
+says at which operation, and on which of the learner's lines.
+
+Imports TensorFlow only inside `trace`.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import itertools
+import os
+import re
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.program import messages
+from tpu_preflight.program.messages import Frame, Source
+
+# Seconds after which tracing is given up.
+TIMEOUT = 600.0
+
+
+class NotCompilable(PreflightError):
+    """A function can't become a program for a TPU; says at which operation, and where that is.
+
+    Attributes:
+        operation: TensorFlow's name of the refused operation, such as ``UniqueWithCounts``; empty
+            where no operation, but tracing itself or the arguments were refused.
+        source: The learner's line that made it, where it can be found.
+        message: TensorFlow's own words, whole.
+        where: The same in words; where a library made it, the layer that it belongs to.
+        reason: ``no kernel`` (neither has a table or an iterator), ``late`` (tracing took too long,
+            and would again), ``memory``, or empty.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        why: str,
+        fix: str,
+        operation: str = "",
+        source: Source | None = None,
+        message: str = "",
+        where: str = "",
+        reason: str = "",
+    ) -> None:
+        super().__init__(what, why, fix)
+        self.operation, self.source, self.message = operation, source, message
+        self.where, self.reason = where or str(source or ""), reason
+
+
+class _StoppedTracing(BaseException):
+    """Passes through the learner's and AutoGraph's ``except Exception``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Resource:
+    """What a graph holds beside tensors: a variable, a lookup table, an iterator."""
+
+    name: str  # its name, such as ``dense/kernel``
+    kind: str  # ``variable``, ``lookup table``, ``iterator``, or TensorFlow's name of the type
+    handle: Any = dataclasses.field(repr=False)  # the tensor that stands for it
+    dtype: Any = None  # of a variable's values; None for the others
+
+
+@dataclasses.dataclass(frozen=True)
+class Tracing:
+    """A TensorFlow function as TensorFlow's own graph."""
+
+    name: str  # the function's name
+    specs: tuple[Any, ...]  # its arguments' ``tf.TensorSpec``s, flat
+    replicas: int  # how many devices run it together
+    function: Any = dataclasses.field(repr=False)  # the ``tf.function``
+    concrete: Any = dataclasses.field(repr=False)  # its concrete function
+
+    @property
+    def graph(self) -> Any:
+        """The graph, a ``tf.Graph``."""
+        return self.concrete.graph
+
+    @functools.cached_property
+    def resources(self) -> tuple[Resource, ...]:
+        """What the graph holds, by handle: a graph's own list lacks what an operation only updates.
+
+        So do the slots of Keras' older optimizers.
+        """
+        import tensorflow as tf
+
+        named = {id(v.handle): v.name.partition(":")[0] for v in self.graph.variables}
+        held = [h for h in self.concrete.captured_inputs if h.dtype == tf.resource]
+        return tuple(_resource(handle, named.get(id(handle), "")) for handle in held)
+
+    @property
+    def variables(self) -> tuple[Resource, ...]:
+        """The variables among the resources."""
+        return tuple(r for r in self.resources if r.kind == "variable")
+
+
+def trace(
+    fn: Callable,
+    *specs: Any,
+    replicas: int = 1,
+    timeout: float | None = TIMEOUT,
+    strategy: Any = None,
+) -> Tracing:
+    """Let TensorFlow build the graph of a function; arguments as for `program.export`.
+
+    Under a ``strategy``, the graph is that of its ``run``, for `bridge.split`, not for XLA.
+
+    Raises:
+        NotCompilable: TensorFlow refuses, the shapes aren't all known, or the time is over.
+    """
+    import tensorflow as tf
+
+    name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
+    plain = getattr(fn, "_autograph", True) is False  # a tf.function that asks for it
+    fn = getattr(fn, "python_function", fn)
+    fn = tf.autograph.experimental.do_not_convert(fn) if plain else fn
+    process = os.getpid()
+
+    def described(x: Any) -> Any:
+        if isinstance(x, tf.TypeSpec):
+            return x
+        return tf.TensorSpec.from_tensor(tf.convert_to_tensor(x))
+
+    specs = tf.nest.map_structure(described, specs)
+    flat = tuple(tf.nest.flatten(specs))
+    for i, spec in enumerate(flat, 1):
+        if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
+            raise NotCompilable(
+                f"Argument {i} of {name} is {spec}.",
+                "XLA compiles for one shape at a time; every dimension must be a number.",
+                "Give the shape of one batch, as in tf.TensorSpec([32, 128]); in a dataset "
+                "drop_remainder=True makes the batch size known.",
+            )
+
+    def of_tensors(*tensors: Any) -> Any:
+        arguments = tf.nest.pack_sequence_as(specs, tensors)
+        return fn(*arguments) if strategy is None else strategy.run(fn, args=arguments)
+
+    step = tf.function(of_tensors, jit_compile=strategy is None)
+    adding = _gradients_added(replicas) if replicas > 1 else contextlib.nullcontext()
+    try:
+        with _limited(timeout, name), adding, _resources_read():
+            concrete = step.get_concrete_function(*flat)
+            if os.getpid() != process:  # the model forked: its copy has no business here
+                os._exit(0)
+    except NotCompilable:
+        raise
+    except Exception as error:
+        raise _untraceable(error, name) from error
+    return Tracing(name, flat, replicas, step, concrete)
+
+
+_KINDS = {"lookup::": "lookup table", "Iterator": "iterator"}
+
+
+def _resource(handle: Any, name: str) -> Resource:
+    from tensorflow.python.ops import handle_data_util
+
+    known = handle_data_util.get_handle_data(handle)
+    told = dict(re.findall(r'(\bname|\btype)="([^"]*)"', str(handle)))
+    if known is not None and known.is_set:
+        import tensorflow as tf
+
+        name = name or told.get("name", "").partition("/")[0]
+        return Resource(name, "variable", handle, tf.as_dtype(known.shape_and_type[0].dtype))
+    kind = told.get("type", "")
+    usual = (usual for part, usual in _KINDS.items() if part in kind)
+    kind = next(usual, kind.rpartition("::")[2] or "resource")
+    return Resource(_owners_name(handle), kind, handle)
+
+
+def _owners_name(handle: Any) -> str:
+    """Find the name that a table was given; TensorFlow's handle of it has a number only."""
+    for owner in gc.get_referrers(handle):
+        held = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
+        if isinstance(name := held.get("_name"), str) and any(x is handle for x in held.values()):
+            return name
+    return ""
+
+
+def _untraceable(error: Exception, name: str) -> NotCompilable:
+    told = messages.refusal(error)
+    line = told.line
+    # AutoGraph's own wrapper of an error says the error's name in its text.
+    if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
+        line = f"{type(error).__name__}: {line}"
+    where = messages.place(told.source, told.layer)
+    return NotCompilable(
+        f"TensorFlow can't trace {name}" + (f" at {where}." if where else "."),
+        line[:500],
+        "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
+        told.operation,
+        told.source,
+        str(error),
+        where,
+    )
+
+
+@contextlib.contextmanager
+def _limited(seconds: float | None, name: str) -> Iterator[None]:
+    """Interrupt Python code that takes too long; only the main thread can be interrupted."""
+    usable = (
+        seconds is not None
+        and hasattr(signal, "setitimer")
+        and threading.current_thread() is threading.main_thread()
+        and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    )
+    if not usable:
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise _StoppedTracing(messages.nearest_line(_written_frames(frame)))
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again each second, where it is caught
+    try:
+        yield
+    except _StoppedTracing as stopped:
+        source = stopped.args[0]
+        raise NotCompilable(
+            f"{name} did not come back from tracing within {seconds:g} s"
+            + (f"; it was at {source}." if source else "."),
+            "While a graph is built, Python runs: a loop over a Python condition may never end.",
+            "Make it a loop over a tensor, or bound its rounds.",
+            source=source,
+            reason="late",
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _written_frames(frame: Any) -> list[Frame]:
+    """List a running stack (outermost first) by the lines that were written, not AutoGraph's."""
+    stack = [(f, f.f_code.co_filename, line) for f, line in traceback.walk_stack(frame)][::-1]
+    written = {}
+    for running, _, _ in stack:  # what AutoGraph converted hangs on the function that it calls
+        found = getattr(running.f_locals.get("converted_f"), "ag_source_map", None) or {}
+        for at, origin in found.items():
+            written[at.filename, at.lineno] = (*origin.loc[:2], origin.function_name)
+    return [
+        written.get((file, line), (file, line, running.f_code.co_name))
+        for running, file, line in stack
+    ]
+
+
+@contextlib.contextmanager
+def _resources_read() -> Iterator[None]:
+    """Read a variable before elements are gathered from it, as the TPU bridge does.
+
+    XLA has no kernel for the operation that does both (`ResourceGatherNd`, tf.gather_nd).
+    """
+    from tensorflow.python.ops import resource_variable_ops
+
+    def gather_nd(self: Any, indices: Any, name: str | None = None) -> Any:
+        import tensorflow as tf
+
+        return tf.gather_nd(self.value(), indices, name=name)
+
+    with mock.patch.object(resource_variable_ops.BaseResourceVariable, "gather_nd", gather_nd):
+        yield
+
+
+@contextlib.contextmanager
+def _gradients_added(replicas: int) -> Iterator[None]:
+    """Let optimizers add up their gradients across replicas, as they do under a TPUStrategy.
+
+    Keras asks the current strategy's replica context to add. TPUStrategy's own operation has no
+    kernel without a TPU; a collective of the same meaning has, and becomes the same all-reduce.
+    Gradients of embeddings are dense on a TPU, as there.
+    """
+    import tensorflow as tf
+
+    keys = itertools.count(1)
+
+    def added(value: Any) -> Any:
+        return tf.raw_ops.CollectiveReduceV2(
+            input=tf.convert_to_tensor(value),
+            group_size=replicas,
+            group_key=1,
+            instance_key=next(keys),
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+        )
+
+    def all_reduce(self: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
+        total = tf.nest.map_structure(added, value)
+        mean = "MEAN" in str(reduce_op).upper()
+        return tf.nest.map_structure(lambda x: x / replicas, total) if mean else total
+
+    context = type(tf.distribute.get_replica_context())
+    extended = type(tf.distribute.get_strategy().extended)
+    with (
+        mock.patch.object(context, "all_reduce", all_reduce),
+        mock.patch.object(extended, "_use_merge_call", lambda self: False),
+    ):
+        yield

@@ -1,0 +1,89 @@
+"""Which kind of subject this is, told without importing any library for it."""
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.program.models import is_model, keras_backend
+from tpu_preflight.subjects.kind import Kind, Say, is_factory
+from tpu_preflight.subjects.of_jax import OfJax, is_of_jax
+
+
+def opened(given: Any, data: Any, say: Say) -> Kind:
+    """Call a factory, and open what it made.
+
+    Args:
+        given: What the learner handed in.
+        data: Its data; None where a factory or a signature gives them.
+        say: Called with a line before something takes time.
+
+    Raises:
+        PreflightError: It is nothing that can be checked; says why.
+    """
+    factory = None
+    if data is None and is_factory(given):
+        say("making the model")
+        factory, made = given, _made(given)
+        given, data = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        _refuse_torch(given)
+        _check_made(factory, given)
+    _refuse_torch(given)
+    if is_model(given) and keras_backend(given) == "torch":
+        raise no_torch()
+    if is_model(given) and keras_backend(given) == "jax":
+        from tpu_preflight.subjects.of_keras_on_jax import OfKerasOnJax
+
+        return OfKerasOnJax(given, data)
+    if is_of_jax(given, data):
+        return OfJax(given, data)
+    from tpu_preflight.subjects.of_tensorflow import OfTensorFlow  # here: it imports TensorFlow
+
+    return OfTensorFlow(given, data, factory)
+
+
+def _check_made(factory: Callable[[], Any], given: object) -> None:
+    """Refuse what is neither model nor function, and say where the factory stands."""
+    if is_model(given) or callable(given):
+        return
+    name, code = getattr(factory, "__name__", "the factory"), getattr(factory, "__code__", None)
+    if code is not None:
+        name += f" ({pathlib.Path(code.co_filename).name}, line {code.co_firstlineno})"
+    made = "None" if given is None else f"a value of type {type(given).__name__}"
+    raise PreflightError(
+        f"{name} returned {made}.",
+        "The first that it returns must be a Keras model or a function of tensors.",
+        "Let it end with `return model, dataset`.",
+    )
+
+
+def _made(factory: Callable[[], Any]) -> Any:
+    try:
+        return factory()
+    except ImportError as error:
+        if wants_torch(error):
+            raise no_torch() from error
+        raise
+
+
+def wants_torch(error: Exception) -> bool:
+    """Say whether an import failed for want of PyTorch."""
+    return isinstance(error, ImportError) and (
+        (error.name or "").partition(".")[0] in ("torch", "torch_xla") or "PyTorch" in str(error)
+    )
+
+
+def _refuse_torch(given: object) -> None:
+    """Refuse PyTorch, by the names of its modules."""
+    kinds = (*type(given).__mro__, *(given.__mro__ if isinstance(given, type) else ()))
+    if any(kind.__module__.partition(".")[0] in ("torch", "torch_xla") for kind in kinds):
+        raise no_torch()
+
+
+def no_torch() -> PreflightError:
+    """Say that PyTorch is another road."""
+    return PreflightError(
+        "This is PyTorch, which the preflight can't check.",
+        "It asks Google's compiler about programs of TensorFlow and JAX.",
+        "PyTorch has its own way to a TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
+    )

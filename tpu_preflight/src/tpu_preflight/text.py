@@ -1,0 +1,61 @@
+"""Texts that look the same on every machine: an error's line, a table in plain columns, a size."""
+
+import functools
+import importlib.metadata
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+
+@functools.cache
+def _translator() -> Callable[[str], str]:
+    """Find a package that translates what is said here: of the group ``tpu_preflight.translation``.
+
+    Such an entry point (https://packaging.python.org/specifications/entry-points) is a function of
+    an English text; it gives it as it is where it knows no other.
+    """
+    found = next(iter(importlib.metadata.entry_points(group="tpu_preflight.translation")), None)
+    return found.load() if found else str
+
+
+def translated(text: str) -> str:
+    """Give a text in the user's language, where an installed package translates it."""
+    return _translator()(text)
+
+
+def size(number: float) -> str:
+    """Write a number of bytes for people: ``96 KiB``, ``15.75 GiB`` (powers of two)."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if number < 1000:
+            return f"{number:.3g} {unit}"
+        number /= 1024
+    return f"{number:.2f} GiB"
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Write the rows of a table as lines, its columns one below the other."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def steady(line: str) -> str:
+    """Remove what differs from one run or machine to the next from a line of an error.
+
+    That is folders, addresses, and the numbers that TensorFlow gives to functions and nodes, but
+    also its notes to itself (which device, which options), which tell a reader nothing.
+    """
+    line = re.sub(r"\{\{function_node [^}]*\}\}", "", line)
+    line = re.sub(r" compatible with node \{\{node [^}]*\}\}(.*?\))\{\{node [^}]*\}\}", r"\1", line)
+    line = re.sub(r"\{\{node ([^}]*)\}\}", r"\1", line)
+    line = re.sub(r"\[Op:[^\]]*\](?: name: ?\S*)?", "", line)
+    line = re.sub(r"(__(?:inference|forward|backward)_[\w<>]+?)_\d+\b(?:\[[^\]]*\])?", r"\1", line)
+    line = re.sub(r"__autograph_generated_file\w+\.py", "autograph", line)
+    line = re.sub(
+        r"Error in user-defined function passed to \S+ transformation.*?::\S+: ", "", line
+    )
+    line = re.sub(
+        r'(?<![\w.:/])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1", line
+    )  # keep the file's name
+    line = re.sub(r"\b[EFIW]\d{4} [\d:.]+\s+\d+ ", "", line)  # a log's time and process
+    line = re.sub(r"0x[0-9a-f]{6,}", "0x…", line)
+    return re.sub(r"\s+", " ", line).strip()

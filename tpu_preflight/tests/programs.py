@@ -1,0 +1,53 @@
+"""Small programs for the compiler's tests."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tpu_preflight.program import export
+
+# For tests that start the compiler: none of them leaves a process, or touches the user's cache.
+COMPILER = [
+    pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only"),
+    pytest.mark.usefixtures("own_cache", "children"),
+]
+ROOT = pathlib.Path(__file__).parents[1]
+F8, N = tf.TensorSpec([8]), tf.TensorSpec([], tf.int32)
+STEP_SPECS = tf.TensorSpec([4, 8]), tf.TensorSpec([4, 3])
+
+
+def product(x, y):
+    return x @ y
+
+
+def product_program(n=256):
+    return export(product, tf.TensorSpec([n, n]), tf.TensorSpec([n, n]))
+
+
+def small_model():
+    model = tf_keras.Sequential([tf_keras.layers.Dense(16, "relu"), tf_keras.layers.Dense(3)])
+    model.compile(tf_keras.optimizers.Adam(), "mse", metrics=["mae"])
+    model.build((4, 8))
+    return model
+
+
+def train_step(model):
+    return lambda x, y: model.train_step((x, y))
+
+
+def python(script, **environment):
+    """Run a script in a process of its own; give what it printed."""
+    paths = os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests")))
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": paths} | environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

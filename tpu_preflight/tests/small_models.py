@@ -1,0 +1,99 @@
+"""Models and data to check, an answer of the compiler, and how to find an item of a report."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+from transformers import BertConfig, T5Config, TFBertForMaskedLM, TFT5ForConditionalGeneration
+
+from tpu_preflight import compiler
+
+KINDS = {"argvalues": [tf.keras, keras], "ids": ["tf_keras", "keras3"]}
+VECTOR = (tf.TensorSpec([8]),)
+
+
+def answer(verdict, **fields):
+    """A compiler that gives this answer to everything."""
+
+    def compile(program, target, **options):
+        available = compiler.available_bytes(target)
+        return compiler.Compiled(program.name, target, verdict, available_bytes=available, **fields)
+
+    return compile
+
+
+def found(report, check, word=""):
+    return [i for i in report.items if i.check == check and (word in i.name or word in i.finding)]
+
+
+def states(report, check, word=""):
+    return [item.state for item in found(report, check, word)]
+
+
+def the(report, check, word=""):
+    (item,) = found(report, check, word)
+    return item
+
+
+def mean(x, *rest):
+    return tf.reduce_mean(tf.cast(x, tf.float32))
+
+
+def classifier(kind, *layers, optimizer="adam", **options):
+    model = kind.Sequential(layers)
+    loss = kind.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=["accuracy"], **options)
+    return model
+
+
+def dense(kind=tf.keras, dropout=0.0, last=None, optimizer="adam", **options):
+    layers = kind.layers
+    last = last or layers.Dense(4)
+    parts = layers.Input([8]), layers.Dropout(dropout), last
+    return classifier(kind, *parts, optimizer=optimizer, **options)
+
+
+def batches(size=16, drop_remainder=True, labels=None, number=64):
+    x = np.random.default_rng(0).normal(size=[number, 8]).astype("float32")
+    y = np.zeros([number], "int32") if labels is None else np.asarray(labels, "int32")
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(size, drop_remainder)
+
+
+def ready(kind=tf.keras, **options):
+    """A factory of a model and data without a fault."""
+    return lambda: (dense(kind, **options), batches())
+
+
+def conv_net():
+    layers = tf.keras.layers
+    model = classifier(
+        tf.keras,
+        layers.Input([16, 16, 3]),
+        layers.Conv2D(8, 3, padding="same", activation="relu"),
+        layers.BatchNormalization(),
+        layers.GlobalAveragePooling2D(),
+        layers.Dense(10),
+    )
+    x = np.random.default_rng(0).normal(size=[32, 16, 16, 3]).astype("float32")
+    return model, tf.data.Dataset.from_tensor_slices((x, np.arange(32) % 10)).batch(16, True)
+
+
+def bert(built=True):
+    sizes = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 64}
+    heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 16}
+    model = TFBertForMaskedLM(BertConfig(**sizes, **heads))
+    model.compile(tf.keras.optimizers.Adam(1e-4))
+    ids = np.random.default_rng(0).integers(5, 300, [16, 16], np.int32)
+    if built:
+        model(ids[:1])
+    batch = {"input_ids": ids, "labels": np.where(ids % 7 == 0, ids, -100)}
+    return model, tf.data.Dataset.from_tensors(batch)
+
+
+def t5():
+    sizes = {"vocab_size": 300, "d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1}
+    config = T5Config(**sizes, num_heads=2, decoder_start_token_id=0)
+    model = TFT5ForConditionalGeneration(config)
+    model.compile(tf.keras.optimizers.Adam(1e-4))
+    ids = np.random.default_rng(0).integers(5, 300, [16, 16], np.int32)
+    model(input_ids=ids[:1], labels=ids[:1, :8])
+    return model, tf.data.Dataset.from_tensors({"input_ids": ids, "labels": ids[:, :8]})

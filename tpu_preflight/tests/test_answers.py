@@ -1,0 +1,97 @@
+"""Check 4: answers of the compiled step on real batches."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_models import KINDS, VECTOR, batches, dense, ready, the
+
+from tpu_preflight.checklist import preflight
+from tpu_preflight.checks import answers
+from tpu_preflight.report import FAIL, OPEN, PASS, WARN
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_label_out_of_range_is_caught_on_real_data(no_compiler):
+    labels = [0] * 40 + [-100] + [0] * 23  # in the third batch
+    item = the(preflight(dense(), batches(labels=labels), "v5e-8"), 4, "batch 3")
+    assert item.state == FAIL and "-100" in item.finding and "loss nan" in item.finding
+
+
+def look_up(i):
+    return tf.gather(tf.ones([4, 2]), i)
+
+
+def last_above_zero(x):
+    return x[x > 0][-1]
+
+
+def noise(x):
+    return x + tf.random.stateless_normal([2], [1, 2])
+
+
+def hardly_noise(x):
+    return x + 1e-9 * tf.random.normal([2])  # never compared by luck
+
+
+@pytest.mark.parametrize(
+    ("step", "batch", "state", "says"),
+    [
+        (look_up, [0, 3], PASS, "1 real batch"),
+        (look_up, [0, 4], FAIL, "TensorFlow raises"),
+        (last_above_zero, [1.0, 2.0, -1.0, -2.0], FAIL, "eager 2, compiled"),
+        (tf.math.log, [0.0, 1.0], FAIL, "not finite"),
+        (noise, [0.0, 0.0], OPEN, "random numbers"),
+        (hardly_noise, [1.0, 1.0], OPEN, "random numbers"),
+    ],
+)
+def test_a_function_on_a_real_batch(step, batch, state, says, no_compiler):
+    dataset = tf.data.Dataset.from_tensors(tf.constant(batch))
+    item = the(preflight(step, dataset, "v5e-1"), 4)
+    assert item.state == state and says in item.finding
+
+
+def test_a_dropped_assertion_warns_with_its_line(no_compiler):
+    def guarded(x):
+        tf.debugging.assert_less(x, 100.0)
+        return x * 2.0
+
+    item = the(preflight(guarded, VECTOR, "v5e-1"), 4, "checks inside")
+    assert item.state == WARN and "assert_less" in item.where
+
+
+@pytest.mark.parametrize("kind", **KINDS)
+def test_a_model_that_draws_is_compared_by_its_test_step(kind, no_compiler):
+    item = the(preflight(ready(kind, dropout=0.5), target="v5e-1"), 4, "test step")
+    assert item.state == PASS and "3 real batches" in item.finding
+
+
+@pytest.mark.parametrize("limit", ["MUCH_HELD", "MANY_VALUES"])
+def test_of_what_is_large_a_few_rows_are_compared(limit, no_compiler, monkeypatch):
+    monkeypatch.setattr(answers, limit, 10)
+    item = the(preflight(dense(), batches(), "v5e-1"), 4)
+    assert item.state == PASS and item.name.startswith("test step on 4 rows")
+    bad = batches(labels=[0, 0, 0, -100] * 16)
+    assert the(preflight(dense(), bad, "v5e-1"), 4).state == FAIL
+
+
+def test_a_test_step_that_fails_leaves_the_comparison_open(no_compiler):
+    def test_step(data):
+        raise KeyError("no test step here")
+
+    model = dense(dropout=0.5)
+    model.test_step = test_step
+    result = preflight(model, batches(), "v5e-1")
+    item = the(result, 4)
+    assert item.state == OPEN and "no test step here" in item.finding
+    assert "raise KeyError" in item.where and result.status == "ready"
+
+
+@pytest.mark.parametrize("kind", **KINDS)
+def test_the_model_holds_what_it_held_before(kind, no_compiler):
+    model = dense(kind)
+    model.fit(batches(), shuffle=False, verbose=0)
+    before = [*model.get_weights(), int(model.optimizer.iterations)]
+    preflight(model, batches(), "v5e-8")
+    after = [*model.get_weights(), int(model.optimizer.iterations)]
+    assert all(map(np.array_equal, before, after)) and after[-1] == 4

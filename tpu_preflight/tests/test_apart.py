@@ -1,0 +1,81 @@
+"""The preflight in a process of its own: code that dies, hangs or prints does no harm."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import psutil
+import pytest
+from programs import ROOT
+
+from tpu_preflight.apart import apart
+from tpu_preflight.report import NOTHING, PASS, Report
+
+pytestmark = pytest.mark.slow
+
+MODULE = pathlib.Path(__file__).with_name("harmful_module.txt").read_text()
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "mine.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "says"),
+    [
+        ("mine:dies", {}, "SIGSEGV, while making the model"),
+        ("mine:leaves", {}, "status 3, while making the model"),
+        ("mine:sleeps", {"timeout": 4}, "time limit of 4 s"),
+        (
+            "mine:hungry",
+            {"memory_limit": 2_500_000_000},
+            "more than 2.5 GB of this machine's memory, while making the model",
+        ),
+    ],
+)
+def test_code_that_dies_or_never_returns_is_a_result(name, limits, says, module):
+    result = apart(name, ["v5e-8"], **limits)
+    assert result.status == "can't tell" and says in result.items[0].finding
+    # multiprocessing's own children, of another test, stay
+    family = psutil.Process().children(recursive=True)
+    assert not [p for p in family if "-m tpu_preflight." in " ".join(p.cmdline())]
+
+
+@pytest.mark.parametrize("name", ["mine:build", "mine:forks"])
+def test_code_that_imports_jax_first_or_forks_answers_once(name, module):
+    module.write_text("import tensorflow, jax\n" * (name == "mine:build") + MODULE)
+    result = apart(name, ["v5e-8"])
+    assert result.status == "ready" and result.estimates
+
+
+@pytest.mark.parametrize(("name", "target"), [("on_jax", "tpu7x-8"), ("keras_by_choice", "v5e-8")])
+def test_other_libraries_answer_as_well(name, target, module, monkeypatch):
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")  # the learner's choice
+    result = apart(f"mine:{name}", [target])
+    assert result.status == "ready" and result.estimates, repr(result)
+
+
+def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
+    result = apart("mine:keras_on_jax", ["v5e-8", "v5e-1"])
+    told = {item.name: (item.state, item.finding) for item in result.items}
+    assert {state for state, _ in told.values()} == {PASS, NOTHING}, repr(result)
+    assert "float32" in told["types"][1] and "same on this CPU" in told["results on real values"][1]
+    assert "JAX traces it" in told["train step under JAX"][1]
+    assert [estimate.rows for estimate in result.estimates] == [2, 16]
+    assert result.estimates[0].all_reduce_bytes >= 4 * (8 * 4 + 4)
+
+
+def test_the_command_writes_a_report_and_a_page_and_nothing_else(module):
+    words = ["--html", "report.html", "--json", "--steps", "1000", "--price", "v5e=1.2"]
+    command = [sys.executable, "-m", "tpu_preflight", "mine:build", *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert all(line.startswith("preflight, ") for line in ran.stderr.splitlines()), ran.stderr
+    told = Report.from_json(ran.stdout)
+    assert told.estimates and 0 < told.prices[0].low <= told.prices[0].high
+    assert "noise" not in ran.stdout and "<main>" in module.with_name("report.html").read_text()

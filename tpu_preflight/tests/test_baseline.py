@@ -1,0 +1,77 @@
+"""A report beside an earlier one of the same model."""
+
+import dataclasses
+
+import pytest
+
+from tpu_preflight import baseline
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.estimate.step import Estimate, Row, Timing
+from tpu_preflight.report import FAIL, PASS, WARN, Item, Report
+
+SETS = "{} sets of shapes in all 9 batches: {} compilations"
+ESTIMATE = Estimate("v5e-8", 8, 16, 1e12, 1e9, 4 * 2**30, 15 * 2**30, 10.0, 5.0)
+ROWS = (Row("MatMul", 20.0, 1.0, "compute"),)
+TIMING = Timing("v5e-8", 20.0, 18.0, 30.0, "", 0.4, 0, ROWS, ROWS, ROWS)
+
+
+def report(*items, estimate=ESTIMATE, timing=TIMING, targets=("v5e-8",)):
+    return Report("m:build", targets, items, (estimate,), (timing,))
+
+
+def shapes(count, state=WARN):
+    return Item(2, "compilations in an epoch", state, SETS.format(count, count))
+
+
+def bigger(**numbers):
+    return report(estimate=dataclasses.replace(ESTIMATE, **numbers))
+
+
+CASES = {
+    "nothing": (report(), report(), []),
+    "more memory": (
+        report(),
+        bigger(peak_bytes=5 * 2**30),
+        ["worse: peak memory on v5e-8: 4.00 GiB, now 5.00 GiB"],
+    ),
+    "4 % more are no change": (report(), bigger(compute_ms=10.4), []),
+    "6 % more are": (
+        report(),
+        bigger(compute_ms=10.6),
+        ["worse: least time on v5e-8: 10 ms, now 10.6 ms"],
+    ),
+    "faster": (
+        report(),
+        report(timing=dataclasses.replace(TIMING, ms=15.0)),
+        ["better: estimated time on v5e-8: 20 ms, now 15 ms"],
+    ),
+    "new compilations": (
+        report(shapes(3)),
+        report(shapes(5)),
+        ["worse: compilations: 3, now 5"],
+    ),
+    "a new warning, and one that is gone": (
+        report(Item(3, "types", WARN, "")),
+        report(Item(3, "types", PASS, ""), Item(1, "sizes", FAIL, ""), Item(1, "sizes", PASS, "")),
+        ["worse: sizes: pass, now fail", "better: types: warn, now pass"],
+    ),
+}
+
+
+@pytest.mark.parametrize("before, now, expected", CASES.values(), ids=CASES)
+def test_what_changed(before, now, expected):
+    changes = baseline.compare(now, before)
+    assert list(map(repr, changes)) == expected
+    compared = dataclasses.replace(now, changes=changes)
+    assert Report.from_json(compared.json()) == compared
+    assert all(line in repr(compared) and line in compared._repr_html_() for line in expected)
+
+
+def test_a_baseline_that_does_not_fit_or_cannot_be_read(tmp_path):
+    with pytest.raises(PreflightError, match="The baseline is for v6e-8, not for v5e-8"):
+        baseline.compare(report(), report(targets=("v6e-8",)))
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(PreflightError, match="no report of a preflight"):
+        baseline.read(tmp_path / "other.json")
+    (tmp_path / "kept.json").write_text(report().json())
+    assert baseline.read(tmp_path / "kept.json") == report()

@@ -1,0 +1,105 @@
+"""What TensorFlow's TPU bridge refuses and leaves to the host, asked on a CPU."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from transformers import BartConfig, TFBartForSequenceClassification
+
+from tpu_preflight import program
+from tpu_preflight.program.bridge import Bridged, bridge
+
+pytestmark = pytest.mark.slow
+
+X = tf.TensorSpec([4])
+TABLE, COUNT = tf.Variable(tf.ones([8, 4])), tf.Variable(0, dtype=tf.int64)
+GENERATOR = tf.random.Generator.from_seed(1)
+
+
+def printing(x):
+    tf.print("sum", tf.reduce_sum(x))
+    return tf.sqrt(x)
+
+
+def python(x):
+    return tf.ensure_shape(tf.numpy_function(np.sort, [x], tf.float32), [4])
+
+
+def text(x):
+    return tf.strings.length(tf.strings.as_string(x))
+
+
+def scatter(x):
+    TABLE.scatter_nd_update([[0]], x[None])
+    return tf.reduce_sum(TABLE)
+
+
+def two_variables(x):
+    COUNT.assign_add(1)
+    return tf.reduce_sum(TABLE @ x[:, None])
+
+
+def as_many(x):
+    return tf.range(tf.cast(tf.reduce_max(x), tf.int32))
+
+
+def with_an_if(x):
+    if tf.reduce_sum(x) > 10:
+        x = x / 2.0
+    return x
+
+
+# Function, what is refused, and what runs on the host with soft placement: by TensorFlow's list of
+# operations that have a kernel for TPUs (the tensorflow-tpu package's registry, read 2026-11).
+CASES = [
+    (tf.nn.softmax, "", ()),
+    (two_variables, "", ()),
+    (with_an_if, "", ()),
+    (lambda x: GENERATOR.normal([4]), "", ()),
+    (printing, "StringFormat", ("PrintV2", "StringFormat")),
+    (python, "PyFunc", ("PyFunc",)),
+    (text, "AsString", ("AsString", "StringLength")),
+    (scatter, "ResourceScatterNdUpdate", ("ResourceScatterNdUpdate",)),
+]
+
+
+@pytest.mark.parametrize(("fn", "refused", "on_host"), CASES)
+def test_what_is_refused_moves_to_the_host_with_soft_placement(fn, refused, on_host):
+    strict, soft = bridge(fn, X), bridge(fn, X, soft_device_placement=True)
+    assert (strict.refused, strict.on_host) == (refused, ())
+    assert (soft.refused, soft.on_host) == ("", on_host)
+
+
+def test_a_size_that_depends_on_values_is_refused_later_by_xla():
+    assert bridge(as_many, X, soft_device_placement=True).message == ""
+    with pytest.raises(program.NotCompilable, match="The size that Range makes"):
+        program.export(as_many, X)
+
+
+def test_it_reads_well():
+    assert repr(Bridged("f")) == "f: accepted, all of it for the TPU"
+    assert repr(Bridged("f", on_host=("A", "B"))) == "f: accepted; on the host, in each step: A, B"
+    assert repr(bridge(python, X)) == (
+        "python: refused, PyFunc: isn't compilable for TPU device. enable soft_device_placement "
+        "option to run on CPU"
+    )
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_variables_and_the_setting_stay_as_they_were(wanted):
+    def now():
+        return tf.config.get_soft_device_placement()
+
+    before = now(), bool(tf.function(now)())
+    bridge(two_variables, X, soft_device_placement=wanted)
+    bridge(scatter, X, soft_device_placement=wanted)
+    assert (now(), bool(tf.function(now)())) == before == (True, False)
+    assert TABLE.numpy().sum() == 32 and COUNT.numpy() == 0
+
+
+def test_a_model_of_transformers_with_a_size_that_depends_on_values():
+    sizes = dict(d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2)
+    sizes |= dict(decoder_attention_heads=2, encoder_ffn_dim=37, decoder_ffn_dim=37)
+    bart = TFBartForSequenceClassification(BartConfig(vocab_size=99, eos_token_id=2, **sizes))
+    bart(tf.fill([2, 8], 2))
+    exported = program.export(lambda ids: bart(ids).logits, tf.TensorSpec([2, 8], tf.int32))
+    assert {bounded.operation for bounded in exported.bounded} == {"Where"}

@@ -1,0 +1,80 @@
+"""The table of published runs, and the arithmetic of the factor that comes from it."""
+
+import dataclasses
+import html
+import re
+
+import pytest
+
+from tpu_preflight.chips.hardware import CHIPS, slice_of
+from tpu_preflight.estimate import calibration
+from tpu_preflight.estimate.calibration import Runs, factor, foretold, published
+
+
+def test_every_run_has_its_source_and_month_and_numbers_that_can_be():
+    runs = published()
+    assert len({run.run for run in runs}) == len(runs) >= 8
+    for run in runs:
+        assert re.match(r"https://\w", run.source) and run.computed, run.run
+        assert all(re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", m) for m in (run.month, run.checked))
+        assert run.month <= run.checked and run.precision in ("float32", "bfloat16"), run.run
+        assert slice_of(run.target).name == run.target, run.run
+        assert 0 < run.roofline_ms < run.estimate_ms and run.published_ms > run.roofline_ms, run.run
+
+
+def test_as_many_runs_are_foretold_within_30_percent_as_is_said_and_the_others_say_why():
+    away = [f.run for f in foretold() if abs(f.off) > 0.3]
+    told = re.search(r"(\d+) of\s+(\d+) runs", calibration.__doc__)
+    assert [*map(int, told.groups())] == [len(published()) - len(away), len(published())]
+    near = sum(0.7 <= run.ratio <= 1.3 for run in published())
+    assert f"{near} within 30 % of the estimate itself" in " ".join(calibration.__doc__.split())
+    text, page = repr(published()), html.unescape(published()._repr_html_())
+    assert all(run.remark and run.remark in text and run.remark in page for run in away)
+
+
+def test_the_ratios_that_are_told_are_those_of_the_table():
+    days = [run.ratio for run in published() if "7 days" in run.computed]
+    rest = [run.ratio for run in published()[1:] if "7 days" not in run.computed]
+    assert published()[0].month == min(run.month for run in published()) and len(days) == 3
+    told = re.findall(r"(\d\.\d\d) to (\d\.\d\d) times", calibration.__doc__)
+    for ratios, (low, high) in zip((days, rest), told, strict=True):
+        assert (f"{min(ratios):.2f}", f"{max(ratios):.2f}") == (low, high)
+
+
+def run(target, ratio, rows=1):
+    first = published()[0]
+    return dataclasses.replace(
+        first, target=target, rows=rows, published_ms=100 * ratio, estimate_ms=100.0
+    )
+
+
+# By hand, in geometric means. v2 has three runs, two of them of one program; v3 has one.
+RUNS = Runs([run("v2-8", 1.0), run("v2-8", 4.0), run("v2-8", 2.0, 9), run("v3-8", 8.0)])
+
+
+def test_a_run_is_foretold_from_the_others_alone():
+    # Without the first two, v2 has one run left, so all others count: (2 · 8)^½ = 4.
+    # The third has two of its kind left: (1 · 4)^½ = 2. v3 has none: (1 · 4 · 2)^⅓ = 2.
+    assert [f.ms / 100 for f in foretold(RUNS)] == pytest.approx([4.0, 4.0, 2.0, 2.0])
+    assert [f.off for f in foretold(RUNS)] == pytest.approx([-0.75, 0.0, 0.0, 3.0])
+
+
+def test_a_generation_with_too_few_runs_takes_all_and_says_so(monkeypatch):
+    monkeypatch.setattr(calibration, "published", lambda: RUNS)
+    v2, v3 = factor("v2"), factor("v3")
+    assert (v2.runs, v2.own) == (3, True) and [v2.low, v2.high] == pytest.approx([1.0, 4.0])
+    assert v2.middle == pytest.approx(2.0) and v2.error == pytest.approx(0.25)
+    assert (v3.runs, v3.own) == (4, False) and [v3.low, v3.high] == pytest.approx([1.0, 8.0])
+    # From the other generation: 1/8, 4/8 and 2/8 of v3's, and 8/2 of v2's.
+    assert v3.error == pytest.approx((7 / 8 + 4 / 8 + 6 / 8 + 3) / 4)
+    assert "of all kinds" in repr(v3) and "of v2" in repr(v2)
+    assert "of other kinds" in repr(factor("v5e"))
+
+
+def test_every_kind_has_a_factor_and_the_table_is_shown():
+    for generation in CHIPS:
+        found = factor(generation)
+        assert found.low <= found.middle <= found.high and 0 < found.error < 1
+    text, page = repr(published()), published()._repr_html_()
+    for one in published():
+        assert one.run in text and f'<a href="{one.source}">' in page

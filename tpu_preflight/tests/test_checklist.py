@@ -1,0 +1,83 @@
+"""The whole checklist, what it takes, and that it looks again each time."""
+
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_models import KINDS, VECTOR, batches, dense, mean, ready, states, the
+
+from tpu_preflight.checklist import preflight
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.report import FAIL, PASS, WARN
+
+pytestmark = pytest.mark.slow
+
+
+def test_what_is_right_is_ready_and_progress_is_told_once_a_step(no_compiler):
+    told = []
+    result = preflight(ready(), target="v5e-8", progress=told.append)
+    assert result.status == "ready" and not result.find(FAIL) and not result.find(WARN)
+    assert {item.check for item in result.items} == {1, 2, 3, 4, 5, 6, 7}
+    assert told[0] == "making the model" and len(told) == len(set(told)) >= 4
+
+
+def logarithm(x):
+    return tf.math.log(x)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model.layers[-1], "activation", logarithm),
+        lambda model: setattr(model.layers[-1], "factor", float("nan")),
+        lambda model: model.set_weights([np.full_like(w, np.nan) for w in model.get_weights()]),
+        lambda model: model.compile("adam", lambda y, p: tf.math.log(-tf.square(p))),
+    ],
+    ids=["activation", "attribute", "weights", "compile"],
+)
+@pytest.mark.parametrize("kind", **KINDS)
+def test_a_changed_model_gets_a_new_verdict(kind, change, no_compiler):
+    class Scaled(kind.layers.Dense):
+        factor = 1.0
+
+        def call(self, x):
+            return super().call(x) * self.factor
+
+    model = dense(kind, last=Scaled(4))
+    assert states(preflight(model, batches(), "v5e-1"), 4) == [PASS]
+    change(model)
+    assert states(preflight(model, batches(), "v5e-1"), 4) == [FAIL]
+
+
+def test_a_model_without_an_optimizer_and_a_signature_without_data_will_do(no_compiler):
+    model = tf.keras.Sequential([tf.keras.layers.Input([8]), tf.keras.layers.Dense(4)])
+    result = preflight(model, batches(), "v5e-8")
+    assert "forward pass" in the(result, 4).name and result.status == "ready"
+    signed = tf.function(mean, input_signature=VECTOR)
+    assert preflight(signed, target="v5e-1").status == "ready"
+
+
+@pytest.mark.parametrize(
+    ("subject", "data", "target", "says"),
+    [
+        (3, VECTOR, "v5e-8", "type int"),
+        (dense, None, "v5e-8", "no data"),
+        (lambda: None, None, "v5e-8", r"<lambda> \(test_checklist.py, line \d+\) returned None"),
+        (lambda: (dense(), 1, 2), None, "v5e-8", "returned a value of type tuple"),
+        (mean, VECTOR, "v9-8", "v9-8"),
+    ],
+)
+def test_what_cannot_be_checked(subject, data, target, says):
+    with pytest.raises(PreflightError, match=says):
+        preflight(subject, data, target)
+
+
+def test_tracing_that_never_ends_is_told_with_its_line(no_compiler):
+    def never(x):
+        while True:
+            time.sleep(0.01)
+
+    (item,) = preflight(never, VECTOR, "v5e-8", trace_seconds=0.5).find(FAIL)
+    assert "come back from tracing within 0.5 s" in item.finding
+    assert "test_checklist.py" in item.where

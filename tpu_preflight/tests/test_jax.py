@@ -1,0 +1,181 @@
+"""A function of JAX through the checklist: in a Python that never imports TensorFlow, and here."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from programs import ROOT
+from small_models import answer, states, the
+
+from tpu_preflight import compiler
+from tpu_preflight.checklist import preflight
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.report import FAIL, NOTHING, OPEN, PASS, WARN
+
+pytestmark = pytest.mark.slow
+
+VECTOR = jax.ShapeDtypeStruct((8,), jnp.float32)
+
+
+def mean(x):
+    return jnp.mean(x)
+
+
+def mask(x):
+    return x[x > 0]
+
+
+def decide(x):
+    return x if x.sum() > 0 else -x
+
+
+def count(x):
+    return jnp.arange(x[0])
+
+
+def with_numpy(x):
+    return np.sin(x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "line", "fix"),
+    [
+        (mask, "return x[x > 0]", "Keep the full size"),
+        (decide, "return x if x.sum() > 0", "jax.lax.cond"),
+        (count, "return jnp.arange(x[0])", "Take sizes from shapes"),
+        (with_numpy, "return np.sin(x)", "jax.numpy"),
+    ],
+)
+def test_what_jax_cannot_trace_is_named_with_its_line(fn, line, fix, no_compiler):
+    report = preflight(fn, (VECTOR,), "v5e-1")
+    item = the(report, 1)
+    assert item.state == FAIL and line in item.where and fix in item.fix
+    assert report.exit_status == 1 and states(report, 6) == [OPEN]
+
+
+TABLE = np.ones([512, 1024], np.float32)
+
+
+def draw(x):
+    return x + np.random.default_rng().normal()
+
+
+def print_it(x):
+    jax.debug.print("{}", x)
+    return x * jax.pure_callback(lambda a: a + 1, VECTOR, x)
+
+
+def index(i):
+    return jnp.log(jnp.ones(4)[i] - 1)
+
+
+@pytest.mark.parametrize(
+    ("fn", "given", "check", "state", "says"),
+    [
+        (mean, VECTOR, 1, PASS, "each size is known"),
+        (mean, VECTOR, 2, NOTHING, "compiles again"),
+        (mean, VECTOR, 4, OPEN, "needs real values"),
+        (jax.jit(mean), np.ones(8), 3, PASS, "float32"),
+        (mean, jnp.ones(8), 4, PASS, "the same on this CPU"),
+        (mean, VECTOR, 5, NOTHING, "no strategy"),
+        (draw, jnp.ones(8), 4, WARN, "once and for all"),
+        (index, jnp.zeros(2, jnp.int32), 4, FAIL, "not finite"),
+        (print_it, VECTOR, 5, WARN, "pure_callback"),
+        (lambda x: x @ TABLE, jax.ShapeDtypeStruct((4, 512), jnp.float32), 1, WARN, "2 MB"),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_what_is_said_of_a_function(fn, given, check, state, says, no_compiler):
+    item = the(preflight(fn, given, "v5e-1"), check, says)
+    assert item.state == state
+
+
+def test_float64_is_named_with_its_line(no_compiler):
+    with jax.enable_x64(True):
+        report = preflight(lambda x: mean(x * np.float64(2)), np.ones(8), "v5e-1")
+        given = preflight(mean, (jnp.ones(8, jnp.float64),), "v5e-1")
+    assert the(given, 3, "[0]").state == WARN
+    assert the(given, 1, "64-bit").where.endswith("return jnp.mean(x)")
+    assert report.subject == "lambda"
+
+
+def dense(weights, x):
+    with jax.named_scope("dense"):
+        return jnp.sum(jnp.tanh(x @ weights) ** 2)
+
+
+@jax.jit
+def gradients(weights, x):
+    return jax.value_and_grad(dense)(weights, x)
+
+
+def step(weights, x):
+    loss, found = gradients(weights, x)
+    return loss, weights - 0.1 * found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
+def test_googles_compiler_measures_a_step_by_line_and_by_chip():
+    arguments = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((1024, 1024), (4096, 1024))]
+    report = preflight(jax.jit(step, donate_argnums=0), (*arguments,), "v5e-1", profile=True)
+    (estimate,), (timing,) = report.estimates, report.timings
+    assert report.status == "ready"
+    assert estimate.flops == pytest.approx(4 * 4096 * 1024 * 1024, rel=0.05)
+    assert "x @ weights" in timing.lines[0].name and timing.lines[0].share > 0.5
+    assert timing.operations[0].name == "dot_general"
+    assert any("dense" in layer.name for layer in timing.layers)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
+def test_shardings_say_what_lies_where():
+    mesh = AbstractMesh((8,), ("data",))
+    whole, parts = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in ((), ("data",)))
+    weights = jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=whole)
+    x = jax.ShapeDtypeStruct((64, 256), jnp.float32, sharding=parts)
+    (estimate,) = preflight(step, (weights, x), "v5e-8").estimates
+    assert 4 * 256 * 256 <= estimate.all_reduce_bytes <= 4 * 256 * 256 + 100
+    with pytest.raises(PreflightError, match="over 8 devices; v5e-4 has 4"):
+        preflight(step, (weights, x), "v5e-4")
+
+
+def test_tensorflow_is_not_imported_for_jax(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        textwrap.dedent("""
+            import jax, jax.numpy as jnp
+
+            def build():
+                return jax.jit(jnp.mean), (jax.ShapeDtypeStruct((8,), jnp.float32),)
+        """)
+    )
+    code = textwrap.dedent("""
+        import sys, json, mine
+        from tpu_preflight.checklist import preflight
+        report = preflight(mine.build, target="v5e-1")
+        print(json.dumps([report.exit_status, sorted({"tensorflow", "keras"} & set(sys.modules))]))
+    """)
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, check=True, capture_output=True
+    )
+    assert json.loads(done.stdout) == [0 if compiler.versions().get("libtpu") else 2, []]
+
+
+class Torch:
+    __module__ = "torch.nn.modules.module"
+
+
+def test_pytorch_is_refused_in_a_sentence():
+    with pytest.raises(PreflightError, match="This is PyTorch"):
+        preflight(Torch(), (VECTOR,), "v5e-1")
+
+
+def test_without_arguments_there_is_nothing_to_compile(monkeypatch):
+    monkeypatch.setattr(compiler, "compile", answer("compiles"))
+    with pytest.raises(PreflightError, match="no arguments"):
+        preflight(jax.jit(mean), target="v5e-1")

@@ -1,0 +1,135 @@
+"""Checks 6 and 7, and the last word on check 1: what Google's compiler says."""
+
+import importlib.metadata
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from small_models import (
+    VECTOR,
+    answer,
+    batches,
+    bert,
+    classifier,
+    conv_net,
+    dense,
+    mean,
+    ready,
+    states,
+    t5,
+    the,
+)
+
+from tpu_preflight import compiler
+from tpu_preflight.checklist import preflight
+from tpu_preflight.report import FAIL, OPEN, PASS, WARN
+from tpu_preflight.subjects import opening
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("verdict", "check", "state", "status"),
+    [
+        ("refused", 1, FAIL, "not ready"),
+        ("out of memory", 6, FAIL, "not ready"),
+        ("crashed", 1, OPEN, "can't tell"),
+        ("timed out", 1, OPEN, "can't tell"),
+        ("not available", 1, OPEN, "can't tell"),
+    ],
+)
+def test_each_verdict_of_the_compiler(verdict, check, state, status, monkeypatch):
+    monkeypatch.setattr(compiler, "compile", answer(verdict, message="as it says"))
+    result = preflight(mean, VECTOR, "v5e-8")
+    item = the(result, check, "as it says")
+    assert item.state == state and result.status == status and not result.estimates
+
+
+def test_memory_near_the_limit_warns(monkeypatch):
+    monkeypatch.setattr(compiler, "compile", answer("compiles", peak_bytes=int(15.5 * 2**30)))
+    item = the(preflight(mean, VECTOR, "v5e-1"), 6)
+    assert item.state == WARN and item.finding.startswith("15.50 GiB of 15.75 GiB on each replica")
+
+
+def test_without_the_compiler_the_rest_is_checked(monkeypatch):
+    version = importlib.metadata.version
+
+    def hidden(name):
+        if name in ("jax", "jaxlib", "libtpu"):
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", hidden)
+    result = preflight(dense(), batches(20), "v5e-8")
+    item = the(result, 1, "for v5e-8")
+    assert item.state == OPEN and "python -m pip install 'tpu-preflight[jax]'" in item.finding
+    assert the(result, 3, "over 8 replicas").state == FAIL
+    assert states(result, 4) == [PASS] and states(result, 6) == states(result, 7) == [OPEN]
+
+
+@pytest.mark.parametrize(
+    ("build", "targets"),
+    [(conv_net, "v5e-8 v3-8"), (bert, "v5e-8"), (t5, "v3-8"), (ready(keras), "v5e-8")],
+)
+def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build, targets):
+    model, _ = build()
+    result = preflight(build, target=targets.split())
+    assert result.status == "ready", repr(result)
+    parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    for estimate in result.estimates:
+        assert estimate.replicas == 8 and estimate.rows == 2
+        assert parameters * 4 <= estimate.all_reduce_bytes <= parameters * 4 + 100
+        assert 4 * parameters < estimate.peak_bytes < estimate.available_bytes
+
+
+@pytest.mark.parametrize(("fits", "says"), [(128, "96 rows"), (64, "48 rows"), (1, None)])
+def test_where_a_batch_is_too_large_a_smaller_one_is_tried(fits, says, monkeypatch):
+    def compile(program, target, **options):
+        rows = int(program.arguments[0].shape.partition("[")[2].rstrip("]"))
+        verdict, needed = "compiles", rows * 2**30 // 8
+        if rows > fits:
+            verdict = "out of memory"
+        return answer(verdict, peak_bytes=needed)(program, target)
+
+    monkeypatch.setattr(compiler, "compile", compile)
+    result = preflight(mean, (tf.TensorSpec([161]),), "v5e-1")
+    fix = the(result, 6).fix
+    assert "bfloat16" in fix
+    assert (f"a smaller batch: {says}" in fix) if says else ("a smaller batch" not in fix)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "largest", "state"),
+    [("compiles", 24, PASS), ("out of memory", None, FAIL), ("timed out", None, OPEN)],
+)
+def test_the_largest_batch_is_told_with_its_reason(
+    verdict, largest, state, no_compiler, monkeypatch
+):
+    def search(program_of, target, **options):
+        assert program_of(24).arguments[0].shape == "f32[24,4]"
+        attempt = compiler.Attempt(24, compiler.Compiled("mean", target, verdict))
+        found = largest or 0
+        return compiler.LargestBatch(target, found, found, "For a reason.", (attempt,))
+
+    monkeypatch.setattr(compiler, "largest_batch", search)
+    result = preflight(mean, (tf.TensorSpec([16, 4]),), "v5e-1", largest_batch=True)
+    item = the(result, 6, "largest")
+    assert item.state == state and item.finding.endswith("For a reason.")
+    assert result.estimates[0].largest_rows == largest
+
+
+def test_another_number_of_rows_is_exported_as_the_replicas_run_it():
+    """Eight replicas add up a table's gradients whole; a single one sorts the words in them."""
+    table, classes = tf.keras.layers.Embedding(50, 8), tf.keras.layers.Dense(2)
+    model = classifier(tf.keras, table, tf.keras.layers.GlobalAveragePooling1D(), classes)
+
+    def opened(rows):
+        kind = opening.opened(
+            model, (tf.TensorSpec([rows, 4], tf.int32), tf.TensorSpec([rows])), print
+        )
+        return kind, kind.jobs([("v5e-8", 8)])[0]
+
+    kind, job = opened(64)
+    _, fewer = opened(16)
+    assert kind.program(job, 16).hlo == fewer.program.hlo != job.program.hlo

@@ -1,0 +1,55 @@
+"""The price of a run: multiplication, and which target is cheapest."""
+
+import pytest
+
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.estimate import price
+from tpu_preflight.estimate.step import Estimate, Timing
+
+
+def timing(target, low, high):
+    return Timing(target, low, low, high, "", 0.5, 0, (), (), ())
+
+
+def estimate(target, replicas, rows=4):
+    return Estimate(target, replicas, rows, 1.0, 1.0, 1, 2, 1.0, 1.0)
+
+
+def test_a_price_is_steps_times_time_times_chips_times_what_was_typed():
+    (found,) = price.prices(
+        [timing("v3-8", 360.0, 720.0)], [estimate("v3-8", 8)], 10_000, {"v3-8": 2.0}
+    )
+    assert (found.low_hours, found.high_hours) == pytest.approx((1.0, 2.0))
+    assert (found.chips, found.rows) == (4, 32)  # a v3-8 has 8 cores on 4 chips
+    assert (found.low, found.high) == pytest.approx((8.0, 16.0))
+    assert price.table([found])[0]["cost"] == "8.00 to 16.00"
+
+
+@pytest.mark.parametrize(
+    ("times", "replicas", "typed", "says"),
+    [
+        ([(10, 12), (10, 12)], [8, 8], ["1", "v6e=2"], "Cheapest: v5e-8."),
+        ([(10, 20), (10, 20)], [8, 8], ["1", "v6e=1.1"], "range of v6e-8 overlaps"),
+        ([(20, 22), (10, 12)], [8, 8], ["1"], "Cheapest: v6e-8."),
+        # With the same price for each step, twice the rows are half the price of a row.
+        ([(10, 12), (10, 12)], [4, 8], ["1"], "Cheapest for each row: v6e-8."),
+        ([(10, 12), (10, 12)], [8, 8], ["v5e=1"], "10,000 steps; hours of steps alone"),
+    ],
+)
+def test_the_cheapest_is_named_where_the_ranges_tell(times, replicas, typed, says):
+    targets = ["v5e-8", "v6e-8"]
+    found = price.prices(
+        [timing(t, *ends) for t, ends in zip(targets, times, strict=True)],
+        [estimate(t, n) for t, n in zip(targets, replicas, strict=True)],
+        10_000,
+        price.read(typed, targets),
+    )
+    assert says in price.verdict(found)
+    assert ("Cheapest" in price.verdict(found)) == ("Cheapest" in says or "overlaps" in says)
+
+
+@pytest.mark.parametrize("word", ["cheap", "v5e=", "=", "v4=1", "-1", "nan", "1,2", "v5e-8=1"])
+def test_what_is_no_price_is_refused_with_the_form_to_write(word):
+    with pytest.raises(PreflightError, match=r"no price|not compared") as told:
+        price.read([word], ["v5e-8"])
+    assert "v5e=1.20" in told.value.fix

@@ -1,0 +1,181 @@
+"""From a TensorFlow function to XLA's program: what it says of itself, and what refuses."""
+
+import hashlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from programs import F8, ROOT, STEP_SPECS, N, product, python, small_model, train_step
+
+from tpu_preflight.program import NotCompilable, Parameter, export
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_function_becomes_a_program_with_its_parameters():
+    offset = tf.constant([1.0, 2, 3])
+    weights = tf.Variable(tf.ones([8, 3]), name="weights")
+
+    def f(batch, scale):
+        return {"y": (batch["x"] @ weights + offset) * scale, "n": tf.shape(batch["x"])[0]}
+
+    program = export(f, {"x": tf.TensorSpec([4, 8])}, tf.TensorSpec([]))
+    assert program.name == "f"
+    assert [(p.kind, p.shape) for p in program.arguments] == [
+        ("argument", "f32[4,8]"),
+        ("argument", "f32[]"),
+    ]
+    assert Parameter("weights", "variable", "f32[8,3]") in program.parameters
+    assert sorted(program.results) == ["f32[4,3]", "s32[]"]
+    assert program.donated == ()
+    assert sum(p.bytes for p in program.arguments) == 4 * 8 * 4 + 4
+    assert repr(program).startswith("f(f32[4,8], f32[]) with 1 variables → ")
+
+
+def test_a_training_step_gives_its_variables_memory_to_their_new_values():
+    model = small_model()
+    before = [v.numpy() for v in model.variables]
+    program = export(train_step(model), *STEP_SPECS)
+    variables = {i for i, p in enumerate(program.parameters) if p.kind == "variable"}
+    # The learning rate is read only; weights, two moments each, step and metrics are written.
+    kept = variables - set(program.donated)
+    assert set(program.donated) <= variables
+    assert [program.parameters[i].name for i in kept] == ["learning_rate"]
+    for old, new in zip(before, model.variables, strict=False):
+        np.testing.assert_array_equal(old, new.numpy())
+
+
+def test_tensors_and_arrays_stand_for_their_shape_and_type_alone():
+    described = export(product, tf.TensorSpec([2, 3]), tf.TensorSpec([3, 4]))
+    given = export(product, tf.ones([2, 3]), np.ones([3, 4], "float32"))
+    assert described.hlo == given.hlo
+    with pytest.raises(NotCompilable, match="The size that Range makes"):
+        export(lambda n: tf.range(n), tf.constant(4))
+
+
+def test_a_keras_model_is_a_function_too():
+    program = export(small_model(), STEP_SPECS[0])
+    assert program.results == ("f32[4,3]",)
+    assert [p.kind for p in program.parameters] == ["argument", *["variable"] * 4]
+    assert program.name.startswith("sequential")
+
+
+def test_the_same_function_gives_the_same_program_in_another_process():
+    script = (
+        "import hashlib\n"
+        "from programs import *\n"
+        "print(hashlib.sha256(export(train_step(small_model()), *STEP_SPECS).hlo).hexdigest())"
+    )
+    there = python(script)
+    here = []
+    for _ in range(2):
+        tf_keras.backend.clear_session()
+        here.append(export(train_step(small_model()), *STEP_SPECS).hlo)
+    assert here[0] == here[1]
+    assert there.split() == [hashlib.sha256(here[0]).hexdigest()]
+    assert str(ROOT).encode() not in here[0]
+    assert b"site-packages" not in here[0]
+
+
+def no_kernel(x):
+    return tf.unique_with_counts(x)[0]
+
+
+def inner_range(n):
+    return tf.range(n)  # here
+
+
+def outer_range(n):
+    return tf.map_fn(lambda z: z + tf.reduce_sum(inner_range(n)), tf.ones([3], tf.int32))
+
+
+@tf.autograph.experimental.do_not_convert
+def python_bool(x):
+    return x if tf.reduce_sum(x) > 0 else -x
+
+
+def in_a_layer(x):
+    return tf_keras.layers.Lambda(lambda y: tf.strings.as_string(y))(x)
+
+
+def gradient_of_unique(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.unique(x)[0]
+    return tape.gradient(y, x)
+
+
+def grown_in_a_loop(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.while_loop(lambda v: tf.reduce_sum(v) > 1.0, lambda v: (v / 2.0,), (x,))[0]
+    return tape.gradient(y, x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "spec", "operation", "line", "what"),
+    [
+        (no_kernel, F8, "UniqueWithCounts", "tf.unique_with_counts(x)[0]", "XLA has no "),
+        (outer_range, N, "Range", "return tf.range(n)  # here", "The size that Range makes"),
+        (python_bool, F8, "", "return x if tf.reduce_sum(x) > 0 else -x", "can't trace "),
+        (in_a_layer, F8, "AsString", "tf.strings.as_string(y)", "XLA has no AsString"),
+        (gradient_of_unique, F8, "Unique", "tape.gradient(y, x)", "Unique"),
+        (grown_in_a_loop, F8, "EmptyTensorList", "tape.gradient(y, x)", "XLA refuses "),
+        (lambda x: 1 / 0, F8, "", "1 / 0", "can't trace "),
+        (lambda x: tf.py_function(abs, [x], tf.float32), F8, "EagerPyFunc", "py_", "XLA has no "),
+    ],
+)
+def test_a_refusal_names_the_operation_and_the_learners_line(fn, spec, operation, line, what):
+    with pytest.raises(NotCompilable, match=what) as raised:
+        export(fn, spec)
+    error = raised.value
+    assert error.operation == operation
+    assert error.source.file == __file__
+    assert line in error.source.code
+    assert operation in str(error)
+    assert f"test_program.py, line {error.source.line}" in str(error)
+    assert "__inference" not in str(error)
+    assert str(ROOT) not in str(error)
+
+
+def table():
+    initializer = tf.lookup.KeyValueTensorInitializer(tf.range(4), tf.range(4))
+    return tf.lookup.StaticHashTable(initializer, -1, "ages")
+
+
+def next_of():
+    rows = iter(tf.data.Dataset.range(9))
+    return lambda x: x + tf.cast(next(rows), tf.float32)
+
+
+@pytest.mark.parametrize(
+    ("make", "spec", "words"),
+    [
+        (lambda: lambda x: x, tf.TensorSpec([None, 4]), "every dimension must be a number"),
+        (lambda: lambda x: x, tf.RaggedTensorSpec([4, None]), "every dimension must be a number"),
+        (lambda: lambda x: x, tf.TensorSpec([2], tf.string), "an argument of a type that XLA"),
+        (lambda: table().lookup, N, "lookup uses the lookup table ages"),
+        (next_of, F8, r"uses the iterator at test_program.py, line \d+: return lambda x"),
+        (lambda: lambda x: tf.Variable(x) + 1, F8, "can't trace"),
+        (lambda: lambda x: tf.ensure_shape(x, [9]), F8, "can't trace"),
+    ],
+)
+def test_other_refusals_say_what_is_wrong(make, spec, words):
+    with pytest.raises(NotCompilable, match=words) as raised:
+        export(make(), spec)
+    assert raised.value.why
+    assert raised.value.fix
+
+
+def test_sizes_that_depend_on_values_are_found_with_their_line():
+    def masked(x):
+        kept = tf.boolean_mask(x, x > 0)  # the line
+        return kept * 2.0, tf.reduce_sum(kept)
+
+    program = export(masked, F8)
+    assert program.results == ("f32[<=8]", "f32[]")
+    assert {b.operation for b in program.bounded} == {"Where"}
+    assert all(b.source.code.endswith("# the line") for b in program.bounded)
+    assert "<=8" in repr(program.bounded[0])
+    assert export(lambda x: tf.where(x > 0, x, 0.0), F8).bounded == ()

@@ -1,0 +1,150 @@
+"""The report: its status, and the forms that show it."""
+
+import dataclasses
+import html
+import json
+import pathlib
+
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpu_preflight import report
+from tpu_preflight import text as texts
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.estimate import step
+from tpu_preflight.estimate.price import Price
+from tpu_preflight.estimate.step import AllReduce, Estimate, Row, Timing
+from tpu_preflight.report import FAIL, OPEN, Item, Report
+
+items = st.builds(
+    Item,
+    check=st.sampled_from(sorted(report.CHECKS)),
+    state=st.sampled_from(report.STATES),
+    fix=...,
+    where=...,
+    decisive=...,
+)
+numbers = st.floats(0, 1e15)
+amounts = ("flops", "bytes", "compute_ms", "memory_ms", "link_ms")
+kinds = dict.fromkeys(amounts, numbers)
+estimates = st.builds(Estimate, **kinds, all_reduce_bytes=..., largest_rows=...)
+rows = st.lists(
+    st.builds(Row, ms=numbers, share=numbers, flops=numbers, bytes=numbers), min_size=1, max_size=3
+).map(tuple)
+sent = st.builds(AllReduce, bytes=numbers, low_ms=numbers, high_ms=numbers)
+times = {"ms": numbers, "low_ms": numbers, "high_ms": numbers, "busy": numbers}
+tables = {"operations": rows, "layers": rows, "lines": rows}
+timings = st.builds(Timing, **times, **tables, all_reduce=st.none() | sent)
+hours = {"low_hours": numbers, "high_hours": numbers, "per_chip_hour": st.none() | numbers}
+prices = st.builds(Price, rows=st.none() | st.integers(1, 999), **hours)
+reports = st.builds(
+    Report,
+    items=st.lists(items, max_size=6).map(tuple),
+    estimates=st.lists(estimates, max_size=3).map(tuple),
+    timings=st.lists(timings, max_size=1).map(tuple),
+    prices=st.lists(prices, max_size=2).map(tuple),
+    changes=st.lists(st.builds(report.Change), max_size=2).map(tuple),
+)
+SCHEMA = json.loads(
+    pathlib.Path(report.__file__).with_name("report.schema.json").read_text("utf-8")
+)
+VALIDATOR = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
+VALIDATOR.check_schema(SCHEMA)  # once: it takes longer than all examples
+
+
+@given(reports)
+def test_the_json_is_as_its_schema_says(given_report):
+    """The schema allows no further properties, so it knows each field that a report has."""
+    VALIDATOR.validate(json.loads(given_report.json()))
+
+
+@given(reports)
+def test_json_keeps_everything_and_the_status_is_the_worst_that_was_found(given_report):
+    assert Report.from_json(given_report.json()) == given_report
+    found = {item.state for item in given_report.items}
+    undecided = any(i.state == OPEN and i.decisive for i in given_report.items)
+    worse = any(change.worse for change in given_report.changes)
+    expected = 1 if FAIL in found else 2 if undecided else 3 if worse else 0
+    assert given_report.exit_status == expected
+    status = ("ready", "not ready", "can't tell", "ready")[expected]
+    assert given_report.status == status and status in given_report.summary
+    assert f'"status": "{status}"' in given_report.json()
+
+
+@given(reports)
+@settings(max_examples=10, deadline=None)
+def test_both_forms_show_every_item(given_report):
+    for item in given_report.items:
+        assert f"{report.SIGNS[item.state]} {item.check} {item.name}" in repr(given_report)
+        page = given_report._repr_html_()
+        assert f"<strong>{report.SIGNS[item.state]} {item.state}</strong>" in page
+        assert html.escape(item.finding, quote=False) in page
+
+
+def test_the_page_stands_alone_and_follows_the_readers_theme(tmp_path):
+    item = Item(1, "<b>", FAIL, "a < b & c", "fix <it>", "x = y  # <")
+    Report("model", ("v5e-8",), (item,)).save_html(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "<b>" not in page and "a &lt; b &amp; c" in page
+    for part in ("1 &lt;b&gt;:", ">✗ fail<", "fix &lt;it&gt;", ">x = y  # &lt;</code>"):
+        assert part in item._repr_html_() and part in page
+    assert "http" not in page and "src=" not in page
+    assert 'name="color-scheme" content="light dark"' in page
+
+
+def test_numbers_are_short_and_the_memory_of_a_tpu_is_in_gib():
+    flops = [step.flop(number) for number in (0, 999, 1000, 999.6e9)]
+    assert flops == ["0 FLOP", "999 FLOP", "1 kFLOP", "1 TFLOP"]
+    cost = Estimate("v5e-8", 8, 4, 2.77e12, 2.5 * 2**30, 2**20, int(15.75 * 2**30), 1.0, 0.5)
+    shown = Report("model", ("v5e-8",), (), (cost,))
+    for form in (repr(shown), shown._repr_html_()):
+        assert all(text in form for text in ("2.77 TFLOP", "2.50 GiB", "1 MiB", "15.75 GiB"))
+
+
+def test_a_terminal_of_80_columns_shows_the_numbers_of_three_targets():
+    numbers = (2.77e12, 2.5 * 2**30, 2**20, int(15.75 * 2**30), 14.2, 3.3, 3.9, 420 * 2**20, 1024)
+    costs = tuple(Estimate(target, 8, 4, *numbers) for target in ("v5e-8", "v3-8", "v6e-8"))
+    _, *rows, _ = repr(Report("model", ("v5e-8", "v3-8", "v6e-8"), (), costs)).splitlines()
+    assert max(map(len, rows)) <= 80
+    for text in ("v5e-8", "2.77 TFLOP", "15.75 GiB", "14.2 ms", "420 MiB", "1,024"):
+        assert sum(text in row for row in rows) == 1
+
+
+def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
+    def parts(name):
+        first = Row(name, 1.5, 0.75, "HBM", help="half of it in bfloat16")
+        return (first, Row("2 more", 0.5, 0.25, ""))
+
+    sent = AllReduce(420 * 2**20, 4, 4, 3.9, 7.7)
+    tables = parts("MatMul"), parts("bert/layer"), parts("y = <x>")
+    timing = Timing("v5e-8", 2.0, 2.4, 9.7, "v5e: from 3 runs", 0.4, 3, *tables, sent)
+    shown = Report("model", ("v5e-8",), (), (), (timing,))
+    for form in (repr(shown), shown._repr_html_()):
+        for text in (
+            "v5e-8: 2.4 to 9.7 ms a step; the estimate is 2 ms, the matrix units busy 40% of it",
+            *("75.0%", "bert/layer", "half of it in bfloat16", "v5e: from 3 runs", "2 more"),
+            "all-reduce: 420 MiB at 4 places of the step, 3.9 to 7.7 ms over the interconnect; "
+            "the compiled program waits for each",
+            *("not counted in full: 3 kernels", "HBM"),
+        ):
+            assert text in form
+    assert "y = &lt;x&gt;" in shown._repr_html_() and "y = <x>" in repr(shown)
+    assert step.ESTIMATE in repr(shown) and step.ESTIMATE not in repr(Report("m", (), ()))
+    assert "part of it may be hidden" in dataclasses.replace(sent, waits=1).summary
+
+
+def test_an_installed_package_translates_what_is_shown_but_not_the_json(monkeypatch):
+    monkeypatch.setattr(texts, "_translator", lambda: str.upper)
+    item = Item(1, "step", FAIL, "it fails", "mend it")
+    shown = Report("model", ("v5e-8",), (item,))
+    for form in (repr(shown), shown._repr_html_()):
+        assert "IT FAILS" in form and "MEND IT" in form and "FIX" in form
+    assert "it fails" in shown.json()
+
+
+@pytest.mark.parametrize("lost", ["{}", "[]", "nothing", '{"schema": 1}', '{"schema": 2}'])
+def test_what_is_no_report_says_so(lost):
+    with pytest.raises(PreflightError, match="no report of a preflight"):
+        Report.from_json(lost)

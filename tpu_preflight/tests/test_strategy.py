@@ -1,0 +1,191 @@
+"""Check 5: jit_compile, and what was made outside the scope."""
+
+import keras
+import pytest
+import tensorflow as tf
+from small_models import KINDS, VECTOR, batches, bert, classifier, dense, mean, ready, the
+
+from tpu_preflight.checklist import preflight
+from tpu_preflight.checks import strategy
+from tpu_preflight.checks.subject import subject_of
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.report import FAIL, OPEN, PASS, WARN
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("kind", **KINDS)
+@pytest.mark.parametrize(("on", "state"), [(True, FAIL), (False, PASS)])
+def test_jit_compile_left_on(kind, on, state, no_compiler):
+    result = preflight(dense(kind, jit_compile=on), batches(), "v5e-1")
+    assert the(result, 5, "jit_compile").state == state
+    assert result.status == ("not ready" if on else "ready")
+
+
+def test_jit_compile_of_a_function_warns(no_compiler):
+    marked = preflight(tf.function(mean, jit_compile=True), VECTOR, "v5e-1")
+    assert the(marked, 5, "jit_compile").state == WARN
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "make", "says"),
+    [
+        (tf.keras, "optimizer", tf.keras.optimizers.Adam, "optimizer"),
+        (keras, "optimizer", keras.optimizers.Adam, "optimizer"),
+        (tf.keras, "metrics", lambda: [tf.keras.metrics.SparseCategoricalAccuracy()], "Metric"),
+    ],
+)
+def test_what_was_made_outside_the_scope(kind, part, make, says, no_compiler):
+    outside = {"optimizer": "adam", part: make()}
+
+    def build():
+        model = dense(kind)
+        model.compile(loss="mse", **outside)
+        return model, batches().map(lambda x, y: (x, x[:, :4]))
+
+    item = the(preflight(build, target="v5e-1"), 5, "scope")
+    assert item.state == FAIL and says in item.finding
+    assert says != "Metric" or "model.compile" in item.where
+
+
+def test_a_model_that_is_not_built_yet_has_nothing_outside(no_compiler):
+    assert the(preflight(lambda: bert(built=False), target="v5e-8"), 5, "scope").state == PASS
+
+
+def test_a_model_without_a_factory_leaves_the_scope_open(no_compiler):
+    model = dense()
+    assert the(preflight(model, batches(), "v5e-1"), 5, "scope").state == WARN
+    same = preflight(lambda: (model, batches()), target="v5e-1")
+    assert "same model twice" in the(same, 5, "scope").finding
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        under, _ = ready()()
+    with pytest.raises(PreflightError, match="under a OneDeviceStrategy"):
+        preflight(under, batches(), "v5e-1")
+
+
+class Own(tf.keras.Model):
+    """Has a train step and a variable of its own, as many published examples do."""
+
+    def __init__(self, loss="none", touch=None):
+        super().__init__()
+        self.head, self.touch = tf.keras.layers.Dense(4), touch or (lambda count: None)
+        self.count = tf.Variable(tf.zeros([4]), trainable=False)
+        self.each = tf.keras.losses.SparseCategoricalCrossentropy(True, reduction=loss)
+
+    def call(self, x):
+        self.touch(self.count)
+        return self.head(x) + self.count
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self.each(y, self(x, training=True)))
+        weights = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return {"loss": loss}
+
+
+def own(**options):
+    def build():
+        model = Own(**options)
+        model.compile("adam")
+        return model, batches()
+
+    return build
+
+
+def scaled():
+    return dense(
+        optimizer=tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.Adam())
+    ), batches()
+
+
+def scaled_by_policy():
+    tf.keras.mixed_precision.set_global_policy("mixed_float16")
+    try:
+        return ready()()
+    finally:
+        tf.keras.mixed_precision.set_global_policy("float32")
+
+
+# What fit under MirroredStrategy on two logical CPUs says of the same models (2026-11): the second
+# and fourth raise the same there; the fifth only under a TPUStrategy, by TensorFlow's source
+# (python/distribute/tpu_values.py, __getitem__), as do the loss scale and run_eagerly.
+@pytest.mark.parametrize(
+    ("build", "says", "fix", "where"),
+    [
+        (own(), "", "", ""),
+        (own(loss="auto"), "Reduction.SUM", "compute_average_loss", "loss = tf.reduce_mean"),
+        (own(touch=lambda v: v.assign_add(tf.ones([4]))), "", "", ""),
+        (
+            own(touch=lambda v: v.scatter_nd_update([[0]], [1.0])),
+            "NotImplementedError",
+            "no scatter updates",
+            "scatter_nd_update",
+        ),
+        (own(touch=lambda v: v[0].assign(1.0)), "'assign'", "assign it whole", "v[0].assign"),
+        (own(touch=lambda v: tf.gather_nd(v, [[0], [1]])), "", "", ""),
+        (scaled, "Loss scaling is not supported", "mixed_bfloat16", "LossScaleOptimizer"),
+        (scaled_by_policy, "Mixed precision is not supported", "mixed_bfloat16", "Dense"),
+        (ready(run_eagerly=True), "run_eagerly=True", "Take", ""),
+        (ready(keras), "", "", ""),
+    ],
+)
+def test_a_step_under_a_tpus_strategy(build, says, fix, where, no_compiler):
+    result = preflight(build, target="v5e-8")
+    failed = result.find(FAIL)
+    if not says:
+        assert not failed and the(result, 5, "TPUStrategy.run").state == PASS
+        assert the(result, 1, "TPU bridge").state == PASS
+        return
+    (item,) = failed
+    assert item.check == 5 and says in item.finding and fix in item.fix and where in item.where
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [(Own(), []), (Own(loss="auto"), [FAIL]), (dense(), [])],
+    ids=["no loss of its own", "a loss that fails everywhere", "metrics without a scope"],
+)
+def test_without_a_factory_only_what_no_scope_would_mend_is_told(model, found):
+    model.compile("adam", "mse", metrics=["accuracy"])
+    subject = subject_of(model, batches())
+    specs = tf.TensorSpec([2, 8]), tf.TensorSpec([2], tf.int32)
+    items, traced = strategy.run(subject, specs, None, 60)
+    assert [i.state for i in items if i.state != PASS] == found
+    assert (traced is None) == bool(found)
+
+
+def test_what_computes_in_the_scope_leaves_it_open():
+    def step():
+        return tf.constant(1.0)
+
+    def build():
+        current = tf.distribute.get_strategy()
+
+        @tf.function
+        def train():
+            return current.run(step)
+
+        train()
+        return dense()
+
+    scope = strategy.made_again(build, dense())
+    assert scope.made is None and scope.item.state == OPEN
+
+
+def test_the_model_in_the_scope_holds_no_large_weights_of_its_own():
+    drawn = []
+
+    def draw(shape, dtype=None):
+        drawn.append(shape)
+        return tf.ones(shape, dtype)
+
+    def build():
+        wide = tf.keras.layers.Dense(1000, kernel_initializer=draw, bias_initializer="ones")
+        return classifier(tf.keras, tf.keras.layers.Input([1000]), wide)
+
+    scope = strategy.made_again(build, build())
+    kernel, bias = scope.made.get_weights()
+    assert scope.item.state == PASS and len(drawn) == 1
+    assert not kernel.any() and bias.all()

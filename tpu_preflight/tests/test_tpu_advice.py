@@ -1,0 +1,99 @@
+"""What would help a kernel: programs with a fault, and the same without it, by the compiler."""
+
+import programs
+import pytest
+import tensorflow as tf
+
+from tpu_preflight.compiler import compile_many, export, profile
+from tpu_preflight.compiler.memory import mend, tiled
+
+SPEC = tf.TensorSpec
+
+
+def order(transposed):
+    def step(x):
+        y = tf.sin(x)
+        return tf.transpose(y) if transposed else y
+
+    return step, SPEC([2048, 4096])
+
+
+def width(n):
+    def step(x, w):
+        return tf.reduce_sum(tf.nn.relu(tf.reshape(x, [2**20 // n, n]) @ w) ** 2, 0)
+
+    return step, SPEC([2**20]), SPEC([n, n])
+
+
+def precision(dtype):
+    def step(x, w):
+        x, w = tf.cast(x, dtype), tf.cast(w, dtype)
+        for _ in range(2):
+            x = tf.nn.relu(x @ w)
+            x = x - tf.reduce_mean(x, 0)
+        return tf.reduce_sum(tf.cast(x, tf.float32))
+
+    return step, SPEC([2**18, 256]), SPEC([256, 256])
+
+
+def rows(unique):
+    def step(table, ids):
+        ids, places = tf.unique(ids) if unique else (ids, tf.range(2048))
+        return tf.reduce_sum(tf.gather(table, ids)) + tf.reduce_sum(tf.cast(places, tf.float32))
+
+    return step, SPEC([1000, 128]), SPEC([2048], tf.int32)
+
+
+def head(every):
+    def step(x, w, words, chosen, labels):
+        x = tf.tanh(x @ w)
+        if not every:
+            x, labels = tf.gather(x, chosen), tf.gather(labels, chosen)
+        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, x @ words)
+
+    ids = SPEC([300], tf.int32), SPEC([2048], tf.int32)
+    return step, SPEC([2048, 256]), SPEC([256, 256]), SPEC([256, 16000]), *ids
+
+
+@pytest.mark.slow
+class TestWithGooglesCompiler:
+    pytestmark = programs.COMPILER
+
+    @pytest.mark.parametrize(
+        ("kind", "says", "with_fault", "without"),
+        [
+            ("layout", "is written again in another order", order(1), order(0)),
+            ("padding", "fills 2 of 128 places, 98% of the tile is empty", width(2), width(128)),
+            (
+                "float32",
+                "bfloat16 (mixed precision) halves that",
+                precision(tf.float32),
+                precision(tf.bfloat16),
+            ),
+            ("rows", "a loop of 2,048 rounds", rows(1), rows(0)),
+            ("head", "16,000 scores for each of 2,048 positions", head(1), head(0)),
+        ],
+    )
+    def test_advice_is_given_where_it_helps(self, kind, says, with_fault, without):
+        both = [export(*program) for program in (with_fault, without)]
+        slow, fast = map(profile, compile_many(both, "v5e-1", effort="full"))
+        told = {a.kind: a for k in slow.kernels for a in k.advice}
+        assert says in told[kind].text
+        assert all(0 < a.seconds <= k.seconds for k in slow.kernels for a in k.advice)
+        assert any(says in share.help for share in slow.by_operation())
+        assert fast.seconds < slow.seconds
+        assert says not in " ".join(a.text for k in fast.kernels for a in k.advice)
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ("f32[4096,1]{1,0:T(8,128)}", "fills 1 of 128 places, 99% of the tile is empty; drop"),
+        ("f32[8,224,224,3]{3,2,1,0:T(8,128)}", "an image has no more channels"),
+        ("bf16[64,100]{1,0:T(8,128)(2,1)}", "128 instead of 100 would cost the same"),
+        ("f32[16,128]{0,1:T(8,128)}", "a larger batch fills it (its first dimension, up to 128)"),
+        ("s32[9,6]{1,0:T(8,128)}", "fills 6 of 128 places, 95% of the tile is empty; merge it"),
+    ],
+)
+def test_a_padded_dimension_is_named_with_what_mends_it(shape, says):
+    assert says in mend(tiled(shape))

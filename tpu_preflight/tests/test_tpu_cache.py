@@ -1,0 +1,106 @@
+"""The cache of the compiler's answers: hits, damage, room, several writers, no disk."""
+
+import concurrent.futures
+import dataclasses
+import os
+
+import programs
+import pytest
+import tensorflow as tf
+import tf_keras
+from programs import product_program
+
+from tpu_preflight import compiler, files
+from tpu_preflight.compiler import cache, compile_many, export, process
+
+pytestmark = [*programs.COMPILER, pytest.mark.slow]
+
+
+def test_the_second_answer_is_the_first_without_a_compiler(own_cache, monkeypatch):
+    first = compiler.compile(product_program(32))
+    monkeypatch.setattr(process.subprocess, "Popen", None)
+    again = compiler.compile(product_program(32))
+    assert (first.cached, again.cached) == (False, True)
+    assert dataclasses.replace(again, cached=False) == first
+    assert again.hlo == first.hlo
+    assert len(list(own_cache.iterdir())) == 1
+
+
+def test_a_model_made_again_under_another_name_is_answered_from_the_cache_by_its_own_names():
+    def narrow(name):
+        layer = tf_keras.layers.Dense(2, name=name)
+        return export(lambda x: tf.nn.relu(layer(x)), tf.TensorSpec([4096, 8]))
+
+    first, again = (compiler.compile(narrow(name)) for name in ("early", "late"))
+    assert (first.cached, again.cached) == (False, True)
+    for result, own, other in ((first, "early/", "late/"), (again, "late/", "early/")):
+        assert own in result.hlo and other not in result.hlo and "tf_op_" not in result.hlo
+
+
+def test_another_question_is_not_answered_from_the_cache():
+    asked = [
+        compile_many([product_program(32), product_program(33)]),
+        compile_many([product_program(32)], "v3-8"),
+        compile_many([product_program(32)], effort="full"),
+    ]
+    assert [r.cached for results in asked for r in results] == [False] * 4
+
+
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda _: b"x", lambda whole: whole[:-5]])
+def test_a_damaged_entry_is_made_again(own_cache, damage):
+    program = product_program(32)
+    first = compiler.compile(program)
+    (entry,) = own_cache.iterdir()
+    entry.write_bytes(damage(entry.read_bytes()))
+    again = compiler.compile(program)
+    assert not again.cached
+    assert again.flops == first.flops
+    assert compiler.compile(program).cached
+
+
+def test_the_oldest_entries_make_room(own_cache, monkeypatch):
+    monkeypatch.setattr(cache, "MOST_BYTES", 2500)
+    answer = {"verdict": "compiles"}, os.urandom(900)
+    for i in range(4):
+        assert cache.write(f"{i:064}", answer) == ""
+        os.utime(own_cache / f"{i:064}", (i, i))
+    assert sorted(int(p.name) for p in own_cache.iterdir()) == [2, 3]
+    left = own_cache / ".half"
+    left.write_bytes(b"")
+    os.utime(left, (1, 1))
+    cache.write(f"{4:064}", answer)
+    assert not left.exists()
+
+
+def test_two_writers_leave_whole_entries(own_cache):
+    def answer(n):
+        return {"verdict": "refused", "message": str(n) * 50_000}, b"text"
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        said = pool.map(lambda n: cache.write(f"{n % 5:064}", answer(n % 5)), range(100))
+    assert set(said) == {""}
+    assert [cache.read(f"{n:064}") for n in range(5)] == [answer(n) for n in range(5)]
+
+
+def full(descriptor):
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("trouble", ["full", "no folder"])
+def test_a_cache_that_cant_be_written_costs_the_memory_not_the_answer(
+    own_cache, monkeypatch, trouble
+):
+    if trouble == "full":
+        monkeypatch.setattr(files.os, "fsync", full)
+    else:
+        own_cache.write_text("in the way")
+    result = compiler.compile(product_program(8))
+    assert result.ok
+    why = "No space left on device" if trouble == "full" else ""
+    assert result.note.startswith(f"the result could not be kept for the next time: {why}")
+
+
+def test_the_cache_is_in_the_users_cache_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the rules say: ignore it
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache.folder() == tmp_path / ".cache/tpu-preflight"

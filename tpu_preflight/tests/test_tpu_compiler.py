@@ -1,0 +1,308 @@
+"""The compiler against hand counts and known refusals, and what can go wrong with its process."""
+
+import concurrent.futures
+import dataclasses
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import programs
+import psutil
+import pytest
+import tensorflow as tf
+import tf_keras
+from programs import F8, ROOT, STEP_SPECS, product, product_program, python, small_model, train_step
+
+from tpu_preflight import compiler
+from tpu_preflight.compiler import cache, compile_many, export, process
+from tpu_preflight.errors import PreflightError
+
+pytestmark = [*programs.COMPILER, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def slow():
+    """Make a program that takes the compiler long enough for something to happen to it."""
+
+    def deep(x):
+        for _ in range(12):
+            x = tf.linalg.svd(x)[1] @ tf.linalg.inv(x)
+        return x
+
+    return export(tf.autograph.experimental.do_not_convert(deep), tf.TensorSpec([64, 64]))
+
+
+def reading(program, path):
+    """Keep a program in a file; give the lines of a script that reads it."""
+    path.write_bytes(pickle.dumps(program))
+    return (
+        "import pickle, pathlib, psutil, sys\n"
+        "from tpu_preflight import compiler\n"
+        f"program = pickle.loads(pathlib.Path({str(path)!r}).read_bytes())\n"
+    )
+
+
+# --- what it says ---------------------------------------------------------------------------------
+
+
+def test_a_products_numbers_are_those_of_a_hand_count():
+    compiled = compiler.compile(product_program(256))
+    assert compiled.verdict == "compiles"
+    assert compiled.flops == pytest.approx(2 * 256**3, rel=0.02)
+    assert compiled.argument_bytes == 2 * 256 * 256 * 4
+    assert compiled.output_bytes == 256 * 256 * 4
+    assert compiled.bytes_accessed >= 3 * 256 * 256 * 4
+    assert compiled.peak_bytes >= compiled.argument_bytes + compiled.output_bytes
+    assert compiled.all_reduce_bytes == 0
+    assert compiled.hlo.startswith("HloModule")
+    assert "\nENTRY" in compiled.hlo
+    assert compiled.versions.startswith("jax 0.10.")
+    assert "v5e-8: compiles; 3.36e+07 flops" in repr(compiled)
+
+
+def test_a_donated_variable_takes_no_second_place():
+    weights = tf.Variable(tf.zeros([1024, 1024]))
+
+    def step(x):
+        weights.assign_add(x)
+        return tf.reduce_sum(x)
+
+    compiled = compiler.compile(export(step, tf.TensorSpec([1024, 1024])))
+    assert compiled.alias_bytes == 1024 * 1024 * 4
+    assert compiled.peak_bytes < 3 * 1024 * 1024 * 4
+
+
+def test_a_size_that_depends_on_values_compiles():
+    program = export(lambda x: tf.boolean_mask(x, x > 0) * 2.0, F8)
+    compiled = compiler.compile(program)
+    assert compiled.ok
+    assert compiled.bounded == program.bounded != ()
+
+
+@pytest.mark.parametrize("target", ["v2-8", "v3-8", "v4-8", "v5e-1", "v5e-4", "v5p-8", "v6e-1"])
+def test_every_target_says_how_much_memory_it_has(target):
+    huge = tf.TensorSpec([250_000, 250_000])
+    small, large = compile_many([product_program(64), export(lambda x: x + 1.0, huge)], target)
+    assert small.ok
+    assert large.verdict == "out of memory"
+    said = re.search(r"available HBM \(([\d.]+)G\)", large.whole_message)
+    assert large.available_bytes == int(float(said[1]) * 2**30)
+    assert large.peak_bytes > 2 * 250_000**2 * 4
+    assert "exceeds available HBM" in large.message
+    assert len(large.message) < 200
+
+
+def test_what_the_tpu_refuses_is_told_in_googles_words():
+    refused = compiler.compile(export(product, *[tf.TensorSpec([8, 8], tf.int64)] * 2))
+    assert (refused.verdict, refused.ok, refused.hlo) == ("refused", False, "")
+    assert refused.message.startswith("UNIMPLEMENTED: While rewriting computation to not contain")
+    assert repr(refused).startswith("product for v5e-8: refused. UNIMPLEMENTED")
+
+
+def test_eight_replicas_add_up_every_trainable_number_once():
+    model = small_model()
+    alone, together = (export(train_step(model), *STEP_SPECS, replicas=n) for n in (1, 8))
+    embedding = tf_keras.Sequential([tf_keras.layers.Embedding(50, 8), tf_keras.layers.Dense(1)])
+    embedding.compile(tf_keras.optimizers.AdamW(), "mse")
+    embedding.build((4, 7))
+    specs = tf.TensorSpec([4, 7], tf.int32), tf.TensorSpec([4, 7, 1])
+    words = export(train_step(embedding), *specs, replicas=8)
+    results = compile_many([alone, together, words])
+    numbers = [
+        sum(v.shape.num_elements() for v in m.trainable_variables) for m in (model, embedding)
+    ]
+    assert [r.verdict for r in results] == ["compiles"] * 3
+    assert [r.all_reduce_bytes for r in results] == [0, 4 * numbers[0], 4 * numbers[1]]
+    assert [r.replicas for r in results] == [1, 8, 8]
+    # What was changed for the export is as before.
+    assert model.train_step((tf.ones([4, 8]), tf.ones([4, 3])))
+
+
+def test_a_keras_3_optimizer_adds_up_its_gradients_too():
+    script = (
+        "import tensorflow as tf, keras\n"
+        "from tpu_preflight import compiler\n"
+        "model = keras.Sequential([keras.layers.Dense(16), keras.layers.Dense(3)])\n"
+        "model.build((4, 8)); model.compile('adam', 'mse')\n"
+        "model.optimizer.build(model.trainable_variables)\n"
+        "step = lambda x, y: model.train_step((x, y))\n"
+        "specs = tf.TensorSpec([4, 8]), tf.TensorSpec([4, 3])\n"
+        "result = compiler.compile(compiler.export(step, *specs, replicas=8))\n"
+        "print(result.verdict, result.all_reduce_bytes, 4 * model.count_params())\n"
+    )
+    verdict, added, expected = python(script, TF_USE_LEGACY_KERAS="0").split()
+    assert (verdict, added) == ("compiles", expected)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "target", "effort", "words"),
+    [
+        (4, "v5e-8", "least", "exported for 4 replicas; v5e-8 has 8"),
+        (1, "v5e-8", "most", "no effort 'most'"),
+        (1, "v9-8", "least", "v9-8"),
+    ],
+)
+def test_questions_that_have_no_answer(replicas, target, effort, words):
+    program = dataclasses.replace(product_program(8), replicas=replicas)
+    with pytest.raises(PreflightError, match=words):
+        compiler.compile(program, target, effort=effort)
+
+
+# --- its process ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_killed_compiler_is_a_result_and_the_others_go_on(slow, children, number):
+    begun, killed = [], []
+
+    def programs():
+        yield product_program(16)
+        begun.append(slow)
+        yield slow
+        yield product_program(24)
+
+    def kill(stage, seconds):
+        if begun and stage == "compiling" and not killed:
+            killed.append(children()[0].pid)
+            os.kill(killed[0], number)
+
+    results = compile_many(programs(), progress=kill)
+    assert len(killed) == 1
+    assert [r.verdict for r in results] == ["compiles", "crashed", "compiles"]
+    # libtpu handles the last two, and may abort while it does.
+    said = rf"The compiler's process ended by (?:{number.name}|SIGABRT)\."
+    assert re.match(said, results[1].message)
+
+
+@pytest.mark.parametrize(
+    ("limit", "verdict", "told"),
+    [
+        ({"timeout": 1.5}, "timed out", "after the time limit of 1.5 s."),
+        ({"memory_limit": 10**8}, "crashed", "more of this machine's memory than the limit of 0.1"),
+    ],
+)
+def test_a_limit_of_time_or_memory_ends_the_compiler(slow, limit, verdict, told):
+    passed = []
+    result = compiler.compile(slow, **limit, progress=lambda _, s: passed.append(s))
+    assert result.verdict == verdict
+    assert result.message.startswith("The compiler was stopped") and told in result.message
+    assert max(passed[:-1], default=0) <= 1.5  # nothing was waited for after the limit
+
+
+def test_an_interruption_ends_the_compiler(slow, children):
+    def interrupt(stage, seconds):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compiler.compile(slow, progress=interrupt)
+    assert children() == []
+
+
+def test_the_compiler_ends_with_a_parent_that_was_killed(slow, tmp_path):
+    script = (
+        f"{reading(slow, tmp_path / 'program')}"
+        "def say(stage, seconds):\n"
+        "    print(*[p.pid for p in psutil.Process().children()], flush=True)\n"
+        "compiler.compile(program, progress=say)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=ROOT / "src", stdout=subprocess.PIPE, text=True
+    )
+    child = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.communicate()
+    # Nobody may wait for it here, so it may stay a zombie.
+    deadline = time.monotonic() + 20
+    while (running := child.is_running()) and time.monotonic() < deadline:
+        if child.status() == psutil.STATUS_ZOMBIE:
+            break
+        time.sleep(0.1)
+    assert not running or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_program_can_be_pickled_and_compiled_without_tensorflow(tmp_path):
+    compiling = "print(compiler.compile(program).verdict, 'tensorflow' in sys.modules)\n"
+    script = reading(product_program(64), tmp_path / "program") + compiling
+    assert python(script) == "compiles False\n"
+
+
+def test_a_process_started_ahead_is_taken_once_and_never_left(slow, children):
+    with compiler.started(), compiler.started():
+        (ahead,) = children()
+        seen = []
+        result = compiler.compile(
+            product_program(40), memory_limit=10**10, progress=lambda *_: seen.extend(children())
+        )
+        assert result.ok and {p.pid for p in seen} <= {ahead.pid} and children() == []
+        assert compiler.compile(slow, memory_limit=10**8).verdict == "crashed"
+    with compiler.started():
+        (ahead,) = children()
+        ahead.kill()
+        ahead.wait(10)
+        assert compiler.compile(product_program(41)).ok
+    with pytest.raises(KeyError), compiler.started():
+        raise KeyError
+    assert children() == []
+
+
+def test_several_at_once_do_not_fight_and_print_nothing(capfd):
+    questions = [(product_program(n), target) for n in (32, 40) for target in ("v5e-8", "v3-8")]
+    with concurrent.futures.ThreadPoolExecutor(len(questions)) as pool:
+        results = list(pool.map(compiler.compile, *zip(*questions, strict=True)))
+    assert [r.verdict for r in results] == ["compiles"] * 4
+    assert capfd.readouterr() == ("", "")
+
+
+INSTALL = "python -m pip install 'tpu-preflight[jax]'"
+LINUX = "Google's TPU compiler (libtpu) exists for Linux on x86-64 only."
+
+
+@pytest.mark.parametrize(
+    ("found", "system", "begin", "end"),
+    [
+        ({}, "linux", "jax and libtpu are not installed", INSTALL),
+        ({"jax": "0.10.2", "jaxlib": "0.10.2"}, "linux", "libtpu is not installed", INSTALL),
+        ({}, "darwin", LINUX, LINUX),
+    ],
+)
+def test_without_the_packages_the_one_command_is_told(monkeypatch, found, system, begin, end):
+    monkeypatch.setattr(process, "versions", lambda: found)
+    monkeypatch.setattr(process.sys, "platform", system)
+    result = compiler.compile(product_program(8))
+    assert result.verdict == "not available"
+    assert result.whole_message.startswith(begin)
+    assert result.whole_message.endswith(end)
+
+
+def test_another_jax_is_tried_and_told(monkeypatch):
+    found = compiler.versions() | {"jax": "0.9.2"}
+    monkeypatch.setattr(process, "versions", lambda: found)
+    result = compiler.compile(product_program(8))
+    assert result.ok
+    assert result.note == "jax 0.9.2 is installed; this route was proved with jax 0.10"
+
+
+def test_a_jax_of_another_make_is_no_verdict_of_googles(monkeypatch, tmp_path):
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax" / "__init__.py").write_text("__version__ = '9'\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    result = compiler.compile(product_program(8))
+    assert result.verdict == "not available"
+    assert "ModuleNotFoundError" in result.message
+
+
+def test_a_program_that_jaxlib_cannot_read_back_is_no_refusal(monkeypatch):
+    # As jaxlib 0.10.2 said of BERT-base for a v6e by libtpu 0.0.51.
+    said = "INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) proto"
+    answer = {"verdict": "refused", "message": said}, b""
+    monkeypatch.setattr(process.Process, "ask", lambda *_: answer)
+    monkeypatch.setattr(cache, "read", lambda _: None)
+    monkeypatch.setattr(cache, "write", lambda *_: "")
+    result = compiler.compile(product_program(8), "v6e-8", effort="full")
+    assert result.verdict == "not available"
+    assert "can't read back what this libtpu makes of it for v6e-8" in result.message
+    assert "libtpu==0.0.42.1" in result.message

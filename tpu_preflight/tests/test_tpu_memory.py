@@ -1,0 +1,166 @@
+"""Padding, the largest batch, and the bound on time."""
+
+import dataclasses
+import re
+
+import programs
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import product_program
+
+from tpu_preflight import compiler
+from tpu_preflight.chips import layout
+from tpu_preflight.compiler import Compiled, ask, available_bytes, export, largest_batch
+from tpu_preflight.text import size
+
+pytestmark = [*programs.COMPILER, pytest.mark.slow]
+
+
+def test_the_roofline_is_division():
+    given = {"argument_bytes": 600 * 10**9, "output_bytes": 300 * 10**9}
+    compiled = Compiled("f", "v3-8", "compiles", flops=123e12 / 2, bytes_accessed=9e15, **given)
+    bound = compiler.roofline(compiled)
+    assert (bound.compute_seconds, bound.hbm_seconds) == pytest.approx((1.0, 2.0))
+    assert (bound.seconds, bound.limit) == (pytest.approx(2.0), "HBM")
+    assert repr(bound).startswith("v3-8: at least 2e+03 ms a step, bound by HBM")
+    whole = compiler.roofline(dataclasses.replace(compiled, target="v5e-8", flops=197e12))
+    assert (whole.compute_seconds, whole.hbm_seconds) == pytest.approx((1.0, 900 / 819))
+    shared = {"target": "v5e-8", "replicas": 8, "all_reduce_bytes": 400e9}
+    third = compiler.roofline(dataclasses.replace(compiled, **shared))
+    assert (third.link_seconds, third.limit) == (pytest.approx(3.5), "interconnect")
+
+
+def test_padding_of_a_dimension_of_two_is_found_with_its_layer():
+    def narrow(x):
+        with tf.name_scope("narrow"):
+            y = tf.tensordot(x, tf.ones([128, 2]), 1)
+        return tf.reduce_sum(tf.sort(y, -1), 0)
+
+    found = compiler.padding(compiler.compile(export(narrow, tf.TensorSpec([64, 32, 128]))))
+    assert any("narrow" in entry.name for entry in found)
+    assert found == tuple(sorted(found, key=lambda p: -p.bytes))
+    for entry in found:
+        assert entry.bytes == entry.count * (entry.layout.bytes - entry.layout.unpadded_bytes) > 0
+        assert "of padding" in repr(entry)
+    assert compiler.padding(compiler.compile(product_program(128))) == ()
+
+
+def test_the_compilers_own_layout_is_the_one_that_layout_predicts():
+    shapes = (5, 3), (256, 2), (8, 128), (1000,), (3, 5, 7), (300, 200)
+    programs = [export(lambda x: x + 1.0, tf.TensorSpec(shape)) for shape in shapes]
+    for shape, compiled in zip(shapes, compiler.compile_many(programs), strict=True):
+        expected = layout.rearranged(shape)
+        found = {p.layout.bytes for p in compiler.padding(compiled)}
+        assert found == ({expected.bytes} if expected.bytes > expected.unpadded_bytes else set())
+
+
+def fake_compiler(monkeypatch, memory, flops=lambda n: 1e9 * n, most=1 << 30, end="crashed"):
+    """Put a formula in the compiler's place; a program is the number of its rows."""
+    asked = []
+
+    def one(compiler, program, target, timeout, effort, progress):
+        asked.append((program, timeout))
+        progress("compiling", 1.0)
+        if program > most:
+            return Compiled("f", target, end, "It was stopped.")
+        there, needed = available_bytes(target), int(memory(program))
+        verdict, message = ("compiles", "") if needed <= there else ("out of memory", "Too much.")
+        numbers = {"flops": flops(program), "peak_bytes": needed, "available_bytes": there}
+        return Compiled("f", target, verdict, message, **numbers)
+
+    monkeypatch.setattr(ask, "one", one)
+    return asked
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    fixed=st.integers(0, 20 * 2**30),
+    each=st.integers(1_000, 2**31),
+    bend=st.floats(0.5, 1.5),
+    unit=st.sampled_from([1, 2, 8, 32]),
+)
+def test_the_largest_batch_is_found_within_a_few_attempts(fixed, each, bend, unit):
+    def memory(n):  # a little concave or convex, as the compiler's is
+        return fixed + each * n * (1 + (bend - 1) * n / (n + 1000))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        asked = fake_compiler(monkeypatch, memory)
+        found = largest_batch(lambda n: n, "v5e-8", smallest=unit, most=65536)
+    there, tried = available_bytes("v5e-8"), [program for program, _ in asked]
+    assert [a.batch for a in found.attempts] == tried
+    assert len(set(tried)) == len(tried) <= 12
+    assert all(n % unit == 0 for n in tried)
+    if found.largest == 0:
+        assert memory(unit) > there
+    else:
+        assert memory(found.largest) <= there
+        above = max(unit, found.largest // 10 // unit * unit) + found.largest
+        enough = memory(found.largest) >= 0.85 * there or memory(above + unit) > there
+        assert found.largest >= 65536 // unit * unit or enough
+
+
+def test_a_nearly_linear_need_takes_three_attempts(monkeypatch):
+    # The small BERT on a v5e (2026-11): the need grows a little faster at first than later.
+    asked = fake_compiler(monkeypatch, lambda n: 17e6 + 10.2e6 * n + 430 * n * n)
+    found = largest_batch(lambda n: n, "v5e-8")
+    tried = [program for program, _ in asked]
+    assert tried[:2] == [8, 32] and len(tried) == 3
+    assert found.largest == found.without_recomputing == tried[2]
+    assert re.fullmatch(r"It takes 1\d\.\d\d GiB of 15\.75 GiB; more was not tried\.", found.reason)
+
+
+def test_a_search_ends_in_time(monkeypatch):
+    asked = fake_compiler(monkeypatch, lambda n: 10**8 * n, most=32, end="timed out")
+    told = []
+    found = largest_batch(lambda n: n, "v5e-8", seconds=50, progress=lambda s, _: told.append(s))
+    assert found.largest == 32 and "timed out. It was stopped." in found.reason
+    assert all(40 < limit <= 50 for _, limit in asked)
+    assert told[:2] == ["attempt 1, batch 8: compiling", "attempt 2, batch 32: compiling"]
+
+
+def test_parts_computed_twice_are_told(monkeypatch):
+    fake_compiler(
+        monkeypatch,
+        lambda n: min(1e8 * n, 15e9 + 1e6 * n),
+        lambda n: n * (1e9 if n <= 150 else 1.7e9),
+    )
+    found = largest_batch(lambda n: n, "v5e-8")
+    assert found.largest > found.without_recomputing > 0
+    assert found.without_recomputing <= 150
+    assert "computes parts twice: 1.7e+09 flops per sample instead of 1e+09" in found.reason
+    assert "computes parts twice" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("memory", "most", "largest", "reason"),
+    [
+        (lambda n: 1e12, 1 << 30, 0, "A batch of 8 does not fit: Too much."),
+        (lambda n: 1.0 * n, 1 << 30, 4096, "More than 4096 was not tried."),
+        (lambda n: 1e6 * n, 1000, 32, "crashed. It was stopped."),
+    ],
+)
+def test_the_reason_why_a_search_ends(monkeypatch, memory, most, largest, reason):
+    fake_compiler(monkeypatch, memory, most=most)
+    found = largest_batch(lambda n: n, "v5e-8", most=4096)
+    assert found.largest == largest
+    assert reason in found.reason
+
+
+def test_the_largest_batch_of_a_real_program():
+    def layer(n):
+        return export(lambda x: tf.nn.softmax(x) @ tf.ones([2**14, 128]), tf.TensorSpec([n, 2**14]))
+
+    found = largest_batch(layer, "v5e-8", smallest=4096, most=10**6)
+    # Its argument alone takes 64 KiB a row.
+    assert 0.5 < found.largest * 2**16 / available_bytes("v5e-8") <= 1
+    assert found.attempts[-1].compiled.verdict in ("compiles", "out of memory")
+
+
+SIZES = {0: "0 bytes", 999: "999 bytes", 2048: "2 KiB", 3 * 2**20: "3 MiB", 2**40: "1024.00 GiB"}
+
+
+@pytest.mark.parametrize(("number", "text"), SIZES.items())
+def test_sizes_are_written_for_people(number, text):
+    assert size(number) == text

@@ -1,0 +1,52 @@
+"""Tracing runs the learner's Python, which may go on for ever, print, or fork."""
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+import tensorflow as tf
+from programs import F8
+
+from tpu_preflight.program import NotCompilable, trace
+
+pytestmark = pytest.mark.slow
+
+
+def never_returns(x):
+    while True:
+        time.sleep(0.01)  # here
+
+
+def never_returns_and_catches(x):
+    while True:
+        with contextlib.suppress(Exception):
+            time.sleep(0.01)  # here
+
+
+@pytest.mark.parametrize("fn", [never_returns, never_returns_and_catches])
+@pytest.mark.parametrize("convert", [tf.function, tf.autograph.experimental.do_not_convert])
+def test_tracing_that_does_not_return_is_stopped_at_its_line(fn, convert):
+    with pytest.raises(NotCompilable, match=r"come back from tracing within 0\.5 s") as raised:
+        trace(convert(fn), F8, timeout=0.5)
+    assert raised.value.source.code in (
+        "while True:",
+        "with contextlib.suppress(Exception):",
+        "time.sleep(0.01)  # here",
+    )
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert trace(lambda x: x + 1, F8).concrete.structured_outputs.shape == [8]
+
+
+def test_a_model_that_prints_and_forks_while_it_is_traced(capfd):
+    def noisy(x):
+        print("traced")  # noqa: T201
+        if (child := os.fork()) > 0:
+            os.waitpid(child, 0)
+        return x + 1.0
+
+    traced = trace(tf.autograph.experimental.do_not_convert(noisy), F8)
+    # The fork's copy has ended, and did not come here.
+    assert traced.concrete.structured_outputs.shape == [8]
+    assert "traced" in capfd.readouterr().out
