@@ -181,7 +181,11 @@ def _with_whole_paths(frames: Sequence[Frame]) -> list[Frame]:
     shared = "/"
     for file, _, _ in frames:
         whole = f"{_HERE}/{file.rpartition(f'{_HERE.name}/')[2]}"
-        if not file.startswith("/") and whole.endswith(f"/{file}") and os.path.isfile(whole):
+        if (
+            not file.startswith("/")
+            and whole.endswith(f"/{file}")
+            and pathlib.Path(whole).is_file()
+        ):
             shared = whole.removesuffix(file)
     return [
         (file if file.startswith(("<", "/")) or pathlib.Path(file).exists() else shared + file, *at)
