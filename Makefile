@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test check pytorch beam published browser bundle slides site solutions lab lint spelling bench lock colab kaggle newest release badges clean
+.PHONY: help run test check pytorch beam published browser slides site solutions lab lint spelling bench lock colab kaggle badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -86,14 +86,6 @@ site: build/site/.installed ## Write the course as pages to read and search: bui
 	    -d build/site/doctrees/$$language build/site/source/$$language $$html || exit 1; \
 	done
 
-build/pip/.installed: .venv/.installed
-	@rm -rf build/pip
-	@$(PYTHON_VENV) -m uv pip install -q --python $(PYTHON_VENV) --target build/pip "pip==26.3"
-	@touch $@
-
-bundle: build/pip/.installed ## Pack course and packages for computers without a network
-	@PYTHON=$(PYTHON_VENV) PIP=build/pip sh helpers/course/bundle.sh
-
 lab: .venv/.installed ## Open your copy of the course (work) in JupyterLab
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m helpers lab $(EDITION)
 
@@ -133,19 +125,6 @@ kaggle: build/kaggle/.installed ## Run notebooks as on Kaggle's TPU machine, wit
 colab kaggle:
 	@rm build/$@/.installed # the first cell replaces packages: the next time begins afresh
 	@PLACE=$@ $(PYTHON_VENV) -m pytest -q tests/repo/hosted.py
-
-newest: .venv/.installed ## Run the tests on the newest allowed versions, say what broke (some GB)
-	@$(PYTHON_VENV) .ci/newest.py
-
-build/sbom/.installed: .venv/.installed
-	@rm -rf build/sbom
-	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/sbom
-	@$(PYTHON_VENV) -m uv pip install -q --python build/sbom/bin/python \
-	  "cyclonedx-bom==7.5.0" "cyclonedx-python-lib==11.12.0"
-	@touch $@
-
-release: build/sbom/.installed ## Write the archive of this version, its SBOM and checksums
-	@TOOLS=build/sbom/bin sh .ci/release
 
 badges: .venv/.installed ## Set the public address everywhere: make badges REPO=owner/name
 	@$(PYTHON_VENV) -m helpers badges $(REPO)

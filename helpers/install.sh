@@ -1,7 +1,6 @@
 #!/bin/sh
 # Make .venv from requirements.txt: exact versions, hashes required, byte-compiled.
 # Called by the Makefile. PYTHON=python3.12 chooses an interpreter, otherwise the first in range.
-# Where `make bundle` has put a folder wheels, everything comes from there, without a network.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 
@@ -20,15 +19,6 @@ stop() {
 itself="--no-deps --no-build-isolation --no-index --editable ./tpu_preflight --editable ."
 
 needed="3.11, 3.12 or 3.13"
-lock=requirements.txt
-from=
-if [ -f wheels/FITS ]; then
-    read -r needed system <wheels/FITS
-    [ "$(uname -sm)" = "$system" ] ||
-        stop "This bundle holds packages for $system, and this is $(uname -sm): make a bundle on a computer like this one."
-    lock=wheels/requirements.txt
-    from="--no-index --find-links wheels"
-fi
 
 in_range() {
     "$1" -c 'import sys; sys.exit("%s.%s" % sys.version_info[:2] not in sys.argv[1].replace(",", "").split())' \
@@ -42,7 +32,7 @@ done
 uv=$(command -v uv || true)
 if [ -z "$python" ]; then
     [ -z "${PYTHON:-}" ] || stop "$PYTHON is no Python $needed: leave PYTHON out, or name one that is."
-    [ -n "$uv" ] && [ -z "$from" ] || stop "No Python $needed was found: install one (https://www.python.org/downloads/), then run the same command again."
+    [ -n "$uv" ] || stop "No Python $needed was found: install one (https://www.python.org/downloads/), then run the same command again."
     python=3.12 # uv fetches it
 elif [ -z "$uv" ] && ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
     stop "This $python can't make virtual environments: install its venv package (Debian, Ubuntu: sudo apt install python3-venv) or uv, then run the same command again."
@@ -58,10 +48,7 @@ explain() {
     if grep -qiE 'no space left|disk quota' "$log"; then
         stop "The disk is full: make room ($NEEDED_GB GB), then run the same command again."
     elif grep -qiE 'do not match the hashes|hash mismatch' "$log"; then
-        [ -z "$from" ] || stop "A package in the folder wheels is damaged, so nothing of it was used: copy the bundle here again."
         stop "A downloaded package is not the one in requirements.txt, so nothing of it was used: run the same command again, and ask your network's administrator if it happens twice."
-    elif [ -n "$from" ]; then
-        stop "The folder wheels does not fit this computer or is not whole: the reason is in the lines above. Copy the bundle here again, or make one on a computer like this one."
     elif grep -qiE 'connection|name resolution|dns error|error sending request|timed out|proxy|unreachable|could not find a version|failed to fetch|failed to download' "$log"; then
         stop "The package index can't be reached: check the network (or the proxy settings), then run the same command again."
     fi
@@ -82,14 +69,14 @@ echo "Installing the course's packages into .venv: once, a few minutes, 4 GB."
 if [ -n "$uv" ]; then
     watch "$uv" venv -q --python "$python" .venv
     watch "$uv" pip install --python .venv/bin/python --require-hashes --only-binary :all: \
-        --compile-bytecode $from -r "$lock"
+        --compile-bytecode -r requirements.txt
     watch "$uv" pip install -q --python .venv/bin/python $itself
 else
     watch "$python" -m venv .venv
     # The lock has them all. Without --no-deps, pip 23 refuses it: it takes fsspec[gcs], which xprof
     # asks for, for another package than the fsspec that is pinned.
     watch .venv/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes \
-        --no-deps --only-binary :all: $from -r "$lock"
+        --no-deps --only-binary :all: -r requirements.txt
     watch .venv/bin/python -m pip install --disable-pip-version-check --no-input -q $itself
 fi
 # Each of its kernels knows %explain from its start, so also after a restart, before any cell was run.

@@ -18,7 +18,6 @@ from helpers.base.settings import (
     wrong_packages,
 )
 from helpers.course.help import explain
-from helpers.exercises import progress
 from helpers.tpu.connection import connect, tensorflow_environment
 from helpers.tpu.place import Place, detect
 
@@ -70,8 +69,7 @@ def _send_native_log_to_the_terminal() -> None:
 def setup(seed: int = 0) -> None:
     """Prepare this kernel: check the packages, set the environment, import TensorFlow, set seeds.
 
-    In a notebook it also adds ``%explain``, for the cell after one that failed, and lets
-    ``helpers.exercises.progress`` see what is done.
+    In a notebook it also adds ``%explain``, for the cell after one that failed.
 
     Call it once, first. Prints the versions in use, one line.
 
@@ -102,7 +100,6 @@ def setup(seed: int = 0) -> None:
     tf.get_logger().setLevel("ERROR")
     tf.keras.utils.set_random_seed(seed)
     if shell:
-        progress.follow(shell)
         _send_native_log_to_the_terminal()
     transformers = importlib.metadata.version("transformers")
     print(f"Ready: TensorFlow {tf.__version__}, transformers {transformers}, seed {seed}.")  # noqa: T201

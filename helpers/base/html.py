@@ -53,7 +53,7 @@ def _environment() -> jinja2.Environment:
 
 
 def render(template: str, **values: object) -> str:
-    """Write a page from a template such as ``progress.html`` and its variables, ``values``.
+    """Write a page from a template such as ``card.html`` and its variables, ``values``.
 
     Strings are escaped unless they are ``Markup``.
 

@@ -69,7 +69,7 @@ ENVIRONMENT = {
 BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers", "numpy")
 
 # Any version of these will do, so a place keeps its own: records, buckets, checkpoints, profiles,
-# notebook 10's baselines, the file of progress and other languages need them.
+# notebook 10's baselines and other languages need them.
 ANY_VERSION = (
     "babel",
     "cryptography",

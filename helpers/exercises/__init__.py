@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
-from helpers.exercises import progress
 
 if TYPE_CHECKING:
     import nbformat  # it would take a second of each notebook's setup
@@ -164,8 +163,7 @@ def find(name: str) -> Exercise:
 def check(name: str, answer: object) -> Verdict:
     """Judge an answer: a letter to a question, a function or a value to an exercise.
 
-    A wrong answer raises nothing, whatever its code does, so the notebook runs on. A right one to
-    an exercise is kept by ``helpers.exercises.progress``.
+    A wrong answer raises nothing, whatever its code does, so the notebook runs on.
 
     Raises:
         UnknownExercise: There is no exercise or question of this name.
@@ -184,7 +182,6 @@ def check(name: str, answer: object) -> Verdict:
         lines = [line for line in str(error).splitlines() if line.strip()] or ["no message"]
         message = f"Your code raised {type(error).__name__}: {lines[-1].strip()[:300]}"
         return Verdict(name, "not right", message)
-    progress.exercise_done(name)
     return verdict
 
 

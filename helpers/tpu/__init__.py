@@ -1,4 +1,4 @@
-"""Which TPUs there are, which one this is, and how to reach it: facts, places, connections.
+"""Which TPU this is, where it is rented, and how to reach it: places, facts, connections.
 
-Knows kinds of TPU, clouds and buckets. The rooms above may import it; it imports only ``base``.
+Knows clouds and buckets. The rooms above may import it; it imports only ``base``.
 """

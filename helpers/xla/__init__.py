@@ -1,5 +1,5 @@
-"""What XLA makes of your code, for this CPU and, through Google's own compiler, for a TPU.
+"""What XLA makes of your code, shown: compared, counted, drawn, and as tables of verdicts.
 
-Knows programs and what they cost, without running them on a TPU. ``preflight`` and what is above
-it may import it; it imports ``display``, ``tpu`` and ``base``.
+Stands on ``tpu_preflight``. What is above it may import it; it imports ``display``, ``tpu`` and
+``base``.
 """

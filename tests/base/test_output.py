@@ -14,7 +14,7 @@ from helpers.base import output  # noqa: F401 - names its way with what an encod
 from helpers.base.settings import ENVIRONMENT
 
 REFUSED = "explain nowhere.log"
-COMMANDS = ["--help", "progress", "explain --page", "ops --stored", REFUSED, "doctor --bucket b"]
+COMMANDS = ["--help", "explain --page", "ops --stored", REFUSED, "doctor --bucket b"]
 ENCODINGS = ["ascii", "cp1252", "cp949"]
 FULL = "There is no room for what this command writes.\n  Why: No space left on device.\n"
 

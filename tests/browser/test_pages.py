@@ -14,10 +14,9 @@ pytestmark = pytest.mark.xdist_group("pages")
 COMMANDS = (
     ("run", "00", "06", "--no-open"),
     ("ops", "--stored"),
-    ("progress", "--page", "--name", "Ada Lovelace"),
 )
 RUN = ("00_start_here", "06_bert_data")
-PAGES = [f"{stem}.html" for stem in ("index", *RUN, "ops", "progress")]
+PAGES = [f"{stem}.html" for stem in ("index", *RUN, "ops")]
 NOT_RUN = {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} - set(RUN)
 PHONE = {"width": 360, "height": 740}
 

@@ -16,14 +16,13 @@ from helpers.course.commands import learning
 pytestmark = pytest.mark.slow
 
 GROUPS = {
-    "The course": ["lab", "run", "progress", "explain", "doctor"],
+    "The course": ["lab", "run", "explain", "doctor"],
     "Your own model and text": [
-        *("preflight", "ops", "prepare", "pretrain", "export", "finetune", "predict"),
+        *("ops", "prepare", "pretrain", "export", "finetune", "predict"),
     ],
     "For teachers": ["slides", "solutions"],
-    "For authors": ["store", "minutes", "links", "translate", "badges", "models"],
+    "For authors": ["store", "translate", "badges", "models"],
 }
-EXERCISES = ("00-1", "00-2", "00-3")
 
 
 @pytest.fixture
@@ -97,9 +96,6 @@ def test_json_and_quiet_leave_nothing_else_on_the_output(command, tmp_path, monk
     assert "02_quick: running" in err
     status, out, err = command("run", "2", "--quiet")
     assert (status, out, err) == (0, f"1 passed. Results: {tmp_path / 'build/index.html'}\n", "")
-    status, out, _ = command("progress", "--json")
-    first = json.loads(out)["notebooks"][0]
-    assert (status, first["number"], first["exercises"]) == (0, "00", dict.fromkeys(EXERCISES))
     (tmp_path / "log").write_text("RuntimeError: Nobody knows this.\n")
     status, out, _ = command("explain", str(tmp_path / "log"), "--json")
     unknown = {"known": [], "line": "RuntimeError: Nobody knows this."}

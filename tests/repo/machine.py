@@ -60,6 +60,8 @@ class Machine:
 
 
 def make_project(folder: pathlib.Path) -> None:
-    """Write what an installation of the course's own command needs."""
-    for path in PROJECT.iterdir():
-        shutil.copy(path, folder)
+    """Write what an installation of the course's own commands needs."""
+    shutil.copytree(PROJECT, folder, dirs_exist_ok=True)
+    shutil.copytree(PROJECT, folder / "tpu_preflight")
+    project = folder / "tpu_preflight/pyproject.toml"
+    project.write_text(project.read_text().replace('"course"', '"tpu_preflight"'))

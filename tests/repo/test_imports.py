@@ -11,19 +11,23 @@ pytestmark = pytest.mark.slow
 
 # What a notebook, a command or `--help` imports before it needs TensorFlow.
 ROOMS = {
-    "base": "files html messages processes settings",
+    "base": "files html processes settings",
     "bert": "command",
     "course": "commands.app help.doctor help.explain map running upkeep",
     "display": "dials diagrams expect figures systolic",
-    "exercises": "progress",
-    "preflight": "apart report",
     "rehearsal": "node replicas storage",
     "text": "buckets corpus prepare records",
-    "tpu": "bucket cloud commands connection hardware place runtimes zones",
+    "tpu": "bucket cloud commands connection facts place runtimes zones",
     "xla": "fusion ops profiler compiler",
 }
 LIGHT = [f"helpers.{room}.{name}" for room, names in ROOMS.items() for name in names.split()]
-LIGHT += ["helpers", "helpers.exercises", "helpers.runtime", "helpers.__main__"]
+LIGHT += [
+    "tpu_preflight.command",
+    "helpers",
+    "helpers.exercises",
+    "helpers.runtime",
+    "helpers.__main__",
+]
 
 
 def imported(modules: list[str], unwanted: str) -> str:

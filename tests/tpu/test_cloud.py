@@ -13,10 +13,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tables import table
 
-from helpers.base.errors import CourseError
 from helpers.tpu import cloud
 from helpers.tpu.runtimes import RELEASES, WHEELS
 from tpu_preflight.chips.hardware import CHIPS
+from tpu_preflight.errors import PreflightError
 
 V5E = {
     "project": "my-project",
@@ -112,7 +112,7 @@ def test_any_accepted_input_gives_commands_that_split_into_the_same_words(argume
 def test_any_text_is_accepted_whole_or_refused_with_a_message(arguments, key, text):
     try:
         machine = cloud.TpuVm(**(arguments | {key: text}))
-    except CourseError as refused:
+    except PreflightError as refused:
         assert refused.what and refused.why and refused.fix
     else:
         assert re.fullmatch(r"[\x21-\x7e ]+", str(machine.prepare().commands[0]))
@@ -166,7 +166,7 @@ def test_a_name_that_google_refuses_is_told(field, value, words):
     ],
 )
 def test_each_mistake_has_its_message(ask, words):
-    with pytest.raises(CourseError, match=words):
+    with pytest.raises(PreflightError, match=words):
         ask(vm())
 
 

@@ -9,7 +9,7 @@ from helpers.tpu.runtimes import BASE_IMAGES
 from helpers.tpu.zones import OFFERS, PAGE
 from tpu_preflight.chips.hardware import CHIPS, slice_of
 
-FILES = ("chips.toml", "runtimes.toml", "zones.toml")
+FILES = ("runtimes.toml", "zones.toml")
 
 
 def unsourced(tables):

@@ -199,7 +199,7 @@ def build(
     """Make what a preflight checks: a compiled classifier and its training batches.
 
     ``columns`` are those of `labelled.read`. A file of yours with ``def build(): return
-    tuning.build("bert", "texts.tsv")`` is for `tpu-course preflight FILE:build`.
+    tuning.build("bert", "texts.tsv")`` is for `tpu-preflight FILE:build`.
     """
     read = labelled.read(data, **columns)
     found = exported.find(model)

@@ -23,7 +23,6 @@ _GROUPS = {
     "The course": {
         "lab": learning.lab,
         "run": learning.run,
-        "progress": learning.show_progress,
         "explain": learning.explain_log,
         "doctor": learning.doctor,
     },
@@ -38,8 +37,6 @@ _GROUPS = {
     "For teachers": {"slides": authoring.slides, "solutions": authoring.solutions},
     "For authors": {
         "store": authoring.store,
-        "minutes": authoring.set_minutes,
-        "links": authoring.list_links,
         "translate": authoring.translate,
         "badges": authoring.set_badges,
         "models": authoring.make_models,

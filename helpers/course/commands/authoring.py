@@ -1,4 +1,4 @@
-"""The author's commands: outputs, slides, solutions, and what is counted or collected."""
+"""The author's commands: outputs, slides, solutions, translations, the public address."""
 
 import os
 import pathlib
@@ -82,27 +82,6 @@ def solutions() -> None:
         solved = exercises.solve(nbformat.read(notebook.path, 4))
         files.write(folder / notebook.path.name, nbformat.writes(solved) + "\n")
     typer.echo(f"The teacher's edition: {folder}")
-
-
-def set_minutes() -> None:
-    """Count how long each notebook takes, and write it into the notebooks and the README.
-
-    **Example**: `tpu-course minutes`
-    """
-    for number, parts in upkeep.lengths().items():
-        typer.echo(f"{number}: {upkeep.whole(parts)}")
-        for at, part in enumerate(parts if len(parts) > 1 else (), 1):
-            typer.echo(f"  sitting {at}: {part}")
-    changed = upkeep.write_lengths()
-    _tell(changed)
-
-
-def list_links() -> None:
-    """List all addresses outside the course with their places and months: notebooks/LINKS.md.
-
-    **Example**: `tpu-course links`
-    """
-    typer.echo(f"{upkeep.write_links()} addresses in {upkeep.LINKS}")
 
 
 def set_badges(repository: str) -> None:

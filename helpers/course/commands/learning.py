@@ -1,4 +1,4 @@
-"""The learner's commands: run notebooks, see progress, understand an error, look at the machine."""
+"""The learner's commands: run notebooks, understand an error, look at the machine."""
 
 import os
 import pathlib
@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
-from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.course import map as course
 from helpers.course.help import explain, logs
@@ -141,57 +140,6 @@ def lab(language: str | None = None) -> None:
         typer.confirm("Open JupyterLab as root?", abort=True)
         command.append("--allow-root")
     os.execv(command[0], command)
-
-
-def show_progress(
-    page: bool = False,
-    name: str = "",
-    reset: bool = False,
-    as_json: bool = False,
-) -> None:
-    """Say which sections and exercises are done, where you stopped, and what comes next.
-
-    The notebooks keep it on this machine while you work; nothing is sent anywhere. A section is
-    done when all its cells have run, in one session or in several, an exercise when its check
-    says right.
-
-    **Examples**
-
-    - `tpu-course progress`
-    - `tpu-course progress --page --name "Ada Lovelace"`
-    - `tpu-course progress --reset`
-
-    **Exit status**: 0 done · 2 its file, or a notebook, can't be used
-    """
-    from rich.console import Console
-
-    from helpers.exercises import progress
-
-    if name and not page:
-        raise typer.BadParameter("it stands on the page alone: add --page", param_hint="--name")
-    where = progress.where()
-    if reset:
-        typer.echo(f"Deleted {where}" if progress.reset() else "There was nothing to forget.")
-        return
-    course.notebooks()  # says it when one is damaged
-    found = progress.progress()
-    if found.damaged:
-        told = f"Lines of {where} that can't be read and are left out: {found.damaged}"
-        typer.secho(told, err=True, fg="yellow")
-    if page:
-        target = course.BUILD / "progress.html"
-        files.write(target, progress.page(found, name))
-        typer.echo(f"Page: {target}")
-        if _has_screen():
-            webbrowser.open(target.as_uri())
-        return
-    if as_json:
-        typer.echo(found.json())
-        return
-    Console().print(found)
-    if found.stopped:
-        typer.echo(f"You stopped in {found.stopped}")
-    typer.echo(f"Kept in {where}")
 
 
 def explain_log(log: pathlib.Path | None = None, page: bool = False, as_json: bool = False) -> None:

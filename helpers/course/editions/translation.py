@@ -32,19 +32,22 @@ PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
 README = "README.md"
 CHANGED = "The English has changed; the translation follows."
 MISSING = "Not translated yet."
-# Where messages of `check`, `hint`, `explain`, `doctor` and `preflight` stand in the code.
+PREFLIGHT = "tpu_preflight/src/tpu_preflight"
+# Where messages of `check`, `hint`, `explain`, `doctor` and the preflight stand in the code.
 CODE = (
-    "exercises/*.py",
-    "course/help/doctor.py",
-    "course/help/explain.py",
-    "preflight/**/*.py",
-    "xla/program/tracing.py",
-    "xla/program/from_tensorflow.py",
-    "xla/numerics/results.py",
-    "xla/compiler/advice.py",
-    "xla/compiler/memory.py",
-    "tpu/place.py",
-    "tpu/hardware.py",
+    "helpers/exercises/*.py",
+    "helpers/course/help/doctor.py",
+    "helpers/course/help/explain.py",
+    "helpers/tpu/place.py",
+    f"{PREFLIGHT}/*.py",
+    f"{PREFLIGHT}/checks/*.py",
+    f"{PREFLIGHT}/chips/hardware.py",
+    f"{PREFLIGHT}/compiler/*.py",
+    f"{PREFLIGHT}/estimate/*.py",
+    f"{PREFLIGHT}/numerics/results.py",
+    f"{PREFLIGHT}/program/from_tensorflow.py",
+    f"{PREFLIGHT}/program/tracing.py",
+    f"{PREFLIGHT}/subjects/*.py",
 )
 # Shorter ones that stand between those.
 WORDS = (
@@ -221,7 +224,7 @@ def _code(path: pathlib.Path) -> Iterator[Text]:
             continue
         plain = re.sub(language.BLANK, "", text)
         if len(re.findall("[A-Za-z]{2,}", plain)) >= LEAST_WORDS and re.search(r"\w \w", plain):
-            yield Text(path.relative_to(ROOT / "helpers").as_posix(), text)
+            yield Text(path.relative_to(ROOT).as_posix(), text)
 
 
 def texts() -> list[Text]:
@@ -235,10 +238,10 @@ def texts() -> list[Text]:
     for path in sorted((helpers / "exercises").glob("*.toml")):
         found += _exercises(path)
     found += _symptoms(helpers / "course/help/symptoms.toml")
-    found += _findings(helpers / "preflight/findings.toml")
+    found += _findings(ROOT / PREFLIGHT / "findings.toml")
     found += _places(helpers / "tpu/places.toml")
     found += _notes(helpers / "course/editions/notes.toml")
-    for path in (path for pattern in CODE for path in sorted(helpers.glob(pattern))):
+    for path in (path for pattern in CODE for path in sorted(ROOT.glob(pattern))):
         found += _code(path)
     found += (Text("words", word) for word in WORDS)
     return list(dict.fromkeys(found))

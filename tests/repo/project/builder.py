@@ -1,4 +1,4 @@
-"""Builds the small course in its folder, for pip, as far as these tests need it."""
+"""Builds the small course, or its preflight, for pip, as far as these tests need it."""
 
 import pathlib
 import sys
@@ -8,17 +8,20 @@ WHEEL = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
 def build_editable(folder, settings=None, metadata=None):
+    name, info = pathlib.Path.cwd().name, f"{pathlib.Path.cwd().name}-9.9.dist-info"
     files = {
-        "course.pth": f"{pathlib.Path.cwd()}\n",
-        "course-9.9.dist-info/METADATA": "Metadata-Version: 2.1\nName: course\nVersion: 9.9\n",
-        "course-9.9.dist-info/WHEEL": WHEEL,
-        "course-9.9.dist-info/entry_points.txt": "[console_scripts]\ntpu-course = builder:main\n",
+        f"{name}.pth": f"{pathlib.Path.cwd()}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 9.9\n",
+        f"{info}/WHEEL": WHEEL,
     }
-    files["course-9.9.dist-info/RECORD"] = "".join(f"{name},,\n" for name in files)
-    with zipfile.ZipFile(pathlib.Path(folder, "course-9.9-py3-none-any.whl"), "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return "course-9.9-py3-none-any.whl"
+    if name == "course":
+        files[f"{info}/entry_points.txt"] = "[console_scripts]\ntpu-course = builder:main\n"
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in files)
+    wheel = f"{name}-9.9-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(folder, wheel), "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+    return wheel
 
 
 def main():
