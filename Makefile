@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test check pytorch beam published browser slides site solutions lab lint spelling bench lock colab kaggle badges clean
+.PHONY: help run test check pytorch beam preflight published browser slides site solutions lab lint spelling bench lock colab kaggle badges clean
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -46,6 +46,14 @@ build/beam/.installed: tests/repo/beam.txt .venv/.installed
 
 beam: build/beam/.installed ## Write records with Apache Beam, on two processes and on Dask (apart)
 	@$(PYTHON_VENV) -m pytest -q tests/text/test_beam.py
+
+preflight: .venv/.installed ## Try the preflight's README where nothing else is installed (some GB, apart)
+	@for extra in jax tensorflow; do \
+	  $(PYTHON_VENV) -m uv venv -q --clear --python $(PYTHON_VENV) build/fresh/$$extra && \
+	  $(PYTHON_VENV) -m uv pip install -q --python build/fresh/$$extra/bin/python \
+	    "./tpu_preflight[$$extra]" || exit 1; \
+	done
+	@$(PYTHON_VENV) -m pytest -q tpu_preflight/tests/fresh.py
 
 published: .venv/.installed ## Compile two published runs again, with full effort (minutes)
 	@$(PYTHON_VENV) -m pytest -q -n 2 tpu_preflight/tests/recompiled.py

@@ -1,0 +1,98 @@
+"""The command: what is typed wrong is told in three lines, and each option is explained."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from programs import ROOT
+
+from tpu_preflight import command
+from tpu_preflight.report import Item, Report
+
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+@pytest.fixture
+def ready(monkeypatch):
+    """A check that takes no time; gives what it was asked."""
+    asked = []
+
+    def apart(name, targets, **options):
+        asked.append((name, targets, options))
+        options["progress"]("compiling")
+        return Report(name, tuple(targets), (Item(1, "step", "pass", "compiles"),))
+
+    monkeypatch.setattr(command, "apart", apart)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["my_model.py"], "names no function of a module"),
+        (["my_model:"], "names no function of a module"),
+        (["nowhere:build"], "nowhere could not be imported"),
+        (["json:build"], "json has no 'build'"),
+        (["json:dumps"], "no data"),
+        (["json:loads", "-t", "v9-8"], "'v9-8' is no type of TPU"),
+        (["a:b", "--price", "1"], "no number of steps"),
+        (["a:b", "--price", "cheap", "--steps", "9"], "'cheap' is no price"),
+        (["a:b", "--price", "v4=1", "--steps", "9"], "which is not compared"),
+        (["a:b", "--html", "my_model.py"], "doesn't end in .html"),
+        (["a:b", "--html", "."], "is a folder"),
+        (["a:b", "--html", "/proc/report.html"], "could not be written"),
+        (["a:b", "--baseline", "nowhere.json"], "can't be read"),
+        (["a:b", "--baseline", "my_model.py"], "no report of a preflight"),
+    ],
+    ids=lambda x: " ".join(x) if isinstance(x, list) else None,
+)
+def test_what_is_typed_wrong_is_told_in_three_lines(words, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_model.py").write_text("mine = 1\n")
+    assert command.main(words) == 2
+    out, err = capsys.readouterr()
+    told = [line for line in err.splitlines() if not line.startswith("preflight, ")]
+    assert out == "" and says in told[0] and len(told) == 3, err
+    assert told[1].startswith("  Why: ") and told[2].startswith("  Fix: ")
+    assert (tmp_path / "my_model.py").read_text() == "mine = 1\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["my_model.py"]
+
+
+@pytest.mark.parametrize("words", [["a:b", "--steps", "0"], ["a:b", "--timeout", "soon"], []])
+def test_a_number_that_is_none_and_no_name_are_refused_at_once(words, capsys):
+    with pytest.raises(SystemExit) as left:
+        command.main(words)
+    assert left.value.code == 2 and "usage: tpu-preflight" in capsys.readouterr().err
+
+
+def test_each_option_stands_in_the_readme_and_the_help_is_in_groups(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    said = capsys.readouterr().out
+    options = set(re.findall(r"(?<![\w-])--[a-z-]+", said)) - {"--help"}
+    assert len(options) == 12 and {x for x in options if f"`{x}" not in README} == set()
+    groups = ("the TPU:", "more checks, which take longer:", "the price of a run", "the report:")
+    places = [said.index(group) for group in groups]
+    assert places == sorted(places) and "exit status:" in said and "examples:" in said
+
+
+def test_targets_come_once_and_a_price_brings_a_profile(ready, capsys):
+    words = ["m:f", "-t", "v5e-8", "-t", "v6e-8", "-t", "v5e-8", "--steps", "9"]
+    assert command.main(words) == 0
+    ((name, targets, options),) = ready
+    assert (name, targets, options["profile"]) == ("m:f", ["v5e-8", "v6e-8"], True)
+    assert options["timeout"] == 3 * command.SECONDS
+    out, err = capsys.readouterr()
+    assert "✓ 1 step: compiles" in out and re.fullmatch(r"preflight, +0 s: compiling\n", err)
+
+
+def test_a_reader_who_leaves_and_a_terminal_with_few_letters_do_no_harm(tmp_path):
+    (tmp_path / "my_model.py").write_text("import math\n\n\ndef build():\n    return 1 / 0\n")
+    line = f"{sys.executable} -m tpu_preflight my_model:build 2>&1 | head -c 1"
+    environment = {"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        line, shell=True, cwd=tmp_path, env=os.environ | environment, capture_output=True
+    )
+    assert done.stdout == b"p" and done.stderr == b""
