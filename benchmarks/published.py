@@ -21,6 +21,7 @@ from helpers.bert.step import adamw
 from tpu_preflight import compiler
 from tpu_preflight.estimate import calibration
 from tpu_preflight.estimate.calibration import Run
+from tpu_preflight.program import Program, export
 
 Loss = Callable[..., tf.Tensor]
 # A loss of tensors, the weights that it trains, their optimizer, and what the tensors are.
@@ -234,7 +235,7 @@ def _computing_in(precision: str) -> Iterator[None]:
         tf.keras.mixed_precision.set_global_policy(before)
 
 
-def program(run: Run) -> compiler.Program:
+def program(run: Run) -> Program:
     """Build a run's training step for one device, and export it."""
     kind, *numbers = run.model.split()
     given = {name: int(value or 0) for name, _, value in (n.partition("=") for n in numbers)}
@@ -254,7 +255,7 @@ def program(run: Run) -> compiler.Program:
             optimizer.apply_gradients(zip(gradients, weights, strict=True))
             return value
 
-        return compiler.export(step, *specs)
+        return export(step, *specs)
 
 
 def estimated(run: Run) -> Run:
@@ -296,14 +297,14 @@ def run(size: Size, done: Callable[[str, int], None]) -> Table:
             runs[at] = estimated(one)
             done(one.run, len(runs))
         write(runs)
-    shown = calibration.Runs(runs)
+    shown = next(calibration.Runs(runs).blocks())
     table = Table(
         title="published: what training runs took, beside the compiler's estimate",
         caption="foretold from others: the estimate, times the geometric mean of the ratios of the "
         "other runs of the kind, or of all where the kind has too few",
     )
-    for column in shown.cells()[0]:
+    for column in shown[0]:
         table.add_column(column, no_wrap=column != "run")
-    for row in shown.cells():
+    for row in shown:
         table.add_row(*row.values())
     return table

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from tpu_preflight import compiler
 from tpu_preflight.program import export
 
 # For tests that start the compiler: none of them leaves a process, or touches the user's cache.
@@ -27,6 +28,12 @@ def product(x, y):
 
 def product_program(n=256):
     return export(product, tf.TensorSpec([n, n]), tf.TensorSpec([n, n]))
+
+
+def compile_all(programs, *target, **options):
+    """Compile programs one after the other, in the same process."""
+    with compiler.started():
+        return [compiler.compile(program, *target, **options) for program in programs]
 
 
 def small_model():

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from transformers import BertConfig, T5Config, TFBertForMaskedLM, TFT5ForConditionalGeneration
+from transformers import BertConfig, TFBertForMaskedLM
 
 from tpu_preflight import compiler
 
@@ -87,13 +87,3 @@ def bert(built=True):
         model(ids[:1])
     batch = {"input_ids": ids, "labels": np.where(ids % 7 == 0, ids, -100)}
     return model, tf.data.Dataset.from_tensors(batch)
-
-
-def t5():
-    sizes = {"vocab_size": 300, "d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1}
-    config = T5Config(**sizes, num_heads=2, decoder_start_token_id=0)
-    model = TFT5ForConditionalGeneration(config)
-    model.compile(tf.keras.optimizers.Adam(1e-4))
-    ids = np.random.default_rng(0).integers(5, 300, [16, 16], np.int32)
-    model(input_ids=ids[:1], labels=ids[:1, :8])
-    return model, tf.data.Dataset.from_tensors({"input_ids": ids, "labels": ids[:, :8]})

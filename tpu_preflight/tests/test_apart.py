@@ -4,12 +4,14 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 from programs import ROOT
 
 from tpu_preflight.apart import apart
+from tpu_preflight.processes import family
 from tpu_preflight.report import NOTHING, PASS, Report
 
 pytestmark = pytest.mark.slow
@@ -28,7 +30,6 @@ def module(tmp_path, monkeypatch):
     ("name", "limits", "says"),
     [
         ("mine:dies", {}, "SIGSEGV, while making the model"),
-        ("mine:leaves", {}, "status 3, while making the model"),
         ("mine:sleeps", {"timeout": 4}, "time limit of 4 s"),
         (
             "mine:hungry",
@@ -67,6 +68,19 @@ def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
     assert "JAX traces it" in told["train step under JAX"][1]
     assert [estimate.rows for estimate in result.estimates] == [2, 16]
     assert result.estimates[0].all_reduce_bytes >= 4 * (8 * 4 + 4)
+
+
+def test_nothing_is_left_of_a_command_that_was_ended(module):
+    command = [sys.executable, "-m", "tpu_preflight", "mine:sleeps"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as ran:
+        members = []
+        while len(members) < 3:  # its child, and the compiler's
+            time.sleep(0.1)
+            members = family(ran.pid)
+        ran.terminate()
+    _, left = psutil.wait_procs(members, timeout=3)
+    assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []
 
 
 def test_the_command_writes_a_report_and_a_page_and_nothing_else(module):

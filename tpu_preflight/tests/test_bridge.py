@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from transformers import BartConfig, TFBartForSequenceClassification
 
 from tpu_preflight import program
-from tpu_preflight.program.bridge import Bridged, bridge
+from tpu_preflight.program.bridge import bridge
 
 pytestmark = pytest.mark.slow
 
@@ -24,10 +23,6 @@ def python(x):
     return tf.ensure_shape(tf.numpy_function(np.sort, [x], tf.float32), [4])
 
 
-def text(x):
-    return tf.strings.length(tf.strings.as_string(x))
-
-
 def scatter(x):
     TABLE.scatter_nd_update([[0]], x[None])
     return tf.reduce_sum(TABLE)
@@ -36,10 +31,6 @@ def scatter(x):
 def two_variables(x):
     COUNT.assign_add(1)
     return tf.reduce_sum(TABLE @ x[:, None])
-
-
-def as_many(x):
-    return tf.range(tf.cast(tf.reduce_max(x), tf.int32))
 
 
 def with_an_if(x):
@@ -57,7 +48,11 @@ CASES = [
     (lambda x: GENERATOR.normal([4]), "", ()),
     (printing, "StringFormat", ("PrintV2", "StringFormat")),
     (python, "PyFunc", ("PyFunc",)),
-    (text, "AsString", ("AsString", "StringLength")),
+    (
+        lambda x: tf.strings.length(tf.strings.as_string(x)),
+        "AsString",
+        ("AsString", "StringLength"),
+    ),
     (scatter, "ResourceScatterNdUpdate", ("ResourceScatterNdUpdate",)),
 ]
 
@@ -67,21 +62,19 @@ def test_what_is_refused_moves_to_the_host_with_soft_placement(fn, refused, on_h
     strict, soft = bridge(fn, X), bridge(fn, X, soft_device_placement=True)
     assert (strict.refused, strict.on_host) == (refused, ())
     assert (soft.refused, soft.on_host) == ("", on_host)
+    told = (
+        f"on the host, in each step: {', '.join(on_host)}" if on_host else "all of it for the TPU"
+    )
+    assert told in repr(soft) and (f"refused, {refused}" if refused else told) in repr(strict)
 
 
 def test_a_size_that_depends_on_values_is_refused_later_by_xla():
+    def as_many(x):
+        return tf.range(tf.cast(tf.reduce_max(x), tf.int32))
+
     assert bridge(as_many, X, soft_device_placement=True).message == ""
     with pytest.raises(program.NotCompilable, match="The size that Range makes"):
         program.export(as_many, X)
-
-
-def test_it_reads_well():
-    assert repr(Bridged("f")) == "f: accepted, all of it for the TPU"
-    assert repr(Bridged("f", on_host=("A", "B"))) == "f: accepted; on the host, in each step: A, B"
-    assert repr(bridge(python, X)) == (
-        "python: refused, PyFunc: isn't compilable for TPU device. enable soft_device_placement "
-        "option to run on CPU"
-    )
 
 
 @pytest.mark.parametrize("wanted", [False, True])
@@ -94,12 +87,3 @@ def test_variables_and_the_setting_stay_as_they_were(wanted):
     bridge(scatter, X, soft_device_placement=wanted)
     assert (now(), bool(tf.function(now)())) == before == (True, False)
     assert TABLE.numpy().sum() == 32 and COUNT.numpy() == 0
-
-
-def test_a_model_of_transformers_with_a_size_that_depends_on_values():
-    sizes = dict(d_model=32, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2)
-    sizes |= dict(decoder_attention_heads=2, encoder_ffn_dim=37, decoder_ffn_dim=37)
-    bart = TFBartForSequenceClassification(BartConfig(vocab_size=99, eos_token_id=2, **sizes))
-    bart(tf.fill([2, 8], 2))
-    exported = program.export(lambda ids: bart(ids).logits, tf.TensorSpec([2, 8], tf.int32))
-    assert {bounded.operation for bounded in exported.bounded} == {"Where"}

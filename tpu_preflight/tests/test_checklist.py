@@ -1,15 +1,14 @@
-"""The whole checklist, what it takes, and that it looks again each time."""
+"""The whole checklist, and what it takes."""
 
 import time
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from small_models import KINDS, VECTOR, batches, dense, mean, ready, states, the
+from small_models import VECTOR, batches, dense, mean, ready, the
 
 from tpu_preflight.checklist import preflight
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.report import FAIL, PASS, WARN
+from tpu_preflight.report import FAIL, WARN
 
 pytestmark = pytest.mark.slow
 
@@ -20,34 +19,6 @@ def test_what_is_right_is_ready_and_progress_is_told_once_a_step(no_compiler):
     assert result.status == "ready" and not result.find(FAIL) and not result.find(WARN)
     assert {item.check for item in result.items} == {1, 2, 3, 4, 5, 6, 7}
     assert told[0] == "making the model" and len(told) == len(set(told)) >= 4
-
-
-def logarithm(x):
-    return tf.math.log(x)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda model: setattr(model.layers[-1], "activation", logarithm),
-        lambda model: setattr(model.layers[-1], "factor", float("nan")),
-        lambda model: model.set_weights([np.full_like(w, np.nan) for w in model.get_weights()]),
-        lambda model: model.compile("adam", lambda y, p: tf.math.log(-tf.square(p))),
-    ],
-    ids=["activation", "attribute", "weights", "compile"],
-)
-@pytest.mark.parametrize("kind", **KINDS)
-def test_a_changed_model_gets_a_new_verdict(kind, change, no_compiler):
-    class Scaled(kind.layers.Dense):
-        factor = 1.0
-
-        def call(self, x):
-            return super().call(x) * self.factor
-
-    model = dense(kind, last=Scaled(4))
-    assert states(preflight(model, batches(), "v5e-1"), 4) == [PASS]
-    change(model)
-    assert states(preflight(model, batches(), "v5e-1"), 4) == [FAIL]
 
 
 def test_a_model_without_an_optimizer_and_a_signature_without_data_will_do(no_compiler):

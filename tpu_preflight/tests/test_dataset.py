@@ -6,6 +6,7 @@ import tensorflow as tf
 from small_models import batches, mean, states, the
 
 from tpu_preflight.checklist import preflight
+from tpu_preflight.checks import pipeline
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.report import FAIL, PASS, WARN
 
@@ -26,8 +27,7 @@ def generated():
     def rows():
         yield from np.zeros([16, 8], "f")
 
-    dataset = tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([8]))
-    return dataset.batch(8, drop_remainder=True)
+    return tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([8])).batch(8, True)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,8 @@ def test_a_dataset_longer_than_the_sample_promises_no_more_than_was_seen(no_comp
     assert the(result, 2, "promises").state == WARN
 
 
-def test_a_generator_is_fatal_on_a_node(no_compiler):
-    result = preflight(mean, generated(), "v5e-1", node=True)
-    assert the(result, 3, "Python in the pipeline").state == FAIL
-
-
 @pytest.mark.parametrize(("node", "state"), [(False, PASS), (True, FAIL)])
-def test_a_file_on_this_disk_is_out_of_a_nodes_sight(node, state, tmp_path, no_compiler):
+def test_a_node_sees_neither_this_disk_nor_this_python(node, state, tmp_path, no_compiler):
     path = tmp_path / "rows.tfrecord"
     with tf.io.TFRecordWriter(str(path)) as writer:
         for _ in range(8):
@@ -80,6 +75,8 @@ def test_a_file_on_this_disk_is_out_of_a_nodes_sight(node, state, tmp_path, no_c
     item = the(preflight(mean, dataset, "v5e-1", node=node), 3, "files")
     assert item.state == state and "rows.tfrecord" in item.finding
     assert str(tmp_path) not in item.finding
+    python = the(preflight(mean, generated(), "v5e-1", node=node), 3, "Python in the pipeline")
+    assert python.state == (FAIL if node else WARN)
 
 
 def test_a_dataset_that_raises_and_one_that_is_empty(no_compiler):
@@ -93,3 +90,31 @@ def test_a_dataset_that_raises_and_one_that_is_empty(no_compiler):
     assert item.state == FAIL and "no such row" in item.finding and states(result, 1) == []
     with pytest.raises(PreflightError, match="no batch"):
         preflight(mean, batches(100), "v5e-1")
+
+
+def test_python_functions_are_found_wherever_they_hide():
+    @tf.function
+    def inner(x):
+        return tf.py_function(lambda v: v, [x], tf.int64)
+
+    number = tf.data.Dataset.range(4)
+    python = number.map(lambda x: tf.numpy_function(lambda v: v, [x], tf.int64)).batch(2)
+    nested = number.interleave(lambda x: tf.data.Dataset.from_tensors(x).map(inner)).prefetch(1)
+    both = tf.data.Dataset.zip((nested, python))
+    for dataset, calls in ((python, 1), (nested, 1), (both, 2), (number, 0)):
+        assert [what for what, _ in pipeline.python_in(dataset)] == ["a Python function"] * calls
+    assert "python = number.map(" in pipeline.python_in(python)[0][1]
+
+
+def test_files_are_found_also_inside_an_interleave(tmp_path):
+    path = tmp_path / "part-0.tfrecord"
+    path.write_bytes(b"")
+    names = tf.data.Dataset.from_tensor_slices([str(path), "gs://bucket/part-1.tfrecord"])
+    for dataset in (tf.data.TFRecordDataset(names), names.interleave(tf.data.TFRecordDataset)):
+        assert pipeline.files_of(dataset) == [str(path), "gs://bucket/part-1.tfrecord"]
+    assert pipeline.files_of(names.map(tf.strings.length)) is None
+
+
+def test_a_sample_ends_in_time():
+    slow = pipeline.sample(tf.data.Dataset.range(3).repeat(), 10**9, 0.2)
+    assert slow.endless and not slow.ended

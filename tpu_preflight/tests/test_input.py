@@ -23,8 +23,7 @@ def sleeping(x):
 
 
 def slow(x):
-    x = tf.numpy_function(sleeping, [x], tf.float32)
-    return tf.ensure_shape(x, [4])
+    return tf.ensure_shape(tf.numpy_function(sleeping, [x], tf.float32), [4])
 
 
 ROWS = tf.data.Dataset.from_tensor_slices(np.ones([64, 4], "float32"))
@@ -39,12 +38,10 @@ def test_the_stage_that_sleeps_is_named_with_its_line():
     assert rate.slowest.wall > SLEEP * 1e6 / 2 > rate.slowest.processor
     assert rate.per_second < 1.5 / SLEEP
     assert "map" in repr(rate) and "not on a TPU" in rate._repr_html_()
-
-
-def test_what_makes_rows_of_files_is_one_stage_with_what_it_reads():
-    data = tf.data.Dataset.range(4).interleave(lambda i: ROWS).batch(8, drop_remainder=True)
-    names = [stage.name for stage in keeping_up.measure(data, seconds=0.2).stages]
-    assert names == ["interleave", "batch"]
+    # What makes rows of files is one stage with what it reads.
+    files = tf.data.Dataset.range(4).interleave(lambda i: ROWS).batch(8, drop_remainder=True)
+    stages = keeping_up.measure(files, seconds=0.2).stages
+    assert [stage.name for stage in stages] == ["interleave", "batch"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +59,7 @@ def test_what_cannot_be_timed_says_why(data, says):
 
 def test_a_pipeline_that_never_comes_is_left_alone(monkeypatch):
     monkeypatch.setattr(keeping_up, "PATIENCE", 0.1)
-    with pytest.raises(keeping_up.TooSlow):
+    with pytest.raises(PreflightError, match="is slow"):
         keeping_up.measure(ROWS.map(slow).batch(64).map(lambda x: slow(x[0])).repeat(9).batch(9))
 
 
@@ -73,7 +70,6 @@ GIVES = Rate(1000.0, 800.0, 2, (Stage("map", "data.py:3", 900.0, 20.0),))
     ("low", "high", "node", "key", "state"),
     [
         (0, 400, False, "it keeps up.", PASS),
-        (0, 3000, False, "only with many cores", WARN),
         (300, 3000, False, "only with many cores", WARN),
         (1e6, 2e6, False, "does not keep up", WARN),
         (0, 1e7, False, "does not keep up", WARN),
@@ -82,7 +78,7 @@ GIVES = Rate(1000.0, 800.0, 2, (Stage("map", "data.py:3", 900.0, 20.0),))
     ],
 )
 def test_the_verdict_leaves_room_on_both_sides(low, high, node, key, state):
-    item = keeping_up._judged(GIVES, Need("v5e-8", low, high, "estimated time"), node)
+    item = keeping_up.judged(GIVES, Need("v5e-8", low, high, "estimated time"), node)
     assert item.state == state and key in item.finding and "Not confirmed" in item.finding
     assert ("data.py:3" in item.where) == (state == WARN)
 
@@ -93,7 +89,6 @@ def test_a_need_comes_from_the_estimate_or_else_from_the_bound():
     assert (bound.low, bound.high) == (0, 128 / 0.004)
     timed = keeping_up.need(estimate, Timing("v3-8", 8.0, 10.0, 16.0, "", 0.5, 0, (), (), ()))
     assert (timed.low, timed.high) == (128 / 0.016, 128 / 0.010)
-    assert keeping_up.need(Estimate("v3-8", 8, None, 1, 1, 1, 2, 4, 2), None) is None
 
 
 @pytest.mark.slow

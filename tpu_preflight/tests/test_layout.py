@@ -1,7 +1,7 @@
 """The layout of a shape against real error messages, a slow reference and the TPU compiler."""
 
-import itertools
 import math
+import re
 
 import ml_dtypes  # noqa: F401 - names its types for NumPy
 import numpy as np
@@ -23,30 +23,17 @@ def test_rearranged_takes_what_the_tpu_compiler_takes(dtype, shape, expected):
     assert rearranged(sizes, dtype).bytes == int(expected)
 
 
-@pytest.mark.parametrize(
-    ("layout", "values", "expansion", "text"),
-    [
-        (  # as tensorflow/tensorflow#30803 reports
-            as_written([256, 512, 128, 2]),
-            128 * 2**20,
-            64.0,
-            "float32 256 × 512 × 128 × 2, in memory 256 × 512 × 128 × 128:\n"
-            "134,217,728 → 8,589,934,592 bytes (64.00x)",
-        ),
-        (as_written([8388608, 8, 4], "int32"), 2**30, 32.0, "8388608 × 8 × 128:\n"),  # flowpm#27
-        (  # today's compiler, which writes it the other way round: {2,3,1,0:T(2,128)}
-            rearranged([256, 512, 128, 2]),
-            128 * 2**20,
-            1.0,
-            "in memory 256 × 512 × 2 × 128 in the order (0, 1, 3, 2)",
-        ),
-    ],
-)
-def test_what_was_reported(layout, values, expansion, text):
-    assert layout.unpadded_bytes == values
-    assert layout.bytes == expansion * values
-    assert layout.expansion == expansion
-    assert text in repr(layout)
+def test_what_was_reported():
+    reported = as_written([256, 512, 128, 2])  # tensorflow/tensorflow#30803
+    assert (reported.unpadded_bytes, reported.expansion) == (128 * 2**20, 64.0)
+    assert repr(reported) == (
+        "float32 256 × 512 × 128 × 2, in memory 256 × 512 × 128 × 128:\n"
+        "134,217,728 → 8,589,934,592 bytes (64.00x)"
+    )
+    assert as_written([8388608, 8, 4], "int32").expansion == 32.0  # flowpm#27
+    today = rearranged([256, 512, 128, 2])  # the compiler writes {2,3,1,0:T(2,128)}
+    assert today.expansion == 1.0
+    assert "in memory 256 × 512 × 2 × 128 in the order (0, 1, 3, 2)" in repr(today)
 
 
 @given(shapes, dtypes)
@@ -71,29 +58,11 @@ def test_rearranging_never_costs_more_and_never_loses_values(shape, dtype):
         assert all(p >= n for p, n in zip(best.padded, sizes, strict=True))
 
 
-@given(st.lists(st.integers(1, 400), min_size=2, max_size=4), dtypes)
-def test_the_order_in_which_a_shape_is_written_is_no_matter_when_rearranged(shape, dtype):
-    sizes = {rearranged(p, dtype).bytes for p in itertools.permutations(shape)}
-    assert len(sizes) == 1
-
-
-@given(st.integers(1, 50), st.integers(1, 50), dtypes)
-def test_multiples_of_8_and_128_cost_nothing(rows, lanes, dtype):
-    layout = as_written([3, 8 * rows, 128 * lanes], dtype)
-    assert layout.expansion == 1.0
-    assert rearranged([3, 8 * rows, 128 * lanes], dtype).order == (0, 1, 2)
-
-
 @pytest.mark.parametrize("layout", [as_written, rearranged])
 @pytest.mark.parametrize("shape", [(0, 3), (-1, 8), (2.5, 8), (None, 128), (True, 8)])
-def test_bad_shapes(layout, shape):
-    with pytest.raises(PreflightError, match="is not the shape of a tensor") as error:
+def test_what_is_no_shape_or_no_known_type_is_refused(layout, shape):
+    with pytest.raises(PreflightError, match=re.escape(f"{shape!r} is not the shape of a tensor")):
         layout(shape)
-    assert repr(shape) in str(error.value)
-
-
-@pytest.mark.parametrize("layout", [as_written, rearranged])
-def test_unknown_type(layout):
     with pytest.raises(PreflightError, match="'float64' is not known here"):
         layout([8, 128], "float64")
 

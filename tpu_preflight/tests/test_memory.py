@@ -5,26 +5,17 @@ import importlib.metadata
 import keras
 import numpy as np
 import pytest
+import small_models as small
 import tensorflow as tf
-from small_models import (
-    VECTOR,
-    answer,
-    batches,
-    bert,
-    classifier,
-    conv_net,
-    dense,
-    mean,
-    ready,
-    states,
-    t5,
-    the,
-)
+from small_models import VECTOR, answer, mean, states, the
 
 from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
+from tpu_preflight.checks import variables
+from tpu_preflight.program import NotCompilable
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
 from tpu_preflight.subjects import opening
+from tpu_preflight.text import size
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +52,7 @@ def test_without_the_compiler_the_rest_is_checked(monkeypatch):
         return version(name)
 
     monkeypatch.setattr(importlib.metadata, "version", hidden)
-    result = preflight(dense(), batches(20), "v5e-8")
+    result = preflight(small.dense(), small.batches(20), "v5e-8")
     item = the(result, 1, "for v5e-8")
     assert item.state == OPEN and "python -m pip install 'tpu-preflight[jax]'" in item.finding
     assert the(result, 3, "over 8 replicas").state == FAIL
@@ -70,7 +61,7 @@ def test_without_the_compiler_the_rest_is_checked(monkeypatch):
 
 @pytest.mark.parametrize(
     ("build", "targets"),
-    [(conv_net, "v5e-8 v3-8"), (bert, "v5e-8"), (t5, "v3-8"), (ready(keras), "v5e-8")],
+    [(small.conv_net, "v5e-8 v3-8"), (small.bert, "v5e-8"), (small.ready(keras), "v3-8")],
 )
 def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build, targets):
     model, _ = build()
@@ -87,10 +78,8 @@ def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build, t
 def test_where_a_batch_is_too_large_a_smaller_one_is_tried(fits, says, monkeypatch):
     def compile(program, target, **options):
         rows = int(program.arguments[0].shape.partition("[")[2].rstrip("]"))
-        verdict, needed = "compiles", rows * 2**30 // 8
-        if rows > fits:
-            verdict = "out of memory"
-        return answer(verdict, peak_bytes=needed)(program, target)
+        verdict = "out of memory" if rows > fits else "compiles"
+        return answer(verdict, peak_bytes=rows * 2**30 // 8)(program, target)
 
     monkeypatch.setattr(compiler, "compile", compile)
     result = preflight(mean, (tf.TensorSpec([161]),), "v5e-1")
@@ -101,35 +90,72 @@ def test_where_a_batch_is_too_large_a_smaller_one_is_tried(fits, says, monkeypat
 
 @pytest.mark.parametrize(
     ("verdict", "largest", "state"),
-    [("compiles", 24, PASS), ("out of memory", None, FAIL), ("timed out", None, OPEN)],
+    [("compiles", 24, PASS), ("out of memory", 0, FAIL), ("timed out", 0, OPEN)],
 )
-def test_the_largest_batch_is_told_with_its_reason(
-    verdict, largest, state, no_compiler, monkeypatch
-):
+def test_the_largest_batch_is_told_with_its_reason(verdict, largest, state, monkeypatch):
     def search(program_of, target, **options):
         assert program_of(24).arguments[0].shape == "f32[24,4]"
         attempt = compiler.Attempt(24, compiler.Compiled("mean", target, verdict))
-        found = largest or 0
-        return compiler.LargestBatch(target, found, found, "For a reason.", (attempt,))
+        return compiler.LargestBatch(target, largest, largest, "For a reason.", (attempt,))
 
+    monkeypatch.setattr(compiler, "compile", answer("compiles", peak_bytes=1000))
     monkeypatch.setattr(compiler, "largest_batch", search)
     result = preflight(mean, (tf.TensorSpec([16, 4]),), "v5e-1", largest_batch=True)
     item = the(result, 6, "largest")
     assert item.state == state and item.finding.endswith("For a reason.")
-    assert result.estimates[0].largest_rows == largest
+    assert result.estimates[0].largest_rows == (largest or None)
 
 
 def test_another_number_of_rows_is_exported_as_the_replicas_run_it():
     """Eight replicas add up a table's gradients whole; a single one sorts the words in them."""
     table, classes = tf.keras.layers.Embedding(50, 8), tf.keras.layers.Dense(2)
-    model = classifier(tf.keras, table, tf.keras.layers.GlobalAveragePooling1D(), classes)
+    model = small.classifier(tf.keras, table, tf.keras.layers.GlobalAveragePooling1D(), classes)
 
     def opened(rows):
-        kind = opening.opened(
-            model, (tf.TensorSpec([rows, 4], tf.int32), tf.TensorSpec([rows])), print
-        )
+        specs = tf.TensorSpec([rows, 4], tf.int32), tf.TensorSpec([rows])
+        kind = opening.opened(model, specs, 60, print)
         return kind, kind.jobs([("v5e-8", 8)])[0]
 
     kind, job = opened(64)
-    _, fewer = opened(16)
-    assert kind.program(job, 16).hlo == fewer.program.hlo != job.program.hlo
+    assert kind.program(job, 16).hlo == opened(16)[1].program.hlo != job.program.hlo
+
+
+OLD = tf.keras.optimizers.legacy
+WEIGHTS = (8 * 4 + 4) * 4  # bytes of the one dense layer
+
+
+# The slots of the papers: a momentum, two moments, three with AMSGrad.
+@pytest.mark.parametrize(
+    ("kind", "optimizer", "slots"),
+    [
+        (tf.keras, tf.keras.optimizers.SGD(momentum=0.9), 1),
+        (tf.keras, tf.keras.optimizers.Adam(), 2),
+        (tf.keras, tf.keras.optimizers.Adam(amsgrad=True), 3),
+        (tf.keras, OLD.SGD(), 0),
+        (tf.keras, OLD.Adam(), 2),
+        (keras, keras.optimizers.Adam(), 2),
+    ],
+)
+def test_variables_that_fit_nowhere_are_told_by_arithmetic(kind, optimizer, slots, monkeypatch):
+    model = kind.Sequential([kind.layers.Input([8]), kind.layers.Dense(4)])
+    model.compile(optimizer, "mse")
+    needed = WEIGHTS * (1 + slots)
+    monkeypatch.setattr(compiler, "available_bytes", lambda target: needed)
+    variables.check(model, [("v5e-8", 8)])
+    monkeypatch.setattr(compiler, "available_bytes", lambda target: needed - 1)
+    with pytest.raises(NotCompilable, match=f"need {size(needed)}"):
+        variables.check(model, [("v5e-8", 8)])
+
+
+def test_a_model_that_fits_nowhere_is_made_once(no_compiler, monkeypatch):
+    calls = []
+
+    def build():
+        calls.append(1)
+        return small.dense(), small.batches()
+
+    monkeypatch.setattr(compiler, "available_bytes", lambda target: 100)
+    report = preflight(build, target=["v5e-8", "v3-8"])
+    item = the(report, 6, "variables alone")
+    assert item.state == FAIL and "2 more of each" in item.finding
+    assert len(calls) == 1 and not small.found(report, 1) and report.status == "not ready"

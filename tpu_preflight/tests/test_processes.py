@@ -1,14 +1,46 @@
-"""A late task is given up, and a process says how it ended."""
+"""A late task is given up; a child that dies, hangs or eats memory says how it ended."""
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import psutil
 import pytest
 
-from tpu_preflight.processes import TooLate, ending, family, kill, memory, within
+from tpu_preflight.processes import (
+    CODE,
+    Child,
+    NoAnswer,
+    TooLate,
+    ending,
+    family,
+    kill,
+    memory,
+    within,
+)
+
+CHILD = """
+import os, signal, subprocess, sys, time
+from tpu_preflight import processes
+
+def answer(job, data, tell):
+    tell("working")
+    exec(job["do"])
+    return {"read": sys.stdin.read()}, data[::-1]
+
+processes.serve(answer)
+"""
+
+
+@pytest.fixture
+def child(tmp_path):
+    (tmp_path / "mine.py").write_text(CHILD)
+    with contextlib.closing(Child("mine", os.environ | {"PYTHONPATH": str(CODE)}, tmp_path)) as it:
+        yield it
 
 
 def exits() -> None:
@@ -41,3 +73,64 @@ def test_a_family_is_found_and_ended_and_says_how():
     kill(members)  # they have ended
     assert family(parent.pid) == [] and memory(members) == 0
     assert ending(3) == "with status 3"
+
+
+def test_a_child_answers_whatever_is_printed_read_or_forked(child):
+    stages = []
+    for do in ("print('noise', flush=True)", "os.fork()", "os.fork() or sys.exit()"):
+        job = {"do": do}, b"abc" * 10**6
+        told, data = child.ask(*job, timeout=60, progress=lambda s, _: stages.append(s))
+        assert (told["read"], data, stages[-1]) == ("", b"cba" * 10**6, "working")
+
+
+@pytest.mark.parametrize(
+    ("do", "limits", "cause"),
+    [
+        ("print('why'); sys.exit(3)", {}, "with status 3"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", {}, "by SIGSEGV"),
+        ("os.closerange(3, 99); time.sleep(60)", {"timeout": 2}, "time"),
+        ("subprocess.run(['sleep', '60'])", {"timeout": 2}, "time"),
+        (
+            "subprocess.run([sys.executable, '-c', 'x = b\\'x\\' * 10**9; input()'])",
+            {"most_memory": 500_000_000},
+            "memory",
+        ),
+        ("x = b'x' * 10**9; time.sleep(60)", {"most_memory": 500_000_000}, "memory"),
+    ],
+)
+def test_a_child_that_gives_no_answer_says_why_and_another_is_started(child, do, limits, cause):
+    with pytest.raises(NoAnswer) as told:
+        child.ask({"do": do}, **{"timeout": 60} | limits)
+    assert (told.value.cause, told.value.stage) == (cause, "working")
+    assert told.value.lines == (["why"] if "why" in do else [])
+    assert psutil.Process().children(recursive=True) == []
+    assert child.ask({"do": ""}, b"ab", timeout=60)[1] == b"ba"
+
+
+def test_an_error_of_the_progress_or_an_interruption_ends_a_child(child):
+    def interrupt(stage, seconds):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        child.ask({"do": "time.sleep(60)"}, timeout=60, progress=interrupt)
+    assert psutil.Process().children() == []
+
+
+PARENT = """
+import os, pathlib
+from tpu_preflight.processes import CODE, Child
+child = Child("mine", os.environ | {"PYTHONPATH": str(CODE)}, pathlib.Path.cwd())
+child.ask({"do": "subprocess.run(['sleep', '60'], start_new_session=True)"}, timeout=60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_child_and_what_it_started_end_with_a_parent_that_was_killed(child, number, tmp_path):
+    command, environment = [sys.executable, "-c", PARENT], os.environ | {"PYTHONPATH": str(CODE)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment) as parent:
+        while len(members := family(parent.pid)) < 3:
+            time.sleep(0.1)
+        parent.send_signal(number)
+    left = psutil.wait_procs(members, timeout=3)[1]
+    # One that nobody waited for stays as a zombie.
+    assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []

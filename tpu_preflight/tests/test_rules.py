@@ -1,4 +1,4 @@
-"""Check 1: what XLA refuses is named with the learner's line."""
+"""Check 1: what XLA refuses is named with the learner's line; what TensorFlow's TPU bridge says."""
 
 import functools
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 from small_models import VECTOR, states, the
 
 from tpu_preflight.checklist import preflight
-from tpu_preflight.report import FAIL, OPEN, WARN
+from tpu_preflight.report import FAIL, OPEN, PASS, WARN
 
 pytestmark = pytest.mark.slow
 
@@ -70,3 +70,58 @@ def test_a_lambda_is_read_like_any_function(wrapped, no_compiler):
     fn = wrapped(lambda x: tf.reduce_sum(x[x > 0]) if x[0] > 0 else x[1])
     item = the(preflight(fn, VECTOR, "v5e-1"), 1, "data-dependent")
     assert item.state == WARN and "fn = wrapped(lambda" in item.where
+
+
+AGES = tf.lookup.StaticHashTable(
+    tf.lookup.KeyValueTensorInitializer(tf.range(4), tf.range(4)), -1, "ages"
+)
+TABLE = tf.Variable(tf.ones([8, 4]))
+GENERATOR = tf.random.Generator.from_seed(1)
+
+
+@pytest.fixture
+def soft():
+    from tensorflow.python.eager import context
+
+    tf.config.set_soft_device_placement(True)
+    yield
+    context.context()._soft_device_placement = None  # "not set" can't be put back publicly
+
+
+def printing(x):
+    tf.print("sum", tf.reduce_sum(x))
+    return tf.sqrt(x)
+
+
+def look_up(x):
+    return AGES.lookup(tf.cast(x, tf.int32))
+
+
+@pytest.mark.parametrize(
+    ("step", "refused", "on_host", "where"),
+    [
+        (printing, "StringFormat", "PrintV2, StringFormat", "tf.print"),
+        (look_up, "the lookup table ages", "LookupTableFindV2", "AGES.lookup"),
+    ],
+)
+def test_what_the_host_could_take_is_refused_and_said(
+    step, refused, on_host, where, no_compiler, request
+):
+    item = the(preflight(step, VECTOR, "v5e-1"), 1, refused)
+    assert item.state == FAIL and where in item.where
+    assert "set_soft_device_placement(True)" in item.fix and item.fix.endswith(f": {on_host}.")
+    request.getfixturevalue("soft")
+    report = preflight(step, VECTOR, "v5e-1")
+    item = the(report, 1, "TPU bridge")
+    assert item.state == WARN and item.finding.endswith(on_host) and where in item.where
+    assert the(report, 1, "on this CPU").state == OPEN and report.status == "can't tell"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [lambda x: x + GENERATOR.normal([8]), lambda x: x + tf.gather_nd(TABLE, [[0, 0]])],
+    ids=["Generator", "gather_nd"],
+)
+def test_what_a_tpu_takes_is_taken_here(step, no_compiler):
+    report = preflight(step, VECTOR, "v5e-1")
+    assert report.status == "ready" and the(report, 1, "TPU bridge").state == PASS

@@ -32,10 +32,9 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
     (found,) = report.timings
     first = found.lines[0]
     assert first.name.endswith("y = x @ weight") and first.share > 0.5
-    assert found.ms >= report.estimates[0].bound_ms
-    assert 0.9 * report.estimates[0].bound_ms <= found.low_ms <= found.high_ms
-    assert "published runs" in found.factor
-    assert found.all_reduce is None
+    least = report.estimates[0].bound_ms
+    assert least <= found.ms and 0.9 * least <= found.low_ms <= found.high_ms
+    assert "published runs" in found.factor and found.all_reduce is None
     assert 0 < found.busy <= 1 and found.missing == 0
     for table in (found.operations, found.layers, found.lines):
         assert sum(row.ms for row in table) == pytest.approx(found.ms)
@@ -44,7 +43,6 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
 
 
 def test_what_does_not_compile_with_full_effort_has_no_time(no_compiler, monkeypatch):
-    monkeypatch.setattr(compiler, "compile", answer("compiles", peak_bytes=1000))
     asked = []
 
     def compile(program, target, effort="least", progress=None):

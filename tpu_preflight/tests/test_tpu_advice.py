@@ -3,8 +3,9 @@
 import programs
 import pytest
 import tensorflow as tf
+from programs import compile_all
 
-from tpu_preflight.compiler import compile_many, export, profile
+from tpu_preflight.compiler import export, profile
 from tpu_preflight.compiler.memory import mend, tiled
 
 SPEC = tf.TensorSpec
@@ -76,7 +77,7 @@ class TestWithGooglesCompiler:
     )
     def test_advice_is_given_where_it_helps(self, kind, says, with_fault, without):
         both = [export(*program) for program in (with_fault, without)]
-        slow, fast = map(profile, compile_many(both, "v5e-1", effort="full"))
+        slow, fast = map(profile, compile_all(both, "v5e-1", effort="full"))
         told = {a.kind: a for k in slow.kernels for a in k.advice}
         assert says in told[kind].text
         assert all(0 < a.seconds <= k.seconds for k in slow.kernels for a in k.advice)

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import compile_all
 
 from tpu_preflight.chips import hardware
 from tpu_preflight.compiler import (
@@ -17,7 +18,6 @@ from tpu_preflight.compiler import (
     Compiled,
     all_reduce_seconds,
     compile,
-    compile_many,
     export,
     profile,
 )
@@ -56,8 +56,6 @@ def test_a_text_counted_by_hand():
     assert fusion.hbm_bytes == 16 * 32 * 4  # its result and the copied input are on the chip
     assert fusion.bound == "vector"
     assert fusion.compute_seconds == pytest.approx(8192 / 197e12)
-    assert "0.012 ms in 4 kernels" in repr(found) and "no estimate for 1" in repr(found)
-    assert "loops that count once: 1" in repr(found)
 
 
 def test_groups_add_up_to_the_step():
@@ -151,8 +149,8 @@ class TestWithGooglesCompiler:
         square = tf.TensorSpec([2048, 2048], tf.bfloat16)
         product = compile(export(tf.matmul, square, square), "v5e-1", effort="full")
         found = profile(product)
-        assert found.flops == 2 * 2048**3 == pytest.approx(product.flops, rel=0.01)
         (kernel,) = (k for k in found.kernels if k.flops)
+        assert kernel.flops == 2 * 2048**3 == pytest.approx(product.flops, rel=0.01)
         assert kernel.bound == "compute"
         assert 0.9 < kernel.seconds / kernel.compute_seconds < 2
 
@@ -188,10 +186,11 @@ class TestWithGooglesCompiler:
 
             return export(step, tf.TensorSpec([512, 512]))
 
-        few_done, many_done = compile_many([rounds(20), rounds(40)], "v5e-1", effort="full")
+        few_done, many_done = compile_all([rounds(20), rounds(40)], "v5e-1", effort="full")
         few, many = profile(few_done), profile(many_done)
         one = 2 * 512**3 if kind != "LSTM" else 2 * 8 * (64 + 64) * 256
         assert many.endless == few.endless == 0
-        assert many.flops - few.flops == pytest.approx(20 * one, rel=0.001)
+        computed = [sum(k.flops for k in found.kernels) for found in (few, many)]
+        assert computed[1] - computed[0] == pytest.approx(20 * one, rel=0.001)
         assert many_done.flops / few_done.flops == pytest.approx(2, rel=0.05)
         assert 1.5 < many.seconds / few.seconds < 2.1

@@ -1,24 +1,17 @@
 """A preflight of ``module:name`` in a process of its own, where the learner's code can do no harm.
 
-The code may print, fork, crash, take all memory, or never come back from tracing. The parent waits
-for one answer until a limit of time or memory is passed, and then ends the child with everything it
-started. Nothing here imports TensorFlow before the child does.
+The code may print, fork, crash, take all memory, or never come back from tracing: see `processes`.
+Nothing here imports TensorFlow before the child does.
 """
 
 import contextlib
 import importlib
-import json
 import os
 import pathlib
 import re
-import select
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Sequence
-from typing import BinaryIO
+from typing import Any
 
 from tpu_preflight import compiler, processes
 from tpu_preflight.chips import hardware
@@ -27,9 +20,6 @@ from tpu_preflight.program import messages
 from tpu_preflight.report import Report, finding
 from tpu_preflight.subjects import opening
 from tpu_preflight.text import steady
-
-# What this must be able to import, wherever it is started.
-CODE = str(pathlib.Path(__file__).resolve().parents[1])
 
 # For the child, unless the user set them otherwise: nothing here runs on a TPU; oneDNN's rounding
 # differs from one processor to the next; and logs in C++ carry times.
@@ -75,82 +65,42 @@ def apart(
         hardware.slice_of(target, jax=True)
     # The rest is for everything else: a search that takes longer still leaves a report.
     limits = {"search_seconds": timeout / 2 / max(1, len(targets)), "trace_seconds": timeout / 2}
-    job = json.dumps([module, attribute, {"target": list(targets)} | options | limits])
-    reader, writer = os.pipe()
-    path = os.pathsep.join(filter(None, (CODE, os.environ.get("PYTHONPATH"))))
-    with tempfile.TemporaryFile() as said, os.fdopen(reader, "rb", buffering=0) as answers:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tpu_preflight.apart", str(writer), job],
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            env=ENVIRONMENT | dict(os.environ) | {"PYTHONPATH": path},
-            pass_fds=(writer,),
-            start_new_session=True,
-        )
-        os.close(writer)
-        try:
-            memory = memory_limit or compiler.memory_limit()
-            answer = _wait(process, answers, said, timeout, memory, progress)
-        finally:
-            _end(process)
-    if isinstance(answer, Report):
-        return answer
-    why, fix = answer
-    return Report(name, tuple(targets), (finding(1, "ended", why=why, fix=fix),))
+    job = {"module": module, "attribute": attribute}
+    job["options"] = {"target": list(targets)} | options | limits
+    path = os.pathsep.join(filter(None, (str(processes.CODE), os.environ.get("PYTHONPATH"))))
+    environment = ENVIRONMENT | dict(os.environ) | {"PYTHONPATH": path}
+
+    def say(stage: str, passed: float) -> None:
+        if progress is not None:
+            progress(stage)
+
+    memory_limit = memory_limit or processes.memory_limit()
+    asking = {"timeout": timeout, "most_memory": memory_limit, "progress": say}
+    child = processes.Child("tpu_preflight.apart", environment, pathlib.Path.cwd())
+    try:
+        with contextlib.closing(child):
+            answer, _ = child.ask(job, **asking, stage="importing")
+    except processes.NoAnswer as error:
+        why, fix = _ended(error, timeout, memory_limit)
+        return Report(name, tuple(targets), (finding(1, "ended", why=why, fix=fix),))
+    if "error" in answer:
+        raise PreflightError(*answer["error"])
+    return Report.from_json(answer["report"])
 
 
-def _wait(
-    process: subprocess.Popen,
-    answers: BinaryIO,
-    said: BinaryIO,
-    timeout: float,
-    memory: int,
-    progress: Callable[[str], None] | None,
-) -> Report | tuple[str, str]:
-    """Give the child's report; without one, why there is none, and what to do."""
-    start, stage, rest = time.monotonic(), "importing", b""
-    while True:
-        left = start + timeout - time.monotonic()
-        if left <= 0:
-            why = f"it was ended after the time limit of {timeout:g} s, while {stage}"
-            return why, "Raise it with --timeout, or find what never ends."
-        if processes.memory(processes.family(process.pid)) > memory:
-            why = f"it was ended because it took more than {memory / 1e9:.1f} GB of this machine's "
-            why += f"memory, while {stage}"
-            return why, "Take fewer rows, a smaller model, or more memory."
-        ready, _, _ = select.select([answers], [], [], min(left, 0.2))
-        if ready and (data := os.read(answers.fileno(), 1 << 16)):
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                told = json.loads(line)
-                if "report" in told:
-                    return Report.from_json(told["report"])
-                if "error" in told:
-                    raise PreflightError(*told["error"])
-                stage = told["stage"]
-                if progress is not None:
-                    progress(stage)
-        elif process.poll() is not None:
-            why = f"the process ended {processes.ending(process.returncode)}, while {stage}"
-            return why, _last(said)
-
-
-def _last(said: BinaryIO) -> str:
-    """The last line that the learner's code or a library wrote: mostly the reason."""
-    said.seek(0)
-    lines = [x for x in said.read().decode("utf-8", "replace").splitlines() if x.strip()]
-    told = f" It wrote last: {steady(lines[-1])[:200]}" if lines else ""
-    return f"Import the module in a Python of its own first.{told}"
-
-
-def _end(process: subprocess.Popen) -> None:
-    """End the child and everything it started, whatever session that moved to."""
-    started = processes.family(process.pid)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    processes.kill(started)
-    process.wait()
+def _ended(error: processes.NoAnswer, timeout: float, memory_limit: int) -> tuple[str, str]:
+    """Say why there is no report, and what to do."""
+    if error.cause == "time":
+        why = f"it was ended after the time limit of {timeout:g} s, while {error.stage}"
+        return why, "Raise it with --timeout, or find what never ends."
+    if error.cause == "memory":
+        why = f"it was ended because it took more than {memory_limit / 1e9:.1f} GB of this "
+        why += f"machine's memory, while {error.stage}"
+        return why, "Take fewer rows, a smaller model, or more memory."
+    # The last line that the learner's code or a library wrote is mostly the reason.
+    wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
+    why = f"the process ended {error.cause}, while {error.stage}"
+    return why, f"Import the module in a Python of its own first.{wrote}"
 
 
 # --- the child ------------------------------------------------------------------------------------
@@ -187,18 +137,11 @@ def _said(error: Exception) -> str:
     return f"{said} ({where})" if where else said
 
 
-def main(arguments: list[str]) -> None:
-    """Be the child, given the pipe's number and the job as JSON: import, check, answer."""
-    pipe, own = int(arguments[0]), os.getpid()
-    module, attribute, options = json.loads(arguments[1])
-
-    def tell(**message: object) -> None:
-        if os.getpid() != own:  # the learner's code forked: its copy has nothing to say
-            os._exit(0)
-        data = json.dumps(message).encode() + b"\n"
-        while data:
-            data = data[os.write(pipe, data) :]
-
+def _answer(
+    job: dict[str, Any], _: bytes, tell: Callable[[str], None]
+) -> tuple[dict[str, Any], bytes]:
+    """Import and check."""
+    module, attribute = job["module"], job["attribute"]
     try:
         with compiler.started():  # while the learner's imports take time
             subject = _load(module, attribute)
@@ -206,17 +149,15 @@ def main(arguments: list[str]) -> None:
 
             pair = isinstance(subject, tuple) and len(subject) == 2
             subject, data = subject if pair else (subject, None)
-            report = preflight(subject, data, **options, progress=lambda stage: tell(stage=stage))
-            tell(report=report.json())
+            report = preflight(subject, data, **job["options"], progress=tell)
+            return {"report": report.json()}, b""
     except PreflightError as error:
-        tell(error=[error.what, error.why, error.fix])
+        return {"error": [error.what, error.why, error.fix]}, b""
     except Exception as error:  # of the learner's code
         what = f"{module}:{attribute} raised an error."
         fix = f"See that `python -c 'from {module} import {attribute}; {attribute}()'` works there."
-        tell(error=[what, _said(error), fix])
-    # Threads and exit handlers of the learner's code are not waited for.
-    os._exit(0)
+        return {"error": [what, _said(error), fix]}, b""
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    processes.serve(_answer)

@@ -1,7 +1,7 @@
 """What became better or worse since an earlier report, for a job that watches a model."""
 
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.report import FAIL, NOTHING, OPEN, PASS, WARN, Change, Report
@@ -68,24 +68,22 @@ def _worst(report: Report) -> dict[tuple[int, str], str]:
     return found
 
 
-def _numbers(report: Report, before: Report) -> Iterator[Change]:
-    for now in report.estimates:
-        for then in before.estimates:
-            if then.target == now.target:
-                yield from _grown("peak memory", now.target, then.peak_bytes, now.peak_bytes, size)
-                yield from _grown("least time", now.target, then.bound_ms, now.bound_ms, _ms)
-    for now in report.timings:
-        for then in before.timings:
-            if then.target == now.target:
-                yield from _grown("estimated time", now.target, then.ms, now.ms, _ms)
-
-
 def _ms(number: float) -> str:
     return f"{number:.3g} ms"
 
 
-def _grown(
-    what: str, target: str, old: float, new: float, shown: Callable[[float], str]
-) -> Iterator[Change]:
-    if abs(new - old) > TOLERANCE * old:
-        yield Change(f"{what} on {target}", shown(old), shown(new), new > old)
+# Of each part of a report the numbers that are compared, and how they are written.
+_NUMBERS = {
+    "estimates": (("peak memory", "peak_bytes", size), ("least time", "bound_ms", _ms)),
+    "timings": (("estimated time", "ms", _ms),),
+}
+
+
+def _numbers(report: Report, before: Report) -> Iterator[Change]:
+    for part, numbers in _NUMBERS.items():
+        then = {each.target: each for each in getattr(before, part)}
+        for now in getattr(report, part):
+            for what, field, shown in numbers if now.target in then else ():
+                old, new = getattr(then[now.target], field), getattr(now, field)
+                if abs(new - old) > TOLERANCE * old:
+                    yield Change(f"{what} on {now.target}", shown(old), shown(new), new > old)

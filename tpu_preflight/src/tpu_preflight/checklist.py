@@ -7,7 +7,6 @@ what they held before.
 """
 
 import concurrent.futures
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +19,6 @@ from tpu_preflight.program import TIMEOUT, NotCompilable
 from tpu_preflight.program.job import Job
 from tpu_preflight.report import Item, Report, finding
 from tpu_preflight.subjects import opening
-from tpu_preflight.subjects.kind import Kind, Say, Slices
 
 
 def preflight(
@@ -86,32 +84,34 @@ def preflight(
 
     targets = (target,) if isinstance(target, str) else tuple(target)
     slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
+    estimates: list[Estimate] = []
+    timings: list[Timing] = []
+    rate = None
     with compiler.started():  # it needs some seconds, which tracing needs, too
-        kind = opening.opened(subject, data, say)
-        kind.trace_seconds = trace_seconds
+        kind = opening.opened(subject, data, trace_seconds, say)
         for name in targets:
             hardware.slice_of(name, kind.is_jax)
-        items = kind.data(batches, slices, node, say)
-        estimates: list[Estimate] = []
-        timings: list[Timing] = []
-        rate = None
-        if kind.can_go_on:
+        items, has_batch = kind.check_data(batches, slices, node, say)
+        if has_batch:
             search = search_seconds if largest_batch else None
             found, estimates, jobs = _ask(kind, slices, search, say)
+            items += found
             if profile:
                 timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
-            items += found
             if numerics and jobs:
-                items += kind.numbers(say)
+                items += kind.check_numbers(say)
             if input_rate:
-                more, rate = kind.rate(estimates, timings, node, say)
-                items += more
+                found, rate = kind.check_rate(estimates, timings, node, say)
+                items += found
     items.sort(key=lambda item: item.check)
     return Report(kind.name, targets, tuple(items), tuple(estimates), tuple(timings), rate)
 
 
 def _ask(
-    kind: Kind, slices: Slices, search: float | None, say: Say
+    kind: opening.Kind,
+    slices: Sequence[tuple[str, int]],
+    search: float | None,
+    say: Callable[[str], None],
 ) -> tuple[list[Item], list[Estimate], list[Job]]:
     """Ask XLA on this CPU, then Google's compiler; the CPU runs real batches meanwhile.
 
@@ -123,27 +123,16 @@ def _ask(
     except NotCompilable as error:
         reason = "the step does not compile yet"
         later = memory.unanswered([target for target, _ in slices], reason)
-        found = [*kind.refused(error), finding(4, "does_not_compile"), *later, *kind.way()]
-        return found, [], []
-    items = kind.rules(jobs[0])
+        return [*kind.check_refused(error), finding(4, "does_not_compile"), *later], [], []
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         waiting = [pool.submit(memory.compile_for, job, say) for job in jobs]
-        say("comparing eager and compiled results")
-        items += kind.answers(jobs[0])
-        say("tracing as on a TPU")
-        items += kind.way()
+        items = kind.check_step(jobs[0], say)
         compiled = [future.result() for future in waiting]
-    estimates = []
+    estimates, fitting = [], []
     for job, result in zip(jobs, compiled, strict=True):
-        full, rows = result.verdict == "out of memory", None
-        if search is not None and (full or result.ok):
-            item, rows = memory.largest_batch(kind.program, job, search, say)
-            items.append(item)
-        elif full:
-            rows = memory.smaller_batch(kind.program, job, result, say)
-        found, estimate = memory.check(job, result, rows)
+        found, estimate = memory.check(kind.program, job, result, search, say)
         items += found
-        estimate = estimate and dataclasses.replace(estimate, largest_rows=rows or None)
-        estimates += [estimate] if estimate is not None else []
-    fitting = [job for job, result in zip(jobs, compiled, strict=True) if result.ok]
+        if estimate is not None:
+            estimates.append(estimate)
+            fitting.append(job)
     return items, estimates, fitting

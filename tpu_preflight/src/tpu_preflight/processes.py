@@ -1,15 +1,38 @@
-"""A limit for a call, and a process: what it and its own take, and how they end."""
+"""Work with limits: a call in a thread, and a child process that may die, hang or eat memory.
 
+A `Child` is asked by the process that started it; the child itself calls `serve`. A job is a line
+of JSON on the child's standard input, followed by bytes; its answer is the same on standard output,
+after lines that tell its stages. A child ends with its parent, whatever ends that one.
+"""
+
+import concurrent.futures
 import contextlib
+import dataclasses
+import json
+import os
+import pathlib
 import queue
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import psutil
 
 Result = TypeVar("Result")
+
+# What is told, as JSON, and the bytes that go with it.
+Answer = tuple[dict[str, Any], bytes]
+
+# Called at each stage, with the seconds passed.
+Progress = Callable[[str, float], None]
+
+# What a child must be able to import this package from.
+CODE = pathlib.Path(__file__).resolve().parents[1]
 
 
 class TooLate(Exception):
@@ -25,22 +48,19 @@ def within(seconds: float, task: Callable[[], Result]) -> Result:
     Raises:
         TooLate: The limit has passed; the message says so in one sentence.
     """
-    results: queue.Queue = queue.Queue()
+    future = concurrent.futures.Future()
 
     def work() -> None:
         try:
-            results.put((task(), None))
+            future.set_result(task())
         except BaseException as error:
-            results.put((None, error))
+            future.set_exception(error)
 
     threading.Thread(target=work, daemon=True).start()
-    try:
-        result, error = results.get(timeout=seconds)
-    except queue.Empty:
-        raise TooLate(f"No answer in {seconds:g} seconds.") from None
-    if error is not None:
-        raise error
-    return result
+    concurrent.futures.wait([future], seconds)
+    if not future.done():
+        raise TooLate(f"No answer in {seconds:g} seconds.")
+    return future.result()
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -71,3 +91,186 @@ def kill(members: Iterable[psutil.Process]) -> None:
 def ending(status: int) -> str:
     """Say how a process ended: ``with status 1``, ``by SIGKILL``."""
     return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+
+
+def end(pid: int) -> None:
+    """End a process that leads a session, and all that it started, whatever session that is in."""
+    kill(family(pid)[1:])
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def memory_limit() -> int:
+    """Compute the bytes of this machine's memory that leave a fifth of it to others."""
+    return int(psutil.virtual_memory().total * 0.8)
+
+
+@dataclasses.dataclass(eq=False)
+class NoAnswer(Exception):
+    """A child was ended, or has ended, without an answer."""
+
+    cause: str  # the limit that was passed, ``time`` or ``memory``; else how it ended (`ending`)
+    stage: str  # what it was doing
+    lines: list[str]  # what it wrote
+
+
+class Child:
+    """A process that does one job after the other, and is started anew when it has died.
+
+    Args:
+        module: What it runs; it calls `serve`.
+        environment: Its variables, all of them.
+        folder: Where it runs; Python imports from there, too.
+    """
+
+    def __init__(
+        self, module: str, environment: Mapping[str, str], folder: pathlib.Path = CODE
+    ) -> None:
+        self._module, self._environment, self._folder = module, environment, folder
+        self._process: subprocess.Popen | None = None
+        self._talking: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the process; it gets ready without waiting for a job."""
+        self._owner = os.getpid()
+        self._written = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", self._module, str(self._owner)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._written,
+            cwd=self._folder,
+            env=self._environment,
+            start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
+        )
+
+    def close(self) -> None:
+        """End the process and all that it started, at once."""
+        if self._process is None or self._owner != os.getpid():  # a fork of the owner ends nothing
+            return
+        process, self._process = self._process, None
+        end(process.pid)
+        process.wait()
+        if self._talking is not None:
+            self._talking.join(1)
+            if self._talking.is_alive():  # what escaped holds a pipe, so closing it would wait
+                return
+        for pipe in (process.stdin, process.stdout, self._written):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def ask(
+        self,
+        job: dict[str, Any],
+        data: bytes = b"",
+        *,
+        timeout: float,
+        most_memory: int | None = None,
+        progress: Progress | None = None,
+        stage: str = "starting",
+    ) -> Answer:
+        """Give a job and wait for its answer; Ctrl-C and errors of ``progress`` end the process.
+
+        Args:
+            job: What to do, for JSON.
+            data: Bytes that go with it.
+            timeout: Seconds after which the process is ended.
+            most_memory: Bytes of this machine's memory that it and all it started may take
+                together; `memory_limit` when None.
+            progress: As `Progress` says.
+            stage: What it does until it tells another.
+
+        Raises:
+            NoAnswer: It has died, or was ended at a limit.
+        """
+        start, most = time.monotonic(), most_memory or memory_limit()
+        if self._process is not None and self._process.poll() is not None:
+            self.close()
+        if self._process is None:
+            self.start()
+        process, told = self._process, queue.SimpleQueue()
+        # The child may die, or not read: no pipe may block this thread.
+        self._talking = threading.Thread(target=_talk, args=(process, job, data, told), daemon=True)
+        self._talking.start()
+        try:
+            while True:
+                with contextlib.suppress(queue.Empty):
+                    message, rest = told.get(timeout=0.2)
+                    if "stage" not in message:
+                        return message, rest
+                    stage = message["stage"]
+                    if progress is not None:
+                        progress(stage, time.monotonic() - start)
+                if process.poll() is not None:
+                    self._talking.join(1)
+                    if told.empty():  # it told nothing at the last
+                        raise NoAnswer(ending(process.returncode), stage, self._lines())
+                if time.monotonic() - start > timeout:
+                    raise NoAnswer("time", stage, self._lines())
+                if memory(family(process.pid)) > most:
+                    raise NoAnswer("memory", stage, self._lines())
+        except BaseException:
+            self.close()
+            raise
+
+    def _lines(self) -> list[str]:
+        self._written.seek(0)
+        lines = self._written.read().decode("utf-8", "replace").splitlines()
+        return [line for line in lines if line.strip()]
+
+
+def _talk(
+    process: subprocess.Popen, job: dict[str, Any], data: bytes, told: queue.SimpleQueue
+) -> None:
+    """Give a job to a child, and pass on what it tells."""
+    with contextlib.suppress(OSError, ValueError):  # it died, or was stopped
+        process.stdin.write(json.dumps(job | {"size": len(data)}).encode() + b"\n" + data)
+        process.stdin.flush()
+        while line := process.stdout.readline():
+            message = json.loads(line)
+            told.put((message, process.stdout.read(message["size"])))
+            if "stage" not in message:
+                return
+
+
+def serve(
+    answer: Callable[[dict[str, Any], bytes, Callable[[str], None]], Answer],
+    prepare: Callable[[], object] | None = None,
+) -> None:
+    """Be a child: answer the jobs of the process that started this one, and end with it.
+
+    Whatever is imported or called finds standard input empty, and prints on standard error. A fork
+    of this process ends where it would tell something.
+
+    Args:
+        answer: Is given a job, its bytes, and what to tell a stage with.
+        prepare: Called ahead of the first job; whatever it raises is for the job to find out.
+    """
+    parent, own = int(sys.argv[1]), os.getpid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        end(own)
+
+    threading.Thread(target=watch, daemon=True).start()
+    jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with pathlib.Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+
+    def tell(told: dict[str, Any], data: bytes = b"") -> None:
+        if os.getpid() != own:
+            os._exit(0)
+        answers.write(json.dumps(told | {"size": len(data)}).encode() + b"\n" + data)
+        answers.flush()
+
+    if prepare is not None:
+        with contextlib.suppress(Exception):
+            prepare()
+    with contextlib.suppress(BrokenPipeError):
+        while line := jobs.readline():
+            job = json.loads(line)
+            data = jobs.read(job["size"])
+            tell(*answer(job, data, lambda stage: tell({"stage": stage})))
+    end(own)

@@ -8,9 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tpu_preflight.checks import differences, pipeline
-from tpu_preflight.checks.differences import Results
 from tpu_preflight.checks.subject import Subject, rows_of
-from tpu_preflight.program import NotCompilable, Resource, Tracing, messages, place_of, trace
+from tpu_preflight.program import NotCompilable, Resource, messages, place_of, trace
 from tpu_preflight.program.job import Job
 from tpu_preflight.report import Item, finding
 
@@ -22,68 +21,62 @@ MANY_VALUES = 1_000_000
 FEW_ROWS = 4
 
 
-def check(subject: Subject, job: Job, sample: pipeline.Sample | None) -> list[Item]:
+def check(subject: Subject, job: Job) -> list[Item]:
     """Run real batches, eager and compiled, and look for assertions that XLA drops.
 
     The variables hold afterwards what they held before. Without a sample (only shapes were given)
     there is nothing to run.
     """
     dropped = _dropped(job.graph)
-    if sample is None:
+    if subject.sample is None:
         return [finding(4, "no_batches"), *dropped]
-    batches, large = sample.batches[: pipeline.KEPT], _is_large(subject, job, sample)
+    batches = subject.sample.batches
+    values = max(int(np.prod(shape)) for shape in subject.sample.largest)
+    held = sum(given.bytes for given in job.program.parameters if given.kind == "variable")
+    large = subject.model is not None and (held > MUCH_HELD or values > MANY_VALUES)
     if large:
         rows = rows_of(x.shape for x in batches[0])
         few = (x[:FEW_ROWS] if x.shape.rank and len(x) == rows else x for x in batches[0])
         batches = [tuple(few)]
-    for what, step in _steps(subject, job, large):
-        try:
-            traced = trace(step, *batches[0])
-        except NotCompilable as error:
-            said = messages.shortened(f"{error.what} {error.why}")
-            item = finding(4, "not_comparable", step=what, said=said, where=error.source)
-            return [item, *dropped]
-        if (item := _compare(what, step, traced, batches)) is not None:
-            return [item, *dropped]
-    return [finding(4, "draws"), *dropped]
-
-
-def _is_large(subject: Subject, job: Job, sample: pipeline.Sample) -> bool:
-    values = max(int(np.prod(shape)) for shape in sample.largest)
-    held = sum(given.bytes for given in job.program.parameters if given.kind == "variable")
-    return subject.model is not None and (held > MUCH_HELD or values > MANY_VALUES)
+    # The first step that doesn't draw random numbers is compared.
+    found = (_compare(what, step, batches) for what, step in _steps(subject, job, large))
+    item = next((item for item in found if item is not None), finding(4, "draws"))
+    return [item, *dropped]
 
 
 def _steps(subject: Subject, job: Job, large: bool) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Name the steps to try, the first that doesn't draw random numbers is compared."""
-    if subject.kind != "train step":
+    trains = subject.kind == "train step"
+    if not (trains and (large or _draws(job.graph))):
         yield subject.kind, subject.step
-        return
-    if not large and not pipeline.leading_to(job.graph, pipeline.OPERATIONS["drawn"]):
-        yield subject.kind, subject.step
-    why = "(the train step draws random numbers)"
-    if large:
-        why = f"on {FEW_ROWS} rows (model or batch is large)"
-    yield f"test step {why}", subject.flat(subject.model.test_step)  # without dropout
+    if trains:
+        why = "(the train step draws random numbers)"
+        if large:
+            why = f"on {FEW_ROWS} rows (model or batch is large)"
+        yield f"test step {why}", subject.flat(subject.model.test_step)  # without dropout
 
 
-def _compare(
-    what: str, step: Callable, traced: Tracing, batches: Sequence[pipeline.Batch]
-) -> Item | None:
+def _draws(graph: tf.Graph, how: str = "drawn") -> bool:
+    return bool(pipeline.leading_to(graph, pipeline.OPERATIONS[how]))
+
+
+def _compare(what: str, step: Callable, batches: Sequence[pipeline.Batch]) -> Item | None:
     """Compare on real batches; None where the step draws random numbers."""
-    if pipeline.leading_to(traced.graph, pipeline.OPERATIONS["drawn"]):
+    try:
+        traced = trace(step, *batches[0])
+    except NotCompilable as error:
+        said = messages.shortened(f"{error.what} {error.why}")
+        return finding(4, "not_comparable", step=what, said=said, where=error.source)
+    if _draws(traced.graph):
         return None
-    seeded = bool(pipeline.leading_to(traced.graph, pipeline.OPERATIONS["seeded"]))
+    seeded = _draws(traced.graph, "seeded")
     with _kept(traced.variables) as restore:
         for number, batch in enumerate(batches, 1):
-            eager = _eagerly(step, batch, restore)
-            again = _eagerly(step, batch, restore) if seeded else eager
-            compiled = _run(traced.function, batch, restore)
+            eager = _run(step, batch, restore, eagerly=True)
+            again = _run(step, batch, restore, eagerly=True) if seeded else eager
+            compiled = _run(traced.function, batch, restore, eagerly=False)
             if seeded and any(differences.differ(eager, x) for x in (again, compiled)):
                 return None
-            if (
-                item := differences.difference(f"{what} on batch {number}", eager, compiled)
-            ) is not None:
+            if item := differences.difference(f"{what} on batch {number}", eager, compiled):
                 return item
     count = len(batches)
     return finding(4, "same", step=what, count=count, batches="batch" if count == 1 else "batches")
@@ -106,20 +99,15 @@ def _kept(variables: Sequence[Resource]) -> Iterator[Callable[[], None]]:
         restore()
 
 
-def _eagerly(
-    step: Callable, batch: pipeline.Batch, restore: Callable[[], None]
-) -> Results | Exception:
-    """Run what stands in ``tf.function`` operation by operation, too."""
+def _run(
+    step: Callable, batch: pipeline.Batch, restore: Callable[[], None], *, eagerly: bool
+) -> differences.Results | Exception:
+    """Name the results of a step; an error that a real batch raises is a result, too.
+
+    ``eagerly`` runs what stands in ``tf.function`` operation by operation, too.
+    """
     before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        return _run(step, batch, restore)
-    finally:
-        tf.config.run_functions_eagerly(before)
-
-
-def _run(step: Callable, batch: pipeline.Batch, restore: Callable[[], None]) -> Results | Exception:
-    """Name the results of a step; an error that a real batch raises is a result, too."""
+    tf.config.run_functions_eagerly(eagerly)
     try:
         nest = step(*batch)
         if not isinstance(nest, dict):
@@ -134,6 +122,7 @@ def _run(step: Callable, batch: pipeline.Batch, restore: Callable[[], None]) -> 
     except Exception as error:
         return error
     finally:
+        tf.config.run_functions_eagerly(before)
         restore()
 
 

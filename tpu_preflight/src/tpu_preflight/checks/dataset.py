@@ -2,10 +2,11 @@
 
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.util import nest
 
 from tpu_preflight.checks import pipeline
 from tpu_preflight.checks.subject import rows_of
@@ -23,26 +24,36 @@ TPU_TYPE = re.compile(
 def check(
     data: Any,
     structure: Any,
-    sample: pipeline.Sample | None,
+    batches: int,
     slices: Sequence[tuple[str, int]],
     node: bool,
+    say: Callable[[str], None],
     promised: bool = True,
-) -> list[Item]:
+) -> tuple[list[Item], pipeline.Sample | None]:
     """Look at the data: at shapes and types alone where there is no dataset, so no sample.
 
-    Not ``promised`` says that what reads them goes by each batch, not by the dataset's structure.
+    Args:
+        data: What was handed in.
+        structure: The nest of ``TensorSpec`` that describes one element of it.
+        batches: How many of a dataset are looked at.
+        slices: Each target and its devices.
+        node: Whether the TPU is another machine, which can't call back and can't see this disk.
+        say: Called with a line before something takes time.
+        promised: Whether what reads them goes by the dataset's structure, not by each batch.
     """
-    if sample is None:
-        return [finding(2, "no_dataset"), finding(3, "no_dataset"), *_types(structure)]
+    if not isinstance(data, tf.data.Dataset):
+        return [finding(2, "no_dataset"), finding(3, "no_dataset"), *_types(structure)], None
+    say("reading a sample of the dataset")
+    sample = pipeline.sample(data, batches)
     items = _shapes(sample, structure, promised) if sample.shapes else []
     if sample.error:
-        error = steady(sample.error)[:200]
-        items.append(finding(3, "raises", seen=sample.seen, error=error))
+        items.append(finding(3, "raises", seen=sample.seen, error=steady(sample.error)[:200]))
     items += _types(structure)
     if sample.shapes:
         items += _division(sample, structure, slices)
-    parts = pipeline.parts(data)
-    return [*items, *_python(parts, node), _files(parts, node)]
+    key = "python_on_a_node" if node else "python"
+    python = [finding(3, key, what=what, where=at) for what, at in pipeline.python_in(data)]
+    return [*items, *(python or [finding(3, "no_python")]), _files(data, node)], sample
 
 
 def _shapes(sample: pipeline.Sample, structure: Any, promised: bool) -> list[Item]:
@@ -64,36 +75,23 @@ def _shapes(sample: pipeline.Sample, structure: Any, promised: bool) -> list[Ite
     return items
 
 
-def _names(structure: Any, path: str = "") -> Iterator[str]:
-    """Name each tensor of an element, in the order of ``tf.nest.flatten``: ``input_ids``, ``1``."""
-    if isinstance(structure, dict):
-        pairs = [(str(key), structure[key]) for key in sorted(structure)]
-    elif isinstance(structure, tuple | list):
-        pairs = [(str(i), part) for i, part in enumerate(structure)]
-    else:
-        yield path or "the element"
-        return
-    for key, part in pairs:
-        yield from _names(part, key if path.isdigit() or not path else f"{path}/{key}")
-
-
 def _types(structure: Any) -> list[Item]:
-    leaves = tf.nest.flatten(structure)
-    names = zip(_names(structure), leaves, strict=True)
-    items = [fault for name, spec in names if (fault := _fault(name, spec)) is not None]
-    dtypes = sorted({spec.dtype.name for spec in leaves if isinstance(spec, tf.TensorSpec)})
-    return items or [finding(3, "types", dtypes=", ".join(dtypes))]
-
-
-def _fault(name: str, spec: tf.TypeSpec) -> Item | None:
-    """Say why a TPU can't take such a tensor; None where it can."""
-    if not isinstance(spec, tf.TensorSpec):
-        return finding(3, "not_dense", name=name, kind=type(spec).__name__.removesuffix("Spec"))
-    if spec.dtype == tf.string:
-        return finding(3, "text", name=name)
-    if not TPU_TYPE.fullmatch(spec.dtype.name):
-        return finding(3, "other_type", name=name, dtype=spec.dtype.name)
-    return finding(3, "float64", name=name) if spec.dtype == tf.float64 else None
+    items, dtypes = [], set()
+    for path, spec in nest.flatten_with_joined_string_paths(structure):
+        # A pair's place says less than the name in it: ``0/input_ids``.
+        about = {"name": re.sub(r"^(\d+/)+", "", path) or "the element"}
+        if not isinstance(spec, tf.TensorSpec):
+            kind = type(spec).__name__.removesuffix("Spec")
+            items.append(finding(3, "not_dense", **about, kind=kind))
+            continue
+        dtypes.add(spec.dtype.name)
+        if spec.dtype == tf.string:
+            items.append(finding(3, "text", **about))
+        elif not TPU_TYPE.fullmatch(spec.dtype.name):
+            items.append(finding(3, "other_type", **about, dtype=spec.dtype.name))
+        elif spec.dtype == tf.float64:
+            items.append(finding(3, "float64", **about))
+    return items or [finding(3, "types", dtypes=", ".join(sorted(dtypes)))]
 
 
 def _division(
@@ -109,30 +107,23 @@ def _division(
             yield finding(3, "indivisible", **about, more=-(-rows // replicas) * replicas)
         else:
             yield finding(3, "divisible", **about, share=rows // replicas)
-    if rows is not None:
-        yield _remainder(sample, structure, rows)
-
-
-def _remainder(sample: pipeline.Sample, structure: Any, rows: int) -> Item:
-    if partial := [n for shapes in sample.shapes if (n := rows_of(shapes)) not in (rows, None)]:
-        return finding(3, "partial", least=min(partial), rows=rows)
+    if rows is None:
+        return
+    if partial := {rows_of(shapes) for shapes in sample.shapes} - {rows, None}:
+        yield finding(3, "partial", least=min(partial), rows=rows)
+        return
     specs = [spec for spec in tf.nest.flatten(structure) if isinstance(spec, tf.TensorSpec)]
     is_open = any(spec.shape.rank and spec.shape[0] is None for spec in specs)
-    may_end = is_open and not sample.ended and sample.length != -1
-    return finding(3, "maybe_partial" if may_end else "whole", rows=rows)
+    may_end = is_open and not sample.ended and not sample.endless
+    yield finding(3, "maybe_partial" if may_end else "whole", rows=rows)
 
 
-def _python(parts: pipeline.Parts, node: bool) -> list[Item]:
-    key = "python_on_a_node" if node else "python"
-    calls = [finding(3, key, what=call.what, where=call.where) for call in parts.python]
-    return calls or [finding(3, "no_python")]
-
-
-def _files(parts: pipeline.Parts, node: bool) -> Item:
-    local, remote = parts.local, parts.remote
-    if not parts.reads_files:
+def _files(data: tf.data.Dataset, node: bool) -> Item:
+    files = pipeline.files_of(data)
+    if files is None:
         return finding(3, "no_files")
-    if local:
-        key, name = "local_on_a_node" if node else "local", pathlib.Path(local[0]).name
-        return finding(3, key, count=len(local), file=name)
+    if local := [name for name in files if "://" not in name]:
+        key, file = "local_on_a_node" if node else "local", pathlib.Path(local[0]).name
+        return finding(3, key, count=len(local), file=file)
+    remote = [name for name in files if name.startswith("gs://")]
     return finding(3, "remote" if remote else "unknown_files", count=len(remote))

@@ -6,9 +6,10 @@ take the differences. What a TPU VM's host makes of it is reckoned from this mac
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tpu_preflight.checks import pipeline
@@ -35,10 +36,6 @@ ONE_TO_ONE = {"map", "parallelmap", "shuffle", "prefetch", "repeat", "take", "sk
 ONE_TO_ONE |= {"zip", "options", "assertcardinality", "ignoreerrors"}
 
 
-class TooSlow(PreflightError):
-    """A pipeline did not give enough elements in time."""
-
-
 def check(
     dataset: Any,
     estimates: Sequence[Estimate],
@@ -54,45 +51,41 @@ def check(
         rate = measure(dataset)
     except PreflightError as error:
         return [finding(9, "not_timed", reason=f"{error.what} {error.why}")], None
-    times = {t.target: t for t in timings}
-    needs = [n for e in estimates if (n := need(e, times.get(e.target))) is not None]
+    times = {timing.target: timing for timing in timings}
+    needs = [need(e, times.get(e.target)) for e in estimates if e.rows is not None]
     if not needs:
         reason = "what the step needs is not known: it does not compile, or its batch has no rows"
         return [finding(9, "not_timed", reason=reason)], rate
-    return [_judged(rate, one, node) for one in needs], rate
+    return [judged(rate, one, node) for one in needs], rate
 
 
-def need(estimate: Estimate, timing: Timing | None) -> Need | None:
+def need(estimate: Estimate, timing: Timing | None) -> Need:
     """Say how many rows a second a step takes in, from its time's range or its bound."""
-    if estimate.rows is None:
-        return None
-    rows = estimate.rows * estimate.replicas
+    rows = estimate.rows * estimate.replicas * 1e3
     if timing is None:  # faster than its bound no step can be, however much slower it is
-        return Need(estimate.target, 0.0, rows / max(estimate.bound_ms, 1e-3) * 1e3, "least time")
-    low, high = timing.low_ms, timing.high_ms
-    return Need(estimate.target, rows / high * 1e3, rows / low * 1e3, "estimated time")
+        return Need(estimate.target, 0.0, rows / max(estimate.bound_ms, 1e-3), "least time")
+    return Need(estimate.target, rows / timing.high_ms, rows / timing.low_ms, "estimated time")
 
 
-def _judged(rate: Rate, wanted: Need, node: bool) -> Item:
+def judged(rate: Rate, wanted: Need, node: bool) -> Item:
+    """Compare what a pipeline gives here with a need; a ``node`` is fed by this machine."""
     tpu = hardware.slice_of(wanted.target, jax=True)
+    host = f"{tpu.hosts} host{'s' if tpu.hosts > 1 else ''} of {tpu.host_vcpus} vCPUs"
     low, high = rate.per_second * tpu.hosts, rate.per_core * tpu.hosts * tpu.host_vcpus
-    vcpus = f"of {tpu.host_vcpus} vCPUs"
-    host = f"{tpu.hosts} hosts {vcpus}" if tpu.hosts > 1 else f"{tpu.hosts} host {vcpus}"
     if node:
-        low = high = rate.per_second
-        host = "your own machine, which feeds a TPU Node"
-    high = max(low, high)
-    key, state = "between", WARN
+        host, low, high = "your own machine, which feeds a TPU Node", rate.per_second, 0.0
+    high, slowest = max(low, high), rate.slowest
+    about = {"state": WARN, "stage": ""}
+    if slowest:
+        about |= {"where": slowest.where, "stage": f"; the slowest stage is {slowest.said}"}
+    key = "between"
     if low >= MARGIN * wanted.high:
-        key, state = "keeps_up", PASS
+        key = "keeps_up"
+        about |= {"state": PASS, "where": ""}
     elif high * MARGIN < (wanted.low or wanted.high / SLOWER):
         key = "too_slow"
-    about = {"needs": str(wanted), "gives": rate.said, "host": host, "target": wanted.target}
-    slowest = rate.slowest
-    stage = f"; the slowest stage is {slowest.said}" if slowest else ""
-    about |= {"low": f"{low:,.0f}", "high": f"{high:,.0f}", "stage": stage}
-    where = slowest.where if slowest and state == WARN else ""
-    return finding(9, key, state=state, where=where, **about)
+    about |= {"needs": str(wanted), "gives": rate.said, "host": host, "target": wanted.target}
+    return finding(9, key, low=f"{low:,.0f}", high=f"{high:,.0f}", **about)
 
 
 def measure(dataset: tf.data.Dataset, seconds: float = SECONDS) -> Rate:
@@ -102,53 +95,86 @@ def measure(dataset: tf.data.Dataset, seconds: float = SECONDS) -> Rate:
     ``seconds``. Other work of this process counts as the pipeline's.
 
     Raises:
-        TooSlow: It did not give two batches within 20 seconds.
-        PreflightError: It is empty, raises, or its batches have no common number of rows.
+        PreflightError: It is empty, raises, did not give enough batches within 20 seconds, or its
+            batches have no common number of rows.
     """
     deadline = time.monotonic() + PATIENCE
-    stages = list(_stages(dataset))
+    stages = _stages(dataset)
     each = seconds / (len(stages) + 2)
-    rows = rows_of(x.shape for x in tf.nest.flatten(_first(dataset, deadline)))
+    batch, whole = _timed(dataset, 3 * each, deadline)
+    rows = rows_of(x.shape for x in tf.nest.flatten(batch))
     if rows is None:
         raise PreflightError(
             "The input pipeline could not be timed.",
             "The tensors of a batch have no common first size.",
             "Batch the dataset: every tensor's first dimension is the global batch.",
         )
-    wall, processor = (x / rows for x in _seconds(dataset, 3 * each, deadline))
-    found, before = [], (0.0, 0.0)
+    found, before = [], np.zeros(2)
     for prefix, name, elements in stages:
+        times = whole
         if prefix is not dataset and time.monotonic() < deadline:
-            times = tuple(x * elements / rows for x in _seconds(prefix, each, deadline))
-        else:
-            times = (wall, processor)
-        grown = (max(0.0, now - then) for now, then in zip(times, before, strict=True))
-        found.append(Stage(name, _line(prefix), *(x * 1e6 for x in grown)))
-        before = tuple(map(max, times, before))
-    return Rate(1 / wall, 1 / max(processor, 1e-9), os.cpu_count() or 1, tuple(found))
+            times = _timed(prefix, each, deadline)[1] * elements
+        added = np.maximum(times - before, 0) / rows * 1e6
+        found.append(Stage(name, _line(prefix), *added.tolist()))
+        before = np.maximum(times, before)
+    rates = 1 / np.maximum(whole / rows, 1e-9)
+    return Rate(*rates.tolist(), os.cpu_count() or 1, tuple(found))
 
 
-def _stages(dataset: tf.data.Dataset) -> Iterator[tuple[tf.data.Dataset, str, float]]:
+def _timed(dataset: tf.data.Dataset, budget: float, deadline: float) -> tuple[Any, np.ndarray]:
+    """Give the first element, and the wall-clock and processor seconds of each of those after it.
+
+    Not longer than the deadline: an element may never come.
+    """
+
+    def clocks() -> np.ndarray:
+        return np.array([time.perf_counter(), time.process_time()])
+
+    def read() -> tuple[Any, np.ndarray]:
+        elements = iter(dataset.repeat())
+        first = next(elements)
+        count, start = 0, clocks()
+        until = min(deadline, time.monotonic() + budget)
+        while count < LEAST or time.monotonic() < until:
+            next(elements)
+            count += 1
+        return first, (clocks() - start) / count
+
+    try:
+        return within(max(1.0, deadline - time.monotonic()), read)
+    except TooLate:
+        raise PreflightError(
+            "The input pipeline is slow.",
+            f"It did not give {LEAST + 1} elements within {PATIENCE:g} s.",
+            "Time it by hand: next(iter(dataset)).",
+        ) from None
+    except StopIteration:
+        why = "It is empty."
+    except Exception as error:  # whatever the learner's pipeline raises
+        why = f"{type(error).__name__}: {error}"[:200]
+    raise PreflightError(
+        "The input pipeline could not be timed.", why, "Read it first: for batch in dataset."
+    )
+
+
+def _stages(dataset: tf.data.Dataset) -> list[tuple[tf.data.Dataset, str, float]]:
     """List prefixes of a pipeline from its source on, with their names and elements per batch."""
-    chain, stage, elements = [], dataset, 1.0
-    while True:
-        name = type(stage).__name__.strip("_").removesuffix("Dataset").removesuffix("V2")
-        chain.append((stage, name.lower(), elements))
+    chain, before, elements = [], [dataset], 1.0
+    while len(before) == 1:
+        (stage,) = before
+        name = type(stage).__name__.strip("_").removesuffix("Dataset").removesuffix("V2").lower()
+        # What only passes elements on is no stage of its own.
+        if stage is dataset or name not in ("options", "model"):
+            chain.append((stage, name, elements))
         before = stage._inputs()
-        if name == "Zip":  # enumerate: the numbers of a range beside the elements
+        if name == "zip":  # enumerate: the numbers of a range beside the elements
             before = [one for one in before if not _is_range(one)]
         size = getattr(stage, "_batch_size", None)
-        if "batch" in name.lower() and size is not None and "un" not in name.lower():
+        if "batch" in name and size is not None and "un" not in name:
             elements *= int(size)
-        elif name.lower() not in ONE_TO_ONE:
+        elif name not in ONE_TO_ONE:
             break
-        if len(before) != 1:
-            break
-        stage = before[0]
-    # What only passes elements on is no stage of its own.
-    passing = ("options", "model")
-    kept = [one for one in chain if one[1] not in passing or one[0] is dataset]
-    return reversed(kept)
+    return chain[::-1]
 
 
 def _is_range(stage: tf.data.Dataset) -> bool:
@@ -159,49 +185,7 @@ def _is_range(stage: tf.data.Dataset) -> bool:
 
 def _line(stage: tf.data.Dataset) -> str:
     """The learner's line inside the stage's function, where there is one."""
-    for function in stage._functions():
-        for operation in function.function.graph.get_operations():
-            made = operation.type != "Placeholder"  # an argument: made where map was called
-            if made and (where := pipeline.made_at(operation)):
-                return where
-    return ""
-
-
-def _first(dataset: tf.data.Dataset, deadline: float) -> object:
-    return _within(lambda: next(iter(dataset), None), deadline)
-
-
-def _seconds(dataset: tf.data.Dataset, budget: float, deadline: float) -> tuple[float, float]:
-    """Time an element, in wall-clock and processor seconds; the first is not counted."""
-    return _within(lambda: _timed(dataset, budget, deadline), deadline)
-
-
-def _timed(dataset: tf.data.Dataset, budget: float, deadline: float) -> tuple[float, float]:
-    elements = iter(dataset.repeat())
-    next(elements)
-    count, start, processor = 0, time.perf_counter(), time.process_time()
-    while count < LEAST or time.perf_counter() - start < budget:
-        next(elements)
-        count += 1
-        if time.monotonic() > deadline and count >= LEAST:
-            break
-    return (time.perf_counter() - start) / count, (time.process_time() - processor) / count
-
-
-def _within(call: Callable[[], object], deadline: float) -> object:
-    """Call, but no longer than the deadline: an element may never come."""
-    why = "It is empty."
-    try:
-        if (result := within(max(1.0, deadline - time.monotonic()), call)) is not None:
-            return result
-    except TooLate:
-        raise TooSlow(
-            "The input pipeline is slow.",
-            f"It did not give {LEAST + 1} elements within {PATIENCE:g} s.",
-            "Time it by hand: next(iter(dataset)).",
-        ) from None
-    except Exception as error:  # whatever the learner's pipeline raises
-        why = f"{type(error).__name__}: {error}"[:200]
-    raise PreflightError(
-        "The input pipeline could not be timed.", why, "Read it first: for batch in dataset."
-    )
+    operations = (op for f in stage._functions() for op in f.function.graph.get_operations())
+    # An argument is made where map was called.
+    lines = (pipeline.made_at(op) for op in operations if op.type != "Placeholder")
+    return next(filter(None, lines), "")

@@ -40,22 +40,37 @@ def compile_for(job: Job, say: Callable[[str], None]) -> compiler.Compiled:
 
 
 def check(
-    job: Job, compiled: compiler.Compiled, fitting: int | None = None
+    export: Export,
+    job: Job,
+    compiled: compiler.Compiled,
+    seconds: float | None,
+    say: Callable[[str], None],
 ) -> tuple[list[Item], Estimate | None]:
     """Read the compiler's answer; there is an estimate of a step's cost where it compiles.
 
-    ``fitting`` are the most rows that fit, where that was looked for.
+    Args:
+        export: Exports the job's program for another number of rows.
+        job: What was compiled.
+        compiled: The answer.
+        seconds: For a search for the largest batch; None where it isn't asked for.
+        say: Called with a line before something takes time.
     """
     about = {"program": job.program.name, "target": job.target, "message": compiled.message}
     if compiled.verdict == "refused":
         return [finding(1, "refused_by_google", **about)], None
-    if compiled.verdict == "out of memory":
-        about["ways"] = fit.ways(job.program, job.target, compiled.peak_bytes, job.rows, fitting)
-        return [finding(1, "accepted", **about), finding(6, "too_large", **about)], None
-    if not compiled.ok:
+    full = compiled.verdict == "out of memory"
+    if not full and not compiled.ok:
         key = "not_available" if compiled.verdict == "not available" else "unanswered"
         later = unanswered([job.target], "Google's compiler gave no answer")
         return [finding(1, key, **about), *later], None
+    items, rows = [], None  # the most rows that fit, where that was looked for
+    if seconds is not None:
+        items, rows = _largest_batch(export, job, seconds, say)
+    elif full:
+        rows = _smaller_batch(export, job, compiled, say)
+    if full:
+        about["ways"] = fit.ways(job.program, job.target, compiled.peak_bytes, job.rows, rows)
+        return [*items, finding(1, "accepted", **about), finding(6, "too_large", **about)], None
     roof = compiler.roofline(compiled)
     estimate = Estimate(
         job.target,
@@ -69,27 +84,25 @@ def check(
         roof.hbm_seconds * 1e3,
         roof.link_seconds * 1e3,
         compiled.all_reduce_bytes if compiled.replicas > 1 else None,
+        rows or None,
     )
-    note = f" ({compiled.note})" if compiled.note else ""
-    accepted = finding(1, "compiled", **about, note=note)
-    return [accepted, _memory(compiled), _cost(estimate), _padding(compiled)], estimate
-
-
-def _memory(compiled: compiler.Compiled) -> Item:
-    used = (
+    about |= {"note": f" ({compiled.note})" if compiled.note else "", "gradients": ""}
+    about["used"] = (
         f"{size(compiled.peak_bytes)} of {size(compiled.available_bytes)} on each replica "
         f"({size(compiled.argument_bytes)} of it variables and batch)"
     )
     near = compiled.peak_bytes > NEAR_LIMIT * compiled.available_bytes
-    return finding(6, "near_limit" if near else "fits", target=compiled.target, used=used)
-
-
-def _cost(estimate: Estimate) -> Item:
-    said = {"flops": flop(estimate.flops), "traffic": size(estimate.bytes), "gradients": ""}
+    about |= {"flops": flop(estimate.flops), "traffic": size(estimate.bytes)}
     if estimate.all_reduce_bytes:
         sent = size(estimate.all_reduce_bytes)
-        said["gradients"] = f"; {sent} of gradients added across replicas"
-    return finding(7, "cost", target=estimate.target, limit=estimate.limited_by, **said)
+        about["gradients"] = f"; {sent} of gradients added across replicas"
+    return [
+        *items,
+        finding(1, "compiled", **about),
+        finding(6, "near_limit" if near else "fits", **about),
+        finding(7, "cost", **about, limit=estimate.limited_by),
+        _padding(compiled),
+    ], estimate
 
 
 def _padding(compiled: compiler.Compiled) -> Item:
@@ -101,7 +114,7 @@ def _padding(compiled: compiler.Compiled) -> Item:
     return finding(7, "no_padding", target=compiled.target)
 
 
-def smaller_batch(
+def _smaller_batch(
     export: Export, job: Job, full: compiler.Compiled, say: Callable[[str], None]
 ) -> int | None:
     """Find rows that fit, in two compiles at most, where ``full`` needs too much; else None."""
@@ -121,20 +134,21 @@ def smaller_batch(
     return None
 
 
-def largest_batch(
+def _largest_batch(
     export: Export, job: Job, seconds: float, say: Callable[[str], None]
-) -> tuple[Item, int | None]:
+) -> tuple[list[Item], int | None]:
     """Search for the largest batch that fits, in rows on each replica; None if that's not known."""
     if job.rows is None:
-        return finding(6, "largest_without_rows", target=job.target), None
+        return [finding(6, "largest_without_rows", target=job.target)], None
     found = compiler.largest_batch(
         lambda rows: export(job, rows),
         job.target,
         seconds=seconds,
         progress=lambda stage, passed: say(f"{job.target}: {stage}"),
     )
-    key = "largest" if found.largest else "largest_unknown"
-    if not found.largest and found.attempts[-1].compiled.verdict == "out of memory":
-        key = "largest_none"
     about = {"target": job.target, "rows": found.largest, "reason": found.reason}
-    return finding(6, key, **about), None if key == "largest_unknown" else found.largest
+    if found.largest:
+        return [finding(6, "largest", **about)], found.largest
+    if found.attempts[-1].compiled.verdict == "out of memory":
+        return [finding(6, "largest_none", **about)], 0
+    return [finding(6, "largest_unknown", **about)], None

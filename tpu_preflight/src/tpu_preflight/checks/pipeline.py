@@ -9,9 +9,11 @@ import math
 import pathlib
 import time
 import tomllib
+from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import messages
 
 _FILE = pathlib.Path(__file__).with_name("operations.toml")
@@ -19,57 +21,20 @@ OPERATIONS = {what: set(names) for what, names in tomllib.loads(_FILE.read_text(
 
 MOST_NAMES = 1000
 KEPT = 3  # batches to run
-MUCH_MEMORY = 200e6  # bytes of batches; no further one is kept
+SECONDS = 20.0  # no further batch of the dataset is asked for after so long
 
 Batch = tuple[tf.Tensor, ...]
-
-Signature = tuple[tuple[int, ...], ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Python:
-    """A call of Python in the pipeline: what it is, and the learner's line if there is one."""
-
-    what: str
-    where: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Parts:
-    """What a pipeline is made of; ``names`` are strings in memory that may be names of files."""
-
-    python: tuple[Python, ...]
-    reads_files: bool
-    names: tuple[str, ...]
-
-    @property
-    def local(self) -> tuple[str, ...]:
-        """The names of files on this machine; empty where none is read."""
-        if not self.reads_files:
-            return ()
-        return tuple(n for n in self.names if "://" not in n and pathlib.Path(n).exists())
-
-    @property
-    def remote(self) -> tuple[str, ...]:
-        """The names at gs://."""
-        return tuple(n for n in self.names if n.startswith("gs://")) if self.reads_files else ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """The first batches of a pipeline: how often each set of shapes came, and how it went on.
+    """The first batches of a pipeline: how often each set of shapes came, and how it went on."""
 
-    ``batches`` are a few, flat, that share the first set of shapes. ``length`` is batches
-    in an epoch: None where unknown, -1 where it never ends. ``ended`` tells whether the pipeline
-    ended within the sample, ``slow`` whether the time limit cut it short.
-    """
-
-    shapes: dict[Signature, int]
-    batches: tuple[Batch, ...]
-    ended: bool
-    length: int | None
+    shapes: dict[tuple[tuple[int, ...], ...], int]
+    batches: tuple[Batch, ...]  # the first few of the first set of shapes, flat
+    ended: bool  # whether the pipeline ended within the sample
+    endless: bool
     error: str = ""
-    slow: bool = False
 
     @property
     def seen(self) -> int:
@@ -77,42 +42,52 @@ class Sample:
         return sum(self.shapes.values())
 
     @property
-    def largest(self) -> Signature:
+    def largest(self) -> tuple[tuple[int, ...], ...]:
         """The shapes with the most values."""
         return max(self.shapes, key=lambda shapes: sum(map(math.prod, shapes)))
 
 
-def parts(dataset: tf.data.Dataset) -> Parts:
-    """Look into every stage of a pipeline without running it."""
-    python: list[Python] = []
-    names: list[str] = []
-    reads = False
+def _stages(dataset: tf.data.Dataset) -> Iterator[tuple[tf.data.Dataset, list[tf.Graph]]]:
+    """List the stages of a pipeline, each with the graphs of its functions."""
     queue, known = [dataset], set()
     while queue:
         stage = queue.pop()
-        if id(stage) in known:
-            continue
-        known.add(id(stage))
-        if type(stage).__name__.strip("_") in OPERATIONS["readers"]:
-            reads = True
-        if _holds_names(stage):
+        if id(stage) not in known:
+            known.add(id(stage))
+            yield stage, [function.function.graph for function in stage._functions()]
+            queue += stage._inputs()
+
+
+def python_in(dataset: tf.data.Dataset) -> list[tuple[str, str]]:
+    """Name each call of Python in a pipeline, with the learner's line if there is one."""
+    found = []
+    for _, graphs in _stages(dataset):
+        for graph in graphs:
+            generators = leading_to(graph, {"GeneratorDataset"})
+            what = "a generator" if generators else "a Python function"
+            calls = generators or leading_to(graph, OPERATIONS["python"])
+            found += [(what, made_at(call)) for call in calls]
+    return found
+
+
+def files_of(dataset: tf.data.Dataset) -> list[str] | None:
+    """List the files that a pipeline reads: on this disk, or with ``://`` in their names.
+
+    Names are found where they are strings in memory. None where no file is opened.
+    """
+    names: list[str] = []
+    reads = False
+    for stage, graphs in _stages(dataset):
+        spec = stage.element_spec
+        in_memory = type(stage).__name__ in ("_TensorSliceDataset", "_TensorDataset")
+        if in_memory and isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string:
             taken = stage.take(MOST_NAMES - len(names)).as_numpy_iterator()
             names += [name.decode("utf-8", "replace") for name in taken]
-        for function in stage._functions():
-            graph = function.function.graph
-            found = leading_to(graph, {"GeneratorDataset"})
-            what = "a generator" if found else "a Python function"
-            found = found or leading_to(graph, OPERATIONS["python"])
-            python += [Python(what, made_at(op)) for op in found]
-            reads = reads or bool(leading_to(graph, OPERATIONS["readers"]))
-        queue += stage._inputs()
-    return Parts(tuple(python), reads, tuple(names))
-
-
-def _holds_names(stage: tf.data.Dataset) -> bool:
-    spec = stage.element_spec
-    source = type(stage).__name__ in ("_TensorSliceDataset", "_TensorDataset")
-    return source and isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string
+        reads = reads or type(stage).__name__.strip("_") in OPERATIONS["readers"]
+        reads = reads or any(leading_to(graph, OPERATIONS["readers"]) for graph in graphs)
+    if not reads:
+        return None
+    return [name for name in names if "://" in name or pathlib.Path(name).exists()]
 
 
 def leading_to(graph: tf.Graph, kinds: set[str]) -> list[tf.Operation]:
@@ -144,33 +119,38 @@ def made_at(operation: tf.Operation) -> str:
     return str(messages.nearest_line(frames) or "")
 
 
-def sample(dataset: tf.data.Dataset, batches: int, seconds: float) -> Sample:
+def sample(dataset: tf.data.Dataset, batches: int, seconds: float = SECONDS) -> Sample:
     """Iterate over the first ``batches``, as training would, for so many ``seconds``.
 
     A batch that never comes can't be given up from here; run the preflight from the command line
     then, it has a time limit.
+
+    Raises:
+        PreflightError: It gave no batch, and no error either.
     """
     shapes, kept = collections.Counter(), []
-    ended, slow, length, error = False, False, None, ""
+    ended, cardinality, error = False, tf.data.UNKNOWN_CARDINALITY, ""
     try:
         cardinality = int(dataset.cardinality())
-        length = {-1: -1, -2: None}.get(cardinality, cardinality)
         start = time.monotonic()
         for batch in dataset.take(batches):
             flat = tuple(tf.nest.flatten(batch, expand_composites=True))
             signature = tuple(tuple(x.shape) for x in flat)
             shapes[signature] += 1
-            size = sum(x.dtype.size * x.shape.num_elements() for x in flat if x.dtype.size)
-            fits = len(kept) < KEPT or (len(kept) + 1) * size < MUCH_MEMORY
-            if fits and signature == next(iter(shapes)):
+            if len(kept) < KEPT and signature == next(iter(shapes)):
                 kept.append(flat)
             if time.monotonic() - start > seconds:
-                slow = True
                 break
         else:
-            ended = sum(shapes.values()) < batches
+            ended = shapes.total() < batches
     except Exception as raised:  # whatever the learner's pipeline raises is the finding
         error = f"{type(raised).__name__}: {raised}"
-    if length is not None and 0 <= length <= sum(shapes.values()):
-        ended = True
-    return Sample(dict(shapes), tuple(kept), ended, length, error, slow)
+    if not shapes and not error:
+        raise PreflightError(
+            "The dataset gave no batch.",
+            "It is empty, or all its rows are fewer than one batch with drop_remainder=True.",
+            "Look at it: next(iter(dataset)).",
+        )
+    ended = ended or 0 <= cardinality <= shapes.total()
+    endless = cardinality == tf.data.INFINITE_CARDINALITY
+    return Sample(dict(shapes), tuple(kept), ended, endless, error)

@@ -1,61 +1,83 @@
 """Check 5: is everything made inside the strategy's scope, and is ``jit_compile`` off again?"""
 
 import contextlib
-import dataclasses
 import pathlib
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tpu_preflight.checks.subject import Subject
+from tpu_preflight.checks.subject import Subject, variables_of
 from tpu_preflight.program import NotCompilable, Tracing, bridge, messages, trace
-from tpu_preflight.program.models import is_model
 from tpu_preflight.report import Item, finding
 
 LARGE = 1_000_000  # values of a variable
 FIXES = tomllib.loads(pathlib.Path(__file__).with_name("strategy.toml").read_text("utf-8"))["fixes"]
+UNKNOWN = {"fix": "TPUStrategy raises the same on a TPU: change what the error names."}
 
 
-def jit_compile(subject: Subject) -> Item:
-    """See whether the setting for the test on a CPU is still there: with it, ``fit`` fails."""
-    marked = getattr(subject.given, "_jit_compile", None)
-    if subject.model is not None and getattr(subject.given, "jit_compile", marked) is True:
-        return finding(5, "left_on")
-    return finding(5, "marked" if subject.model is None and marked else "not_set")
+def check(
+    subject: Subject, specs: Sequence[tf.TensorSpec], refused: str = ""
+) -> tuple[list[Item], Tracing | None]:
+    """Look for settings, at the strategy's scope, and at the step under the strategy's ``run``.
+
+    Gives the step as ``run`` traces it, too, if it does.
+
+    Args:
+        subject: What was handed in, or what the factory made first.
+        specs: What one replica gets.
+        refused: Why XLA refused the step; empty where it did not. What can't be traced alone can't
+            in a scope either, and of a model that takes too much memory no second one is made.
+    """
+    given, model = subject.given, subject.model
+    marked = getattr(given, "_jit_compile", None)
+    if model is None:
+        items = [finding(5, "marked" if marked else "not_set")]
+    else:  # settings that are right on a CPU
+        left_on = getattr(given, "jit_compile", marked) is True
+        items = [finding(5, "left_on" if left_on else "not_set")]
+        if getattr(given, "run_eagerly", False) is True:
+            items.append(finding(5, "eagerly"))
+    if refused == "memory":
+        return items, None
+    strategy, inside = None, subject
+    if subject.factory is None:
+        strategy = bridge.pretended_strategy()
+        items += [finding(5, "no_scope")] if model is not None else []
+    else:
+        made, strategy, inside = _made_again(subject)
+        items += made
+    if refused not in ("", "no kernel"):
+        return items, None
+    found, traced = _run(inside, specs, strategy)
+    return items + found, traced
 
 
-@dataclasses.dataclass(frozen=True)
-class Scope:
-    """What a factory made inside a ``TPUStrategy``'s scope."""
+def _made_again(subject: Subject) -> tuple[list[Item], Any, Subject]:
+    """Call the factory once more, inside the scope of a ``TPUStrategy`` that has no TPU.
 
-    strategy: Any  # the strategy; None where nothing was made in its scope
-    made: Any  # the model or function
-    item: Item | None  # what was seen; None where it made a function
-
-
-def made_again(factory: Callable[[], Any], given: object) -> Scope:
-    """Call a factory once more, inside the scope of a ``TPUStrategy`` that has no TPU.
-
-    ``given`` is the model or function that its first call made, outside. Nothing runs what is made
-    here, so its large variables hold no values of their own.
+    Nothing runs what is made there, so its large variables hold no values of their own. Gives what
+    was seen (nothing of a function), the strategy and what was made; no strategy and the first
+    where that can't be used.
     """
     strategy = bridge.pretended_strategy()
     try:
         with strategy.scope(), tf.variable_creator_scope(_creator()):
-            again = factory()
+            again = subject.factory()
     except tf.errors.OpError:  # it computes something, for which there is no TPU here
-        return Scope(None, None, finding(5, "runs_in_scope"))
+        return [finding(5, "runs_in_scope")], None, subject
     except Exception as error:  # whatever a scope makes the factory raise is the finding
-        return Scope(None, None, _raised("raises", error))
+        line = f"{type(error).__name__}: {messages.line_of(error)}"
+        about = {"where": messages.source_of(error), "fix": _advice(line)["fix"]}
+        return [finding(5, "raises", said=messages.shortened(line), **about)], None, subject
     again = again[0] if isinstance(again, tuple) else again
-    if not is_model(given):
-        return Scope(strategy, again, None)
-    if again is given:
-        return Scope(None, None, finding(5, "same_model"))
-    return Scope(strategy, again, _outside(strategy, again))
+    if subject.model is None:
+        return [], strategy, subject.of(again)
+    if again is subject.model:
+        return [finding(5, "same_model")], None, subject
+    return [_outside(strategy, again)], strategy, subject.of(again)
 
 
 def _creator() -> Callable[..., Any]:
@@ -83,80 +105,52 @@ def _creator() -> Callable[..., Any]:
     return create
 
 
-def run(
-    subject: Subject, specs: Sequence[tf.TensorSpec], scope: Scope | None, seconds: float
+def _run(
+    subject: Subject, specs: Sequence[tf.TensorSpec], strategy: Any
 ) -> tuple[list[Item], Tracing | None]:
     """Trace a step as ``strategy.run`` does on a TPU: what was seen, and the graph if any.
 
-    Args:
-        subject: What the scope's factory made; without a scope, what was handed in.
-        specs: What one replica gets.
-        scope: Where the subject was made; None without a factory. Then an error may come from that,
-            and only a known one is told.
-        seconds: After which tracing is given up.
+    Without a factory an error may come from the missing scope, so only a known one is told.
     """
-    strategy = bridge.pretended_strategy() if scope is None else scope.strategy
-    create = tf.variable_creator_scope(_creator()) if scope else contextlib.nullcontext()
+    alone = subject.factory is None
+    create = contextlib.nullcontext() if alone else tf.variable_creator_scope(_creator())
+    about = {"kind": subject.kind}
     try:
         if strategy is not None:
-            passed = [finding(5, "run", kind=subject.kind)]
             with create:
-                return passed, trace(subject.step, *specs, strategy=strategy, timeout=seconds)
+                traced = trace(subject.step, *specs, strategy=strategy, timeout=subject.seconds)
+            return [finding(5, "run", **about)], traced
     except NotCompilable as error:
         if error.reason == "late":
-            return [finding(5, "run_late", kind=subject.kind, said=error.what)], None
-        if scope is not None or _row(error.why).get("sure"):
-            about = {"kind": subject.kind, "where": error.where, "fix": _fix(error.why)}
-            return [finding(5, "run_raises", said=messages.shortened(error.why), **about)], None
+            return [finding(5, "run_late", said=error.what, **about)], None
+        advice = _advice(error.why)
+        if not alone or advice.get("sure"):
+            about |= {"said": messages.shortened(error.why), "where": error.where}
+            return [finding(5, "run_raises", **about, fix=advice["fix"])], None
     with contextlib.suppress(NotCompilable):
         return [], trace(subject.step, *specs, strategy=bridge.REPLICAS)
     return [], None
 
 
-def eagerly(model: Any) -> list[Item]:
-    """Look for a setting with which ``TPUStrategy.run`` refuses each step."""
-    return [finding(5, "eagerly")] if getattr(model, "run_eagerly", False) is True else []
-
-
-def _raised(key: str, error: Exception) -> Item:
-    line = f"{type(error).__name__}: {messages.line_of(error)}"
-    where = messages.source_of(error)
-    return finding(5, key, said=messages.shortened(line), where=where, fix=_fix(line))
-
-
-def _row(said: str) -> dict[str, Any]:
-    return next((row for row in FIXES if re.search(row["error"], said)), {})
-
-
-def _fix(said: str) -> str:
-    unknown = "TPUStrategy raises the same on a TPU: change what the error names."
-    return _row(said).get("fix", unknown)
+def _advice(said: str) -> dict[str, Any]:
+    return next((row for row in FIXES if re.search(row["error"], said)), UNKNOWN)
 
 
 def _outside(strategy: tf.distribute.Strategy, model: Any) -> Item:
-    variables = dict(_variables(model))
+    """Look which variables of a model, its optimizer and its metrics are not the strategy's."""
+    variables = {}
+    metrics = [(f"metric {m.name}", m) for m in getattr(model, "metrics", ())]
+    optimizer = getattr(model, "optimizer", None)
+    for label, owner in [("model", model), ("optimizer", optimizer), *metrics]:
+        for variable in variables_of(owner):
+            # A vocabulary is listed, too, and is no variable; Keras 3's own hold TensorFlow's.
+            held = getattr(variable, "value", None)
+            held = variable if isinstance(variable, tf.Variable) else held
+            if isinstance(held, tf.Variable):
+                variables[f"{label}: {variable.name}"] = held
     was_inside = strategy.extended.variable_created_in_scope
-    if outside := [label for label, v in variables.items() if not was_inside(v)]:
+    if outside := [label for label, held in variables.items() if not was_inside(held)]:
         return finding(5, "outside", count=len(outside), all=len(variables), first=outside[0])
+    # Of a model that is not built yet, fit will make the variables inside the scope.
     built = any(label.startswith("model") for label in variables)
     return finding(5, "inside" if built else "inside_later", all=len(variables))
-
-
-def _variables(model: Any) -> Iterator[tuple[str, tf.Variable]]:
-    """List the variables of a model, its optimizer and its metrics, each under whose it is."""
-    owners = []
-    # A model that is not built yet has no variables, and tf-keras may raise instead of saying so;
-    # fit will make them inside the scope.
-    with contextlib.suppress(ValueError):
-        owners.append(("model", model.variables))
-    if (optimizer := getattr(model, "optimizer", None)) is not None:
-        variables = optimizer.variables
-        owners.append(("optimizer", variables() if callable(variables) else variables))
-    owners += [(f"metric {m.name}", m.variables) for m in getattr(model, "metrics", ())]
-    for owner, variables in owners:
-        for variable in variables:
-            # A vocabulary is listed, too, and is no variable.
-            inner = getattr(variable, "value", None)
-            inner = variable if isinstance(variable, tf.Variable) else inner
-            if isinstance(inner, tf.Variable):
-                yield f"{owner}: {variable.name}", inner

@@ -1,5 +1,7 @@
 """The kinds of TPU, read from ``chips.toml``, where each has its source and the month of reading.
 
+A new kind is a new entry there, and nothing else.
+
 The number in an accelerator type doesn't count the same thing everywhere: ``v3-8`` has 8 cores on
 4 chips, ``v4-8`` has 8 cores on 4 chips, too, but each chip works as one device, and ``v5e-8`` has
 8 chips. What a TensorFlow program sees is the number of replicas: 8, 4 and 8.
@@ -7,7 +9,6 @@ The number in an accelerator type doesn't count the same thing everywhere: ``v3-
 
 import dataclasses
 import pathlib
-import re
 import tomllib
 
 from tpu_preflight.errors import PreflightError
@@ -27,6 +28,8 @@ class Chip:
     # Peak of the matrix units in 10¹² floating-point operations a second, bfloat16 inputs.
     bf16_tflops: float
     hbm_gib: int  # high-bandwidth memory, in GiB (Google's pages write GB on some, GiB on others)
+    # GiB of it that a program may use on one device: less than there is, the rest is the system's.
+    available_gib: float
     hbm_gb_per_s: float  # its bandwidth, in 10⁹ bytes a second
     # Bandwidth of the interconnect, in 10⁹ bytes a second: of all links of a chip, both directions
     # together, as Google's pages count.
@@ -38,8 +41,9 @@ class Chip:
     replicas: int
     matrix_unit: int  # rows (and columns) of one matrix unit
     clock_ghz: float  # cycles of a core in a nanosecond
+    pci: tuple[str, ...]  # device numbers on the PCI bus; another kind may have the same
     sizes: tuple[int, ...]  # numbers after the dash in the accelerator types that exist
-    sizes_count: str  # what these numbers count: ``cores`` or ``chips``
+    counted_per_chip: int  # what one chip adds to such a number
     largest_host: int  # most chips in one machine that is a slice by itself
     # Virtual processors of a machine with so many chips, as pairs.
     host_vcpus: tuple[tuple[int, int], ...]
@@ -49,17 +53,11 @@ class Chip:
     # Whether `ici_gb_per_s` is quoted from a paper, by others, as Google's pages don't say it.
     ici_quoted: bool = False
     aliases: tuple[str, ...] = ()  # other names of this kind in accelerator types
-    tensorflow: bool = True  # whether TensorFlow runs there
-
-    @property
-    def hbm_gib_per_replica(self) -> float:
-        """Memory that one replica has, in GiB."""
-        return self.hbm_gib / self.replicas
-
-    @property
-    def counted_per_chip(self) -> int:
-        """What one chip adds to the number in an accelerator type."""
-        return self.cores if self.sizes_count == "cores" else 1
+    # Where TensorFlow doesn't run: who says so, and what to take instead, a sentence each.
+    without_tensorflow: tuple[str, ...] = ()
+    compiles_as: str = (
+        ""  # the kind that libtpu compiles for, where it doesn't know this one's name
+    )
 
     def __repr__(self) -> str:
         return (
@@ -68,20 +66,16 @@ class Chip:
         )
 
 
-def facts(name: str) -> dict:
-    """Read a file of facts beside this one; lists become tuples, as a frozen dataclass needs."""
-
-    def frozen(value: object) -> object:
-        if isinstance(value, dict):
-            return {key: frozen(inner) for key, inner in value.items()}
-        return tuple(map(frozen, value)) if isinstance(value, list) else value
-
-    return frozen(tomllib.loads(pathlib.Path(__file__).with_name(name).read_text("utf-8")))
+def read(path: pathlib.Path) -> dict[str, Chip]:
+    """Read the kinds of TPU from a file such as ``chips.toml``, by name."""
+    kinds = tomllib.loads(path.read_text("utf-8"))
+    for row in kinds.values():
+        row |= {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
+    return {name: Chip(name, **row) for name, row in kinds.items()}
 
 
-_ALL = {name: Chip(name, **row) for name, row in facts("chips.toml").items()}
-CHIPS = {name: chip for name, chip in _ALL.items() if chip.tensorflow}
-_ALIASES = {alias: name for name, chip in CHIPS.items() for alias in chip.aliases}
+ALL_CHIPS = read(pathlib.Path(__file__).with_name("chips.toml"))
+CHIPS = {name: chip for name, chip in ALL_CHIPS.items() if not chip.without_tensorflow}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,15 +101,10 @@ class Slice:
         """Virtual processors of each host."""
         return dict(self.chip.host_vcpus)[self.chips // self.hosts]
 
-    @property
-    def hbm_gib(self) -> int:
-        """Memory of all chips, in GiB."""
-        return self.chips * self.chip.hbm_gib
-
     def __repr__(self) -> str:
         return (
             f"{self.name}: chips: {self.chips}, cores: {self.cores}, replicas: {self.replicas} "
-            f"with {self.chip.hbm_gib_per_replica:g} GiB each, hosts: {self.hosts}"
+            f"with {self.chip.hbm_gib / self.chip.replicas:g} GiB each, hosts: {self.hosts}"
         )
 
 
@@ -131,35 +120,31 @@ def _arrangement(chips: int, dimensions: int) -> str:
 def slice_of(accelerator_type: str, jax: bool = False) -> Slice:
     """Look up a TPU by the name under which it is rented: ``v3-8``, ``v5litepod-8`` or ``v5e-8``.
 
-    For ``jax`` ``tpu7x-8`` will do, too.
+    For ``jax`` a kind on which TensorFlow doesn't run (``tpu7x-8``) will do, too.
 
     Raises:
         UnknownAccelerator: There is no such type.
     """
-    match = re.fullmatch(r"\s*((?:tpu|v)[0-9]+[a-z]*)-([0-9]{1,5})\s*", accelerator_type.lower())
-    kind, size = (_ALIASES.get(match[1], match[1]), int(match[2])) if match else ("", 0)
-    if not jax and accelerator_type.strip().lower().startswith(("tpu7x", "v7")):
-        raise UnknownAccelerator(
-            f"{accelerator_type[:40]!r} does not run TensorFlow.",
-            "Google's pages on TPU7x (Ironwood) say that TensorFlow is not supported there "
-            "(https://docs.cloud.google.com/tpu/docs/tpu7x, 2026-11).",
-            "Take v6e or an older kind; TPU7x is for JAX.",
-        )
-    kinds = _ALL if jax else CHIPS
-    chip = kinds.get(kind)
-    if chip is None or size not in chip.sizes:
-        checked = min(chip.checked for chip in CHIPS.values())
-        why = f"The kinds are {', '.join(kinds)} (v5litepod is v5e), as of {checked}."
+    name, _, size = accelerator_type.strip().lower().partition("-")
+    chip = next((c for c in ALL_CHIPS.values() if name in (c.name, *c.aliases)), None)
+    if chip and chip.without_tensorflow and not jax:
+        what = f"{accelerator_type[:40]!r} does not run TensorFlow."
+        raise UnknownAccelerator(what, *chip.without_tensorflow)
+    if chip is None or size not in map(str, chip.sizes):
+        kinds = ALL_CHIPS if jax else CHIPS
+        checked = min(kind.checked for kind in kinds.values())
+        same = ", ".join(f"{c.aliases[0]} is {c.name}" for c in kinds.values() if c.aliases)
+        why = f"The kinds are {', '.join(kinds)} ({same}), as of {checked}."
         if chip:
-            why = f"A {kind} comes in the sizes {', '.join(map(str, chip.sizes))}."
+            why = f"A {chip.name} comes in the sizes {', '.join(map(str, chip.sizes))}."
         what = f"{accelerator_type[:40]!r} is no type of TPU that the course knows."
         raise UnknownAccelerator(what, why, "Write kind, dash and size, such as v3-8 or v5e-8.")
-    chips = size // chip.counted_per_chip
+    chips = int(size) // chip.counted_per_chip
     return Slice(
-        name=f"{kind}-{size}",
+        name=f"{chip.name}-{size}",
         chip=chip,
         chips=chips,
         replicas=chips * chip.replicas,
         hosts=1 if chips <= chip.largest_host else chips // CHIPS_PER_HOST,
-        topology=f"{kind}:{_arrangement(chips, chip.dimensions)}",
+        topology=f"{chip.compiles_as or chip.name}:{_arrangement(chips, chip.dimensions)}",
     )

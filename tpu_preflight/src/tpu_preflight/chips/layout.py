@@ -99,12 +99,17 @@ def _up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def _flat(n: int, item_bytes: int) -> int:
-    """Pad a vector: its tile is the smallest of 128, 256, 512 and 1024 values that it fits in."""
-    tile = max(LANES, _SMALLEST_TILE_BYTES // item_bytes)
-    while tile < min(n, ROWS * LANES):
+def _laid_out(shape: tuple[int, ...], dtype: str, order: Sequence[int], rows: int) -> Layout:
+    """Round the last two dimensions of an order up to tiles of so many rows."""
+    sizes = [shape[i] for i in order]
+    if len(sizes) >= 2:
+        sizes[-2:] = _up(sizes[-2], rows), _up(sizes[-1], LANES)
+        return Layout(shape, dtype, tuple(order), tuple(sizes))
+    # A vector's tile is the smallest of 128, 256, 512 and 1024 values that it fits in.
+    tile = max(LANES, _SMALLEST_TILE_BYTES // ITEM_BYTES[dtype])
+    while tile < min(math.prod(sizes), ROWS * LANES):
         tile *= 2
-    return _up(n, tile)
+    return Layout(shape, dtype, tuple(order), (_up(math.prod(sizes), tile),))
 
 
 def as_written(shape: Sequence[int], dtype: str = "float32") -> Layout:
@@ -120,12 +125,7 @@ def as_written(shape: Sequence[int], dtype: str = "float32") -> Layout:
             ``ITEM_BYTES``.
     """
     shape = _checked(shape, dtype)
-    if len(shape) < 2:
-        padded = (_flat(math.prod(shape), ITEM_BYTES[dtype]),)
-    else:
-        *rest, rows, lanes = shape
-        padded = (*rest, _up(rows, ROWS), _up(lanes, LANES))
-    return Layout(shape, dtype, tuple(range(len(shape))), padded)
+    return _laid_out(shape, dtype, range(len(shape)), ROWS)
 
 
 def rearranged(shape: Sequence[int], dtype: str = "float32") -> Layout:
@@ -147,7 +147,6 @@ def rearranged(shape: Sequence[int], dtype: str = "float32") -> Layout:
         rows, lanes = last_two[::-1]
         rest = [i for i in range(len(shape)) if i not in last_two]
         tile_rows = next(n for n in (1, 2, 4, 8) if n >= min(max(shape[rows], fewest_rows), ROWS))
-        padded = (*(shape[i] for i in rest), _up(shape[rows], tile_rows), _up(shape[lanes], LANES))
-        candidates.append(Layout(shape, dtype, (*rest, rows, lanes), padded))
+        candidates.append(_laid_out(shape, dtype, (*rest, rows, lanes), tile_rows))
     # Of equal ones the first is the order as written.
     return min(candidates, key=lambda layout: layout.bytes)

@@ -12,10 +12,12 @@ described topology (https://docs.jax.dev/en/latest/aot.html).
 Imports TensorFlow only inside ``export``.
 """
 
-from tpu_preflight.compiler.ask import Compiled, available_bytes, compile, compile_many
+from tpu_preflight.compiler.advice import Kernel
+from tpu_preflight.compiler.ask import Compiled, available_bytes, compile
 from tpu_preflight.compiler.cost import Roofline, all_reduce_seconds, per_device, roofline
 from tpu_preflight.compiler.memory import Attempt, LargestBatch, Padding, largest_batch, padding
-from tpu_preflight.compiler.process import memory_limit, started, versions
-from tpu_preflight.compiler.profiling import AllReduce, Kernel, Profile, Share, profile
+from tpu_preflight.compiler.process import started, versions
+from tpu_preflight.compiler.profiling import AllReduce, Profile, Share, profile
+from tpu_preflight.processes import memory_limit
 from tpu_preflight.program import Bounded, NotCompilable, Parameter, Program, export
 from tpu_preflight.program.messages import Source

@@ -1,4 +1,4 @@
-"""What would help a kernel of a step, where the compiled program shows that something would.
+"""The kernels of a step, and what would help them, where the compiled program shows it.
 
 Each piece of advice names what was seen in the program (a copy into another order, a padded
 dimension, float32 on its way through memory, a loop over rows, scores for every position) and how
@@ -9,16 +9,20 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
-from tpu_preflight.chips.layout import Layout, shape_bytes
+from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.compiler.memory import mend, tiled
-from tpu_preflight.compiler.walking import SAME_VALUE, Shapes, flops, sizes
+from tpu_preflight.compiler.walking import SAME_VALUE, Step, flops, origin, sizes
 from tpu_preflight.program.instructions import Instruction
 from tpu_preflight.text import size
 
 # What marks TensorFlow's names of the operations that compute gradients.
 GRADIENT = "gradient_tape"
+
+# A kernel whose operations (or bytes) at the peak rate take this share of its time is bound by
+# them; the rest of the kernels wait for the vector unit, or for memory on the chip.
+BOUND = 0.5
 
 # Padding is worth a word where a tensor takes so many times the memory of its values, so many
 # bytes, and is so large a part of what the kernel touches.
@@ -45,85 +49,114 @@ class Advice:
     seconds: float  # the part of the kernel's time that it concerns
 
 
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+    """One kernel of a compiled step, all its runs together."""
+
+    # TensorFlow's name of the operation that it ends in, which begins with its layers; XLA's own
+    # name where it has none.
+    name: str
+    kind: str  # XLA's name of what it is, such as ``fusion``, ``copy`` or ``all-reduce``
+    runs: int  # how often it runs in a step
+    seconds: float  # what the compiler estimates
+    flops: float  # floating-point operations of its matrix products and convolutions
+    # Bytes that it reads from and writes to the device's memory (HBM), without padding. A tensor of
+    # which it needs only a part counts in full.
+    hbm_bytes: float
+    compute_seconds: float  # ``flops`` at the peak rate in bfloat16
+    hbm_seconds: float  # ``hbm_bytes`` at the memory's bandwidth
+    advice: tuple[Advice, ...] = ()  # what would help, where the program shows it
+
+    @property
+    def bound(self) -> str:
+        """What it waits for: ``compute`` (matrix units), ``HBM``, or ``vector`` (the rest)."""
+        if max(self.compute_seconds, self.hbm_seconds) < BOUND * self.seconds:
+            return "vector"
+        return "compute" if self.compute_seconds >= self.hbm_seconds else "HBM"
+
+
 class Program:
     """A compiled program, as far as advice on one of its kernels needs it."""
 
-    def __init__(self, found: Mapping[str, list[Instruction]], main: str) -> None:
+    def __init__(
+        self, found: Mapping[str, list[Instruction]], main: str, steps: Iterable[Step]
+    ) -> None:
         self._found = found
         self._main = {i.name: i for i in found[main]}
         root = next(i for i in found[main] if i.root)
         self._results = {self._origin(name) for name in (*root.operands, root.name)}
+        forward = (s for s in steps if s.cycles is not None and GRADIENT not in s.operation)
+        products = (self._product(step) for step in forward)
+        self._most_rows = max((p[0] for p in products if p is not None), default=0)
 
     def _origin(self, name: str) -> str:
-        """Follow a value of the main computation back through copies of it."""
-        while name in self._main and self._main[name].opcode in (*SAME_VALUE, "get-tuple-element"):
-            name = self._main[name].operands[0]
-        return name
+        return origin(self._main, name, (*SAME_VALUE, "get-tuple-element"))
 
-    def inside(self, i: Instruction) -> list[Instruction]:
+    def _inside(self, i: Instruction) -> list[Instruction]:
         """Give what a fusion computes, the fusions within it included; an instruction is itself."""
         if i.opcode != "fusion":
             return [i]
-        inner = self._found[i.called("calls")]
-        return [k for j in inner for k in self.inside(j)]
+        return [k for j in self._found[i.called("calls")] for k in self._inside(j)]
 
-    def intermediate(self, i: Instruction, shapes: Shapes) -> Iterator[str]:
-        """Give the shapes that other kernels made or will read: no variables, no batch."""
+    def _product(self, step: Step) -> tuple[int, int, int] | None:
+        """Give rows, columns and depth of a product with a matrix; None for any other kernel."""
+        computed = flops(step.instruction, self._found, step.shapes)
+        for j in self._inside(step.instruction) if computed else ():
+            if j.opcode not in ("convolution", "dot"):
+                continue
+            made = sizes(j.shapes[0])
+            depth = round(computed / 2 / math.prod(made))
+            last = [n for n in made if n > 1][-1:]
+            for given in step.reads:
+                if depth > 1 and sorted(n for n in sizes(given) if n > 1) == sorted([depth, *last]):
+                    return math.prod(made) // last[0], last[0], depth
+        return None
+
+    def advice(self, step: Step, kernel: Kernel) -> Iterator[Advice]:
+        """Say what would help the kernel that a step is."""
+        inside = {j.opcode for j in self._inside(step.instruction)}
+        if inside <= _MOVES:
+            yield from _layout(step, kernel, "transpose" in inside)
+        yield from _padding(step, kernel)
+        if kernel.bound == "HBM":
+            yield from self._float32(step, kernel)
+        by_row = inside & {"dynamic-slice", "dynamic-update-slice"}
+        if kernel.runs >= ROUNDS and by_row and not inside & {"convolution", "dot"}:
+            yield _rows(kernel)
+        product = self._product(step)
+        if product is not None and GRADIENT not in kernel.name:
+            rows, columns, depth = product
+            if columns >= VOCABULARY * depth and rows >= self._most_rows:
+                text = (
+                    f"{columns:,} scores for each of {rows:,} positions; if the loss counts only "
+                    "some, gather those before this product"
+                )
+                yield Advice("head", text, kernel.seconds)
+
+    def _float32(self, step: Step, kernel: Kernel) -> Iterator[Advice]:
+        """Find float32 that other kernels made or will read: no variables, no batch."""
+        i, shapes = step.instruction, step.shapes
+        moved = sum(map(hbm_bytes, step.touched))
+        between = list(i.laid_out) if i.name not in self._results else []
         for name in i.operands:
             made = self._main.get(self._origin(name))
             if made is None or made.opcode not in ("parameter", "constant"):
-                yield from shapes.get(name, ())
-        if i.name not in self._results:
-            yield from i.laid_out
-
-    def product(self, i: Instruction, shapes: Shapes) -> tuple[int, int, int] | None:
-        """Give rows, columns and depth of a product with a matrix; None for any other kernel."""
-        computed = flops(i, self._found, shapes)
-        for j in self.inside(i) if computed else ():
-            if j.opcode not in ("convolution", "dot"):
-                continue
-            made = math.prod(sizes(j.shapes[0]))
-            depth = round(computed / 2 / made)
-            last = [n for n in sizes(j.shapes[0]) if n > 1][-1:]
-            for given in shapes.reads(i):
-                if depth > 1 and sorted(n for n in sizes(given) if n > 1) == sorted([depth, *last]):
-                    return made // last[0], last[0], depth
-        return None
+                between += shapes.get(name, ())
+        part = sum(hbm_bytes(shape) for shape in between if shape.startswith("f32["))
+        if moved and part >= PART * moved:
+            text = (
+                f"float32: {size(part)} of its traffic is float32 that other operations made or "
+                "will read; bfloat16 (mixed precision) halves that"
+            )
+            yield Advice("float32", text, kernel.seconds * part / moved / 2)
 
 
-def advice(
-    program: Program,
-    i: Instruction,
-    shapes: Shapes,
-    name: str,
-    *,
-    seconds: float,
-    bound: str,
-    runs: int,
-    most_rows: int,
-) -> tuple[Advice, ...]:
-    """Say what would help a kernel: the instruction ``i`` with the shapes around it.
-
-    ``name``, ``seconds``, ``bound`` and ``runs`` are as `profiling.Kernel` has them; ``most_rows``
-    are the most of all products of the program.
-    """
-    found = (
-        _layout(program, i, shapes, seconds),
-        _padding([*i.laid_out, *shapes.reads(i)], seconds),
-        _float32(program, i, shapes, seconds) if bound == "HBM" else None,
-        _rows(program.inside(i), name, runs, seconds),
-        _head(program.product(i, shapes), name, most_rows, seconds),
-    )
-    return tuple(a for a in found if a is not None)
-
-
-def together(advised: Sequence[tuple[Advice, ...]], seconds: float) -> str:
+def together(advised: Iterable[Advice], seconds: float) -> str:
     """Choose what helps a group of kernels most, by the time that it concerns; mostly nothing."""
     kinds: dict[str, list[Advice]] = collections.defaultdict(list)
-    for one in advised:
-        for a in one:
-            kinds[a.kind].append(a)
-    best = max(kinds.values(), key=lambda a: sum(x.seconds for x in a), default=[])
+    for advice in advised:
+        kinds[advice.kind].append(advice)
+    best = max(kinds.values(), key=lambda each: sum(a.seconds for a in each), default=[])
     concerned = sum(a.seconds for a in best)
     if not best or concerned < WORTH * seconds:
         return ""
@@ -132,86 +165,41 @@ def together(advised: Sequence[tuple[Advice, ...]], seconds: float) -> str:
     return f"{first.text} ({concerned / seconds:.0%} of this time{more})"
 
 
-def _short(shape: str) -> str:
-    return shape.partition("{")[0]
+def _layout(step: Step, kernel: Kernel, transposed: bool) -> Iterator[Advice]:
+    """Find a tensor that a kernel, which computes nothing, writes in another order."""
+    made = step.instruction.laid_out[0]
+    read = [shape for shape in step.reads if shape_bytes(shape) == shape_bytes(made)]
+    orders = {shape.partition("{")[2].partition(":")[0].rstrip("}") for shape in (*read, made)}
+    if read and (len(orders) > 1 or transposed):
+        text = (
+            f"layout copy: {made.partition('{')[0]} is written again in another order; "
+            "let what reads it take the order that is there"
+        )
+        yield Advice("layout", text, kernel.seconds)
 
 
-def _layout(program: Program, i: Instruction, shapes: Shapes, seconds: float) -> Advice | None:
-    """Find a kernel that computes nothing, and writes a tensor in another order."""
-    if not {j.opcode for j in program.inside(i)} <= _MOVES:
-        return None
-    read = [shape for shape in shapes.reads(i) if shape_bytes(shape) == shape_bytes(i.shapes[0])]
-    orders = {tuple(re.findall(r"\d+", _order(shape))) for shape in (*read, i.laid_out[0])}
-    transposed = any(j.opcode == "transpose" for j in program.inside(i))
-    if not read or (len(orders) == 1 and not transposed):
-        return None
-    text = (
-        f"layout copy: {_short(i.laid_out[0])} is written again in another order; "
-        "let what reads it take the order that is there"
-    )
-    return Advice("layout", text, seconds)
-
-
-def _order(shape: str) -> str:
-    return shape.partition("{")[2].partition(":")[0]
-
-
-def _padding(touched: Sequence[str], seconds: float) -> Advice | None:
-    layouts: list[Layout] = [found for shape in touched if (found := tiled(shape)) is not None]
+def _padding(step: Step, kernel: Kernel) -> Iterator[Advice]:
+    """Find a tensor that is mostly padding, and most of what a kernel touches."""
+    layouts = [found for shape in step.touched if (found := tiled(shape)) is not None]
     worst = max(layouts, key=lambda x: x.bytes - x.unpadded_bytes, default=None)
-    if worst is None or worst.expansion < EXPANSION or worst.bytes < MUCH:
-        return None
     everything = sum(x.bytes for x in layouts)
-    if worst.bytes < PART * everything:
-        return None
-    wasted = 1 - sum(x.unpadded_bytes for x in layouts) / everything
-    return Advice("padding", mend(worst), seconds * wasted)
+    much = worst is not None and worst.bytes >= max(MUCH, PART * everything)
+    if much and worst.expansion >= EXPANSION:
+        wasted = 1 - sum(x.unpadded_bytes for x in layouts) / everything
+        yield Advice("padding", mend(worst), kernel.seconds * wasted)
 
 
-def _float32(program: Program, i: Instruction, shapes: Shapes, seconds: float) -> Advice | None:
-    """Find a kernel that waits for HBM, mostly for float32 that other kernels made or will read."""
-    moved = sum(map(hbm_bytes, (*i.laid_out, *shapes.reads(i))))
-    between = sum(hbm_bytes(x) for x in program.intermediate(i, shapes) if x.startswith("f32["))
-    if not moved or between < PART * moved:
-        return None
-    text = (
-        f"float32: {size(between)} of its traffic is float32 that other operations made or will "
-        "read; bfloat16 (mixed precision) halves that"
-    )
-    return Advice("float32", text, seconds * between / moved / 2)
+def _rows(kernel: Kernel) -> Advice:
+    """Tell of a loop that takes or changes one row of a tensor in each of its rounds."""
+    text = f"a loop of {kernel.runs:,} rounds, one row in each"
+    if "Unique" in kernel.name:
+        text = (
+            f"{text}: tf.unique, by which older optimizers add up an embedding's rows; "
+            "with a dense gradient (tf.convert_to_tensor) there is no such loop"
+        )
+    return Advice("rows", text, kernel.seconds)
 
 
 def hbm_bytes(shape: str) -> int:
     """Count a tensor's bytes in HBM: none where its layout says that it lies on the chip."""
     return 0 if re.search(r"S\([1-9]\d*\)", shape) else shape_bytes(shape)
-
-
-def _rows(inside: Sequence[Instruction], name: str, runs: int, seconds: float) -> Advice | None:
-    """Find a loop that takes or changes one row of a tensor in each of its rounds."""
-    kinds = {j.opcode for j in inside}
-    by_row = kinds & {"dynamic-slice", "dynamic-update-slice"}
-    if runs < ROUNDS or not by_row or kinds & {"convolution", "dot"}:
-        return None
-    text = f"a loop of {runs:,} rounds, one row in each"
-    if "Unique" in name:
-        text = (
-            f"{text}: tf.unique, by which older optimizers add up an embedding's rows; "
-            "with a dense gradient (tf.convert_to_tensor) there is no such loop"
-        )
-    return Advice("rows", text, seconds)
-
-
-def _head(
-    product: tuple[int, int, int] | None, name: str, most_rows: int, seconds: float
-) -> Advice | None:
-    """Find the scores of a vocabulary for every position."""
-    if product is None or GRADIENT in name:
-        return None
-    rows, columns, depth = product
-    if columns < VOCABULARY * depth or rows < most_rows:
-        return None
-    text = (
-        f"{columns:,} scores for each of {rows:,} positions; if the loss counts only some, "
-        "gather those before this product"
-    )
-    return Advice("head", text, seconds)

@@ -1,27 +1,21 @@
-"""Asking Google's compiler about programs: one, or several in the same process."""
+"""Asking Google's compiler about a program."""
 
 import dataclasses
 import gzip
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from tpu_preflight.chips import hardware
 from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.compiler import cache, process
-from tpu_preflight.compiler.process import Answer, Process, Progress
 from tpu_preflight.compiler.walking import repeated_flops
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.program import Bounded, Program, named
-from tpu_preflight.text import size, steady
+from tpu_preflight.processes import NoAnswer, Progress
+from tpu_preflight.program import Program, named
+from tpu_preflight.text import steady
 
 # The jax with which the route was proved; another is tried, and the result says so.
 PROVED_JAX = "0.10"
-
-# GiB of HBM that a program may use on one device, as the compiler itself says when a program
-# needs more (libtpu 0.0.51, 2026-11). Less than the chip has: the rest is the system's.
-AVAILABLE_GIB = {"v2": 7.48, "v3": 15.48, "v4": 30.75, "v5e": 15.75, "v5p": 95.73, "v6e": 31.24}
-AVAILABLE_GIB |= {"tpu7x": 94.74}
 
 # How jaxlib (libtpu has other paths) says that it can't read back what libtpu made: 0.10.2 says it
 # of programs by libtpu 0.0.51 for TPU7x and v6e with full effort; of those by 0.0.42.1, which it
@@ -63,14 +57,11 @@ class Compiled:
     bytes_accessed: float = 0.0
     argument_bytes: int = 0  # memory of the parameters
     output_bytes: int = 0  # memory of the results
-    alias_bytes: int = 0  # the part of the results that lies in the memory of donated parameters
-    temporary_bytes: int = 0  # memory for what lies between
-    # Parameters, results and temporaries together, shared memory counted once; where it is too much
-    # for the device, what the compiler says is needed.
+    # Parameters, results and what lies between, memory of donated parameters counted once; where it
+    # is too much for the device, what the compiler says is needed.
     peak_bytes: int = 0
     available_bytes: int = 0  # HBM that a program may use
     all_reduce_bytes: int = 0  # bytes of all tensors that are added up across the replicas
-    bounded: tuple[Bounded, ...] = ()  # the program's: where sizes depend on values, with the bound
     effort: str = "least"  # the compiler's effort, ``least`` or ``full``
     seconds: float = 0.0  # what the compiler took, without the start of its process
     cached: bool = False  # whether this is an earlier answer to the same question
@@ -87,15 +78,6 @@ class Compiled:
         """The compiled program in XLA's text form; empty where nothing was compiled."""
         return named(gzip.decompress(self._text).decode(), self._names)
 
-    def __repr__(self) -> str:
-        line = f"{self.name} for {self.target}: {self.verdict}"
-        if self.ok:
-            line += f"; {self.flops:.3g} flops, {size(self.bytes_accessed)} accessed, "
-            line += f"peak {size(self.peak_bytes)} of {size(self.available_bytes)}"
-        if self.message:
-            line += f". {self.message}"
-        return line + (f" ({self.note})" if self.note else "")
-
 
 def available_bytes(target: str) -> int:
     """Look up the bytes of HBM that a program may use on one device of a target.
@@ -103,7 +85,7 @@ def available_bytes(target: str) -> int:
     Raises:
         hardware.UnknownAccelerator: There is no such target.
     """
-    return int(AVAILABLE_GIB[hardware.slice_of(target, jax=True).chip.name] * 2**30)
+    return int(hardware.slice_of(target, jax=True).chip.available_gib * 2**30)
 
 
 def compile(
@@ -115,7 +97,7 @@ def compile(
     effort: str = "least",
     progress: Progress | None = None,
 ) -> Compiled:
-    """Let Google's TPU compiler compile a program, in a process of its own.
+    """Let Google's TPU compiler compile a program, in a process of its own or of `started`.
 
     A crash, a limit passed or a missing package is a verdict, too.
 
@@ -128,43 +110,12 @@ def compile(
             all when None.
         effort: ``least`` (faster; peak memory within a tenth of full effort's where we compared)
             or ``full``, as on a TPU.
-        progress: Called about twice a second with the stage (``starting``, ``compiling``) and
-            the seconds passed.
+        progress: Called at each stage (``starting``, ``compiling``), with the seconds passed.
 
     Raises:
         PreflightError: There is no such target or effort, or the program is for several replicas,
             but not for the target's number.
     """
-    with process.taken(memory_limit) as compiler:
-        return one(compiler, program, target, timeout, effort, progress)
-
-
-def compile_many(
-    programs: Iterable[Program],
-    target: str = "v5e-8",
-    *,
-    timeout: float = TIMEOUT,
-    effort: str = "least",
-    progress: Progress | None = None,
-) -> list[Compiled]:
-    """Compile programs one after the other, each as `compile` does and with its own time limit.
-
-    They may be made while others are compiled. The compiler's process starts once; where it dies,
-    the rest goes on in a new one.
-    """
-    with process.taken(None) as compiler:
-        return [one(compiler, p, target, timeout, effort, progress) for p in programs]
-
-
-def one(
-    compiler: Process,
-    program: Program,
-    target: str,
-    timeout: float,
-    effort: str,
-    progress: Progress | None,
-) -> Compiled:
-    """Compile a program as `compile` does, in a process that is there, or look into the cache."""
     slice_ = hardware.slice_of(target, jax=program.form == "stablehlo")
     if effort not in ("least", "full"):
         raise PreflightError(
@@ -179,52 +130,77 @@ def one(
             "Gradients are added up across all replicas of a slice.",
             f"Export it with replicas={slice_.replicas}, or with replicas=1 for one device alone.",
         )
-    if missing := process.missing():
-        return _compiled(program, target, ({"verdict": "not available", "message": missing}, b""))
-    found = process.versions()
-    job = {
-        "topology": slice_.topology,
-        "devices": slice_.replicas,
-        "replicas": program.replicas,
-        "sharded": len(program.arguments),
-        "donated": list(program.donated),
-        "effort": effort,
-    }
-    if slice_.chip.cores > slice_.chip.replicas:
-        job["chip"] = "megacore"  # libtpu's name for joined cores; its default shows two of a v4
-    if program.form != "hlo":
-        shardings = {"mesh": program.mesh, "shardings": program.shardings}
-        job |= {"form": program.form, **shardings}
+    missing = process.missing()
+    result = Compiled(
+        program.name,
+        target,
+        "not available",
+        missing,
+        missing,
+        replicas=program.replicas,
+        available_bytes=available_bytes(target),
+        effort=effort,
+    )
+    if missing:
+        return result
+    found, job = process.versions(), _job(program, slice_) | {"effort": effort}
     key = cache.key(program.hlo, job, found)
-    known = cache.read(key)
-    answer = known or compiler.ask(job, program.hlo, timeout, progress)
+    answer = known = cache.read(key)
     notes = []
     if not found["jax"].startswith(f"{PROVED_JAX}."):
         proved = f"this route was proved with jax {PROVED_JAX}"
         notes.append(f"jax {found['jax']} is installed; {proved}")
-    if known is None and answer[0]["verdict"] in ("compiles", "refused", "out of memory"):
-        notes.append(cache.write(key, answer))
-    return _compiled(
-        program,
-        target,
-        answer,
+    if known is None:
+        try:
+            with process.taken() as child:
+                limits = {"timeout": timeout, "most_memory": memory_limit, "progress": progress}
+                answer = child.ask(job, program.hlo, **limits)
+            if answer[0]["verdict"] != "error":
+                notes.append(cache.write(key, answer))
+        except NoAnswer as error:
+            verdict, message = process.failure(error, "compiler", timeout, memory_limit)
+            answer = {"verdict": verdict, "message": message}, b""
+    return dataclasses.replace(
+        result,
+        **_numbers(program, target, *answer),
         note="; ".join(filter(None, notes)),
         versions=f"jax {found['jax']}, libtpu {found['libtpu']}",
-        effort=effort,
         cached=known is not None,
     )
 
 
-def _compiled(program: Program, target: str, answer: Answer, **about: Any) -> Compiled:
-    """Read what the child told."""
-    told, text = answer
+def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
+    """Say what the child needs to know (`child.Compiler.compile`)."""
+    shardings = program.shardings
+    if not shardings:  # each replica has a part of the arguments
+        split = len(program.arguments) if program.replicas > 1 else 0
+        shardings = [
+            [["replica"]] if i < split and "[]" not in p.shape else []
+            for i, p in enumerate(program.parameters)
+        ]
+    job = {
+        "topology": slice_.topology,
+        "devices": slice_.replicas,
+        "replicas": program.replicas,
+        "mesh": program.mesh or [("replica", program.replicas)],
+        "shardings": shardings,
+        "donated": program.donated,
+        "form": program.form,
+    }
+    if slice_.chip.cores > slice_.chip.replicas:
+        job["chip"] = "megacore"  # libtpu's name for joined cores; its default shows two of a v4
+    return job
+
+
+def _numbers(program: Program, target: str, told: dict[str, Any], text: bytes) -> dict[str, Any]:
+    """Read what the child told, as fields of `Compiled`."""
     verdict, message = told["verdict"], named(told["message"], program.names)
     if verdict == "error":  # of our own route, so it is no word of Google's
         verdict = "not available"
     if _UNREADABLE in message:
         verdict, message = "not available", _READABLE.format(target)
-    fields = {f.name for f in dataclasses.fields(Compiled)} & set(told)
-    numbers = {n: told[n] for n in fields - {"verdict", "message"}}
+    known = {f.name for f in dataclasses.fields(Compiled)}
+    numbers = {name: value for name, value in told.items() if name in known}
     if verdict == "out of memory" and (found := _NEEDED.search(message)):
         numbers["peak_bytes"] = int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2]])
     if verdict == "compiles":
@@ -232,23 +208,11 @@ def _compiled(program: Program, target: str, answer: Answer, **about: Any) -> Co
         numbers["flops"] += repeated_flops(program_text)
         reduced = " ".join(_REDUCE.findall(program_text))
         numbers["all_reduce_bytes"] = sum(map(shape_bytes, re.findall(r"\w+\[[\d,<=]*\]", reduced)))
-        parts = ("argument_bytes", "output_bytes", "temporary_bytes")
-        together = sum(numbers[part] for part in parts) - numbers["alias_bytes"]
-        numbers["peak_bytes"] = numbers["peak_bytes"] or together
-    return Compiled(
-        name=program.name,
-        target=target,
-        verdict=verdict,
-        message=_short(verdict, message),
-        whole_message=message,
-        replicas=program.replicas,
-        bounded=program.bounded,
-        available_bytes=available_bytes(target),
-        _text=text,
-        _names=program.names if text else (),
-        **about,
-        **numbers,
-    )
+        between = told["temporary_bytes"] - told["alias_bytes"]
+        together = told["argument_bytes"] + told["output_bytes"] + between
+        numbers["peak_bytes"] = told["peak_bytes"] or together
+    said = {"verdict": verdict, "message": _short(verdict, message), "whole_message": message}
+    return numbers | said | {"_text": text, "_names": program.names if text else ()}
 
 
 def _short(verdict: str, message: str) -> str:

@@ -13,13 +13,13 @@ from typing import Any
 import platformdirs
 
 from tpu_preflight import files
-from tpu_preflight.compiler.process import Answer
 from tpu_preflight.errors import PreflightError
+from tpu_preflight.processes import Answer
 
 MOST_BYTES = 256_000_000
 
 # Changes when entries of the cache change their meaning.
-_FORMAT = 3
+_FORMAT = 4
 
 
 def folder() -> pathlib.Path:

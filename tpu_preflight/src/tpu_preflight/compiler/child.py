@@ -1,24 +1,19 @@
-"""The process in which Google's TPU compiler runs; `compiler` starts it and talks to it.
+"""The process in which Google's TPU compiler runs; `ask` gives it its jobs.
 
 The compiler can end its process (SIGILL and SIGSEGV were seen), take all memory, or go on for
 hours, so it never runs in the learner's own. Imports jax and no TensorFlow: two copies of XLA in
-one process are one too many.
-
-A job is a line of JSON on standard input, followed by the module's bytes; an answer is a line of
-JSON on standard output, followed by the compressed text of the compiled program. Knows nothing of
-caches, limits and messages for people.
+one process are one too many. Knows nothing of caches, limits and messages for people.
 """
 
-import contextlib
+import functools
 import gzip
-import json
 import os
 import re
-import sys
-import threading
 import time
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from typing import Any
+
+from tpu_preflight import processes
 
 # Names of element types in StableHLO's text (https://openxla.org/stablehlo/spec) and in NumPy's.
 _TYPES = {
@@ -36,18 +31,6 @@ _TYPES = {
 
 class RefusedError(Exception):
     """A program has values that no TPU has."""
-
-
-def _end_with_the_parent() -> None:
-    """End this process soon after the one that started it, which may have been killed."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class Compiler:
@@ -74,15 +57,15 @@ class Compiler:
     def _operations(self, operation: Any) -> list[Any]:
         """List all operations inside one, however deep."""
         blocks = [block for region in operation.regions for block in region.blocks]
-        inner = [found for block in blocks for found in block.operations]
-        return [x for found in inner for x in (found, *self._operations(found.operation))]
+        inner = [found.operation for block in blocks for found in block.operations]
+        return [x for found in inner for x in (found, *self._operations(found))]
 
-    def _main(self, module: Any) -> tuple[Any, Any]:
-        """Find the main function of a module, and its type."""
+    def _main(self, module: Any) -> Any:
+        return self._mlir.ir.SymbolTable(module.operation)["main"]
+
+    def _retype(self, main: Any, inputs: list[Any], results: list[Any]) -> None:
         ir = self._mlir.ir
-        named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations}
-        main = named["main"]
-        return main, ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
 
     def _fill(self, module: Any) -> None:
         """Make each bounded result as large as its bound, as a TPU hands it to its host.
@@ -90,9 +73,8 @@ class Compiler:
         jax has no bounded shapes, and the compiler takes them inside a program only.
         """
         ir, hlo = self._mlir.ir, self._hlo
-        main, kind = self._main(module)
-        block = main.regions[0].blocks[0]
-        end = list(block.operations)[-1]
+        main = self._main(module)
+        end = list(main.entry_block.operations)[-1]
         results = []
         with ir.Location.unknown(), ir.InsertionPoint(end):
             for at, value in enumerate(end.operands):
@@ -111,14 +93,13 @@ class Compiler:
                     value = hlo.SetDimensionSizeOp(value, size, i, results=[shape]).result
                 end.operands[at] = value
                 results.append(value.type)
-        kind = ir.FunctionType.get(list(kind.inputs), results)
-        main.attributes["function_type"] = ir.TypeAttr.get(kind)
+        self._retype(main, list(main.type.inputs), results)
 
     def _lower(self, context: Any, *arguments: Any, module: bytes, results: tuple) -> Any:
         """Put the module into the program that jax builds, as a function, and call it."""
         ir, mlir = self._mlir.ir, self._mlir
         inner = ir.Module.parse(module)
-        types = list(self._main(inner)[1].results)
+        types = list(self._main(inner).type.results)
         outer = context.module_context
         for operation in list(inner.body.operations):
             mesh = operation.operation.name == "sdy.mesh"
@@ -139,95 +120,75 @@ class Compiler:
             raise RefusedError(f"The shape {ranked} is known only at run time.")
         return self._jax.core.ShapedArray(tuple(ranked.shape), self._jax.numpy.dtype(_TYPES[text]))
 
-    def _read_jax(self, text: bytes) -> tuple[bytes, tuple, tuple]:
-        """Read the text that jax wrote; what it says of arguments comes with the job."""
+    def _read(self, text: bytes, *changes: Callable[[Any], None]) -> tuple[bytes, tuple, tuple]:
+        """Read a module of StableHLO and change it; give its parameters and results, too."""
         mlir = self._mlir
         with mlir.make_ir_context():
             module = mlir.ir.Module.parse(text)
-            function, main = self._main(module)
-            for told in ("arg_attrs", "res_attrs"):
-                if told in function.attributes:
-                    del function.attributes[told]
-            types = (tuple(map(self._abstract, kinds)) for kinds in (main.inputs, main.results))
+            for change in changes:
+                change(module)
+            kinds = self._main(module).type
+            types = (tuple(map(self._abstract, part)) for part in (kinds.inputs, kinds.results))
             return mlir.module_to_bytecode(module), *types
 
-    def _read(self, hlo: bytes) -> tuple[bytes, tuple, tuple]:
-        """Translate TensorFlow's module; give its parameters and results, too."""
-        mlir = self._mlir
-        with mlir.make_ir_context():
-            module = mlir.ir.Module.parse(self._stablehlo(hlo))
-            for operation in self._operations(module.operation):
-                kind = operation.operation.name
-                if kind == "mhlo.copy":  # the TPU's plugin has no such operation
-                    operation.results[0].replace_all_uses_with(operation.operands[0])
-                    operation.operation.erase()
-                elif kind == "stablehlo.all_reduce":  # jax counts devices, not groups of them
-                    unit = mlir.ir.UnitAttr.get()
-                    operation.operation.attributes["use_global_device_ids"] = unit
-            self._fill(module)
-            main = self._main(module)[1]
-            types = (tuple(map(self._abstract, kinds)) for kinds in (main.inputs, main.results))
-            return mlir.module_to_bytecode(module), *types
+    def _strip(self, module: Any) -> None:
+        """Remove what jax says of arguments: it comes with the job."""
+        attributes = self._main(module).attributes
+        for told in ("arg_attrs", "res_attrs"):
+            if told in attributes:
+                del attributes[told]
 
-    def compile(self, job: dict[str, Any], hlo: bytes) -> Any:
-        """Compile a serialised ``HloModuleProto`` for one device, or for several that each run it.
+    def _translate(self, module: Any) -> None:
+        """Mend what TensorFlow writes and jax or a TPU's plugin has not."""
+        for operation in self._operations(module.operation):
+            if operation.name == "mhlo.copy":
+                operation.results[0].replace_all_uses_with(operation.operands[0])
+                operation.erase()
+            elif operation.name == "stablehlo.all_reduce":  # jax counts devices, not groups of them
+                operation.attributes["use_global_device_ids"] = self._mlir.ir.UnitAttr.get()
+        self._fill(module)
+
+    def compile(self, job: dict[str, Any], program: bytes) -> Any:
+        """Compile for one device, or for several that each run a part of it.
 
         In the job: ``topology``, ``chip`` (how its cores are joined, where it isn't libtpu's
-        default), ``devices`` (how many that makes), ``replicas``, ``sharded`` (number of
-        parameters, the first ones, of which each replica has its own part), ``donated``
-        (parameters whose memory holds a result), ``effort``. With ``form``, it is a text of
-        StableHLO that jax divides over the axes of a ``mesh`` as its ``shardings`` say.
+        default), ``devices`` (how many that makes), ``replicas``, ``mesh`` (axes and sizes of the
+        devices), ``shardings`` (for each parameter, the axes over which each dimension lies),
+        ``donated`` (parameters whose memory holds a result), ``effort``, and ``form``: of
+        ``stablehlo``, a text that jax divides over the mesh, or ``hlo``, a serialised
+        ``HloModuleProto`` of one replica.
         """
-        jax, replicas = self._jax, job["replicas"]
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+        jax, replicas = self._jax, job["replicas"]
         about = {"chip_config_name": job["chip"]} if "chip" in job else {}
         devices = self._topology(job["topology"], "tpu", **about).devices
         if len(devices) != job["devices"]:
             raise RuntimeError(f"libtpu lists {len(devices)} devices, not {job['devices']}")
-        if "form" in job:
-            return self._compile_jax(job, hlo, devices[:replicas])
-        module, inputs, results = self._read(hlo)
-        mesh = Mesh(self._np.array(devices[:replicas]), ("replica",))
-        own, same = PartitionSpec("replica"), PartitionSpec()
+        axes, sizes = zip(*job["mesh"], strict=True)
+        mesh = Mesh(self._np.array(devices[:replicas]).reshape(sizes), axes)
         specs = tuple(
-            own if replicas > 1 and i < job["sharded"] and x.shape else same
-            for i, x in enumerate(inputs)
+            PartitionSpec(*(tuple(part) or None for part in parts)) for parts in job["shardings"]
         )
-
-        run = self._calling(module, results)
-        if replicas > 1:
-            run = jax.shard_map(
-                run, mesh=mesh, in_specs=specs, out_specs=[same] * len(results), check_vma=False
-            )
+        if job["form"] == "hlo":
+            module, inputs, results = self._read(self._stablehlo(program), self._translate)
+        else:
+            module, inputs, results = self._read(program, self._strip)
+        run, shapes = self._calling(module, results), [x.shape for x in inputs]
+        if job["form"] == "hlo" and replicas > 1:
+            same = [PartitionSpec()] * len(results)
+            run = jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=same, check_vma=False)
+            shapes = [
+                (shape[0] * replicas, *shape[1:]) if parts else shape
+                for shape, parts in zip(shapes, job["shardings"], strict=True)
+            ]
         arguments = [
-            jax.ShapeDtypeStruct(
-                (x.shape[0] * replicas, *x.shape[1:]) if spec == own else x.shape,
-                x.dtype,
-                sharding=NamedSharding(mesh, spec),
-            )
-            for x, spec in zip(inputs, specs, strict=True)
+            jax.ShapeDtypeStruct(shape, x.dtype, sharding=NamedSharding(mesh, spec))
+            for shape, x, spec in zip(shapes, inputs, specs, strict=True)
         ]
-        return self._finish(job, run, arguments)
-
-    def _compile_jax(self, job: dict[str, Any], text: bytes, devices: list[Any]) -> Any:
-        """Compile a function of jax, for one device or divided over all."""
-        from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-        module, inputs, results = self._read_jax(text)
-        axes, sizes = zip(*job["mesh"], strict=True) if job["mesh"] else (("device",), (1,))
-        mesh = Mesh(self._np.array(devices).reshape(sizes), axes)
-        shardings = job["shardings"] or [[]] * len(inputs)
-        arguments = [
-            self._jax.ShapeDtypeStruct(
-                x.shape,
-                x.dtype,
-                sharding=NamedSharding(mesh, PartitionSpec(*(tuple(part) or None for part in s))),
-            )
-            for x, s in zip(inputs, shardings, strict=True)
-        ]
-
-        return self._finish(job, self._calling(module, results), arguments)
+        options = {"optimization_level": 9} if job["effort"] == "least" else None
+        jitted = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
+        return jitted.lower(*arguments).compile(compiler_options=options)
 
     def _calling(self, module: bytes, results: tuple) -> Callable[..., Any]:
         """Give a function that jax can trace and whose program is the module."""
@@ -237,16 +198,11 @@ class Compiler:
 
         return run
 
-    def _finish(self, job: dict[str, Any], run: Any, arguments: list[Any]) -> Any:
-        jitted = self._jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
-        options = {"optimization_level": 9} if job["effort"] == "least" else None
-        return jitted.lower(*arguments).compile(compiler_options=options)
-
-    def answer(self, job: dict[str, Any], hlo: bytes) -> tuple[dict[str, Any], bytes]:
+    def answer(self, job: dict[str, Any], program: bytes) -> processes.Answer:
         """Compile and measure; give what is to be told, and the program's compressed text."""
         start = time.monotonic()
         try:
-            compiled = self.compile(job, hlo)
+            compiled = self.compile(job, program)
         except (RefusedError, self._jax.errors.JaxRuntimeError) as error:
             full = str(error).startswith("RESOURCE_EXHAUSTED")
             return {"verdict": "out of memory" if full else "refused", "message": str(error)}, b""
@@ -269,39 +225,24 @@ class Compiler:
         return told, gzip.compress(compiled.as_text().encode(), 1, mtime=0)
 
 
-def serve(jobs: BinaryIO, answers: BinaryIO, make: Callable[[], Compiler]) -> None:
-    """Answer jobs until there are no more: lines of JSON, with ``size`` bytes after each."""
+def main(make: Callable[[], Compiler] = Compiler) -> None:
+    """Serve the process that started this one with the compiler that ``make`` gives."""
+    made = functools.cache(make)
 
-    def tell(told: dict[str, Any], text: bytes = b"") -> None:
-        answers.write(json.dumps(told | {"size": len(text)}).encode() + b"\n" + text)
-        answers.flush()
-
-    compiler = None
-    with contextlib.suppress(Exception):  # the first job tries again, and tells what is wrong
-        compiler = make()
-    while line := jobs.readline():
-        job = json.loads(line)
-        data = jobs.read(job["size"])
+    def answer(
+        job: dict[str, Any], program: bytes, tell: Callable[[str], None]
+    ) -> processes.Answer:
         try:
-            if compiler is None:
-                tell({"stage": "starting"})
-                compiler = make()
-            tell({"stage": "compiling"})
-            told, text = compiler.answer(job, data)
+            tell("starting")
+            compiler = made()
+            tell("compiling")
+            return compiler.answer(job, program)
         except MemoryError:
             os._exit(1)
         except Exception as error:  # not Google's verdict: this jax is not the one we know
-            told, text = {"verdict": "error", "message": f"{type(error).__name__}: {error}"}, b""
-        tell(told, text)
+            return {"verdict": "error", "message": f"{type(error).__name__}: {error}"}, b""
 
-
-def main(make: Callable[[], Compiler] = Compiler) -> None:
-    """Serve the process that started this one; nothing else reaches its pipes."""
-    _end_with_the_parent()
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a library that prints harms nothing
-    with contextlib.suppress(BrokenPipeError):
-        serve(sys.stdin.buffer, answers, make)
+    processes.serve(answer, made)
 
 
 if __name__ == "__main__":

@@ -31,24 +31,16 @@ class Roofline:
     link_seconds: float = 0.0
 
     @property
-    def _sides(self) -> dict[str, float]:
-        sides = (self.compute_seconds, self.hbm_seconds, self.link_seconds)
-        return dict(zip(("compute", "HBM", "interconnect"), sides, strict=True))
-
-    @property
     def seconds(self) -> float:
         """The largest of the three."""
-        return max(self._sides.values())
+        return max(self.compute_seconds, self.hbm_seconds, self.link_seconds)
 
     @property
     def limit(self) -> str:
         """What the bound comes from: ``compute``, ``HBM`` or ``interconnect``."""
-        return max(self._sides, key=self._sides.get)
-
-    def __repr__(self) -> str:
-        sides = ", ".join(f"{n} {s * 1e3:.3g} ms" for n, s in self._sides.items() if s)
-        bound = f"at least {self.seconds * 1e3:.3g} ms a step, bound by {self.limit}"
-        return f"{self.target}: {bound} ({sides})"
+        sides = {"compute": self.compute_seconds, "HBM": self.hbm_seconds}
+        sides["interconnect"] = self.link_seconds
+        return max(sides, key=sides.get)
 
 
 def roofline(compiled: Compiled) -> Roofline:

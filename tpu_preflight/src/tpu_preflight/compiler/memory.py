@@ -9,9 +9,10 @@ from collections.abc import Callable
 from tpu_preflight.chips.layout import Layout
 from tpu_preflight.compiler import ask, process
 from tpu_preflight.compiler.ask import TIMEOUT, Compiled
-from tpu_preflight.compiler.process import Progress
 from tpu_preflight.compiler.walking import operation
+from tpu_preflight.processes import Progress
 from tpu_preflight.program import Program
+from tpu_preflight.program.instructions import computations
 from tpu_preflight.text import size
 
 
@@ -28,13 +29,9 @@ class Padding:
         """Bytes of padding, of all of them."""
         return self.count * (self.layout.bytes - self.layout.unpadded_bytes)
 
-    def __repr__(self) -> str:
-        return f"{self.name}: {size(self.bytes)} of padding ({self.count} x {self.layout})"
-
 
 _NUMPY_TYPES = {"f32": "float32", "s32": "int32", "bf16": "bfloat16", "s8": "int8"}
 _TILED = re.compile(r"(\w+)\[([\d,]+)\]\{([\d,]+):T\((\d+)(?:,(\d+))?\)")
-_MADE = re.compile(r"^ +(?:ROOT )?%\S+ = (\(.*?\)|\S+) ([\w\-]+)\(")
 
 # Instructions that name a buffer which exists already, or fill one that another names.
 _NO_BUFFER = {"bitcast", "tuple", "get-tuple-element", "constant", "while", "conditional"}
@@ -89,19 +86,17 @@ def padding(compiled: Compiled) -> tuple[Padding, ...]:
     Counts every tensor that a program fills, also those that use the same memory one after the
     other: it tells which dimension to mend, not how much would be saved.
     """
+    if not compiled.hlo:
+        return ()
+    parts, main = computations(compiled.hlo)
+    called = set(re.findall(r"(?:calls|to_apply)=%([\w.\-]+)", compiled.hlo))
     found: collections.Counter[tuple[str, Layout]] = collections.Counter()
-    inside = set(re.findall(r"(?:calls|to_apply)=%([\w.\-]+)", compiled.hlo))
-    counted = False
-    for line in compiled.hlo.splitlines():
-        if head := re.match(r"(ENTRY )?%([\w.\-]+) \(.*\{$", line):
-            counted, entry = head[2] not in inside, head[1]
-        made = _MADE.match(line) if counted else None
-        if made is None or made[2] in _NO_BUFFER or (made[2] == "parameter" and not entry):
+    for part, i in ((name, i) for name in parts if name not in called for i in parts[name]):
+        if i.opcode in _NO_BUFFER or (i.opcode == "parameter" and part != main):
             continue
-        for shape in _TILED.finditer(made[1]):
-            layout = tiled(shape[0])
+        for layout in map(tiled, i.laid_out):
             if layout is not None and layout.bytes > layout.unpadded_bytes:
-                found[operation(line) or made[2], layout] += 1
+                found[operation(i.attributes) or i.opcode, layout] += 1
     entries = (Padding(*what, count) for what, count in found.items())
     return tuple(sorted(entries, key=lambda p: -p.bytes))
 
@@ -112,22 +107,6 @@ class Attempt:
 
     batch: int  # samples on one device
     compiled: Compiled  # what the compiler said
-    # Whether the compiler computes parts twice to save memory: its operations per sample are well
-    # above those of the smallest batch.
-    recomputes: bool = False
-
-    @property
-    def flops_per_sample(self) -> float:
-        """Operations for one sample; 0 where it does not compile."""
-        return self.compiled.flops / self.batch
-
-    def __repr__(self) -> str:
-        text = f"batch {self.batch}: {self.compiled.verdict}"
-        if needed := self.compiled.peak_bytes:
-            text += f", {size(needed)} of {size(self.compiled.available_bytes)}"
-        if self.recomputes:
-            text += f", computes parts twice ({self.flops_per_sample:.3g} flops per sample)"
-        return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,10 +118,6 @@ class LargestBatch:
     without_recomputing: int  # the largest that compiled without parts computed twice
     reason: str  # why not more, in a sentence
     attempts: tuple[Attempt, ...]  # all that was tried, in order
-
-    def __repr__(self) -> str:
-        lines = [f"{self.target}: largest batch on one device {self.largest}. {self.reason}"]
-        return "\n".join([*lines, *(f"  {attempt}" for attempt in self.attempts)])
 
 
 # Above the smallest batch's operations per sample by more than this: parts are computed twice.
@@ -182,82 +157,69 @@ def largest_batch(
         NotCompilable: The function can't be exported.
     """
     attempts: list[Attempt] = []
-    end = time.monotonic() + seconds
+    plain: list[Attempt] = []  # those that compile, and compute nothing twice
+    deadline = time.monotonic() + seconds
 
-    def tried(batch: int, compiler: process.Process) -> Attempt:
-        def tell(stage: str, passed: float) -> None:
-            if progress is not None:
-                progress(f"attempt {len(attempts) + 1}, batch {batch}: {stage}", passed)
+    def tell(stage: str, passed: float) -> None:
+        if progress is not None:
+            progress(f"attempt {len(attempts) + 1}, batch {batch}: {stage}", passed)
 
-        program = program_of(batch)
-        left = end - time.monotonic()
-        compiled = ask.one(compiler, program, target, left, "least", tell)
-        first = attempts[0].flops_per_sample if attempts else 0.0
-        again = compiled.ok and 0 < first * _RECOMPUTED < compiled.flops / batch
-        attempts.append(Attempt(batch, compiled, again))
-        return attempts[-1]
-
-    low = high = None  # the largest that fits as it is, the smallest that does not
-    units: int | None = 1
-    with process.taken(None) as compiler:
-        while units is not None:
-            attempt = tried(units * smallest, compiler)
-            if attempt.compiled.ok and not attempt.recomputes:
-                low = attempt
-            elif attempt.compiled.verdict in ("compiles", "out of memory"):
-                high = attempt
+    # In units of the smallest batch: what the largest plain one is, and what is too many.
+    units, low, high = 1, 0, most // smallest + 1
+    with process.started():
+        while low < units < high:
+            batch = units * smallest
+            program, left = program_of(batch), deadline - time.monotonic()
+            compiled = ask.compile(program, target, timeout=left, progress=tell)
+            attempts.append(Attempt(batch, compiled))
+            if compiled.ok and not _recomputes(attempts):
+                low = units
+                plain.append(attempts[-1])
+                if compiled.peak_bytes >= _ENOUGH * compiled.available_bytes:
+                    break
+            elif compiled.verdict in ("compiles", "out of memory"):
+                high = units
             else:
                 break
-            units = _next_units(attempts[0], low, high, smallest, most // smallest)
-    return _found(target, attempts, low, high, most)
-
-
-def _next_units(
-    first: Attempt, low: Attempt | None, high: Attempt | None, unit: int, most: int
-) -> int | None:
-    """Choose the next batch to try, in units; None when the search is over."""
-    if low is None or low.compiled.peak_bytes >= _ENOUGH * low.compiled.available_bytes:
-        return None
-    at = low.batch // unit
-    guess = 4 if low is first else _where_memory_ends(first, low, unit)
-    if high is None:
-        return min(most, max(guess, at + 1)) if at < most else None
-    end = high.batch // unit
-    if end - at <= max(1, at // 10):
-        return None
-    margin = max(1, (end - at) // 4)
-    return min(max(guess, at + margin), end - margin)
-
-
-def _where_memory_ends(first: Attempt, second: Attempt, unit: int) -> int:
-    """Say where the line through two results meets the memory to be used, in units."""
-    growth = (second.compiled.peak_bytes - first.compiled.peak_bytes) / (second.batch - first.batch)
-    if growth <= 0:
-        return 4 * second.batch // unit
-    left = _AIM * second.compiled.available_bytes - second.compiled.peak_bytes
-    return int((second.batch + left / growth) // unit)
-
-
-def _found(
-    target: str, attempts: list[Attempt], low: Attempt | None, high: Attempt | None, most: int
-) -> LargestBatch:
-    last = attempts[-1].compiled
-    fitting = [a for a in attempts if a.compiled.ok]
-    largest = max(fitting, key=lambda a: a.batch, default=None)
-    plain = low.batch if low else 0
-    if last.verdict not in ("compiles", "out of memory"):
-        reason = f"The search ended at {attempts[-1].batch}: {last.verdict}. {last.message}"
-    elif high is not None and not high.compiled.ok:
-        reason = f"A batch of {high.batch} does not fit: {high.compiled.message}"
-    elif low is not None and low.batch + attempts[0].batch > most:
+            units = _next_units(plain, low, high, smallest, failed=len(plain) < len(attempts))
+    last, refused = attempts[-1], high * smallest
+    largest = max((a for a in attempts if a.compiled.ok), key=lambda a: a.batch, default=None)
+    if last.compiled.verdict not in ("compiles", "out of memory"):
+        reason = f"The search ended at {last.batch}: {last.compiled.verdict}. "
+        reason += last.compiled.message
+    elif full := [a for a in attempts if a.batch == refused and not a.compiled.ok]:
+        reason = f"A batch of {refused} does not fit: {full[0].compiled.message}"
+    elif low == most // smallest:
         reason = f"More than {most} was not tried."
     else:
         taken, there = largest.compiled.peak_bytes, largest.compiled.available_bytes
         reason = f"It takes {size(taken)} of {size(there)}; more was not tried."
-    if largest is not None and largest.recomputes:
+    if largest is not None and largest not in plain:
+        once, twice = (a.compiled.flops / a.batch for a in (attempts[0], largest))
         reason += (
-            f" Near the limit the compiler computes parts twice: {largest.flops_per_sample:.3g} "
-            f"flops per sample instead of {attempts[0].flops_per_sample:.3g}. Up to {plain} it "
-            "does not."
+            f" Near the limit the compiler computes parts twice: {twice:.3g} flops per sample "
+            f"instead of {once:.3g}. Up to {low * smallest} it does not."
         )
-    return LargestBatch(target, largest.batch if largest else 0, plain, reason, tuple(attempts))
+    found = largest.batch if largest else 0
+    return LargestBatch(target, found, low * smallest, reason, tuple(attempts))
+
+
+def _recomputes(attempts: list[Attempt]) -> bool:
+    """Whether parts are computed twice in the last attempt, to save memory."""
+    once, last = (a.compiled.flops / a.batch for a in (attempts[0], attempts[-1]))
+    return 0 < once * _RECOMPUTED < last
+
+
+def _next_units(plain: list[Attempt], low: int, high: int, unit: int, *, failed: bool) -> int:
+    """Choose the next batch to try, in units; ``low`` or ``high`` when the search is over."""
+    if high - low <= max(1, low // 10 * failed):
+        return low
+    guess = 4 * low
+    if len(plain) > 1:
+        first, last = plain[0], plain[-1]
+        growth = (last.compiled.peak_bytes - first.compiled.peak_bytes) / (last.batch - first.batch)
+        left = _AIM * last.compiled.available_bytes - last.compiled.peak_bytes
+        if growth > 0:
+            guess = int((last.batch + left / growth) // unit)
+    margin = max(1, (high - low) // 4) if failed else 1
+    return min(max(guess, low + margin), high - margin)

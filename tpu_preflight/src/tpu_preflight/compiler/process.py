@@ -1,26 +1,18 @@
-"""The compiler's process, from outside: what it needs, how it is started, asked and ended.
+"""The compiler's process, from outside: what it needs, how long it lives, what its end means.
 
 The process itself is `child`. Its death, a time limit or a memory limit is an answer like others.
 """
 
 import contextlib
 import importlib.metadata
-import json
 import os
-import pathlib
 import platform
 import re
-import subprocess
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import psutil
-
-from tpu_preflight import processes
+from tpu_preflight.processes import Child, NoAnswer, memory_limit
 from tpu_preflight.text import steady
 
 # What a child needs before it imports jax: no question to a metadata server that isn't there, no
@@ -35,12 +27,6 @@ CHILD_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "JAX_PLATFORMS": "cpu",
 }
-
-# Called about twice a second with the stage and the seconds passed.
-Progress = Callable[[str, float], None]
-
-# What the child tells, and the compressed text of the compiled program.
-Answer = tuple[dict[str, Any], bytes]
 
 
 def versions() -> dict[str, str]:
@@ -66,152 +52,57 @@ def missing() -> str:
     )
 
 
-def memory_limit() -> int:
-    """Compute the bytes of this machine's memory that leave a fifth of it to others."""
-    return int(psutil.virtual_memory().total * 0.8)
+def child(module: str = f"{__package__}.child") -> Child:
+    """Make a process for jax, which starts with its first job."""
+    return Child(module, os.environ | CHILD_ENVIRONMENT)
 
 
-class Process:
-    """A process that does one job after the other, and is started anew when it has died.
-
-    Args:
-        child: The module that it runs; its `main` is `child.main`.
-        role: What it is to the reader of a message.
-    """
-
-    def __init__(self, child: str = f"{__package__}.child", role: str = "compiler") -> None:
-        self._child, self._role = child, role
-        self.limit = memory_limit()
-        self._process: subprocess.Popen | None = None
-        self._errors: Any = None
-
-    def start(self) -> subprocess.Popen:
-        """Start the process; it gets ready without waiting for a job."""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", self._child],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            cwd=pathlib.Path(__file__).parents[2],
-            env=os.environ | CHILD_ENVIRONMENT,
-            start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
-        )
-        return self._process
-
-    @property
-    def ended(self) -> bool:
-        """Whether the process was started and has ended."""
-        return self._process is not None and self._process.poll() is not None
-
-    def stop(self) -> None:
-        """End the process, at once."""
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout, self._errors):
-            with contextlib.suppress(OSError):
-                pipe.close()
-
-    def ask(
-        self, job: dict[str, Any], data: bytes, timeout: float, progress: Progress | None
-    ) -> Answer:
-        """Give a job (`child.Compiler.answer`) and wait; a death or a limit is an answer, too."""
-        start, shown = time.monotonic(), 0.0
-        process = self._process or self.start()
-        stages, answers = ["starting"], []
-
-        def talk() -> None:
-            with contextlib.suppress(OSError, ValueError):  # the child died, or was stopped
-                header = json.dumps(job | {"size": len(data)}).encode()
-                process.stdin.write(header + b"\n" + data)
-                process.stdin.flush()
-                while not answers and (line := process.stdout.readline()):
-                    told = json.loads(line)
-                    if "stage" in told:
-                        stages.append(told["stage"])
-                    else:
-                        answers.append((told, process.stdout.read(told["size"])))
-
-        # The child may die, or not read: no pipe may block this thread.
-        talking = threading.Thread(target=talk, daemon=True)
-        talking.start()
-        try:
-            while talking.is_alive():
-                talking.join(0.05)
-                passed = time.monotonic() - start
-                if progress is not None and passed - shown >= 0.5:
-                    shown = passed
-                    progress(stages[-1], passed)
-                if exceeded := self._exceeded(passed, timeout):
-                    self.stop()
-                    return exceeded, b""
-        except BaseException:  # Ctrl-C, or the caller's progress
-            self.stop()
-            raise
-        return answers[0] if answers else ({"verdict": "crashed", "message": self._death()}, b"")
-
-    def _exceeded(self, passed: float, timeout: float) -> dict[str, str] | None:
-        if passed > timeout:
-            limit = f"The {self._role} was stopped after the time limit of {timeout:g} s."
-            return {"verdict": "timed out", "message": limit}
-        with contextlib.suppress(psutil.Error):
-            if psutil.Process(self._process.pid).memory_info().rss > self.limit:
-                limit = (
-                    f"The {self._role} was stopped: it took more of this machine's memory than "
-                    f"the limit of {self.limit / 1e9:.1f} GB."
-                )
-                return {"verdict": "crashed", "message": limit}
-        return None
-
-    def _death(self) -> str:
-        status = self._process.wait()
-        self._errors.seek(0)
-        lines = self._errors.read().decode("utf-8", "replace").splitlines()
-        told = next((x for x in lines if re.match(r"F\d{4} |.*(?:Check failed|Error:)", x)), "")
-        self.stop()
-        ended = f"The {self._role}'s process ended {processes.ending(status)}."
-        return ended + (f" {steady(told)[:200]}" if told else "")
+def failure(error: NoAnswer, role: str, timeout: float, most: int | None) -> tuple[str, str]:
+    """Give verdict and message for a child, ``role`` to the reader, that has not answered."""
+    if error.cause == "time":
+        limit = f"The {role} was stopped after the time limit of {timeout:g} s."
+        return "timed out", limit
+    if error.cause == "memory":
+        limit = f"the limit of {(most or memory_limit()) / 1e9:.1f} GB"
+        stopped = f"The {role} was stopped: it took more of this machine's memory than {limit}."
+        return "crashed", stopped
+    told = (x for x in error.lines if re.match(r"F\d{4} |.*(?:Check failed|Error:)", x))
+    ended = f"The {role}'s process ended {error.cause}. {steady(next(told, ''))[:200]}"
+    return "crashed", ended.rstrip()
 
 
-# Processes that were started before there was a job for them.
-_waiting: list[Process] = []
+# The process of a `started` block, with the lock of who uses it.
+_kept: list[tuple[Child, threading.Lock]] = []
 
 
 @contextlib.contextmanager
 def started() -> Iterator[None]:
-    """Start a compiler's process now, while TensorFlow is busy; the first compile inside takes it.
+    """Start a compiler's process now; each `compile` inside uses it, and it ends with the block.
 
-    Inside another `started`, or where a package is missing, nothing is started. What nobody took
-    is ended.
+    A second compile at the same time has a process of its own. Inside another `started`, or where a
+    package is missing, nothing is started.
     """
-    if _waiting or missing():
+    if _kept or missing():
         yield
         return
-    process = Process()
-    process.start()
-    _waiting.append(process)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(ValueError):  # somebody took it
-            _waiting.remove(process)
-            process.stop()
+    with contextlib.closing(child()) as process:
+        process.start()
+        _kept.append((process, threading.Lock()))
+        try:
+            yield
+        finally:
+            _kept.clear()
 
 
 @contextlib.contextmanager
-def taken(limit: int | None) -> Iterator[Process]:
-    """Take the process that waits, or a new one, which starts with its first job.
-
-    It may take so many bytes of this machine's memory; `memory_limit` when None.
-    """
-    process = _waiting.pop() if _waiting else Process()
-    process.limit = limit or memory_limit()
-    if process.ended:
-        process.stop()
-    try:
+def taken() -> Iterator[Child]:
+    """Take the process that `started` keeps; where it is in use, or is none, one of its own."""
+    for process, lock in _kept:
+        if lock.acquire(blocking=False):
+            try:
+                yield process
+            finally:
+                lock.release()
+            return
+    with contextlib.closing(child()) as process:
         yield process
-    finally:
-        process.stop()

@@ -4,7 +4,7 @@ import collections
 import functools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,51 +19,68 @@ _UNKNOWN = 2**62  # the compiler's way to say that it doesn't know
 SAME_VALUE = ("copy", "bitcast", "copy-done", "copy-start", "reshape")
 
 
-class Shapes(dict[str, tuple[str, ...]]):
-    """The results of each instruction of a computation, with their layouts."""
-
-    def reads(self, i: Instruction) -> Iterator[str]:
-        """Give what an instruction takes."""
-        for name in i.operands:
-            yield from self.get(name, ())
-
-
 class Step(NamedTuple):
-    """An instruction that runs.
+    """An instruction that runs."""
 
-    Attributes:
-        times: How often.
-        endless: Whether it is a loop whose number of rounds can't be told from the text.
-        instruction: The instruction.
-        shapes: The results that it may take.
-        loop: Where it runs in a loop that has no name of its own: TensorFlow's name of what most
-            of the loop's values come from.
-    """
-
-    times: int
-    endless: bool
+    times: int  # how often
+    endless: bool  # whether it is a loop whose number of rounds can't be told from the text
     instruction: Instruction
-    shapes: Shapes
+    shapes: Mapping[str, Sequence[str]]  # what there is to take: results with their layouts
+    # Where it runs in a loop that has no name of its own: TensorFlow's name of what most of the
+    # loop's values come from.
     loop: str = ""
 
+    @property
+    def cycles(self) -> int | None:
+        """The compiler's estimate for one run: None where there is none, -1 if it is unknown."""
+        found = _CYCLES.search(self.instruction.attributes)
+        if found is None:
+            return None
+        return -1 if int(found[1]) >= _UNKNOWN else int(found[1])
 
-def cycles(i: Instruction) -> int | None:
-    """Give the compiler's estimate for one run: None where there is none, -1 if it is unknown."""
-    found = _CYCLES.search(i.attributes)
-    if found is None:
-        return None
-    return -1 if int(found[1]) >= _UNKNOWN else int(found[1])
+    @property
+    def operation(self) -> str:
+        """TensorFlow's name of the operation that it ends in; empty without one."""
+        return operation(self.instruction.attributes)
+
+    @property
+    def reads(self) -> list[str]:
+        """The shapes that it takes."""
+        return [shape for name in self.instruction.operands for shape in self.shapes.get(name, ())]
+
+    @property
+    def touched(self) -> list[str]:
+        """The shapes that it gives and takes."""
+        return [*self.instruction.laid_out, *self.reads]
 
 
-def executed(text: str) -> Iterator[Step]:
-    """Walk through what runs in a compiled program, given its text.
+def walk(
+    found: Mapping[str, list[Instruction]], name: str, times: int = 1, loop: str = ""
+) -> Iterator[Step]:
+    """Walk through what runs in the computations of a program, from the one of this name on.
 
     Of a choice (``conditional``) the branch with the most cycles runs. A loop of unknown length
     goes round once.
     """
-    found, main = computations(text)
-    for step, _ in _walk(found, main, 1):
-        yield step
+    shapes = {i.name: i.laid_out for i in found[name]}
+    for i in found[name]:
+        rounds = _rounds(i, found, name) if i.opcode == "while" else 1
+        yield Step(times, rounds is None, i, shapes, loop)
+        if i.opcode == "while":
+            inside = operation(i.attributes) or _named_before(i, found[name]) or loop
+            again = times * (1 if rounds is None else rounds)
+            yield from walk(found, i.called("body"), again, inside)
+        elif i.opcode == "call":
+            yield from walk(found, i.called("to_apply"), times, loop)
+        elif i.opcode == "conditional":
+            listed = re.findall(r"(?:branch|true|false)_computations?=(\{.*?\}|\S+)", i.attributes)
+            branches = re.findall(r"%?([^\s,(){}]+)", " ".join(listed))
+            ways = [list(walk(found, branch, times, loop)) for branch in branches]
+            yield from max(ways, key=_total, default=[])
+
+
+def _total(way: list[Step]) -> int:
+    return sum(step.times * max(step.cycles or 0, 0) for step in way)
 
 
 def repeated_flops(text: str) -> float:
@@ -74,31 +91,8 @@ def repeated_flops(text: str) -> float:
     if " while(" not in text:
         return 0.0
     found, main = computations(text)
-    return sum(
-        (step.times - 1) * flops(step.instruction, found, step.shapes)
-        for step, _ in _walk(found, main, 1)
-        if step.times > 1
-    )
-
-
-def _walk(
-    found: Mapping[str, list[Instruction]], name: str, times: int, loop: str = ""
-) -> Iterator[tuple[Step, Mapping[str, list[Instruction]]]]:
-    shapes = Shapes((i.name, i.laid_out) for i in found[name])
-    for i in found[name]:
-        rounds = _rounds(i, found, name) if i.opcode == "while" else 1
-        yield Step(times, rounds is None, i, shapes, loop), found
-        if i.opcode == "while":
-            inside = operation(i.attributes) or _named_before(i, found[name]) or loop
-            again = times * (1 if rounds is None else rounds)
-            yield from _walk(found, i.called("body"), again, inside)
-        elif i.opcode == "call":
-            yield from _walk(found, i.called("to_apply"), times, loop)
-        elif i.opcode == "conditional":
-            listed = re.findall(r"(?:branch|true|false)_computations?=(\{.*?\}|\S+)", i.attributes)
-            branches = re.findall(r"%?([^\s,(){}]+)", " ".join(listed))
-            ways = [list(_walk(found, branch, times, loop)) for branch in branches]
-            yield from max(ways, key=_total, default=[])
+    steps = (step for step in walk(found, main) if step.times > 1)
+    return sum((s.times - 1) * flops(s.instruction, found, s.shapes) for s in steps)
 
 
 def operation(attributes: str) -> str:
@@ -110,64 +104,63 @@ def operation(attributes: str) -> str:
 def _named_before(loop: Instruction, around: list[Instruction]) -> str:
     """Name a loop after the operation that most of its values come from."""
     within = {i.name: i for i in around}
-    made = (within[_origin(within, name)] for name in within[loop.operands[0]].operands)
+    made = (within[origin(within, name)] for name in within[loop.operands[0]].operands)
     names = collections.Counter(name for i in made if (name := operation(i.attributes)))
     return max(names, key=names.get, default="")
-
-
-def _total(way: list[tuple[Step, object]]) -> int:
-    return sum(step.times * max(cycles(step.instruction) or 0, 0) for step, _ in way)
 
 
 def _rounds(loop: Instruction, found: Mapping[str, list[Instruction]], name: str) -> int | None:
     """Tell how often a loop goes round: a counter that is compared with a number, by steps."""
     if told := _TRIPS.search(loop.attributes):
         return int(told[1])
-    condition, body = found[loop.called("condition")], found[loop.called("body")]
-    test = next(i for i in condition if i.root)
+    outside, condition, body = (
+        {i.name: i for i in found[each]}
+        for each in (name, loop.called("condition"), loop.called("body"))
+    )
+    test, result = (next(i for i in part.values() if i.root) for part in (condition, body))
     if test.opcode != "compare" or "direction=LT" not in test.attributes:
         return None
-    outside = {i.name: i for i in found[name]}
-    given = outside[_origin(outside, loop.operands[0])].operands
-    inside = {i.name: i for i in body}
-    results = next(i for i in body if i.root).operands
+    given = outside[origin(outside, loop.operands[0])].operands
 
     def value(at: str, within: Mapping[str, Instruction]) -> tuple[int | None, int | None]:
         """Give an element's position in the loop's state, and a constant's value."""
-        i = within[_origin(within, at)]
+        i = within[origin(within, at)]
         if i.opcode == "constant" and re.fullmatch(r"-?\d+", i.inside):
             return None, int(i.inside)
         if i.opcode == "get-tuple-element":
             return int(re.search(r"index=(\d+)", i.attributes)[1]), None
         return None, None
 
-    within = {i.name: i for i in condition}
-    (counter, _), (element, limit) = (value(operand, within) for operand in test.operands)
-    if element is not None and value(results[element], inside)[0] == element:
+    (counter, _), (element, limit) = (value(operand, condition) for operand in test.operands)
+    if element is not None and value(result.operands[element], body)[0] == element:
         _, limit = value(given[element], outside)  # it goes through the loop unchanged
     if counter is None or limit is None:
         return None
-    added = inside[_origin(inside, results[counter])]
-    parts = [value(operand, inside) for operand in added.operands]
-    steps = [step for _, step in parts if step is not None]
+    added = body[origin(body, result.operands[counter])]
+    parts = [value(operand, body) for operand in added.operands]
+    step = next((step for _, step in parts if step is not None), 0)
     _, start = value(given[counter], outside)
-    if added.opcode != "add" or (counter, None) not in parts or not steps or start is None:
+    if added.opcode != "add" or (counter, None) not in parts or start is None or step <= 0:
         return None
-    return max(0, -(-(limit - start) // steps[0])) if steps[0] > 0 else None
+    return max(0, -(-(limit - start) // step))
 
 
-def _origin(within: Mapping[str, Instruction], name: str) -> str:
+def origin(
+    within: Mapping[str, Instruction], name: str, through: Collection[str] = SAME_VALUE
+) -> str:
     """Follow a value back through copies of it."""
-    while within[name].opcode in SAME_VALUE:
+    while name in within and within[name].opcode in through:
         name = within[name].operands[0]
     return name
 
 
-def flops(i: Instruction, found: Mapping[str, list[Instruction]], shapes: Shapes) -> float:
+def flops(
+    i: Instruction, found: Mapping[str, list[Instruction]], shapes: Mapping[str, Sequence[str]]
+) -> float:
     """Count the operations of the matrix products and convolutions in an instruction."""
     if i.opcode == "fusion":
         inside = found[i.called("calls")]
-        inner = Shapes((j.name, j.laid_out) for j in inside)
+        inner = {j.name: j.laid_out for j in inside}
         return sum(flops(j, found, inner) for j in inside)
     if i.opcode not in ("convolution", "dot"):
         return 0.0
@@ -193,26 +186,23 @@ def multiplications(
     (https://openxla.org/xla/operation_semantics#convwithgeneralpadding_convolution).
     """
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes)
-    window = re.search(r"window=\{([^}]*)\}", attributes)
-    given = dict(part.split("=") for part in window[1].split()) if window else {}
-    groups = re.search(r"batch_group_count=(\d+)", attributes)
+    windows = " ".join(re.findall(r"window=\{([^}]*)\}", attributes))
+    window = dict(part.split("=") for part in windows.split())
     total = result[labels[3].index("f")] * right[labels[2].index("i")]
+    groups = re.search(r"batch_group_count=(\d+)", attributes)
     total *= left[labels[1].index("b")] // (int(groups[1]) if groups else 1)
-    spatial = sorted(label for label in labels[3] if label.isdigit())
-
-    def numbers(key: str, default: str) -> list[str]:
-        return given[key].split("x") if key in given else [default] * len(spatial)
-
-    settings = zip(
-        *(numbers(key, "1") for key in ("size", "stride", "lhs_dilate", "rhs_dilate")),
-        numbers("pad", "0_0"),
-        strict=True,
-    )
-    for label, (size, stride, spread, apart, pad) in zip(spatial, settings, strict=False):
-        ends = left[labels[1].index(label)], result[labels[3].index(label)]
-        low = int(pad.split("_")[0])
-        total *= _valid(*ends, int(size), int(stride), int(spread), int(apart), low)
+    for at, label in enumerate(sorted(filter(str.isdigit, labels[3]))):
+        size, stride, spread, apart, low = (
+            int(window[key].split("x")[at].split("_")[0]) if key in window else default
+            for key, default in _WINDOW.items()
+        )
+        read, made = left[labels[1].index(label)], result[labels[3].index(label)]
+        total *= _valid(read, made, size, stride, spread, apart, low)
     return float(total)
+
+
+# What a window says of a dimension, and what it means where it doesn't.
+_WINDOW = {"size": 1, "stride": 1, "lhs_dilate": 1, "rhs_dilate": 1, "pad": 0}
 
 
 @functools.lru_cache(maxsize=1024)

@@ -4,29 +4,17 @@
 ``python -m benchmarks published`` builds each again in TensorFlow, compiles it as `timing` does,
 and writes the estimate into the table, beside what the run took.
 
-**What the factor is.** How many times longer than the estimate the runs of one generation took:
-what the estimate leaves out (the gradients' way between devices, the input, the host, checkpoints),
-what their code did otherwise than ours, and what the compiler of their year made of it. Where a
-generation has fewer than two runs, the factor is that of all runs, and says so.
+The factor is how many times longer than the estimate the runs of one generation took: what the
+estimate leaves out (the gradients' way between devices, the input, the host, checkpoints), what
+their code did otherwise than ours, and what the compiler of their year made of it. It is no
+promise. The runs are few, most are of 2018 to 2021, and six were sent in to benchmarks of speed. A
+step whose input or host is slow takes longer than the range says; a program with kernels written by
+hand (attention that isn't written out) can take less.
 
-**What it isn't.** A promise. The runs are few, most are of 2018 to 2021, and six were sent in to
-benchmarks of speed. A step whose input or host is slow takes longer than the range says; a program
-with kernels written by hand (attention that isn't written out) can take less.
-
-**How the error is measured.** Each run is foretold from the others alone: those of its generation
-where two are left, else all others. Runs of the same program (the same model and batch on the same
-chip) are left out together, as they would foretell each other. So 9 of 13 runs lie within 30 % of
-what is foretold (libtpu 0.0.51, 2026-11), and 10 within 30 % of the estimate itself; the remarks of
-the others say what is known of the difference. For a generation with too few runs, each run is
-foretold from the other generations.
-The three runs told in days (BERT and ELECTRA, in float32, with their checkpoints)
-took 1.24 to 1.40 times the estimate, and the rest, but for the oldest, 0.69 to 1.17 times.
-
-**What is missing.** v5e, v5p and v6e: we found no public run there of a model that TensorFlow's
-libraries have, with the batch and the time of its step. (Marin's small Llamas on v5p have both;
-with full effort, our jaxlib couldn't read back the program that libtpu made of one. Of v6e we know
-one product of matrices.) And ALBERT: the one run whose time of a step
-we found (xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as we build it.
+Missing are v5e, v5p and v6e: we found no public run there of a model that TensorFlow's libraries
+have, with the batch and the time of its step (Marin's small Llamas on v5p have both; with full
+effort, our jaxlib couldn't read back the program that libtpu made of one); and ALBERT, whose one
+such run (xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as we build it.
 
 Imports no TensorFlow.
 """
@@ -34,9 +22,9 @@ Imports no TensorFlow.
 import csv
 import dataclasses
 import functools
-import math
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+import statistics
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tpu_preflight.shown import Link, Shown, Table
@@ -85,15 +73,6 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True)
-class Foretold:
-    """A run, and what the factor of the other runs makes of its estimate."""
-
-    run: Run  # the run
-    ms: float  # its estimate times the middle factor of the others, in milliseconds
-    off: float  # how much longer than ``ms`` the step took, as a share: 0.2 is a fifth longer
-
-
-@dataclasses.dataclass(frozen=True)
 class Factor:
     """How many times longer than the compiler's estimate a step takes."""
 
@@ -124,26 +103,28 @@ class Runs(Shown, tuple[Run, ...]):
 
     def blocks(self) -> Iterator[Any]:
         """Give the table, how many of them are foretold, and what is known of the others."""
-        each = foretold(self)
+        each = [(run, off(run, self)) for run in self]
         yield Table(
             {
-                "run": Link.to(f.run.source, f"{f.run.run} ({f.run.month})"),
-                "devices": f"{f.run.devices} of {f.run.generation}",
-                "rows × size": f"{f.run.rows} × {f.run.size}",
-                "precision": f.run.precision,
-                "roofline": f"{f.run.roofline_ms:g} ms",
-                "estimate": f"{f.run.estimate_ms:g} ms",
-                "published": f"{f.run.published_ms:g} ms",
-                "ratio": f"{f.run.ratio:.2f}",
-                "foretold from others": f"{f.ms:.3g} ms",
-                "off": f"{f.off:+.0%}",
+                "run": Link.to(run.source, f"{run.run} ({run.month})"),
+                "devices": f"{run.devices} of {run.generation}",
+                "rows × size": f"{run.rows} × {run.size}",
+                "precision": run.precision,
+                "roofline": f"{run.roofline_ms:g} ms",
+                "estimate": f"{run.estimate_ms:g} ms",
+                "published": f"{run.published_ms:g} ms",
+                "ratio": f"{run.ratio:.2f}",
+                "foretold from others": f"{run.published_ms / (1 + longer):.3g} ms",
+                "off": f"{longer:+.0%}",
             }
-            for f in each
+            for run, longer in each
         )
-        away = [f for f in each if abs(f.off) > NEAR]
+        away = [
+            f"{run.run} ({x:+.0%}): {run.remark or 'not known'}" for run, x in each if abs(x) > NEAR
+        ]
         near = f"{len(self) - len(away)} of {len(self)} steps lie within {NEAR:.0%}"
         yield f"{near} of what the other runs foretell. Why the rest may not:"
-        yield from (f"{f.run.run} ({f.off:+.0%}): {f.run.remark or 'not known'}" for f in away)
+        yield from away
 
 
 @functools.cache
@@ -157,35 +138,25 @@ def published() -> Runs:
         )
 
 
-def middle(ratios: Sequence[float]) -> float:
-    """Give the geometric mean: twice too long and half of it are equally far from it."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+def _middle(runs: Iterable[Run]) -> float:
+    """Give the ratios' geometric mean: twice too long and half of it are equally far from it."""
+    return statistics.geometric_mean(run.ratio for run in runs)
 
 
-def _chosen(generation: str, runs: Iterable[Run]) -> tuple[list[Run], bool]:
-    """Choose the runs that speak for a generation, and say whether they are its own."""
+def _speaking_for(generation: str, runs: Iterable[Run]) -> list[Run]:
+    """Choose the runs of a generation; all where it has too few."""
     runs = list(runs)
     own = [run for run in runs if run.generation == generation]
-    return (own, True) if len(own) >= ENOUGH else (runs, False)
+    return own if len(own) >= ENOUGH else runs
 
 
-def foretold(runs: Sequence[Run] | None = None) -> list[Foretold]:
-    """Foretell each run (all when None) from the others; those of its program are no others."""
-    runs = published() if runs is None else runs
-    found = []
-    for run in runs:
-        others, _ = _chosen(run.generation, (o for o in runs if o.program != run.program))
-        ms = run.estimate_ms * middle([other.ratio for other in others])
-        found.append(Foretold(run, ms, run.published_ms / ms - 1))
-    return found
+def off(run: Run, runs: Iterable[Run]) -> float:
+    """Say how much longer a step took than the others foretell, as a share: 0.2 is a fifth longer.
 
-
-def _from_other_kinds(runs: Sequence[Run]) -> list[float]:
-    """Say how far off each run is when it is foretold from the other generations."""
-    return [
-        run.ratio / middle([o.ratio for o in runs if o.generation != run.generation]) - 1
-        for run in runs
-    ]
+    Runs of the same program are no others.
+    """
+    others = (other for other in runs if other.program != run.program)
+    return run.ratio / _middle(_speaking_for(run.generation, others)) - 1
 
 
 def factor(generation: str) -> Factor:
@@ -194,11 +165,10 @@ def factor(generation: str) -> Factor:
     A generation (such as ``v3``) with fewer than two runs takes those of all generations.
     """
     every = published()
-    runs, own = _chosen(generation, every)
-    if own:
-        errors = [f.off for f in foretold(every) if f.run.generation == generation]
-    else:
-        errors = _from_other_kinds(runs)
+    runs = _speaking_for(generation, every)
+    own = all(run.generation == generation for run in runs)
+    error = statistics.fmean(
+        abs(off(run, (o for o in every if own or o.generation != run.generation))) for run in runs
+    )
     ratios = [run.ratio for run in runs]
-    error = sum(map(abs, errors)) / len(errors)
-    return Factor(generation, min(ratios), middle(ratios), max(ratios), len(runs), own, error)
+    return Factor(generation, min(ratios), _middle(runs), max(ratios), len(runs), own, error)

@@ -8,7 +8,6 @@ import math
 import re
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.compiler.ask import AVAILABLE_GIB, available_bytes
 from tpu_preflight.program import Program
 from tpu_preflight.text import size
 
@@ -28,7 +27,8 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
     are (None without), and ``fitting`` rows would fit (None where that isn't known, 0 if none).
     """
     of_jax = program.form == "stablehlo"
-    devices, there = hardware.slice_of(target, jax=True).replicas, available_bytes(target)
+    slice_ = hardware.slice_of(target, jax=True)
+    devices, there = slice_.replicas, slice_.chip.available_gib * 2**30
     changed = [program.parameters[i] for i in program.donated]
     state = sum(p.bytes for p in changed if _STATE.search(p.name))
     weights = sum(p.bytes for p in changed) - state
@@ -62,8 +62,8 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
             after = needed - part * (1 - 1 / devices)
             text = f"{name} in parts over {devices} devices, which needs code of your own"
             found.append(f"{text}: {arithmetic(after)}")
-    kinds = AVAILABLE_GIB if of_jax else hardware.CHIPS
-    larger = [kind for kind in kinds if available_bytes(f"{kind}-8") >= needed > there]
+    kinds = hardware.ALL_CHIPS if of_jax else hardware.CHIPS
+    larger = [kind for kind, chip in kinds.items() if chip.available_gib * 2**30 >= needed > there]
     if larger:
         found.append(f"more memory on each device: {', '.join(larger)}")
     return "What would help: " + ";\n".join(found) + "." if found else "Make the model smaller."

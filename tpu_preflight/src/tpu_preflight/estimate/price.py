@@ -5,7 +5,6 @@ No prices are shipped: they differ by region and contract, and they change
 """
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -26,18 +25,15 @@ class Price:
     high_hours: float  # by the high end
     per_chip_hour: float | None = None  # the price of a chip for an hour, as typed in; None without
 
-    def _cost(self, hours: float) -> float:
-        return hours * self.chips * (self.per_chip_hour or 0.0)
-
     @property
     def low(self) -> float:
         """The cost by the low end of the range; 0 without a price."""
-        return self._cost(self.low_hours)
+        return self.low_hours * self.chips * (self.per_chip_hour or 0.0)
 
     @property
     def high(self) -> float:
         """The cost by the high end of the range; 0 without a price."""
-        return self._cost(self.high_hours)
+        return self.high_hours * self.chips * (self.per_chip_hour or 0.0)
 
 
 def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
@@ -49,10 +45,10 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
         PreflightError: A word is no price, or is for a kind that isn't among the targets.
     """
     kinds = {target: hardware.slice_of(target, jax=True).chip.name for target in targets}
-    every, own = None, {}
+    typed: dict[str, float] = {}  # by kind; by nothing, what counts for the others
     for word in words:
-        kind, _, number = word.rpartition("=")
-        kind = kind.strip().lower()
+        kind, _, number = word.lower().rpartition("=")
+        kind = kind.strip()
         if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", number.strip()):
             raise PreflightError(
                 f"{word!r} is no price.",
@@ -65,11 +61,8 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
                 f"The targets are of the kinds {', '.join(sorted(set(kinds.values())))}.",
                 "Write the kind as in the target, without its size: v5e=1.20.",
             )
-        if kind:
-            own[kind] = float(number)
-        else:
-            every = float(number)
-    prices = {target: own.get(kind, every) for target, kind in kinds.items()}
+        typed[kind] = float(number)
+    prices = {target: typed.get(kind, typed.get("")) for target, kind in kinds.items()}
     return {target: price for target, price in prices.items() if price is not None}
 
 
@@ -119,25 +112,17 @@ def verdict(found: Sequence[Price]) -> str:
 
     Where a step has other numbers of rows on some targets, the cost of a row counts.
     """
-    steps = f"{found[0].steps:,}"
+    said = f"{found[0].steps:,} steps; hours of steps alone; nothing is added for start or saving."
     priced = [p for p in found if p.per_chip_hour is not None]
     if len(priced) < 2:
-        return f"{steps} steps; hours of steps alone; nothing is added for start or saving."
+        return said
     each = {p.rows for p in priced}
     by_row = len(each) > 1 and None not in each
-    divide = {p.target: p.rows if by_row else 1 for p in priced}
-
-    def middle(p: Price) -> float:
-        return math.sqrt(p.low * p.high) / divide[p.target]
-
-    first, *others = sorted(priced, key=middle)
-    near = [
-        p.target for p in others if p.low / divide[p.target] < first.high / divide[first.target]
-    ]
-    name = first.target
-    if near:
+    costs = []  # low and high of each
+    for p in priced:
+        rows = p.rows if by_row else 1
+        costs.append((p.low / rows, p.high / rows, p.target))
+    (_, highest, name), *others = sorted(costs, key=lambda cost: cost[0] * cost[1])
+    if near := [target for low, _, target in others if low < highest]:
         name = f"{name}, but the range of {', '.join(near)} overlaps with it"
-    return (
-        f"{steps} steps; hours of steps alone; nothing is added for start or saving. "
-        f"Cheapest{' for each row' if by_row else ''}: {name}."
-    )
+    return f"{said} Cheapest{' for each row' if by_row else ''}: {name}."

@@ -90,8 +90,7 @@ class AllReduce:
     def summary(self) -> str:
         """One line: how much, how long, and whether the program computes meanwhile."""
         meanwhile = "the compiled program waits for each"
-        if self.waits < self.parts:
-            own = self.parts - self.waits
+        if own := self.parts - self.waits:
             meanwhile = f"during {own} of them the program computes, so part of it may be hidden"
         return (
             f"all-reduce: {size(self.bytes)} at {self.parts} places of the step, "
@@ -123,11 +122,11 @@ class Timing:
     @property
     def summary(self) -> str:
         """One line: the time, and how busy the matrix units are."""
-        text = (
+        lacks = f"; not counted in full: {self.missing} kernels" if self.missing else ""
+        return (
             f"{self.target}: {self.low_ms:.3g} to {self.high_ms:.3g} ms a step; the estimate is "
-            f"{self.ms:.3g} ms, the matrix units busy {self.busy:.0%} of it"
+            f"{self.ms:.3g} ms, the matrix units busy {self.busy:.0%} of it{lacks}"
         )
-        return f"{text}; not counted in full: {self.missing} kernels" if self.missing else text
 
     @property
     def notes(self) -> list[str]:

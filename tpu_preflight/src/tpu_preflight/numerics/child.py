@@ -1,17 +1,17 @@
-"""The process that runs a program with the numbers of a TPU; `running` starts it and talks to it.
+"""The process that runs a program with the numbers of a TPU; `running` gives it its job.
 
 It translates TensorFlow's module as the TPU's compiler's process does, rounds the operands of its
 matrix products, and runs it with jax on this CPU. Imports no TensorFlow.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from tpu_preflight.compiler.child import Compiler, main
-from tpu_preflight.numerics.drawing import Drawing
+from tpu_preflight.compiler.child import Compiler, RefusedError, main
+from tpu_preflight.processes import Answer
 
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 KEPT = 100_000  # values of a result that are handed back; of a larger one only norms are
@@ -21,13 +21,9 @@ KEPT = 100_000  # values of a result that are handed back; of a larger one only 
 EXPONENT_BITS, MANTISSA_BITS = 8, 7
 
 
-# Results, and each changed variable before and after.
-Step = tuple[list[np.ndarray], list[tuple[np.ndarray, np.ndarray]]]
-
-
 def pack(arrays: Iterable[np.ndarray]) -> tuple[list[Any], bytes]:
-    """Describe arrays (type and shape), and join their bytes."""
-    arrays = [np.ascontiguousarray(a).reshape(np.shape(a)) for a in arrays]
+    """Describe arrays (type and shape), and join their bytes; ``.npz`` has no bfloat16."""
+    arrays = list(arrays)
     return [[a.dtype.name, a.shape] for a in arrays], b"".join(a.tobytes() for a in arrays)
 
 
@@ -48,141 +44,128 @@ def measure(exact: np.ndarray, rounded: np.ndarray, first: np.ndarray) -> list[A
     difference from the first batch's.
     """
     kind = np.complex128 if np.iscomplexobj(exact) else np.float64
-    a, b, c = (np.asarray(x).astype(kind).ravel() for x in (exact, rounded, first))
-    finite = [bool(np.isfinite(x).all()) for x in (a, b)]
+    a, b, c = (x.astype(kind).ravel() for x in (exact, rounded, first))
     with np.errstate(invalid="ignore", over="ignore"):
-        norms = [float(np.linalg.norm(x)) for x in (a, a - b, a - c)]
-    return [*norms[:2], *finite, norms[2]]
+        norm, apart, between = (float(np.linalg.norm(x)) for x in (a, a - b, a - c))
+    return [norm, apart, *(bool(np.isfinite(x).all()) for x in (a, b)), between]
 
 
 class Runner(Compiler):
     """Runs TensorFlow's programs on this CPU by way of jax."""
 
-    def _reachable(self, module: Any) -> list[Any]:
-        """List the operations of main and of what it calls; loops' bodies lie beside it, too."""
-        ir = self._mlir.ir
-        named = {ir.StringAttr(f.attributes["sym_name"]).value: f for f in module.body.operations}
-        found, names = [], ["main"]
-        for name in names:
-            inside = self._operations(named[name].operation)
-            found += inside
-            calls = [op.operation for op in inside if op.operation.name == "func.call"]
-            called = [ir.FlatSymbolRefAttr(op.attributes["callee"]).value for op in calls]
-            names += [callee for callee in dict.fromkeys(called) if callee not in names]
-        return found
+    def _draw(self, module: Any) -> None:
+        """Let random numbers be parameters: shapes, and whether uniform, become ``self._drawn``.
 
-    def _round(self, module: bytes) -> tuple[bytes, int, int]:
+        XLA gives each program that it compiles a seed of its own, so dropout would drop other
+        values in the program with a TPU's products.
+        """
+        from jax.extend.mlir import passmanager
+
+        # Bodies of loops lie beside the main function, too, where nothing calls them.
+        passmanager.PassManager.parse("builtin.module(symbol-dce)").run(module.operation)
+        ir, hlo, main = self._mlir.ir, self._hlo, self._main(module)
+        inside = self._operations(main.operation)
+        self._drawn, inputs = [], list(main.type.inputs)
+        for draw in self._operations(module.operation):
+            if draw.name != "stablehlo.rng":
+                continue
+            if draw not in inside:
+                raise RefusedError("It draws random numbers in a function of their own.")
+            kind = ir.RankedTensorType(draw.results[0].type)
+            if str(kind.element_type) != "f32" or not kind.has_static_shape:
+                raise RefusedError(f"It draws random numbers of type {kind}.")
+            uniform = "UNIFORM" in str(draw.attributes["rng_distribution"])
+            self._drawn.append((kind.shape, uniform))
+            inputs.append(kind)
+            with ir.Location.unknown(), ir.InsertionPoint(draw):
+                given = main.entry_block.add_argument(kind, ir.Location.unknown())
+                first, second = (
+                    hlo.BroadcastInDimOp(kind, value, ir.DenseI64ArrayAttr.get([])).result
+                    for value in list(draw.operands)[:2]
+                )
+                width = hlo.SubtractOp(second, first).result if uniform else second
+                drawn = hlo.AddOp(first, hlo.MulOp(given, width).result).result
+            draw.results[0].replace_all_uses_with(drawn)
+            draw.erase()
+        self._strip(module)
+        self._retype(main, inputs, list(main.type.results))
+
+    def _round(self, module: Any) -> None:
         """Round the float32 operands of the products that a TPU computes in one pass.
 
-        Gives the module, the number of products that were changed, and of those that ask for more
-        passes and were left alone.
+        Counts these as ``self._rounded``, and those that ask for more passes as ``self._precise``.
         """
-        mlir, hlo = self._mlir, self._hlo
-        with mlir.make_ir_context():
-            parsed = mlir.ir.Module.parse(module)
-            rounded = precise = 0
-            for found in self._reachable(parsed):
-                operation = found.operation
-                if operation.name not in PRODUCTS:
-                    continue
-                at = [i for i in (0, 1) if _is_float32(mlir.ir, operation.operands[i])]
-                if at and "precision_config" in operation.attributes:
-                    config = str(operation.attributes["precision_config"])
-                    if "HIGH" in config:  # HIGH: three passes; HIGHEST: six, as exact as float32
-                        precise += 1
-                        continue
-                with mlir.ir.Location.unknown(), mlir.ir.InsertionPoint(operation):
-                    for i in at:
-                        value = operation.operands[i]
-                        operation.operands[i] = hlo.ReducePrecisionOp(
-                            value, EXPONENT_BITS, MANTISSA_BITS
-                        ).result
-                rounded += bool(at)
-            return mlir.module_to_bytecode(parsed), rounded, precise
+        ir = self._mlir.ir
+        self._rounded = self._precise = 0
+        for operation in self._operations(module.operation):
+            if operation.name not in PRODUCTS:
+                continue
+            at = [i for i in (0, 1) if self._is_float32(operation.operands[i])]
+            config = "precision_config"
+            if config in operation.attributes and "HIGH" in str(operation.attributes[config]):
+                self._precise += bool(at)  # HIGH: three passes; HIGHEST: six, as exact as float32
+                continue
+            self._rounded += bool(at)
+            with ir.Location.unknown(), ir.InsertionPoint(operation):
+                for i in at:
+                    value = operation.operands[i]
+                    rounded = self._hlo.ReducePrecisionOp(value, EXPONENT_BITS, MANTISSA_BITS)
+                    operation.operands[i] = rounded.result
 
-    def _seed(self, module: bytes) -> tuple[bytes, bool]:
-        """Let draws come from one more parameter; gives the module, and whether it draws."""
-        from jax.extend.mlir.dialects import chlo
+    def _is_float32(self, value: Any) -> bool:
+        """Whether a value is float32, and not bfloat16 that was made so for the product."""
+        kinds = [value.type]
+        if getattr(value.owner, "name", "") == "stablehlo.convert":
+            kinds.append(value.owner.operands[0].type)
+        types = [str(self._mlir.ir.RankedTensorType(kind).element_type) for kind in kinds]
+        return types[0] == "f32" and types[-1] != "bf16"
 
-        mlir = self._mlir
-        with mlir.make_ir_context():
-            parsed = mlir.ir.Module.parse(module)
-            found = self._operations(parsed.operation)
-            draws = [op for op in found if op.operation.name == "stablehlo.rng"]
-            if draws:
-                drawing = Drawing(mlir.ir, self._hlo, chlo)
-                drawing.seed(*self._main(parsed), draws)
-            return mlir.module_to_bytecode(parsed), bool(draws)
-
-    def _runnable(self, module: bytes, inputs: tuple, results: tuple) -> Any:
+    def _runnable(self, program: bytes, *changes: Callable[[Any], None]) -> Any:
+        module, inputs, results = self._read(program, self._translate, self._draw, *changes)
         shapes = [self._jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs]
         run = self._calling(module, results)
         return self._jax.jit(run, keep_unused=True).lower(*shapes).compile()
 
-    def answer(self, job: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+    def answer(self, job: dict[str, Any], data: bytes) -> Answer:
         """Run a step on several batches, each with float32 products and with a TPU's.
 
         In the job: ``program``, the size of the module that the data begin with; ``donated``,
         positions of the parameters that it changes; ``kinds`` of all arrays, which are the
         ``state`` (a number of arrays) that each run begins with, and those of the ``batches``.
+        Tells of each batch what `measure` says of each result and of the change of each variable;
+        small results come whole, each twice.
         """
-        module, inputs, results = self._read(data[: job["program"]])
-        module, draws = self._seed(module)
-        if draws:
-            inputs = (*inputs, self._jax.core.ShapedArray((2,), np.uint64))
-        rounded, *counts = self._round(module)
-        runs = [self._runnable(each, inputs, results) for each in (module, rounded)]
+        program = self._stablehlo(data[: job["program"]])
+        runs = [self._runnable(program), self._runnable(program, self._round)]
         arrays = unpack(job["kinds"], data[job["program"] :])
         state, rest = arrays[: job["state"]], arrays[job["state"] :]
         width = len(rest) // job["batches"]
         steps, kept, first = [], [], None
         for number in range(job["batches"]):
-            seed = [np.array([number, 0], np.uint64)] * draws
-            batch = rest[number * width : (number + 1) * width]
-            exact, other = (self._step(run, batch, state, seed, job["donated"]) for run in runs)
-            first = first or exact
-            small = [
-                [i for i, x in enumerate(found) if x.size <= KEPT] for found, _ in (exact, other)
+            given = [*rest[number * width : (number + 1) * width], *state]
+            drawn = [
+                _drawn(np.random.default_rng([number, i]), *what)
+                for i, what in enumerate(self._drawn)
             ]
-            steps.append(_compared(exact, other, first) | {"kept": small})
-            kept += [x for found, _ in (exact, other) for x in found if x.size <= KEPT]
+            exact, rounded = ([np.asarray(x) for x in run(*given, *drawn)] for run in runs)
+            count = len(exact) - len(job["donated"])
+            for found in (exact, rounded):  # the changes: all steps begin with the same values
+                found[count:] = [
+                    after if after.dtype.kind in "iub" else after - given[at]
+                    for at, after in zip(job["donated"], found[count:], strict=True)
+                ]
+            first = first or exact
+            steps.append([measure(*each) for each in zip(exact, rounded, first, strict=True)])
+            small = [i for i, x in enumerate(exact[:count]) if x.size <= KEPT]
+            kept += [found[i] for i in small for found in (exact, rounded)]
         kinds, values = pack(kept)
+        counts = [self._rounded, self._precise]
         return {"verdict": "ran", "steps": steps, "kinds": kinds, "counts": counts}, values
 
-    def _step(self, run: Any, batch: list, state: list, seed: list, donated: Sequence[int]) -> Step:
-        found = [np.asarray(x) for x in run(*batch, *state, *seed)]
-        kept = len(found) - len(donated)
-        before = [state[position - len(batch)] for position in donated]
-        return found[:kept], list(zip(before, found[kept:], strict=True))
 
-
-def _is_float32(ir: Any, value: Any) -> bool:
-    """Whether a value is float32, and not bfloat16 that was made so for the product."""
-    made = getattr(value.owner, "name", "")
-    if made == "stablehlo.convert" and _type(ir, value.owner.operands[0]) == "bf16":
-        return False
-    return _type(ir, value) == "f32"
-
-
-def _type(ir: Any, value: Any) -> str:
-    return str(ir.RankedTensorType(value.type).element_type)
-
-
-def _compared(exact: Step, rounded: Step, first: Step) -> dict[str, Any]:
-    """Compare results, and how variables were changed; all steps began with the same values."""
-    pairs = zip(exact[1], rounded[1], first[1], strict=True)
-    return {
-        "results": [measure(*three) for three in zip(exact[0], rounded[0], first[0], strict=True)],
-        # Whole numbers count something: their change is no matter of rounding.
-        "updates": [
-            None if _counts(a[1]) else measure(*(after - before for before, after in (a, b, c)))
-            for a, b, c in pairs
-        ],
-    }
-
-
-def _counts(array: np.ndarray) -> bool:
-    return array.dtype.kind in "iub"
+def _drawn(generator: np.random.Generator, shape: list[int], uniform: bool) -> np.ndarray:
+    draw = generator.random if uniform else generator.standard_normal
+    return draw(shape, np.float32)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
 """Running a function twice, with float32 products and with a TPU's, in the process of `child`."""
 
+import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tpu_preflight.compiler.process import Process, versions
+from tpu_preflight.compiler.process import child, failure, versions
+from tpu_preflight.compiler.walking import sizes
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.numerics.child import pack, unpack
+from tpu_preflight.numerics.child import KEPT, pack, unpack
 from tpu_preflight.numerics.results import Numbers, Value
+from tpu_preflight.processes import NoAnswer
 from tpu_preflight.program import Program, Tracing, program, trace
 from tpu_preflight.text import steady
 
 TIMEOUT = 600.0  # seconds for all steps together
-
-Arrays = list[np.ndarray]
 
 
 class NotRun(PreflightError):
@@ -31,7 +33,9 @@ def compare(fn: Callable, *arguments: Any) -> Numbers:
         NotCompilable: TensorFlow or XLA refuses the function.
         NotRun: jax can't run the program, or is not installed.
     """
-    return compare_batches(trace(fn, *arguments), [_flat(arguments)])[0]
+    import tensorflow as tf
+
+    return compare_batches(trace(fn, *arguments), [tf.nest.flatten(arguments)])[0]
 
 
 def compare_batches(
@@ -45,23 +49,33 @@ def compare_batches(
     Raises:
         NotCompilable, NotRun: As for `compare`.
     """
-    made = program(traced)
-    told, arrays = _ask(made, _values(traced, reset), batches)
-    return [_numbers(made, told, step, arrays) for step in told["steps"]]
+    if "jax" not in versions():
+        raise NotRun(
+            "There are no numbers without jax.",
+            "It is not installed, and it runs TensorFlow's program with a TPU's products.",
+            "Install it: python -m pip install 'tpu-preflight[jax]'",
+        )
+    made, state = program(traced), _values(traced, reset)
+    kinds, data = pack([*state, *(np.asarray(x) for batch in batches for x in batch)])
+    about = {"program": len(made.hlo), "donated": made.donated}
+    job = about | {"state": len(state), "batches": len(batches), "kinds": kinds}
+    try:
+        with contextlib.closing(child(f"{__package__}.child")) as process:
+            told, values = process.ask(job, made.hlo + data, timeout=TIMEOUT)
+    except NoAnswer as error:
+        verdict, message = failure(error, "run with a TPU's numbers", TIMEOUT, None)
+        told = {"verdict": verdict, "message": message}
+    if told["verdict"] != "ran":
+        raise NotRun(
+            f"{made.name} could not be run with a TPU's numbers.",
+            steady(told["message"].removeprefix("RefusedError: ").partition("\n")[0])[:300],
+            "Look at the operation that the line names; a part of the step may run without it.",
+        )
+    arrays = iter(unpack(told["kinds"], values))
+    return [_numbers(made, told["counts"], measured, arrays) for measured in told["steps"]]
 
 
-def _flat(nest: Any) -> list[Any]:
-    import tensorflow as tf
-
-    return tf.nest.flatten(nest)
-
-
-def _kept(made: Program) -> tuple[str, ...]:
-    """The results without the changed variables."""
-    return made.results[: len(made.results) - len(made.donated)]
-
-
-def _values(traced: Tracing, reset: Iterable[Any]) -> Arrays:
+def _values(traced: Tracing, reset: Iterable[Any]) -> list[np.ndarray]:
     """Read what a program takes after its arguments: zeros for the variables of ``reset``."""
     import tensorflow as tf
 
@@ -78,53 +92,21 @@ def _values(traced: Tracing, reset: Iterable[Any]) -> Arrays:
     return found
 
 
-def _ask(
-    made: Program, state: Arrays, batches: Sequence[Sequence[Any]]
-) -> tuple[dict[str, Any], Iterator[np.ndarray]]:
-    """Let the child run; gives what it tells, and the arrays."""
-    if "jax" not in versions():
-        raise NotRun(
-            "There are no numbers without jax.",
-            "It is not installed, and it runs TensorFlow's program with a TPU's products.",
-            "Install it: python -m pip install 'tpu-preflight[jax]'",
-        )
-    kinds, data = pack([*state, *(np.asarray(x) for batch in batches for x in batch)])
-    about = {"program": len(made.hlo), "donated": made.donated}
-    job = about | {"state": len(state), "batches": len(batches), "kinds": kinds}
-    process = Process(f"{__package__}.child", "run with a TPU's numbers")
-    try:
-        told, values = process.ask(job, made.hlo + data, TIMEOUT, None)
-    finally:
-        process.stop()
-    if told["verdict"] != "ran":
-        raise NotRun(
-            f"{made.name} could not be run with a TPU's numbers.",
-            steady(told["message"].removeprefix("RefusedError: ").partition("\n")[0])[:300],
-            "Look at the operation that the line names; a part of the step may run without it.",
-        )
-    return told, iter(unpack(told["kinds"], values))
-
-
 def _numbers(
-    made: Program, told: dict[str, Any], step: dict[str, Any], arrays: Iterator
+    made: Program, counts: list[int], measured: list[Any], arrays: Iterator[np.ndarray]
 ) -> Numbers:
     """Name what the child tells of one batch."""
-    exact, rounded = ({i: next(arrays) for i in kept} for kept in step["kept"])
-    shapes = _kept(made)
-    results = tuple(
-        Value(
-            f"result {i}" if len(shapes) > 1 else "result",
-            shape,
-            *step["results"][i],
-            exact.get(i),
-            rounded.get(i),
-        )
-        for i, shape in enumerate(shapes)
-    )
-    changed = [made.parameters[i] for i in made.donated]
-    updates = tuple(
-        Value(variable.name, variable.shape, *measured)
-        for variable, measured in zip(changed, step["updates"], strict=True)
-        if measured is not None
-    )
-    return Numbers(made.name, *told["counts"], results, updates)
+    count = len(made.results) - len(made.donated)  # the others are changed variables
+    results = []
+    for i, shape in enumerate(made.results[:count]):
+        name = f"result {i}" if count > 1 else "result"
+        small = math.prod(sizes(shape)) <= KEPT
+        both = (next(arrays), next(arrays)) if small else ()
+        results.append(Value(name, shape, *measured[i], *both))
+    updates = [
+        Value(made.parameters[at].name, made.parameters[at].shape, *told)
+        for at, told in zip(made.donated, measured[count:], strict=True)
+        # Whole numbers count something: their change is no matter of rounding.
+        if made.parameters[at].shape[0] not in "sup"
+    ]
+    return Numbers(made.name, *counts, tuple(results), tuple(updates))

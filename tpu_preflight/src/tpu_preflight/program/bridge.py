@@ -92,29 +92,26 @@ def split(concrete: Any, name: str, *, soft_device_placement: bool = False) -> B
     ``name`` is for the answer; ``soft_device_placement`` as for `bridge`, whatever it was while the
     graph was traced.
     """
-    setting = "allow_soft_placement = {}"
-    before, now = (
-        setting.format(str(x).lower()) for x in (not soft_device_placement, soft_device_placement)
-    )
+    setting = f"allow_soft_placement = {str(soft_device_placement).lower()}"
     try:
-        module = tf.mlir.experimental.run_pass_pipeline(
-            _module(concrete).replace(before, now), _PHASE_1, False
-        )
+        module = re.sub(r"allow_soft_placement = \w+", setting, _module(concrete))
+        module = tf.mlir.experimental.run_pass_pipeline(module, _PHASE_1, False)
     except tf.errors.OpError as error:
-        return _refusal(name, str(error))
+        line = str(error).splitlines()[0]
+        found = re.search(r"'tf\.(\w+)' op (?:.* input check: )?(.*)", line)
+        operation, reason = (found[1], found[2]) if found else ("", line)
+        return Bridged(name, operation, f"{operation}: {reason}".strip(": "))
     return Bridged(name, on_host=tuple(sorted(set(_on_host(module)) - {"Const"})))
 
 
-class _Replicas:
-    """Runs a function as ``TPUStrategy`` does, for variables that were made under no strategy."""
-
-    def run(self, fn: Callable, args: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        # Replicate itself is TensorFlow's, where AutoGraph doesn't reach.
-        converted = autograph.tf_convert(fn, ag_ctx.control_status_ctx())
-        return tf.nest.flatten(tpu.split_compile_and_replicate(converted, [list(args)])[1])
+def _run(fn: Callable, args: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    # Replicate itself is TensorFlow's, where AutoGraph doesn't reach.
+    converted = autograph.tf_convert(fn, ag_ctx.control_status_ctx())
+    return tf.nest.flatten(tpu.split_compile_and_replicate(converted, [list(args)])[1])
 
 
-REPLICAS = _Replicas()
+# Runs a function as ``TPUStrategy`` does, for variables that were made under no strategy.
+REPLICAS = types.SimpleNamespace(run=_run)
 
 
 def pretended_strategy() -> tf.distribute.TPUStrategy:
@@ -171,10 +168,3 @@ def verdict(fn: Callable, *specs: tf.TensorSpec) -> str:
     except Exception:  # whatever tracing raises, the compilers' verdicts show it
         return "not traced"
     return f"host: {', '.join(soft.on_host)}" if soft.on_host else "refused"
-
-
-def _refusal(name: str, text: str) -> Bridged:
-    line = text.splitlines()[0]
-    found = re.search(r"'tf\.(\w+)' op (?:.* input check: )?(.*)", line)
-    operation, reason = (found[1], found[2]) if found else ("", line)
-    return Bridged(name, operation, f"{operation}: {reason}".strip(": "))

@@ -4,7 +4,6 @@ JAX writes StableHLO for a TPU on any machine (https://docs.jax.dev/en/latest/ao
 only inside the functions, and TensorFlow never.
 """
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -27,6 +26,11 @@ _ADVICE = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text("u
 
 # Types as StableHLO writes them, where XLA's text has another word.
 _TYPES = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
+
+# What JAX puts around the name of a function that it transforms.
+_CALL = re.compile(r"callback|^debug_print$")  # an operation that calls Python
+_DONATED = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
+_TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|remat|custom_[jv]+p)\(([^()]*)\)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,41 +79,49 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
         NotCompilable: JAX refuses; says at which line, and what to write instead.
     """
     import jax
+    from jax._src.config import traceback_in_locations_limit
+    from jax.interpreters import mlir
 
     name = getattr(fn, "__name__", None) or type(fn).__name__
     jitted = fn if is_jitted(fn) else jax.jit(fn)
+    lowerings = mlir._platform_specific_lowerings["tpu"]
     try:
-        with _whole_stacks(jax):
+        # With every frame of an operation: of the usual ten, all may be a library's.
+        with traceback_in_locations_limit(-1):
             traced = jitted.trace(*arguments)
-            calls = tuple(_calls(traced.jaxpr.jaxpr))
-            with _silent(traced.jaxpr.jaxpr) if calls else contextlib.nullcontext():
-                lowered = traced.lower(lowering_platforms=("tpu",))
-            text = lowered.as_text(debug_info=True)
-    except NotCompilable:
-        raise
+            jaxpr = traced.jaxpr.jaxpr
+            calls = [o for o in _operations(jaxpr) if _CALL.search(o.primitive.name)]
+            # jax can't write calls of Python for a TPU that isn't there.
+            rule = type(next(iter(lowerings.values())))(_zeros, True)
+            with mock.patch.dict(lowerings, {call.primitive: rule for call in calls}):
+                module = traced.lower(lowering_platforms=("tpu",)).compiler_ir("stablehlo")
     except Exception as error:  # whatever the learner's function raises is the finding
         raise _refused(error, name) from error
-    names, sources, text = _named(text, name)
-    main, mesh = _main(lowered.compiler_ir("stablehlo"))
-    parameters = [Parameter(n, "argument", _shape(kind)) for n, kind, _ in main]
+    (main,) = (o for o in module.body.operations if str(o.attributes["sym_name"]) == '"main"')
+    inside, attributes = main.regions[0].blocks[0], main.attributes
+    about = map(str, attributes["arg_attrs"]) if "arg_attrs" in attributes else ()
+    about = [*about] or [""] * len(inside.arguments)
+    parameters = tuple(_parameter(i, argument) for i, argument in enumerate(inside.arguments))
+    mesh = _mesh(module)
+    sources, float64, text = _numbered(module, name)
     program = Program(
         name,
         text.encode(),
-        tuple(parameters),
-        tuple(_shape(str(t)) for t in _results(lowered.compiler_ir("stablehlo"))),
-        tuple(i for i, (_, _, told) in enumerate(main) if _DONATED.search(told)),
+        parameters,
+        tuple(_shape(value.type) for value in list(inside.operations)[-1].operands),
+        tuple(i for i, told in enumerate(about) if _DONATED.search(told)),
         math.prod(size for _, size in mesh),
-        names=names,
+        names=tuple(sources),
         form="stablehlo",
         mesh=mesh,
-        shardings=tuple(_spec(told) for _, _, told in main) if mesh else (),
+        shardings=tuple(map(_spec, about)) if mesh else (),
     )
     return Exported(
         program,
-        calls,
-        _float64(text, names, sources),
+        tuple(Call(call.primitive.name, _line(call)) for call in calls),
+        float64,
         sum(getattr(x, "nbytes", 0) for x in traced.jaxpr.consts),
-        _rounds(traced.jaxpr.jaxpr),
+        _rounds(jaxpr),
         sources,
     )
 
@@ -121,30 +133,18 @@ def is_jitted(fn: object) -> bool:
 
 def _refused(error: Exception, name: str) -> NotCompilable:
     kind = next((t.__name__ for t in type(error).__mro__ if t.__name__ in _ADVICE), "other")
-    advice = _ADVICE[kind]
-    source = messages.source_of(error)
-    line = messages.line_of(error)
-    at = f" at {source}" if source else ""
-    return NotCompilable(
-        f"JAX can't trace {name}{at}.",
-        advice["why"] if kind != "other" else f"{type(error).__name__}: {line}"[:500],
-        advice["fix"],
-        type(error).__name__,
-        source,
-        str(error),
+    told = messages.Refusal(
+        messages.line_of(error),
+        operation=type(error).__name__,
+        source=messages.source_of(error),
+        text=str(error),
     )
-
-
-@contextlib.contextmanager
-def _whole_stacks(jax: Any) -> Iterator[None]:
-    """Keep every frame of an operation: of ten, all may be a library's."""
-    option = "jax_traceback_in_locations_limit"
-    before = getattr(jax.config, option)
-    jax.config.update(option, -1)
-    try:
-        yield
-    finally:
-        jax.config.update(option, before)
+    return NotCompilable(
+        f"JAX can't trace {name}" + (f" at {told.where}." if told.where else "."),
+        _ADVICE[kind]["why"] or f"{told.operation}: {told.line}"[:500],
+        _ADVICE[kind]["fix"],
+        told,
+    )
 
 
 # --- what the traced function holds -----------------------------------------------------------
@@ -166,39 +166,20 @@ def _operations(jaxpr: Any) -> Iterator[Any]:
             yield from _operations(inner)
 
 
-def _is_call(operation: Any) -> bool:
-    name = operation.primitive.name
-    return "callback" in name or name == "debug_print"
+def _line(operation: Any) -> Source | None:
+    stack = getattr(operation.source_info.traceback, "frames", None) or ()
+    frames = [(f.file_name, f.line_num, f.function_name) for f in stack]
+    return messages.learners_line(frames[::-1])
 
 
-def _calls(jaxpr: Any) -> Iterator[Call]:
-    for operation in filter(_is_call, _operations(jaxpr)):
-        stack = getattr(operation.source_info.traceback, "frames", None) or ()
-        frames = [(f.file_name, f.line_num, f.function_name) for f in stack]
-        what = operation.primitive.name
-        yield Call(what, messages.learners_line(frames[::-1]))
-
-
-@contextlib.contextmanager
-def _silent(jaxpr: Any) -> Iterator[None]:
-    """Let calls of Python give zeros: jax can't write them for a TPU that isn't there."""
-    import jax
+def _zeros(context: Any, *_: Any, **__: Any) -> list[Any]:
+    """Write zeros in the place of what a call of Python gives."""
     from jax.interpreters import mlir
 
-    def zeros(context: Any, *_: Any, **__: Any) -> list[Any]:
-        if len(context.tokens_in):
-            context.set_tokens_out(context.tokens_in)
-        shapes = ((aval.dtype, aval.shape) for aval in context.avals_out)
-        return [mlir.ir_constant(np.broadcast_to(np.zeros((), t), s)) for t, s in shapes]
-
-    if jax.default_backend() == "tpu":
-        yield
-        return
-    table = mlir._platform_specific_lowerings["tpu"]
-    entry = type(next(iter(table.values())))
-    rules = {o.primitive: entry(zeros, True) for o in _operations(jaxpr) if _is_call(o)}
-    with mock.patch.dict(table, rules):
-        yield
+    if len(context.tokens_in):
+        context.set_tokens_out(context.tokens_in)
+    shapes = ((aval.dtype, aval.shape) for aval in context.avals_out)
+    return [mlir.ir_constant(np.broadcast_to(np.zeros((), t), s)) for t, s in shapes]
 
 
 def _rounds(jaxpr: Any) -> float:
@@ -211,110 +192,91 @@ def _rounds(jaxpr: Any) -> float:
     return most
 
 
-# --- what the text holds ----------------------------------------------------------------------
-
-_ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$", re.MULTILINE)
-_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"\((#loc\d*)\)')
-_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):')
-_TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|remat|custom_[jv]+p)\(([^()]*)\)")
-_DONATED = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
+# --- what the module holds --------------------------------------------------------------------
 
 
-def _named(text: str, function: str) -> tuple[tuple[str, ...], dict[str, Source | None], str]:
-    """Put numbers for the places in a module's text; give the names and the learner's lines.
+def _numbered(
+    module: Any, function: str
+) -> tuple[dict[str, Source | None], tuple[str, Source | None] | None, str]:
+    """Put numbers for the names and places of a module's operations, and write it.
 
-    The same function then gives the same text, wherever it stands in its file.
+    The same function then gives the same text, wherever it stands in its file. Gives the names with
+    the learner's lines, and the first operation on 64-bit floating-point numbers, too.
     """
-    places = dict(_ALIAS.findall(text))
+    from jax.extend.mlir import ir
+
+    sources: dict[str, Source | None] = {}
+    places: dict[Any, tuple[int, str]] = {}
+    float64 = None
 
     @functools.cache
-    def frames(place: str) -> tuple[Frame, ...]:
-        """The stack of a place, the outermost frame first."""
-        told = places.get(place, "")
-        if found := _FILE.match(told):
-            return ((found[1], int(found[2]), ""),)
-        if found := _NAME.match(told):
-            inner = frames(found[2])
-            is_frame = _FILE.match(places.get(found[2], ""))
-            return tuple((f, n, found[1]) for f, n, _ in inner) if is_frame else inner
-        if found := re.match(r"callsite\((#loc\d*) at (#loc\d*)\)", told):
-            return frames(found[2]) + frames(found[1])
-        return tuple(f for part in re.findall(r"#loc\d*", told) for f in frames(part))
-
-    names: dict[str, int] = {}
-    sources: dict[str, Source | None] = {}
-    known: dict[tuple[str, Source | None], str] = {}
-
-    def place(found: re.Match) -> str:
-        told = _NAME.match(found[2])
-        if told is None or _FILE.match(places.get(told[2], "")):  # a frame, no operation
-            return f"{found[1]} = loc(unknown)"
-        path, source = (
-            _path(told[1]) or _last_jit(told[1]) or function,
-            messages.learners_line(frames(found[1])),
-        )
-        name, number = known.get((path, source), path), 0
-        while (path, source) not in known and name in names:  # another line's operation
+    def added(path: str, source: Source | None) -> tuple[int, str]:
+        name, number = path, 0
+        while name in sources:  # another line's operation
             number += 1
             name = f"{path}_{number}"
-        known[path, source] = name
         sources[name] = source
-        return f'{found[1]} = loc("tf_op_{names.setdefault(name, len(names))}")'
+        return len(sources) - 1, name
 
-    text = _ALIAS.sub(place, text)
-    return tuple(names), sources, re.sub(r'loc\("[^"]*"\("[^)]*\)\)', "loc(unknown)", text)
+    with module.context:
+        for operation in _walk(module.operation):
+            place = operation.location
+            if not isinstance(place, ir.NameLoc):
+                operation.location = ir.Location.unknown()
+                continue
+            if place.attr not in places:
+                source = messages.learners_line(_frames(place))
+                places[place.attr] = added(_path(place.name_str) or function, source)
+            number, name = places[place.attr]
+            operation.location = ir.Location.name(f"tf_op_{number}")
+            values = (*operation.operands, *operation.results)
+            if float64 is None and any("f64>" in str(value.type) for value in values):
+                float64 = name.rpartition("/")[2], sources[name]
+    text = module.operation.get_asm(enable_debug_info=True)
+    of_arguments = re.compile(r'^(#loc\d*) = loc\((?!"tf_op_).*$', re.MULTILINE)
+    return sources, float64, of_arguments.sub(r"\1 = loc(unknown)", text)
+
+
+def _walk(operation: Any) -> Iterator[Any]:
+    """Give the operations inside one, each before those inside it."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from _walk(inner.operation)
+
+
+def _frames(place: Any) -> list[Frame]:
+    """Give the stack of a place, the outermost frame first."""
+    from jax.extend.mlir import ir
+
+    if isinstance(place, ir.CallSiteLoc):
+        return _frames(place.caller) + _frames(place.callee)
+    if isinstance(place, ir.FusedLoc):
+        return [frame for part in place.locations for frame in _frames(part)]
+    if not isinstance(place, ir.NameLoc):
+        return []
+    inner = place.child_loc
+    if isinstance(inner, ir.FileLineColLoc):
+        return [(inner.filename, inner.start_line, place.name_str)]
+    return _frames(inner)
 
 
 def _path(name: str) -> str:
-    """Give an operation's scopes and its name; its gradient has the same."""
-    before = ""
-    name = re.sub(r"\bp?jit\([^()]*\)", "", name)
-    while name != before:
-        before, name = name, _TRANSFORM.sub(r"\1", name)
-    return "/".join(p for p in name.split("/") if p not in ("", "closed_call", "jit"))
+    """Give an operation's scopes and its name, which its gradient has, too.
+
+    A call without scopes has the name of the function that it leads to.
+    """
+    called = re.findall(r"\bp?jit\(([^()]*)\)", name)
+    before, path = "", re.sub(r"\bp?jit\([^()]*\)", "", name)
+    while path != before:
+        before, path = path, _TRANSFORM.sub(r"\1", path)
+    path = "/".join(p for p in path.split("/") if p not in ("", "closed_call", "jit"))
+    return path or re.sub(r"\W", "", "".join(called[-1:]))
 
 
-def _last_jit(name: str) -> str:
-    """Give the function that a call without scopes leads to."""
-    found = re.findall(r"\bp?jit\(([^()]*)\)", name)
-    return re.sub(r"\W", "", found[-1]) if found else ""
-
-
-def _float64(
-    text: str, names: tuple[str, ...], sources: Mapping[str, Source | None]
-) -> tuple[str, Source | None] | None:
-    """Find the first operation on 64-bit floating-point numbers."""
-    numbers = dict(re.findall(r'^(#loc\d*) = loc\("tf_op_(\d+)"\)$', text, re.MULTILINE))
-    for line in text.splitlines():
-        found = re.search(r"(?:x|<)f64>.*loc\((#loc\d*)\)$", line)
-        if found and found[1] in numbers and " = " in line:
-            name = names[int(numbers[found[1]])]
-            return name.rpartition("/")[2], sources[name]
-    return None
-
-
-def _function(module: Any) -> Any:
-    return next(f for f in module.body.operations if "@main" in str(f).split("(", 1)[0])
-
-
-def _main(module: Any) -> tuple[list[tuple[str, str, str]], tuple[tuple[str, int], ...]]:
-    """Give name, type and attributes of the main function's arguments, and the mesh's axes."""
-    main = _function(module)
-    arguments = list(main.regions[0].blocks[0].arguments)
-    told = list(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else []
-    told = [*map(str, told), *[""] * (len(arguments) - len(told))]
-    names = [re.match(r'loc\("(.*)"\)', str(a.location)) for a in arguments]
-    for argument in arguments:
-        if not str(argument.type).startswith("tensor<"):
-            raise NotCompilable(
-                "The function calls Python in a fixed order (ordered=True).",
-                "jax writes such a program only where a TPU is.",
-                "Take ordered=True out for the preflight.",
-            )
-    listed = [
-        (name[1] if name else f"argument {i}", str(argument.type), attributes)
-        for i, (name, argument, attributes) in enumerate(zip(names, arguments, told, strict=True))
-    ]
+def _mesh(module: Any) -> tuple[tuple[str, int], ...]:
+    """Give the axes of the devices over which the arguments lie, and their sizes."""
     meshes = [str(o) for o in module.body.operations if str(o).startswith("sdy.mesh")]
     if len(meshes) > 1:
         raise PreflightError(
@@ -322,22 +284,26 @@ def _main(module: Any) -> tuple[list[tuple[str, str, str]], tuple[tuple[str, int
             "One program for one mesh is asked about.",
             "Put all arguments over the same mesh.",
         )
-    axes = re.findall(r'"(\w+)"=(\d+)', "".join(meshes))
-    return listed, tuple((axis, int(size)) for axis, size in axes)
+    return tuple((axis, int(n)) for axis, n in re.findall(r'"(\w+)"=(\d+)', "".join(meshes)))
 
 
-def _results(module: Any) -> list[Any]:
-    main = _function(module)
-    return [v.type for v in list(main.regions[0].blocks[0].operations)[-1].operands]
+def _parameter(number: int, argument: Any) -> Parameter:
+    if not str(argument.type).startswith("tensor<"):
+        raise NotCompilable(
+            "The function calls Python in a fixed order (ordered=True).",
+            "jax writes such a program only where a TPU is.",
+            "Take ordered=True out for the preflight.",
+        )
+    name = getattr(argument.location, "name_str", f"argument {number}")
+    return Parameter(name, "argument", _shape(argument.type))
 
 
-def _shape(kind: str) -> str:
+def _shape(kind: Any) -> str:
     """Write a type of StableHLO as XLA's text does: ``tensor<8x16xf32>`` is ``f32[8,16]``."""
-    inside = kind.removeprefix("tensor<").removesuffix(">")
-    *sizes, element = re.match(r"((?:\d+x)*)(.*)", inside).groups()
-    element = re.sub(r"^i(?=\d)", "s", _TYPES.get(element, element))
-    element = re.sub(r"^ui", "u", element).lower()
-    return f"{element}[{','.join(re.findall(r'[0-9]+', sizes[0]))}]"
+    element = str(kind.element_type)
+    element = _TYPES.get(element, element).lower()
+    element = re.sub(r"^(u?)i(?=\d)", lambda found: found[1] or "s", element)
+    return f"{element}[{','.join(map(str, kind.shape))}]"
 
 
 def _spec(told: str) -> tuple[tuple[str, ...], ...]:

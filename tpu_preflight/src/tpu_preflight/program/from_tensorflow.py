@@ -14,7 +14,7 @@ from typing import Any
 
 from tpu_preflight.chips.layout import BITS, shape_bytes
 from tpu_preflight.program import messages
-from tpu_preflight.program.messages import Source
+from tpu_preflight.program.messages import Frame, Refusal, Source
 from tpu_preflight.program.tracing import TIMEOUT, NotCompilable, Resource, Tracing, trace
 
 
@@ -41,49 +41,33 @@ class Bounded:
     name: str  # the operation's name in the graph
     source: Source | None = None  # the learner's line, where it can be found
 
-    def __repr__(self) -> str:
-        at = f" at {self.source}" if self.source else f" ({self.name})" if self.name else ""
-        return f"{self.operation or 'a tensor'} {self.shape}{at}"
-
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A function as XLA's program. Holds plain values only, so it can be pickled.
+    """A function as XLA's program. Holds plain values only, so it can be pickled."""
 
-    Attributes:
-        name: The function's name.
-        hlo: The module, a serialised ``HloModuleProto``, with numbers for TensorFlow's names. The
-            same function gives the same bytes, in another process, too, and under another model's
-            name.
-        parameters: What it is given: first the arguments, then variables and other captures.
-        results: Types and shapes of what it gives back; updated variables come last.
-        donated: Positions of the parameters whose memory a result takes over: the variables that
-            the function changes.
-        replicas: How many devices run it together, with their gradients added up.
-        bounded: Where sizes come to depend on values, in the order of the program.
-        names: TensorFlow's names of the operations, which begin with their layers; the module
-            holds a name's position instead (`named`).
-        form: Of the module: ``hlo``, or ``stablehlo`` (JAX's, as text).
-        mesh: Axes and sizes of the devices over which JAX shards it; empty without shardings.
-        shardings: For each parameter, the axes of the mesh over which each dimension lies.
-    """
-
-    name: str
+    name: str  # the function's name
+    # The module, a serialised ``HloModuleProto``, or StableHLO's text, with numbers for the names
+    # of operations. The same function gives the same bytes, in another process, too, and under
+    # another model's name.
     hlo: bytes = dataclasses.field(repr=False)
-    parameters: tuple[Parameter, ...] = dataclasses.field(repr=False)
-    results: tuple[str, ...] = dataclasses.field(repr=False)
-    donated: tuple[int, ...] = dataclasses.field(repr=False)
-    replicas: int = 1
-    bounded: tuple[Bounded, ...] = ()
+    # What it is given: first the arguments, then variables and other captures.
+    parameters: tuple[Parameter, ...]
+    # Types and shapes of what it gives back; updated variables come last.
+    results: tuple[str, ...]
+    # Positions of the parameters whose memory a result takes over: the variables that the function
+    # changes, or what JAX was told.
+    donated: tuple[int, ...]
+    replicas: int = 1  # how many devices run it together, with their gradients added up
+    bounded: tuple[Bounded, ...] = ()  # where sizes come to depend on values, in its order
+    # Names of the operations, which begin with their layers; the module holds a name's position
+    # instead (`named`).
     names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
-    form: str = "hlo"
+    form: str = "hlo"  # of the module: ``hlo``, or ``stablehlo`` (JAX's, as text)
+    # Axes and sizes of the devices over which JAX shards it; empty without shardings.
     mesh: tuple[tuple[str, int], ...] = ()
-    shardings: tuple[tuple[tuple[str, ...], ...], ...] = dataclasses.field(default=(), repr=False)
-
-    def __repr__(self) -> str:
-        variables = sum(p.kind == "variable" for p in self.parameters)
-        arguments = ", ".join(p.shape for p in self.arguments)
-        return f"{self.name}({arguments}) with {variables} variables → {', '.join(self.results)}"
+    # For each parameter, the axes of the mesh over which each dimension lies.
+    shardings: tuple[tuple[tuple[str, ...], ...], ...] = ()
 
     @property
     def arguments(self) -> tuple[Parameter, ...]:
@@ -93,15 +77,36 @@ class Program:
 
 def program(traced: Tracing) -> Program:
     """Let TensorFlow write a graph from `trace` in XLA's operations, or raise `NotCompilable`."""
-    name, graph = traced.name, traced.graph
+    from tensorflow.compiler.xla.service import hlo_pb2
+
     for held in traced.resources:
         if held.kind != "variable":
             raise _held(held, traced)
     try:
         hlo = traced.function.experimental_get_compiler_ir(*traced.specs)(stage="hlo_serialized")
     except Exception as error:
-        raise _refused(error, name, graph) from error
-    return _program(traced, hlo)
+        raise _refused(error, traced.name, traced.graph) from error
+    module = hlo_pb2.HloModuleProto.FromString(hlo)
+    bounded = tuple(_bounded(module, traced.graph))
+    names = _numbered(module)
+
+    variables = {id(held.handle): held.name for held in traced.variables}
+    given = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(traced.specs)]
+    for captured in traced.concrete.captured_inputs:
+        kind = "variable" if id(captured) in variables else "captured"
+        given.append((variables.get(id(captured), "a tensor from outside"), kind))
+    shapes = map(_shape_text, module.host_program_shape.parameters)
+    result = module.host_program_shape.result
+    return Program(
+        traced.name,
+        module.SerializeToString(deterministic=True),
+        tuple(Parameter(*about, shape) for about, shape in zip(given, shapes, strict=True)),
+        tuple(map(_shape_text, result.tuple_shapes or [result])),
+        tuple(sorted({e.parameter_number for e in module.input_output_alias.entries})),
+        traced.replicas,
+        bounded,
+        tuple(re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+", r"\1", n) for n in names),
+    )
 
 
 def export(
@@ -135,74 +140,72 @@ def line_finder(graph: Any) -> Callable[[str], Source | None]:
 
     It gives None for a name that isn't in the graph, and for what a library made alone.
     """
-    operations = graph_operations(graph)
+    operations: dict[str, Any] = {}
 
     @functools.cache
     def find(name: str) -> Source | None:
+        if not operations:
+            operations.update(graph_operations(graph))
         made = operations.get(name)
-        return None if made is None else made_by(made)
+        return None if made is None else messages.learners_line(_frames(made))
 
     return find
 
 
-def made_by(operation: Any) -> Source | None:
-    """Find the learner's line that made an operation; None for what a library made alone."""
-    return messages.learners_line((f.filename, f.lineno, f.name) for f in operation.traceback)
+def _frames(operation: Any) -> list[Frame]:
+    return [(f.filename, f.lineno, f.name) for f in operation.traceback]
 
 
 def place_of(operation: Any) -> str:
     """Say where an operation is made: the learner's line, else its layer and a library's line."""
-    frames = [(f.filename, f.lineno, f.name) for f in operation.traceback]
-    return messages.place(messages.nearest_line(frames), messages.layer_of(operation.name))
+    source = messages.nearest_line(_frames(operation))
+    return messages.place(source, messages.layer_of(operation.name))
 
 
 def _held(held: Resource, traced: Tracing) -> NotCompilable:
     """Say that a table or an iterator is not for XLA, and where it is used."""
-    user = _user(traced.graph)
-    source = made_by(user) if user is not None else None
-    where = place_of(user) if user is not None else ""
-    at = f" at {where}" if where else ""
+    told = Refusal("")
+    for operation in graph_operations(traced.graph).values():
+        if operation.type.startswith(("LookupTable", "Iterator")):
+            source = messages.nearest_line(_frames(operation))
+            layer = messages.layer_of(operation.name)
+            told = Refusal("", operation=operation.type, source=source, layer=layer)
+            break
     return NotCompilable(
-        f"{traced.name} uses the {held.kind} {held.name}".rstrip() + f"{at}.",
+        f"{traced.name} uses the {held.kind} {held.name}".rstrip() + f"{_at(told)}.",
         f"The {held.kind} lives on the host; XLA can't hold it.",
         "Do this in the input pipeline, and hand in what was found.",
-        user.type if user is not None else "",
-        source,
-        where=where,
-        reason="no kernel",
+        told,
+        "no kernel",
     )
 
 
-def _user(graph: Any) -> Any:
-    """Find the first operation that asks a table or an iterator, in functions, too."""
-    operations = graph_operations(graph).values()
-    return next((o for o in operations if o.type.startswith(("LookupTable", "Iterator"))), None)
+def _at(told: Refusal) -> str:
+    return f" at {told.where}" if told.where else ""
 
 
 def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
     told = messages.refusal(error)
-    operation, source = told.operation, told.source
-    where = messages.place(source, told.layer)
-    at = f" at {where}" if where else ""
-    if operation == "_Arg":
-        what, source, where = f"{name} has an argument of a type that XLA does not know.", None, ""
+    reason = told.reason if told.reason == "no kernel" else ""
+    if told.operation == "_Arg":
+        told, reason = dataclasses.replace(told, source=None, layer=""), ""
+        what = f"{name} has an argument of a type that XLA does not know."
         fix = "Keep strings and the like in the input pipeline; hand in numbers."
     elif told.reason == "no kernel":
-        what = f"XLA has no {operation}{at}."
+        what = f"XLA has no {told.operation}{_at(told)}."
         fix = "Do this in the input pipeline, before the model, or write it with other operations."
     elif told.reason == "size":
-        what = f"The size that {operation} makes depends on a value{at}."
+        what = f"The size that {told.operation} makes depends on a value{_at(told)}."
         fix = (
             "Take the size from a Python number or a static shape; or compute at the largest size "
             "and mask."
         )
     else:
         made = graph_operations(graph).get(told.node)
-        operation = made.type if made is not None else told.node
-        what = f"XLA refuses {operation or name}{at}."
+        told = dataclasses.replace(told, operation=made.type if made is not None else told.node)
+        what = f"XLA refuses {told.operation or name}{_at(told)}."
         fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
-    reason = "no kernel" if operation != "_Arg" and told.reason == "no kernel" else ""
-    return NotCompilable(what, told.line[:500], fix, operation, source, str(error), where, reason)
+    return NotCompilable(what, told.line[:500], fix, told, reason)
 
 
 def _shape_text(shape: Any) -> str:
@@ -226,19 +229,16 @@ def named(text: str, names: Sequence[str]) -> str:
     return re.sub(r"\btf_op_(\d+)\b", name, text)
 
 
-def _program(traced: Tracing, hlo: bytes) -> Program:
-    """Read from the module what a report needs, and make its bytes independent of this run."""
-    from tensorflow.compiler.xla.service import hlo_pb2
-
-    module = hlo_pb2.HloModuleProto.FromString(hlo)
-    entry = next(c for c in module.computations if c.id == module.entry_computation_id)
+def _numbered(module: Any) -> list[str]:
+    """Make a module's bytes independent of this run: numbers for names, which it gives."""
     # The numbers that TensorFlow gives to functions, and paths of this machine's libraries.
     module.name, module.id = "tensorflow", 0
     module.ClearField("stack_frame_index")
-    bounded = tuple(_bounded(module, traced.graph))
     names: dict[str, int] = {}
     for i, computation in enumerate(module.computations):
         computation.name = f"computation.{i}"
+        if computation.id == module.entry_computation_id:
+            module.entry_computation_name = computation.name
         shapes = {i.id: i.shape for i in computation.instructions}
         for instruction in computation.instructions:
             before = [shapes[operand] for operand in instruction.operand_ids]
@@ -246,32 +246,12 @@ def _program(traced: Tracing, hlo: bytes) -> Program:
                 instruction.opcode = "copy"  # StableHLO can't reshape two bounded dimensions
             metadata = instruction.metadata
             for field in ("source_file", "source_line", "stack_frame_id"):
-                if field in metadata.DESCRIPTOR.fields_by_name:
-                    metadata.ClearField(field)
+                metadata.ClearField(field)
             # A model that is made again in the same process has another name: it isn't another
             # program. What XLA makes of a program doesn't depend on the names.
             if metadata.op_name:
                 metadata.op_name = f"tf_op_{names.setdefault(metadata.op_name, len(names))}"
-    module.entry_computation_name = entry.name
-
-    variables = {id(held.handle): held.name for held in traced.variables}
-    given = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(traced.specs)]
-    for captured in traced.concrete.captured_inputs:
-        kind = "variable" if id(captured) in variables else "captured"
-        given.append((variables.get(id(captured), "a tensor from outside"), kind))
-    shapes = map(_shape_text, module.host_program_shape.parameters)
-    parameters = tuple(Parameter(*n, s) for n, s in zip(given, shapes, strict=True))
-    result = module.host_program_shape.result
-    return Program(
-        traced.name,
-        module.SerializeToString(deterministic=True),
-        parameters,
-        tuple(map(_shape_text, result.tuple_shapes or [result])),
-        tuple(sorted({e.parameter_number for e in module.input_output_alias.entries})),
-        traced.replicas,
-        bounded,
-        tuple(re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+", r"\1", n) for n in names),
-    )
+    return list(names)
 
 
 def graph_operations(graph: Any) -> dict[str, Any]:
@@ -287,7 +267,7 @@ def graph_operations(graph: Any) -> dict[str, Any]:
 
 def _bounded(module: Any, graph: Any) -> Iterator[Bounded]:
     """Find the operations that make a size depend on values, not those that only inherit it."""
-    operations, seen = None, set()
+    find, seen = line_finder(graph), set()
     for computation in module.computations:
         dynamic = set()
         for instruction in computation.instructions:
@@ -301,8 +281,6 @@ def _bounded(module: Any, graph: Any) -> Iterator[Bounded]:
             if inherited or instruction.opcode == "parameter" or metadata.op_name in seen:
                 continue
             seen.add(metadata.op_name)
-            operations = graph_operations(graph) if operations is None else operations
             name = metadata.op_name  # in a tf.function that was called, the call stands before it
-            made = operations.get(name) or operations.get(messages.forward_name(name))
-            source = None if made is None else made_by(made)
-            yield Bounded(_shape_text(bounded[0]), metadata.op_type, metadata.op_name, source)
+            source = find(name) or find(messages.forward_name(name))
+            yield Bounded(_shape_text(bounded[0]), metadata.op_type, name, source)

@@ -37,16 +37,7 @@ def _closing(text: str, start: int) -> int:
         depth += (text[at] in "([{") - (text[at] in ")]}")
         if depth == 0:
             return at
-    raise _not_a_program(f"a line without end: {text[:60]!r}")
-
-
-def _not_a_program(why: str) -> PreflightError:
-    return PreflightError(
-        "This text can't be read as a program of XLA.",
-        f"It has {why}.",
-        "Give the text of experimental_get_compiler_ir(...)(stage='optimized_hlo'), or "
-        "hlo(function, ...).optimized.",
-    )
+    raise ValueError(f"a line without end: {text[:60]!r}")
 
 
 def _instruction(line: str) -> Instruction:
@@ -75,15 +66,23 @@ def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
     """
     found: dict[str, list[Instruction]] = {}
     current = main = None
-    for line in text.splitlines():
-        if head := re.match(r"(ENTRY )?%?(\S+) \(.*\{$", line):
-            current = head[2]
-            found[current] = []
-            main = current if head[1] else main
-        elif line.startswith("}"):
-            current = None
-        elif current is not None and " = " in line:
-            found[current].append(_instruction(line))
-    if main is None or not found[main]:
-        raise _not_a_program("no main computation (ENTRY)")
+    try:
+        for line in text.splitlines():
+            if head := re.match(r"(ENTRY )?%?(\S+) \(.*\{$", line):
+                current = head[2]
+                found[current] = []
+                main = current if head[1] else main
+            elif line.startswith("}"):
+                current = None
+            elif current is not None and " = " in line:
+                found[current].append(_instruction(line))
+        if main is None or not found[main]:
+            raise ValueError("no main computation (ENTRY)")
+    except ValueError as error:
+        raise PreflightError(
+            "This text can't be read as a program of XLA.",
+            f"It has {error}.",
+            "Give the text of experimental_get_compiler_ir(...)(stage='optimized_hlo'), or "
+            "hlo(function, ...).optimized.",
+        ) from error
     return found, main

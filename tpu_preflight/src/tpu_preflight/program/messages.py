@@ -68,6 +68,12 @@ class Refusal:
     node: str = ""  # the operation's name in the graph; empty where the text doesn't say
     source: Source | None = None  # the line that made the operation, where it can be found
     layer: str = ""  # the layer that it belongs to; empty where the text doesn't say
+    text: str = ""  # the whole text
+
+    @property
+    def where(self) -> str:
+        """The place of the operation in words, as `place` says it."""
+        return place(self.source, self.layer)
 
 
 _REASONS = {
@@ -85,14 +91,16 @@ _NODE = re.compile(r"\{\{node ([^}]*)\}\}|\[\[([^\]{]+)\]\]")
 def refusal(error: BaseException) -> Refusal:
     """Read an error of TensorFlow, as it was raised."""
     text = _text(error)
-    node = _NODE.search(text)
-    about = {"node": (node[1] or node[2]) if node else "", "source": source_of(error)}
-    layers = [named or kind for named, kind in _IN_LAYER.findall(text)]
-    about["layer"] = layers[-1] if layers else layer_of(about["node"])
+    found = _NODE.search(text)
+    node = (found[1] or found[2]) if found else ""
+    layers = [named or kind for named, kind in _IN_LAYER.findall(text)] or [layer_of(node)]
+    told = Refusal(
+        line_of(error), node=node, source=source_of(error), layer=layers[-1], text=str(error)
+    )
     for reason, pattern in _REASONS.items():
         if found := pattern.search(_first_stack(text)):
-            return Refusal(line_of(error), reason, found[1], **about)
-    return Refusal(line_of(error), **about)
+            return dataclasses.replace(told, reason=reason, operation=found[1])
+    return told
 
 
 def line_of(error: BaseException) -> str:
@@ -169,10 +177,9 @@ def nearest_line(frames: Iterable[Frame]) -> Source | None:
 def _inside(frames: Iterable[Frame]) -> list[Frame]:
     """Leave out the callers of the machinery, and TensorFlow, Keras and Python."""
     frames = _with_whole_paths(list(frames))
-    begin = 0
-    for i, (file, _, _) in enumerate(frames, 1):
-        if os.path.realpath(file).startswith(tuple(MACHINERY)):
-            begin = i
+    machinery = tuple(MACHINERY)
+    ours = [os.path.realpath(file).startswith(machinery) for file, _, _ in frames]
+    begin = len(frames) - ours[::-1].index(True) if any(ours) else 0
     return [f for f in frames[begin:] if not _CORE.search(f[0])]
 
 

@@ -22,7 +22,7 @@ from unittest import mock
 
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import messages
-from tpu_preflight.program.messages import Frame, Source
+from tpu_preflight.program.messages import Frame, Refusal
 
 # Seconds after which tracing is given up.
 TIMEOUT = 600.0
@@ -31,30 +31,22 @@ TIMEOUT = 600.0
 class NotCompilable(PreflightError):
     """A function can't become a program for a TPU; says at which operation, and where that is.
 
-    Attributes:
-        operation: TensorFlow's name of the refused operation, such as ``UniqueWithCounts``; empty
-            where no operation, but tracing itself or the arguments were refused.
-        source: The learner's line that made it, where it can be found.
-        message: TensorFlow's own words, whole.
-        where: The same in words; where a library made it, the layer that it belongs to.
+    Args:
+        what: As in `PreflightError`, like ``why`` and ``fix``.
+        told: What TensorFlow or JAX says, where it does. Its ``operation`` and ``source``, where
+            the operation was made, are attributes of the error, too; so are ``where``, the same in
+            words, and ``message``, its whole text.
         reason: ``no kernel`` (neither has a table or an iterator), ``late`` (tracing took too long,
             and would again), ``memory``, or empty.
     """
 
     def __init__(
-        self,
-        what: str,
-        why: str,
-        fix: str,
-        operation: str = "",
-        source: Source | None = None,
-        message: str = "",
-        where: str = "",
-        reason: str = "",
+        self, what: str, why: str, fix: str, told: Refusal | None = None, reason: str = ""
     ) -> None:
         super().__init__(what, why, fix)
-        self.operation, self.source, self.message = operation, source, message
-        self.where, self.reason = where or str(source or ""), reason
+        told = told or Refusal("")
+        self.operation, self.source, self.message = told.operation, told.source, told.text
+        self.where, self.reason = told.where, reason
 
 
 class _StoppedTracing(BaseException):
@@ -160,23 +152,21 @@ def trace(
     return Tracing(name, flat, replicas, step, concrete)
 
 
-_KINDS = {"lookup::": "lookup table", "Iterator": "iterator"}
-
-
 def _resource(handle: Any, name: str) -> Resource:
+    import tensorflow as tf
     from tensorflow.python.ops import handle_data_util
 
     known = handle_data_util.get_handle_data(handle)
     told = dict(re.findall(r'(\bname|\btype)="([^"]*)"', str(handle)))
     if known is not None and known.is_set:
-        import tensorflow as tf
-
         name = name or told.get("name", "").partition("/")[0]
         return Resource(name, "variable", handle, tf.as_dtype(known.shape_and_type[0].dtype))
     kind = told.get("type", "")
-    usual = (usual for part, usual in _KINDS.items() if part in kind)
-    kind = next(usual, kind.rpartition("::")[2] or "resource")
-    return Resource(_owners_name(handle), kind, handle)
+    usual = {"lookup::": "lookup table", "Iterator": "iterator"}
+    other = kind.rpartition("::")[2] or "resource"
+    return Resource(
+        _owners_name(handle), next((usual[part] for part in usual if part in kind), other), handle
+    )
 
 
 def _owners_name(handle: Any) -> str:
@@ -194,15 +184,11 @@ def _untraceable(error: Exception, name: str) -> NotCompilable:
     # AutoGraph's own wrapper of an error says the error's name in its text.
     if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
         line = f"{type(error).__name__}: {line}"
-    where = messages.place(told.source, told.layer)
     return NotCompilable(
-        f"TensorFlow can't trace {name}" + (f" at {where}." if where else "."),
+        f"TensorFlow can't trace {name}" + (f" at {told.where}." if told.where else "."),
         line[:500],
         "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
-        told.operation,
-        told.source,
-        str(error),
-        where,
+        told,
     )
 
 
@@ -227,14 +213,14 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
     try:
         yield
     except _StoppedTracing as stopped:
-        source = stopped.args[0]
+        told = Refusal("", source=stopped.args[0])
         raise NotCompilable(
             f"{name} did not come back from tracing within {seconds:g} s"
-            + (f"; it was at {source}." if source else "."),
+            + (f"; it was at {told.source}." if told.source else "."),
             "While a graph is built, Python runs: a loop over a Python condition may never end.",
             "Make it a loop over a tensor, or bound its rounds.",
-            source=source,
-            reason="late",
+            told,
+            "late",
         ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -255,21 +241,18 @@ def _written_frames(frame: Any) -> list[Frame]:
     ]
 
 
-@contextlib.contextmanager
-def _resources_read() -> Iterator[None]:
+def _resources_read() -> contextlib.AbstractContextManager:
     """Read a variable before elements are gathered from it, as the TPU bridge does.
 
     XLA has no kernel for the operation that does both (`ResourceGatherNd`, tf.gather_nd).
     """
+    import tensorflow as tf
     from tensorflow.python.ops import resource_variable_ops
 
     def gather_nd(self: Any, indices: Any, name: str | None = None) -> Any:
-        import tensorflow as tf
-
         return tf.gather_nd(self.value(), indices, name=name)
 
-    with mock.patch.object(resource_variable_ops.BaseResourceVariable, "gather_nd", gather_nd):
-        yield
+    return mock.patch.object(resource_variable_ops.BaseResourceVariable, "gather_nd", gather_nd)
 
 
 @contextlib.contextmanager

@@ -1,8 +1,12 @@
-"""JAX: a function, or what ``jax.jit`` made of one, with its arguments. Imports no TensorFlow."""
+"""JAX: a function, or what ``jax.jit`` made of one, with its arguments; a Keras model on JAX.
+
+Imports TensorFlow only where a ``tf.data.Dataset`` comes with the model.
+"""
 
 import contextlib
 import math
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,14 +16,13 @@ from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import NotCompilable, Program, from_jax
 from tpu_preflight.program.job import Job
 from tpu_preflight.report import Item, finding
-from tpu_preflight.subjects.kind import Kind, Say, Slices
 
 MOST_ROUNDS = 100  # of a loop that is run without being compiled
 MOST_VALUES = 3_000_000  # of all arguments: a step without being compiled takes long with more
 LARGE_CONSTANT = 1_000_000  # bytes of arrays that are part of the program
 
 
-class OfJax(Kind):
+class OfJax:
     """A function of JAX with its arguments.
 
     Args:
@@ -48,7 +51,9 @@ class OfJax(Kind):
         self._exported: from_jax.Exported | None = None
         self.name = getattr(given, "__name__", type(given).__name__)
 
-    def data(self, batches: int, slices: Slices, node: bool, say: Say) -> list[Item]:
+    def check_data(
+        self, batches: int, slices: Sequence[tuple[str, int]], node: bool, say: Callable
+    ) -> tuple[list[Item], bool]:
         """Look at the arguments' types: no pipeline comes with a function of JAX."""
         import jax
 
@@ -56,14 +61,19 @@ class OfJax(Kind):
         leaves = [(jax.tree_util.keystr(p[1:]) or str(p[0]), x) for p, x in paths]
         as_taken = jax.dtypes.canonicalize_dtype  # 32 bits for NumPy's 64, unless jax_enable_x64
         types = [(name, as_taken(x.dtype)) for name, x in leaves if hasattr(x, "dtype")]
-        wide = [finding(3, "float64", name=name) for name, t in types if t == np.float64]
+        found = [finding(3, "float64", name=name) for name, t in types if t == np.float64]
         dtypes = ", ".join(sorted({str(t) for _, t in types}))
-        good = [] if wide else [finding(3, "types", dtypes=dtypes)]
-        return [finding(2, "arguments"), finding(3, "arguments"), *wide, *good]
+        found = found or [finding(3, "types", dtypes=dtypes)]
+        return [finding(2, "arguments"), finding(3, "arguments"), *found], True
 
-    def jobs(self, slices: Slices) -> list[Job]:
+    def jobs(self, slices: Sequence[tuple[str, int]]) -> list[Job]:
         """Trace, and let JAX write the program: one for each target is the same."""
-        self._exported = exported = from_jax.export(self._function, self._arguments)
+        return self._jobs(slices, self._arguments, None)
+
+    def _jobs(
+        self, slices: Sequence[tuple[str, int]], arguments: tuple, rows: int | None
+    ) -> list[Job]:
+        self._exported = exported = from_jax.export(self._function, arguments)
         program = exported.program
         for target, devices in slices:
             if program.replicas not in (1, devices):
@@ -73,18 +83,23 @@ class OfJax(Kind):
                     f"Make the mesh of {devices}, or take the shardings out to ask about one "
                     "device.",
                 )
-        find = exported.find
-        return [
-            Job(target, devices, None, self._arguments, program, find) for target, devices in slices
-        ]
+        return [Job(*target, rows, arguments, program, exported.find) for target in slices]
 
-    def refused(self, error: NotCompilable) -> list[Item]:
+    def program(self, job: Job, rows: int) -> Program:
+        """Not asked for: which argument is the batch is not known, so no job has rows."""
+        raise NotImplementedError
+
+    def check_refused(self, error: NotCompilable) -> list[Item]:
         """Say what JAX refused, on which line."""
         about = {"kind": self.kind, "what": f"{error.what} {error.why}", "fix": error.fix}
-        return [finding(1, "refused_by_jax", **about, where=error.source)]
+        refused = finding(1, "refused_by_jax", **about, where=error.source)
+        return [refused, finding(5, "no_strategy")]
 
-    def rules(self, job: Job) -> list[Item]:
-        """Say what JAX took, and what in it is slow on a TPU."""
+    def check_step(self, job: Job, say: Callable[[str], None]) -> list[Item]:
+        """Say what JAX took, what in it is slow on a TPU, and whether it gives the same compiled.
+
+        Each call of Python is named; a strategy's scope has no meaning here.
+        """
         exported = self._exported
         alone = job.replicas > 1 and not exported.program.mesh
         part = "; asked about for one device: the arguments carry no shardings" if alone else ""
@@ -94,9 +109,12 @@ class OfJax(Kind):
             items.append(finding(1, "wide_inside", operation=operation, where=source))
         if exported.constants > LARGE_CONSTANT:
             items.append(finding(1, "constants", megabytes=f"{exported.constants / 1e6:.0f}"))
-        return items
+        say("comparing eager and compiled results")
+        items.append(self._answers())
+        items += [finding(5, "calls_python", what=c.what, where=c.source) for c in exported.calls]
+        return [*items, finding(5, "no_strategy")]
 
-    def answers(self, job: Job) -> list[Item]:
+    def _answers(self) -> Item:
         """Run it on this CPU, operation by operation and compiled, where values were given."""
         import jax
 
@@ -104,15 +122,15 @@ class OfJax(Kind):
         values = sum(math.prod(getattr(x, "shape", ())) for x in leaves)
         exported = self._exported
         if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):
-            return [finding(4, "no_values")]
+            return finding(4, "no_values")
         if exported.calls or exported.rounds > MOST_ROUNDS or values > MOST_VALUES:
             reason = "it calls Python" if exported.calls else "it takes long"
-            return [finding(4, "not_run", reason=reason)]
+            return finding(4, "not_run", reason=reason)
         eager, again, compiled = (self._run(compiled=way) for way in (False, False, True))
         if differences.differ(eager, again):
-            return [finding(4, "draws_in_python")]
+            return finding(4, "draws_in_python")
         item = differences.difference("the function on this CPU", eager, compiled)
-        return [item or finding(4, "same_values")]
+        return item or finding(4, "same_values")
 
     def _run(self, compiled: bool) -> differences.Results | Exception:
         """Run with copies of the arguments: their memory may be given away."""
@@ -121,25 +139,141 @@ class OfJax(Kind):
         arguments = jax.tree.map(
             lambda x: x.copy() if isinstance(x, jax.Array) else x, self._arguments
         )
+        function = self._function
+        if compiled and not from_jax.is_jitted(function):
+            function = jax.jit(function)
         try:
             with contextlib.nullcontext() if compiled else jax.disable_jit():
-                function = self._function
-                if compiled and not from_jax.is_jitted(function):
-                    function = jax.jit(function)
                 flat, _ = jax.tree.flatten_with_path(function(*arguments))
                 return {f"result{jax.tree_util.keystr(p)}": np.asarray(x) for p, x in flat}
         except Exception as error:
             return error
 
-    def way(self) -> list[Item]:
-        """Name each call of Python; a strategy's scope has no meaning here."""
-        calls = self._exported.calls if self._exported else ()
-        items = [finding(5, "calls_python", what=c.what, where=c.source) for c in calls]
-        return [*items, finding(5, "no_strategy")]
+    def check_numbers(self, say: Callable[[str], None]) -> list[Item]:
+        """Leave the comparison with a TPU's products open."""
+        reason = "only a step of TensorFlow is run with a TPU's products here"
+        return [finding(8, "not_run", what="numbers", reason=reason)]
+
+    def check_rate(
+        self, estimates: Any, timings: Any, node: bool, say: Callable[[str], None]
+    ) -> tuple[list[Item], None]:
+        """Leave the input's rate open."""
+        return [finding(9, "not_timed", reason="only a tf.data.Dataset is timed here")], None
+
+
+class OfKerasOnJax(OfJax):
+    """A Keras 3 model's train step, as ``fit`` compiles it, with a batch or a dataset.
+
+    Args:
+        given: The model, compiled with an optimizer and a loss.
+        data: A ``tf.data.Dataset`` of global batches, or one batch, of arrays or
+            ``jax.ShapeDtypeStruct``s, as ``fit`` takes it: ``(x, y)``. The target's devices divide
+            it, as ``keras.distribution.DataParallel`` does.
+
+    Raises:
+        PreflightError: The model is not compiled, or there are no data.
+    """
+
+    kind = "train step"
+
+    def __init__(self, given: Any, data: Any) -> None:
+        import jax
+
+        if data is None or getattr(given, "optimizer", None) is None:
+            raise PreflightError(
+                "There are no data." if data is None else "The model has no optimizer.",
+                "What is checked is one step of training, on one batch.",
+                "Call model.compile(...), and hand in preflight(model, (x, y)) or a dataset.",
+            )
+        tf = sys.modules.get("tensorflow")
+        self._dataset = data if tf and isinstance(data, tf.data.Dataset) else None
+        batch = next(data.as_numpy_iterator()) if self._dataset is not None else data
+        given._symbolic_build(data_batch=batch)  # as fit does: model, optimizer and metrics
+        parts = (
+            given.trainable_variables,
+            given.non_trainable_variables,
+            given.optimizer.variables,
+            given.metrics_variables,
+        )
+        state = tuple([variable.value for variable in part] for part in parts)
+
+        def train_step(state: Any, batch: Any) -> Any:
+            return given.train_step(state, batch)
+
+        super().__init__(jax.jit(train_step, donate_argnums=0), (state, batch))
+        self.name = given.name
+
+    def check_data(
+        self, batches: int, slices: Sequence[tuple[str, int]], node: bool, say: Callable
+    ) -> tuple[list[Item], bool]:
+        """Look at the dataset as for TensorFlow, where there is one."""
+        if self._dataset is None:
+            return super().check_data(batches, slices, node, say)
+        import tensorflow as tf
+
+        from tpu_preflight.checks import dataset
+
+        given = self._dataset
+        structure = tf.nest.map_structure(_as_jax_takes_it, given.element_spec)
+        found, sample = dataset.check(given, structure, batches, slices, node, say, promised=False)
+        return found, bool(sample.shapes)
+
+    def jobs(self, slices: Sequence[tuple[str, int]]) -> list[Job]:
+        """Divide the batch over the devices, so that gradients are added up across them."""
+        jobs = []
+        for target, devices in slices:
+            arguments, share = self._arguments, None
+            if self._rows is not None and self._rows % devices == 0:
+                share = self._rows // devices
+                if devices > 1:
+                    arguments = self._over(devices)
+            jobs += self._jobs([(target, devices)], arguments, share)
+        return jobs
+
+    @property
+    def _rows(self) -> int | None:
+        """The rows of the batch; None where its arrays have no common first size."""
+        import jax
+
+        sizes = {x.shape[0] for x in jax.tree.leaves(self._arguments[1]) if x.shape}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def _over(self, devices: int) -> tuple[Any, ...]:
+        """Describe the state on each device, and the batch divided over them."""
+        import jax
+        from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+        mesh = AbstractMesh((devices,), ("replica",))
+
+        def placed(part: Any, place: PartitionSpec) -> Any:
+            sharding = NamedSharding(mesh, place)
+            return jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), part
+            )
+
+        state, batch = self._arguments
+        return placed(state, PartitionSpec()), placed(batch, PartitionSpec("replica"))
 
     def program(self, job: Job, rows: int) -> Program:
-        """Not asked for: which argument is the batch is not known, so no job has rows."""
-        raise NotImplementedError
+        """Export for another number of rows, on one device."""
+        import jax
+
+        def resized(x: Any) -> Any:
+            shape = (rows, *x.shape[1:]) if x.shape and x.shape[0] == self._rows else x.shape
+            return jax.ShapeDtypeStruct(shape, x.dtype)
+
+        state, batch = self._arguments
+        return from_jax.export(self._function, (state, jax.tree.map(resized, batch))).program
+
+
+def _as_jax_takes_it(spec: Any) -> Any:
+    """Give a tensor the type that JAX makes of it: 32 bits for 64, unless jax_enable_x64."""
+    import tensorflow as tf
+    from jax.dtypes import canonicalize_dtype
+
+    if not isinstance(spec, tf.TensorSpec) or spec.dtype.name not in ("float64", "int64"):
+        return spec
+    return tf.TensorSpec(spec.shape, canonicalize_dtype(spec.dtype.as_numpy_dtype))
 
 
 def is_of_jax(given: object, data: object) -> bool:

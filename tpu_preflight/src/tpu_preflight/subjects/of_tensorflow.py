@@ -1,8 +1,7 @@
 """TensorFlow: a function of tensors, or a Keras model on TensorFlow."""
 
-import functools
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -11,154 +10,123 @@ from tpu_preflight.checks import (
     dataset,
     input,
     numerics,
-    pipeline,
-    placement,
     rules,
     strategy,
     variables,
 )
-from tpu_preflight.checks.subject import Specs, exported, program_of, subject_of, with_rows
-from tpu_preflight.errors import PreflightError
+from tpu_preflight.checks.subject import Subject, rows_of
 from tpu_preflight.estimate.input import Rate
 from tpu_preflight.estimate.step import Estimate, Timing
-from tpu_preflight.program import NotCompilable, Program, Tracing
+from tpu_preflight.program import NotCompilable, Program, line_finder, program, trace
 from tpu_preflight.program.job import Job
-from tpu_preflight.report import Item, finding
-from tpu_preflight.subjects.kind import Kind, Say, Slices
+from tpu_preflight.report import Item
 
-SAMPLE_SECONDS = 20.0  # no further batch of the dataset is asked for after so long
+Specs = tuple[tf.TensorSpec, ...]
 
 
-class OfTensorFlow(Kind):
-    """A function of tensors or a Keras model, with a dataset or with shapes alone.
+class OfTensorFlow(Subject):
+    """A function of tensors or a Keras model, with a dataset or with shapes alone."""
 
-    Args:
-        given: What the learner handed in, or what their factory made.
-        data: Its data; None where a ``tf.function``'s signature tells the shapes.
-        factory: What made it, where there is one; called once more, inside a strategy's scope.
+    is_jax = False
 
-    Raises:
-        PreflightError: It is neither function nor model or was made under a strategy, or there are
-            no data.
-    """
+    def check_data(
+        self, batches: int, slices: Sequence[tuple[str, int]], node: bool, say: Callable
+    ) -> tuple[list[Item], bool]:
+        """Read a sample of the dataset, where there is one."""
+        found, self.sample = dataset.check(self.data, self.structure, batches, slices, node, say)
+        return found, self.sample is None or bool(self.sample.shapes)
 
-    def __init__(self, given: Any, data: Any, factory: Callable[[], Any] | None) -> None:
-        self._factory = factory
-        self._data = _shown(given, data)
-        self._subject = subject_of(given, self._data)
-        self._sample: pipeline.Sample | None = None
-        self._specs: Specs = ()
-        self._refused = ""
-        self.name = self._subject.name
+    def jobs(self, slices: Sequence[tuple[str, int]]) -> list[Job]:
+        """Trace, and let TensorFlow write XLA's program for each target.
 
-    def data(self, batches: int, slices: Slices, node: bool, say: Say) -> list[Item]:
-        """Read a sample of the dataset, where there is one: checks 2 and 3."""
-        if isinstance(self._data, tf.data.Dataset):
-            say("reading a sample of the dataset")
-            self._sample = pipeline.sample(self._data, batches, SAMPLE_SECONDS)
-        found = dataset.check(self._data, self._subject.structure, self._sample, slices, node)
-        self.can_go_on = self._sample is None or _has_batches(self._sample)
-        return found
+        Without AutoGraph where that can be: tracing a library's model takes a third of the time
+        then. What AutoGraph would rewrite (an ``if`` or a loop on a tensor) raises without it, so a
+        program that comes out is the same.
+        """
+        variables.check(self.given, slices)
+        if self.model is not None:
+            self.plain = True
+            try:
+                return self._jobs(slices)
+            except NotCompilable as error:
+                self.plain = False
+                if error.reason == "late":
+                    raise
+        return self._jobs(slices)
 
-    def jobs(self, slices: Slices) -> list[Job]:
-        """Trace, and let TensorFlow write XLA's program for each target."""
-        specs = self._subject.specs
-        if self._sample is not None:
-            shapes = zip(self._sample.largest, specs, strict=True)
-            specs = tuple(tf.TensorSpec(shape, spec.dtype) for shape, spec in shapes)
-        self._specs = specs
-        variables.check(self._subject.given, slices)
-        self._subject, jobs = exported(self._subject, specs, slices, self.trace_seconds)
-        self._specs = jobs[0].specs
-        return jobs
+    def _jobs(self, slices: Sequence[tuple[str, int]]) -> list[Job]:
+        """Export each program once; of a dataset's batch each replica gets its share."""
+        rows = rows_of(spec.shape for spec in self._specs)
+        made = {}
+        for replicas in dict.fromkeys(replicas for _, replicas in slices):
+            share = -(-rows // replicas) if self.is_dataset and rows is not None else rows
+            specs = _with_rows(self._specs, rows, share)
+            exported, graph = self._export(specs, replicas)
+            made[replicas] = Job("", replicas, share, specs, exported, line_finder(graph), graph)
+        return [dataclasses.replace(made[replicas], target=target) for target, replicas in slices]
 
-    def refused(self, error: NotCompilable) -> list[Item]:
-        """Say which operation, on which line; ask the TPU bridge where XLA lacks a kernel."""
-        self._refused = error.reason or "refused"
-        lacking = error.reason == "no kernel"
-        return rules.refused(self._subject, error, self._placed if lacking else None)
+    @property
+    def _specs(self) -> Specs:
+        """What describes the data's tensors, flat: of a dataset its largest batch."""
+        specs = tf.nest.flatten(self.structure, expand_composites=True)
+        if self.sample is None:
+            return tuple(specs)
+        shapes = zip(self.sample.largest, specs, strict=True)
+        return tuple(tf.TensorSpec(shape, spec.dtype) for shape, spec in shapes)
 
-    def rules(self, job: Job) -> list[Item]:
-        """Warn of sizes that depend on values."""
-        return rules.check(self._subject, job.program)
+    def _export(self, specs: Specs, replicas: int) -> tuple[Program, tf.Graph]:
+        """Export what one of so many replicas runs, with its part of adding up gradients.
 
-    def answers(self, job: Job) -> list[Item]:
-        """Run real batches, eager and compiled."""
-        return answers.check(self._subject, job, self._sample)
-
-    def way(self) -> list[Item]:
-        """Look for settings, at the strategy's scope, and at the step under its ``run``."""
-        items = [strategy.jit_compile(self._subject)]
-        if self._subject.model is not None:
-            items += strategy.eagerly(self._subject.model)
-        if self._refused == "memory":  # no second one, then
-            return items
-        if self._scope is not None:
-            items += [self._scope.item] if self._scope.item is not None else []
-        elif self._subject.model is not None:
-            items.append(finding(5, "no_scope"))
-        if self._refused in ("", "no kernel"):  # else it can't be traced in a scope either
-            items += self._under_strategy[0]
-        if not self._refused and self._placed is not None:
-            items += placement.check(self._subject.kind, self._placed)
-        return items
-
-    def numbers(self, say: Say) -> list[Item]:
-        """Run the step with a TPU's products, too: check 8."""
-        return numerics.check(self._subject, self._sample, say)
-
-    def rate(
-        self, estimates: Sequence[Estimate], timings: Sequence[Timing], node: bool, say: Say
-    ) -> tuple[list[Item], Rate | None]:
-        """Time the dataset, stage by stage: check 9."""
-        return input.check(self._data, estimates, timings, node, say)
-
-    @functools.cached_property
-    def _scope(self) -> strategy.Scope | None:
-        """What the factory makes inside a strategy's scope; None without a factory."""
-        if self._factory is None:
-            return None
-        return strategy.made_again(self._factory, self._subject.given)
-
-    @functools.cached_property
-    def _under_strategy(self) -> tuple[list[Item], Tracing | None]:
-        """Trace the step as ``TPUStrategy.run`` does, and say what was seen."""
-        subject, scope = self._subject, self._scope
-        if scope is not None and scope.made is not None:
-            subject = subject.of(scope.made)
-        return strategy.run(subject, self._specs, scope, self.trace_seconds)
-
-    @functools.cached_property
-    def _placed(self) -> placement.Placement | None:
-        """What TensorFlow's TPU bridge says; None where there is nothing to ask about."""
-        traced = self._under_strategy[1]
-        return None if traced is None else placement.ask(traced)
+        Where that is refused, what a single replica runs.
+        """
+        try:
+            traced = trace(self.step, *specs, replicas=replicas, timeout=self.seconds)
+            return program(traced), traced.graph
+        except NotCompilable as error:
+            if replicas == 1 or error.reason == "late":
+                raise
+        return self._export(specs, 1)
 
     def program(self, job: Job, rows: int) -> Program:
         """Export for another number of rows."""
-        specs = with_rows(job.specs, job.rows, rows)
-        return program_of(self._subject, specs, job.replicas, self.trace_seconds)[0]
+        return self._export(_with_rows(job.specs, job.rows, rows), job.replicas)[0]
+
+    def check_refused(self, error: NotCompilable) -> list[Item]:
+        """Say which operation, on which line; ask the TPU bridge where XLA lacks a kernel."""
+        items, traced = strategy.check(self, self._specs, error.reason or "refused")
+        return [*rules.refused(self, error, traced), *items]
+
+    def check_step(self, job: Job, say: Callable[[str], None]) -> list[Item]:
+        """Look for sizes from values, run real batches, and look at the way to a TPU."""
+        items = rules.check(self, job.program)
+        say("comparing eager and compiled results")
+        items += answers.check(self, job)
+        say("tracing as on a TPU")
+        found, traced = strategy.check(self, job.specs)
+        if traced is not None:
+            found.append(rules.bridged(self.kind, traced))
+        return items + found
+
+    def check_numbers(self, say: Callable[[str], None]) -> list[Item]:
+        """Run the step with a TPU's products, too."""
+        return numerics.check(self, say)
+
+    def check_rate(
+        self,
+        estimates: Sequence[Estimate],
+        timings: Sequence[Timing],
+        node: bool,
+        say: Callable[[str], None],
+    ) -> tuple[list[Item], Rate | None]:
+        """Time the dataset, stage by stage."""
+        return input.check(self.data, estimates, timings, node, say)
 
 
-def _shown(subject: Any, data: Any) -> Any:
-    """Take a ``tf.function``'s input signature where no data are given."""
-    data = getattr(subject, "input_signature", None) if data is None else data
-    if data is None:
-        raise PreflightError(
-            "There are no data, so there are no shapes to compile for.",
-            "XLA compiles for one set of shapes at a time.",
-            "Hand in a dataset or TensorSpecs: preflight(model, dataset), or let the function that "
-            "makes the model end with `return model, dataset`.",
-        )
-    return data
-
-
-def _has_batches(sample: pipeline.Sample) -> bool:
-    """Whether there is a batch to go on with; without one, the error that came is the finding."""
-    if not sample.shapes and not sample.error:
-        raise PreflightError(
-            "The dataset gave no batch.",
-            "It is empty, or all its rows are fewer than one batch with drop_remainder=True.",
-            "Look at it: next(iter(dataset)).",
-        )
-    return bool(sample.shapes)
+def _with_rows(specs: Specs, rows: int | None, share: int | None) -> Specs:
+    """Put another number of rows where the specs have ``rows`` first."""
+    return tuple(
+        tf.TensorSpec([share, *spec.shape[1:]], spec.dtype)
+        if rows is not None and spec.shape.rank and spec.shape[0] == rows
+        else spec
+        for spec in specs
+    )

@@ -1,45 +1,65 @@
 """Which kind of subject this is, told without importing any library for it."""
 
+import contextlib
+import inspect
 import pathlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.models import is_model, keras_backend
-from tpu_preflight.subjects.kind import Kind, Say, is_factory
-from tpu_preflight.subjects.of_jax import OfJax, is_of_jax
+from tpu_preflight.subjects.of_jax import OfJax, OfKerasOnJax, is_of_jax
+
+if TYPE_CHECKING:
+    from tpu_preflight.subjects.of_tensorflow import OfTensorFlow
+
+Kind: TypeAlias = "OfJax | OfTensorFlow"
 
 
-def opened(given: Any, data: Any, say: Say) -> Kind:
+def opened(given: Any, data: Any, seconds: float, say: Callable[[str], None]) -> Kind:
     """Call a factory, and open what it made.
 
     Args:
         given: What the learner handed in.
         data: Its data; None where a factory or a signature gives them.
+        seconds: After which tracing is given up.
         say: Called with a line before something takes time.
 
     Raises:
         PreflightError: It is nothing that can be checked; says why.
     """
     factory = None
-    if data is None and is_factory(given):
+    if data is None and _is_factory(given):
         say("making the model")
-        factory, made = given, _made(given)
+        factory = given
+        try:
+            made = factory()
+        except ImportError as error:
+            if wants_torch(error):
+                raise no_torch() from error
+            raise
         given, data = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-        _refuse_torch(given)
-        _check_made(factory, given)
-    _refuse_torch(given)
-    if is_model(given) and keras_backend(given) == "torch":
+    if _is_torch(given) or (is_model(given) and keras_backend(given) == "torch"):
         raise no_torch()
+    if factory is not None:
+        _check_made(factory, given)
     if is_model(given) and keras_backend(given) == "jax":
-        from tpu_preflight.subjects.of_keras_on_jax import OfKerasOnJax
-
         return OfKerasOnJax(given, data)
     if is_of_jax(given, data):
         return OfJax(given, data)
     from tpu_preflight.subjects.of_tensorflow import OfTensorFlow  # here: it imports TensorFlow
 
-    return OfTensorFlow(given, data, factory)
+    return OfTensorFlow(given, data, factory, seconds)
+
+
+def _is_factory(thing: object) -> bool:
+    """Say whether this is a function without arguments, which makes what is to be checked."""
+    if is_model(thing) or not callable(thing) or hasattr(thing, "input_signature"):
+        return False
+    with contextlib.suppress(TypeError, ValueError):
+        inspect.signature(thing).bind()
+        return True
+    return False
 
 
 def _check_made(factory: Callable[[], Any], given: object) -> None:
@@ -57,15 +77,6 @@ def _check_made(factory: Callable[[], Any], given: object) -> None:
     )
 
 
-def _made(factory: Callable[[], Any]) -> Any:
-    try:
-        return factory()
-    except ImportError as error:
-        if wants_torch(error):
-            raise no_torch() from error
-        raise
-
-
 def wants_torch(error: Exception) -> bool:
     """Say whether an import failed for want of PyTorch."""
     return isinstance(error, ImportError) and (
@@ -73,11 +84,9 @@ def wants_torch(error: Exception) -> bool:
     )
 
 
-def _refuse_torch(given: object) -> None:
-    """Refuse PyTorch, by the names of its modules."""
+def _is_torch(given: object) -> bool:
     kinds = (*type(given).__mro__, *(given.__mro__ if isinstance(given, type) else ()))
-    if any(kind.__module__.partition(".")[0] in ("torch", "torch_xla") for kind in kinds):
-        raise no_torch()
+    return any(kind.__module__.partition(".")[0] in ("torch", "torch_xla") for kind in kinds)
 
 
 def no_torch() -> PreflightError:
