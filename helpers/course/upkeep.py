@@ -41,7 +41,13 @@ def set_repository(name: str, root: pathlib.Path = ROOT) -> list[pathlib.Path]:
     own = re.escape(_repository(root).removeprefix("https://github.com/"))
     link = re.compile(rf"((?:github\.com|colab\.research\.google\.com/github)/){own}(?![\w.-])")
     # pyproject.toml last: until it is written, the same call repairs an interrupted one.
-    pages = ("README.md", "tpu_preflight/README.md", "CHANGELOG.md", "CITATION.cff", "pyproject.toml")
+    pages = (
+        "README.md",
+        "tpu_preflight/README.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "pyproject.toml",
+    )
     notebooks = sorted((root / "notebooks").glob("*.ipynb"))
     paths = [*notebooks, *(root / "notebooks").glob("*.md"), *map(root.joinpath, pages)]
     old = {path: path.read_text("utf-8") for path in paths}

@@ -2,7 +2,8 @@
 
 from helpers.base import html
 from helpers.display.dials import Dials
-from tpu_preflight.chips.layout import ITEM_BYTES, as_written, rearranged
+from helpers.xla.layout import as_written, rearranged
+from tpu_preflight.chips.layout import ITEM_BYTES
 from tpu_preflight.errors import PreflightError
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from helpers.exercises import Wrong, check_compiles, filled, read, returned
 from helpers.xla.compare import hlo
 from helpers.xla.fusion import executed, kernels
-from tpu_preflight.chips.layout import as_written
+from helpers.xla.layout import as_written
 
 
 def _truth() -> dict[str, float]:

@@ -9,9 +9,9 @@ import tensorflow as tf
 from helpers.base.errors import CourseError
 from helpers.xla.compare import hlo
 from helpers.xla.fusion import Buffer, draw, executed, kernels
+from helpers.xla.layout import rearranged
 from helpers.xla.profiler import recording
 from tpu_preflight import compiler
-from tpu_preflight.chips.layout import rearranged
 
 pytestmark = pytest.mark.slow
 

@@ -9,10 +9,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import compile_all, product_program
+from programs import product_program
 
 from tpu_preflight import compiler
-from tpu_preflight.chips import layout
 from tpu_preflight.compiler import Compiled, ask, available_bytes, export, largest_batch, process
 
 pytestmark = [*programs.COMPILER, pytest.mark.slow]
@@ -43,15 +42,6 @@ def test_padding_of_a_dimension_of_two_is_found_with_its_layer():
     for entry in found:
         assert entry.bytes == entry.count * (entry.layout.bytes - entry.layout.unpadded_bytes) > 0
     assert compiler.padding(compiler.compile(product_program(128))) == ()
-
-
-def test_the_compilers_own_layout_is_the_one_that_layout_predicts():
-    shapes = (5, 3), (256, 2), (8, 128), (1000,), (3, 5, 7), (300, 200)
-    programs = [export(lambda x: x + 1.0, tf.TensorSpec(shape)) for shape in shapes]
-    for shape, compiled in zip(shapes, compile_all(programs), strict=True):
-        expected = layout.rearranged(shape)
-        found = {p.layout.bytes for p in compiler.padding(compiled)}
-        assert found == ({expected.bytes} if expected.bytes > expected.unpadded_bytes else set())
 
 
 def fake_compiler(monkeypatch, memory, flops=lambda n: 1e9 * n, most=1 << 30, end="crashed"):

@@ -97,8 +97,8 @@ def examine(name: str) -> Examined:
     """Build a model, trace its steps, and ask XLA for the CPU and TensorFlow's TPU bridge."""
     import tensorflow as tf
 
+    from helpers.xla.bridge import verdict
     from helpers.xla.models import building
-    from tpu_preflight.program.bridge import verdict
 
     try:
         tiny = building.build(name)

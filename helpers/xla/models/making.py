@@ -11,8 +11,8 @@ from helpers.xla.models import child
 from helpers.xla.models.child import Examined, Told
 from helpers.xla.models.table import TARGET, Row, Table
 from helpers.xla.tables import short
-from tpu_preflight import processes
-from tpu_preflight.compiler import ask, process
+from tpu_preflight import compiler
+from tpu_preflight.compiler.process import missing, processes
 
 # Rows of a run that was stopped, which the next one takes over.
 PARTIAL = ROOT / "build" / "models.tsv"
@@ -64,7 +64,7 @@ class Worker:
             self._process = None
 
 
-def _row(told: tuple[str, str], found: Examined | str, compiler: process.Process) -> Row:
+def _row(told: tuple[str, str], found: Examined | str) -> Row:
     """Ask Google's compiler about what TensorFlow made, and write it down."""
     unknown = ("not reached", "not reached", "not traced", 0, "")
     if isinstance(found, str):
@@ -78,7 +78,7 @@ def _row(told: tuple[str, str], found: Examined | str, compiler: process.Process
             return "no package", f"it needs {step.lacks}: {step.message}"
         if step.program is None:
             return "not reached", step.message
-        result = ask.one(compiler, step.program, TARGET, LIMIT, "least", None)
+        result = compiler.compile(step.program, TARGET, timeout=LIMIT)
         if result.verdict == "not available":
             raise CourseError(
                 "The table of models can't be made here.",
@@ -113,7 +113,7 @@ def rows(models: Sequence[tuple[str, str]]) -> Iterator[Row]:
     """
     worker = Worker()
     names = [name for _, name in models]
-    with process.taken(None) as compiler:
+    with compiler.started():
         try:
             if names:
                 worker.ask(names[0])
@@ -121,7 +121,7 @@ def rows(models: Sequence[tuple[str, str]]) -> Iterator[Row]:
                 found = worker.answer()
                 if following:
                     worker.ask(following)
-                yield _row(told, found, compiler)
+                yield _row(told, found)
         finally:
             worker.stop()
 
@@ -146,7 +146,7 @@ def classes() -> list[tuple[str, str]]:
 def versions() -> str:
     """Name what a table depends on, with versions."""
     found = {name: importlib.metadata.version(name) for name in ("tensorflow", "transformers")}
-    found |= process.versions()
+    found |= compiler.versions()
     return ", ".join(f"{n} {found[n]}" for n in ("tensorflow", "transformers", "jax", "libtpu"))
 
 
@@ -158,8 +158,8 @@ def make(progress: Callable[[int, int], None] | None = None) -> Table:
     Raises:
         CourseError: jax, libtpu or transformers is missing.
     """
-    if missing := process.missing():
-        raise CourseError("The table of models can't be made here.", missing, "Install it.")
+    if absent := missing():
+        raise CourseError("The table of models can't be made here.", absent, "Install it.")
     models, now = classes(), versions()
     done: dict[str, Row] = {}
     if PARTIAL.exists() and (before := Table.read(PARTIAL)).versions == now:

@@ -43,8 +43,8 @@ def rows(cases: Sequence["Case"]) -> Iterator[Row]:
     Raises:
         CourseError: jax or libtpu is missing.
     """
+    from helpers.xla.bridge import verdict
     from tpu_preflight import compiler
-    from tpu_preflight.program.bridge import verdict
 
     programs, refusals, cpu = [], {}, {}
     for case in cases:
@@ -54,7 +54,8 @@ def rows(cases: Sequence["Case"]) -> Iterator[Row]:
             cpu[case.name] = _on_cpu(case)
         except compiler.NotCompilable as error:
             refusals[case.name] = error.why
-    compiled = {c.name: c for c in compiler.compile_many(programs, TARGET)}
+    with compiler.started():
+        compiled = {p.name: compiler.compile(p, TARGET) for p in programs}
     bounded = {p.name: bool(p.bounded) for p in programs}
     for case in cases:
         told = (case.subject, case.name, case.shown, re.sub(r"\w+: ", "", case.arguments))

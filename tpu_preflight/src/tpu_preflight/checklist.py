@@ -31,8 +31,6 @@ def preflight(
     search_seconds: float = 300.0,
     trace_seconds: float = TIMEOUT,
     profile: bool = False,
-    numerics: bool = False,
-    input_rate: bool = False,
     batches: int = 64,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
@@ -64,10 +62,6 @@ def preflight(
         trace_seconds: After which tracing is given up, with the line where it was.
         profile: Whether to estimate a step's time, too, by operation, layer and line: one compile
             more for each target, with full effort, which takes longer.
-        numerics: Whether to run the step with a TPU's products of matrices, too, and to compare
-            loss and gradients with float32's.
-        input_rate: Whether to time the dataset for some seconds, stage by stage, and compare with
-            what the step needs.
         batches: How many batches of the dataset are looked at.
         progress: Called with one line when a step begins.
 
@@ -86,7 +80,6 @@ def preflight(
     slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
     estimates: list[Estimate] = []
     timings: list[Timing] = []
-    rate = None
     with compiler.started():  # it needs some seconds, which tracing needs, too
         kind = opening.opened(subject, data, trace_seconds, say)
         for name in targets:
@@ -98,13 +91,8 @@ def preflight(
             items += found
             if profile:
                 timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
-            if numerics and jobs:
-                items += kind.check_numbers(say)
-            if input_rate:
-                found, rate = kind.check_rate(estimates, timings, node, say)
-                items += found
     items.sort(key=lambda item: item.check)
-    return Report(kind.name, targets, tuple(items), tuple(estimates), tuple(timings), rate)
+    return Report(kind.name, targets, tuple(items), tuple(estimates), tuple(timings))
 
 
 def _ask(

@@ -71,13 +71,6 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", action="store_true",
         help="estimate a step's time by operation, layer and line: minutes for a large model",
     )  # fmt: skip
-    more.add_argument(
-        "--numerics", action="store_true",
-        help="compare loss and gradients with a TPU's products, rounded on this CPU",
-    )  # fmt: skip
-    more.add_argument(
-        "--input-rate", action="store_true", help="time the dataset's stages: does it keep up?"
-    )
 
     cost = parser.add_argument_group("the price of a run, with a profile")
     cost.add_argument("--steps", type=_positive, metavar="N", help="how long the run is")
@@ -157,8 +150,6 @@ def _report(given: argparse.Namespace) -> Report:
             node=given.node,
             largest_batch=given.largest_batch,
             profile=profile,
-            numerics=given.numerics,
-            input_rate=given.input_rate,
             timeout=given.timeout or SECONDS * (1 + len(targets) * profile),
             progress=progress.tell,
         )

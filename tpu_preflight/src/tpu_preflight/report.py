@@ -15,7 +15,6 @@ from typing import Any
 from tpu_preflight import files
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import price
-from tpu_preflight.estimate.input import Rate
 from tpu_preflight.estimate.price import Price
 from tpu_preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
 from tpu_preflight.shown import PAGE, Heading, Shown, Table, escaped
@@ -40,8 +39,6 @@ CHECKS = {
     5: "What must change on the way to a TPU",
     6: "Memory",
     7: "Cost",
-    8: "The numbers of a TPU",
-    9: "Does the input keep up?",
 }
 
 
@@ -121,7 +118,6 @@ class Report(Shown):
     items: tuple[Item, ...]
     estimates: tuple[Estimate, ...] = ()
     timings: tuple[Timing, ...] = ()
-    rate: Rate | None = None
     prices: tuple[Price, ...] = ()
     changes: tuple[Change, ...] = ()
 
@@ -206,8 +202,6 @@ class Report(Shown):
             yield from (parts(timing, title) for title in TABLES)
         if self.timings:
             yield ESTIMATE
-        if self.rate is not None:
-            yield self.rate
         if self.prices:
             yield Table.by_target(price.table(self.prices))
             yield Heading(price.verdict(self.prices))

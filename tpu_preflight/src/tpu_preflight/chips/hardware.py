@@ -45,8 +45,6 @@ class Chip:
     sizes: tuple[int, ...]  # numbers after the dash in the accelerator types that exist
     counted_per_chip: int  # what one chip adds to such a number
     largest_host: int  # most chips in one machine that is a slice by itself
-    # Virtual processors of a machine with so many chips, as pairs.
-    host_vcpus: tuple[tuple[int, int], ...]
     dimensions: int  # of the network that joins the chips of a slice: 2 (a torus) or 3
     source: str  # page or paper with the numbers
     checked: str  # when they were read there, year and month
@@ -95,11 +93,6 @@ class Slice:
     def cores(self) -> int:
         """TensorCores of all chips."""
         return self.chips * self.chip.cores
-
-    @property
-    def host_vcpus(self) -> int:
-        """Virtual processors of each host."""
-        return dict(self.chip.host_vcpus)[self.chips // self.hosts]
 
     def __repr__(self) -> str:
         return (

@@ -2,5 +2,5 @@
 
 The checklist asks nothing but this of each: its ``name``; ``is_jax``; ``check_data``, before it is
 traced; ``jobs``, what each target would run; ``check_refused`` where there is no such program, else
-``check_step``; ``program``, for another number of rows; ``check_numbers`` and ``check_rate``.
+``check_step``; ``program``, for another number of rows.
 """

@@ -149,17 +149,6 @@ class OfJax:
         except Exception as error:
             return error
 
-    def check_numbers(self, say: Callable[[str], None]) -> list[Item]:
-        """Leave the comparison with a TPU's products open."""
-        reason = "only a step of TensorFlow is run with a TPU's products here"
-        return [finding(8, "not_run", what="numbers", reason=reason)]
-
-    def check_rate(
-        self, estimates: Any, timings: Any, node: bool, say: Callable[[str], None]
-    ) -> tuple[list[Item], None]:
-        """Leave the input's rate open."""
-        return [finding(9, "not_timed", reason="only a tf.data.Dataset is timed here")], None
-
 
 class OfKerasOnJax(OfJax):
     """A Keras 3 model's train step, as ``fit`` compiles it, with a batch or a dataset.

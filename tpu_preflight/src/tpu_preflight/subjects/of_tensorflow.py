@@ -8,15 +8,11 @@ import tensorflow as tf
 from tpu_preflight.checks import (
     answers,
     dataset,
-    input,
-    numerics,
     rules,
     strategy,
     variables,
 )
 from tpu_preflight.checks.subject import Subject, rows_of
-from tpu_preflight.estimate.input import Rate
-from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.program import NotCompilable, Program, line_finder, program, trace
 from tpu_preflight.program.job import Job
 from tpu_preflight.report import Item
@@ -106,20 +102,6 @@ class OfTensorFlow(Subject):
         if traced is not None:
             found.append(rules.bridged(self.kind, traced))
         return items + found
-
-    def check_numbers(self, say: Callable[[str], None]) -> list[Item]:
-        """Run the step with a TPU's products, too."""
-        return numerics.check(self, say)
-
-    def check_rate(
-        self,
-        estimates: Sequence[Estimate],
-        timings: Sequence[Timing],
-        node: bool,
-        say: Callable[[str], None],
-    ) -> tuple[list[Item], Rate | None]:
-        """Time the dataset, stage by stage."""
-        return input.check(self.data, estimates, timings, node, say)
 
 
 def _with_rows(specs: Specs, rows: int | None, share: int | None) -> Specs:

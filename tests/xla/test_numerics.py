@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from tpu_preflight import numerics
-from tpu_preflight.program import trace
+from helpers.base.errors import CourseError
+from helpers.xla import numerics
 
 pytestmark = pytest.mark.slow
 
@@ -99,7 +99,7 @@ def test_each_product_is_what_numpy_makes_of_rounded_operands(compared, at):
         name, wanted = list(by_hand(rounding).items())[at]
         # Another order of the sum may round a hidden value to bfloat16's other side.
         assert np.allclose(getattr(compared.results[at], ours), wanted, 3e-4, 3e-4), name
-    changed = compared.results[at].apart > 0
+    changed = compared.results[at].share > 0
     assert changed == (at < 6 or name == "ties")
 
 
@@ -115,21 +115,12 @@ def test_products_that_ask_for_more_passes_are_left_alone():
         found = numerics.compare(lambda x, y: x @ y, X, W1)
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(True)
-    assert (found.products, found.precise) == (0, 1) and found.results[0].apart == 0
+    assert (found.products, found.precise) == (0, 1) and found.results[0].share == 0
 
 
-def test_both_runs_draw_the_same_numbers_and_each_step_others():
-    def draws(x):
-        return tf.random.uniform([9999], 2.0, 4.0), tf.random.normal([9999], 5.0, 2.0), x @ x
-
-    traced = trace(draws, SQUARE)
-    one, two = numerics.compare_batches(traced, [[SQUARE], [SQUARE]])
-    assert [v.apart > 0 for v in one.results] == [False, False, True]
-    assert [v.between > 0 for v in two.results] == [True, True, False]
-    flat, bell = (v.exact for v in one.results[:2])
-    assert 2 <= flat.min() < 2.01 and 3.99 < flat.max() <= 4 and abs(flat.mean() - 3) < 0.05
-    assert abs(bell.mean() - 5) < 0.1 and abs(bell.std() - 2) < 0.1
-    assert abs(np.corrcoef(flat, bell)[0, 1]) < 0.05
+def test_a_program_that_draws_is_refused_in_a_sentence():
+    with pytest.raises(CourseError, match="draws random numbers"):
+        numerics.compare(lambda x: x + tf.random.uniform([8, 8]), SQUARE)
 
 
 def strange(x):
@@ -139,11 +130,5 @@ def strange(x):
 
 
 def test_what_jax_cannot_run_says_why():
-    with pytest.raises(numerics.NotRun, match="could not be run"):
+    with pytest.raises(CourseError, match="could not be run"):
         numerics.compare(strange, X)
-
-
-def test_without_jax_there_is_advice(monkeypatch):
-    monkeypatch.setattr(numerics.running, "versions", dict)
-    with pytest.raises(numerics.NotRun, match="without jax"):
-        numerics.compare(lambda x: x, X)
