@@ -67,3 +67,17 @@ def test_every_file_of_tests_has_a_name_of_its_own():
     paths = [path for path in (ROOT / "tests").rglob("test_*.py") if "browser" not in path.parts]
     names = [path.name for path in paths]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def size(folder) -> tuple[int, int]:
+    """Lines and statements of the Python in a folder."""
+    texts = [path.read_text("utf-8") for path in folder.rglob("*.py")]
+    nodes = (node for text in texts for node in ast.walk(ast.parse(text)))
+    return sum(len(x.splitlines()) for x in texts), sum(isinstance(n, ast.stmt) for n in nodes)
+
+
+def test_the_preflight_stays_within_its_totals():
+    """Something goes when something comes."""
+    lines, statements = size(ROOT / "tpu_preflight/src")
+    assert lines <= 7_000 and statements <= 4_000
+    assert size(ROOT / "tpu_preflight/tests")[0] <= 3_000

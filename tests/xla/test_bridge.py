@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers.xla.bridge import bridge
 from tpu_preflight import program
-from tpu_preflight.program.bridge import bridge
 
 pytestmark = pytest.mark.slow
 

@@ -145,17 +145,3 @@ def test_variables_that_fit_nowhere_are_told_by_arithmetic(kind, optimizer, slot
     monkeypatch.setattr(compiler, "available_bytes", lambda target: needed - 1)
     with pytest.raises(NotCompilable, match=f"need {size(needed)}"):
         variables.check(model, [("v5e-8", 8)])
-
-
-def test_a_model_that_fits_nowhere_is_made_once(no_compiler, monkeypatch):
-    calls = []
-
-    def build():
-        calls.append(1)
-        return small.dense(), small.batches()
-
-    monkeypatch.setattr(compiler, "available_bytes", lambda target: 100)
-    report = preflight(build, target=["v5e-8", "v3-8"])
-    item = the(report, 6, "variables alone")
-    assert item.state == FAIL and "2 more of each" in item.finding
-    assert len(calls) == 1 and not small.found(report, 1) and report.status == "not ready"

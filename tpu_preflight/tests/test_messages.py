@@ -23,18 +23,6 @@ def test_the_line_that_says_what_is_wrong(told):
     assert messages.line_of(ValueError(told["text"])) == told["line"]
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("x" * 150, "x" * 150),
-        ("x" * 151, "x" * 149 + "…"),
-        ("A sentence that ends early. " + "And goes on " * 20, "A sentence that ends early."),
-    ],
-)
-def test_long_lines_are_cut_after_a_sentence(line, expected):
-    assert messages.shortened(line) == expected
-
-
 @pytest.mark.parametrize("path", sorted(MACHINERY), ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_no_line_of_the_machinery_is_the_learners(path):
     frames = [(__file__, 1, "caller"), (str(path), 1, "f"), KERAS]
@@ -75,10 +63,3 @@ def test_lines_of_tensorflow_keras_and_python_say_nothing(file):
     frames = [HUGGING_FACE, (file, 1, "f")]
     assert messages.nearest_line(frames[1:]) is messages.learners_line(frames) is None
     assert messages.nearest_line(frames).file == HUGGING_FACE[0]
-
-
-def test_a_source_is_written_for_people():
-    assert (
-        repr(Source("/a/model.py", 3, "call", "return x")) == "model.py, line 3, in call: return x"
-    )
-    assert repr(Source("/tmp/ipykernel_7/1.py", 3, "<lambda>")) == "the notebook's cell, line 3"

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from programs import (
-    F8,
     STEP_SPECS,
     compile_all,
     product,
@@ -67,11 +66,6 @@ def test_a_donated_variable_takes_no_second_place():
     assert compiled.peak_bytes < 3 * 1024 * 1024 * 4
 
 
-def test_a_size_that_depends_on_values_compiles():
-    program = export(lambda x: tf.boolean_mask(x, x > 0) * 2.0, F8)
-    assert compiler.compile(program).ok and program.bounded
-
-
 @pytest.mark.parametrize("target", ["v2-8", "v3-8", "v4-8", "v5e-1", "v5e-4", "v5p-8", "v6e-1"])
 def test_every_target_says_how_much_memory_it_has(target):
     huge = tf.TensorSpec([250_000, 250_000])
@@ -108,22 +102,6 @@ def test_eight_replicas_add_up_every_trainable_number_once():
     assert [r.replicas for r in results] == [1, 8, 8]
     # What was changed for the export is as before.
     assert model.train_step((tf.ones([4, 8]), tf.ones([4, 3])))
-
-
-def test_a_keras_3_optimizer_adds_up_its_gradients_too():
-    script = (
-        "import tensorflow as tf, keras\n"
-        "from tpu_preflight import compiler\n"
-        "model = keras.Sequential([keras.layers.Dense(16), keras.layers.Dense(3)])\n"
-        "model.build((4, 8)); model.compile('adam', 'mse')\n"
-        "model.optimizer.build(model.trainable_variables)\n"
-        "step = lambda x, y: model.train_step((x, y))\n"
-        "specs = tf.TensorSpec([4, 8]), tf.TensorSpec([4, 3])\n"
-        "result = compiler.compile(compiler.export(step, *specs, replicas=8))\n"
-        "print(result.verdict, result.all_reduce_bytes, 4 * model.count_params())\n"
-    )
-    verdict, added, expected = python(script, TF_USE_LEGACY_KERAS="0").split()
-    assert (verdict, added) == ("compiles", expected)
 
 
 @pytest.mark.parametrize(
@@ -196,14 +174,6 @@ def test_a_block_has_one_process_and_another_where_that_dies_or_is_busy(slow, ch
         raise KeyError
 
 
-def test_several_at_once_do_not_fight_and_print_nothing(capfd):
-    questions = [(product_program(n), target) for n in (32, 40) for target in ("v5e-8", "v3-8")]
-    with concurrent.futures.ThreadPoolExecutor(len(questions)) as pool:
-        results = list(pool.map(compiler.compile, *zip(*questions, strict=True)))
-    assert [r.verdict for r in results] == ["compiles"] * 4
-    assert capfd.readouterr() == ("", "")
-
-
 INSTALL = "python -m pip install 'tpu-preflight[jax]'"
 LINUX = "Google's TPU compiler (libtpu) exists for Linux on x86-64 only."
 
@@ -223,23 +193,6 @@ def test_without_the_packages_the_one_command_is_told(monkeypatch, found, system
     assert result.verdict == "not available"
     assert result.whole_message.startswith(begin)
     assert result.whole_message.endswith(end)
-
-
-def test_another_jax_is_tried_and_told(monkeypatch):
-    found = compiler.versions() | {"jax": "0.9.2"}
-    monkeypatch.setattr(process, "versions", lambda: found)
-    result = compiler.compile(product_program(8))
-    assert result.ok
-    assert result.note == "jax 0.9.2 is installed; this route was proved with jax 0.10"
-
-
-def test_a_jax_of_another_make_is_no_verdict_of_googles(monkeypatch, tmp_path):
-    (tmp_path / "jax").mkdir()
-    (tmp_path / "jax" / "__init__.py").write_text("__version__ = '9'\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    result = compiler.compile(product_program(8))
-    assert result.verdict == "not available"
-    assert "ModuleNotFoundError" in result.message
 
 
 def test_a_program_that_jaxlib_cannot_read_back_is_no_refusal(monkeypatch):

@@ -12,18 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import compile_all
 
-from tpu_preflight.chips import hardware
 from tpu_preflight.compiler import (
     AllReduce,
     Compiled,
-    all_reduce_seconds,
     compile,
     export,
     profile,
 )
 from tpu_preflight.compiler.profiling import source
 from tpu_preflight.compiler.walking import multiplications
-from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import line_finder, trace
 
 
@@ -77,31 +74,6 @@ def test_what_is_added_up_across_replicas_is_told_with_its_place():
     assert found.all_reduces == (AllReduce(size + 8, True, 0.25), AllReduce(size, False, 1.0))
     assert [k.name for k in found.kernels] == ["net/dense/Exp", "net/dense/Neg"]
     assert [s.name for s in found.by_layer()] == ["net/dense"]
-
-
-@pytest.mark.parametrize(
-    ("target", "shortest", "longest"),
-    # 2 (n - 1) / n of a gigabyte, over all links each way, and over two of them.
-    [("v5e-8", 1.75 / 200, 1.75 / 100), ("v3-8", 1.5 / 328, 1.5 / 164), ("v5e-1", 0.0, 0.0)],
-)
-def test_the_time_of_an_all_reduce_is_division(target, shortest, longest):
-    slice_ = hardware.slice_of(target)
-    assert all_reduce_seconds(slice_, 1e9) == pytest.approx((shortest, longest))
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (compiled(TEXT, effort="least"), "compiled with least effort"),
-        (
-            Compiled("step", "v5e-1", "refused", "No such kernel.", effort="full"),
-            "full effort: refused. No such kernel.",
-        ),
-    ],
-)
-def test_what_has_no_profile(given, says):
-    with pytest.raises(PreflightError, match=says):
-        profile(given)
 
 
 @given(
