@@ -63,7 +63,7 @@ def test_all_files_of_the_helpers_are_in_it_and_nothing_else(wheel):
 
 def test_without_the_course_s_folder_a_command_that_needs_it_says_so(installed):
     assert installed("--version").stdout == f"tpu-course {PROJECT['project']['version']}\n"
-    for words in (("run", "2"), ("ops", "--stored"), ("badges", "a/b")):
+    for words in (("run", "2"), ("badges", "a/b")):
         done = installed(*words)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(f"`{words[0]}` needs the course's folder")
