@@ -1,13 +1,12 @@
-"""What XLA makes of a Python function: a table beside eager and graph, and a look at its program.
+"""What XLA makes of a Python function: a table beside eager and graph, and its program.
 
 The TPU runs nothing but programs that XLA compiled, so both questions here ("does it compile?",
 "is the answer still right?") are put to XLA itself, on a CPU.
 """
 
-import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +14,8 @@ import tensorflow as tf
 from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.xla.fusion import kernels
-from tpu_preflight.chips.layout import shape_bytes
+from tpu_preflight import compiler
+from tpu_preflight.chips import hardware
 from tpu_preflight.program import messages
 from tpu_preflight.text import aligned
 
@@ -66,15 +66,8 @@ class Comparison:
     rows: tuple[Row, ...]
 
     def __getitem__(self, how: str) -> Row:
-        """Look up a row by name, such as ``XLA:CPU``; a `CourseError` if there is none."""
-        for row in self.rows:
-            if row.how == how:
-                return row
-        raise CourseError(
-            f"There is no row {how!r}.",
-            f"The rows of this comparison are {', '.join(row.how for row in self.rows)}.",
-            "Write the name as the table shows it.",
-        )
+        """Look up a row by name, such as ``XLA:CPU``."""
+        return {row.how: row for row in self.rows}[how]
 
     @property
     def agree(self) -> bool:
@@ -113,12 +106,9 @@ class Comparison:
         ]
 
     def __repr__(self) -> str:
-        cells = [(self.name, "verdict", "result", "shape"), *self._cells()]
-        told = ["", *(row.message for row in self.rows)]
-        return "\n".join(
-            f"{line}\n  {message}" if message else line
-            for line, message in zip(aligned(cells), told, strict=True)
-        )
+        lines = aligned([(self.name, "verdict", "result", "shape"), *self._cells()])
+        told = ["", *(f"\n  {row.message}" if row.message else "" for row in self.rows)]
+        return "\n".join(line + message for line, message in zip(lines, told, strict=True))
 
     def _repr_html_(self) -> str:
         rows = list(zip(self.rows, self._cells(), strict=True))
@@ -129,48 +119,26 @@ class Comparison:
 class Hlo:
     """A function as XLA sees it, in XLA's own text form (https://openxla.org/xla/hlo_dumps)."""
 
-    text: str  # the program that TensorFlow hands to XLA
-    optimized: str  # the program that XLA compiled it to, for this machine's CPU
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """Type and shape of each result, such as ``f32[<=8]``."""
-        return _result_shapes(self.text)
-
-    @property
-    def buffers(self) -> tuple[str, ...]:
-        """Type and shape of each buffer that the compiled program fills, the largest first.
-
-        What is computed inside a fusion or a loop stays in registers or is counted with its result.
-        """
-        made = [b.shape for kernel in kernels(self.optimized).kernels for b in kernel.writes]
-        return tuple(sorted(made, key=lambda shape: (-shape_bytes(shape), shape)))
+    text: str = dataclasses.field(repr=False)  # the program that TensorFlow hands to XLA
+    optimized: str = dataclasses.field(repr=False)  # what XLA compiled it to, for this CPU
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of all ``buffers``: a lower bound of memory traffic, as reading comes on top."""
+        """Bytes that its kernels write: a lower bound of memory traffic, as reading comes on top."""
         return kernels(self.optimized).bytes_written
-
-    def __repr__(self) -> str:
-        lines = len(self.optimized.splitlines())
-        return (
-            f"Hlo({', '.join(self.results)}, {lines} lines, {self.bytes_written:,} bytes written)"
-        )
 
 
 def _short(value: np.ndarray) -> str:
     """Write an array in one short line, rounded to four digits and without rounding noise."""
+    form = str
     if np.issubdtype(value.dtype, np.inexact):
         finite = np.abs(value[np.isfinite(value)])
-        noise = 1e-6 * finite.max(initial=0.0)
-        value = np.where(np.abs(value) < noise, 0.0, value)
-        form = {"all": lambda x: f"{x:.4g}"}
+        value = np.where(np.abs(value) < 1e-6 * finite.max(initial=0.0), 0.0, value)
+        form = "{:.4g}".format
     elif value.dtype == object:
-        form = {"all": lambda x: repr(x.decode("utf-8", "replace"))}
-    else:
-        form = {"all": str}
+        value = np.vectorize(lambda x: repr(x.decode("utf-8", "replace")), [object])(value)
     text = np.array2string(
-        value, formatter=form, threshold=8, edgeitems=2, max_line_width=10**6, separator=" "
+        value, formatter={"all": form}, threshold=8, edgeitems=2, max_line_width=10**6
     )
     text = re.sub(r"\s+", " ", text)
     return text if len(text) <= 64 else f"{text[:63]}…"
@@ -199,29 +167,20 @@ def _shape(value: object) -> str:
     return f"{name}[{','.join('?' if n is None else str(n) for n in value.shape)}]"
 
 
-def _result_shapes(hlo_text: str) -> tuple[str, ...]:
-    """Read the results' types and shapes from the first line of a program."""
-    layout = re.search(r"entry_computation_layout=\{(.*)\}", hlo_text.partition("\n")[0])
-    return tuple(re.findall(r"\w+\[[^\]]*\]", layout[1].rpartition("->")[2]))
-
-
 def _specs(args: tuple) -> tuple[tuple, tuple | None]:
     """Describe the arguments; give the tensors themselves only if there is one for each."""
-    specs, tensors = [], []
     for i, arg in enumerate(args, 1):
-        if isinstance(arg, tf.TensorSpec):
-            specs.append(arg)
-        elif isinstance(arg, tf.Tensor | np.ndarray | np.generic):
-            tensors.append(tf.convert_to_tensor(arg))
-            specs.append(tf.TensorSpec(tensors[-1].shape, tensors[-1].dtype))
-        else:
+        if not isinstance(arg, tf.TensorSpec | tf.Tensor | np.ndarray | np.generic):
             raise CourseError(
                 f"Argument {i} is of type {type(arg).__name__}.",
                 "Only a tensor's shape and type reach the compiler; a Python value becomes part "
                 "of the program.",
                 "Give tf.constant(...) for data, or fix the value: compare(lambda x: f(x, 3), x).",
             )
-    return tuple(specs), tuple(tensors) if len(tensors) == len(args) else None
+    only_described = any(isinstance(arg, tf.TensorSpec) for arg in args)
+    tensors = [arg if isinstance(arg, tf.TensorSpec) else tf.convert_to_tensor(arg) for arg in args]
+    specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
+    return specs, None if only_described else tuple(tensors)
 
 
 def _flat(results: object) -> list:
@@ -236,25 +195,10 @@ def _flat(results: object) -> list:
     return flat
 
 
-def _values(results: object) -> tuple[np.ndarray, ...]:
-    return tuple(np.asarray(x) for x in _flat(results))
-
-
 def _of_tensors(fn: Callable) -> Callable:
     """Give a function a signature of tensors alone, which TensorFlow's export needs."""
     fn = getattr(fn, "python_function", fn)
     return lambda *tensors: fn(*tensors)
-
-
-@contextlib.contextmanager
-def functions_run_eagerly() -> Iterator[None]:
-    """Run what stands in ``tf.function`` operation by operation, for the block."""
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
 
 
 def _refused(how: str, error: Exception, layer: str = "") -> Row:
@@ -262,75 +206,63 @@ def _refused(how: str, error: Exception, layer: str = "") -> Row:
     return Row(how, refused_by=layer, message=messages.shortened(messages.line_of(error)))
 
 
-def _eager(fn: Callable, tensors: tuple | None) -> Row:
-    if tensors is None:
-        return Row("eager")
-    try:
-        with functions_run_eagerly():
-            results = fn(*tensors)
-    except Exception as error:  # whatever it raises is the answer
-        return _refused("eager", error)
-    results = [tf.convert_to_tensor(x) for x in _flat(results)]
-    return Row("eager", tuple(map(_shape, results)), _values(results))
-
-
-def _run(row: Row, compiled: Callable, tensors: tuple | None, layer: str = "") -> Row:
+def _run(row: Row, fn: Callable, tensors: tuple | None, layer: str = "") -> Row:
     """Add the values to the row of an accepted function, where there are tensors."""
     if tensors is None:
         return row
     try:
-        return dataclasses.replace(row, values=_values(compiled(*tensors)))
-    except Exception as error:
+        results = fn(*tensors)
+    except Exception as error:  # whatever it raises is the answer
         return _refused(row.how, error, layer)
+    results = [tf.convert_to_tensor(x) for x in _flat(results)]
+    shapes = row.shapes or tuple(map(_shape, results))
+    return dataclasses.replace(row, shapes=shapes, values=tuple(map(np.asarray, results)))
 
 
-def _graph(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
+def _eager(fn: Callable, tensors: tuple | None) -> Row:
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
     try:
-        concrete = tf.function(fn).get_concrete_function(*specs)
-    except Exception as error:
-        return _refused("graph", error, "tracing")
-    row = Row("graph", tuple(map(_shape, _flat(concrete.structured_outputs))))
-    return _run(row, concrete, tensors)
+        return _run(Row("eager"), fn, tensors)
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
-def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
-    how = "XLA:CPU"
-    compiled = tf.function(fn, jit_compile=True)
+def _traced(
+    how: str, fn: Callable, specs: tuple, tensors: tuple | None, *, jit_compile: bool
+) -> Row:
+    function = tf.function(fn, jit_compile=jit_compile)
     try:
-        concrete = compiled.get_concrete_function(*specs)
+        concrete = function.get_concrete_function(*specs)
     except Exception as error:
         return _refused(how, error, "tracing")
-    try:
-        text = compiled.experimental_get_compiler_ir(*specs)(stage="hlo")
-    except ValueError as error:
-        if re.search("get_?compiler_?ir", str(error), re.IGNORECASE):
-            raise CourseError(
-                "XLA can't be asked about this function.",
-                "It reads from what is neither argument nor variable, such as a lookup table.",
-                "Look up in the input pipeline, and hand in what was found.",
-            ) from error
-        return _refused(how, error, "XLA")
-    # After the function's own results, XLA's list holds the variables that it changed.
-    shapes = _result_shapes(text)[: len(_flat(concrete.structured_outputs))]
-    return _run(Row(how, shapes), concrete, tensors, "XLA")
+    shapes = [_shape(x) for x in _flat(concrete.structured_outputs)]
+    if jit_compile:
+        try:
+            text = function.experimental_get_compiler_ir(*specs)(stage="hlo")
+        except ValueError as error:
+            if re.search("get_?compiler_?ir", str(error), re.IGNORECASE):
+                raise CourseError(
+                    "XLA can't be asked about this function.",
+                    "It reads from what is neither argument nor variable, such as a lookup table.",
+                    "Look up in the input pipeline, and hand in what was found.",
+                ) from error
+            return _refused(how, error, "XLA")
+        layout = re.search(r"entry_computation_layout=\{(.*)\}", text.partition("\n")[0])[1]
+        # After the function's own results, XLA's list holds the variables that it changed.
+        shapes = re.findall(r"\w+\[[^\]]*\]", layout.rpartition("->")[2])[: len(shapes)]
+    return _run(Row(how, tuple(shapes)), concrete, tensors, "XLA" if jit_compile else "")
 
 
-def _tpu(fn: Callable, specs: tuple, target: str) -> Row:
-    """Ask Google's compiler; nothing is run."""
-    from tpu_preflight import compiler
-    from tpu_preflight.chips import hardware
-    from tpu_preflight.program import NotCompilable, export
-
+def _tpu(fn: Callable, specs: tuple, target: str, xla: Row) -> Row:
+    """Ask Google's compiler; nothing is run. ``xla`` is the row of XLA:CPU."""
     how = _TPU + hardware.slice_of(target).chip.name
     try:
-        program = export(fn, *specs)
-    except NotCompilable as error:
-        # Both refuse before the TPU is asked, in the words that the rows above show.
-        row = _xla(fn, specs, None)
-        layer = row.refused_by if row.refused_by == "tracing" else "XLA"
-        return Row(how, refused_by=layer, message=row.message or error.what)
+        program = compiler.export(fn, *specs)
+    except compiler.NotCompilable as error:  # before the TPU is asked, for the reason in that row
+        return Row(how, refused_by=xla.refused_by or "XLA", message=xla.message or error.what)
     compiled = compiler.compile(program, target)
-    if compiled.ok:
+    if compiled.verdict == "compiles":
         kept = len(program.results) - len(program.donated)
         return Row(how, program.results[:kept])
     if compiled.verdict in ("refused", "out of memory"):
@@ -367,9 +299,13 @@ def compare(
     """
     specs, tensors = _specs(args)
     run = _of_tensors(fn)
-    rows = [_eager(run, tensors), _graph(run, specs, tensors), _xla(run, specs, tensors)]
+    rows = [
+        _eager(run, tensors),
+        _traced("graph", run, specs, tensors, jit_compile=False),
+        _traced("XLA:CPU", run, specs, tensors, jit_compile=True),
+    ]
     if target is not None:
-        rows.append(_tpu(run, specs, target))
+        rows.append(_tpu(run, specs, target, rows[-1]))
     return Comparison(getattr(fn, "__name__", type(fn).__name__), tuple(rows))
 
 

@@ -4,41 +4,14 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
-from helpers.base.errors import CourseError
 from helpers.xla.profiler import recording
-
-# Written by XLA:CPU once for each module it turns into machine code.
-_COMPILE_EVENT = "JitCompiler::Compile"
 
 
 @dataclasses.dataclass
 class Compilations:
     """How many programs XLA compiled while a block ran; see ``count_compilations``."""
 
-    _count: int | None = dataclasses.field(default=None, init=False)
-
-    @property
-    def count(self) -> int:
-        """The number of compilations.
-
-        Raises:
-            CourseError: The block has not ended, or ended with an error.
-        """
-        if self._count is None:
-            raise CourseError(
-                "There is no count yet.",
-                "The profiler hands over what it saw when its block ends without an error.",
-                "Read .count below the `with` block, one indentation to the left.",
-            )
-        return self._count
-
-    def __repr__(self) -> str:
-        return "Compilations(counting)" if self._count is None else f"Compilations({self._count})"
-
-
-def _compilation(event: str) -> str | None:
-    name = event.partition("#")[0]
-    return name if name == _COMPILE_EVENT else None
+    count: int | None = None  # None until the block has ended
 
 
 @contextlib.contextmanager
@@ -54,6 +27,7 @@ def count_compilations() -> Iterator[Compilations]:
             stopped this one.
     """
     compilations = Compilations()
-    with recording("Compilations", _compilation) as seen:
+    # XLA:CPU writes it once for each module that it turns into machine code.
+    with recording("Compilations", r"(JitCompiler::Compile)(?:#.*)?") as seen:
         yield compilations
-    compilations._count = len(seen)
+    compilations.count = len(seen)

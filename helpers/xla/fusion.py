@@ -76,11 +76,6 @@ class Program:
         return tuple(b for k in self.kernels for b in k.writes if b not in self.results)
 
     @property
-    def bytes_read(self) -> int:
-        """Bytes that all kernels read. A loop counts once, whatever its number of rounds."""
-        return sum(b.bytes for k in self.kernels for b in k.reads)
-
-    @property
     def bytes_written(self) -> int:
         """Bytes that all kernels write. A loop counts once, whatever its number of rounds."""
         return sum(b.bytes for k in self.kernels for b in k.writes)
@@ -88,28 +83,22 @@ class Program:
     @property
     def bytes_moved(self) -> int:
         """Bytes read and written: the least memory traffic of one run."""
-        return self.bytes_read + self.bytes_written
+        return self.bytes_written + sum(b.bytes for k in self.kernels for b in k.reads)
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
-        def names(buffers: tuple[Buffer, ...]) -> str:
-            return ", ".join(f"{b.name} {b.shape}" for b in buffers) or "–"
-
-        return [("kernel", "operations", "reads", "writes")] + [
-            (
-                f"{k.number}{' fusion' if k.fused else ''}",
-                ", ".join(k.operations),
-                names(k.reads),
-                ", ".join(b.shape for b in k.writes),
+        rows = [("kernel", "operations", "reads", "writes")]
+        for k in self.kernels:
+            name = f"{k.number}{' fusion' * k.fused}"
+            reads = ", ".join(f"{b.name} {b.shape}" for b in k.reads) or "–"
+            rows.append(
+                (name, ", ".join(k.operations), reads, ", ".join(b.shape for b in k.writes))
             )
-            for k in self.kernels
-        ]
+        return rows
 
     def _summary(self) -> str:
-        def count(n: int, word: str) -> str:
-            return f"{n} {word}{'' if n == 1 else 's'}"
-
+        kernels, fusions = len(self.kernels), len(self.fusions)
         return (
-            f"{count(len(self.kernels), 'kernel')}, {count(len(self.fusions), 'fusion')} among "
+            f"{kernels} kernel{'s' * (kernels != 1)}, {fusions} fusion{'s' * (fusions != 1)} among "
             f"them; {self.bytes_moved:,} bytes moved"
         )
 
@@ -180,21 +169,15 @@ def kernels(optimized: str) -> Program:
         elif i.opcode in _FREE:
             holds[i.name] = tuple(inputs)
         else:
-            kernel = _kernel(len(found) + 1, i, inputs, computations)
-            found.append(kernel)
-            holds[i.name] = kernel.writes
+            name = f"kernel {len(found) + 1}"
+            several = [f"{name}.{n}" for n in range(len(i.shapes))]
+            holds[i.name] = tuple(map(Buffer, several if len(i.shapes) > 1 else [name], i.shapes))
+            reads = dict.fromkeys(b for b in inputs if b.name != "constant")
+            operations = tuple(_operations(i, computations))
+            found.append(Kernel(len(found) + 1, operations, tuple(reads), holds[i.name]))
         if i.root:
             results = holds[i.name]
     return Program(tuple(arguments[n] for n in sorted(arguments)), tuple(found), tuple(results))
-
-
-def _kernel(number: int, i: Instruction, inputs: list[Buffer], computations: dict) -> Kernel:
-    names = [f"kernel {number}"]
-    if len(i.shapes) > 1:
-        names = [f"kernel {number}.{n}" for n in range(len(i.shapes))]
-    reads = dict.fromkeys(b for b in inputs if b.name != "constant")
-    writes = tuple(map(Buffer, names, i.shapes))
-    return Kernel(number, tuple(_operations(i, computations)), tuple(reads), writes)
 
 
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:
@@ -207,16 +190,11 @@ def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     Raises:
         CourseError: Another profiler runs already.
     """
-    with recording("Operations", _operation) as seen:
+    # An eager operation, or a node of a graph; a name with an underscore is TensorFlow's own doing.
+    event = r"(?:EagerLocalExecute: |[\w./]+:)([^\W_]\w*)"
+    with recording("Operations", event) as seen:
         fn(*args)
     return tuple(seen)
-
-
-def _operation(event: str) -> str | None:
-    """Tell the operation that an event of the profiler is; None for TensorFlow's own doings."""
-    # An eager operation, or a node of a graph with its operation.
-    ran = re.fullmatch(r"(?:EagerLocalExecute: |[\w./]+:)(\w+)", event)
-    return ran[1] if ran and not ran[1].startswith("_") else None
 
 
 def draw(program: Program, width: float = 7.0) -> object:
@@ -224,55 +202,37 @@ def draw(program: Program, width: float = 7.0) -> object:
 
     Gives a matplotlib figure, ``width`` inches wide, for ``display.figure(fig, alt=...)``.
     """
+    import matplotlib.patches
+
     boxes = [(b.name, "memory", ()) for b in program.arguments]
     boxes += [
-        (" · ".join(k.operations), "fusion" if k.fused else "kernel", k.reads)
+        (f"{'fusion: ' * k.fused}{' · '.join(k.operations)}", "kernel", k.reads)
         for k in program.kernels
     ]
     boxes += [("result", "memory", (b,)) for b in program.results]
     made = [(b,) for b in program.arguments] + [k.writes for k in program.kernels]
     row_of = {b.name: row for row, buffers in enumerate(made) for b in buffers}
-
     fig, ax = subplots(width, 0.2 + 0.62 * len(boxes))
     ax.set_axis_off()
+    lane = 0  # right of the boxes, one for each arrow over more than one row
     for row, (text, kind, reads) in enumerate(boxes):
-        _box(ax, row, text, kind)
+        looks = {"linestyle": "--"} if kind == "memory" else {}
+        fused = text.startswith("fusion: ")
+        looks |= {"facecolor": "#CFE8F7" if fused else "white", "linewidth": 2.5 if fused else 1}
+        ax.add_patch(matplotlib.patches.Rectangle((-1, row - 0.26), 2, 0.52, ec="black", **looks))
+        short = textwrap.shorten(text, 64, placeholder=" …")
+        ax.text(0, row, short, ha="center", va="center", size=9)
         for b in reads:
-            if row_of.get(b.name) == row - 1:
-                _arrow(ax, [(0.0, row - 1 + _HALF), (0.0, row - _HALF)], b, (0.02, row - 0.5))
-    # An arrow over more than one row runs in a lane of its own, right of the boxes.
-    reads = [(row_of.get(b.name, row), row, b) for row, x in enumerate(boxes) for b in x[2]]
-    far = [(start, end, b) for start, end, b in reads if end - start > 1]
-    for lane, (start, end, b) in enumerate(far):
-        x, up, down = 1.1 + 0.3 * lane, start + 0.08 * lane, end - 0.08 * lane
-        path = [(1.0, up), (x, up), (x, down), (1.0, down)]
-        _arrow(ax, path, b, (x + 0.02, start + 0.5))
-    ax.set_xlim(-1.02, max(1.95, 1.35 + 0.3 * len(far)))
-    ax.set_ylim(len(boxes) - 0.6, -0.4)
+            above = row_of.get(b.name, row)
+            x, path = 0.0, [(0.0, above + 0.26), (0.0, row - 0.26)]
+            if above < row - 1:
+                lane += 1
+                x, start, end = 0.8 + 0.3 * lane, above + 0.08 * lane, row - 0.08 * lane
+                path = [(1.0, start), (x, start), (x, end), (1.0, end)]
+            if above < row:
+                ax.plot(*zip(*path[:-1], strict=True), color="black", marker="", linewidth=1)
+                ax.annotate("", path[-1], path[-2], arrowprops={"arrowstyle": "-|>"})
+                said = f"{b.bytes / 1e6:,.2f} MB" if b.bytes >= 1e4 else f"{b.bytes:,} bytes"
+                ax.text(x + 0.02, row - 0.5 if x == 0 else above + 0.5, said, size=8, va="center")
+    ax.set(xlim=(-1.02, max(1.95, 1.35 + 0.3 * lane)), ylim=(len(boxes) - 0.6, -0.4))
     return fig
-
-
-_HALF = 0.26  # half a box's height, in rows
-
-
-def _box(ax: object, row: int, text: str, kind: str) -> None:
-    import matplotlib.patches
-
-    looks = {
-        "memory": {"facecolor": "white", "linestyle": "--"},
-        "kernel": {"facecolor": "#EEEEEE"},
-        "fusion": {"facecolor": "#CFE8F7", "linewidth": 2.5},
-    }[kind]
-    box = matplotlib.patches.Rectangle((-1, row - _HALF), 2, 2 * _HALF, ec="black", **looks)
-    ax.add_patch(box)
-    label = f"fusion: {text}" if kind == "fusion" else text
-    ax.text(0, row, textwrap.shorten(label, 64, placeholder=" …"), ha="center", va="center", size=9)
-
-
-def _arrow(ax: object, path: list[tuple], buffer: Buffer, label_at: tuple) -> None:
-    ax.plot(*zip(*path[:-1], strict=True), color="black", marker="", linewidth=1)
-    ax.annotate(
-        "", xy=path[-1], xytext=path[-2], arrowprops={"arrowstyle": "-|>", "color": "black"}
-    )
-    n = buffer.bytes
-    ax.text(*label_at, f"{n / 1e6:,.2f} MB" if n >= 1e4 else f"{n:,} bytes", size=8, va="center")
