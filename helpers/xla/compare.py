@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.xla.fusion import kernels
 from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
 from tpu_preflight.program import messages
@@ -31,26 +30,17 @@ _TPU = "TPU "
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One way to run a function, and what came of it.
+    """One way to run a function, and what came of it."""
 
-    Attributes:
-        how: ``eager``, ``graph``, ``XLA:CPU``, or the name of another compiler.
-        shapes: Type and shape of each result as XLA writes them: ``f32[3]``; ``f32[?]`` where a
-            graph leaves a dimension open, ``f32[<=8]`` where XLA knows only an upper bound.
-            Empty where the function was refused or not run.
-        values: The results as NumPy arrays, in the order of ``shapes``; None where the function
-            was refused, or only compiled.
-        refused_by: The layer that refused: ``tracing`` (Python, rewritten by AutoGraph, while it
-            builds the graph), ``TensorFlow`` (an operation while it runs), ``Python`` (other
-            errors of an eager run) or the compiler's name. Empty where nothing was refused.
-        message: The first useful line of the refusal.
-    """
-
-    how: str
+    how: str  # ``eager``, ``graph``, ``XLA:CPU``, or a TPU's name
+    # Type and shape of each result as XLA writes them: ``f32[3]``; ``f32[?]`` where a graph leaves
+    # a dimension open, ``f32[<=8]`` where XLA knows only an upper bound. Empty where it didn't run.
     shapes: tuple[str, ...] = ()
-    values: tuple[np.ndarray, ...] | None = None
+    values: tuple[np.ndarray, ...] | None = None  # None where it was refused, or only compiled
+    # ``tracing`` (Python, rewritten by AutoGraph, while it builds the graph), ``TensorFlow`` (an
+    # operation while it runs), ``Python`` (other errors of an eager run) or the compiler's name.
     refused_by: str = ""
-    message: str = ""
+    message: str = ""  # the first useful line of the refusal
 
     @property
     def result(self) -> str:
@@ -83,11 +73,7 @@ class Comparison:
         )
 
     def verdict(self, row: Row) -> str:
-        """Say in a word or two how a row compares with the first.
-
-        Such as ``reference``, ``same``, ``differs``, ``differs: eager refuses``, ``refused by
-        ...``, ``accepted`` (no values to compare) or ``not run``.
-        """
+        """Say how a row compares with the first: ``same``, ``differs``, ``refused by XLA``."""
         reference = self.rows[0]
         if row.refused_by:
             return f"refused by {row.refused_by}"
@@ -122,11 +108,6 @@ class Hlo:
     text: str = dataclasses.field(repr=False)  # the program that TensorFlow hands to XLA
     optimized: str = dataclasses.field(repr=False)  # what XLA compiled it to, for this CPU
 
-    @property
-    def bytes_written(self) -> int:
-        """Bytes that its kernels write: a lower bound of memory traffic, as reading comes on top."""
-        return kernels(self.optimized).bytes_written
-
 
 def _short(value: np.ndarray) -> str:
     """Write an array in one short line, rounded to four digits and without rounding noise."""
@@ -146,16 +127,15 @@ def _short(value: np.ndarray) -> str:
 
 def _equal(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:
     """Whether results agree but for the rounding that another order of additions brings."""
-    return len(left) == len(right) and all(
-        a.shape == b.shape
-        and a.dtype == b.dtype
-        and (
-            np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
-            if np.issubdtype(a.dtype, np.inexact)
-            else np.array_equal(a, b)
-        )
-        for a, b in zip(left, right, strict=True)
-    )
+
+    def close(a: np.ndarray, b: np.ndarray) -> bool:
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if np.issubdtype(a.dtype, np.inexact):
+            return np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
+        return np.array_equal(a, b)
+
+    return len(left) == len(right) and all(map(close, left, right))
 
 
 def _shape(value: object) -> str:
@@ -178,7 +158,7 @@ def _specs(args: tuple) -> tuple[tuple, tuple | None]:
                 "Give tf.constant(...) for data, or fix the value: compare(lambda x: f(x, 3), x).",
             )
     only_described = any(isinstance(arg, tf.TensorSpec) for arg in args)
-    tensors = [arg if isinstance(arg, tf.TensorSpec) else tf.convert_to_tensor(arg) for arg in args]
+    tensors = [a if isinstance(a, tf.TensorSpec) else tf.convert_to_tensor(a) for a in args]
     specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
     return specs, None if only_described else tuple(tensors)
 
@@ -287,11 +267,8 @@ def compare(
             marked with ``tf.autograph.experimental.do_not_convert``.
         *args: Tensors or NumPy arrays; or a ``tf.TensorSpec`` where only its shape and type
             matter, in which case nothing is run and no values are shown.
-        target: A TPU, such as ``v5e-1``: Google's compiler is asked as well (``compiler``),
-            in a fourth row. It compiles and runs nothing, so there are no values.
-
-    Returns:
-        A table with the rows ``eager``, ``graph`` and ``XLA:CPU``, and ``TPU v5e`` if asked for.
+        target: A TPU, such as ``v5e-1``: Google's compiler is asked as well, in a fourth row. It
+            compiles and runs nothing, so there are no values.
 
     Raises:
         CourseError: An argument is something else, such as a Python number; the function returned

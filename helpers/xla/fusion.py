@@ -13,7 +13,7 @@ from collections.abc import Callable
 from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.display.figures import subplots
-from helpers.xla.profiler import recording
+from helpers.xla.compilations import recording
 from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.program import instructions
 from tpu_preflight.program.instructions import Instruction
@@ -30,9 +30,9 @@ _APPLYING = {"reduce", "reduce-window", "scatter", "all-reduce", "map"}
 class Buffer:
     """A piece of memory that a kernel reads or writes."""
 
-    # ``argument 0`` (the first), ``kernel 1`` (the first kernel's result), ``kernel 1.0`` (the
-    # first of several), or ``constant``.
-    name: str
+    name: (
+        str  # ``argument 0``, ``kernel 1`` (its result), ``kernel 1.0`` (of several), ``constant``
+    )
     shape: str  # type and shape as XLA writes them: ``f32[1024,1000]``
 
     @property
@@ -47,9 +47,8 @@ class Kernel:
 
     number: int  # position in the program, from 1
     operations: tuple[str, ...]  # what it computes, in XLA's names: ``reduce(add)`` is a sum
-    # The buffers it reads, each once; constants are part of the kernel and left out.
-    reads: tuple[Buffer, ...]
-    writes: tuple[Buffer, ...]  # the buffers it writes
+    reads: tuple[Buffer, ...]  # each once; constants are part of the kernel and left out
+    writes: tuple[Buffer, ...]
 
     @property
     def fused(self) -> bool:
@@ -86,14 +85,12 @@ class Program:
         return self.bytes_written + sum(b.bytes for k in self.kernels for b in k.reads)
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
-        rows = [("kernel", "operations", "reads", "writes")]
-        for k in self.kernels:
-            name = f"{k.number}{' fusion' * k.fused}"
+        def row(k: Kernel) -> tuple[str, str, str, str]:
             reads = ", ".join(f"{b.name} {b.shape}" for b in k.reads) or "–"
-            rows.append(
-                (name, ", ".join(k.operations), reads, ", ".join(b.shape for b in k.writes))
-            )
-        return rows
+            writes = ", ".join(b.shape for b in k.writes)
+            return f"{k.number}{' fusion' * k.fused}", ", ".join(k.operations), reads, writes
+
+        return [("kernel", "operations", "reads", "writes"), *map(row, self.kernels)]
 
     def _summary(self) -> str:
         kernels, fusions = len(self.kernels), len(self.fusions)
@@ -136,20 +133,16 @@ def kernels(optimized: str) -> Program:
     """Read the kernels from the text of a compiled program.
 
     Wrappers that only split a kernel among a processor's cores are looked through, so the list is
-    the same on a machine with one core and with many.
-
-    Args:
-        optimized: XLA's program after optimisation, as
-            ``experimental_get_compiler_ir(...)(stage="optimized_hlo")`` or
-            ``hlo(...).optimized`` give it (https://openxla.org/xla/hlo_dumps).
+    the same on a machine with one core and with many. ``optimized`` is XLA's program after
+    optimisation, such as ``hlo(...).optimized`` (https://openxla.org/xla/hlo_dumps).
 
     Raises:
-        CourseError: The text is something else, or a program with operations that run in the
-            background, as programs for several devices have.
+        PreflightError: The text is something else; or (a CourseError) a program with operations that
+            run in the background, as programs for several devices have.
     """
     computations, main = instructions.computations(optimized)
     holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
-    arguments, found, results = {}, [], ()
+    arguments, found, results = [], [], ()
     for i in computations[main]:
         inputs = [b for name in i.operands for b in holds[name]]
         if i.opcode.endswith(("-start", "-done")):
@@ -158,11 +151,10 @@ def kernels(optimized: str) -> Program:
                 "Its kernels overlap, so bytes read and written can't be told kernel by kernel.",
                 "Look at a program for one device, with buffers too large for its fast memory.",
             )
-        if i.opcode == "parameter":
-            arguments[int(i.inside)] = Buffer(f"argument {i.inside}", i.shapes[0])
-            holds[i.name] = (arguments[int(i.inside)],)
-        elif i.opcode == "constant":
-            holds[i.name] = (Buffer("constant", i.shapes[0]),)
+        if i.opcode in ("parameter", "constant"):
+            name = f"argument {i.inside}" if i.opcode == "parameter" else "constant"
+            holds[i.name] = (Buffer(name, i.shapes[0]),)
+            arguments += holds[i.name] if i.opcode == "parameter" else ()
         elif i.opcode == "get-tuple-element":
             index = int(re.search(r"index=(\d+)", i.attributes)[1])
             holds[i.name] = (inputs[index],)
@@ -177,7 +169,8 @@ def kernels(optimized: str) -> Program:
             found.append(Kernel(len(found) + 1, operations, tuple(reads), holds[i.name]))
         if i.root:
             results = holds[i.name]
-    return Program(tuple(arguments[n] for n in sorted(arguments)), tuple(found), tuple(results))
+    arguments.sort(key=lambda b: int(b.name.removeprefix("argument ")))
+    return Program(tuple(arguments), tuple(found), tuple(results))
 
 
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:
@@ -214,25 +207,20 @@ def draw(program: Program, width: float = 7.0) -> object:
     row_of = {b.name: row for row, buffers in enumerate(made) for b in buffers}
     fig, ax = subplots(width, 0.2 + 0.62 * len(boxes))
     ax.set_axis_off()
-    lane = 0  # right of the boxes, one for each arrow over more than one row
     for row, (text, kind, reads) in enumerate(boxes):
         looks = {"linestyle": "--"} if kind == "memory" else {}
-        fused = text.startswith("fusion: ")
-        looks |= {"facecolor": "#CFE8F7" if fused else "white", "linewidth": 2.5 if fused else 1}
-        ax.add_patch(matplotlib.patches.Rectangle((-1, row - 0.26), 2, 0.52, ec="black", **looks))
+        looks |= {"facecolor": "#CFE8F7", "linewidth": 2.5} if text.startswith("fusion") else {}
+        box = {"facecolor": "white", "edgecolor": "black"} | looks
+        ax.add_patch(matplotlib.patches.Rectangle((-1, row - 0.26), 2, 0.52, **box))
         short = textwrap.shorten(text, 64, placeholder=" …")
         ax.text(0, row, short, ha="center", va="center", size=9)
         for b in reads:
-            above = row_of.get(b.name, row)
-            x, path = 0.0, [(0.0, above + 0.26), (0.0, row - 0.26)]
-            if above < row - 1:
-                lane += 1
-                x, start, end = 0.8 + 0.3 * lane, above + 0.08 * lane, row - 0.08 * lane
-                path = [(1.0, start), (x, start), (x, end), (1.0, end)]
-            if above < row:
-                ax.plot(*zip(*path[:-1], strict=True), color="black", marker="", linewidth=1)
-                ax.annotate("", path[-1], path[-2], arrowprops={"arrowstyle": "-|>"})
+            rows = row - row_of.get(b.name, row)
+            x, bend = (0, 0) if rows == 1 else (1, -0.5)  # over other kernels, past their boxes
+            if rows:
+                arrow = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}"}
+                ax.annotate("", (x, row - 0.26), (x, row - rows + 0.26), arrowprops=arrow)
                 said = f"{b.bytes / 1e6:,.2f} MB" if b.bytes >= 1e4 else f"{b.bytes:,} bytes"
-                ax.text(x + 0.02, row - 0.5 if x == 0 else above + 0.5, said, size=8, va="center")
-    ax.set(xlim=(-1.02, max(1.95, 1.35 + 0.3 * lane)), ylim=(len(boxes) - 0.6, -0.4))
+                ax.text((1 + 0.08 * rows) * x + 0.03, row - rows / 2, said, size=8, va="center")
+    ax.set(xlim=(-1.02, 1.95), ylim=(len(boxes) - 0.6, -0.4))
     return fig

@@ -18,7 +18,7 @@ ROOMS = {
     "rehearsal": "node replicas storage",
     "text": "buckets corpus prepare records",
     "tpu": "bucket cloud commands connection facts place runtimes zones",
-    "xla": "fusion profiler",
+    "xla": "compilations fusion",
 }
 LIGHT = [f"helpers.{room}.{name}" for room, names in ROOMS.items() for name in names.split()]
 LIGHT += [
