@@ -1,16 +1,15 @@
 """How much a pretrained BERT is worth where labels are few: the curve of notebook 10."""
 
 import itertools
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-from rich.table import Table
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from benchmarks.measure import SMALL, Size
 from helpers.base import files
 from helpers.base.settings import ROOT
 from helpers.bert.fine_tuning import classifier, labelled, metrics
@@ -103,36 +102,22 @@ def _runs(curve: Curve, language: str, each: int | None) -> Iterator[tuple]:
                 yield model, seed, scores
 
 
-def run(size: Size, done: Callable[[str, int], None]) -> Table:
+def run(small: bool) -> Iterator[tuple[str, pd.DataFrame]]:
     """Run the whole experiment, write its table, and show the means.
 
-    Args:
-        size: With `measure.SMALL` nothing is trained: the table is shown as it is.
-        done: Called with what was done, and how much there is in all.
-
-    Returns:
-        One row per language and number of labels.
+    With ``small`` nothing is trained: the table is shown as it is.
     """
-    if size is not SMALL:
+    if not small:
         curve, rows = Curve(), []
         for language, each in itertools.product(LANGUAGES, LABELS):
             rows += [
                 (model, language, scores[0], each or "all", seed, *scores[1:])
                 for model, seed, scores in _runs(curve, language, each)
             ]
-            done(f"{language}, {each or 'all'}", len(LANGUAGES) * len(LABELS))
+            print(f"{language}, {each or 'all'}", file=sys.stderr)
         lines = ("\t".join(map(str, row)) for row in (HEADER, *rows))
         files.write(RESULTS, "".join(f"{line}\n" for line in lines))
-    return _table()
-
-
-def _table() -> Table:
     found = pd.read_csv(RESULTS, sep="\t", dtype={"labels": str})
     own = found[found.trained_on == found.tested_on]
     means = own.pivot_table("accuracy", ["trained_on", "labels"], "model", sort=False)
-    table = Table(title="Accuracy, mean of the seeds, by labels of each program")
-    for name in ("language", "labels", *means.columns):
-        table.add_column(name, justify="right")
-    for (language, labels), row in means.iterrows():
-        table.add_row(language, labels, *(f"{value:.1%}" for value in row))
-    return table
+    yield "accuracy, mean of the seeds, by labels of each program", means.round(3).reset_index()

@@ -54,6 +54,7 @@ import tensorflow as tf
 import tf_keras
 
 errors_only(tf)
+messages.MACHINERY.append(__file__)  # its own frames are no part of a model
 
 DATA = pathlib.Path(__file__).resolve().parent
 ROOT = DATA.parents[1]

@@ -183,7 +183,7 @@ def test_the_table_as_text_and_as_html_is_aligned_short_and_escaped():
     eager = Row("eager", ("f32[2]", "s64[100]"), values)
     table = Comparison("<lambda>", (eager, Row("TPU v5e", refused_by="XLA", message="a < b")))
     lines = repr(table).splitlines()
-    assert lines[1].split("  ")[-2:] == ["[0.3333 0], [0 1 ... 98 99], ['ab']", "f32[2], s64[100]"]
+    assert "[0.3333 0], [0 1 ... 98 99], ['ab']" in lines[1]
     assert lines[2].split() == ["TPU", "v5e", "refused", "by", "XLA", "–", "–"]
     assert lines[3] == "  a < b"
     text = table._repr_html_()
