@@ -2,11 +2,9 @@
 
 import contextlib
 import importlib.metadata
-import json
 import pathlib
 import re
 import tomllib
-import urllib.parse
 from collections.abc import Iterable, Iterator
 
 from helpers.base.errors import CourseError
@@ -28,15 +26,6 @@ def _candidates() -> Iterator[pathlib.Path]:
     with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
         here = pathlib.Path.cwd()
         yield from (here, *here.parents)
-    # What `pip install .` notes (https://packaging.python.org/specifications/direct-url, 2026-11).
-    with contextlib.suppress(ValueError):
-        here = _installed_here()
-        noted = json.loads((here and here.read_text("direct_url.json")) or "{}")
-        parts = urllib.parse.urlsplit(noted.get("url", ""))
-        if parts.scheme == "file":
-            from urllib.request import url2pathname  # here: it takes half of this file's time
-
-            yield pathlib.Path(url2pathname(parts.path))
 
 
 def is_course(folder: pathlib.Path) -> bool:

@@ -137,8 +137,8 @@ def kernels(optimized: str) -> Program:
     optimisation, such as ``hlo(...).optimized`` (https://openxla.org/xla/hlo_dumps).
 
     Raises:
-        PreflightError: The text is something else; or (a CourseError) a program with operations that
-            run in the background, as programs for several devices have.
+        PreflightError: The text is something else; or (a CourseError) a program with operations
+            that run in the background, as programs for several devices have.
     """
     computations, main = instructions.computations(optimized)
     holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory

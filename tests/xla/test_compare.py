@@ -42,17 +42,6 @@ def in_python(x):
 # --- who accepts, who refuses, with what
 
 
-def test_all_three_agree():
-    table = compare(tf.function(halve_if_large), SIX)
-    assert table.name == "halve_if_large"
-    assert [row.how for row in table.rows] == ["eager", "graph", "XLA:CPU"]
-    assert [table.verdict(row) for row in table.rows] == ["reference", "same", "same"]
-    assert table.agree
-    for row in table.rows:
-        np.testing.assert_array_equal(row.values[0], [0.5, 1, 1.5, 2, 2.5, 3])
-        assert row.shapes == ("f32[6]",)
-
-
 BOOL = "Using a symbolic `tf.Tensor` as a Python `bool` is not allowed."
 UNIQUE = (
     "Detected unsupported operations on XLA_CPU_JIT: UniqueWithCounts "
@@ -141,19 +130,6 @@ def test_specs_alone_give_verdicts_without_values():
     assert compare(in_python, SIX)["graph"].shapes == ("f32[…]",)  # an open rank
 
 
-def test_inner_tf_functions_are_off_in_the_eager_run_only():
-    seen = []
-
-    @tf.function
-    def inner(x):
-        seen.append(tf.executing_eagerly())
-        return x * 2
-
-    compare(lambda x: inner(x), SIX)
-    assert seen[:2] == [True, False]
-    assert not tf.config.functions_run_eagerly()
-
-
 ONE = np.ones(2, np.float32)
 
 
@@ -239,16 +215,9 @@ def test_a_tpu_that_accepts_agrees_and_shows_the_shape_without_values(with_tpu):
     assert "TPU v5e" in repr(table) and table.verdict(row) == "accepted"
 
 
-def test_variables_are_no_results_on_the_tpu(with_tpu):
-    count = tf.Variable(1.0)
-    table, row = with_tpu(lambda x: count.assign_add(x) * tf.ones([2]), SIX[0], "compiles")
-    assert row.shapes == table["XLA:CPU"].shapes == ("f32[2]",)
-
-
-@pytest.mark.parametrize("verdict", ["refused", "out of memory"])
-def test_a_tpu_that_refuses_is_named(with_tpu, verdict):
+def test_a_tpu_that_refuses_is_named(with_tpu):
     message = "UNIMPLEMENTED: not for this type: %dot.3 = s64[2] dot(...)"
-    table, row = with_tpu(halve_if_large, SIX, verdict, message)
+    table, row = with_tpu(halve_if_large, SIX, "refused", message)
     assert not table.agree and row.refused_by == "the compiler of TPU v5e"
     assert row.message == "UNIMPLEMENTED: not for this type"
 

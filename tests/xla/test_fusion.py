@@ -5,7 +5,6 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from helpers.base.errors import CourseError
 from helpers.xla.compare import hlo
 from helpers.xla.compilations import recording
 from helpers.xla.fusion import Buffer, draw, executed, kernels
@@ -101,11 +100,6 @@ def test_tuples_constants_and_bitcasts():
     assert program.temporaries == ()
 
 
-def test_a_constant_spread_over_a_tensor_is_no_operation():
-    (kernel,) = kernels(hlo(lambda x: x * 2.0, X).optimized).kernels
-    assert kernel.operations == ("multiply",) and not kernel.fused
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -116,11 +110,6 @@ def test_a_constant_spread_over_a_tensor_is_no_operation():
 def test_what_is_no_program(text):
     with pytest.raises(PreflightError, match="can't be read as a program of XLA"):
         kernels(text)
-
-
-def test_a_program_that_works_in_the_background():
-    with pytest.raises(CourseError, match="runs in the background \\(copy-start\\)"):
-        kernels(ONE_CORE.replace(" exponential(", " copy-start("))
 
 
 def test_executed_eagerly_and_as_a_graph():
