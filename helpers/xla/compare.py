@@ -61,15 +61,14 @@ class Comparison:
 
     @property
     def agree(self) -> bool:
-        """Whether every way gave the same values; refusals and missing values are no agreement.
+        """Whether every way gave the same values; a TPU's compiler gives none, and can only veto.
 
-        The compiler of a TPU gives no values here: it agrees unless it refuses. Where it gave no
-        answer (libtpu exists for Linux on x86-64 only) it has no say; the table shows ``not run``.
+        Where it gave no answer (libtpu exists for Linux on x86-64 only) it has no say.
         """
+        told = ((row.how.startswith(_TPU), self.verdict(row)) for row in self.rows)
         return all(
-            self.verdict(row) in ("reference", "same")
-            or (row.how.startswith(_TPU) and not row.refused_by)
-            for row in self.rows
+            verdict in ("reference", "same") or (tpu and verdict in ("accepted", "not run"))
+            for tpu, verdict in told
         )
 
     def verdict(self, row: Row) -> str:
@@ -86,9 +85,9 @@ class Comparison:
         return "same" if _equal(reference.values, row.values) else "differs"
 
     def _cells(self) -> list[tuple[str, str, str, str]]:
+        shapes = (", ".join(row.shapes) or "–" for row in self.rows)
         return [
-            (row.how, self.verdict(row), row.result, ", ".join(row.shapes) or "–")
-            for row in self.rows
+            (r.how, self.verdict(r), r.result, s) for r, s in zip(self.rows, shapes, strict=True)
         ]
 
     def __repr__(self) -> str:
@@ -147,8 +146,8 @@ def _shape(value: object) -> str:
     return f"{name}[{','.join('?' if n is None else str(n) for n in value.shape)}]"
 
 
-def _specs(args: tuple) -> tuple[tuple, tuple | None]:
-    """Describe the arguments; give the tensors themselves only if there is one for each."""
+def _asked(fn: Callable, args: tuple) -> tuple[Callable, tuple, tuple | None]:
+    """Give a function of tensors alone, its arguments' specs, and the tensors if all are there."""
     for i, arg in enumerate(args, 1):
         if not isinstance(arg, tf.TensorSpec | tf.Tensor | np.ndarray | np.generic):
             raise CourseError(
@@ -160,7 +159,8 @@ def _specs(args: tuple) -> tuple[tuple, tuple | None]:
     only_described = any(isinstance(arg, tf.TensorSpec) for arg in args)
     tensors = [a if isinstance(a, tf.TensorSpec) else tf.convert_to_tensor(a) for a in args]
     specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
-    return specs, None if only_described else tuple(tensors)
+    fn = getattr(fn, "python_function", fn)  # TensorFlow's export needs a plain signature
+    return lambda *given: fn(*given), specs, None if only_described else tuple(tensors)
 
 
 def _flat(results: object) -> list:
@@ -173,12 +173,6 @@ def _flat(results: object) -> list:
             "Return the tensors to compare, and no others.",
         )
     return flat
-
-
-def _of_tensors(fn: Callable) -> Callable:
-    """Give a function a signature of tensors alone, which TensorFlow's export needs."""
-    fn = getattr(fn, "python_function", fn)
-    return lambda *tensors: fn(*tensors)
 
 
 def _refused(how: str, error: Exception, layer: str = "") -> Row:
@@ -274,8 +268,7 @@ def compare(
         CourseError: An argument is something else, such as a Python number; the function returned
             None, alone or among its results, or reads from a lookup table; there is no such target.
     """
-    specs, tensors = _specs(args)
-    run = _of_tensors(fn)
+    run, specs, tensors = _asked(fn, args)
     rows = [
         _eager(run, tensors),
         _traced("graph", run, specs, tensors, jit_compile=False),
@@ -295,9 +288,8 @@ def hlo(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Hlo:
         CourseError: An argument is neither a tensor nor a ``tf.TensorSpec``.
         ValueError: XLA refuses the function; the message is XLA's.
     """
-    specs, _ = _specs(args)
-    compiled = tf.function(_of_tensors(fn), jit_compile=True)
-    stage = compiled.experimental_get_compiler_ir(*specs)
+    run, specs, _ = _asked(fn, args)
+    stage = tf.function(run, jit_compile=True).experimental_get_compiler_ir(*specs)
     # Each line ends with the Python file that it came from: long, and another on each machine.
     texts = (stage(stage=name) for name in ("hlo", "optimized_hlo"))
     return Hlo(*(re.sub(r", metadata=\{[^{}]*\}", "", text) for text in texts))

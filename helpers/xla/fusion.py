@@ -176,9 +176,9 @@ def kernels(optimized: str) -> Program:
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     """Run a function and list the TensorFlow operations that really ran, in their order.
 
-    They are read from TensorFlow's profiler: ``("Exp", "Sum", "RealDiv")``. Each is a kernel of its
-    own, whose result is a temporary in memory. A function that XLA compiled shows none: it runs
-    XLA's kernels instead. Call the function once before, so that tracing is not counted.
+    Each is a kernel of its own, whose result is a temporary in memory: ``("Exp", "Sum")``. A
+    function that XLA compiled shows none: it runs XLA's kernels instead. Call it once before, so
+    that tracing is not counted.
 
     Raises:
         CourseError: Another profiler runs already.
