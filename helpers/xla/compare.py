@@ -160,7 +160,8 @@ def _asked(fn: Callable, args: tuple) -> tuple[Callable, tuple, tuple | None]:
     tensors = [a if isinstance(a, tf.TensorSpec) else tf.convert_to_tensor(a) for a in args]
     specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
     fn = getattr(fn, "python_function", fn)  # TensorFlow's export needs a plain signature
-    return lambda *given: fn(*given), specs, None if only_described else tuple(tensors)
+    given = None if only_described else tuple(tensors)
+    return lambda *tensors: fn(*tensors), specs, given
 
 
 def _flat(results: object) -> list:
