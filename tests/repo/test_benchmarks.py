@@ -69,8 +69,10 @@ def test_what_notebook_10_shows_comes_out_again():
         ["model", "trained_on", "tested_on", "labels", "seed"]
     )
     assert found.index.is_unique
-    curve = fine_tuning.Curve()
-    for unit, model in (("words", "words"), ("pieces", "n-grams")):
-        ((language, accuracy, macro_f1),) = curve.count(unit, "ko", 4, 1)
-        stored = found.loc[(model, "ko", language, "4", 1)]
-        assert (stored.accuracy, stored.macro_f1) == (float(accuracy), float(macro_f1))
+    train, test = fine_tuning.read()
+    known = fine_tuning.few(train, 4, 1)
+    for model in ("words", "n-grams"):
+        counted = fine_tuning.counting(model).fit(known.ko, known.label)
+        scores = fine_tuning.score(test.label, counted.predict(test.ko))
+        stored = found.loc[(model, "ko", "ko", "4", 1)]
+        assert dict(stored.map("{:.4f}".format)) == scores
