@@ -1,92 +1,60 @@
 """The command line: ``python -m benchmarks``."""
 
+import argparse
 import importlib
 import os
 import pathlib
 import platform
 import re
-from typing import Annotated
 
-import typer
-from rich.console import Console, Group
-from rich.progress import Progress
-
-from benchmarks import measure
 from helpers.base.settings import ENVIRONMENT
 
-# In the order in which they run; each is a module here.
-NAMES = ("algorithms", "epochs", "records", "prepare", "pretraining")
-LONG = ("published", "fine_tuning")  # only where they are named
-WIDTH = 150  # where the output is no terminal
-
-# What decides how fast its matrix products are, of what Linux lists.
-UNITS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")
+NAMES = {
+    "pretraining": "the step beside Hugging Face's, and PyTorch's after `make pytorch` (minutes)",
+    "prepare": "text to records: time and memory with the text's size (20 minutes, 8 GB)",
+    "published": "compile published training runs for TPUs again: estimates (more than an hour)",
+    "fine_tuning": "train what notebook 10 shows (forty minutes)",
+}
 
 
 def processor() -> str:
-    """Name this machine's processor, and the units that its matrix products can use."""
+    """Name this machine's processor."""
     path = pathlib.Path("/proc/cpuinfo")
     told = path.read_text("utf-8") if path.is_file() else ""
     name = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
-    units = [unit for unit in UNITS if re.search(rf"\b{unit}\b", told)]
-    return " ".join([name[1].strip() if name else platform.machine(), *units])
+    return name[1].strip() if name else platform.machine()
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+def main() -> None:
+    """Measure the course's ways beside the usual ones, and print a table of each.
 
-
-@app.command()
-def main(
-    wanted: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="BENCHMARK",
-            help=f"{' or '.join(NAMES)}; all if none is named. Or {' or '.join(LONG)}.",
-        ),
-    ] = None,
-    small: Annotated[
-        bool, typer.Option("--small", help="A tiny size, only to see that everything works.")
-    ] = False,
-) -> None:
-    """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
-
-    algorithms takes about a minute, epochs some eight, prepare some twenty (and 8 GB of disk) and
-    pretraining some four minutes on two free cores, with PyTorch nine. PyTorch and Apache Beam are
-    compared where `make pytorch` or `make beam` was run. Ratios of one run can be compared between
-    machines; seconds can't. Where others use the machine, too, look at the ratios of processor
-    time.
-
-    published measures nothing here: it compiles published training runs for TPUs, which takes more
-    than an hour, and writes the estimates beside what they took. fine_tuning trains what notebook
-    10 shows, some forty minutes, and writes the scores. Both run only where they are named.
+    Ratios of one run can be compared between machines; seconds can't. Where others use the machine,
+    too, look at the ratios of processor time. published and fine_tuning write the tables that the
+    notebooks show; they run only where they are named.
     """
-    unknown = sorted(set(wanted or []) - {*NAMES, *LONG})
-    if unknown:
-        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(NAMES + LONG)}")
+    told = "\n".join(f"  {name:12} {about}" for name, about in NAMES.items())
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks",
+        description=f"{main.__doc__}\n{told}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="*", help="the first two if none is named")
+    parser.add_argument("--small", action="store_true", help="tiny, to see that everything works")
+    asked = parser.parse_args()
+    if unknown := [name for name in asked.name if name not in NAMES]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(NAMES)}")
     os.environ.update(ENVIRONMENT)
+    import pandas as pd
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")
     tf.keras.utils.set_random_seed(0)
-    size = measure.SMALL if small else measure.FULL
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    tables = []
-    with Progress(console=console, transient=True) as progress:
-        for name in wanted or NAMES:
-            bar = progress.add_task(name, total=None)
-
-            def done(what: str, total: int, name: str = name, bar: int = bar) -> None:
-                progress.update(bar, description=f"{name}: {what}", total=total, advance=1)
-
-            tables.append(importlib.import_module(f"benchmarks.{name}").run(size, done))
-    machine = (
-        f"{os.cpu_count()} cores, {processor()}, Python {platform.python_version()}, "
-        f"TensorFlow {tf.__version__}, XLA on the CPU"
-    )
-    console.print(Group(*tables, machine))
+    for name in asked.name or list(NAMES)[:2]:
+        for title, rows in importlib.import_module(f"benchmarks.{name}").run(small=asked.small):
+            print(f"\n{name}: {title}\n{pd.DataFrame(rows).to_string(index=False)}")
+    cores = f"{os.cpu_count()} cores, {processor()}"
+    print(f"\n{cores}, Python {platform.python_version()}, TensorFlow {tf.__version__}")
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m benchmarks")
+    main()

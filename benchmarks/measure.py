@@ -1,43 +1,10 @@
 """One way to measure for all benchmarks: alternating rounds, medians, ratios with their spread."""
 
 import dataclasses
-import itertools
 import statistics
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
-
-
-@dataclasses.dataclass(frozen=True)
-class Size:
-    """How much is measured.
-
-    Attributes:
-        paragraphs: Of each language, at most.
-        width: The model's hidden size.
-        epochs: Of the long run; the short one is its first epoch.
-        epoch_rounds: How often each run of the benchmark ``epochs`` is repeated.
-        lengths: Sequences for the algorithms.
-        rounds: How often each algorithm is repeated.
-        step_rounds: How often a few steps of pretraining are repeated.
-        compared: Text for the commands that write records, in MB.
-        prepare_rounds: How often each of these is repeated.
-        megabytes: Texts that show how time and memory grow.
-    """
-
-    paragraphs: int
-    width: int
-    epochs: int
-    epoch_rounds: int
-    lengths: int
-    rounds: int
-    step_rounds: int
-    compared: float
-    prepare_rounds: int
-    megabytes: tuple[float, ...]
-
-
-FULL = Size(10**6, 256, 4, 2, 500_000, 3, 5, 20, 3, (10, 50, 200, 300, 2_000))
-SMALL = Size(30, 16, 2, 1, 2_000, 1, 1, 0.1, 1, (0.2,))
+from collections.abc import Callable, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,38 +24,20 @@ class Clock:
         return Clock(self.wall - start.wall, self.cpu - start.cpu)
 
 
-def turns(names: Sequence[str], rounds: int) -> Iterable[tuple[int, str]]:
-    """Say who is next: each name once per round, in turned order every second round."""
-    for at in range(rounds):
-        yield from zip(itertools.repeat(at), names[:: -1 if at % 2 else 1])
+def alternating(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[Clock]]:
+    """Run each call once per round, in turned order every second round; give their times.
 
-
-def seconds(call: Callable[[], object]) -> Clock:
-    """Run once and say how long it took; a call that works in another process gives its clock."""
-    start = Clock.now()
-    own = call()
-    return own if isinstance(own, Clock) else Clock.now().since(start)
-
-
-def alternating(
-    calls: dict[str, Callable[[], object]], rounds: int, done: Callable[[], None]
-) -> dict[str, list[Clock]]:
-    """Run each call once per round, after one run that doesn't count.
-
-    Args:
-        calls: What to run, by name.
-        rounds: How often.
-        done: Called after each run.
-
-    Returns:
-        The times by name, one per round.
+    A call that works in another process gives its own `Clock`. Each runs once before, which counts
+    for nothing.
     """
-    for call in calls.values():
-        call()
     times = {name: [] for name in calls}
-    for _, name in turns(list(calls), rounds):
-        times[name].append(seconds(calls[name]))
-        done()
+    for at in range(-1, rounds):
+        for name in list(calls)[:: -1 if at % 2 else 1]:
+            start = Clock.now()
+            own = calls[name]()
+            if at >= 0:
+                times[name].append(own if isinstance(own, Clock) else Clock.now().since(start))
+        print(f"round {at + 1} of {rounds}", file=sys.stderr)
     return times
 
 

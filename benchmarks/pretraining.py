@@ -1,24 +1,21 @@
-"""The pretraining step beside Hugging Face's, and what comes before the first step."""
+"""The pretraining step beside Hugging Face's, and beside PyTorch's."""
 
+import contextlib
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
 import re
 import statistics
 import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
-from rich.console import Group
-from rich.table import Table
 from transformers import BertConfig, TFBertForMaskedLM
 
-from benchmarks.measure import Clock, Size, alternating, ratio
+from benchmarks.measure import Clock, alternating, ratio
 from helpers.bert.model import pretraining_model
 from helpers.bert.settings import CONFIGURATIONS, Configuration
 from helpers.bert.step import adamw, steps_function, training_step
@@ -26,34 +23,22 @@ from helpers.text import buckets, corpus, masking
 
 LENGTH = 128
 ROWS = 16
-STEPS = 4  # per round
-LARGE = 1024  # width of matrices whose product runs at this machine's rate
-NAMES = ("tiny", "mini")
-BESIDE_PYTORCH = (*NAMES, "small")
-SMALLEST = 64  # a width below it, of --small, stands for one layer of it
+STEPS, ROUNDS = 4, 5  # steps per round
 ROOT = pathlib.Path(__file__).parents[1]
 PYTORCH = ROOT / "build" / "pytorch" / "bin" / "python"  # made by `make pytorch`
-CACHE = "--tf_xla_persistent_cache_directory={} --tf_xla_persistent_cache_device_types=CPU"
-STARTS = ("import", "model", "trace", "first step", "second step")
+
+# A batch and a round of steps, by name.
+Ways = dict[str, tuple[dict[str, np.ndarray], Callable[[], object]]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Korean sentences as one batch, padded and packed, masked in both ways.
+    """Korean sentences as one batch, masked, in three forms."""
 
-    Attributes:
-        padded: Of Hugging Face's model: a sentence per row.
-        packed: Of ours: as many sentences as fit.
-        same: For the step alone: the packed rows, and the same masks, for Hugging Face's model.
-        whole: The padded rows for our step, with the head at every place.
-        vocabulary: Number of tokens.
-    """
-
-    padded: dict[str, np.ndarray]
-    packed: dict[str, np.ndarray]
-    same: dict[str, np.ndarray]
-    whole: dict[str, np.ndarray]
-    vocabulary: int
+    padded: dict[str, np.ndarray]  # of Hugging Face's model: a sentence per row
+    whole: dict[str, np.ndarray]  # the same for our step, with the head at every place
+    packed: dict[str, np.ndarray]  # of ours: as many sentences as fit
+    vocabulary: int  # number of tokens
 
 
 def sentences(paragraphs: int) -> list[str]:
@@ -77,13 +62,6 @@ def read(paragraphs: int) -> Text:
         drawn = masks(tf.constant(rows), masking.draw(0, 0, 0))
         return {name: value.numpy() for name, value in drawn.items()}
 
-    def everywhere(batch: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:
-        labels = np.full(mask.shape, buckets.IGNORED_LABEL, np.int32)
-        used = np.where(batch["masked_weights"] > 0, batch["masked_ids"], buckets.IGNORED_LABEL)
-        np.put_along_axis(labels, batch["masked_positions"], used, axis=1)
-        mask = np.minimum(mask, 1).astype(np.int32)
-        return {"input_ids": batch["input_ids"], "attention_mask": mask, "labels": labels}
-
     alone = np.zeros((ROWS, LENGTH), np.int32)
     for row, tokens in zip(alone, ids, strict=False):
         row[: len(tokens)] = tokens
@@ -97,24 +75,20 @@ def read(paragraphs: int) -> Text:
             packing.position_ids(),
         )
     )
-    drawn = masked(rows)
-    padded = everywhere(masked(alone), alone > 0)
+    drawn, mask = masked(alone), (alone > 0).astype(np.int32)
+    used = np.where(drawn["masked_weights"] > 0, drawn["masked_ids"], buckets.IGNORED_LABEL)
+    labels = np.full(alone.shape, buckets.IGNORED_LABEL, np.int32)
+    np.put_along_axis(labels, drawn["masked_positions"], used, axis=1)
+    both = {"input_ids": drawn["input_ids"], "attention_mask": mask}
     every = np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1))
     whole = {
-        "input_ids": padded["input_ids"],
-        "attention_mask": padded["attention_mask"],
         "position_ids": every,
         "masked_positions": every,
-        "masked_ids": np.maximum(padded["labels"], 0),
-        "masked_weights": (padded["labels"] >= 0).astype(np.float32),
+        "masked_ids": np.maximum(labels, 0),
+        "masked_weights": (labels >= 0).astype(np.float32),
     }
-    return Text(
-        padded,
-        drawn | {"attention_mask": segments, "position_ids": positions},
-        everywhere(drawn, segments),
-        whole,
-        len(tokenizer),
-    )
+    packed = masked(rows) | {"attention_mask": segments, "position_ids": positions}
+    return Text(both | {"labels": labels}, both | whole, packed, len(tokenizer))
 
 
 def configuration(size: Configuration, vocabulary: int) -> BertConfig:
@@ -144,143 +118,25 @@ def usual(model: TFBertForMaskedLM, batch: dict) -> Callable[[], object]:
     return lambda: model.fit(dataset, verbose=0)
 
 
-def ours(
-    size: Configuration, text: Text, batch: dict, steps_per_execution: int = 1
-) -> Callable[[], object]:
-    """Make a round of our steps; one for each call from Python is what `fit` does."""
+def ours(size: Configuration, text: Text, batch: dict) -> Callable[[], object]:
+    """Make a round of our steps, in one call from Python as pretraining makes it."""
     model = pretraining_model(size, text.vocabulary)
     step = training_step(model, adamw(model, 1e-4))
     run = steps_function(tf.distribute.get_strategy(), step)
     iterator = iter(tf.data.Dataset.from_tensors(batch).repeat())
-
-    def steps() -> None:
-        for number in range(0, STEPS, steps_per_execution):
-            outcome = run(iterator, number, steps_per_execution)
-            float(outcome.loss[-1])  # fit's progress waits for the loss, too
-
-    return steps
-
-
-def sizes(size: Size, names: Sequence[str] = NAMES) -> dict[str, Configuration]:
-    """Give the models to measure."""
-    if size.width < SMALLEST:
-        return {"1 layer": Configuration(1, size.width, 1)}
-    return {name: CONFIGURATIONS[name] for name in names}
-
-
-def operations(size: Configuration, vocabulary: int, batch: dict[str, np.ndarray]) -> int:
-    """Count what the matrix products of a step add and multiply, forward and backward.
-
-    Where the batch names its masked positions, the last layer and the head are computed there
-    alone; keys and values of the last layer are needed everywhere.
-    """
-    rows, length = batch["input_ids"].shape
-    everywhere = rows * length
-    some = rows * batch["masked_positions"].shape[1] if "masked_positions" in batch else everywhere
-    hidden = size.hidden
-
-    def layer(queries: int) -> int:
-        projected = 2 * everywhere + 2 * queries  # keys, values; queries, output
-        inside = 8 * queries  # two products with four times as many columns
-        return (projected + inside) * hidden**2 + 2 * queries * length * hidden
-
-    layers = (size.layers - 1) * layer(everywhere) + layer(some)
-    head = some * hidden * (hidden + vocabulary)
-    return 3 * 2 * (layers + head)
-
-
-def product(width: int) -> Callable[[], object]:
-    """Make a product of large float32 matrices, eager: what this machine can do at best."""
-    one = tf.random.normal([width, width])
-    return lambda: float((one @ one)[0, 0])
-
-
-def table_of_pairs(
-    table: Table,
-    ways: Callable[[Configuration], dict[str, tuple[dict, Callable[[], object]]]],
-    size: Size,
-    done: Callable[[], None],
-    vocabulary: int = 0,
-) -> Table:
-    """Measure ways to do a step: each second one is compared with the one before it.
-
-    Args:
-        table: To add to.
-        ways: Gives a batch and a round of steps by name, for a size of model.
-        size: How much is measured.
-        done: Called after each round.
-        vocabulary: Number of tokens; with it, the share of this machine's rate of matrix
-            products is told, too. The rate is measured in the same rounds.
-
-    Returns:
-        The table.
-    """
-    table.add_column("size", no_wrap=True)
-    table.add_column("step", no_wrap=True)
-    for column in ("real tokens", "tokens/s", "×", "× cpu"):
-        table.add_column(column, justify="right")
-    if vocabulary:
-        table.add_column("of GFLOP/s", justify="right")
-    for name, model in sizes(size, BESIDE_PYTORCH if vocabulary else NAMES).items():
-        all_ways = ways(model)
-        calls = {way: call for way, (_, call) in all_ways.items()}
-        real = [np.count_nonzero(batch["attention_mask"]) for batch, _ in all_ways.values()]
-        if vocabulary:
-            calls["product"] = product(LARGE)
-        times = alternating(calls, size.step_rounds, done)
-        if vocabulary:
-            spent = statistics.median(clock.wall for clock in times.pop("product"))
-            fastest = 2 * LARGE**3 / spent
-        for at, (way, clocks) in enumerate(times.items()):
-            base = times[list(calls)[at // 2 * 2]]
-            share = real[at] / real[at // 2 * 2]
-            wall = statistics.median(clock.wall for clock in clocks)
-            cells = [name, way, f"{real[at]:,}", f"{real[at] * STEPS / wall:,.0f}"]
-            for kind in ("wall", "cpu"):
-                before = [getattr(clock, kind) * share for clock in base]
-                cells.append(ratio(before, [getattr(clock, kind) for clock in clocks]))
-            if vocabulary:
-                counted = STEPS * operations(model, vocabulary, all_ways[way][0])
-                cells.append(f"{counted / wall / fastest:.0%} of {fastest / 1e9:.0f}")
-            table.add_row(*cells)
-    return table
-
-
-def table_of_steps(text: Text, size: Size, done: Callable[[str, int], None]) -> Table:
-    """Measure steps of the same batches, and of the same text in each one's own batches."""
-    table = Table(
-        title=f"pretraining: one step, {ROWS} rows of {LENGTH}, AdamW, dropout 0.1, XLA, "
-        f"{text.vocabulary:,} tokens",
-        caption="× is real tokens per second against Hugging Face's fit on the same model size: "
-        "median (min–max of the rounds); cpu: the same in processor time. Padded: a Korean "
-        "sentence per row. Same rows: both get the packed rows.",
-    )
-
-    def ways(model: Configuration) -> dict:
-        fitted, masked = hugging_face(model, text.vocabulary), ours(model, text, text.packed)
-        return {
-            "TFBertForMaskedLM.fit, same rows": (text.same, usual(fitted, text.same)),
-            "masked head, same rows": (text.packed, masked),
-            "TFBertForMaskedLM.fit, padded": (text.padded, usual(fitted, text.padded)),
-            "masked head, packed": (text.packed, masked),
-        }
-
-    total = len(sizes(size)) * 4 * size.step_rounds
-    return table_of_pairs(table, ways, size, lambda: done("steps", total))
+    return lambda: float(run(iterator, 0, STEPS).loss[-1])
 
 
 class PyTorch:
     """Steps in PyTorch, in a process of its own: it lives apart from the course's packages."""
 
     def __init__(self, text: Text, folder: str) -> None:
-        path = f"{folder}/batches.npz"
-        both = {"padded": text.padded, "packed": text.packed}
-        np.savez(path, **{f"{a}/{b}": v for a, batch in both.items() for b, v in batch.items()})
-        self.threads = len(os.sched_getaffinity(0))  # as many as TensorFlow takes
-        words = [PYTORCH, "-m", "benchmarks.pretraining_pytorch", path, str(self.threads)]
+        np.savez(f"{folder}/batch.npz", **text.padded)
+        self.vocabulary = text.vocabulary
+        threads = str(len(os.sched_getaffinity(0)))  # as many as TensorFlow takes
+        words = [PYTORCH, "-m", "benchmarks.pretraining_pytorch", f"{folder}/batch.npz", threads]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.process = subprocess.Popen(words, cwd=ROOT, text=True, **pipes)
-        self.version = self._answer()
 
     def __enter__(self) -> "PyTorch":
         return self
@@ -288,157 +144,56 @@ class PyTorch:
     def __exit__(self, *_: object) -> None:
         self.process.communicate()  # the end of its input ends it
 
-    def _answer(self) -> object:
+    def ask(self, question: object) -> object:
+        """Send a question and wait for the answer."""
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"The PyTorch process ended with {self.process.wait()}; see above.")
         return json.loads(line)
 
-    def ask(self, **question: object) -> object:
-        """Send a question and wait for the answer."""
-        self.process.stdin.write(json.dumps(question) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def steps(self, size: Configuration, text: Text, way: str) -> Callable[[], Clock]:
+    def steps(self, size: Configuration) -> Callable[[], Clock]:
         """Make a round of steps, which says how long it took there."""
-        config = configuration(size, text.vocabulary).to_diff_dict()
-        number = self.ask(way=way, config=config)
-        return lambda: Clock(*self.ask(steps=STEPS, model=number))
+        number = self.ask(configuration(size, self.vocabulary).to_diff_dict())
+        return lambda: Clock(*self.ask([number, STEPS]))
 
 
-def table_of_pytorch(text: Text, size: Size, done: Callable[[str, int], None]) -> Table | str:
-    """Measure steps beside PyTorch's, eager, both without and both with the same tricks."""
-    if not PYTORCH.exists():
-        return "PyTorch isn't compared: `make pytorch` installs it (some GB, apart from .venv)."
-    with tempfile.TemporaryDirectory() as folder, PyTorch(text, folder) as other:
-        table = Table(
-            title=f"pretraining: one step beside PyTorch {other.version}, eager, "
-            f"{other.threads} threads each",
-            caption="× is real tokens per second against the line above it: median (min–max of "
-            "the rounds). Padded: a Korean sentence per row, the head at every place. Packed: "
-            "last layer and head at the masked places alone, on both sides. Ours: "
-            f"steps_per_execution={STEPS}, as pretraining runs; eager has no such thing. The last "
-            "column: operations of the step's matrix products per second, as a share of what "
-            f"TensorFlow's eager product of {LARGE} x {LARGE} matrices does in the same rounds.",
-        )
-
-        def ways(model: Configuration) -> dict:
-            return {
-                "PyTorch, padded": (text.padded, other.steps(model, text, "padded")),
-                "our step, padded": (text.whole, ours(model, text, text.whole, STEPS)),
-                "PyTorch, packed": (text.packed, other.steps(model, text, "packed")),
-                "our step, packed": (text.packed, ours(model, text, text.packed, STEPS)),
-            }
-
-        total = len(sizes(size, BESIDE_PYTORCH)) * 5 * size.step_rounds
-
-        def tell() -> None:
-            done("steps beside PyTorch", total)
-
-        return table_of_pairs(table, ways, size, tell, text.vocabulary)
+def rows(name: str, ways: Ways, rounds: int) -> Iterator[dict[str, str]]:
+    """Measure ways to do a step; write real tokens per second, and ratios to the first two."""
+    times = alternating({way: call for way, (_, call) in ways.items()}, rounds)
+    real = {way: np.count_nonzero(batch["attention_mask"]) for way, (batch, _) in ways.items()}
+    for way, clocks in times.items():
+        wall = statistics.median(clock.wall for clock in clocks)
+        told = {"size": name, "step": way, "tokens/s": f"{real[way] * STEPS / wall:,.0f}"}
+        for base in (way for way in times if not way.startswith("ours")):
+            share = real[way] / real[base]
+            for kind in ("wall", "cpu"):
+                before = [getattr(clock, kind) * share for clock in times[base]]
+                after = [getattr(clock, kind) for clock in clocks]
+                told[f"× {base.split(',')[0]}, {kind}"] = ratio(before, after)
+        yield told
 
 
-def start(way: str, name: str, width: int, begun: Clock) -> dict[str, list[float]]:
-    """Go from the import to the second step in this process, reading the clocks in between."""
-    ends = [Clock.now()]
-
-    def ended() -> None:
-        ends.append(Clock.now())
-
-    size = Configuration(1, width, 1) if width < SMALLEST else CONFIGURATIONS[name]
-    ids = tf.ones((ROWS, LENGTH), tf.int32)
-    batch = {"input_ids": ids, "attention_mask": ids}
-    if way == "fit":
-        batch["labels"] = ids
-        model = hugging_face(size, 3_000)
-        model.optimizer.build(model.trainable_variables)
-        arguments = [batch]
-        function = tf.function(model.train_step, jit_compile=True)
-    else:
-        batch["position_ids"] = ids
-        batch |= dict.fromkeys(("masked_positions", "masked_ids"), tf.ones((ROWS, 19), tf.int32))
-        batch["masked_weights"] = tf.ones((ROWS, 19))
-        model = pretraining_model(size, 3_000)
-        arguments = [batch, tf.constant(0, tf.int64), tf.constant(0, tf.int64)]
-        function = training_step(model, adamw(model, 1e-4))
-    ended()
-    concrete = function.get_concrete_function(*arguments)
-    for _ in range(3):
-        ended()
-        tf.nest.map_structure(lambda value: value.numpy(), concrete(*arguments))
-    clocks = [begun, *ends]
-    spans = [after.since(before) for before, after in itertools.pairwise(clocks)]
-    return {part: [c.wall, c.cpu] for part, c in zip(STARTS, spans, strict=True)}
-
-
-def started(way: str, name: str, size: Size, flags: str) -> dict[str, list[float]]:
-    """Do `start` in a process of its own."""
-    environment = {**os.environ, "TF_XLA_FLAGS": flags}
-    words = [sys.executable, "-m", "benchmarks.pretraining", way, name, str(size.width)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def table_of_starts(size: Size, done: Callable[[str, int], None]) -> Table:
-    """Measure the start: Hugging Face's step, ours, and ours with XLA's cache on the disk."""
-    name = "mini"
-    with tempfile.TemporaryDirectory() as folder:
-        cache = CACHE.format(folder)
-        ways = {
-            "TFBertForMaskedLM.train_step": ("fit", ""),
-            "ours: no AutoGraph": ("ours", ""),
-            "ours, filling XLA's cache": ("ours", cache),
-            "ours, from XLA's cache": ("ours", cache),
-        }
-        if size.width < SMALLEST:
-            ways = dict(list(ways.items())[::2])  # every start is a process: two show that it works
-        rounds = {}
-        for way, (kind, flags) in ways.items():
-            rounds[way] = started(kind, name, size, flags)
-            done(f"start: {way}", len(ways))
-        kept = len(list(pathlib.Path(folder).iterdir()))
-    table = Table(
-        title="pretraining: from the start to the second step, seconds (processor time), "
-        + ("1 layer" if size.width < SMALLEST else name),
-        caption="One process each. XLA's cache on the disk "
-        + (f"held {kept} file(s)." if kept else "stayed empty: it doesn't work here.")
-        + " It is for this very processor and TensorFlow alone.",
+def run(small: bool) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Measure; give the title and the rows of a table."""
+    text, found = read(30 if small else 10**6), []
+    with contextlib.ExitStack() as stack:
+        other = None
+        if PYTORCH.exists():
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            other = stack.enter_context(PyTorch(text, folder))
+        for name in ("1 layer",) if small else ("tiny", "mini", "small"):
+            size = Configuration(1, 16, 1) if small else CONFIGURATIONS[name]
+            fitted = hugging_face(size, text.vocabulary)
+            ways = {"Hugging Face's fit, padded": (text.padded, usual(fitted, text.padded))}
+            if other:
+                ways["PyTorch, padded"] = text.padded, other.steps(size)
+            ways["ours, padded"] = text.whole, ours(size, text, text.whole)
+            ways["ours, packed"] = text.packed, ours(size, text, text.packed)
+            found += rows(name, ways, 1 if small else ROUNDS)
+    apart = "" if other else " (`make pytorch` installs PyTorch, apart; then it is compared)"
+    yield (
+        f"a step, {ROWS} rows of {LENGTH}, AdamW, dropout 0.1, real tokens per second{apart}",
+        found,
     )
-    table.add_column("step", no_wrap=True)
-    for part in (*STARTS, "to the first step"):
-        table.add_column(part, justify="right")
-    for way, times in rounds.items():
-        together = np.sum([times[part] for part in STARTS[:-1]], 0)
-        cells = [*(times[part] for part in STARTS), together]
-        table.add_row(way, *(f"{wall:.1f} ({cpu:.1f})" for wall, cpu in cells))
-    return table
-
-
-def run(size: Size, done: Callable[[str, int], None]) -> Group:
-    """Measure and make the tables.
-
-    Args:
-        size: How much.
-        done: Called with what was done, and how many runs there are in all.
-
-    Returns:
-        The step's tables and the start's.
-    """
-    text = read(size.paragraphs)
-    return Group(
-        table_of_steps(text, size, done),
-        table_of_pytorch(text, size, done),
-        table_of_starts(size, done),
-    )
-
-
-if __name__ == "__main__":
-    # The imports above are the first part of the start; the process began with its first tick.
-    tf.get_logger().setLevel("ERROR")
-    now = Clock.now()
-    age = float(pathlib.Path("/proc/uptime").read_text().split()[0])
-    age -= int(pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / (
-        os.sysconf("SC_CLK_TCK")
-    )
-    print(json.dumps(start(sys.argv[1], sys.argv[2], int(sys.argv[3]), Clock(now.wall - age, 0.0))))

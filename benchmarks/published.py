@@ -8,14 +8,13 @@ particular to a run's own code (sharded optimizers, images laid out anew) is not
 
 import contextlib
 import dataclasses
+import sys
 import types
 from collections.abc import Callable, Iterable, Iterator
 
 import tensorflow as tf
 import transformers as hf
-from rich.table import Table
 
-from benchmarks.measure import SMALL, Size
 from helpers.base import files
 from helpers.bert.step import adamw
 from tpu_preflight import compiler
@@ -281,30 +280,17 @@ def _cell(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def run(size: Size, done: Callable[[str, int], None]) -> Table:
+def run(small: bool) -> Iterator[tuple[str, list[dict[str, object]]]]:
     """Compile all runs, write their estimates into the table, and show it.
 
-    Args:
-        size: With `measure.SMALL` nothing is compiled: the table is shown as it is.
-        done: Called with what was done, and how many runs there are in all.
-
-    Returns:
-        One row per run.
+    With ``small`` nothing is compiled: the table is shown as it is.
     """
     runs = list(calibration.published())
-    if size is not SMALL:
+    if not small:
         for at, one in enumerate(runs):
             runs[at] = estimated(one)
-            done(one.run, len(runs))
+            print(f"{at + 1} of {len(runs)}: {one.run}", file=sys.stderr)
         write(runs)
-    shown = next(calibration.Runs(runs).blocks())
-    table = Table(
-        title="published: what training runs took, beside the compiler's estimate",
-        caption="foretold from others: the estimate, times the geometric mean of the ratios of the "
-        "other runs of the kind, or of all where the kind has too few",
-    )
-    for column in shown[0]:
-        table.add_column(column, no_wrap=column != "run")
-    for row in shown:
-        table.add_row(*row.values())
-    return table
+    columns = ("run", "target", "roofline_ms", "estimate_ms", "published_ms", "ratio")
+    rows = [{name: getattr(one, name) for name in columns} for one in runs]
+    yield "milliseconds that training runs took, beside the compiler's estimate", rows

@@ -33,7 +33,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # processes of `make test` end together.
 LONGEST = {
     *("test_benchmarks", "test_pretraining", "test_notebooks", "test_misuses", "test_tuning"),
-    *("test_models", "test_tpu_compiler", "test_step", "test_apart", "test_contributing"),
+    *("test_tables", "test_tpu_compiler", "test_step", "test_apart", "test_contributing"),
     *("test_memory", "test_compiled", "test_export", "test_node"),
 }
 

@@ -47,27 +47,6 @@ def cant_write(path: pathlib.Path, error: OSError) -> CantWrite:
     return CantWrite(f"{path.name[:60]} could not be written.", why, fix)
 
 
-def check_can_write(path: pathlib.Path) -> None:
-    """Raise now what `write` would raise later; nothing is left there.
-
-    Raises:
-        CantWrite: The path is a folder's, or nothing can be written there.
-    """
-    try:
-        if path.is_dir():
-            raise CantWrite(
-                f"{path} is a folder.",
-                "One file is written, and a folder has its name.",
-                f"Name a file, such as {path / 'report.html'}.",
-            )
-        # What is missing of its folders, `write` makes.
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise cant_write(path, error) from error
-
-
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
     """Write a file atomically: after a crash it holds the old content or the new, never a part.
 

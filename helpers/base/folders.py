@@ -4,17 +4,27 @@ TensorFlow could do both, and takes seconds to start; so this goes through fsspe
 """
 
 import contextlib
-import errno
 import logging
 import os
 import pathlib
 import re
-import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 
 from helpers.base import files
 from helpers.base.errors import CourseError
+
+_WRONG = (  # what a name must not be, why, and what to do
+    (r"\s*$", "It is empty: a variable in the command has no value, probably.", "Name a folder."),
+    (r"gc?s:/(?!/)", "One slash of two is lost: pathlib does that.", "Write gs://BUCKET/FOLDER."),
+    ("gcs://", "TensorFlow doesn't know gcs://.", "Write gs://BUCKET/FOLDER."),
+    (r"gs://(?![^/])", "It names no bucket.", "Write gs://BUCKET/FOLDER."),
+    (
+        "(?!gs://).*://",
+        "Records, runs and TPUs know folders of this machine and gs:// alone.",
+        "Name such a folder; `gcloud storage cp -r` copies to and from other places.",
+    ),
+)
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -38,28 +48,9 @@ def address(path: str | os.PathLike[str]) -> str:
         CourseError: It is empty or made for another system, or an address that is not ``gs://``.
     """
     path = os.fspath(path)
-    wrong = None
-    if not path.strip():
-        wrong = "It is empty: a variable in the command has no value, probably.", "Name a folder."
-    elif re.search(r"[\x00-\x1f\x7f]", path):
-        why = "It holds a control character: the script's lines end as on Windows, probably."
-        wrong = why, "Write it without; `sed -i 's/\\r$//' SCRIPT` mends a script."
-    elif os.name != "nt" and re.match(r"[A-Za-z]:[\\/]|[^/]*\\", path):
-        wrong = "It is written as on Windows.", "Divide folders with /; a disk has no letter here."
-    elif re.match(r"gc?s:/(?!/)", path):
-        fix = f"Write gs:/{path[path.index('/') :]}."
-        wrong = "One slash of two is lost: pathlib does that.", fix
-    elif path.startswith("gcs://"):
-        wrong = "TensorFlow doesn't know gcs://.", f"Write gs{path[3:]}."
-    elif re.match(r"gs://(?![^/])", path):
-        wrong = "It names no bucket.", "Write gs://BUCKET/FOLDER."
-    elif path.startswith("file:/"):
-        wrong = "A folder of this machine needs no address.", "Write its path alone."
-    elif is_remote(path) and not path.startswith("gs://"):
-        why = "Records, runs and TPUs know folders of this machine and gs:// alone."
-        wrong = why, "Name such a folder; `gcloud storage cp -r` copies to and from other places."
-    if wrong:
-        raise CourseError(f"{path[:60]!r} can't be used as a folder.", *wrong)
+    for pattern, why, fix in _WRONG:
+        if re.match(pattern, path):
+            raise CourseError(f"{path[:60]!r} can't be used as a folder.", why, fix)
     return os.path.expanduser(path)  # noqa: PTH111 (a Path would make one slash of two)
 
 
@@ -86,15 +77,6 @@ def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
             "Name another folder, or remove this one first.",
         )
     return folder
-
-
-def _nearest(path: pathlib.Path) -> pathlib.Path:
-    """Give the nearest of a path and its parents that is there, if only as a link."""
-    for place in (path, *path.parents):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            place.lstat()
-            return place
-    return path
 
 
 def _sync(path: pathlib.Path) -> None:
@@ -190,11 +172,10 @@ class Folder:
             return
         folder = there = pathlib.Path(self._root)
         try:
-            there = _nearest(folder)
-            if not stat.S_ISDIR(there.stat().st_mode):  # a link to nowhere raises
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-            if not os.access(there, os.W_OK | os.X_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            while not (there.exists() or there.is_symlink()) and there != there.parent:
+                there = there.parent
+            with tempfile.TemporaryFile(dir=there):
+                pass
         except OSError as error:
             raise files.cant_write(there / folder.name, error) from error
 
@@ -211,15 +192,12 @@ class Folder:
             while piece := file.read(size):
                 yield piece
 
-    def size(self, name: str) -> int | None:
-        """Give a file's size in bytes, None where there is none."""
-        with self._reading(name):
-            return self._files.info(self._at(name))["size"]
-        return None
-
     def exists(self, name: str) -> bool:
         """Tell whether there is a file or folder of this name."""
-        return self.size(name) is not None
+        with self._reading(name):
+            self._files.info(self._at(name))
+            return True
+        return False
 
     def list(self, name: str = "") -> list[str]:
         """Give the names of what is in the folder, or in one below it, in order."""
@@ -235,24 +213,18 @@ class Folder:
         entries = []
         with self._reading(""):
             entries = self._files.ls(self._root, detail=True)
-        return {
-            entry["name"].rpartition("/")[2]: entry["size"]
-            for entry in entries
-            if entry["type"] != "directory"  # links to files have a type of their own
-        }
+        files = (entry for entry in entries if entry["type"] != "directory")  # links are "link"
+        return {entry["name"].rpartition("/")[2]: entry["size"] for entry in files}
 
     def write(self, name: str, data: str | bytes | Iterable[bytes]) -> None:
         """Write a file, or the pieces of one, whole or not at all; text is written as UTF-8."""
         data = data.encode() if isinstance(data, str) else data
         with self._writing(name):
-            if self.remote and isinstance(data, bytes):
-                self._files.pipe_file(self._at(name), data)
-                return
             if self.remote:
-                with tempfile.TemporaryDirectory() as folder:
-                    path = pathlib.Path(folder, "pieces")
-                    files.write(path, data)
-                    self._files.put_file(str(path), self._at(name))
+                with tempfile.NamedTemporaryFile() as whole:
+                    whole.writelines([data] if isinstance(data, bytes) else data)
+                    whole.flush()
+                    self._files.put_file(whole.name, self._at(name))
                 return
             path = pathlib.Path(self._at(name))
             # What a killed run has left of this very file; its name begins like this.

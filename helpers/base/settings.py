@@ -2,12 +2,10 @@
 
 import contextlib
 import importlib.metadata
-import json
 import pathlib
 import re
 import tomllib
-import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from helpers.base.errors import CourseError
 
@@ -17,36 +15,22 @@ PACKAGE = "tensorflow-on-tpu"
 CODE = pathlib.Path(__file__).resolve().parents[2]
 
 
-def _installed_here() -> importlib.metadata.Distribution | None:
-    """Find what is noted of this very code: another installation says nothing about it."""
-    return next(iter(importlib.metadata.distributions(name=PACKAGE, path=[str(CODE)])), None)
-
-
-def _candidates() -> Iterator[pathlib.Path]:
-    """Give the folders where the course may be, the likeliest first."""
-    yield CODE
-    with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
-        here = pathlib.Path.cwd()
-        yield from (here, *here.parents)
-    # What `pip install .` notes (https://packaging.python.org/specifications/direct-url, 2026-11).
-    with contextlib.suppress(ValueError):
-        here = _installed_here()
-        noted = json.loads((here and here.read_text("direct_url.json")) or "{}")
-        parts = urllib.parse.urlsplit(noted.get("url", ""))
-        if parts.scheme == "file":
-            from urllib.request import url2pathname  # here: it takes half of this file's time
-
-            yield pathlib.Path(url2pathname(parts.path))
-
-
 def is_course(folder: pathlib.Path) -> bool:
     """Tell whether a folder is a clone of the course: helpers and notebooks side by side."""
     return (folder / "helpers/course").is_dir() and (folder / "notebooks").is_dir()
 
 
-# The course's folder. Where only the helpers were installed, and not from a clone that is still
-# there, it is none: what needs the notebooks asks `is_course` and says so.
-ROOT = next(filter(is_course, _candidates()), CODE)
+def _around() -> tuple[pathlib.Path, ...]:
+    try:
+        here = pathlib.Path.cwd()
+    except FileNotFoundError:  # it was deleted, which the command line tells
+        return ()
+    return here, *here.parents
+
+
+# The course's folder: of this code, else around the current folder. Where only the helpers were
+# installed it is none: what needs the notebooks asks `is_course` and says so.
+ROOT = next(filter(is_course, (CODE, *_around())), CODE)
 
 # Read by TensorFlow, tf-keras and transformers while they are imported: too late afterwards.
 ENVIRONMENT = {
@@ -99,28 +83,21 @@ def version() -> str:
     """Give the course's own version: of the clone, or of what is installed."""
     if (project := CODE / "pyproject.toml").exists():
         return tomllib.loads(project.read_text("utf-8"))["project"]["version"]
-    here = _installed_here()
-    return here.version if here else "without a version: its files were copied by hand"
+    return importlib.metadata.version(PACKAGE)
 
 
 def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str, str]:
     """Read the version of each package with a single one from the lock, a requirements file.
 
-    Where there is none, the helpers were installed alone: the lowest versions that they allow.
-
     Raises:
-        CourseError: There is no lock, and nothing is installed.
+        CourseError: There is no lock.
     """
     if not lock.exists():
-        here = _installed_here()
-        if here is None:
-            raise CourseError(
-                "It is not known which versions the course needs.",
-                f"{lock.name} is not in {lock.parent}, and the course is not installed.",
-                "Clone the repository, or install it: pip install .",
-            )
-        allowed = "\n".join(here.requires or ())
-        return dict(re.findall(r"^([a-z0-9-]+)>=([\d.]+)", allowed, re.MULTILINE))
+        raise CourseError(
+            "It is not known which versions the course needs.",
+            f"{lock.name} is not in {lock.parent}: only the helpers are installed.",
+            "Clone the repository, and run the command in it.",
+        )
     pins = re.findall(r"^([a-z0-9-]+)==([^\s;\\]+)", lock.read_text("utf-8"), re.MULTILINE)
     names = [name for name, _ in pins]
     return {name: version for name, version in pins if names.count(name) == 1}

@@ -1,21 +1,20 @@
-"""What XLA makes of a Python function: a table beside eager and graph, and a look at its program.
+"""What XLA makes of a Python function: a table beside eager and graph, and its program.
 
 The TPU runs nothing but programs that XLA compiled, so both questions here ("does it compile?",
 "is the answer still right?") are put to XLA itself, on a CPU.
 """
 
-import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.xla.fusion import kernels
-from tpu_preflight.chips.layout import shape_bytes
+from tpu_preflight import compiler
+from tpu_preflight.chips import hardware
 from tpu_preflight.program import messages
 from tpu_preflight.text import aligned
 
@@ -31,26 +30,17 @@ _TPU = "TPU "
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One way to run a function, and what came of it.
+    """One way to run a function, and what came of it."""
 
-    Attributes:
-        how: ``eager``, ``graph``, ``XLA:CPU``, or the name of another compiler.
-        shapes: Type and shape of each result as XLA writes them: ``f32[3]``; ``f32[?]`` where a
-            graph leaves a dimension open, ``f32[<=8]`` where XLA knows only an upper bound.
-            Empty where the function was refused or not run.
-        values: The results as NumPy arrays, in the order of ``shapes``; None where the function
-            was refused, or only compiled.
-        refused_by: The layer that refused: ``tracing`` (Python, rewritten by AutoGraph, while it
-            builds the graph), ``TensorFlow`` (an operation while it runs), ``Python`` (other
-            errors of an eager run) or the compiler's name. Empty where nothing was refused.
-        message: The first useful line of the refusal.
-    """
-
-    how: str
+    how: str  # ``eager``, ``graph``, ``XLA:CPU``, or a TPU's name
+    # Type and shape of each result as XLA writes them: ``f32[3]``; ``f32[?]`` where a graph leaves
+    # a dimension open, ``f32[<=8]`` where XLA knows only an upper bound. Empty where it didn't run.
     shapes: tuple[str, ...] = ()
-    values: tuple[np.ndarray, ...] | None = None
+    values: tuple[np.ndarray, ...] | None = None  # None where it was refused, or only compiled
+    # ``tracing`` (Python, rewritten by AutoGraph, while it builds the graph), ``TensorFlow`` (an
+    # operation while it runs), ``Python`` (other errors of an eager run) or the compiler's name.
     refused_by: str = ""
-    message: str = ""
+    message: str = ""  # the first useful line of the refusal
 
     @property
     def result(self) -> str:
@@ -66,35 +56,23 @@ class Comparison:
     rows: tuple[Row, ...]
 
     def __getitem__(self, how: str) -> Row:
-        """Look up a row by name, such as ``XLA:CPU``; a `CourseError` if there is none."""
-        for row in self.rows:
-            if row.how == how:
-                return row
-        raise CourseError(
-            f"There is no row {how!r}.",
-            f"The rows of this comparison are {', '.join(row.how for row in self.rows)}.",
-            "Write the name as the table shows it.",
-        )
+        """Look up a row by name, such as ``XLA:CPU``."""
+        return {row.how: row for row in self.rows}[how]
 
     @property
     def agree(self) -> bool:
-        """Whether every way gave the same values; refusals and missing values are no agreement.
+        """Whether every way gave the same values; a TPU's compiler gives none, and can only veto.
 
-        The compiler of a TPU gives no values here: it agrees unless it refuses. Where it gave no
-        answer (libtpu exists for Linux on x86-64 only) it has no say; the table shows ``not run``.
+        Where it gave no answer (libtpu exists for Linux on x86-64 only) it has no say.
         """
+        told = ((row.how.startswith(_TPU), self.verdict(row)) for row in self.rows)
         return all(
-            self.verdict(row) in ("reference", "same")
-            or (row.how.startswith(_TPU) and not row.refused_by)
-            for row in self.rows
+            verdict in ("reference", "same") or (tpu and verdict in ("accepted", "not run"))
+            for tpu, verdict in told
         )
 
     def verdict(self, row: Row) -> str:
-        """Say in a word or two how a row compares with the first.
-
-        Such as ``reference``, ``same``, ``differs``, ``differs: eager refuses``, ``refused by
-        ...``, ``accepted`` (no values to compare) or ``not run``.
-        """
+        """Say how a row compares with the first: ``same``, ``differs``, ``refused by XLA``."""
         reference = self.rows[0]
         if row.refused_by:
             return f"refused by {row.refused_by}"
@@ -107,18 +85,15 @@ class Comparison:
         return "same" if _equal(reference.values, row.values) else "differs"
 
     def _cells(self) -> list[tuple[str, str, str, str]]:
+        shapes = (", ".join(row.shapes) or "–" for row in self.rows)
         return [
-            (row.how, self.verdict(row), row.result, ", ".join(row.shapes) or "–")
-            for row in self.rows
+            (r.how, self.verdict(r), r.result, s) for r, s in zip(self.rows, shapes, strict=True)
         ]
 
     def __repr__(self) -> str:
-        cells = [(self.name, "verdict", "result", "shape"), *self._cells()]
-        told = ["", *(row.message for row in self.rows)]
-        return "\n".join(
-            f"{line}\n  {message}" if message else line
-            for line, message in zip(aligned(cells), told, strict=True)
-        )
+        lines = aligned([(self.name, "verdict", "result", "shape"), *self._cells()])
+        told = ["", *(f"\n  {row.message}" if row.message else "" for row in self.rows)]
+        return "\n".join(line + message for line, message in zip(lines, told, strict=True))
 
     def _repr_html_(self) -> str:
         rows = list(zip(self.rows, self._cells(), strict=True))
@@ -129,48 +104,21 @@ class Comparison:
 class Hlo:
     """A function as XLA sees it, in XLA's own text form (https://openxla.org/xla/hlo_dumps)."""
 
-    text: str  # the program that TensorFlow hands to XLA
-    optimized: str  # the program that XLA compiled it to, for this machine's CPU
-
-    @property
-    def results(self) -> tuple[str, ...]:
-        """Type and shape of each result, such as ``f32[<=8]``."""
-        return _result_shapes(self.text)
-
-    @property
-    def buffers(self) -> tuple[str, ...]:
-        """Type and shape of each buffer that the compiled program fills, the largest first.
-
-        What is computed inside a fusion or a loop stays in registers or is counted with its result.
-        """
-        made = [b.shape for kernel in kernels(self.optimized).kernels for b in kernel.writes]
-        return tuple(sorted(made, key=lambda shape: (-shape_bytes(shape), shape)))
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of all ``buffers``: a lower bound of memory traffic, as reading comes on top."""
-        return kernels(self.optimized).bytes_written
-
-    def __repr__(self) -> str:
-        lines = len(self.optimized.splitlines())
-        return (
-            f"Hlo({', '.join(self.results)}, {lines} lines, {self.bytes_written:,} bytes written)"
-        )
+    text: str = dataclasses.field(repr=False)  # the program that TensorFlow hands to XLA
+    optimized: str = dataclasses.field(repr=False)  # what XLA compiled it to, for this CPU
 
 
 def _short(value: np.ndarray) -> str:
     """Write an array in one short line, rounded to four digits and without rounding noise."""
+    form = str
     if np.issubdtype(value.dtype, np.inexact):
         finite = np.abs(value[np.isfinite(value)])
-        noise = 1e-6 * finite.max(initial=0.0)
-        value = np.where(np.abs(value) < noise, 0.0, value)
-        form = {"all": lambda x: f"{x:.4g}"}
+        value = np.where(np.abs(value) < 1e-6 * finite.max(initial=0.0), 0.0, value)
+        form = "{:.4g}".format
     elif value.dtype == object:
-        form = {"all": lambda x: repr(x.decode("utf-8", "replace"))}
-    else:
-        form = {"all": str}
+        value = np.vectorize(lambda x: repr(x.decode("utf-8", "replace")), [object])(value)
     text = np.array2string(
-        value, formatter=form, threshold=8, edgeitems=2, max_line_width=10**6, separator=" "
+        value, formatter={"all": form}, threshold=8, edgeitems=2, max_line_width=10**6
     )
     text = re.sub(r"\s+", " ", text)
     return text if len(text) <= 64 else f"{text[:63]}…"
@@ -178,16 +126,15 @@ def _short(value: np.ndarray) -> str:
 
 def _equal(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:
     """Whether results agree but for the rounding that another order of additions brings."""
-    return len(left) == len(right) and all(
-        a.shape == b.shape
-        and a.dtype == b.dtype
-        and (
-            np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
-            if np.issubdtype(a.dtype, np.inexact)
-            else np.array_equal(a, b)
-        )
-        for a, b in zip(left, right, strict=True)
-    )
+
+    def close(a: np.ndarray, b: np.ndarray) -> bool:
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if np.issubdtype(a.dtype, np.inexact):
+            return np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
+        return np.array_equal(a, b)
+
+    return len(left) == len(right) and all(map(close, left, right))
 
 
 def _shape(value: object) -> str:
@@ -199,29 +146,22 @@ def _shape(value: object) -> str:
     return f"{name}[{','.join('?' if n is None else str(n) for n in value.shape)}]"
 
 
-def _result_shapes(hlo_text: str) -> tuple[str, ...]:
-    """Read the results' types and shapes from the first line of a program."""
-    layout = re.search(r"entry_computation_layout=\{(.*)\}", hlo_text.partition("\n")[0])
-    return tuple(re.findall(r"\w+\[[^\]]*\]", layout[1].rpartition("->")[2]))
-
-
-def _specs(args: tuple) -> tuple[tuple, tuple | None]:
-    """Describe the arguments; give the tensors themselves only if there is one for each."""
-    specs, tensors = [], []
+def _asked(fn: Callable, args: tuple) -> tuple[Callable, tuple, tuple | None]:
+    """Give a function of tensors alone, its arguments' specs, and the tensors if all are there."""
     for i, arg in enumerate(args, 1):
-        if isinstance(arg, tf.TensorSpec):
-            specs.append(arg)
-        elif isinstance(arg, tf.Tensor | np.ndarray | np.generic):
-            tensors.append(tf.convert_to_tensor(arg))
-            specs.append(tf.TensorSpec(tensors[-1].shape, tensors[-1].dtype))
-        else:
+        if not isinstance(arg, tf.TensorSpec | tf.Tensor | np.ndarray | np.generic):
             raise CourseError(
                 f"Argument {i} is of type {type(arg).__name__}.",
                 "Only a tensor's shape and type reach the compiler; a Python value becomes part "
                 "of the program.",
                 "Give tf.constant(...) for data, or fix the value: compare(lambda x: f(x, 3), x).",
             )
-    return tuple(specs), tuple(tensors) if len(tensors) == len(args) else None
+    only_described = any(isinstance(arg, tf.TensorSpec) for arg in args)
+    tensors = [a if isinstance(a, tf.TensorSpec) else tf.convert_to_tensor(a) for a in args]
+    specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
+    fn = getattr(fn, "python_function", fn)  # TensorFlow's export needs a plain signature
+    given = None if only_described else tuple(tensors)
+    return lambda *tensors: fn(*tensors), specs, given
 
 
 def _flat(results: object) -> list:
@@ -236,101 +176,68 @@ def _flat(results: object) -> list:
     return flat
 
 
-def _values(results: object) -> tuple[np.ndarray, ...]:
-    return tuple(np.asarray(x) for x in _flat(results))
-
-
-def _of_tensors(fn: Callable) -> Callable:
-    """Give a function a signature of tensors alone, which TensorFlow's export needs."""
-    fn = getattr(fn, "python_function", fn)
-    return lambda *tensors: fn(*tensors)
-
-
-@contextlib.contextmanager
-def functions_run_eagerly() -> Iterator[None]:
-    """Run what stands in ``tf.function`` operation by operation, for the block."""
-    before = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    try:
-        yield
-    finally:
-        tf.config.run_functions_eagerly(before)
-
-
 def _refused(how: str, error: Exception, layer: str = "") -> Row:
     layer = layer or ("TensorFlow" if isinstance(error, tf.errors.OpError) else "Python")
     return Row(how, refused_by=layer, message=messages.shortened(messages.line_of(error)))
 
 
-def _eager(fn: Callable, tensors: tuple | None) -> Row:
-    if tensors is None:
-        return Row("eager")
-    try:
-        with functions_run_eagerly():
-            results = fn(*tensors)
-    except Exception as error:  # whatever it raises is the answer
-        return _refused("eager", error)
-    results = [tf.convert_to_tensor(x) for x in _flat(results)]
-    return Row("eager", tuple(map(_shape, results)), _values(results))
-
-
-def _run(row: Row, compiled: Callable, tensors: tuple | None, layer: str = "") -> Row:
+def _run(row: Row, fn: Callable, tensors: tuple | None, layer: str = "") -> Row:
     """Add the values to the row of an accepted function, where there are tensors."""
     if tensors is None:
         return row
     try:
-        return dataclasses.replace(row, values=_values(compiled(*tensors)))
-    except Exception as error:
+        results = fn(*tensors)
+    except Exception as error:  # whatever it raises is the answer
         return _refused(row.how, error, layer)
+    results = [tf.convert_to_tensor(x) for x in _flat(results)]
+    shapes = row.shapes or tuple(map(_shape, results))
+    return dataclasses.replace(row, shapes=shapes, values=tuple(map(np.asarray, results)))
 
 
-def _graph(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
+def _eager(fn: Callable, tensors: tuple | None) -> Row:
+    before = tf.config.functions_run_eagerly()
+    tf.config.run_functions_eagerly(True)
     try:
-        concrete = tf.function(fn).get_concrete_function(*specs)
-    except Exception as error:
-        return _refused("graph", error, "tracing")
-    row = Row("graph", tuple(map(_shape, _flat(concrete.structured_outputs))))
-    return _run(row, concrete, tensors)
+        return _run(Row("eager"), fn, tensors)
+    finally:
+        tf.config.run_functions_eagerly(before)
 
 
-def _xla(fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
-    how = "XLA:CPU"
-    compiled = tf.function(fn, jit_compile=True)
+def _traced(
+    how: str, fn: Callable, specs: tuple, tensors: tuple | None, *, jit_compile: bool
+) -> Row:
+    function = tf.function(fn, jit_compile=jit_compile)
     try:
-        concrete = compiled.get_concrete_function(*specs)
+        concrete = function.get_concrete_function(*specs)
     except Exception as error:
         return _refused(how, error, "tracing")
-    try:
-        text = compiled.experimental_get_compiler_ir(*specs)(stage="hlo")
-    except ValueError as error:
-        if re.search("get_?compiler_?ir", str(error), re.IGNORECASE):
-            raise CourseError(
-                "XLA can't be asked about this function.",
-                "It reads from what is neither argument nor variable, such as a lookup table.",
-                "Look up in the input pipeline, and hand in what was found.",
-            ) from error
-        return _refused(how, error, "XLA")
-    # After the function's own results, XLA's list holds the variables that it changed.
-    shapes = _result_shapes(text)[: len(_flat(concrete.structured_outputs))]
-    return _run(Row(how, shapes), concrete, tensors, "XLA")
+    shapes = [_shape(x) for x in _flat(concrete.structured_outputs)]
+    if jit_compile:
+        try:
+            text = function.experimental_get_compiler_ir(*specs)(stage="hlo")
+        except ValueError as error:
+            if re.search("get_?compiler_?ir", str(error), re.IGNORECASE):
+                raise CourseError(
+                    "XLA can't be asked about this function.",
+                    "It reads from what is neither argument nor variable, such as a lookup table.",
+                    "Look up in the input pipeline, and hand in what was found.",
+                ) from error
+            return _refused(how, error, "XLA")
+        layout = re.search(r"entry_computation_layout=\{(.*)\}", text.partition("\n")[0])[1]
+        # After the function's own results, XLA's list holds the variables that it changed.
+        shapes = re.findall(r"\w+\[[^\]]*\]", layout.rpartition("->")[2])[: len(shapes)]
+    return _run(Row(how, tuple(shapes)), concrete, tensors, "XLA" if jit_compile else "")
 
 
-def _tpu(fn: Callable, specs: tuple, target: str) -> Row:
-    """Ask Google's compiler; nothing is run."""
-    from tpu_preflight import compiler
-    from tpu_preflight.chips import hardware
-    from tpu_preflight.program import NotCompilable, export
-
+def _tpu(fn: Callable, specs: tuple, target: str, xla: Row) -> Row:
+    """Ask Google's compiler; nothing is run. ``xla`` is the row of XLA:CPU."""
     how = _TPU + hardware.slice_of(target).chip.name
     try:
-        program = export(fn, *specs)
-    except NotCompilable as error:
-        # Both refuse before the TPU is asked, in the words that the rows above show.
-        row = _xla(fn, specs, None)
-        layer = row.refused_by if row.refused_by == "tracing" else "XLA"
-        return Row(how, refused_by=layer, message=row.message or error.what)
+        program = compiler.export(fn, *specs)
+    except compiler.NotCompilable as error:  # before the TPU is asked, for the reason in that row
+        return Row(how, refused_by=xla.refused_by or "XLA", message=xla.message or error.what)
     compiled = compiler.compile(program, target)
-    if compiled.ok:
+    if compiled.verdict == "compiles":
         kept = len(program.results) - len(program.donated)
         return Row(how, program.results[:kept])
     if compiled.verdict in ("refused", "out of memory"):
@@ -355,21 +262,21 @@ def compare(
             marked with ``tf.autograph.experimental.do_not_convert``.
         *args: Tensors or NumPy arrays; or a ``tf.TensorSpec`` where only its shape and type
             matter, in which case nothing is run and no values are shown.
-        target: A TPU, such as ``v5e-1``: Google's compiler is asked as well (``compiler``),
-            in a fourth row. It compiles and runs nothing, so there are no values.
-
-    Returns:
-        A table with the rows ``eager``, ``graph`` and ``XLA:CPU``, and ``TPU v5e`` if asked for.
+        target: A TPU, such as ``v5e-1``: Google's compiler is asked as well, in a fourth row. It
+            compiles and runs nothing, so there are no values.
 
     Raises:
         CourseError: An argument is something else, such as a Python number; the function returned
             None, alone or among its results, or reads from a lookup table; there is no such target.
     """
-    specs, tensors = _specs(args)
-    run = _of_tensors(fn)
-    rows = [_eager(run, tensors), _graph(run, specs, tensors), _xla(run, specs, tensors)]
+    run, specs, tensors = _asked(fn, args)
+    rows = [
+        _eager(run, tensors),
+        _traced("graph", run, specs, tensors, jit_compile=False),
+        _traced("XLA:CPU", run, specs, tensors, jit_compile=True),
+    ]
     if target is not None:
-        rows.append(_tpu(run, specs, target))
+        rows.append(_tpu(run, specs, target, rows[-1]))
     return Comparison(getattr(fn, "__name__", type(fn).__name__), tuple(rows))
 
 
@@ -382,9 +289,8 @@ def hlo(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Hlo:
         CourseError: An argument is neither a tensor nor a ``tf.TensorSpec``.
         ValueError: XLA refuses the function; the message is XLA's.
     """
-    specs, _ = _specs(args)
-    compiled = tf.function(_of_tensors(fn), jit_compile=True)
-    stage = compiled.experimental_get_compiler_ir(*specs)
+    run, specs, _ = _asked(fn, args)
+    stage = tf.function(run, jit_compile=True).experimental_get_compiler_ir(*specs)
     # Each line ends with the Python file that it came from: long, and another on each machine.
     texts = (stage(stage=name) for name in ("hlo", "optimized_hlo"))
     return Hlo(*(re.sub(r", metadata=\{[^{}]*\}", "", text) for text in texts))

@@ -1,44 +1,62 @@
-"""How often XLA compiles while a block runs."""
+"""How often XLA compiles while a block runs, as TensorFlow's profiler sees it.
+
+Imports TensorFlow only when it is used.
+"""
 
 import contextlib
 import dataclasses
+import pathlib
+import re
+import tempfile
 from collections.abc import Iterator
 
 from helpers.base.errors import CourseError
-from helpers.xla.profiler import recording
 
-# Written by XLA:CPU once for each module it turns into machine code.
-_COMPILE_EVENT = "JitCompiler::Compile"
+
+@contextlib.contextmanager
+def recording(what: str, pattern: str) -> Iterator[list[str]]:
+    """Record events of TensorFlow's profiler, in a list that is filled when the block has ended.
+
+    ``what``, such as ``Compilations``, begins an error's message. An event whose whole name fits
+    the regular expression ``pattern`` is listed, as its group 1; the list is in order of time.
+
+    Raises:
+        CourseError: Another profiler runs already (these blocks can't be nested), or other code
+            stopped this one.
+    """
+    import tensorflow as tf
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    events: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with tf.profiler.experimental.Profile(folder):
+                yield events
+        except (tf.errors.AlreadyExistsError, tf.errors.UnavailableError) as error:
+            raise CourseError(
+                f"{what} can't be seen here: a profiler was running, or this one was stopped.",
+                "TensorFlow has one profiler for the whole process, and they come from it.",
+                "End the outer count_compilations block, profile or TensorBoard callback first.",
+            ) from error
+        found = []
+        for path in pathlib.Path(folder).rglob("*.xplane.pb"):
+            for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
+                # A name is looked at once, not for each of its events.
+                named = {n: re.fullmatch(pattern, m.name) for n, m in plane.event_metadata.items()}
+                found += [
+                    (1000 * line.timestamp_ns + event.offset_ps, named[event.metadata_id][1])
+                    for line in plane.lines
+                    for event in line.events
+                    if named.get(event.metadata_id)
+                ]
+        events += [name for _, name in sorted(found)]
 
 
 @dataclasses.dataclass
 class Compilations:
     """How many programs XLA compiled while a block ran; see ``count_compilations``."""
 
-    _count: int | None = dataclasses.field(default=None, init=False)
-
-    @property
-    def count(self) -> int:
-        """The number of compilations.
-
-        Raises:
-            CourseError: The block has not ended, or ended with an error.
-        """
-        if self._count is None:
-            raise CourseError(
-                "There is no count yet.",
-                "The profiler hands over what it saw when its block ends without an error.",
-                "Read .count below the `with` block, one indentation to the left.",
-            )
-        return self._count
-
-    def __repr__(self) -> str:
-        return "Compilations(counting)" if self._count is None else f"Compilations({self._count})"
-
-
-def _compilation(event: str) -> str | None:
-    name = event.partition("#")[0]
-    return name if name == _COMPILE_EVENT else None
+    count: int | None = None  # None until the block has ended
 
 
 @contextlib.contextmanager
@@ -54,6 +72,7 @@ def count_compilations() -> Iterator[Compilations]:
             stopped this one.
     """
     compilations = Compilations()
-    with recording("Compilations", _compilation) as seen:
+    # XLA:CPU writes it once for each module that it turns into machine code.
+    with recording("Compilations", r"(JitCompiler::Compile)(?:#.*)?") as seen:
         yield compilations
-    compilations._count = len(seen)
+    compilations.count = len(seen)

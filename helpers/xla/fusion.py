@@ -13,7 +13,7 @@ from collections.abc import Callable
 from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.display.figures import subplots
-from helpers.xla.profiler import recording
+from helpers.xla.compilations import recording
 from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.program import instructions
 from tpu_preflight.program.instructions import Instruction
@@ -30,9 +30,9 @@ _APPLYING = {"reduce", "reduce-window", "scatter", "all-reduce", "map"}
 class Buffer:
     """A piece of memory that a kernel reads or writes."""
 
-    # ``argument 0`` (the first), ``kernel 1`` (the first kernel's result), ``kernel 1.0`` (the
-    # first of several), or ``constant``.
-    name: str
+    name: (
+        str  # ``argument 0``, ``kernel 1`` (its result), ``kernel 1.0`` (of several), ``constant``
+    )
     shape: str  # type and shape as XLA writes them: ``f32[1024,1000]``
 
     @property
@@ -47,9 +47,8 @@ class Kernel:
 
     number: int  # position in the program, from 1
     operations: tuple[str, ...]  # what it computes, in XLA's names: ``reduce(add)`` is a sum
-    # The buffers it reads, each once; constants are part of the kernel and left out.
-    reads: tuple[Buffer, ...]
-    writes: tuple[Buffer, ...]  # the buffers it writes
+    reads: tuple[Buffer, ...]  # each once; constants are part of the kernel and left out
+    writes: tuple[Buffer, ...]
 
     @property
     def fused(self) -> bool:
@@ -76,11 +75,6 @@ class Program:
         return tuple(b for k in self.kernels for b in k.writes if b not in self.results)
 
     @property
-    def bytes_read(self) -> int:
-        """Bytes that all kernels read. A loop counts once, whatever its number of rounds."""
-        return sum(b.bytes for k in self.kernels for b in k.reads)
-
-    @property
     def bytes_written(self) -> int:
         """Bytes that all kernels write. A loop counts once, whatever its number of rounds."""
         return sum(b.bytes for k in self.kernels for b in k.writes)
@@ -88,28 +82,20 @@ class Program:
     @property
     def bytes_moved(self) -> int:
         """Bytes read and written: the least memory traffic of one run."""
-        return self.bytes_read + self.bytes_written
+        return self.bytes_written + sum(b.bytes for k in self.kernels for b in k.reads)
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
-        def names(buffers: tuple[Buffer, ...]) -> str:
-            return ", ".join(f"{b.name} {b.shape}" for b in buffers) or "–"
+        def row(k: Kernel) -> tuple[str, str, str, str]:
+            reads = ", ".join(f"{b.name} {b.shape}" for b in k.reads) or "–"
+            writes = ", ".join(b.shape for b in k.writes)
+            return f"{k.number}{' fusion' * k.fused}", ", ".join(k.operations), reads, writes
 
-        return [("kernel", "operations", "reads", "writes")] + [
-            (
-                f"{k.number}{' fusion' if k.fused else ''}",
-                ", ".join(k.operations),
-                names(k.reads),
-                ", ".join(b.shape for b in k.writes),
-            )
-            for k in self.kernels
-        ]
+        return [("kernel", "operations", "reads", "writes"), *map(row, self.kernels)]
 
     def _summary(self) -> str:
-        def count(n: int, word: str) -> str:
-            return f"{n} {word}{'' if n == 1 else 's'}"
-
+        kernels, fusions = len(self.kernels), len(self.fusions)
         return (
-            f"{count(len(self.kernels), 'kernel')}, {count(len(self.fusions), 'fusion')} among "
+            f"{kernels} kernel{'s' * (kernels != 1)}, {fusions} fusion{'s' * (fusions != 1)} among "
             f"them; {self.bytes_moved:,} bytes moved"
         )
 
@@ -147,20 +133,16 @@ def kernels(optimized: str) -> Program:
     """Read the kernels from the text of a compiled program.
 
     Wrappers that only split a kernel among a processor's cores are looked through, so the list is
-    the same on a machine with one core and with many.
-
-    Args:
-        optimized: XLA's program after optimisation, as
-            ``experimental_get_compiler_ir(...)(stage="optimized_hlo")`` or
-            ``hlo(...).optimized`` give it (https://openxla.org/xla/hlo_dumps).
+    the same on a machine with one core and with many. ``optimized`` is XLA's program after
+    optimisation, such as ``hlo(...).optimized`` (https://openxla.org/xla/hlo_dumps).
 
     Raises:
-        CourseError: The text is something else, or a program with operations that run in the
-            background, as programs for several devices have.
+        PreflightError: The text is something else; or (a CourseError) a program with operations
+            that run in the background, as programs for several devices have.
     """
     computations, main = instructions.computations(optimized)
     holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
-    arguments, found, results = {}, [], ()
+    arguments, found, results = [], [], ()
     for i in computations[main]:
         inputs = [b for name in i.operands for b in holds[name]]
         if i.opcode.endswith(("-start", "-done")):
@@ -169,54 +151,43 @@ def kernels(optimized: str) -> Program:
                 "Its kernels overlap, so bytes read and written can't be told kernel by kernel.",
                 "Look at a program for one device, with buffers too large for its fast memory.",
             )
-        if i.opcode == "parameter":
-            arguments[int(i.inside)] = Buffer(f"argument {i.inside}", i.shapes[0])
-            holds[i.name] = (arguments[int(i.inside)],)
-        elif i.opcode == "constant":
-            holds[i.name] = (Buffer("constant", i.shapes[0]),)
+        if i.opcode in ("parameter", "constant"):
+            name = f"argument {i.inside}" if i.opcode == "parameter" else "constant"
+            holds[i.name] = (Buffer(name, i.shapes[0]),)
+            arguments += holds[i.name] if i.opcode == "parameter" else ()
         elif i.opcode == "get-tuple-element":
             index = int(re.search(r"index=(\d+)", i.attributes)[1])
             holds[i.name] = (inputs[index],)
         elif i.opcode in _FREE:
             holds[i.name] = tuple(inputs)
         else:
-            kernel = _kernel(len(found) + 1, i, inputs, computations)
-            found.append(kernel)
-            holds[i.name] = kernel.writes
+            name = f"kernel {len(found) + 1}"
+            several = [f"{name}.{n}" for n in range(len(i.shapes))]
+            holds[i.name] = tuple(map(Buffer, several if len(i.shapes) > 1 else [name], i.shapes))
+            reads = dict.fromkeys(b for b in inputs if b.name != "constant")
+            operations = tuple(_operations(i, computations))
+            found.append(Kernel(len(found) + 1, operations, tuple(reads), holds[i.name]))
         if i.root:
             results = holds[i.name]
-    return Program(tuple(arguments[n] for n in sorted(arguments)), tuple(found), tuple(results))
-
-
-def _kernel(number: int, i: Instruction, inputs: list[Buffer], computations: dict) -> Kernel:
-    names = [f"kernel {number}"]
-    if len(i.shapes) > 1:
-        names = [f"kernel {number}.{n}" for n in range(len(i.shapes))]
-    reads = dict.fromkeys(b for b in inputs if b.name != "constant")
-    writes = tuple(map(Buffer, names, i.shapes))
-    return Kernel(number, tuple(_operations(i, computations)), tuple(reads), writes)
+    arguments.sort(key=lambda b: int(b.name.removeprefix("argument ")))
+    return Program(tuple(arguments), tuple(found), tuple(results))
 
 
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     """Run a function and list the TensorFlow operations that really ran, in their order.
 
-    They are read from TensorFlow's profiler: ``("Exp", "Sum", "RealDiv")``. Each is a kernel of its
-    own, whose result is a temporary in memory. A function that XLA compiled shows none: it runs
-    XLA's kernels instead. Call the function once before, so that tracing is not counted.
+    Each is a kernel of its own, whose result is a temporary in memory: ``("Exp", "Sum")``. A
+    function that XLA compiled shows none: it runs XLA's kernels instead. Call it once before, so
+    that tracing is not counted.
 
     Raises:
         CourseError: Another profiler runs already.
     """
-    with recording("Operations", _operation) as seen:
+    # An eager operation, or a node of a graph; a name with an underscore is TensorFlow's own doing.
+    event = r"(?:EagerLocalExecute: |[\w./]+:)([^\W_]\w*)"
+    with recording("Operations", event) as seen:
         fn(*args)
     return tuple(seen)
-
-
-def _operation(event: str) -> str | None:
-    """Tell the operation that an event of the profiler is; None for TensorFlow's own doings."""
-    # An eager operation, or a node of a graph with its operation.
-    ran = re.fullmatch(r"(?:EagerLocalExecute: |[\w./]+:)(\w+)", event)
-    return ran[1] if ran and not ran[1].startswith("_") else None
 
 
 def draw(program: Program, width: float = 7.0) -> object:
@@ -224,55 +195,32 @@ def draw(program: Program, width: float = 7.0) -> object:
 
     Gives a matplotlib figure, ``width`` inches wide, for ``display.figure(fig, alt=...)``.
     """
+    import matplotlib.patches
+
     boxes = [(b.name, "memory", ()) for b in program.arguments]
     boxes += [
-        (" · ".join(k.operations), "fusion" if k.fused else "kernel", k.reads)
+        (f"{'fusion: ' * k.fused}{' · '.join(k.operations)}", "kernel", k.reads)
         for k in program.kernels
     ]
     boxes += [("result", "memory", (b,)) for b in program.results]
     made = [(b,) for b in program.arguments] + [k.writes for k in program.kernels]
     row_of = {b.name: row for row, buffers in enumerate(made) for b in buffers}
-
     fig, ax = subplots(width, 0.2 + 0.62 * len(boxes))
     ax.set_axis_off()
     for row, (text, kind, reads) in enumerate(boxes):
-        _box(ax, row, text, kind)
+        looks = {"linestyle": "--"} if kind == "memory" else {}
+        looks |= {"facecolor": "#CFE8F7", "linewidth": 2.5} if text.startswith("fusion") else {}
+        box = {"facecolor": "white", "edgecolor": "black"} | looks
+        ax.add_patch(matplotlib.patches.Rectangle((-1, row - 0.26), 2, 0.52, **box))
+        short = textwrap.shorten(text, 64, placeholder=" …")
+        ax.text(0, row, short, ha="center", va="center", size=9)
         for b in reads:
-            if row_of.get(b.name) == row - 1:
-                _arrow(ax, [(0.0, row - 1 + _HALF), (0.0, row - _HALF)], b, (0.02, row - 0.5))
-    # An arrow over more than one row runs in a lane of its own, right of the boxes.
-    reads = [(row_of.get(b.name, row), row, b) for row, x in enumerate(boxes) for b in x[2]]
-    far = [(start, end, b) for start, end, b in reads if end - start > 1]
-    for lane, (start, end, b) in enumerate(far):
-        x, up, down = 1.1 + 0.3 * lane, start + 0.08 * lane, end - 0.08 * lane
-        path = [(1.0, up), (x, up), (x, down), (1.0, down)]
-        _arrow(ax, path, b, (x + 0.02, start + 0.5))
-    ax.set_xlim(-1.02, max(1.95, 1.35 + 0.3 * len(far)))
-    ax.set_ylim(len(boxes) - 0.6, -0.4)
+            rows = row - row_of.get(b.name, row)
+            x, bend = (0, 0) if rows == 1 else (1, -0.5)  # over other kernels, past their boxes
+            if rows:
+                arrow = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}"}
+                ax.annotate("", (x, row - 0.26), (x, row - rows + 0.26), arrowprops=arrow)
+                said = f"{b.bytes / 1e6:,.2f} MB" if b.bytes >= 1e4 else f"{b.bytes:,} bytes"
+                ax.text((1 + 0.08 * rows) * x + 0.03, row - rows / 2, said, size=8, va="center")
+    ax.set(xlim=(-1.02, 1.95), ylim=(len(boxes) - 0.6, -0.4))
     return fig
-
-
-_HALF = 0.26  # half a box's height, in rows
-
-
-def _box(ax: object, row: int, text: str, kind: str) -> None:
-    import matplotlib.patches
-
-    looks = {
-        "memory": {"facecolor": "white", "linestyle": "--"},
-        "kernel": {"facecolor": "#EEEEEE"},
-        "fusion": {"facecolor": "#CFE8F7", "linewidth": 2.5},
-    }[kind]
-    box = matplotlib.patches.Rectangle((-1, row - _HALF), 2, 2 * _HALF, ec="black", **looks)
-    ax.add_patch(box)
-    label = f"fusion: {text}" if kind == "fusion" else text
-    ax.text(0, row, textwrap.shorten(label, 64, placeholder=" …"), ha="center", va="center", size=9)
-
-
-def _arrow(ax: object, path: list[tuple], buffer: Buffer, label_at: tuple) -> None:
-    ax.plot(*zip(*path[:-1], strict=True), color="black", marker="", linewidth=1)
-    ax.annotate(
-        "", xy=path[-1], xytext=path[-2], arrowprops={"arrowstyle": "-|>", "color": "black"}
-    )
-    n = buffer.bytes
-    ax.text(*label_at, f"{n / 1e6:,.2f} MB" if n >= 1e4 else f"{n:,} bytes", size=8, va="center")

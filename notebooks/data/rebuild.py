@@ -274,19 +274,19 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = corpus(given.help)
     for language, lines in zip(FOLDERS, map(list, zip(*chosen, strict=True)), strict=True):
         digest = write(given.output / f"{language}.txt", lines)
-        print(f"{language}.txt  {len(lines)} paragraphs  sha256 {digest}")  # noqa: T201
+        print(f"{language}.txt  {len(lines)} paragraphs  sha256 {digest}")
     chosen, pages = labelled(given.help), everything(given.help)
     elsewhere = read_elsewhere(chosen, pages)
     rows = [row for row in chosen if row not in elsewhere]
     header = ("part", "program", "page", "en", "ko")
     digest = write(given.output / "programs.tsv", ["\t".join(row) for row in (header, *rows)])
-    print(f"programs.tsv  {len(rows)} paragraphs  sha256 {digest}")  # noqa: T201
+    print(f"programs.tsv  {len(rows)} paragraphs  sha256 {digest}")
     if given.pretraining:
         given.pretraining.mkdir(parents=True, exist_ok=True)
         tested = {page for part, _, page, *_ in chosen if part == "test"}
         for language, documents in unlabelled(pages, tested).items():
             digest = write(given.pretraining / f"help.{language}.txt", documents)
-            print(f"help.{language}.txt  {len(documents)} pages  sha256 {digest}")  # noqa: T201
+            print(f"help.{language}.txt  {len(documents)} pages  sha256 {digest}")
 
 
 if __name__ == "__main__":

@@ -43,19 +43,6 @@ def test_a_failed_write_is_told_and_leaves_the_old_content(tmp_path, monkeypatch
         files.write(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-    monkeypatch.undo()
-    with pytest.raises(files.CantWrite, match="could not be written"):
-        files.write(path / "x", "x")  # a file where a folder is needed
-
-
-def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        files.write(tmp_path / "new.txt", "new")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_killed_writer_leaves_the_old_content(tmp_path):

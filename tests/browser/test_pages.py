@@ -11,12 +11,9 @@ from conftest import PYTHON, ROOT, SHOTS, copied, environment, watched
 pytestmark = pytest.mark.xdist_group("pages")
 
 # Two short notebooks: what the others add is their content.
-COMMANDS = (
-    ("run", "00", "06", "--no-open"),
-    ("ops", "--stored"),
-)
+COMMANDS = (("run", "00", "06", "--no-open"),)
 RUN = ("00_start_here", "06_bert_data")
-PAGES = [f"{stem}.html" for stem in ("index", *RUN, "ops")]
+PAGES = [f"{stem}.html" for stem in ("index", *RUN)]
 NOT_RUN = {path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")} - set(RUN)
 PHONE = {"width": 360, "height": 740}
 
@@ -85,18 +82,3 @@ def test_the_map_leads_to_a_notebook_and_back(build, page):
     assert page.locator("h1").first.inner_text().startswith("Why does a program")
     page.get_by_role("link", name="Map of the course").click()
     assert page.locator("h1").inner_text() == "TensorFlow on TPU"
-
-
-def test_operations_are_found_while_typing(build, page):
-    page.goto((build / "ops.html").as_uri())
-    rows = page.locator("tbody tr:not(.subject)")
-    everything = rows.count()
-    shown = page.locator("tbody tr:not(.subject):not([hidden])")
-    page.get_by_label("Search names, code and messages").click()
-    page.keyboard.type("tf.unique")
-    some = shown.count()
-    assert 0 < some < everything / 10
-    assert page.get_by_role("status").inner_text() == f"{some} of {everything} operations"
-    page.get_by_label("Search names, code and messages").fill("")
-    page.get_by_label("Show").select_option("refused")
-    assert 0 < shown.count() < everything

@@ -18,10 +18,10 @@ pytestmark = pytest.mark.slow
 GROUPS = {
     "The course": ["lab", "run", "explain", "doctor"],
     "Your own model and text": [
-        *("ops", "prepare", "pretrain", "export", "finetune", "predict"),
+        *("prepare", "pretrain", "export", "finetune", "predict"),
     ],
     "For teachers": ["slides", "solutions"],
-    "For authors": ["store", "translate", "badges", "models"],
+    "For authors": ["store", "translate", "badges"],
 }
 
 

@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tomllib
 
-import psutil
 import pytest
 from conventions import ROOT
 from forks import SECONDS, Forks
@@ -155,27 +154,6 @@ def test_a_misuse_ends_with_one_message_and_leaves_nothing(row, carried_out):
         n: (folder / n).read_text("utf-8") for n in row.get("setup", {}) if (folder / n).is_file()
     }
     assert kept == {n: text for n, text in row.get("setup", {}).items() if not n.endswith("/")}
-
-
-def test_ctrl_c_of_a_command_at_work_ends_it_with_one_line(tmp_path):
-    """As a terminal does it: to everything that the command has in the foreground."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "helpers", "ops"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    while "compiled" not in (line := process.stderr.readline()):
-        assert line, process.wait()
-    started = psutil.Process(process.pid).children(recursive=True)
-    os.killpg(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "Traceback" not in said and said.splitlines()[-1:] == ["Stopped."]
-    assert not psutil.wait_procs(started, timeout=10)[1], "something goes on"
 
 
 def test_a_folder_that_was_deleted_is_told(tmp_path):

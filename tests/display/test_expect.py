@@ -6,6 +6,7 @@ from helpers.base.errors import CourseError
 from helpers.display.expect import NotRaised, WrongError, expect
 
 COURSE = "No text. A byte is odd."
+STEADY = "ko.txt in __inference_f: no"
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,8 @@ COURSE = "No text. A byte is odd."
         # A cause comes after what happened, and a type that the message repeats is said once.
         (CourseError, "byte", CourseError("No text.", "A byte is odd.", "Mend it."), COURSE),
         (ValueError, "odd", ValueError("in user code:\n  ValueError: odd"), "odd"),
+        # Paths and numbered names differ from one machine and one run to the next.
+        (ValueError, "no", ValueError("/home/ada/ko.txt in __inference_f_12: no"), STEADY),
     ],
 )
 def test_it_prints_type_and_matching_line(capsys, expected, match, raised, printed):

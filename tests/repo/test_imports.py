@@ -14,11 +14,11 @@ ROOMS = {
     "base": "files html processes settings",
     "bert": "command",
     "course": "commands.app help.doctor help.explain map running upkeep",
-    "display": "dials diagrams expect figures systolic",
+    "display": "dials expect figures systolic",
     "rehearsal": "node replicas storage",
     "text": "buckets corpus prepare records",
     "tpu": "bucket cloud commands connection facts place runtimes zones",
-    "xla": "fusion ops profiler compiler",
+    "xla": "compilations fusion",
 }
 LIGHT = [f"helpers.{room}.{name}" for room, names in ROOMS.items() for name in names.split()]
 LIGHT += [

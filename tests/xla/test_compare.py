@@ -5,12 +5,10 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-import tf_keras
 
 from helpers.base.errors import CourseError
-from helpers.xla.compare import Comparison, Row, _short, compare, hlo
+from helpers.xla.compare import Comparison, Row, compare, hlo
 from tpu_preflight import compiler
-from tpu_preflight.chips.layout import shape_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -44,23 +42,11 @@ def in_python(x):
 # --- who accepts, who refuses, with what
 
 
-def test_all_three_agree():
-    table = compare(tf.function(halve_if_large), SIX)
-    assert table.name == "halve_if_large"
-    assert [row.how for row in table.rows] == ["eager", "graph", "XLA:CPU"]
-    assert [table.verdict(row) for row in table.rows] == ["reference", "same", "same"]
-    assert table.agree
-    for row in table.rows:
-        np.testing.assert_array_equal(row.values[0], [0.5, 1, 1.5, 2, 2.5, 3])
-        assert row.shapes == ("f32[6]",)
-
-
 BOOL = "Using a symbolic `tf.Tensor` as a Python `bool` is not allowed."
 UNIQUE = (
     "Detected unsupported operations on XLA_CPU_JIT: UniqueWithCounts "
     "(No registered 'UniqueWithCounts' OpKernel for XLA_CPU_JIT devices)"
 )
-LAYER = tf_keras.layers.Lambda(halve_if_large)
 
 
 @pytest.mark.parametrize(
@@ -68,10 +54,8 @@ LAYER = tf_keras.layers.Lambda(halve_if_large)
     [
         (WITHOUT_AUTOGRAPH, [SIX], "– tracing tracing", f"OperatorNotAllowedInGraphError: {BOOL}"),
         (unfinished, [SIX], "– tracing tracing", "'y' must also be initialized in the else branch"),
-        (lambda x: LAYER(x), [SIX], "– tracing tracing", BOOL),
         (lambda x: x / (1 / 0), [SIX], "Python tracing tracing", "division by zero"),
         (lambda x: tf.unique_with_counts(x)[0], [SIX], "– – XLA", UNIQUE),
-        (lambda x: in_python(tf.unique_with_counts(x)[0]), [SIX], "– – XLA", UNIQUE),
         (lambda x: x * 2, [tf.TensorSpec([None])], "– – XLA", "Only support static input shape"),
         (with_assert, [SIX], "TensorFlow TensorFlow –", "Condition x < y did not hold"),
         (
@@ -79,12 +63,6 @@ LAYER = tf_keras.layers.Lambda(halve_if_large)
             [SIX, np.int32([0, 7])],
             "TensorFlow TensorFlow –",
             "indices[1] = 7 is not in [",
-        ),
-        (
-            lambda x, i: x[i],
-            [SIX, np.int32(9)],
-            "TensorFlow TensorFlow XLA",
-            "slice index 9 of dimension 0",
         ),
     ],
 )
@@ -103,12 +81,10 @@ def test_who_refuses_and_in_which_words(fn, args, layers, words):
     [
         (lambda n: tf.range(n), 4),
         (lambda shape: tf.reshape(SIX, shape), [2, 3]),
-        (lambda n: tf.zeros([n]), 4),
-        (lambda n: tf.repeat(SIX, n), 2),
     ],
 )
 def test_sizes_are_not_folded_out_of_the_tensors_at_hand(fn, size):
-    # Called with the tensor itself, all of these pass on a CPU and fail on a TPU.
+    # Called with the tensor itself, both pass on a CPU and fail on a TPU.
     tf.function(fn, jit_compile=True)(tf.constant(size))
     row = compare(fn, tf.constant(size))["XLA:CPU"]
     assert row.refused_by == "XLA"
@@ -125,7 +101,6 @@ def test_sizes_are_not_folded_out_of_the_tensors_at_hand(fn, size):
         (lambda x: {"b": x, "a": (tf.size(x), x > 3)}, SIX, *["s32[] pred[6] f32[6]"] * 3),
         (lambda x: x + 1, np.arange(3), *["s64[3]"] * 3),
         (lambda x: tf.cast(x, tf.bfloat16), SIX, *["bf16[6]"] * 3),
-        (lambda x, factor=2.0: x * factor, SIX, *["f32[6]"] * 3),
     ],
 )
 def test_shapes_as_each_layer_knows_them(fn, arg, eager, graph, xla):
@@ -155,35 +130,6 @@ def test_specs_alone_give_verdicts_without_values():
     assert compare(in_python, SIX)["graph"].shapes == ("f32[…]",)  # an open rank
 
 
-def test_inner_tf_functions_are_off_in_the_eager_run_only():
-    seen = []
-
-    @tf.function
-    def inner(x):
-        seen.append(tf.executing_eagerly())
-        return x * 2
-
-    compare(lambda x: inner(x), SIX)
-    assert seen[:2] == [True, False]
-    assert not tf.config.functions_run_eagerly()
-
-
-def test_values_that_differ_are_called_so():
-    def grow(x):
-        array = tf.TensorArray(tf.float32, size=2, dynamic_size=True)
-        for i in range(4):
-            array = array.write(i, x[i])
-        return array.stack()
-
-    table = compare(grow, SIX)
-    assert [table.verdict(row) for row in table.rows] == ["reference", "same", "differs"]
-    assert "differs" in repr(table)
-    shown = table._repr_html_()
-    assert ">✗ differs</strong>" in shown and ">✓ same</strong>" in shown
-    table = compare(with_assert, SIX)
-    assert table.verdict(table["XLA:CPU"]) == "differs: eager refuses"
-
-
 ONE = np.ones(2, np.float32)
 
 
@@ -191,14 +137,10 @@ ONE = np.ones(2, np.float32)
     ("left", "right", "equal"),
     [
         (np.float32([1.0, np.nan]), [np.float32([1.0, np.nan])], True),
-        (np.float32([1.0, np.nan]), [np.float32([1.0, 0.0])], False),
         (np.float32([1.0]), [np.float32([1.00001])], True),
         (np.float32([1.0]), [np.float32([1.001])], False),
-        (np.float32([np.inf]), [np.float32([np.inf])], True),
-        (np.float32([np.inf]), [np.float32([-np.inf])], False),
         (np.int32([10**6]), [np.int32([10**6 + 1])], False),
         (ONE, [ONE[:1]], False),
-        (ONE, [ONE.astype(np.int32)], False),
         (ONE, [ONE, ONE], False),
     ],
 )
@@ -210,41 +152,17 @@ def test_same_means_same_type_number_and_values_up_to_rounding(left, right, equa
 # --- the table
 
 
-def test_the_text_table_is_aligned():
-    eager = Row("eager", ("f32[]", "s32[2]"), (np.float32(0.5), np.int32([1, 2])))
-    table = Comparison("mean", (eager, Row("TPU v5e", refused_by="XLA", message="not this way")))
-    assert repr(table).splitlines() == [
-        "mean     verdict         result      shape",
-        "eager    reference       0.5, [1 2]  f32[], s32[2]",
-        "TPU v5e  refused by XLA  –           –",
-        "  not this way",
-    ]
-
-
-def test_the_html_table_says_the_same_and_escapes():
-    table = Comparison("<lambda>", (Row("eager", refused_by="Python", message="a < b & 'c'"),))
+def test_the_table_as_text_and_as_html_is_aligned_short_and_escaped():
+    values = np.float32([1 / 3, 1e-9]), np.arange(100), np.array([b"ab"], object)
+    eager = Row("eager", ("f32[2]", "s64[100]"), values)
+    table = Comparison("<lambda>", (eager, Row("TPU v5e", refused_by="XLA", message="a < b")))
+    lines = repr(table).splitlines()
+    assert "[0.3333 0], [0 1 ... 98 99], ['ab']" in lines[1]
+    assert lines[2].split() == ["TPU", "v5e", "refused", "by", "XLA", "–", "–"]
+    assert lines[3] == "  a < b"
     text = table._repr_html_()
-    assert "&lt;lambda&gt;" in text
-    assert ">a &lt; b &amp; &#x27;c&#x27;</small>" in text
-    assert ">✗ refused by Python</strong>" in text
-    assert not re.search(r">\s+<", text)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (np.float32(1 / 3), "0.3333"),
-        (np.float32([1, 1e-9, -1e-9]), "[1 0 0]"),
-        (np.float32([np.nan, np.inf]), "[nan inf]"),
-        (np.float32([]), "[]"),
-        (np.arange(100), "[0 1 ... 98 99]"),
-        (np.array([[1, 2], [3, 4]]), "[[1 2] [3 4]]"),
-        (np.array([b"ab"], object), "['ab']"),
-        (np.array([True]), "[True]"),
-    ],
-)
-def test_values_are_short_and_rounded(value, text):
-    assert _short(np.asarray(value)) == text
+    assert "&lt;lambda&gt;" in text and ">a &lt; b</small>" in text
+    assert ">✗ refused by XLA</strong>" in text
 
 
 # --- bad input
@@ -263,10 +181,6 @@ def table_of_a_resource():
         (lambda: compare(lambda x: None, SIX), "Result 1 of the function is None"),
         (lambda: compare(lambda x: (x, None), tf.TensorSpec([2])), "Result 2 of the function is N"),
         (table_of_a_resource, "neither argument nor variable"),
-        (
-            lambda: compare(halve_if_large, SIX)["TPU"],
-            "rows of this comparison are eager, graph, XLA:CPU",
-        ),
     ],
 )
 def test_bad_input_is_told(ask, words):
@@ -299,16 +213,9 @@ def test_a_tpu_that_accepts_agrees_and_shows_the_shape_without_values(with_tpu):
     assert "TPU v5e" in repr(table) and table.verdict(row) == "accepted"
 
 
-def test_variables_are_no_results_on_the_tpu(with_tpu):
-    count = tf.Variable(1.0)
-    table, row = with_tpu(lambda x: count.assign_add(x) * tf.ones([2]), SIX[0], "compiles")
-    assert row.shapes == table["XLA:CPU"].shapes == ("f32[2]",)
-
-
-@pytest.mark.parametrize("verdict", ["refused", "out of memory"])
-def test_a_tpu_that_refuses_is_named(with_tpu, verdict):
+def test_a_tpu_that_refuses_is_named(with_tpu):
     message = "UNIMPLEMENTED: not for this type: %dot.3 = s64[2] dot(...)"
-    table, row = with_tpu(halve_if_large, SIX, verdict, message)
+    table, row = with_tpu(halve_if_large, SIX, "refused", message)
     assert not table.agree and row.refused_by == "the compiler of TPU v5e"
     assert row.message == "UNIMPLEMENTED: not for this type"
 
@@ -331,24 +238,9 @@ def test_what_xla_refuses_is_not_asked_of_the_tpu(with_tpu):
 # --- hlo
 
 
-@pytest.mark.parametrize(
-    ("fn", "shapes", "buffers"),
-    [
-        (tf.matmul, [[64, 32], [32, 16]], ["f32[64,16]"]),
-        (lambda x: tf.exp(x * 2.0 + 1.0) - x, [[100]], ["f32[100]"]),  # one fusion
-        (lambda x, y: (tf.sin(x), tf.cos(y)), [[9], [8, 3]], ["f32[8,3]", "f32[9]"]),
-    ],
-)
-def test_buffers_by_hand_the_largest_first(fn, shapes, buffers):
-    program = hlo(fn, *map(tf.TensorSpec, shapes))
-    assert list(program.buffers) == buffers
-    assert program.bytes_written == sum(map(shape_bytes, program.buffers))
-
-
 def test_hlo_is_the_same_everywhere():
     program = hlo(lambda x: (tf.unique(x).y, halve_if_large(x)), SIX)
-    assert program.results == ("f32[<=6]", "f32[6]")
-    assert repr(program).startswith("Hlo(f32[<=6], f32[6], ")
+    assert "f32[<=6]" in program.text
     assert "conditional(" in program.text
     assert ".py" not in program.text + program.optimized
 

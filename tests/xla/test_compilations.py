@@ -15,49 +15,20 @@ from helpers.xla.compilations import count_compilations
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def square():
-    return tf.function(
-        lambda x: x * x, jit_compile=True, input_signature=[tf.TensorSpec([None], tf.float32)]
-    )
-
-
-def test_counts_compilations_not_calls_or_traces(square):
-    with count_compilations() as seen:
-        assert repr(seen) == "Compilations(counting)"
-        with pytest.raises(CourseError, match="There is no count yet"):
-            seen.count  # noqa: B018
-        for n in (3, 4, 3, 5, 4):
-            square(tf.ones([n]))
-    assert square.experimental_get_tracing_count() == 1
-    assert seen.count == 3
-    assert repr(seen) == "Compilations(3)"
-
-
-def test_nesting_is_refused_and_the_outer_block_still_counts(square):
+def test_nesting_is_refused_and_the_outer_block_still_counts():
     with count_compilations() as outer:
         with (
-            pytest.raises(CourseError, match="Compilations can't be seen here: a profiler is"),
+            pytest.raises(CourseError, match="Compilations can't be seen here: a profiler"),
             count_compilations(),
         ):
             pass
-        square(tf.ones([11]))
+        tf.function(lambda x: x * x, jit_compile=True)(tf.ones([11]))
     assert outer.count == 1
 
 
 def test_a_stop_from_inside_is_told():
-    with pytest.raises(CourseError, match="stopped inside the block"), count_compilations():
+    with pytest.raises(CourseError, match="or this one was stopped"), count_compilations():
         tf.profiler.experimental.stop(save=False)
-
-
-def test_an_error_inside_comes_out_and_the_profiler_is_free_again():
-    with pytest.raises(ZeroDivisionError), count_compilations() as seen:
-        1 / 0  # noqa: B018
-    with pytest.raises(CourseError, match="There is no count yet"):
-        seen.count  # noqa: B018
-    with count_compilations() as again:
-        pass
-    assert again.count == 0
 
 
 DUMP = """
@@ -78,7 +49,6 @@ def fit(**options):
 cases = {
     "shapes": shapes(),
     "one trace": shapes([tf.TensorSpec([None], tf.float32)]),
-    "no jit": lambda: tf.function(lambda x: x + 1)(tf.ones([9])),
     "fit": fit(),
     "fit, whole batches": fit(drop_remainder=True),
 }
@@ -100,5 +70,4 @@ def test_the_count_agrees_with_xlas_own_dump(tmp_path):
     assert all(counted == dumped for counted, dumped in found.values()), found
     assert found["shapes"] == [3, 3]
     assert found["one trace"] == [3, 3]
-    assert found["no jit"] == [0, 0]
     assert found["fit"][0] > found["fit, whole batches"][0] > 0

@@ -27,7 +27,6 @@ _GROUPS = {
         "doctor": learning.doctor,
     },
     "Your own model and text": {
-        "ops": training.make_ops,
         "prepare": training.prepare,
         "pretrain": training.pretrain,
         "export": training.export,
@@ -39,7 +38,6 @@ _GROUPS = {
         "store": authoring.store,
         "translate": authoring.translate,
         "badges": authoring.set_badges,
-        "models": authoring.make_models,
     },
 }
 

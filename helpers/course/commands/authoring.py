@@ -115,26 +115,5 @@ def translate(languages: list[str] | None = None) -> None:
             typer.echo(f"  to do: {where}")
 
 
-def make_models() -> None:
-    """Compile every TensorFlow model of transformers, in tiny, for CPU and TPU: half an hour.
-
-    Nothing is run. Each class is built from a tiny configuration with random weights; its forward
-    step and its training step are compiled by XLA for this CPU and by Google's TPU compiler. The
-    verdicts are kept in notebooks/data/models.tsv. Stopped, the same command again goes on.
-
-    **Example**: `tpu-course models`
-    """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from helpers.xla import models
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("models", total=None)
-        table = models.make(lambda done, of: bar.update(task, completed=done, total=of))
-    models.write(table)
-    typer.echo(f"{table}. Table: {models.Table.stored}")
-
-
 def _tell(changed: list[pathlib.Path]) -> None:
     typer.echo("\n".join(f"changed {path.name}" for path in changed) or "nothing to change")

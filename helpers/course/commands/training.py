@@ -1,42 +1,9 @@
-"""Commands for your own data and model: operations, records, pretraining, export."""
+"""Commands for your own data and model: records, pretraining, export."""
 
-import os
 import pathlib
 from typing import Literal
 
 import typer
-
-from helpers.base import files
-from helpers.base.settings import ENVIRONMENT
-
-
-def make_ops(stored: bool = False, quiet: bool = False) -> None:
-    """Compile nearly 300 operations for CPU and TPU: **build/ops.html**, a page to search in.
-
-    Nothing is run. Each operation is compiled from shapes and types alone, by XLA for this CPU and
-    by Google's TPU compiler. The verdicts are kept in notebooks/data/ops.tsv.
-
-    **Examples**
-
-    - `tpu-course ops --stored`: the page, at once
-    - `tpu-course ops`: compile everything again, some minutes
-
-    **Exit status**: 0 written · 2 the command can't be carried out
-    """
-    from helpers.xla import ops
-
-    if stored:
-        table = ops.read()
-    else:
-        os.environ.update(ENVIRONMENT)
-        table = ops.make(None if quiet else _count)
-        ops.write(table)
-    files.write(ops.PAGE, ops.page(table))
-    typer.echo(f"{table}. Page: {ops.PAGE}")
-
-
-def _count(done: int, of: int) -> None:
-    typer.echo(f"{done} of {of} compiled", err=True)
 
 
 def prepare(

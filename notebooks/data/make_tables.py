@@ -1,0 +1,472 @@
+"""Make ops.tsv and models.tsv again: what XLA for this CPU, and Google's TPU compiler, say of each.
+
+    python notebooks/data/make_tables.py ops        # some minutes
+    python notebooks/data/make_tables.py models     # half an hour; stopped, it goes on
+
+Everything is compiled from shapes and types alone; nothing is run.
+
+**An operation** is a row of ops.tsv: write its first four columns (subject, a name, the arguments
+``x: float32[8], n: int32[]``, the code), and the verdicts are filled in. A row is one idea, so that
+its verdict has one cause; what it returns is what must come out, so nothing is optimised away. The
+code is an expression of the arguments; or, where they have no names, what takes them: a ``def``, a
+Keras layer, several layers or a metric. A ``def`` without parameters makes the function, and its
+variables. ``gradient of:`` asks for the gradient of the result's sum with respect to the first
+argument. The code can name tf, np, tf_keras, its layers, and the kernels KERNEL_1D and KERNEL_2D.
+
+**A model** is each TensorFlow class of transformers, built with random weights from the tiny
+configuration in tiny_models.toml.
+
+Columns: ``cpu`` and ``tpu`` are ``compiles``, ``refused``, or ``not reached`` where TensorFlow made
+no program that could be handed to the TPU's compiler; a model can also be ``not built``,
+``no package`` (transformers needs one that the lock lacks), ``crashed`` or ``timed out``.
+``bridge`` is the word of TensorFlow's TPU bridge, before any compiler. ``bounded`` tells that
+sizes depend on values, so that the largest possible ones are used. ``verdict`` sums up.
+``message`` is the first refusal's first line, ``where`` a model's line that is refused or makes
+the first such size.
+"""
+
+import concurrent.futures
+import functools
+import gc
+import importlib.metadata
+import inspect
+import multiprocessing
+import os
+import pathlib
+import re
+import runpy
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from helpers.base import files
+from helpers.base.output import errors_only
+from helpers.base.settings import ENVIRONMENT
+from helpers.xla import bridge
+from tpu_preflight import compiler
+from tpu_preflight.compiler import NotCompilable
+from tpu_preflight.program import graph_operations, messages, program, trace
+
+os.environ.update(ENVIRONMENT)
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+errors_only(tf)
+messages.MACHINERY.append(__file__)  # its own frames are no part of a model
+
+DATA = pathlib.Path(__file__).resolve().parent
+ROOT = DATA.parents[1]
+TARGET = "v5e-8"
+COLUMNS = {
+    "ops": "subject name arguments code cpu tpu bridge bounded verdict message",
+    "models": "kind name cpu tpu training bridge bounded verdict where message",
+}
+ABOUT = f"from shapes and types alone; TPU {TARGET}, nothing was run"
+PACKAGES = ("tensorflow", "transformers", "jax", "libtpu")
+LIMIT, ENOUGH = 240, 40  # seconds for a model; models after which its process, which grows, ends
+PARTIAL = ROOT / "build" / "models.tsv"
+
+Row = dict[str, str]
+
+
+def versions() -> str:
+    """Name what the verdicts depend on."""
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+
+
+def read(path: pathlib.Path) -> list[Row]:
+    """Read a table: a line of versions, the columns' names, a line for each row."""
+    _, names, *lines = path.read_text("utf-8").splitlines()
+    rows = (dict(zip(names.split("\t"), line.split("\t"), strict=True)) for line in lines)
+    escaped = {r"\\": "\\", r"\n": "\n", r"\t": "\t"}
+    return [
+        {k: re.sub(r"\\[\\nt]", lambda found: escaped[found[0]], v) for k, v in row.items()}
+        for row in rows
+    ]
+
+
+def write(path: pathlib.Path, columns: str, rows: list[Row]) -> None:
+    """Write a table; line feeds, tabs and backslashes in a text are escaped."""
+    lines = [f"# {versions()}; {ABOUT}", columns.replace(" ", "\t")]
+    for row in rows:
+        cells = (row[name].replace("\\", "\\\\").replace("\n", "\\n") for name in columns.split())
+        lines.append("\t".join(cell.replace("\t", "\\t") for cell in cells))
+    files.write(path, "\n".join(lines) + "\n")
+
+
+def short(text: str) -> str:
+    """Give a message's first line, without the lines of this file that it names, cut if long."""
+    line = re.sub(r" \(defined @ [^)]*\)", "", text.partition("\n")[0])
+    return line if len(line) <= 240 else f"{line[:239]}…"
+
+
+def on_cpu(function: Any, specs: tuple) -> str:
+    """Let XLA compile a ``tf.function`` for this CPU; give its refusal, empty if there is none."""
+    try:
+        function.experimental_get_compiler_ir(*specs)(stage="optimized_hlo")
+    except Exception as error:
+        return messages.line_of(error)
+    return ""
+
+
+def on_tpu(made: compiler.Program) -> tuple[str, str]:
+    """Let Google's compiler compile a program: its verdict and its message."""
+    found = compiler.compile(made, TARGET, timeout=LIMIT)
+    if found.verdict == "not available":
+        raise SystemExit(f"The table can't be made here. {found.message}")
+    return found.verdict, found.message
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+GRADIENT = "gradient of: "
+NAMES = {
+    **{"tf": tf, "np": np, "tf_keras": tf_keras, "layers": tf_keras.layers},
+    "KERNEL_1D": np.ones([3, 3, 2], "float32"),
+    "KERNEL_2D": np.ones([3, 3, 3, 2], "float32"),
+}
+
+
+def arguments(text: str) -> tuple[list[str], tuple[tf.TensorSpec, ...]]:
+    """Read names, where there are any, and specs of arguments such as ``x: float32[8]``."""
+    found = re.findall(r"(?:(\w+): )?(\w+)\[([\d, ]*)\]", text)
+    sizes = [[int(n) for n in shape.split(",") if n] for _, _, shape in found]
+    specs = tuple(tf.TensorSpec(n, kind) for n, (_, kind, _) in zip(sizes, found, strict=True))
+    return [name for name, _, _ in found if name], specs
+
+
+def function_of(row: Row, folder: str) -> Callable:
+    """Make a row's code a function of tensors, with fresh variables where it has any."""
+    names, specs = arguments(row["arguments"])
+    code = row["code"].removeprefix(GRADIENT)
+    if code.startswith(("def ", "@")):
+        path = pathlib.Path(folder, f"{row['name']}.py")  # AutoGraph reads a function's source
+        path.write_text(code, "utf-8")
+        fn = runpy.run_path(str(path), NAMES)[re.search(r"def (\w+)", code)[1]]
+        fn = fn if inspect.signature(fn).parameters else fn()
+    else:
+        # Our own table is code, like this file.
+        fn = eval(f"lambda {', '.join(names)}: {code}" if names else code, NAMES)  # noqa: S307
+    if isinstance(fn, tf_keras.metrics.Metric):
+        fn = functools.partial(updated, fn)
+    elif isinstance(fn, tf_keras.layers.Layer | tuple):
+        fn = loss_and_gradients(tf_keras.Sequential(fn), specs[0].shape)
+    if row["code"].startswith(GRADIENT):
+        fn = functools.partial(gradient, fn)
+    # AutoGraph has nothing to rewrite in an expression, and would look for its source.
+    lambda_ = getattr(fn, "__name__", "") == "<lambda>"
+    return tf.autograph.experimental.do_not_convert(fn) if lambda_ else fn
+
+
+def updated(metric: tf_keras.metrics.Metric, labels: tf.Tensor, guesses: tf.Tensor) -> tf.Tensor:
+    """Update a metric and read it."""
+    metric.update_state(labels, guesses)
+    return metric.result()
+
+
+def gradient(fn: Callable, x: tf.Tensor, *rest: tf.Tensor) -> tf.Tensor:
+    """Differentiate the sum of a function's result with respect to its first argument."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(fn(x, *rest))
+    return tf.convert_to_tensor(tape.gradient(loss, x))
+
+
+def loss_and_gradients(model: tf_keras.Model, shape: tf.TensorShape) -> Callable:
+    """Make a training step's first half of layers."""
+    model.build(tuple(shape))
+
+    def loss_and_gradients(x: tf.Tensor) -> list[tf.Tensor]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x, training=True) ** 2)
+        return [loss, *tape.gradient(loss, model.trainable_variables)]
+
+    return loss_and_gradients
+
+
+def operation(row: Row, folder: str) -> Row:
+    """Ask both compilers and the bridge about a row; functions are made anew for each of them."""
+    _, specs = arguments(row["arguments"])
+    found = dict(row, bridge=bridge.verdict(function_of(row, folder), *specs), bounded="")
+    try:
+        made = compiler.export(function_of(row, folder), *specs)
+    except NotCompilable as error:
+        told = {"cpu": "refused", "tpu": "not reached", "message": short(error.why)}
+        return found | told | {"verdict": "refused"}
+    fn = function_of(row, folder)
+    refusal = on_cpu(tf.function(lambda *tensors: fn(*tensors), jit_compile=True), specs)
+    tpu, said = on_tpu(made)
+    cpu = "refused" if refusal else "compiles"
+    bounded = "yes" if made.bounded else ""
+    verdict = ("bounded" if bounded else "compiles") if tpu == "compiles" else "refused"
+    verdict = verdict if cpu == tpu else "differs"
+    told = {"cpu": cpu, "tpu": tpu, "bounded": bounded, "message": short(refusal or said)}
+    return found | told | {"verdict": verdict}
+
+
+def ops() -> None:
+    """Fill in the verdicts of all operations."""
+    with tempfile.TemporaryDirectory() as folder, compiler.started():
+        rows = [operation(row, folder) for row in read(DATA / "ops.tsv")]
+    write(DATA / "ops.tsv", COLUMNS["ops"], rows)
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+@functools.cache
+def tiny() -> dict[str, Any]:
+    """Read the tiny configurations."""
+    return tomllib.loads((DATA / "tiny_models.toml").read_text("utf-8"))
+
+
+def kind_of(model: type) -> str:
+    """Name the folder of ``transformers/models`` that a class stands in: ``bert``."""
+    return re.match(r"transformers\.models\.(?:deprecated\.)?(\w+)\.", model.__module__)[1]
+
+
+def classes() -> list[tuple[str, str]]:
+    """List the TensorFlow model classes that transformers exports: kind and name, sorted."""
+    import transformers
+
+    base = transformers.TFPreTrainedModel
+    names = [name for name in dir(transformers) if name.startswith("TF")]
+    found = {name: getattr(transformers, name) for name in names}
+    return sorted(
+        (kind_of(it), name)
+        for name, it in found.items()
+        # Without a ``call`` of its own it is no model, but what models have in common.
+        if isinstance(it, type) and issubclass(it, base) and it.call is not base.call
+    )
+
+
+def configured(kind: type, chosen: dict[str, Any]) -> Any:
+    """Make a configuration, tiny to its last part."""
+    from transformers import CONFIG_MAPPING
+
+    given = {k: v for k, v in chosen.items() if k not in ("inputs", "parts")}
+    if not kind.has_no_defaults_at_init:
+        known = kind().to_dict()
+        given = {k: v for k, v in tiny()["every"].items() if k in known} | given
+        for name, part in kind.sub_configs.items():
+            given[name] = configured(part, chosen.get(name, {})).to_dict()
+    for name, part in chosen.get("parts", {}).items():
+        mine = tiny()["types"].get(part, {})
+        given[name] = configured(CONFIG_MAPPING[part.removesuffix("_decoder")], mine).to_dict()
+    return kind(**given)
+
+
+def spec(name: str, text: Any) -> Any:
+    """Read ``int32[2, 16]``; a list of such texts is a list of them, a truth value itself."""
+    if isinstance(text, list):
+        return [spec(name, each) for each in text]
+    if isinstance(text, bool):
+        return text
+    dtype, sizes = re.fullmatch(r"(\w+)\[([\d, ]*)\]", text).groups()
+    return tf.TensorSpec([int(n) for n in sizes.split(",")], dtype, name)
+
+
+def inputs_of(model: Any, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Give sizes to the model's own signature, and put what was chosen beside it."""
+    found, sizes = {}, tiny()["sizes"]
+    try:
+        signature = model.input_signature
+    except NotImplementedError:  # images without a size in the configuration, and sounds
+        signature = {}
+    for name, wanted in signature.items():
+        shape = wanted.shape.as_list()
+        unknown = [i for i, size in enumerate(shape) if size is None]
+        for i in unknown:
+            shape[i] = sizes["between"]
+        shape[unknown[-1]] = sizes["length"]
+        shape[unknown[0]] = sizes["batch"]
+        found[name] = tf.TensorSpec(shape, wanted.dtype, name)
+    found |= {name: spec(name, text) for name, text in chosen.items()}
+    return {name: wanted for name, wanted in found.items() if wanted is not False}
+
+
+def build(name: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Build a model, such as ``TFBertModel``; give it, and the specs of inputs and of labels."""
+    import transformers
+
+    tf.keras.utils.set_random_seed(0)
+    kind = getattr(transformers, name)
+    chosen = tiny()["types"].get(kind_of(kind), {})
+    part = kind.config_class.base_config_key  # of a model that is a part: "vision_config"
+    model = kind(configured(kind.config_class, chosen.get(part, chosen)))
+    model.build_in_name_scope()
+    inputs = inputs_of(model, chosen.get("inputs", {}) | tiny()["classes"].get(name, {}))
+    taken = inspect.signature(model.call).parameters
+    labels = {k: v for k, v in tiny()["labels"].items() if k in taken and k not in inputs}
+    if "labels" in labels:
+        ends = (v for end, v in tiny()["labels_of"].items() if name.endswith(end))
+        labels["labels"] = next(ends, labels["labels"])
+    return model, inputs, {k: spec(k, v) for k, v in labels.items()}
+
+
+def tensors_of(result: Any) -> Iterator[tf.Tensor]:
+    """List the tensors of a result, however deep; what isn't there is left out."""
+    if isinstance(result, dict):
+        result = list(result.values())
+    if isinstance(result, list | tuple):
+        for part in result:
+            yield from tensors_of(part)
+    elif result is not None:
+        yield tf.convert_to_tensor(result)
+
+
+def trained(model: Any, fixed: dict[str, bool], examples: dict[str, Any]) -> list[tf.Tensor]:
+    """Compute the loss and the gradient of each weight.
+
+    Where the model computes no loss itself, the mean square of its first result stands for one.
+    """
+    with tf.GradientTape() as tape:
+        result = model(**examples, **fixed, training=True)
+        loss = getattr(result, "loss", None)
+        if loss is None:
+            loss = next(x for x in tensors_of(result) if x.dtype.is_floating) ** 2
+        loss = tf.reduce_mean(loss)
+    gradients = tape.gradient(loss, model.trainable_variables)
+    return [loss, *(tf.convert_to_tensor(g) for g in gradients if g is not None)]
+
+
+def line(source: messages.Source | None) -> str:
+    """Write a line of transformers as ``models/bert/modeling_tf_bert.py:12 call``."""
+    if source is None:
+        return ""
+    _, found, file = source.file.rpartition("/transformers/")
+    file = file if found else pathlib.Path(file).name
+    return f"{file}:{source.line} {source.function}".rstrip()
+
+
+def made_at(name: str, graph: Any) -> str:
+    """Find the line that made an operation; of a gradient's, the line of what it belongs to.
+
+    ``gradient_tape/x/transpose/InvertPermutation``, or in a branch
+    ``gradient_tape/x/cond/gradients/x/cond/transpose_grad/InvertPermutation``, belongs to
+    ``x/cond/transpose``.
+    """
+    forward = name.rpartition("/gradients/")[2].removeprefix("gradient_tape/")
+    if forward != name:
+        name = forward.rpartition("/")[0].removesuffix("_grad")
+    made = graph_operations(graph).get(name)
+    stack = made.traceback if made is not None else ()
+    return line(messages.nearest_line((f.filename, f.lineno, f.name) for f in stack))
+
+
+def asked(step: Callable, specs: dict[str, Any]) -> tuple[compiler.Program | None, Row, Any]:
+    """Let TensorFlow make XLA's program of a step: the program, what was said, the graph."""
+    traced = None
+    try:
+        traced = trace(step, specs, timeout=None)
+        made = program(traced)
+    except NotCompilable as error:
+        said, where = error.why, line(error.source)
+        node = re.search(r"\{\{node ([^}]*)\}\}", error.message)
+        if traced is not None and node and not where:
+            where = made_at(node[1], traced.graph)
+        if re.fullmatch(r"\w+", error.operation) and error.operation not in said:
+            said = f"{error.operation}: {said}"
+        # transformers imports tensorflow_probability only where it is installed.
+        lacking = "name 'tfp' is not defined" in said
+        said = f"it needs tensorflow_probability: {said}" if lacking else said
+        tpu = "no package" if lacking else "not reached"
+        return None, {"tpu": tpu, "message": said, "where": where}, traced
+    where = made_at(made.bounded[0].name, traced.graph) if made.bounded else ""
+    return made, {"tpu": "", "message": "", "where": where}, traced
+
+
+def examine(name: str) -> tuple[Row, list[tuple[compiler.Program | None, Row]]]:
+    """Build a model and ask TensorFlow, its bridge and XLA for the CPU; runs in a process apart."""
+    unknown = {"tpu": "not reached", "training": "not reached", "bridge": "not traced"}
+    try:
+        model, inputs, labels = build(name)
+    except Exception as error:
+        said = short(f"{type(error).__name__}: {messages.line_of(error)}")
+        return unknown | {"cpu": "not built", "message": said}, []
+    fixed = {k: v for k, v in labels.items() if isinstance(v, bool)}
+    examples = inputs | {k: v for k, v in labels.items() if k not in fixed}
+
+    def forward(given: dict[str, Any]) -> list[tf.Tensor]:
+        return list(tensors_of(model(**given, training=False)))
+
+    def training(given: dict[str, Any]) -> list[tf.Tensor]:
+        return trained(model, fixed, given)
+
+    made, said, traced = asked(forward, inputs)
+    cpu = on_cpu(traced.function, traced.specs) if made else said["message"]
+    steps = [(made, said), asked(training, examples)[:2]]
+    flat = tf.nest.flatten(examples)
+    bridged = bridge.verdict(lambda *t: training(tf.nest.pack_sequence_as(examples, t)), *flat)
+    tf.keras.backend.clear_session()
+    gc.collect()
+    return {"cpu": "refused" if cpu else "compiles", "message": cpu, "bridge": bridged}, steps
+
+
+def model_row(kind: str, name: str, told: Row, steps: list) -> Row:
+    """Ask Google's compiler about what TensorFlow made of a model, and sum up."""
+    row = {"kind": kind, "name": name, "bounded": "0", "where": ""} | told
+    if steps:
+        asked = [on_tpu(made) if made else (said["tpu"], said["message"]) for made, said in steps]
+        (row["tpu"], refusal), (row["training"], again) = asked
+        if row["tpu"] == "no package":
+            row["cpu"] = row["tpu"]
+        row["message"] = short(refusal or row["message"] or again)
+        row["where"] = steps[0][1]["where"] or steps[1][1]["where"]
+        row["bounded"] = str(len(steps[0][0].bounded)) if steps[0][0] else "0"
+    if row["cpu"] not in ("compiles", "refused"):
+        verdict = row["cpu"]
+    elif row["cpu"] == "refused" and row["tpu"] in ("refused", "not reached"):
+        verdict = "refused"
+    elif row["cpu"] != row["tpu"]:
+        verdict = "differs"
+    elif row["training"] != "compiles":
+        verdict = "forward only"
+    else:
+        verdict = "bounded" if int(row["bounded"]) else "compiles"
+    return row | {"verdict": verdict}
+
+
+def model_rows(names: list[tuple[str, str]]) -> Iterator[Row]:
+    """Examine models (kind and name), each in a process that may die or never come back."""
+    spawn = multiprocessing.get_context("spawn")  # a fork of TensorFlow may hang
+    unknown = {"tpu": "not reached", "training": "not reached", "bridge": "not traced"}
+    pool = None
+    with compiler.started():
+        for kind, name in names:
+            pool = pool or concurrent.futures.ProcessPoolExecutor(
+                1, mp_context=spawn, max_tasks_per_child=ENOUGH
+            )
+            try:
+                told, steps = pool.submit(examine, name).result(LIMIT)
+            except (concurrent.futures.BrokenExecutor, TimeoutError) as error:
+                late = isinstance(error, TimeoutError)
+                told = unknown | {"cpu": "timed out" if late else "crashed", "message": str(error)}
+                steps = []
+                for process in list((pool._processes or {}).values()):
+                    process.kill()
+                pool = pool.shutdown(cancel_futures=True)
+            yield model_row(kind, name, told, steps)
+    if pool:
+        pool.shutdown()
+
+
+def models() -> None:
+    """Examine every model; go on with what a run that was stopped had found."""
+    done: dict[str, Row] = {}
+    if PARTIAL.exists() and versions() in PARTIAL.read_text("utf-8").partition("\n")[0]:
+        done = {row["name"]: row for row in read(PARTIAL)}
+    names = classes()
+    for row in model_rows([told for told in names if told[1] not in done]):
+        done[row["name"]] = row
+        write(PARTIAL, COLUMNS["models"], list(done.values()))
+        print(f"{len(done)} of {len(names)}", row["name"], row["verdict"])
+    write(DATA / "models.tsv", COLUMNS["models"], [done[name] for _, name in names])
+    PARTIAL.unlink()
+
+
+if __name__ == "__main__":
+    {"ops": ops, "models": models}[sys.argv[1]]()

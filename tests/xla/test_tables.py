@@ -1,0 +1,111 @@
+"""The tables of operations and models: well formed; a sample is compiled again and agrees."""
+
+import re
+import sys
+
+import nbformat
+import pandas as pd
+import pytest
+from conventions import ROOT
+
+from helpers.base.settings import locked_versions
+
+DATA = ROOT / "notebooks" / "data"
+OPS, MODELS = (
+    pd.read_csv(DATA / f"{name}.tsv", sep="\t", skiprows=1, keep_default_na=False)
+    for name in ("ops", "models")
+)
+# Of each verdict one, and what takes a way of its own: AutoGraph, a variable, layers, a gradient.
+SAMPLE = (
+    *("while_on_a_tensor", "if_without_autograph", "boolean_mask", "int64_matmul", "py_function"),
+    *("variable_scatter", "lstm", "train_step", "gradient_of_sort", "conv2d", "lookup_table"),
+)
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """The script that makes them, which imports TensorFlow."""
+    sys.path.insert(0, str(DATA))
+    import make_tables
+
+    yield make_tables
+    sys.path.remove(str(DATA))
+
+
+@pytest.mark.parametrize("name", ["ops", "models"])
+def test_a_table_is_of_the_locked_versions_and_has_each_name_once(name):
+    first = (DATA / f"{name}.tsv").read_text("utf-8").partition("\n")[0]
+    for package in ("tensorflow", "transformers", "jax", "libtpu"):
+        assert f"{package} {locked_versions()[package]}" in first
+    assert {"ops": OPS, "models": MODELS}[name].name.is_unique
+
+
+def test_verdicts_and_messages_go_together():
+    ops, models = OPS, MODELS
+    assert set(ops.cpu) == {"compiles", "refused"}
+    assert set(ops.tpu) == {"compiles", "refused", "not reached"}
+    compile_ = (ops.cpu == "compiles") & (ops.tpu == "compiles")
+    assert ((ops.message == "") == compile_).all()
+    assert (ops.verdict[compile_].isin(["compiles", "bounded"])).all()
+    steps = models[["cpu", "tpu", "training"]]
+    assert ((models.message == "") == (steps == "compiles").all(axis=1)).all()
+    assert ((models.bounded == 0) | (models["where"] != "")).all()
+    assert (OPS[["code", "arguments"]] != "").all(axis=None)
+    for said in (*ops.message, *models.message, *models["where"]):
+        assert not re.search(r"site-packages|/tmp|/home|__inference", said), said
+
+
+def test_the_numbers_that_notebook_02_tells():
+    asked = OPS[OPS.tpu != "not reached"]
+    differ = asked[asked.cpu != asked.tpu].set_index("name").tpu.to_dict()
+    assert differ == {
+        "int64_matmul": "refused",
+        "fft_complex128": "refused",
+        "random_shuffle": "compiles",
+    }
+    notebook = nbformat.read(ROOT / "notebooks/02_xla_rules.ipynb", 4)
+    text = " ".join(" ".join(c.source for c in notebook.cells).split())
+    assert f"{len(OPS)} operations of the course's table" in text
+    assert f"{len(asked)} get as far as this compiler. Its verdict differs" in text
+
+
+@pytest.mark.slow
+def test_a_sample_of_operations_is_what_the_compilers_say_today(tables, tmp_path):
+    stored = {row["name"]: row for row in tables.read(DATA / "ops.tsv")}
+    assert {stored[name]["verdict"] for name in SAMPLE} == set(OPS.verdict)
+    for name in SAMPLE:
+        asked = {k: stored[name][k] for k in ("subject", "name", "arguments", "code")}
+        assert tables.operation(asked, str(tmp_path)) == stored[name]
+
+
+@pytest.mark.slow
+def test_a_sample_of_models_is_what_the_compilers_say_today(tables):
+    """One with a bounded size, one that is refused in a library's line, one that can't be built."""
+    broken = MODELS.name[MODELS.verdict == "not built"].iloc[0]
+    names = ["TFBartForSequenceClassification", "TFLongformerModel", broken]
+    stored = {row["name"]: row for row in tables.read(DATA / "models.tsv")}
+    wanted = [(stored[name]["kind"], name) for name in names]
+    assert list(tables.model_rows(wanted)) == [stored[name] for name in names]
+    assert [(row["kind"], row["name"]) for row in stored.values()] == tables.classes()
+
+
+@pytest.mark.slow
+def test_a_model_that_crashes_is_a_row_and_the_next_is_examined(tables, monkeypatch):
+    monkeypatch.setattr(tables, "examine", _crashes_or_not)
+    rows = list(tables.model_rows([("a", "TFCrash"), ("a", "TFGood")]))
+    assert [row["verdict"] for row in rows] == ["crashed", "not built"]
+
+
+def _crashes_or_not(name):
+    if name == "TFCrash":
+        import os
+
+        os._exit(3)
+    return {"cpu": "not built", "tpu": "not reached", "training": "not reached"}, []
+
+
+def test_what_is_written_is_read(tables, tmp_path):
+    row = {name: "a\\n\tb\n" for name in ("kind", "name")}
+    tables.write(tmp_path / "t.tsv", "kind name", [row])
+    assert tables.read(tmp_path / "t.tsv") == [row]
+    assert len((tmp_path / "t.tsv").read_text("utf-8").splitlines()) == 3
