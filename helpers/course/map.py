@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from helpers.base import language
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.settings import ROOT
 
 NOTEBOOKS = language.NOTEBOOKS
@@ -24,8 +24,6 @@ class Notebook:
 
     path: pathlib.Path  # its file, named ``NN_name.ipynb``
     title: str  # the question that it answers: its first heading
-    reading: str  # time to read and try, in words, from its first cell; may be empty
-    needs: str  # what it needs, in words, from its first cell; may be empty
     parameters: dict[str, object]  # default by name, from the cell tagged ``parameters``
 
     @property
@@ -38,20 +36,10 @@ class Notebook:
         """The two digits of its name."""
         return self.name[:2]
 
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.title}"
-
-
-def damaged(path: pathlib.Path, why: str, what: str = "can't be run") -> CourseError:
-    """Make the error that says that a notebook's file can't be run, and why."""
-    fix = f"Get it back with `git restore notebooks/{path.name}`."
-    return CourseError(f"{path.name} {what}.", why, fix)
-
 
 def plain(markdown: str) -> str:
     """Take the marks for code, emphasis and links out of a line of Markdown."""
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
-    return re.sub(r"[`*]", "", text).strip()
+    return re.sub(r"[`*]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)).strip()
 
 
 def load(path: pathlib.Path) -> Notebook:
@@ -60,50 +48,17 @@ def load(path: pathlib.Path) -> Notebook:
     Raises:
         CourseError: There is no such file, or it is not a notebook that can be run.
     """
-    try:
+    fix = f"Get it back with `git restore notebooks/{path.name}`."
+    with unreadable(f"{path.name} can't be run.", fix):
         cells = json.loads(path.read_text("utf-8"))["cells"]
-        sources = ["".join(cell["source"]) for cell in cells]
-        code = [cell["cell_type"] == "code" for cell in cells]
-        tags = [cell["metadata"].get("tags", ()) for cell in cells]
-    except FileNotFoundError:
-        raise damaged(path, f"There is no such file in {path.parent}.", "is gone") from None
-    except UnicodeDecodeError:
-        raise damaged(path, "The file is not UTF-8 text.") from None
-    except json.JSONDecodeError:
-        raise damaged(path, "The file is not JSON, or only the beginning of it.") from None
-    except (AttributeError, KeyError, TypeError) as error:
-        raise damaged(path, f"It is JSON, but not a notebook: {error!r}") from None
-    if not any(code):
-        raise damaged(path, "It has no code cells.")
-
-    def find(pattern: str) -> str:
-        found = re.search(pattern, sources[0], re.MULTILINE)
-        return plain(found[1]) if found else ""
-
-    def labelled(label: str) -> str:
-        said = language.translated(label, language.language(folder=path.parent))
-        return find(rf"\*\*(?:{label}|{said})\*\*\s+([^·\n]+)")
-
-    return Notebook(
-        path,
-        find(r"^#\s+(.+)") or path.stem,
-        labelled("Time"),
-        labelled("Needs"),
-        _parameters(path, [s for s, t in zip(sources, tags, strict=True) if "parameters" in t]),
-    )
-
-
-def _parameters(path: pathlib.Path, sources: Iterable[str]) -> dict[str, object]:
-    found = {}
-    try:
-        for statement in ast.parse("\n".join(sources)).body:
-            if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-                target = next(ast.iter_child_nodes(statement))
-                found[ast.unparse(target)] = ast.literal_eval(statement.value)
-    except (SyntaxError, ValueError, TypeError):
-        why = "Its parameters cell may hold only names and plain values, one per line."
-        raise damaged(path, why) from None
-    return found
+        title = re.search(r"^#\s+(.+)", "".join(cells[0]["source"]) if cells else "")
+        parameters = {}
+        for cell in cells:
+            if "parameters" in cell["metadata"].get("tags", ()):
+                for statement in ast.parse("".join(cell["source"])).body:
+                    name = ast.unparse(next(ast.iter_child_nodes(statement)))
+                    parameters[name] = ast.literal_eval(statement.value)
+    return Notebook(path, plain(title[1]) if title else path.stem, parameters)
 
 
 def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
@@ -193,7 +148,7 @@ def _value(name: str, text: str, notebook: Notebook) -> object:
     default = notebook.parameters[name]
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, SyntaxError):
         value = text
     if isinstance(default, str) and not isinstance(value, str):
         return text

@@ -1,35 +1,51 @@
 """The course as pages: what Sphinx, MyST-NB and Furo are told. `make site` builds them.
 
-The stored outputs are shown; nothing is executed or fetched. The README is the first page, and
-each symptom gets a page, so that the search finds it by the words of its message.
+They read the repository's texts and notebooks where they stand, with the stored outputs; nothing is
+executed or fetched. The README is the first page. ``EDITION`` chooses the language.
 """
 
+import os
+import pathlib
 import re
+import shutil
+import tomllib
 
+from babel import Locale
+from docutils import nodes
+from sphinx import addnodes
 from sphinx.search import SearchLanguage
 
-from helpers.course.editions import site
+from helpers.base.language import ENGLISH, translations
+from helpers.base.settings import ROOT
+from helpers.course import map as course
+
+EDITION = os.environ.get("EDITION", ENGLISH)
+FOLDER = course.edition(EDITION)[0].relative_to(ROOT)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+NUMBERED = {f"{FOLDER}/{n.name}": n for n in course.notebooks(ROOT / FOLDER)}
 
 project = html_title = "TensorFlow on TPU"
-html_theme = "furo"
-html_static_path = ["../../base/templates/site.css", "../../base/templates/site.js"]
-html_css_files, html_js_files = ["site.css"], ["site.js"]
-html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
-html_show_search_summary = False  # a browser refuses to fetch it for a page of the disk
-html_permalinks = False
-smartquotes_action = "q"  # --flag stays --flag
-html_theme_options = {
-    "light_css_variables": {"color-brand-primary": "#0b57a4", "color-brand-content": "#0b57a4"},
-    "dark_css_variables": {"color-brand-primary": "#8cc4ff", "color-brand-content": "#8cc4ff"},
-}
-pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+language = EDITION
+root_doc = "README" if EDITION == ENGLISH else f"README.{EDITION}"
+include_patterns = [f"{root_doc}.md", f"{FOLDER}/*.md", f"{FOLDER}/*.ipynb"]
+include_patterns += ["CHANGELOG.md", "CONTRIBUTING.md"] * (EDITION == ENGLISH)
+exclude_patterns = [".*", "build", "work", "*/data", "tests", "helpers", "tpu_preflight"]
 extensions = ["myst_nb"]
 myst_enable_extensions = ["tasklist"]
 myst_heading_anchors = 4
-myst_heading_slug_func = "helpers.course.editions.site.slug"
+myst_heading_slug_func = "helpers.course.editions.slug"
 nb_execution_mode = "off"
+nb_mime_priority_overrides = [("*", "application/vnd.jupyter.widget-view+json", None)]
 nb_ipywidgets_js = {}
-nb_code_prompt_hide = "Hide the code"
+suppress_warnings = ["myst.xref_missing", "myst.header", "misc.highlighting_failure"]
+smartquotes_action = "q"  # --flag stays --flag
+html_theme = "furo"
+html_static_path, templates_path = ["site/site.css"], ["site"]
+html_css_files = ["site.css"]
+html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
+html_show_search_summary = False  # a browser refuses to fetch it for a page of the disk
+html_sidebars = {"**": [f"sidebar/{x}.html" for x in ("brand", "search", "scroll-start")]}
+html_sidebars["**"] += ["sidebar/navigation.html", "sidebar/scroll-end.html", "languages.html"]
 
 
 class Korean(SearchLanguage):
@@ -49,8 +65,59 @@ PARTICLES = re.compile(
 )
 
 
+def contents(app: object, docname: str, source: list[str]) -> None:
+    """List the pages in the sidebar: the notebooks by number, then the texts."""
+    if docname == root_doc:
+        rows = [f"{n.number} {n.title} <{name}>" for name, n in NUMBERED.items()]
+        rows += sorted(app.env.found_docs - {*NUMBERED, root_doc})
+        source[0] += "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(rows) + "\n```\n"
+
+
+def settled(app: object, doctree: nodes.document) -> None:
+    """Let links to other files lead to the repository, and pictures have words.
+
+    A far picture (a badge) is its words; one of a cell takes those that stand below it.
+    """
+    for kind in (addnodes.download_reference, addnodes.pending_xref):
+        for node in [*doctree.findall(kind)]:
+            if node["reftype"] == "myst" and node["reftarget"] not in app.env.found_docs:
+                here = pathlib.Path(app.env.docname).parent
+                path = os.path.normpath(here / node["reftarget"])
+                suffix = ".md" if node.get("refdomain") == "doc" else ""
+                address = f"{PROJECT['urls']['Repository']}/blob/main/{path}{suffix}"
+                node.replace_self(nodes.reference("", "", *node.children, refuri=address))
+    for image in [*doctree.findall(nodes.image)]:
+        words = image.findall(nodes.emphasis, include_self=False, ascend=True)
+        image.setdefault("alt", next((word.astext() for word in words), ""))
+        if "://" in image["uri"]:
+            image.replace_self(nodes.Text(f"{image['alt']} "))
+
+
+def page(app: object, name: str, template: str, context: dict, doctree: object) -> None:
+    """Lead to the same page in the other languages, or to their first."""
+    context["languages"] = []
+    for code in sorted({ENGLISH, *translations()} - {EDITION}):
+        folder = course.edition(code)[0].relative_to(ROOT)
+        there = folder / pathlib.Path(name).name
+        own = [*ROOT.glob(f"{there}.*")] and name.startswith("notebooks")
+        to = f"{there}.html" if own else "index.html"
+        root = "" if code == ENGLISH else f"{code}/"
+        up = "" if EDITION == ENGLISH else "../"
+        said = Locale.parse(code).get_display_name()
+        context["languages"].append((code, f"{up}{root}{to}", said))
+
+
+def first(app: object, error: Exception | None) -> None:
+    """Give the first page the name that a server and a reader look for."""
+    out = pathlib.Path(app.outdir)
+    shutil.copy(out / f"{root_doc}.html", out / "index.html")
+    shutil.rmtree(out / "jupyter_execute", ignore_errors=True)  # the pictures, once more
+
+
 def setup(app: object) -> None:
-    """Write the sources now, and mend the pages at the end."""
+    """Tell Sphinx what is ours."""
     app.add_search_language(Korean)
-    site.write(app.srcdir, app.config.language)
-    app.connect("build-finished", lambda app, error: site.mend(app.outdir, app.config.language))
+    app.connect("source-read", contents)
+    app.connect("doctree-read", settled)
+    app.connect("html-page-context", page)
+    app.connect("build-finished", first)

@@ -1,8 +1,12 @@
 """From an error, or a pasted log, to its cause and what to do about it.
 
-The symptoms are data: symptoms.toml, beside this file. logs.py searches the text.
+The symptoms are data: symptoms.toml, beside this file, with one regular expression for each. What
+comes between two parts of a message, or between it and the words near it, is bounded, so a search
+takes time in proportion to the length of the text.
 """
 
+import codecs
+import functools
 import json
 import os
 import pathlib
@@ -10,20 +14,21 @@ import re
 import sys
 import tomllib
 import traceback
+import urllib.parse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
-from helpers.course.help.logs import Log, Words, search_address
 from tpu_preflight.errors import PreflightError
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
-    from rich.console import Group
 
 MOST_MATCHES = 3
+REACH = 1500  # characters from a message to the words that must, or may not, stand near it
+LONGEST_EVIDENCE = 160
 
 # How sure a symptom is, in words.
 SURE = {
@@ -31,6 +36,10 @@ SURE = {
     "likely": "likely: the usual cause of this message",
     "note": "a note: this line alone ends no program",
 }
+NOTHING = "No known symptom is in this text."
+TRY = (
+    "Give it the whole traceback, from the first line on; `tpu-course doctor` checks this machine."
+)
 
 
 @dataclass(frozen=True)
@@ -38,15 +47,15 @@ class Symptom:
     """What an error looks like, why it happens, and what to do: a row of symptoms.toml."""
 
     name: str  # in a few words
-    seen: tuple[Words, ...]  # what its message says; one of these is enough
+    seen: tuple[str | list[str], ...]  # what its message says; one of these is enough
     sure: str  # how sure the cause is: ``certain``, ``likely`` or ``note``
     why: str  # why it happens
     fix: str  # what to do now
     # The public thread where people met it (owner/repository#number), or the notebook of the course
     # that produces it.
     source: str
-    checked: str  # month in which the source was read, such as ``2026-11``
     lesson: str  # number of the notebook that teaches it
+    unless: str = ""  # a regular expression for what may not stand near it
 
     @property
     def link(self) -> str:
@@ -54,24 +63,62 @@ class Symptom:
         repository, _, number = self.source.partition("#")
         return f"https://github.com/{repository}/issues/{number}" if number else ""
 
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The one regular expression for all that is seen, for a text in small letters."""
+        alternatives = []
+        for seen in self.seen:
+            message, near = (seen, "") if isinstance(seen, str) else seen
+            message = message.replace(" ", r"\s").replace("…", ".{0,200}?")
+            alternatives.append(message + f"(?=.{{0,{REACH}}}(?:{near}))" * bool(near))
+            if near:
+                alternatives.append(f"(?:{near}).{{0,{REACH}}}?{message}")
+        return re.compile(_small_letters("|".join(alternatives)), re.DOTALL)
 
-def _words(row: str | dict) -> Words:
-    if isinstance(row, str):
-        return Words(row)
-    return Words(**{key: tuple(x) if isinstance(x, list) else x for key, x in row.items()})
+    @functools.cached_property
+    def says(self) -> tuple[str, ...]:
+        """The messages for people: each as far as it is plain text."""
+        messages = [seen if isinstance(seen, str) else seen[0] for seen in self.seen]
+        return tuple(re.sub(r"\\(.)", r"\1", _PLAIN.match(text)[0]).strip() for text in messages)
+
+    def evidence(self, text: str, small: str) -> str:
+        """Give the line of a text (and of it in small letters) that shows the symptom, shortened.
+
+        Empty where there is none. Most symptoms are ruled out by their messages' first words.
+        """
+        if not any(said.lower().partition("…")[0] in small for said in self.says):
+            return ""
+        for found in self.pattern.finditer(small):
+            start, end = found.span()
+            around = small[max(0, start - REACH) : end + REACH]
+            if not (self.unless and re.search(_small_letters(self.unless), around)):
+                return _line(text, max(start, end - LONGEST_EVIDENCE // 2), end)
+        return ""
 
 
-def read(text: str) -> tuple[Symptom, ...]:
-    """Read symptoms from TOML, the most telling first.
-
-    Raises:
-        TypeError: A row lacks one of the attributes of a symptom, or has another.
-    """
-    rows = tomllib.loads(text)["symptom"]
-    return tuple(Symptom(**row | {"seen": tuple(map(_words, row.get("seen", ())))}) for row in rows)
+_PLAIN = re.compile(r"(?:\\[^\w\s]|[^\\()\[\]{}*+?|](?![?{*+]))*")
 
 
-SYMPTOMS = read(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf-8"))
+def _small_letters(pattern: str) -> str:
+    return re.sub(r"\\.|[A-Z]+", lambda x: x[0] if x[0][0] == "\\" else x[0].lower(), pattern)
+
+
+def _line(text: str, start: int, end: int) -> str:
+    """Give the line, or lines, around a place; of a long one what is next to it."""
+    first, last = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+    last = len(text) if last < 0 else last
+    begin = first if last - first <= LONGEST_EVIDENCE else max(first, start - 20)
+    cut = text[begin : begin + LONGEST_EVIDENCE - 2] if last - first > LONGEST_EVIDENCE else ""
+    shown = f"{'…' * (begin > first)}{cut}…" if cut else text[first:last]
+    return " ".join(shown.split())
+
+
+SYMPTOMS = tuple(
+    Symptom(**row)
+    for row in tomllib.loads(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf-8"))[
+        "symptom"
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -84,38 +131,24 @@ class Match:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What is known about an error.
+    """What is known about an error: false where that is nothing."""
 
-    Attributes:
-        matches: The symptoms found in it, the most telling first; at most three.
-        course: The error's own what, why and fix, when the course raised it.
-        unknown: Where nothing is known, the line that matters most; empty where there is none.
-    """
-
-    matches: tuple[Match, ...]
-    course: CourseError | None = None
-    unknown: str = ""
+    matches: tuple[Match, ...]  # the symptoms found in it, the most telling first; at most three
+    course: PreflightError | None = None  # the error itself, with what, why and fix, if it is ours
+    unknown: str = ""  # where nothing is known, the line that matters most; may be empty
 
     def __bool__(self) -> bool:
         return bool(self.matches or self.course)
 
-    def _blocks(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """Give `_english` in the language of messages."""
-        return [
-            (translated(title), [(translated(name), translated(text)) for name, text in lines])
-            for title, lines in self._english()
-        ]
-
     def _english(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """Titles and what stands below them: a label and a text, which may be an address."""
         if self.course is not None:
-            error = self.course
-            return [(error.what, [("Why", error.why), ("Fix", error.fix)])]
+            return [(self.course.what, [("Why", self.course.why), ("Fix", self.course.fix)])]
         blocks = []
         for match in self.matches:
             symptom = match.symptom
-            texts = (match.evidence, SURE[symptom.sure], symptom.why, symptom.fix)
-            lines = list(zip(("Seen", "Sure", "Why", "Fix"), texts, strict=True))
+            lines = [("Seen", match.evidence), ("Sure", SURE[symptom.sure])]
+            lines += [("Why", symptom.why), ("Fix", symptom.fix)]
             lines += [("Lesson", f"notebook {symptom.lesson}")]
             lines += [("Thread", symptom.link)] if symptom.link else []
             blocks.append((symptom.name, lines))
@@ -124,6 +157,13 @@ class Explanation:
             blocks.append((NOTHING, [*lines, ("Try", TRY)]))
         return blocks or [(f"{NOTHING} {TRY}", [])]
 
+    def _blocks(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Give `_english` in the language of messages."""
+        return [
+            (translated(title), [(translated(name), translated(text)) for name, text in lines])
+            for title, lines in self._english()
+        ]
+
     def json(self) -> str:
         """Write it as JSON: what is known by the names of its lines, and the line that matters."""
         blocks = self._english() if self else []
@@ -131,27 +171,11 @@ class Explanation:
         return json.dumps({"known": known, "line": self.unknown}, indent=1, ensure_ascii=False)
 
     def __repr__(self) -> str:
-        return "\n\n".join(
-            "\n".join([title, *(f"  {name}: {text}" for name, text in lines)])
+        blocks = (
+            [title, *(f"  {name}: {text}" for name, text in lines)]
             for title, lines in self._blocks()
         )
-
-    def __rich__(self) -> "Group":
-        """Show it on a terminal: bold titles, addresses as links."""
-        from rich.console import Group
-        from rich.padding import Padding
-        from rich.text import Text
-
-        parts = []
-        for title, lines in self._blocks():
-            parts += [Text(), Text(title, style="bold")]
-            for name, text in lines:
-                link = text if text.startswith("https://") else ""
-                shown = name in (translated("Seen"), translated("Line"))
-                style = f"link {link}" if link else "yellow" if shown else ""
-                line = Text.assemble((f"{name}: ", "cyan"), (text, style), overflow="fold")
-                parts.append(Padding(line, (0, 0, 0, 2)))
-        return Group(*parts[1:])
+        return "\n\n".join(map("\n".join, blocks))
 
     def _repr_html_(self) -> str:
         from helpers.base import html
@@ -159,10 +183,29 @@ class Explanation:
         return html.render("explanation.html", blocks=self._blocks())
 
 
-NOTHING = "No known symptom is in this text."
-TRY = (
-    "Give it the whole traceback, from the first line on; `tpu-course doctor` checks this machine."
-)
+def explain(error: BaseException | str) -> Explanation:
+    """Look for known symptoms in an error.
+
+    Takes an exception, with its traceback if it has one, or a pasted log; colours, times and line
+    breaks are ignored. Gives the symptoms found, the most telling first; empty (and false) when
+    there is none, with the line that matters. A note is given only where there is nothing else.
+    """
+    if isinstance(error, PreflightError):
+        return Explanation((), error)
+    lines = clean(error if isinstance(error, str) else _text(error))
+    # A message may be broken between words or, by a terminal's edge, within one.
+    texts = ["\n".join(lines), "".join(lines)]
+    # As many characters as before, whatever their small letters are.
+    both = [(text, text.encode("ascii", "replace").decode().lower()) for text in texts]
+    found = [
+        Match(symptom, evidence)
+        for symptom in SYMPTOMS
+        if (evidence := symptom.evidence(*both[0]) or symptom.evidence(*both[1]))
+    ]
+    matches = [match for match in found if match.symptom.sure != "note"]
+    if not matches and not any(map(_RAISED.match, lines)):
+        matches = found
+    return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else last_error(lines))
 
 
 def _text(error: BaseException) -> str:
@@ -182,26 +225,96 @@ def _text(error: BaseException) -> str:
     return "\n".join(lines)
 
 
-def explain(error: BaseException | str) -> Explanation:
-    """Look for known symptoms in an error, in time proportional to its length.
+def read(path: pathlib.Path) -> str:
+    """Read a log from a file; of a notebook, what its cells put out.
 
-    Takes an exception, with its traceback if it has one, or a pasted log; colours, times and line
-    breaks are ignored. Gives the symptoms found, the most telling first; empty (and false) when
-    there is none, with the line that matters. A note is given only where there is nothing else.
+    Raises:
+        CourseError: There is no such file, or it can't be read.
     """
-    if isinstance(error, PreflightError):
-        return Explanation((), error)
-    log = Log(error if isinstance(error, str) else _text(error))
-    matches, notes = [], []
-    for symptom in SYMPTOMS:
-        for words in symptom.seen:
-            if evidence := log.find(words):
-                kind = notes if symptom.sure == "note" else matches
-                kind.append(Match(symptom, evidence))
-                break
-    if not matches and not log.raised:
-        matches = notes
-    return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else log.last_error())
+    try:
+        text = decode(path.read_bytes())
+    except OSError as error:
+        where = path.resolve().parent
+        fix = f"Look there (ls {where}), or paste the log: tpu-course explain, then Ctrl-D."
+        raise CourseError(f"{path} can't be read.", f"{error.strerror}.", fix) from None
+    try:
+        cells = json.loads(text)["cells"] if path.suffix == ".ipynb" else []
+        outputs = [output for cell in cells for output in cell.get("outputs", ())]
+        said = ["".join(output.get("text", "")) for output in outputs]
+        said += [f"{x['ename']}: {x['evalue']}" for x in outputs if "ename" in x]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        said = []  # no notebook, whatever its name says
+    return "\n".join(said) or text
+
+
+def decode(data: bytes) -> str:
+    """Make text of the bytes of a log: UTF-8, or UTF-16 as PowerShell writes it; never fails."""
+    for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        if data.startswith(mark) and b"\0" in data[:1000]:
+            return data[len(mark) :].decode(name, "replace")
+    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+
+
+# Colours and links of a terminal, also where the invisible first character was lost on the way.
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)"
+    r"|(?:\^\[|\\x1b|\\033|\\u001b)?\[\d{1,3}(?:;\d{1,3}){0,4}m"
+)
+_BREAKS = re.compile(r"\r\n?|\x08+|\x0b|\x0c|\x85|\u2028")
+_TYPOGRAPHIC = str.maketrans("‘’“”\u00a0", "''\"\" ")
+_HTML = {"&quot;": '"', "&#39;": "'", "&#x27;": "'", "&lt;": "<", "&gt;": ">", "&amp;": "&"}
+# A message that another one quotes: \" and \n, as JSON and Python write them.
+_QUOTED = re.compile(r"\\{1,4}(?:([\"'])|n(?=[\s\"'{}\[\](]))")
+# What programs and people write before each line: times, processes, quotation marks of mail.
+_BEFORE = re.compile(
+    r"\A(?:(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?:?\s+"
+    r"|\((?:[\w.-]{1,40}[, ]{1,2}){0,2}pid=\d{1,9}[^)]{0,40}\)\s"
+    r"|std(?:err|out):\s|\[?rank ?\d{1,5}\]?:\s|\[\d{1,5}\]\s|[|>]\s(?!>))+"
+)
+
+
+def clean(text: str) -> list[str]:
+    """Split a pasted text into its lines, without colours, times and quotation marks of mail."""
+    text = _BREAKS.sub("\n", _ESCAPES.sub("", text.replace("\0", ""))).translate(_TYPOGRAPHIC)
+    for code, character in _HTML.items():
+        text = text.replace(code, character)
+    text = _QUOTED.sub(lambda found: found[1] or "\n", text)
+    lines = (_BEFORE.sub("", " ".join(line.split()), count=1) for line in text.split("\n"))
+    return [line for line in lines if line]
+
+
+_RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
+_COMPLAINS = re.compile(
+    r"(?i)\b(?:error|fail(?:ed|ure)?|fatal|cannot|can't|could not|couldn't|unable|refused|denied"
+    r"|exhausted|invalid|abort(?:ed)?|killed|dumped|not found|unsupported|unimplemented)\b"
+)
+_FRAME = re.compile(r"Detected at|File |Stack trace|\[\[|\{\{|[-=]{5}|During handling|raise |at 0x")
+
+
+def last_error(lines: Sequence[str]) -> str:
+    """Give the line that matters most where nothing is known: the last error's, or nothing."""
+    for number, line in reversed([*enumerate(lines)]):
+        if _RAISED.match(line):
+            if line.endswith((":", "found.", "Error", "Exception")):  # it only announces the one
+                told = (x for x in lines[number + 1 : number + 60] if not _FRAME.match(x))
+                line = f"{line} {next(told, '')}".strip()
+            return line
+    return next((line for line in reversed(lines) if _COMPLAINS.search(line)), "")
+
+
+# What differs from one run to the next, and what a search engine takes for its own.
+_OWN = re.compile(
+    r"\{\{.{0,200}?\}\}|\[Op:.{0,200}?\]|0x[0-9a-f]+|\S*[/\\]\S*|\S*\d\S*|[\"<>`]|'\S*'"
+)
+
+
+def search_address(line: str) -> str:
+    """Give the address of a search, in all of GitHub's issues, for an error's own words."""
+    said = line.partition(": ")[2] or line
+    runs = [part.split() for part in _OWN.sub("\n", said).split("\n")]
+    words = " ".join(max(runs, key=len)[:9]).strip(" .,:;()[]")
+    query = urllib.parse.quote_plus(f'"{words}"' if " " in words else line[:100])
+    return f"https://github.com/search?type=issues&q={query}"
 
 
 def page(
@@ -210,19 +323,16 @@ def page(
     """Write symptoms as one page in Markdown, ordered by notebook; ``say`` translates the rest."""
     from helpers.base import html
 
-    return html.render("symptoms.md", symptoms=symptoms, say=say, plain=_plain, code=_code)
+    def plain(text: str) -> str:
+        """Keep Markdown from reading underscores and stars of names as its own."""
+        parts = text.replace("|", "&#124;").split("`")
+        parts[::2] = [re.sub(r"([_*<])", r"\\\1", part) for part in parts[::2]]  # else it is code
+        return "`".join(parts)
 
+    def code(text: str) -> str:
+        return f"`` {text} ``" if "`" in text else f"`{text}`"
 
-def _plain(text: str) -> str:
-    """Keep Markdown from reading underscores and stars of names as its own."""
-    parts = text.replace("|", "&#124;").split("`")
-    parts[::2] = [re.sub(r"([_*<])", r"\\\1", part) for part in parts[::2]]  # the rest is code
-    return "`".join(parts)
-
-
-def _code(text: str) -> str:
-    """Write a message as code, also one that quotes code itself."""
-    return f"`` {text} ``" if "`" in text else f"`{text}`"
+    return html.render("symptoms.md", symptoms=symptoms, say=say, plain=plain, code=code)
 
 
 def explain_last(line: str = "") -> Explanation | None:
