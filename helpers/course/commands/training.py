@@ -121,6 +121,7 @@ def pretrain(
         dropout=dropout,
         steps_per_execution=steps_per_execution,
         save_every=save_every,
+        patience=500,
         seed=seed,
     )
     raise typer.Exit(status)

@@ -69,11 +69,11 @@ class Symptom:
         alternatives = []
         for seen in self.seen:
             message, near = (seen, "") if isinstance(seen, str) else seen
-            message = message.replace(" ", r"\s").replace("…", ".{0,200}?")
+            message = message.replace("…", ".{0,200}?")
             alternatives.append(message + f"(?=.{{0,{REACH}}}(?:{near}))" * bool(near))
             if near:
                 alternatives.append(f"(?:{near}).{{0,{REACH}}}?{message}")
-        return re.compile(_small_letters("|".join(alternatives)), re.DOTALL)
+        return re.compile(_small_letters("|".join(alternatives)))
 
     @functools.cached_property
     def says(self) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ class Symptom:
         return tuple(re.sub(r"\\(.)", r"\1", _PLAIN.match(text)[0]).strip() for text in messages)
 
     def evidence(self, text: str, small: str) -> str:
-        """Give the line of a text (and of it in small letters) that shows the symptom, shortened.
+        """Give the line of a text (and of its small letters in one line) that shows the symptom, shortened.
 
         Empty where there is none. Most symptoms are ruled out by their messages' first words.
         """
@@ -195,8 +195,8 @@ def explain(error: BaseException | str) -> Explanation:
     lines = clean(error if isinstance(error, str) else _text(error))
     # A message may be broken between words or, by a terminal's edge, within one.
     texts = ["\n".join(lines), "".join(lines)]
-    # As many characters as before, whatever their small letters are.
-    both = [(text, text.encode("ascii", "replace").decode().lower()) for text in texts]
+    # In small letters, in one line: as many characters as before, whatever they are.
+    both = [(t, t.encode("ascii", "replace").decode().lower().replace("\n", " ")) for t in texts]
     found = [
         Match(symptom, evidence)
         for symptom in SYMPTOMS

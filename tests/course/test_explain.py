@@ -1,0 +1,183 @@
+"""Each symptom on what people pasted, in any form; none on an error that has another cause."""
+
+import re
+import sys
+import time
+import tomllib
+
+import nbformat
+import pytest
+from conventions import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from typer.testing import CliRunner
+
+from helpers.base.errors import CourseError
+from helpers.course.commands.app import app
+from helpers.course.help import explain as module
+from helpers.course.help.explain import SYMPTOMS, explain
+
+THREADS = tomllib.loads((ROOT / "tests/course/threads.toml").read_text("utf-8"))
+UNRELATED = THREADS.pop("unrelated")
+SAID, NAME = "Please provide a TPU Name to connect to.", "The resolver doesn't know which TPU"
+
+
+def names(error):
+    return [match.symptom.name for match in explain(error).matches]
+
+
+@pytest.mark.parametrize("row", THREADS.values(), ids=THREADS)
+def test_what_people_pasted_is_explained_first_by_a_right_symptom_or_not_at_all(row):
+    (first, *_) = [*names(row["text"]), ""]
+    assert first in (row["expected"] or [""]), row.get("is")
+
+
+def test_every_symptom_is_met_and_its_lesson_exists():
+    known = [symptom.name for symptom in SYMPTOMS]
+    assert len({*known}) == len(known)
+    met = {name for row in THREADS.values() for name in row["expected"]}
+    assert met - {""} == {*known}
+    lessons = {path.name[:2] for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
+    assert {symptom.lesson for symptom in SYMPTOMS} <= lessons
+
+
+@pytest.mark.parametrize("message", UNRELATED)
+def test_an_error_of_another_cause_is_not_explained(message):
+    assert not explain(message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[0;31mValueError\x1b[0m: Please \x1b[1mprovide\x1b[22m a TPU Name to connect to.",
+        "[0;31mValueError[0m: Please provide[0;34m a[0m TPU Name to connect to.",
+        "Please provide \x1b]8;;https://a.org\x1b\\a TPU\x1b]8;;\x1b\\ Name to connect to.",
+        "ValueError: Please provide a TPU\r\n    Name  to\tconnect to.",
+        "ValueError: Please provide a TPU Na\nme to connect to.",
+        "50%\rETA: 3s\b\b\b\bPlease provide a TPU Name to connect to.",
+        "PLEASE PROVIDE A TPU NAME TO CONNECT TO",
+        "> ValueError: Please provide a TPU\n> Name to connect to.",
+        "(task, pid=22934) Please provide a TPU\n(task, pid=22934) Name to connect to.",
+        "23:36:18.184105: Please provide a TPU\n[rank0]: Name to connect to.",
+        '{"text": "Please provide a TPU\\n Name to connect to."}',
+    ],
+)
+def test_colours_prompts_times_and_broken_lines_are_read(text):
+    assert names(text) == [NAME]
+
+
+def test_quotation_marks_are_read_however_they_were_written():
+    for quote in ("\\'", "‘", "&#39;"):
+        said = f"ModuleNotFoundError: No module named {quote}tensorflow{quote.replace('‘', '’')}"
+        assert names(said)[0] == "TensorFlow is not installed here"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xef\xbb\xbf" + SAID.encode(),
+        b"\xff\xfe" + SAID.encode("utf-16-le") + b"\n",  # half a character at the end
+        b"\xfe\xff" + SAID.encode("utf-16-be"),
+        "텐서플로: ".encode("cp949") + SAID.encode() + b"\x80\x00",
+        b"\xff\xfe" + SAID.encode(),  # no UTF-16, whatever the mark says
+        b"first\n" + ("\n" + SAID).encode("utf-16-le"),  # PowerShell's >> on a file of UTF-8
+    ],
+)
+def test_bytes_of_any_encoding_become_text(data):
+    assert names(module.decode(data)) == [NAME]
+
+
+@given(st.text())
+def test_any_text_is_read(text):
+    found = explain(text)
+    assert repr(found) and found.json() and found._repr_html_()
+
+
+def test_what_must_stand_near_is_bounded_and_the_evidence_is_the_line():
+    text = "TPU" + " x" * 1000 + "\nDevice or resource busy /dev/accel0"
+    (match,) = explain(text).matches
+    assert match.symptom.name == "Another program holds the TPU"
+    assert match.evidence == "Device or resource busy /dev/accel0"
+    assert not explain("Device or resource busy" + " x" * 1000 + " /dev/accel0")
+    long = explain("x " * 300 + SAID + " y" * 300).matches[0].evidence
+    assert len(long) <= 160 and SAID in long and long[0] == long[-1] == "…"
+
+
+def test_what_is_unknown_gives_the_line_that_matters():
+    for text, line in (
+        ("Traceback:\n  File x\nKeyError: 'loss'\n\nnote", "KeyError: 'loss'"),
+        ("UnknownError: Graph error:\n\nDetected at x\nBad", "UnknownError: Graph error: Bad"),
+        ("step 1\nE0000 something failed here\nstep 2", "E0000 something failed here"),
+        ("all is well", ""),
+    ):
+        found = explain(text)
+        assert not found and found.unknown == line
+
+
+def test_a_course_error_and_an_exception_explain_themselves():
+    assert repr(explain(CourseError("What.", "Why.", "Fix."))) == "What.\n  Why: Why.\n  Fix: Fix."
+    try:
+        try:
+            raise ValueError(SAID)
+        except ValueError as error:
+            raise RuntimeError("another") from error
+    except RuntimeError as error:
+        assert names(error) == [NAME]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [*("\n", "\x1b[", "(a, a, pid=1 ", "XError", "Unavailable: ")])
+def test_a_long_log_takes_time_in_proportion_to_its_length(unit):
+    """Twice the length, at most three times as long: a quadratic pattern takes four times."""
+
+    def seconds(length):
+        began = time.process_time()
+        explain(unit * (length // len(unit)))
+        return time.process_time() - began
+
+    assert seconds(400_000) < 3 * seconds(200_000) + 0.5
+
+
+def test_of_a_notebook_the_outputs_are_read_and_not_what_it_teaches(tmp_path):
+    path = tmp_path / "my.ipynb"
+    error = new_output("error", ename="ValueError", evalue=SAID, traceback=["..."])
+    printed = new_output("stream", name="stderr", text="val_loss: nan\n")
+    cells = [new_code_cell("x", outputs=[printed]), new_code_cell("y", outputs=[error])]
+    cells += [new_markdown_cell("`Socket closed`, UNAVAILABLE: Socket closed")]
+    nbformat.write(new_notebook(cells=cells), path)
+    found = names(module.read(path))
+    assert {*found} == {NAME, "Only the validation loss is not a number"}
+    path.write_text("not JSON: " + SAID)
+    assert names(module.read(path)) == [NAME]
+
+
+def test_the_command_reads_a_file_or_a_pipe(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_bytes(b"\xff\xfe" + SAID.encode("utf-16-le"))
+    for words, given_in in (([str(path)], None), (["-"], SAID), ([], SAID)):
+        done = CliRunner().invoke(app, ["explain", *words], input=given_in)
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, NAME)
+    assert CliRunner().invoke(app, ["explain"], input="nothing").exit_code == 1
+
+
+def test_the_page_of_all_symptoms_is_in_step():
+    page = (ROOT / "notebooks/TROUBLESHOOTING.md").read_text("utf-8")
+    assert page == module.page(), "tpu-course explain --page > notebooks/TROUBLESHOOTING.md"
+
+
+@pytest.mark.slow
+def test_a_kernel_explains_before_any_cell_ran(tmp_path, monkeypatch):
+    """What helpers/install.sh gives to the kernels of .venv."""
+    installer = (ROOT / "helpers/install.sh").read_text("utf-8")
+    profile = tmp_path / "profile_default"
+    profile.mkdir()
+    config = re.search(r"<<'END'\n(.*?)^END$", installer, re.DOTALL | re.MULTILINE)[1]
+    (profile / "ipython_kernel_config.py").write_text(config)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
+    cells = [new_code_cell(x) for x in ("%explain", "tf.constant(1)", "%explain")]
+    NotebookClient(new_notebook(cells=cells), allow_errors=True).execute()
+    assert "No cell has failed" in cells[0].outputs[0]["text"]
+    assert cells[2].outputs[0]["data"]["text/plain"].startswith("A cell above was not run")

@@ -1,0 +1,108 @@
+"""The map of the course is read from files, and parameters by the type of their default."""
+
+import pytest
+from made_notebooks import write
+
+from helpers.base.errors import CourseError
+from helpers.course import map as course
+
+
+def test_the_map_is_in_order_and_read_from_the_first_cell(tmp_path):
+    write(tmp_path, "07_later", "1")
+    write(tmp_path, "02_first", "1", parameters="steps = 3\nrate: float = 0.1")
+    (tmp_path / "notes.ipynb").write_text("not of the course")
+    first, later = course.notebooks(tmp_path)
+    assert (first.name, first.number, later.number) == ("02_first", "02", "07")
+    assert first.title == "Is 02_first a question?"
+    assert first.parameters == {"steps": 3, "rate": 0.1}
+
+
+def test_notebooks_are_chosen_by_number_or_name_in_the_courses_order(tmp_path):
+    for name in ("02_b", "07_c", "01_a"):
+        write(tmp_path, name, "1")
+    for wanted, expected in (
+        ([], ["01_a", "02_b", "07_c"]),
+        (["7", "02"], ["02_b", "07_c"]),
+        (["07_c", "7"], ["07_c"]),
+        (["notebooks/02_b.ipynb"], ["02_b"]),
+    ):
+        assert [n.name for n in course.choose(wanted, course.notebooks(tmp_path))] == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        *((b"", "JSONDecodeError"), (b'{"cells": [', "JSONDecodeError")),
+        *((b"\xff\xfe", "UnicodeDecodeError"), (b"[]", "TypeError"), (b"{}", "KeyError")),
+    ],
+)
+def test_a_damaged_notebook_is_told(tmp_path, content, why):
+    (tmp_path / "02_b.ipynb").write_bytes(content)
+    with pytest.raises(CourseError, match=f"(?s)02_b.*{why}.*git restore") as raised:
+        course.notebooks(tmp_path)
+    assert len(str(raised.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize("cell", ["steps = 2 + len('a')", "a, b = make()"])
+def test_parameters_that_are_not_plain_values_are_told(tmp_path, cell):
+    write(tmp_path, "02_b", "1", parameters=cell)
+    with pytest.raises(CourseError, match=r"02_b\.ipynb can't be run"):
+        course.notebooks(tmp_path)
+
+
+def test_missing_notebooks_are_told(tmp_path):
+    with pytest.raises(CourseError, match="There are no notebooks"):
+        course.notebooks(tmp_path / "nowhere")
+    with pytest.raises(CourseError, match=r"02_b\.ipynb can't be run"):
+        course.load(tmp_path / "02_b.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("default", "text", "value"),
+    [
+        *(("3", "50", 50), ("3", "-1", -1), ("0.1", "1e-4", 1e-4), ("0.1", "2", 2.0)),
+        *(("'a'", "word", "word"), ("'a'", "2", "2"), ("'a'", "'2'", "2"), ("'a'", "", "")),
+        *(("False", "True", True), ("None", "word", "word"), ("[1]", "[2, 3]", [2, 3])),
+    ],
+)
+def test_values_are_read_by_the_type_of_the_default(tmp_path, default, text, value):
+    write(tmp_path, "02_b", "1", parameters=f"x = {default}")
+    read = course.values([("x", text)], course.notebooks(tmp_path))["02_b"]["x"]
+    assert (read, type(read)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("default", "text"),
+    [("3", "abc"), ("3", "1.5"), ("3", "True"), ("True", "1"), ("True", "yes"), ("0.1", "big")],
+)
+def test_a_value_of_the_wrong_type_is_told(tmp_path, default, text):
+    write(tmp_path, "02_b", "1", parameters=f"x = {default}")
+    with pytest.raises(CourseError, match=rf"(?s)x can't be.*02_b.*default {default}"):
+        course.values([("x", text)], course.notebooks(tmp_path))
+
+
+def test_a_parameter_goes_to_the_notebooks_that_have_it(tmp_path):
+    write(tmp_path, "02_b", "1", parameters="steps = 1\nonly = 'a'")
+    write(tmp_path, "07_c", "1", parameters="steps = 2.5")
+    write(tmp_path, "08_d", "1")
+    known = course.notebooks(tmp_path)
+    assert course.values([("steps", "4"), ("only", "b")], known) == {
+        "02_b": {"steps": 4, "only": "b"},
+        "07_c": {"steps": 4.0},
+        "08_d": {},
+    }
+    message = "(?s)parameter 'stpes'.*02_b has steps, only; 07_c has steps; 08_d has none"
+    with pytest.raises(CourseError, match=message):
+        course.values([("stpes", "4")], known)
+
+
+def test_an_edition_has_folders_of_its_own_and_another_is_refused():
+    assert course.edition(None) == course.edition("en") == (course.NOTEBOOKS, course.BUILD)
+    folder, build = course.edition("ko")
+    assert (folder, build) == (course.NOTEBOOKS / "ko", course.BUILD / "ko")
+    there = {notebook.number: notebook for notebook in course.notebooks()}
+    for notebook in course.notebooks(folder):
+        english = there[notebook.number]
+        assert notebook.parameters == english.parameters
+    with pytest.raises(CourseError, match=r"There is no edition in 'de'(?s:.)*: ko\."):
+        course.edition("de")

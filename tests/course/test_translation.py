@@ -1,0 +1,123 @@
+"""From the English to a translation and back: extraction, fuzzy messages, notebooks, pages."""
+
+import json
+import re
+
+import pytest
+from conventions import ROOT
+
+from helpers.base import language
+from helpers.base.errors import CourseError
+from helpers.course import map as course
+from helpers.course.editions import translation
+from helpers.course.editions.translation import WORDS, count, said, update
+
+CODE = "eo"  # a pseudo-language under the code of Esperanto
+
+
+def pseudo(english: str) -> str:
+    """Mark each line that has words, where Markdown allows it: this is the translation."""
+    lines = english.split("\n")
+    return "\n".join(
+        re.sub(r"^(\W*)(.*\w.*)$", r"\1‹\2›", line) if re.search("[a-z]", line) else line
+        for line in lines
+    )
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Notebooks and pages of the pseudo-language."""
+    with pytest.MonkeyPatch.context() as patch:
+        texts = translation.texts()
+        patch.setattr(language, "LOCALE", ROOT / "nowhere")
+        catalog = translation.read(CODE)
+        for where, english in texts:
+            catalog.add(english, pseudo(english), context=where)
+        return translation.generated(CODE, catalog)
+
+
+def test_another_language_is_one_more_file(made):
+    assert len(made) == len(course.notebooks()) + len(translation.PAGES) + 2
+    for notebook in course.notebooks():
+        there = json.loads(notebook.path.read_text("utf-8"))["cells"]
+        here = json.loads(made[course.NOTEBOOKS / CODE / notebook.path.name])["cells"]
+        for english, other in zip(there, here, strict=True):
+            if english["cell_type"] == "code":
+                assert other == english
+            elif re.search("[a-z]", "".join(english["source"])):
+                assert "›" in "".join(other["source"]), english["id"]
+
+
+def test_links_of_an_edition_lead_to_what_there_is(made):
+    for path, text in made.items():
+        sources = [text]
+        if path.suffix == ".ipynb":
+            cells = json.loads(text)["cells"]
+            sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+        for link in re.findall(r"\]\((?!#|\w+:)([^)#\s›]+)", "".join(sources)):
+            target = (path.parent / link).resolve()
+            assert target in made or target.exists(), (path.name, link)
+        assert f"/blob/main/notebooks/{CODE}/" in text or path.suffix == ".md"
+
+
+def test_a_changed_text_keeps_its_translation_and_shows_the_english_until_it_is_redone():
+    catalog = translation.read("eo")
+    one, other = ("a.ipynb one", "Some words of it."), ("a.ipynb one", "Some words of them.")
+    catalog.add(one[1], "몇 마디.", context=one[0])
+    update(catalog, [other, ("a.ipynb two", "More.")])
+    numbers = count(catalog)
+    assert repr(numbers) == "0 translated, 1 fuzzy, 1 missing"
+    assert (numbers.fuzzy, numbers.missing) == (("a.ipynb one",), ("a.ipynb two",))
+    assert said(catalog, *other) == f"*{translation.CHANGED}*\n\nSome words of them."
+    update(catalog, [other])
+    assert catalog.get(other[1], other[0]).fuzzy  # until somebody takes the mark away
+    catalog.get(other[1], other[0]).flags.clear()
+    update(catalog, [("moved.ipynb one", other[1])])
+    assert said(catalog, "moved.ipynb one", other[1]) == "몇 마디."
+    assert repr(count(catalog)) == "1 translated, 0 fuzzy, 0 missing"
+
+
+def test_a_note_stands_below_a_heading_and_in_no_table():
+    catalog = translation.read("eo")
+    catalog.add(translation.MISSING, "Mankas.", context=WORDS)
+    assert said(catalog, "x", "## Title\n\nText.") == "## Title\n\n*Mankas.*\n\nText."
+    for english in ("| a row |", "- an item"):
+        assert said(catalog, "x", english) == english
+
+
+@pytest.mark.parametrize("name", translation.PAGES)
+def test_the_blocks_of_a_page_are_the_page(name):
+    text = (course.NOTEBOOKS / name).read_text("utf-8")
+    assert "".join(translation.blocks(text)) == text
+    assert not any(block.count("\n| ") for block in translation.blocks(text))
+
+
+def test_messages_of_code_and_data_are_whole_and_their_values_are_blanks(tmp_path, monkeypatch):
+    monkeypatch.setattr(translation, "ROOT", tmp_path)
+    code, data = tmp_path / "a.py", tmp_path / "a.toml"
+    code.write_text(
+        "'A docstring of words.'\ndef f(x):\n    'Another docstring here.'\n"
+        '    return f"It is {x:.1f} of {x[0]!r} here", "two words", {"a key of words": x}\n'
+    )
+    assert [*translation._code(code)] == [("a.py", "It is {x} of {x[0]} here")]
+    data.write_text('[q]\nbecause = "B."\nwrong.a = "A."\nwrong."is 5" = "def f(): 5"\nx = "no"\n')
+    assert [*translation._data(data)] == [("a.toml q.because", "B."), ("a.toml q.wrong.a", "A.")]
+
+
+def test_a_damaged_translation_and_a_language_that_is_none_are_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(language, "LOCALE", tmp_path)
+    for text in ("msgid nonsense", b"\xff\xfe".decode("latin-1")):
+        (tmp_path / "ko.po").write_text(text, "latin-1")
+        with pytest.raises(CourseError, match=r"ko\.po is damaged\."):
+            translation.read("ko")
+    with pytest.raises(CourseError, match="'korean!' is no language"):
+        translation.read("korean!")
+
+
+def test_it_is_written_once(tmp_path, monkeypatch):
+    texts = [("a.ipynb one", 'Say "it",\n\twith \\ and {x}.')]
+    monkeypatch.setattr(language, "LOCALE", tmp_path)
+    monkeypatch.setattr(translation, "texts", lambda: texts)
+    monkeypatch.setattr(translation, "generated", lambda code, catalog: {})
+    assert [len(translation.write("eo")[1]) for _ in range(2)] == [1, 0]
+    assert translation.read("eo").get(texts[0][1], texts[0][0]) is not None
