@@ -76,7 +76,7 @@ site: build/site/.installed ## Write the course as pages to read and search: bui
 	@rm -rf build/site/html
 	@for language in en $(notdir $(basename $(wildcard notebooks/locale/*.po))); do \
 	  PYTHONPATH=.:tpu_preflight/src EDITION=$$language build/site/bin/python -m sphinx -q -E -W \
-	    --keep-going -c helpers/course/editions -d build/site/doctrees/$$language \
+	    --keep-going -c helpers/course -d build/site/doctrees/$$language \
 	    . build/site/html/$${language#en} || exit 1; \
 	done
 

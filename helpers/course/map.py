@@ -42,6 +42,14 @@ def plain(markdown: str) -> str:
     return re.sub(r"[`*]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)).strip()
 
 
+def slug(heading: str) -> str:
+    """Name a heading of the pages as JupyterLab does, so that the notebooks' links reach it.
+
+    The symptoms of a notebook keep their English name, which the links of every edition have.
+    """
+    return re.sub(r"^\S+ (?=\d\d$)", "Notebook-", heading).replace(" ", "-")
+
+
 def load(path: pathlib.Path) -> Notebook:
     """Read what the map says about a notebook.
 
@@ -140,24 +148,17 @@ def values(
                 "Give one of these names, or choose another notebook.",
             )
         for notebook in having:
-            result[notebook.name][name] = _value(name, text, notebook)
+            default = notebook.parameters[name]
+            try:
+                value = text if isinstance(default, str) else ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                value = text
+            value = float(value) if isinstance(default, float) and type(value) is int else value
+            if default is not None and type(value) is not type(default):
+                raise CourseError(
+                    f"{name} can't be {text!r}.",
+                    f"In {notebook.name} it is by default {default!r}.",
+                    f"Give a value of that type, such as -p {name} {default!r}.",
+                )
+            result[notebook.name][name] = value
     return result
-
-
-def _value(name: str, text: str, notebook: Notebook) -> object:
-    default = notebook.parameters[name]
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        value = text
-    if isinstance(default, str) and not isinstance(value, str):
-        return text
-    if isinstance(default, float) and type(value) is int:
-        return float(value)
-    if default is not None and type(value) is not type(default):
-        raise CourseError(
-            f"{name} can't be {text!r}.",
-            f"In {notebook.name} it is {type(default).__name__}, by default {default!r}.",
-            f"Give a value of that type, such as -p {name} {default!r}.",
-        )
-    return value

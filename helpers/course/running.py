@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from helpers.base import files, html
-from helpers.course.help.doctor import GIB, free_memory
+from helpers.course.doctor import GIB, free_memory
 from helpers.course.map import BUILD, NOTEBOOKS, Notebook, choose, notebooks, values
 from tpu_preflight import processes
 
@@ -91,7 +91,7 @@ class _Kernel(AsyncKernelManager):
 
 
 def core(node: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
-    """Copy a notebook without the cells that a workshop has no time for; below its title it says so."""
+    """Copy a notebook without the cells that a workshop has no time for; it says so on top."""
     short = nbformat.from_dict(node)
     short.cells = [c for c in short.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
     gone = len(node.cells) - len(short.cells)

@@ -5,7 +5,6 @@ import pathlib
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import tomllib
 
@@ -127,9 +126,7 @@ def test_ctrl_c_ends_it_with_one_line_also_while_it_starts(module, tmp_path):
 def test_a_folder_that_was_deleted_and_one_that_is_no_course_are_told(tmp_path):
     own = without("PYTEST") | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tpu_preflight/src'}"}
     script = f"mkdir gone; cd gone; rmdir ../gone; exec {sys.executable} -m helpers run"
-    done = subprocess.run(
-        ["sh", "-c", script], cwd=tmp_path, env=own, capture_output=True, text=True
-    )
+    done = call("sh", "-c", script, cwd=tmp_path, env=own)
     assert done.returncode == 2 and done.stderr.startswith("The current folder was deleted.")
     assert {*ANYWHERE} < {name for group in GROUPS.values() for name in group}
 

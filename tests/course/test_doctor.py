@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ANY_VERSION, BOOTSTRAP, DRIVER, locked_versions
+from helpers.course import doctor
 from helpers.course.commands.app import app
-from helpers.course.help import doctor
-from helpers.course.help.doctor import ILL, WARN, WELL, Diagnosis, Finding
+from helpers.course.doctor import ILL, WARN, WELL, Diagnosis, Finding
 from helpers.tpu import connection, place
 
 LOCKED = locked_versions()

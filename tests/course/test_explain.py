@@ -15,9 +15,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from typer.testing import CliRunner
 
 from helpers.base.errors import CourseError
+from helpers.course import explain as module
 from helpers.course.commands.app import app
-from helpers.course.help import explain as module
-from helpers.course.help.explain import SYMPTOMS, explain
+from helpers.course.explain import SYMPTOMS, explain
 
 THREADS = tomllib.loads((ROOT / "tests/course/threads.toml").read_text("utf-8"))
 UNRELATED = THREADS.pop("unrelated")

@@ -9,8 +9,8 @@ from conventions import ROOT
 from helpers.base import language
 from helpers.base.errors import CourseError
 from helpers.course import map as course
-from helpers.course.editions import translation
-from helpers.course.editions.translation import WORDS, count, said, update
+from helpers.course import translation
+from helpers.course.translation import WORDS, count, said, update
 
 CODE = "eo"  # a pseudo-language under the code of Esperanto
 

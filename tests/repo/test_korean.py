@@ -9,7 +9,7 @@ from conventions import ROOT
 
 from helpers.base import language
 from helpers.course import map as course
-from helpers.course.editions import translation
+from helpers.course import translation
 
 CATALOG = translation.read("ko")
 FOLDER = course.NOTEBOOKS / "ko"

@@ -13,8 +13,8 @@ from helpers.base import files
 from helpers.base import language as languages
 from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT
+from helpers.course import explain
 from helpers.course import map as course
-from helpers.course.help import explain
 
 _BETWEEN = "\x1f"  # between a parameter's name and its value: no one can type it
 
@@ -193,7 +193,7 @@ def doctor(
     **Exit status**: 0 nothing must be mended · 1 something must · 2 `--bucket` is
     no address
     """
-    from helpers.course.help import doctor as examination
+    from helpers.course import doctor as examination
 
     if region and bucket is None:
         raise typer.BadParameter(
@@ -264,7 +264,7 @@ def translate(
 
     **Exit status**: 0 done · 2 a translation is damaged, or no language's code
     """
-    from helpers.course.editions import translation
+    from helpers.course import translation
 
     for code in codes or languages.translations():
         count, changed = translation.write(code)

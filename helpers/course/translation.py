@@ -14,7 +14,7 @@ import json
 import pathlib
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from babel import Locale, UnknownLocaleError
 from babel.messages import Catalog, pofile
@@ -22,8 +22,8 @@ from babel.messages import Catalog, pofile
 from helpers.base import files, language
 from helpers.base.errors import CourseError, unreadable
 from helpers.base.settings import ROOT
+from helpers.course import explain
 from helpers.course import map as course
-from helpers.course.help import explain
 
 PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
 SYMPTOMS, README = "TROUBLESHOOTING.md", "README.md"
@@ -32,16 +32,14 @@ MISSING = "Not translated yet."
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
 # Data in which a learner reads what stands below one of the keys.
-DATA = ("helpers/exercises/*.toml", "helpers/course/help/symptoms.toml", "helpers/tpu/places.toml")
+DATA = ("helpers/exercises/*.toml", "helpers/course/symptoms.toml", "helpers/tpu/places.toml")
 DATA += ("tpu_preflight/src/tpu_preflight/findings.toml",)
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
 # Code in which a learner reads each string of three words or more.
-CODE = ["helpers/exercises/*.py", "helpers/course/help/*.py", "helpers/tpu/place.py"]
-CODE += [
-    f"tpu_preflight/src/tpu_preflight/{name}.py"
-    for name in "* checks/* compiler/* estimate/* subjects/* chips/hardware numerics/results "
-    "program/from_tensorflow program/tracing".split()
-]
+CODE = ["helpers/exercises/*.py", "helpers/course/doctor.py", "helpers/course/explain.py"]
+CODE += ["helpers/tpu/place.py", "tpu_preflight/src/tpu_preflight/*.py"]
+for _room in ("checks/*", "chips/hardware", "compiler/*", "estimate/*", "program/*", "subjects/*"):
+    CODE.append(f"tpu_preflight/src/tpu_preflight/{_room}.py")
 
 
 def blocks(markdown: str) -> list[str]:

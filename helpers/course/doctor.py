@@ -29,7 +29,7 @@ from helpers.base.settings import (
     locked_versions,
     wrong_packages,
 )
-from helpers.course.help.explain import explain
+from helpers.course.explain import explain
 from helpers.tpu import bucket as buckets
 from helpers.tpu import connection
 from helpers.tpu.place import ATTACHED, LOCAL, UNUSABLE, Place, detect

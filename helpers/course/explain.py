@@ -14,7 +14,6 @@ import re
 import sys
 import tomllib
 import traceback
-import urllib.parse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -82,7 +81,7 @@ class Symptom:
         return tuple(re.sub(r"\\(.)", r"\1", _PLAIN.match(text)[0]).strip() for text in messages)
 
     def evidence(self, text: str, small: str) -> str:
-        """Give the line of a text (and of its small letters in one line) that shows the symptom, shortened.
+        """Give the line of a text that shows the symptom; ``small`` is the text in small letters.
 
         Empty where there is none. Most symptoms are ruled out by their messages' first words.
         """
@@ -153,8 +152,7 @@ class Explanation:
             lines += [("Thread", symptom.link)] if symptom.link else []
             blocks.append((symptom.name, lines))
         if not blocks and self.unknown:
-            lines = [("Line", self.unknown), ("Search", search_address(self.unknown))]
-            blocks.append((NOTHING, [*lines, ("Try", TRY)]))
+            blocks.append((NOTHING, [("Line", self.unknown), ("Try", TRY)]))
         return blocks or [(f"{NOTHING} {TRY}", [])]
 
     def _blocks(self) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -300,21 +298,6 @@ def last_error(lines: Sequence[str]) -> str:
                 line = f"{line} {next(told, '')}".strip()
             return line
     return next((line for line in reversed(lines) if _COMPLAINS.search(line)), "")
-
-
-# What differs from one run to the next, and what a search engine takes for its own.
-_OWN = re.compile(
-    r"\{\{.{0,200}?\}\}|\[Op:.{0,200}?\]|0x[0-9a-f]+|\S*[/\\]\S*|\S*\d\S*|[\"<>`]|'\S*'"
-)
-
-
-def search_address(line: str) -> str:
-    """Give the address of a search, in all of GitHub's issues, for an error's own words."""
-    said = line.partition(": ")[2] or line
-    runs = [part.split() for part in _OWN.sub("\n", said).split("\n")]
-    words = " ".join(max(runs, key=len)[:9]).strip(" .,:;()[]")
-    query = urllib.parse.quote_plus(f'"{words}"' if " " in words else line[:100])
-    return f"https://github.com/search?type=issues&q={query}"
 
 
 def page(
