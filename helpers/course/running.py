@@ -191,9 +191,9 @@ def run_all(
 
     def finish(done: tuple[Notebook, Result, nbformat.NotebookNode]) -> None:
         _, result, _ = done
-        results[result.name] = result
-        bar.console.print(f"{result!r}\n{result.error}".strip(), markup=False, highlight=False)
         keep(*done)
+        results[result.name] = result  # last: what an interrupt cuts off here is done again below
+        bar.console.print(f"{result!r}\n{result.error}".strip(), markup=False, highlight=False)
 
     order = [*chosen]
     if jobs > 1:

@@ -7,7 +7,7 @@ import pytest
 from conventions import ROOT
 
 TARGETS = re.compile(r"^([a-z]+):.*## ", re.MULTILINE)
-TEXTS = ("toml", "js", "css", "html", "svg", "md", "tsv", "j2")
+TEXTS = ("toml", "js", "css", "html", "svg")
 
 
 def sources(folder: str) -> list[str]:

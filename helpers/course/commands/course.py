@@ -110,12 +110,7 @@ def lab(language: Language = None) -> None:
     touch. When a notebook has changed with an update, your answers are carried into its new
     edition, and your copy as it was stays in work/earlier.
 
-    **Examples**
-
-    - `tpu-course lab`
-    - `tpu-course lab --language ko`: the Korean edition, in work/ko
-
-    **Exit status**: that of JupyterLab · 2 it can't be opened
+    **Example**: `tpu-course lab --language ko`: the Korean edition, in work/ko
     """
     from helpers.course import working
 
@@ -185,10 +180,7 @@ def doctor(
     Asks TensorFlow for its devices in a process of its own, with a time limit of a minute. Nothing
     is asked of the network, except of a TPU's address and of the bucket you name.
 
-    **Examples**
-
-    - `tpu-course doctor`
-    - `tpu-course doctor --bucket gs://my-bucket --region us-central1`
+    **Example**: `tpu-course doctor --bucket gs://my-bucket --region us-central1`
 
     **Exit status**: 0 nothing must be mended · 1 something must · 2 `--bucket` is
     no address
@@ -229,13 +221,7 @@ def store(wanted: Wanted = None) -> None:
     The stored outputs are what `make test` compares on the next machine. A notebook that fails
     stays as it is. `tpu-course translate` then carries them into the other languages.
 
-    **Examples**
-
-    - `tpu-course store`: all notebooks
-    - `tpu-course store 02`: one of them
-
-    **Exit status**: 0 all stored · 1 a notebook failed · 2 the command can't be carried
-    out · 130 interrupted
+    **Example**: `tpu-course store 02`. **Exit status**: as of `run`
     """
     course.choose(wanted or [], course.notebooks())
 
@@ -257,12 +243,7 @@ def translate(
     A message whose English has changed becomes fuzzy, and the English is shown in its place until
     somebody looks at it (CONTRIBUTING.md, Another language). A new code begins a translation.
 
-    **Examples**
-
-    - `tpu-course translate`
-    - `tpu-course translate ja`: begin a Japanese one: notebooks/locale/ja.po
-
-    **Exit status**: 0 done · 2 a translation is damaged, or no language's code
+    **Example**: `tpu-course translate ja` begins a Japanese one: notebooks/locale/ja.po
     """
     from helpers.course import translation
 
