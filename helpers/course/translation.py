@@ -251,15 +251,15 @@ def _page(catalog: Catalog, path: pathlib.Path) -> str:
 
 
 def _symptoms(catalog: Catalog) -> str:
-    def translated(row: explain.Symptom) -> explain.Symptom:
-        where = f"symptoms.toml symptom.{row.name}"
-        parts = {
-            part: said(catalog, f"{where}.{part}", getattr(row, part), note=False)
-            for part in ("name", "why", "fix")
-        }
-        return dataclasses.replace(row, **parts)
+    def translated(row: explain.Symptom, part: str) -> str:
+        where = f"symptoms.toml symptom.{row.name}.{part}"
+        return said(catalog, where, getattr(row, part), note=False)
 
-    rows = [translated(row) for row in explain.SYMPTOMS]
+    parts = ("name", "why", "fix")
+    rows = [
+        dataclasses.replace(row, **{part: translated(row, part) for part in parts})
+        for row in explain.SYMPTOMS
+    ]
     return explain.page(rows, lambda text: said(catalog, SYMPTOMS, text, note=False))
 
 

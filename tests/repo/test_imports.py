@@ -8,9 +8,9 @@ from conventions import ROOT
 from terminal import call
 
 # What a notebook, a command or `--help` imports before it needs TensorFlow.
-ROOMS = ("base", "course", "display", "exercises", "tpu")
+ROOMS = ("base", "course", "display", "tpu")
 FILES = [p for room in ROOMS for p in sorted((ROOT / "helpers" / room).rglob("*.py"))]
-LIGHT = ["helpers", "helpers.runtime", "helpers.__main__", "helpers.bert.command"]
+LIGHT = ["helpers", "helpers.runtime", "helpers.__main__", "helpers.exercises"]
 LIGHT += [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in FILES

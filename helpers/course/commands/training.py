@@ -41,11 +41,9 @@ def prepare(
     **Examples**
 
     - `tpu-course prepare`: the shipped Korean and English text, to build/records
-    - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
     - `tpu-course prepare -i hf://wikimedia/wikipedia/20231101.ko/train -o gs://mine/wiki`
     - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
-      --runner DataflowRunner -- --project=mine --region=us-central1`: many machines, by Apache
-      Beam (notebook 06; Dataflow itself was not run by us)
+      --runner DataflowRunner -- --project=mine`: on many machines (notebook 06; not run by us)
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
