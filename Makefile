@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test check pytorch beam preflight published browser slides site solutions lab lint spelling bench lock colab kaggle badges clean
+.PHONY: help run test check pytorch beam browser slides site lab lint spelling lock colab kaggle
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -18,7 +18,7 @@ help: ## Show this list
 .venv/.installed: requirements.txt tpu_preflight/pyproject.toml
 	@sh helpers/install.sh
 
-run: .venv/.installed ## Run all notebooks on this CPU and open the page of results
+run: .venv/.installed ## Run all notebooks on this CPU and open an index of the results
 	@$(PYTHON_VENV) -m helpers run $(EDITION)
 
 test: .venv/.installed ## Check everything: helpers, conventions, stored outputs, changed parameters
@@ -47,37 +47,23 @@ build/beam/.installed: tests/repo/beam.txt .venv/.installed
 beam: build/beam/.installed ## Write records with Apache Beam, on two processes and on Dask (apart)
 	@$(PYTHON_VENV) -m pytest -q tests/text/test_beam.py
 
-preflight: .venv/.installed ## Try the preflight's README where nothing else is installed (some GB, apart)
-	@for extra in jax tensorflow; do \
-	  $(PYTHON_VENV) -m uv venv -q --clear --python $(PYTHON_VENV) build/fresh/$$extra && \
-	  $(PYTHON_VENV) -m uv pip install -q --python build/fresh/$$extra/bin/python \
-	    "./tpu_preflight[$$extra]" || exit 1; \
-	done
-	@$(PYTHON_VENV) -m pytest -q tpu_preflight/tests/fresh.py
-
-published: .venv/.installed ## Compile two published runs again, with full effort (minutes)
-	@$(PYTHON_VENV) -m pytest -q -n 2 tpu_preflight/tests/recompiled.py
-
 # With pytest 9.2.0, pytest-xdist 3.8.0 doesn't keep the tests of a group together.
 build/browser/.installed: .venv/.installed
 	@rm -rf build/browser
 	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/browser
 	@$(PYTHON_VENV) -m uv pip install -q --python build/browser/bin/python \
-	  "playwright==1.65.2" "axe-playwright-python==0.1.8" "pytest==8.4.2" "pytest-xdist==3.8.0"
+	  "playwright==1.65.2" "pytest==8.4.2" "pytest-xdist==3.8.0"
 	@touch $@
 
 browser: build/browser/.installed site ## Try notebooks and pages in this machine's Chromium
 	@build/browser/bin/python -m pytest -q -n 2 --dist loadgroup tests/browser
 
-# A package of the index that carries reveal.js; its own dependencies aren't needed.
-build/reveal/.installed: .venv/.installed
-	@rm -rf build/reveal
-	@$(PYTHON_VENV) -m uv pip install -q --no-deps --python $(PYTHON_VENV) --target build/reveal \
-	  "sphinx-revealjs==3.2.1"
-	@touch $@
-
-slides: build/reveal/.installed ## Write the notebooks as slides: build/slides
-	@$(PYTHON_VENV) -m helpers slides $(EDITION)
+# JupyterLab and RISE show the same slides: each cell of a notebook has its Slide Type.
+slides: .venv/.installed ## Write the core of the notebooks as slides: build/slides
+	@$(PYTHON_VENV) -m nbconvert --to slides --log-level WARN --embed-images \
+	  --TagRemovePreprocessor.enabled=True --TagRemovePreprocessor.remove_input_tags=hide-input \
+	  --TagRemovePreprocessor.remove_cell_tags=beyond-core \
+	  --output-dir build/slides notebooks/$(if $(EDITION),$(LANGUAGE)/)*.ipynb
 
 build/site/.installed: .venv/.installed
 	@rm -rf build/site
@@ -89,9 +75,9 @@ build/site/.installed: .venv/.installed
 site: build/site/.installed ## Write the course as pages to read and search: build/site/html
 	@rm -rf build/site/html
 	@for language in en $(notdir $(basename $(wildcard notebooks/locale/*.po))); do \
-	  html=build/site/html/$${language#en}; mkdir -p build/site/source/$$language; \
-	  build/site/bin/python -m sphinx -q -E -W --keep-going -c helpers/course/editions -D language=$$language \
-	    -d build/site/doctrees/$$language build/site/source/$$language $$html || exit 1; \
+	  PYTHONPATH=.:tpu_preflight/src EDITION=$$language build/site/bin/python -m sphinx -q -E -W \
+	    --keep-going -c helpers/course -d build/site/doctrees/$$language \
+	    . build/site/html/$${language#en} || exit 1; \
 	done
 
 lab: .venv/.installed ## Open your copy of the course (work) in JupyterLab
@@ -111,12 +97,6 @@ lint: spelling ## Check the style of code and notebooks, the spelling, the direc
 	@$(PYTHON_VENV) -m ruff format --check
 	@.venv/bin/lint-imports --no-logo --no-cache
 
-solutions: .venv/.installed ## Write the teacher's edition, with the solutions in: build/solutions
-	@$(PYTHON_VENV) -m helpers solutions
-
-bench: .venv/.installed ## Measure, side by side
-	@$(PYTHON_VENV) -m benchmarks
-
 lock: .venv/.installed ## Compile requirements.txt from pyproject.toml
 	@$(PYTHON_VENV) -m uv pip compile -q pyproject.toml --all-extras --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package tpu-preflight \
@@ -133,9 +113,3 @@ kaggle: build/kaggle/.installed ## Run notebooks as on Kaggle's TPU machine, wit
 colab kaggle:
 	@rm build/$@/.installed # the first cell replaces packages: the next time begins afresh
 	@PLACE=$@ $(PYTHON_VENV) -m pytest -q tests/repo/hosted.py
-
-badges: .venv/.installed ## Set the public address everywhere: make badges REPO=owner/name
-	@$(PYTHON_VENV) -m helpers badges $(REPO)
-
-clean: ## Remove what the other targets made
-	rm -rf .venv build .pytest_cache .ruff_cache .hypothesis *.egg-info tpu_preflight/src/*.egg-info

@@ -17,7 +17,7 @@ from helpers.base.settings import (
     locked_versions,
     wrong_packages,
 )
-from helpers.course.help import explain
+from helpers.course import explain
 from helpers.tpu.connection import connect, tensorflow_environment
 from helpers.tpu.place import Place, detect
 

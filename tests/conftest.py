@@ -32,9 +32,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # The modules that took longest in 2026-11. They begin early, after the notebooks, so that the
 # processes of `make test` end together.
 LONGEST = {
-    *("test_benchmarks", "test_pretraining", "test_notebooks", "test_misuses", "test_tuning"),
-    *("test_tables", "test_tpu_compiler", "test_step", "test_apart", "test_contributing"),
-    *("test_memory", "test_compiled", "test_export", "test_node"),
+    *("test_benchmarks", "test_pretraining", "test_notebooks", "test_running", "test_export"),
+    *("test_tpu_compiler", "test_step", "test_apart", "test_memory", "test_node"),
 }
 
 
@@ -60,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores, as some tests wait; two at least, more where memory allows."""
-    from helpers.course.help.doctor import free_memory
+    from helpers.course.doctor import free_memory
 
     return max(2, min((os.cpu_count() or 1) + 1, int(free_memory() / 4e9)))
 

@@ -11,7 +11,6 @@ import tomllib
 from collections.abc import Iterator
 
 from helpers import exercises
-from helpers.course import storing
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -24,7 +23,8 @@ SLIDE_MARKS = {"slide", "subslide", "fragment", "-", "skip", "notes"}
 ABSOLUTE = re.compile(
     r"(?:(?<![\w:/.])/(?:home|root|tmp|Users|usr|var|opt|mnt|private|content)/\w)|\b[A-Z]:\\\w"
 )
-KEPT = {"tags", "slideshow", *storing.FOLDED}
+# How a cell tagged ``hide-input`` is folded: in JupyterLab, and as a form in Colab.
+FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -50,11 +50,23 @@ def source(cell: dict) -> str:
     return "".join(cell["source"])
 
 
+def tags(cell: dict) -> list[str]:
+    return cell["metadata"].get("tags", [])
+
+
 def tagged(notebook: dict, tag: str) -> list[int]:
-    return [at for at, c in enumerate(notebook["cells"]) if tag in c["metadata"].get("tags", ())]
+    return [at for at, cell in enumerate(notebook["cells"]) if tag in tags(cell)]
 
 
-def _opening(first: dict, name: str) -> Iterator[str]:
+def shown(cell: dict) -> str:
+    """Everything that a cell's outputs show as text."""
+    outputs = cell.get("outputs", ())
+    data = [x for o in outputs for kind, x in o.get("data", {}).items() if kind[:5] == "text/"]
+    return "\n".join(map("".join, [*data, *(output.get("text", "") for output in outputs)]))
+
+
+def _opening(notebook: dict, code: list[dict], name: str) -> Iterator[str]:
+    first = notebook["cells"][0]
     text = source(first)
     if first["cell_type"] != "markdown" or not re.match(r"# .+\?\n", text):
         yield "the first cell is not a title that asks the notebook's question"
@@ -65,12 +77,9 @@ def _opening(first: dict, name: str) -> Iterator[str]:
         yield "no objectives under **You will be able to**"
     if not re.search(r"^\*\*Time\*\* .*\d+ minutes.*\*\*Needs\*\*", text, re.MULTILINE):
         yield "no line **Time** … minutes … **Needs** …"
-
-
-def _order(notebook: dict, code: list[dict]) -> Iterator[str]:
-    for cell, ordinal, tag in ((code[0], "first", "setup"), (code[1], "second", "parameters")):
+    for cell, tag in zip(code, ("setup", "parameters"), strict=False):
         if [notebook["cells"][at] for at in tagged(notebook, tag)] != [cell]:
-            yield f"the {ordinal} code cell is not the one {tag} cell"
+            yield f"the one {tag} cell is not where it belongs"
 
 
 def _outputs(code: list[dict]) -> Iterator[str]:
@@ -79,134 +88,66 @@ def _outputs(code: list[dict]) -> Iterator[str]:
     for cell in code:
         where = f"in the cell {source(cell).splitlines()[0]!r}"
         for output in cell["outputs"]:
-            if output["output_type"] == "error":
-                yield f"an error is stored {where}"
-            if output.get("name") == "stderr":
-                yield f"stderr is stored {where}"
+            if output["output_type"] == "error" or output.get("name") == "stderr":
+                yield f"an error or stderr is stored {where}"
             for kind in output.get("data", {}):
                 alt = output.get("metadata", {}).get(kind, {}).get("alt", "")
                 if kind.startswith("image/") and not alt.strip():
                     yield f"a figure has no alt text {where}"
 
 
-def _shown(output: dict) -> list[str]:
-    """Everything that an output shows as text."""
-    data = [text for kind, text in output.get("data", {}).items() if kind.startswith("text/")]
-    return ["".join(text) for text in [output.get("text", ""), *data]]
-
-
-def _text(notebook: dict) -> Iterator[str]:
-    for cell in notebook["cells"]:
-        shown = [text for output in cell.get("outputs", ()) for text in _shown(output)]
-        for text in [source(cell), *shown]:
-            if found := ABSOLUTE.search(text):
-                yield f"an absolute path: {text[found.start() :][:30]!r}"
-        if cell["cell_type"] != "markdown":
-            continue
-        if re.search(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"]+\")[^>]*>", source(cell)):
+def _text(cells: list[dict]) -> Iterator[str]:
+    for cell in cells:
+        if found := ABSOLUTE.search(f"{source(cell)}\n{shown(cell)}"):
+            yield f"an absolute path: {found.string[found.start() :][:30]!r}"
+        text = source(cell) if cell["cell_type"] == "markdown" else ""
+        if re.search(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"]+\")[^>]*>", text):
             yield "a picture in the text has no alt text"
-        for link in re.findall(r"\]\(([^):#]+\.ipynb)\)", source(cell)):
-            if not (ROOT / "notebooks" / link).is_file():
-                yield f"a link to {link}, which does not exist"
+        mark = cell["metadata"].get("slideshow", {}).get("slide_type", "")
+        if mark not in SLIDE_MARKS or (re.match(r"##? ", text) and mark != "slide"):
+            yield f"a wrong mark for slides: {source(cell)[:40]!r}"
+        if re.search(r"\n#{1,3} ", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
+            yield f"a heading in the middle of a cell: {text[:40]!r}"
 
 
-def _length(code: list[dict]) -> Iterator[str]:
+def _code(code: list[dict]) -> Iterator[str]:
     longest = max(len(source(c).splitlines()) for c in code)
     if longest > LONGEST_CELL:
         yield f"a cell of {longest} lines (at most {LONGEST_CELL})"
-    shown = [source(c) for c in code if "hide-input" not in c["metadata"].get("tags", ())]
-    lines = [sum(bool(line.strip()) for line in text.splitlines()) for text in shown]
+    read = [source(c) for c in code if "hide-input" not in tags(c)]
+    lines = [sum(bool(line.strip()) for line in text.splitlines()) for text in read]
     if (most := sorted(lines)[int(0.9 * len(lines))]) > LONGEST_OF_NINE_IN_TEN:
         yield f"a tenth of the cells shows {most} lines or more (at most {LONGEST_OF_NINE_IN_TEN})"
     if statistics.median(lines) > LONGEST_MEDIAN:
         yield f"a median of {statistics.median(lines)} lines (at most {LONGEST_MEDIAN})"
-
-
-def _checked(code: list[dict]) -> Iterator[str]:
-    if any(re.search(r"(?m)^# *(NBVAL|PYTEST_VALIDATE)_", source(cell)) for cell in code):
-        yield "a comment for nbval, which a learner must wonder at: tag the cell"
-    tags = [tag for cell in code for tag in cell["metadata"].get("tags", ()) if "nbval" in tag]
-    if {*tags} - {"nbval-ignore-output"}:
-        yield "a cell is tagged with more than nbval-ignore-output"
-    if len(tags) > MOST_IGNORED * len(code):
-        yield f"{len(tags)} of {len(code)} outputs are not compared (at most a quarter)"
-
-
-def _folded(code: list[dict]) -> Iterator[str]:
-    """Whether each cell whose code needn't be read is folded everywhere: pages, Jupyter, Colab."""
+    ignored = [tag for cell in code for tag in tags(cell) if "nbval" in tag]
+    if {*ignored} - {"nbval-ignore-output"} or len(ignored) > MOST_IGNORED * len(code):
+        yield f"{len(ignored)} of {len(code)} outputs are not compared (at most a quarter)"
     for cell in code:
         first = source(cell).splitlines()[0]
-        marks = {"the tag hide-input": "hide-input" in cell["metadata"].get("tags", ())}
-        marks |= {k: cell["metadata"].get(k) == v for k, v in storing.FOLDED.items()}
-        marks["a first line # @title …"] = first.startswith("# @title ")
-        if len({*marks.values()}) > 1:
-            missing = ", ".join(mark for mark, there in marks.items() if not there)
-            yield f"the cell {first!r} is folded by half: it lacks {missing}"
+        marks = {"hide-input" in tags(cell), first.startswith("# @title ")}
+        marks |= {cell["metadata"].get(key) == value for key, value in FOLDED.items()}
+        if len(marks) > 1:
+            yield f"the cell {first!r} is folded by half: tag, metadata, # @title"
 
 
-def _sittings(notebook: dict) -> Iterator[str]:
-    begun, titles = tagged(notebook, "sitting"), ""
-    for number, at in enumerate(begun, 2):
-        text = source(notebook["cells"][at])
-        title = (
-            rf"## Sitting {number} of {len(begun) + 1}: \S.*\n\n\*\*Time\*\* about \d+ minutes\."
-        )
-        if not re.match(title, text):
-            yield f"sitting {number} has no title, or no Time, as the others: {text[:40]!r}"
-        titles += f" · {number} {text.partition(': ')[2].partition(chr(10))[0]}"
-        if not re.search(r"(?m)^- ", text) or "Run All Above Selected Cell" not in text:
-            yield f"sitting {number} has no recap, or doesn't say how to come back"
-    first = " ".join(source(notebook["cells"][0]).split())
-    named = rf"\*\*Sittings\*\* 1 [^a-z·][^·]*{re.escape(titles)} \*\*Time\*\*"
-    if begun and not re.search(named, first):
-        yield f"the first cell doesn't say **Sittings** 1 …{titles}"
-
-
-def _questions(notebook: dict, number: str) -> Iterator[str]:
-    known = exercises.questions(number)
-    asked = []
+def _exercises(notebook: dict, number: str) -> Iterator[str]:
+    cells, asked, known = notebook["cells"], [], exercises.questions(number)
     for at in tagged(notebook, "question"):
-        before, cell = notebook["cells"][at - 1 : at + 1]
-        name = next(iter(re.findall(r'check\("(\d\d-[a-z])"', source(cell))), "")
+        name = next(iter(re.findall(r'check\("(\d\d-[a-z])"', source(cells[at]))), "")
         asked.append(name)
         letters = known[name].letters if name in known else []
-        *most, last = [f'"{letter}"' for letter in letters] or [""]
-        choice = f"{', '.join(most)} or {last}"
-        if source(cell) != f'answer = None  # {choice}\ncheck("{name}", answer)':
-            yield f"the question {name!r} isn't asked as the others: {source(cell)!r}"
-        text = source(before)
-        if "**Before you run it.**" not in text or re.findall(r"\((\w)\)", text) != letters:
-            yield f"the cell before {name} doesn't name its answers {letters}: {text[:60]!r}"
-        if not any("not yet" in text for x in cell["outputs"] for text in _shown(x)):
+        if re.findall(r"\((\w)\)", source(cells[at - 1])) != letters:
+            yield f"the cell before {name} doesn't name its answers {letters}"
+        if "not yet" not in shown(cells[at]):
             yield f"the question {name} is stored answered"
-    if asked != [*known] or asked != [f"{number}-{chr(97 + n)}" for n in range(len(asked))]:
-        yield f"the questions {asked} aren't those of notebook_{number}.toml, in order: {[*known]}"
-
-
-def _stubs(notebook: dict) -> Iterator[str]:
+    if asked != [*known]:
+        yield f"the questions {asked} aren't those of notebook_{number}.toml: {[*known]}"
     for at in tagged(notebook, "exercise"):
-        stub, asked = (source(cell) for cell in notebook["cells"][at : at + 2])
-        name = next(iter(re.findall(r'check\("(\d\d-\d+)"', asked)), "")
-        if stub.count("raise ") != 1 or f'raise NotImplementedError("{name}")' not in stub:
+        name = next(iter(re.findall(r'check\("(\d\d-\d+)"', source(cells[at + 1]))), "")
+        if f'raise NotImplementedError("{name}")' not in source(cells[at]):
             yield f"the stub of {name} doesn't raise NotImplementedError with its name"
-
-
-def _slides(cells: list[dict]) -> Iterator[str]:
-    for cell in cells:
-        first = next(iter(source(cell).splitlines()), "")
-        mark = cell["metadata"].get("slideshow", {}).get("slide_type", "")
-        text = source(cell) if cell["cell_type"] == "markdown" else ""
-        if mark not in SLIDE_MARKS:
-            yield f"no mark for slides in the cell {first!r}"
-        elif re.match(r"##? ", text) and mark != "slide":
-            yield f"a section that begins no slide: {first!r}"
-        prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-        if re.search(r"\n#{1,3} ", prose):
-            yield f"a heading in the middle of the cell {first!r}: begin a cell with it"
-
-
-def _ending(cells: list[dict], number: str) -> Iterator[str]:
-    text = "\n".join(source(c) for c in cells)
+    text = "\n".join(map(source, cells))
     if not re.search(r"^## Recap\n(?:.*\n)*?- \[ \] ", text, re.MULTILINE):
         yield "no recap as a checklist"
     if len(set(re.findall(rf'\bcheck\("{number}-\d+"', text))) < 3:
@@ -217,10 +158,9 @@ def problems(notebook: dict, name: str) -> list[str]:
     """A sentence for each convention that a notebook, given as JSON and by file name, breaks."""
     cells = notebook["cells"]
     code = [c for c in cells if c["cell_type"] == "code"]
-    broken = [*_opening(cells[0], name), *_order(notebook, code), *_outputs(code)]
-    broken += [*_text(notebook), *_length(code), *_checked(code)]
-    broken += [*_ending(cells, name[:2]), *_slides(cells), *_folded(code)]
-    broken += [*_sittings(notebook), *_stubs(notebook), *_questions(notebook, name[:2])]
-    if notebook["metadata"] != METADATA or any(set(c["metadata"]) - KEPT for c in cells):
+    broken = [*_opening(notebook, code, name), *_outputs(code), *_text(cells), *_code(code)]
+    broken += _exercises(notebook, name[:2])
+    kept = {"tags", "slideshow", *FOLDED}
+    if notebook["metadata"] != METADATA or any(set(c["metadata"]) - kept for c in cells):
         broken.append("metadata of one machine or one run is stored")
     return broken

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from helpers.base import language
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.settings import ROOT
 
 NOTEBOOKS = language.NOTEBOOKS
@@ -24,8 +24,6 @@ class Notebook:
 
     path: pathlib.Path  # its file, named ``NN_name.ipynb``
     title: str  # the question that it answers: its first heading
-    reading: str  # time to read and try, in words, from its first cell; may be empty
-    needs: str  # what it needs, in words, from its first cell; may be empty
     parameters: dict[str, object]  # default by name, from the cell tagged ``parameters``
 
     @property
@@ -38,20 +36,18 @@ class Notebook:
         """The two digits of its name."""
         return self.name[:2]
 
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.title}"
-
-
-def damaged(path: pathlib.Path, why: str, what: str = "can't be run") -> CourseError:
-    """Make the error that says that a notebook's file can't be run, and why."""
-    fix = f"Get it back with `git restore notebooks/{path.name}`."
-    return CourseError(f"{path.name} {what}.", why, fix)
-
 
 def plain(markdown: str) -> str:
     """Take the marks for code, emphasis and links out of a line of Markdown."""
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
-    return re.sub(r"[`*]", "", text).strip()
+    return re.sub(r"[`*]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)).strip()
+
+
+def slug(heading: str) -> str:
+    """Name a heading of the pages as JupyterLab does, so that the notebooks' links reach it.
+
+    The symptoms of a notebook keep their English name, which the links of every edition have.
+    """
+    return re.sub(r"^\S+ (?=\d\d$)", "Notebook-", heading).replace(" ", "-")
 
 
 def load(path: pathlib.Path) -> Notebook:
@@ -60,50 +56,17 @@ def load(path: pathlib.Path) -> Notebook:
     Raises:
         CourseError: There is no such file, or it is not a notebook that can be run.
     """
-    try:
+    fix = f"Get it back with `git restore notebooks/{path.name}`."
+    with unreadable(f"{path.name} can't be run.", fix):
         cells = json.loads(path.read_text("utf-8"))["cells"]
-        sources = ["".join(cell["source"]) for cell in cells]
-        code = [cell["cell_type"] == "code" for cell in cells]
-        tags = [cell["metadata"].get("tags", ()) for cell in cells]
-    except FileNotFoundError:
-        raise damaged(path, f"There is no such file in {path.parent}.", "is gone") from None
-    except UnicodeDecodeError:
-        raise damaged(path, "The file is not UTF-8 text.") from None
-    except json.JSONDecodeError:
-        raise damaged(path, "The file is not JSON, or only the beginning of it.") from None
-    except (AttributeError, KeyError, TypeError) as error:
-        raise damaged(path, f"It is JSON, but not a notebook: {error!r}") from None
-    if not any(code):
-        raise damaged(path, "It has no code cells.")
-
-    def find(pattern: str) -> str:
-        found = re.search(pattern, sources[0], re.MULTILINE)
-        return plain(found[1]) if found else ""
-
-    def labelled(label: str) -> str:
-        said = language.translated(label, language.language(folder=path.parent))
-        return find(rf"\*\*(?:{label}|{said})\*\*\s+([^·\n]+)")
-
-    return Notebook(
-        path,
-        find(r"^#\s+(.+)") or path.stem,
-        labelled("Time"),
-        labelled("Needs"),
-        _parameters(path, [s for s, t in zip(sources, tags, strict=True) if "parameters" in t]),
-    )
-
-
-def _parameters(path: pathlib.Path, sources: Iterable[str]) -> dict[str, object]:
-    found = {}
-    try:
-        for statement in ast.parse("\n".join(sources)).body:
-            if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-                target = next(ast.iter_child_nodes(statement))
-                found[ast.unparse(target)] = ast.literal_eval(statement.value)
-    except (SyntaxError, ValueError, TypeError):
-        why = "Its parameters cell may hold only names and plain values, one per line."
-        raise damaged(path, why) from None
-    return found
+        title = re.search(r"^#\s+(.+)", "".join(cells[0]["source"]) if cells else "")
+        parameters = {}
+        for cell in cells:
+            if "parameters" in cell["metadata"].get("tags", ()):
+                for statement in ast.parse("".join(cell["source"])).body:
+                    name = ast.unparse(next(ast.iter_child_nodes(statement)))
+                    parameters[name] = ast.literal_eval(statement.value)
+    return Notebook(path, plain(title[1]) if title else path.stem, parameters)
 
 
 def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
@@ -185,24 +148,17 @@ def values(
                 "Give one of these names, or choose another notebook.",
             )
         for notebook in having:
-            result[notebook.name][name] = _value(name, text, notebook)
+            default = notebook.parameters[name]
+            try:
+                value = text if isinstance(default, str) else ast.literal_eval(text)
+            except (ValueError, SyntaxError):
+                value = text
+            value = float(value) if isinstance(default, float) and type(value) is int else value
+            if default is not None and type(value) is not type(default):
+                raise CourseError(
+                    f"{name} can't be {text!r}.",
+                    f"In {notebook.name} it is by default {default!r}.",
+                    f"Give a value of that type, such as -p {name} {default!r}.",
+                )
+            result[notebook.name][name] = value
     return result
-
-
-def _value(name: str, text: str, notebook: Notebook) -> object:
-    default = notebook.parameters[name]
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        value = text
-    if isinstance(default, str) and not isinstance(value, str):
-        return text
-    if isinstance(default, float) and type(value) is int:
-        return float(value)
-    if default is not None and type(value) is not type(default):
-        raise CourseError(
-            f"{name} can't be {text!r}.",
-            f"In {notebook.name} it is {type(default).__name__}, by default {default!r}.",
-            f"Give a value of that type, such as -p {name} {default!r}.",
-        )
-    return value

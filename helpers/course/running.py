@@ -1,36 +1,52 @@
-"""Running notebooks, side by side where there is room, and what a run leaves behind."""
+"""Running notebooks, two at a time where there is room, and what a run leaves behind."""
 
 import concurrent.futures
-import contextlib
 import dataclasses
-import datetime
-import functools
-import importlib.metadata
 import json
 import os
 import pathlib
-import platform
-import textwrap
+import re
+import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import BinaryIO
 
+import nbconvert
 import nbformat
-import psutil
+import papermill
+from jupyter_client import AsyncKernelManager
+from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from helpers.base import files, language
-from helpers.course.editions import pages
-from helpers.course.help.doctor import free_memory
-from helpers.course.kernels import Failure, Job, Result
+from helpers.base import files, html
+from helpers.course.doctor import GIB, free_memory
 from helpers.course.map import BUILD, NOTEBOOKS, Notebook, choose, notebooks, values
+from tpu_preflight import processes
 
-# The notebooks that take longest, the longest first (2026-11).
-LONGEST = "07 09 03 11 08 10 "
+# The notebooks that take longest, the longest first (2026-11): begun first, all end together.
+LONGEST = "12 07 09 03 11 08 10 "
+BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
+LAST_LINES = 12
+# How a cell tagged ``hide-input`` is folded: in JupyterLab, and as a form in Colab.
+FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
 
-_COLOURS = {"passed": "green", "failed": "red", "died": "red", "interrupted": "yellow"}
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How the run of one notebook ended."""
+
+    name: str  # the notebook's
+    # ``passed``, ``failed``, ``died`` (its kernel ended), ``interrupted`` or ``not run``.
+    state: str
+    seconds: float = 0.0  # wall time, with the start and end of the kernel
+    cell: int = 0  # the number of the cell that stopped it, from 1
+    error: str = ""  # what happened there: the last lines of the traceback, or of a dying kernel
+
+    def __repr__(self) -> str:
+        where = f" at cell {self.cell}" if self.cell else ""
+        return f"{self.name}: {self.state}{where} ({self.seconds:.0f} s)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,16 +54,13 @@ class Report:
     """How a run ended."""
 
     results: tuple[Result, ...]  # one for each chosen notebook, in order
-    # The map of the course with all results; None where no page is written.
-    page: pathlib.Path | None = None
+    page: pathlib.Path | None = None  # the index of the results; None where no page is written
 
     @property
     def status(self) -> int:
         """The exit status: 0 all passed, 1 one failed, 130 interrupted."""
         states = {result.state for result in self.results}
-        if "interrupted" in states:
-            return 130
-        return 0 if states == {"passed"} else 1
+        return 130 if "interrupted" in states else int(states != {"passed"})
 
     @property
     def summary(self) -> str:
@@ -56,153 +69,151 @@ class Report:
         return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
 
     def json(self) -> str:
-        """Write it as JSON; a notebook that was not run has null for what only a run can tell."""
+        """Write it as JSON."""
         results = [dataclasses.asdict(result) for result in self.results]
-        plain = {"status": self.status, "page": self.page, "results": results}
-        return json.dumps(plain, indent=1, ensure_ascii=False, default=str)
-
-    def __repr__(self) -> str:
-        return "\n".join(map(repr, self.results))
+        return json.dumps(
+            {"status": self.status, "page": self.page, "results": results}, default=str
+        )
 
 
-class _Display:
-    """What a person sees while notebooks run: a live table, or plain lines without a terminal."""
+class _Kernel(AsyncKernelManager):
+    """Starts this Python's kernel; what its native code writes goes to a file."""
 
-    def __init__(self, chosen: Sequence[Notebook], console: Console) -> None:
-        self._console = console
-        self._names = [notebook.name for notebook in chosen]
-        self._done: dict[str, Result] = {}
-        self._started: dict[str, float] = {}
-        self._where: dict[str, str] = {}
-        self._ended, self._live = False, None
-        if console.is_terminal:
-            self._live = Live(get_renderable=self._table, console=console, refresh_per_second=4)
+    words: BinaryIO
 
-    def __enter__(self) -> "_Display":
-        if self._live:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended = True
-        if self._live:
-            self._live.stop()
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def start(self, name: str) -> None:
-        """A notebook starts."""
-        self._where[name], self._started[name] = "starting the kernel", time.monotonic()
-        if not self._live:
-            self._say(f"{name}: running")
-
-    def cell(self, name: str, number: int, total: int, heading: str) -> None:
-        """A cell starts."""
-        before = self._where[name].partition(" · ")[2]
-        self._where[name] = f"cell {number} of {total} · {heading}"
-        if not self._live and heading != before:
-            self._say(f"  {name}, cell {number} of {total}: {heading}")
-
-    def end(self, result: Result) -> None:
-        """A notebook has ended."""
-        self._done[result.name] = result
-        if not self._live:
-            self._say(f"{result.name}: {result.state} ({result.figures})")
-        failure = result.failure
-        if failure and result.state != "interrupted":
-            where = f"{result.name}, cell {failure.cell} ({failure.heading})"
-            text = f"\n{where}: {failure.error}\n{textwrap.indent(failure.source, '    ')}\n"
-            if failure.lines:
-                last = textwrap.indent("\n".join(failure.lines), "    ")
-                text += f"  The last lines:\n{last}\n"
-            self._say(text)
-
-    def _table(self) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for column in ("notebook", "state", "time", "peak memory"):
-            justify = "right" if column in ("time", "peak memory") else "left"
-            table.add_column(column, no_wrap=True, justify=justify)
-        for name in self._names:
-            time_taken, peak = "", ""
-            if result := self._done.get(name):
-                state = Text(result.state, style=_COLOURS[result.state])
-                time_taken, peak = pages.duration(result.seconds), pages.memory(result.peak)
-            elif name in self._started:
-                state = Text(self._where[name].rstrip(" ·"), style="bold")
-                # What the other columns leave; rich would take it from them, too.
-                room = self._console.width - max(map(len, self._names)) - 30
-                state.truncate(room, overflow="ellipsis")
-                time_taken = pages.duration(time.monotonic() - self._started[name])
-            else:
-                state = Text("not run" if self._ended else "waiting", style="dim")
-            table.add_row(Text(name), state, time_taken, peak)
-        return table
+    def start_kernel(self, **options: object) -> object:
+        # With this variable ipykernel leaves the file descriptors alone, as under nbval: the same
+        # outputs. Without bytecode TensorFlow takes three times as long to import.
+        environment = os.environ | {"PYTEST_CURRENT_TEST": __name__}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        own = {"env": environment, "stdout": self.words, "stderr": self.words}
+        return super().start_kernel(**options | own)
 
 
-def side_by_side() -> int:
-    """Say how many notebooks this machine can run at once.
+def core(node: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
+    """Copy a notebook without the cells that a workshop has no time for; it says so on top."""
+    short = nbformat.from_dict(node)
+    short.cells = [c for c in short.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
+    gone = len(node.cells) - len(short.cells)
+    told = (
+        f"> **Workshop edition.** The core of the notebook: {gone} of its {len(node.cells)} cells "
+        f"are left out. All of it: `notebooks/{name}.ipynb`."
+    )
+    short.cells.insert(1, nbformat.v4.new_markdown_cell(told, id="workshop-edition"))
+    return short
 
-    Two with two cores and 8 GB of free memory, else one: each takes 1.5 cores and up to 3 GB.
+
+def execute(
+    notebook: Notebook,
+    parameters: dict[str, object],
+    tell: Callable[[int, int], None],
+    workshop: bool = False,
+) -> tuple[Result, nbformat.NotebookNode]:
+    """Run a notebook in a kernel of its own; give how it ended, and it with its outputs.
+
+    ``tell`` is called as each cell starts, with its number from 0 and the number of cells.
     """
-    return 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 8e9 else 1
+    node, cell, started = nbformat.read(notebook.path, 4), 0, time.monotonic()
+    node = core(node, notebook.name) if workshop else node
+
+    def begin(cell_index: int, **_: object) -> None:
+        nonlocal cell
+        cell = cell_index
+        tell(cell, len(node.cells))
+
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as words:
+        output = pathlib.Path(folder, notebook.path.name)
+        state, lines = "passed", []
+        try:
+            papermill.execute_notebook(
+                node,
+                output,
+                parameters,
+                kernel_name="python3",
+                language="python",
+                progress_bar=False,
+                kernel_manager_class=type("Kernel", (_Kernel,), {"words": words}),
+                resources={"metadata": {"path": str(notebook.path.parent)}},
+                on_cell_start=begin,
+                coalesce_streams=True,
+                record_timing=False,
+                store_widget_state=False,
+            )
+        except PapermillExecutionError as error:
+            state, lines = "failed", "\n".join(error.traceback).splitlines()
+            cell = error.cell_index
+        except RuntimeError as error:  # nbclient's, when the kernel dies or doesn't start
+            words.seek(0)
+            said = words.read().decode("utf-8", "replace").splitlines()
+            state, lines = "died", [*said, f"{error} (most often because memory ran out)"]
+        node = nbformat.read(output, 4)
+        if state == "passed" and node.metadata.papermill.get("exception"):
+            state, lines = "failed", ["The cell ended the kernel: SystemExit"]
+    colourless = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip() for line in lines]
+    error = "\n".join([line for line in colourless if line.strip(" -")][-LAST_LINES:])
+    seconds = time.monotonic() - started
+    where = cell + 1 if state != "passed" else 0
+    return Result(notebook.name, state, round(seconds, 1), where, error), node
 
 
 def run_all(
     chosen: Sequence[Notebook],
     given: dict[str, dict[str, object]],
     keep: Callable[[Notebook, Result, nbformat.NotebookNode], None],
-    console: Console | None = None,
+    console: Console,
     workshop: bool = False,
     jobs: int = 1,
 ) -> tuple[Result, ...]:
     """Run notebooks, each in a kernel of its own, and go on after one that fails.
 
-    Several at once are begun with the longest, so that they end together; one at a time, they run
-    in order. An interrupt (Ctrl-C) ends all kernels and is a state of their results, which are in
-    the order of ``chosen``. ``given`` are changed parameters by the notebook's name; ``keep`` is
-    called as each notebook ends, one after another, with its result and outputs; the rest is as for
-    `run`.
-
-    Raises:
-        CourseError: A notebook is damaged (nothing has run), or a kernel does not start.
+    An interrupt (Ctrl-C) ends all kernels and is a state of their results, which are in the order
+    of ``chosen``. ``given`` are changed parameters by the notebook's name; ``keep`` is called as
+    each notebook ends, one after another.
     """
     results: dict[str, Result] = {}
-    with _Display(chosen, console or Console()) as display:
+    columns = TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn()
+    bar = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
+    stopped = threading.Event()
 
-        def work(job: Job) -> Result:
-            display.start(job.notebook.name)
-            return job.run()
+    def work(notebook: Notebook) -> tuple[Notebook, Result, nbformat.NotebookNode]:
+        task = bar.add_task(notebook.name, total=None)
+        if not console.is_terminal:
+            console.print(f"{notebook.name}: running", highlight=False)
 
-        def finish(future: concurrent.futures.Future[Result]) -> None:
-            job, result = begun[future], future.result()
-            results[result.name] = result
-            display.end(result)
-            keep(job.notebook, result, job.node)
-            del begun[future]  # last: what an interrupt cuts off here is done again below
+        def tell(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
 
-        todo = [
-            Job(n, given.get(n.name, {}), functools.partial(display.cell, n.name), workshop)
-            for n in chosen
-        ]
-        if jobs > 1:
-            todo.sort(key=lambda job: LONGEST.find(job.notebook.number) % len(LONGEST))
-        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            begun = {pool.submit(work, job): job for job in todo}
-            try:
-                while begun:
-                    # A wait without a limit can't be interrupted on Windows.
-                    for future in concurrent.futures.wait(begun, 1, "FIRST_COMPLETED").done:
-                        finish(future)
-            except BaseException as error:
-                pool.shutdown(wait=False, cancel_futures=True)
-                for job in begun.values():
-                    job.stop()
-                if not isinstance(error, KeyboardInterrupt):
-                    raise
-                stopped = [future for future in begun if not future.cancelled()]
-                for future in concurrent.futures.wait(stopped).done:
-                    finish(future)
+        result, node = execute(notebook, given.get(notebook.name, {}), tell, workshop)
+        bar.remove_task(task)
+        if stopped.is_set() and result.state != "passed":
+            result = dataclasses.replace(result, state="interrupted", error="")
+        return notebook, result, node
+
+    def finish(done: tuple[Notebook, Result, nbformat.NotebookNode]) -> None:
+        _, result, _ = done
+        keep(*done)
+        results[result.name] = result  # last: what an interrupt cuts off here is done again below
+        bar.console.print(f"{result!r}\n{result.error}".strip(), markup=False, highlight=False)
+
+    order = [*chosen]
+    if jobs > 1:
+        order.sort(key=lambda notebook: LONGEST.find(notebook.number) % len(LONGEST))
+    with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        begun = [pool.submit(work, notebook) for notebook in order]
+        try:
+            for future in concurrent.futures.as_completed(begun):
+                finish(future.result())
+        except BaseException as error:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(future.done() for future in begun):
+                processes.kill(processes.family(os.getpid())[1:])
+                concurrent.futures.wait(begun, 1)
+            if not isinstance(error, KeyboardInterrupt):
+                raise
+            for future in begun:
+                if not future.cancelled() and future.result()[0].name not in results:
+                    finish(future.result())
     return tuple(results.get(n.name, Result(n.name, "not run")) for n in chosen)
 
 
@@ -213,13 +224,13 @@ def run(
     build: pathlib.Path = BUILD,
     console: Console | None = None,
     workshop: bool = False,
-    jobs: int = 1,
+    jobs: int | None = None,
 ) -> Report:
-    """Run notebooks and write the map of the course.
+    """Run notebooks and write an index of their results.
 
-    Each executed notebook is written to ``build``, also a partial one, as ``.ipynb`` and as a page;
-    results of earlier runs stay there. A workshop's run leaves the cells tagged ``beyond-core`` out
-    and writes to ``build / "workshop"``, so that it is never taken for a whole one.
+    Each executed notebook is written to ``build``, also one that failed, as ``.ipynb`` and as a
+    page; results of earlier runs stay there. A workshop's run leaves the cells tagged
+    ``beyond-core`` out and writes to ``build / "workshop"``, so that it is never taken for a whole.
 
     Args:
         wanted: Numbers or names; none means all.
@@ -228,63 +239,74 @@ def run(
         build: Where the results go.
         console: Where progress is shown.
         workshop: Run only the core of each notebook.
-        jobs: How many run at once.
+        jobs: How many run at once; None: two where there are two cores and 8 GB of free memory.
 
     Raises:
-        CourseError: The input can't be used (then nothing has run), a kernel does not start, or a
-            result can't be written.
+        CourseError: The input can't be used (then nothing has run), or a result can't be written.
     """
     known = notebooks(folder)
     chosen = choose(wanted, known)
     given = values(parameters, chosen)
-    if workshop:
-        build = build / "workshop"
+    build = build / "workshop" if workshop else build
     page = build / "index.html"
+    jobs = jobs or (2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * GIB else 1)
+    done: dict[str, Result] = {}
 
-    def write_map() -> None:
-        rows = [(notebook, _kept(notebook, build)) for notebook in known]
-        files.write(page, pages.index(rows, _machine(), workshop, language.language({}, folder)))
+    def index() -> None:
+        there = {notebook.name for notebook in known if (build / f"{notebook.name}.html").is_file()}
+        files.write(page, html.render("course_map.html", known=known, done=done, there=there))
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
-        _keep(result, node, notebook, build)
-        write_map()
+        files.write(build / f"{notebook.name}.ipynb", nbformat.writes(node) + "\n")
+        files.write(build / f"{notebook.name}.html", _page(node, notebook))
+        done[notebook.name] = result
+        index()
 
-    write_map()  # now, so that a folder without permission is told at once
+    index()  # now, so that a folder without permission is told at once
+    console = console or Console(stderr=True)
     return Report(run_all(chosen, given, keep, console, workshop, jobs), page)
 
 
-def _keep(
-    result: Result, node: nbformat.NotebookNode, notebook: Notebook, build: pathlib.Path
-) -> None:
-    """Write an executed notebook and its page; the result travels inside the notebook."""
+def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
+    """Write an executed notebook as one file of HTML; links to notebooks lead to their pages."""
     node = nbformat.from_dict(node)
-    finished = {"finished": result.finished.isoformat()}
-    node.metadata["course"] = dataclasses.asdict(result) | finished
-    html = pages.notebook(node, notebook.name, notebook.title, str(notebook.path.parent))
-    files.write(build / f"{notebook.name}.html", html)
-    files.write(build / f"{notebook.name}.ipynb", nbformat.writes(node).rstrip("\n") + "\n")
+    for cell in node.cells:
+        cell.source = re.sub(r"(?<=\]\()(\d\d_\w+)\.ipynb", r"\1.html", cell.source)
+    exporter = nbconvert.HTMLExporter(embed_images=True, exclude_input_prompt=True)
+    exporter.register_preprocessor(
+        nbconvert.preprocessors.TagRemovePreprocessor(remove_input_tags={"hide-input"}), True
+    )
+    where = {"name": notebook.title, "path": str(notebook.path.parent)}
+    return exporter.from_notebook_node(node, {"metadata": where})[0]
 
 
-def _kept(notebook: Notebook, build: pathlib.Path) -> Result:
-    """Read a result from an earlier run, or from this one."""
-    try:
-        node = nbformat.reads((build / f"{notebook.name}.ipynb").read_text("utf-8"), as_version=4)
-        noted = dict(node.metadata["course"])
-        failure = noted.pop("failure")
-        finished = datetime.datetime.fromisoformat(noted.pop("finished"))
-        if failure:
-            failure = Failure(**{**failure, "lines": tuple(failure["lines"])})
-        return Result(**noted, failure=failure, finished=finished)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, nbformat.ValidationError):
-        return Result(notebook.name, "not run")  # none there, or not one of ours
+def store(
+    wanted: Sequence[str] = (), folder: pathlib.Path = NOTEBOOKS, console: Console | None = None
+) -> Report:
+    """Run notebooks with their defaults and write the outputs into the notebooks themselves.
+
+    One after another, because a neighbour would change the times that some outputs tell. A notebook
+    that fails stays as it is. No times, no traces of the tools and no state of widgets are written,
+    so a second store of the same outputs changes nothing.
+
+    Raises:
+        CourseError: The input can't be used, or a notebook can't be written.
+    """
+
+    def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
+        if result.state == "passed":
+            files.write(notebook.path, nbformat.writes(_stripped(node)) + "\n")
+
+    chosen = choose(wanted, notebooks(folder))
+    return Report(run_all(chosen, {}, keep, console or Console(stderr=True)))
 
 
-@functools.cache
-def _machine() -> str:
-    """Say in words what the notebooks run on."""
-    versions = [f"Python {platform.python_version()}"]
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        versions.append(f"TensorFlow {importlib.metadata.version('tensorflow')}")
-    total = pages.memory(psutil.virtual_memory().total)
-    where = f"{os.cpu_count()} cores, {total} of memory, {platform.system()}"
-    return f"{where}, {', '.join(versions)}"
+def _stripped(node: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Leave out what differs from run to run or belongs to a tool."""
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    node.metadata = nbformat.from_dict({"kernelspec": kernel, "language_info": {"name": "python"}})
+    for cell in node.cells:
+        kept = {k: cell.metadata[k] for k in ("tags", "slideshow") if cell.metadata.get(k)}
+        folded = FOLDED if "hide-input" in kept.get("tags", ()) else {}
+        cell.metadata = nbformat.from_dict(kept | folded)
+    return node

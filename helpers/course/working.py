@@ -6,7 +6,6 @@ into the new edition of a notebook, cell by cell, by the cells' ids.
 
 import hashlib
 import json
-import os
 import pathlib
 import shutil
 
@@ -24,9 +23,10 @@ _ANSWERS = {"exercise", "question"}
 def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list[pathlib.Path]:
     """Bring the learner's copies up to date; give those that got a new edition.
 
-    A notebook that isn't there is copied. One whose original has changed since is written anew with
-    the learner's answers in it, and the copy as it was is kept in ``work/earlier``. What notebooks
-    show and link to (texts, pictures, data) is linked, or copied where links can't be made.
+    A notebook that isn't there is copied, without its outputs: they would answer the questions. One
+    whose original has changed since is written anew with the learner's answers in it, and the copy
+    as it was is kept in ``work/earlier``. What notebooks show and link to (texts, pictures, data)
+    is copied: the server shows no file outside of ``work``, so a link would not do.
 
     Raises:
         CourseError: A notebook is damaged, or the folder can't be written.
@@ -37,6 +37,7 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         edition = hashlib.sha256(text.encode()).hexdigest()[:12]
         target = work / notebook.path.name
         new = json.loads(text)
+        answers = {}
         if target.exists():
             what = f"work/{target.name} is damaged: its answers can't be read."
             fix = "Move it elsewhere and run the same command again: it makes a new copy."
@@ -44,37 +45,30 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
                 old = json.loads(target.read_text("utf-8"))
                 if old["metadata"].get("course_edition") == edition:
                     continue
-                _carry(old["cells"], new["cells"])
+                answers = {cell["id"]: cell["source"] for cell in old["cells"] if _asks(cell)}
             files.write(work / "earlier" / target.name, target.read_text("utf-8"))
             renewed.append(target)
+        for cell in new["cells"]:
+            if cell["cell_type"] == "code":
+                cell |= {"outputs": [], "execution_count": None}
+            if _asks(cell):
+                cell["source"] = answers.get(cell["id"], cell["source"])
         new["metadata"]["course_edition"] = edition
         files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
     for path in sorted(folder.iterdir()):
         edition = path == language.LOCALE or language.file(path.name).is_file()
         if path.suffix != ".ipynb" and not path.name.startswith(".") and not edition:
-            _link(path, work / path.name)
+            _copy(path, work / path.name)
     return renewed
 
 
-def _carry(old: list[dict], new: list[dict]) -> None:
-    """Write the learner's answers into the cells of a new edition that ask for them."""
-    answers = {
-        cell["id"]: cell["source"] for cell in old if _ANSWERS & {*cell["metadata"].get("tags", ())}
-    }
-    for cell in new:
-        if _ANSWERS & {*cell["metadata"].get("tags", ())} and cell["id"] in answers:
-            cell["source"] = answers[cell["id"]]
+def _asks(cell: dict) -> bool:
+    return bool(_ANSWERS & {*cell["metadata"].get("tags", ())})
 
 
-def _link(path: pathlib.Path, target: pathlib.Path) -> None:
-    if target.is_symlink():
-        return
-    try:
-        if not target.exists():
-            target.symlink_to(os.path.relpath(path, target.parent))
-            return
-    except OSError:  # Windows, without the right to make links
-        pass
+def _copy(path: pathlib.Path, target: pathlib.Path) -> None:
+    if target.is_symlink():  # as the course made it before
+        target.unlink()
     if path.is_dir():
         shutil.copytree(path, target, dirs_exist_ok=True)
     else:

@@ -9,15 +9,13 @@ import secrets
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
 
 import chromium
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv/bin/python"
-SHOTS = ROOT / "build/browser/shots"
 
 # What JupyterLab asks at its first start, in a corner of the page, answered.
 _NOTIFICATIONS = {"fetchNews": "false", "checkForUpdates": False}
@@ -36,36 +34,19 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
-def watched(browser: Browser, viewport: dict[str, int], scheme: str) -> Iterator[Page]:
-    """Open a page, which keeps the addresses that it asked for and what it said on the console."""
-    page = browser.new_page(viewport=viewport, color_scheme=scheme)
-    page.asked, page.said, page.scheme = [], [], scheme
-    page.on("request", lambda asked: page.asked.append(asked.url))
-    page.on("console", lambda message: page.said.append(message.text))
-    page.on("pageerror", lambda error: page.said.append(str(error)))
-    yield page
-    page.close()
-
-
 def copied(folder: pathlib.Path) -> pathlib.Path:
-    """Copy the course, its notebooks without outputs: what is seen later was made later."""
-    for name in ("helpers", "notebooks"):
+    """Copy the course as far as its commands need it."""
+    for name in ("helpers", "notebooks", "tpu_preflight"):
         hidden = shutil.ignore_patterns("__pycache__", ".*")
         shutil.copytree(ROOT / name, folder / name, ignore=hidden)
     for path in (ROOT / "pyproject.toml", ROOT / "requirements.txt", *ROOT.glob("*.md")):
         shutil.copy(path, folder)
-    for path in (folder / "notebooks").glob("*.ipynb"):
-        notebook = json.loads(path.read_text("utf-8"))
-        for cell in notebook["cells"]:
-            if cell["cell_type"] == "code":
-                cell |= {"outputs": [], "execution_count": None}
-        path.write_text(json.dumps(notebook), "utf-8")
     return folder
 
 
 @dataclasses.dataclass(frozen=True)
 class Lab:
-    """A running JupyterLab: the copy that it serves, its address with a slash, what lets one in."""
+    """A running JupyterLab: the course that it serves, its address with a slash, its token."""
 
     folder: pathlib.Path
     address: str
@@ -87,8 +68,11 @@ def lab(tmp_path_factory):
     names += ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_DATA_HOME")
     places = {name: str(own / name) for name in names}
     token = secrets.token_hex()
+    # What `make lab` serves: the learner's copies, without stored outputs.
+    prepare = "from helpers.course import working; working.prepare()"
+    subprocess.run([PYTHON, "-c", prepare], cwd=folder, env=environment(), check=True)
     command = [PYTHON, "-m", "jupyterlab", "--no-browser", "--allow-root", "--port=0"]
-    command += [f"--notebook-dir={folder / 'notebooks'}", f"--IdentityProvider.token={token}"]
+    command += [f"--notebook-dir={folder / 'work'}", f"--IdentityProvider.token={token}"]
     log = own / "log"
     with log.open("w") as file:
         server = subprocess.Popen(

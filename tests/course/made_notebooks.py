@@ -1,23 +1,20 @@
 """Small notebooks for tests of the course's machinery, without TensorFlow."""
 
 import io
-import tomllib
 
 import nbformat
-from conventions import METADATA, ROOT
+from conventions import METADATA
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
 
-DATA = tomllib.loads((ROOT / "tests/course/made_notebooks.toml").read_text("utf-8"))
 
-
-def write(folder, name, *sources, parameters=None, title=None):
-    """Write a notebook: its opening, its parameters, then sections of one code cell each."""
-    cells = [new_markdown_cell(DATA["opening"].format(title=title or f"Is {name} a question?"))]
+def write(folder, name, *sources, parameters=None, tags=()):
+    """Write a notebook: its title, its parameters, then a cell for each source, the last tagged."""
+    cells = [new_markdown_cell(f"# Is `{name}` a question?")]
     if parameters is not None:
         cells.append(new_code_cell(parameters, metadata={"tags": ["parameters"]}))
-    for at, source in enumerate(sources, 1):
-        cells += [new_markdown_cell(f"## Part {at}"), new_code_cell(source)]
+    cells += [new_code_cell(source) for source in sources]
+    cells[-1].metadata["tags"] = [*cells[-1].metadata.get("tags", ()), *tags]
     for at, cell in enumerate(cells):
         cell.id = f"cell-{at}"
     node = new_notebook(cells=cells, metadata={"kernelspec": METADATA["kernelspec"]})
@@ -29,4 +26,4 @@ def write(folder, name, *sources, parameters=None, title=None):
 
 def quiet():
     """A console that no one sees."""
-    return Console(file=io.StringIO(), width=100)
+    return Console(file=io.StringIO(), width=200)

@@ -1,78 +1,96 @@
 """The command line: one message for bad input, an example in each help, nothing heavy imported."""
 
-import functools
 import json
+import pathlib
 import re
+import shlex
+import signal
 import sys
+import tomllib
 
-import nbformat
 import pytest
-from made_notebooks import write
+from conventions import ROOT
+from terminal import call, without
 
 import helpers.__main__ as commands
-from helpers.course import running, storing
-from helpers.course.commands import learning
+from helpers.course import running
+from helpers.course.commands import course
+from helpers.course.commands.app import ANYWHERE, GROUPS
 
-pytestmark = pytest.mark.slow
-
-GROUPS = {
-    "The course": ["lab", "run", "explain", "doctor"],
-    "Your own model and text": [
-        *("prepare", "pretrain", "export", "finetune", "predict"),
-    ],
-    "For teachers": ["slides", "solutions"],
-    "For authors": ["store", "translate", "badges"],
+MISUSES = tomllib.loads((ROOT / "tests/course/misuses.toml").read_text("utf-8"))["misuses"]
+LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its frame
+FILES = {
+    **{"a.txt": "one\ntwo\n", "empty.txt": "", "a.jsonl": '{"body": "one"}\n'},
+    **{"folder/x": "mine", "other/settings.json": '{"theme": "dark"}'},
 }
 
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, capsys):
-    """The command line on a course of two notebooks; gives its status, output and errors."""
-    write(tmp_path, "02_quick", "print(1)", parameters="steps = 3")
-    write(tmp_path, "04_other", "print(2)")
-    known = functools.partial(learning.course.notebooks, tmp_path)
-    monkeypatch.setattr(learning.course, "notebooks", known)
-    run = functools.partial(running.run, folder=tmp_path, build=tmp_path / "build")
-    monkeypatch.setattr(running, "run", run)
-    monkeypatch.setattr(storing, "store", functools.partial(storing.store, folder=tmp_path))
+    """The command line in a folder with some files; gives its status, output and errors."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    monkeypatch.setenv("COLUMNS", "80")
 
-    def call(*words):
+    def run(*words):
         monkeypatch.setattr(sys, "argv", ["helpers", *words])
         with pytest.raises(SystemExit) as left:
             commands.command()
         out, err = capsys.readouterr()
         return left.value.code, out, err
 
-    return call
+    return run
 
 
-def test_the_command_line_takes_several_parameters_and_notebooks(command, tmp_path, monkeypatch):
-    opened = []
-    monkeypatch.setattr(learning.webbrowser, "open", opened.append)
-    words = ["-p", "steps", "-7", "2", "04_other", "-p", "steps", "8"]
-    status, out, err = command("run", *words)
-    page = tmp_path / "build/index.html"
-    assert (status, err) == (0, "")
-    assert out.endswith(f"2 passed. Results: {page}\n")
-    node = nbformat.read(tmp_path / "build/02_quick.ipynb", 4)
-    assert node.metadata.course.parameters == {"steps": 8}
-    assert opened == []  # no one sits here
-    assert command("run", "4", "--open")[0] == 0
-    assert opened == [page.as_uri()]
+def plain(text):
+    """What is said, without frames and line ends."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
 
 
-def test_help_has_the_learner_s_commands_first_and_fits_80_columns(command, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
+@pytest.mark.parametrize("line", MISUSES)
+def test_a_misuse_ends_with_one_message_and_leaves_nothing(line, command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)  # its import fails
+    status, out, err = command(*shlex.split(line))
+    assert (status, plain(MISUSES[line]) in plain(err)) == (2, True), out + err
+    assert len(err.strip().splitlines()) <= LONGEST, err
+    there = {str(path) for path in pathlib.Path().rglob("*") if path.is_file()}
+    assert there == {*FILES}
+    assert all(pathlib.Path(name).read_text() == text for name, text in FILES.items())
+
+
+def test_help_has_the_learner_s_commands_first_and_fits_80_columns(command):
     status, page, _ = command("-h")
     assert status == 0 and max(map(len, page.splitlines())) <= 80
     assert re.findall(r"╭─ (.+?) ─", page) == ["Options", *GROUPS]
-    assert re.findall(r"^│ (\w+) ", page, re.MULTILINE) == [n for g in GROUPS.values() for n in g]
-    assert command()[1].split() == command("--help")[1].split() == page.split()
-    for name in (name for group in GROUPS.values() for name in group):
+    names = [name for group in GROUPS.values() for name in group]
+    assert re.findall(r"^│ (\w+) ", page, re.MULTILINE) == names
+    assert command()[1].split() == page.split()
+    for name in names:
         status, out, _ = command(name, "-h")
-        assert (status, command(name, "--help")[1]) == (0, out)
-        assert f"tpu-course {name}" in out.replace("Usage: tpu-course", ""), "no example"
+        assert status == 0 and f"tpu-course {name}" in out.replace("Usage: tpu-course", "")
         assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_run_is_told_in_words_or_json_and_opens_its_page_when_asked(command, monkeypatch):
+    results = (running.Result("02_b", "failed", 1.5, 3, "ValueError: no"),)
+    page, given, opened = pathlib.Path("/x/index.html"), [], []
+    monkeypatch.setattr(
+        running, "run", lambda *a, **b: given.append((a, b)) or running.Report(results, page)
+    )
+    monkeypatch.setattr(course.webbrowser, "open", opened.append)
+    words = ["run", "2", "-p", "BATCHES", "3", "--workshop", "--jobs", "2"]
+    assert command(*words) == (1, "1 failed. Results: /x/index.html\n", "")
+    ((wanted, pairs, *_), options) = given[0]
+    assert (wanted, pairs, options) == (
+        ["2"],
+        [("BATCHES", "3")],
+        {"workshop": True, "jobs": 2},
+    )
+    status, out, _ = command("run", "2", "--json", "--open")
+    assert (status, json.loads(out)["results"][0]["cell"], opened) == (1, 3, [page.as_uri()])
 
 
 def test_a_shell_completes_commands_options_and_notebooks(command, monkeypatch):
@@ -83,23 +101,37 @@ def test_a_shell_completes_commands_options_and_notebooks(command, monkeypatch):
         monkeypatch.setenv("COMP_CWORD", str(len(words)))
         return command()[1].split()
 
-    assert completed("pre") == ["preflight", "prepare", "pretrain", "predict"]
+    assert completed("pre") == ["prepare", "pretrain"]
     assert completed("run", "--work") == ["--workshop"]
-    assert completed("run", "02") == ["02_quick"]
+    assert completed("run", "02") == ["02_xla_rules"]
 
 
-def test_json_and_quiet_leave_nothing_else_on_the_output(command, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    status, out, err = command("run", "2", "--json")
-    (result,) = json.loads(out)["results"]
-    assert (status, result["name"], result["state"]) == (0, "02_quick", "passed")
-    assert "02_quick: running" in err
-    status, out, err = command("run", "2", "--quiet")
-    assert (status, out, err) == (0, f"1 passed. Results: {tmp_path / 'build/index.html'}\n", "")
-    (tmp_path / "log").write_text("RuntimeError: Nobody knows this.\n")
-    status, out, _ = command("explain", str(tmp_path / "log"), "--json")
-    unknown = {"known": [], "line": "RuntimeError: Nobody knows this."}
-    assert (status, json.loads(out)) == (1, unknown)
-    (tmp_path / "log").write_text("ModuleNotFoundError: No module named 'tensorflow'\n")
-    status, out, _ = command("explain", str(tmp_path / "log"), "--json")
-    assert status == 0 and {"name", "seen", "sure", "why", "fix"} < {*json.loads(out)["known"][0]}
+@pytest.mark.parametrize("module", ["typer", "helpers.course.running"])
+def test_ctrl_c_ends_it_with_one_line_also_while_it_starts(module, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Spy:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            sys.meta_path.remove(self)\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Spy())\n"
+    )
+    own = without("PYTEST") | {"PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT / 'tpu_preflight/src'}"}
+    ready = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    done = call(sys.executable, "-m", "helpers", "run", "02", env=own, **ready)
+    assert (done.returncode, done.stderr.strip()) == (130, "Stopped.")
+
+
+def test_a_folder_that_was_deleted_and_one_that_is_no_course_are_told(tmp_path):
+    own = without("PYTEST") | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tpu_preflight/src'}"}
+    script = f"mkdir gone; cd gone; rmdir ../gone; exec {sys.executable} -m helpers run"
+    done = call("sh", "-c", script, cwd=tmp_path, env=own)
+    assert done.returncode == 2 and done.stderr.startswith("The current folder was deleted.")
+    assert {*ANYWHERE} < {name for group in GROUPS.values() for name in group}
+
+
+def test_a_command_that_needs_no_tensorflow_and_no_jupyter_imports_neither():
+    script = "import helpers.course.commands.app, helpers.course.working, sys\n"
+    script += "assert not {'tensorflow', 'nbformat', 'papermill', 'babel'} & {*sys.modules}"
+    assert call(sys.executable, "-c", script).returncode == 0

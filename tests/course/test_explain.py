@@ -1,222 +1,183 @@
-"""Each known symptom on real messages, and none of them on an error that has another cause."""
+"""Each symptom on what people pasted, in any form; none on an error that has another cause."""
 
-import json
 import re
+import sys
+import time
 import tomllib
 
+import nbformat
 import pytest
+from conventions import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
 from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from typer.testing import CliRunner
 
 from helpers.base.errors import CourseError
-from helpers.base.settings import ROOT
+from helpers.course import explain as module
 from helpers.course.commands.app import app
-from helpers.course.help import explain as module
-from helpers.course.help.explain import SYMPTOMS, Explanation, explain
+from helpers.course.explain import SYMPTOMS, explain
+
+THREADS = tomllib.loads((ROOT / "tests/course/threads.toml").read_text("utf-8"))
+UNRELATED = THREADS.pop("unrelated")
+SAID, NAME = "Please provide a TPU Name to connect to.", "The resolver doesn't know which TPU"
 
 
-def kept(name):
-    return tomllib.loads((ROOT / "tests/course" / name).read_text("utf-8"))
+def names(error):
+    return [match.symptom.name for match in explain(error).matches]
 
 
-READ = kept("messages.toml")
-MESSAGES = [(row["symptom"], row["text"]) for row in READ["message"]]
-THREADS = [
-    row for half in ("threads_seen.toml", "threads_held_back.toml") for row in kept(half)["thread"]
-]
-
-
-def ids(value):
-    return re.sub(r"\W+", "_", value)[:40] if isinstance(value, str) else None
-
-
-@pytest.mark.parametrize(("name", "message"), MESSAGES, ids=ids)
-def test_a_real_message_is_explained_first_by_its_own_symptom(name, message):
-    assert explain(message).matches[0].symptom.name == name
-
-
-@pytest.mark.parametrize("row", THREADS, ids=lambda row: row["id"])
+@pytest.mark.parametrize("row", THREADS.values(), ids=THREADS)
 def test_what_people_pasted_is_explained_first_by_a_right_symptom_or_not_at_all(row):
-    """``expected`` names the right answers; "" (or nothing in it) allows to say nothing."""
-    names = [match.symptom.name for match in explain(row["text"]).matches]
-    if names:
-        assert names[0] in row["expected"], row["is"]
-    else:
-        assert row["expected"] == [] or "" in row["expected"], row["is"]
+    (first, *_) = [*names(row["text"]), ""]
+    assert first in (row["expected"] or [""]), row.get("is")
 
 
-def test_every_symptom_is_there_once_and_has_a_real_message():
-    names = [symptom.name for symptom in SYMPTOMS]
-    assert len(names) == len(set(names)) >= 90
-    expected = {name for row in THREADS for name in row["expected"]} - {""}
-    assert set(names) == {name for name, _ in MESSAGES} | expected
-
-
-@pytest.mark.parametrize("symptom", SYMPTOMS, ids=lambda symptom: symptom.name)
-def test_each_of_its_words_finds_a_symptom_and_only_near_what_they_demand(symptom):
-    for words in symptom.seen:
-        if words.then:
-            continue  # what follows is in the real messages
-        said = words.text.replace("…", "of 8 x 4")
-        found = explain(" ".join([said, *words.near[:1]])).matches
-        assert symptom in [match.symptom for match in found], words
-        if words.near and not any(word.lower() in said.lower() for word in words.near):
-            alone = [match.symptom for match in explain(said).matches]
-            enough = [other for other in symptom.seen if not other.near and not other.then]
-            said_anyway = any(part.text.lower() in said.lower() for part in enough)
-            assert said_anyway or symptom not in alone, words
-        for word in words.unless[:1]:
-            other = explain(f"{said} {' '.join(words.near[:1])} {word}").matches
-            shown = [match for match in other if match.symptom == symptom]
-            assert not shown or len(symptom.seen) > 1, words
-
-
-@pytest.mark.parametrize("message", READ["unrelated"], ids=ids)
-def test_an_unrelated_error_is_not_explained_but_its_line_is_shown(message):
-    found = explain(message)
-    assert not found and repr(found).startswith(module.NOTHING) and module.TRY in repr(found)
-    for line in filter(None, [found.unknown]):
-        assert line in " ".join(message.split()) and "https://github.com/search" in repr(found)
-
-
-def test_every_symptom_names_its_thread_or_notebook_its_month_and_a_lesson():
+def test_every_symptom_is_met_and_its_lesson_exists():
+    known = [symptom.name for symptom in SYMPTOMS]
+    assert len({*known}) == len(known)
+    met = {name for row in THREADS.values() for name in row["expected"]}
+    assert met - {""} == {*known}
     lessons = {path.name[:2] for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
-    for symptom in SYMPTOMS:
-        assert re.fullmatch(r"[\w.-]+/[\w.-]+#\d+|notebook \d\d", symptom.source), symptom.name
-        assert symptom.lesson in lessons and symptom.sure in module.SURE, symptom.name
-        assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", symptom.checked), symptom.name
-        assert symptom.why.endswith(".") and symptom.fix.rstrip(")").endswith((".", "'"))
+    assert {symptom.lesson for symptom in SYMPTOMS} <= lessons
 
 
-@pytest.mark.parametrize("missing", ["source", "checked"])
-def test_a_row_without_source_or_month_is_refused(missing):
-    row = {**vars(SYMPTOMS[0]), "seen": ["x"]}
-    text = "\n".join(f"{key} = {json.dumps(row[key])}" for key in row if key != missing)
-    with pytest.raises(TypeError, match=f"missing 1 required positional argument: '{missing}'"):
-        module.read(f"[[symptom]]\n{text}")
-
-
-def test_what_led_to_an_error_is_searched_too():
-    cause = ValueError("Please provide a TPU Name to connect to.")
-    with pytest.raises(RuntimeError) as caught:
-        raise RuntimeError("the training could not start") from cause
-    assert explain(caught.value).matches[0].symptom.name == "The resolver doesn't know which TPU"
-    with pytest.raises(KeyError) as caught:
-        raise KeyError("nothing")  # Please provide a TPU Name to connect to.
-    assert not explain(caught.value)  # a line of source is no message
-    # An error that led to itself is searched once.
-    error = ValueError("Unavailable: Socket closed")
-    error.__context__ = other = RuntimeError("other")
-    other.__context__ = error
-    assert explain(error).matches[0].symptom.name == "The TPU went away"
-
-
-def test_at_most_three_symptoms_are_shown_and_long_lines_are_cut():
-    found = explain("\n".join(message for _, message in MESSAGES)).matches
-    assert len(found) == 3 and all(len(match.evidence) <= 160 for match in found)
-    (long,) = explain("x" * 500 + " Unavailable: Socket closed").matches
-    assert long.evidence.endswith("…")
-
-
-def test_it_reads_well():
-    ours = explain(CourseError("It broke.", "It was old.", "Buy a new one."))
-    assert isinstance(ours, Explanation) and ours
-    assert repr(ours) == "It broke.\n  Why: It was old.\n  Fix: Buy a new one."
-    assert repr(explain("ValueError: Please provide a TPU Name to connect to.")) == (
-        "The resolver doesn't know which TPU\n"
-        "  Seen: ValueError: Please provide a TPU Name to connect to.\n"
-        "  Sure: certain: this message has this cause\n"
-        "  Why: TPUClusterResolver() looks at KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS, TPU_NAME and "
-        "TPU_CONFIG, and found nothing. It doesn't look at COLAB_TPU_ADDR, and today's Colab and "
-        "Kaggle set no name.\n"
-        "  Fix: On a TPU VM (Colab and Kaggle today): TPUClusterResolver(tpu='local').\n"
-        "  Lesson: notebook 04\n"
-        "  Thread: https://github.com/tensorflow/tensorflow/issues/70827"
-    )
-
-
-def test_the_page_is_escaped():
-    shown = explain("<b>Unavailable: Socket closed</b>")._repr_html_()
-    assert "&lt;b&gt;Unavailable: Socket closed" in shown and "<b>" not in shown
-    assert explain("?")._repr_html_().startswith("<p><strong>No known symptom")
+@pytest.mark.parametrize("message", UNRELATED)
+def test_an_error_of_another_cause_is_not_explained(message):
+    assert not explain(message)
 
 
 @pytest.mark.parametrize(
-    ("text", "status", "said"),
+    "text",
     [
-        ("Unavailable: Socket closed\n", 0, "The TPU went away"),
-        ("all is well\n", 1, "No known symptom"),
-        ("", 1, "No known symptom"),
-        (
-            b"\xff\xfe Unavailable: Socket closed \xff",
-            0,
-            "The TPU went away",
-        ),  # bytes that are no text
+        "\x1b[0;31mValueError\x1b[0m: Please \x1b[1mprovide\x1b[22m a TPU Name to connect to.",
+        "[0;31mValueError[0m: Please provide[0;34m a[0m TPU Name to connect to.",
+        "Please provide \x1b]8;;https://a.org\x1b\\a TPU\x1b]8;;\x1b\\ Name to connect to.",
+        "ValueError: Please provide a TPU\r\n    Name  to\tconnect to.",
+        "ValueError: Please provide a TPU Na\nme to connect to.",
+        "50%\rETA: 3s\b\b\b\bPlease provide a TPU Name to connect to.",
+        "PLEASE PROVIDE A TPU NAME TO CONNECT TO",
+        "> ValueError: Please provide a TPU\n> Name to connect to.",
+        "(task, pid=22934) Please provide a TPU\n(task, pid=22934) Name to connect to.",
+        "23:36:18.184105: Please provide a TPU\n[rank0]: Name to connect to.",
+        '{"text": "Please provide a TPU\\n Name to connect to."}',
     ],
 )
-def test_the_command_reads_a_log(text, status, said):
-    result = CliRunner().invoke(app, ["explain"], input=text)
-    assert (result.exit_code, said in result.stdout) == (status, True)
+def test_colours_prompts_times_and_broken_lines_are_read(text):
+    assert names(text) == [NAME]
 
 
-def test_the_page_of_all_symptoms_is_up_to_date():
-    kept = (ROOT / "notebooks/TROUBLESHOOTING.md").read_text("utf-8")
-    assert kept == module.page(), "tpu-course explain --page > notebooks/TROUBLESHOOTING.md"
-    assert CliRunner().invoke(app, ["explain", "--page"]).stdout == kept
+def test_quotation_marks_are_read_however_they_were_written():
+    for quote in ("\\'", "‘", "&#39;"):
+        said = f"ModuleNotFoundError: No module named {quote}tensorflow{quote.replace('‘', '’')}"
+        assert names(said)[0] == "TensorFlow is not installed here"
 
 
-def test_the_page_has_a_line_for_each_symptom_that_markdown_reads_as_written():
-    from markdown_it import MarkdownIt
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xef\xbb\xbf" + SAID.encode(),
+        b"\xff\xfe" + SAID.encode("utf-16-le") + b"\n",  # half a character at the end
+        b"\xfe\xff" + SAID.encode("utf-16-be"),
+        "텐서플로: ".encode("cp949") + SAID.encode() + b"\x80\x00",
+        b"\xff\xfe" + SAID.encode(),  # no UTF-16, whatever the mark says
+        b"first\n" + ("\n" + SAID).encode("utf-16-le"),  # PowerShell's >> on a file of UTF-8
+    ],
+)
+def test_bytes_of_any_encoding_become_text(data):
+    assert names(module.decode(data)) == [NAME]
 
-    tokens = MarkdownIt().enable("table").parse(module.page())
-    cells = [token.children for token in tokens if token.type == "inline"]
-    shown = {"".join(part.content for part in children or ()) for children in cells}
-    for symptom in SYMPTOMS:
-        assert any(cell.startswith(symptom.name) for cell in shown)
-        assert symptom.fix.replace("`", "") in shown, symptom.fix
+
+@given(st.text())
+def test_any_text_is_read(text):
+    found = explain(text)
+    assert repr(found) and found.json() and found._repr_html_()
 
 
-def run_notebook(*cells):
-    notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
-    where = {"metadata": {"path": ROOT}}
-    NotebookClient(notebook, kernel_name="python3", allow_errors=True, resources=where).execute()
-    return [cell.outputs for cell in notebook.cells]
+def test_what_must_stand_near_is_bounded_and_the_evidence_is_the_line():
+    text = "TPU" + " x" * 1000 + "\nDevice or resource busy /dev/accel0"
+    (match,) = explain(text).matches
+    assert match.symptom.name == "Another program holds the TPU"
+    assert match.evidence == "Device or resource busy /dev/accel0"
+    assert not explain("Device or resource busy" + " x" * 1000 + " /dev/accel0")
+    long = explain("x " * 300 + SAID + " y" * 300).matches[0].evidence
+    assert len(long) <= 160 and SAID in long and long[0] == long[-1] == "…"
+
+
+def test_what_is_unknown_gives_the_line_that_matters():
+    for text, line in (
+        ("Traceback:\n  File x\nKeyError: 'loss'\n\nnote", "KeyError: 'loss'"),
+        ("UnknownError: Graph error:\n\nDetected at x\nBad", "UnknownError: Graph error: Bad"),
+        ("step 1\nE0000 something failed here\nstep 2", "E0000 something failed here"),
+        ("all is well", ""),
+    ):
+        found = explain(text)
+        assert not found and found.unknown == line
+
+
+def test_a_course_error_and_an_exception_explain_themselves():
+    assert repr(explain(CourseError("What.", "Why.", "Fix."))) == "What.\n  Why: Why.\n  Fix: Fix."
+    try:
+        try:
+            raise ValueError(SAID)
+        except ValueError as error:
+            raise RuntimeError("another") from error
+    except RuntimeError as error:
+        assert names(error) == [NAME]
 
 
 @pytest.mark.slow
-def test_explain_after_a_failed_cell_in_a_notebook():
-    first, _, last = run_notebook(
-        "import sys; sys.path.insert(0, '.')\n%load_ext helpers.course.help.explain\n%explain",
-        "raise ValueError('Please provide a TPU Name to connect to.')",
-        "%explain",
-    )
-    assert "No cell has failed since this kernel started." in first[0]["text"]
-    (shown,) = last
-    assert shown["data"]["text/plain"].startswith("The resolver doesn't know which TPU")
-    assert "<strong>" in shown["data"]["text/html"]
+@pytest.mark.parametrize("unit", [*("\n", "\x1b[", "(a, a, pid=1 ", "XError", "Unavailable: ")])
+def test_a_long_log_takes_time_in_proportion_to_its_length(unit):
+    """Twice the length, at most three times as long: a quadratic pattern takes four times."""
+
+    def seconds(length):
+        began = time.process_time()
+        explain(unit * (length // len(unit)))
+        return time.process_time() - began
+
+    assert seconds(400_000) < 3 * seconds(200_000) + 0.5
+
+
+def test_of_a_notebook_the_outputs_are_read_and_not_what_it_teaches(tmp_path):
+    path = tmp_path / "my.ipynb"
+    error = new_output("error", ename="ValueError", evalue=SAID, traceback=["..."])
+    printed = new_output("stream", name="stderr", text="val_loss: nan\n")
+    cells = [new_code_cell("x", outputs=[printed]), new_code_cell("y", outputs=[error])]
+    cells += [new_markdown_cell("`Socket closed`, UNAVAILABLE: Socket closed")]
+    nbformat.write(new_notebook(cells=cells), path)
+    found = names(module.read(path))
+    assert {*found} == {NAME, "Only the validation loss is not a number"}
+    path.write_text("not JSON: " + SAID)
+    assert names(module.read(path)) == [NAME]
+
+
+def test_the_command_reads_a_file_or_a_pipe(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_bytes(b"\xff\xfe" + SAID.encode("utf-16-le"))
+    for words, given_in in (([str(path)], None), (["-"], SAID), ([], SAID)):
+        done = CliRunner().invoke(app, ["explain", *words], input=given_in)
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, NAME)
+    assert CliRunner().invoke(app, ["explain"], input="nothing").exit_code == 1
+
+
+def test_the_page_of_all_symptoms_is_in_step():
+    page = (ROOT / "notebooks/TROUBLESHOOTING.md").read_text("utf-8")
+    assert page == module.page(), "tpu-course explain --page > notebooks/TROUBLESHOOTING.md"
 
 
 @pytest.mark.slow
-def test_a_kernel_of_the_courses_environment_explains_a_cell_before_any_setup(
-    monkeypatch, tmp_path
-):
-    """After a restart: what install.sh writes for kernels is read here from a profile."""
-    script = (ROOT / "helpers/install.sh").read_text("utf-8")
-    (config,) = re.findall(r"ipython_kernel_config\.py <<'END'\n(.*?)END\n", script, re.S)
+def test_a_kernel_explains_before_any_cell_ran(tmp_path, monkeypatch):
+    """What helpers/install.sh gives to the kernels of .venv."""
+    installer = (ROOT / "helpers/install.sh").read_text("utf-8")
     profile = tmp_path / "profile_default"
     profile.mkdir()
+    config = re.search(r"<<'END'\n(.*?)^END$", installer, re.DOTALL | re.MULTILINE)[1]
     (profile / "ipython_kernel_config.py").write_text(config)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    failed, explained, names = run_notebook(
-        "tf.constant(1)",
-        "%explain",
-        "import sys; 'helpers' in sys.modules, 'tensorflow' in sys.modules",
-    )
-    assert failed[0]["evalue"] == "name 'tf' is not defined"
-    said = explained[0]["data"]["text/plain"]
-    assert said.startswith("A cell above was not run") and "Run All Above" in said
-    assert names[0]["data"]["text/plain"] == "(True, False)"
-    ((plain,),) = run_notebook("%explain")[:1]
-    assert "No cell has failed" in plain["text"]
+    monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
+    cells = [new_code_cell(x) for x in ("%explain", "tf.constant(1)", "%explain")]
+    NotebookClient(new_notebook(cells=cells), allow_errors=True).execute()
+    assert "No cell has failed" in cells[0].outputs[0]["text"]
+    assert cells[2].outputs[0]["data"]["text/plain"].startswith("A cell above was not run")

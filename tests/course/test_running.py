@@ -2,10 +2,7 @@
 
 import contextlib
 import errno
-import io
-import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -15,100 +12,119 @@ import time
 import nbformat
 import psutil
 import pytest
+from bs4 import BeautifulSoup
+from conventions import METADATA
 from made_notebooks import quiet, write
-from rich.console import Console
+from terminal import call, without
 
 from helpers.base import files
-from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
-from helpers.course import kernels
-from helpers.course import running as course
-from helpers.course.map import notebooks
+from helpers.course import running
 
 pytestmark = pytest.mark.slow
 
+SOURCES = {
+    "01_ok": ["import os, sys\nprint(os.getcwd(), sys.executable)", "os.write(2, b'native');"],
+    "02_fails": ["print('before')", "def boom():\n    raise ValueError('no <b>')\nboom()", "1"],
+    "03_killed": ["import os\nos.write(2, b'last words')\nos.kill(os.getpid(), 9)", "1"],
+    "04_leaves": ["import sys\nsys.exit(0)", "print('after')"],
+}
 
-def test_a_changed_parameter_reaches_the_kernel_and_the_map(tmp_path):
-    write(tmp_path, "02_b", "print(steps * 2)", parameters="steps = 1")
-    report = course.run(["2"], [("steps", "21")], tmp_path, tmp_path / "build", quiet())
-    assert report.results[0].parameters == {"steps": 21}
-    node = nbformat.read(tmp_path / "build/02_b.ipynb", 4)
-    assert node.cells[-1].outputs[0].text == "42\n"
-    assert "with steps = 21" in report.page.read_text("utf-8")
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """One run of notebooks that end in each way a notebook can: folder, report, what was said."""
+    folder = tmp_path_factory.mktemp("course")
+    for name, sources in SOURCES.items():
+        write(folder / "notebooks", name, *sources)
+    before = {path: path.read_bytes() for path in (folder / "notebooks").iterdir()}
+    console = quiet()
+    report = running.run((), (), folder / "notebooks", folder / "build", console, jobs=2)
+    assert {path: path.read_bytes() for path in before} == before
+    return folder, report, console.file.getvalue()
 
 
 def test_each_ending_is_told_apart_and_the_run_goes_on(ran):
-    assert {result.name: result.state for result in ran.report.results} == {
-        **{"01_ok": "passed", "02_fails": "failed", "03_killed": "died", "04_crashes": "died"},
-        **{"05_leaves": "failed", "06_big": "passed", "07_child": "passed"},
+    folder, report, said = ran
+    states = {result.name: (result.state, result.cell) for result in report.results}
+    assert states == {
+        **{"01_ok": ("passed", 0), "02_fails": ("failed", 3)},
+        **{"03_killed": ("died", 2), "04_leaves": ("failed", 2)},
     }
-    assert list(ran.results) == sorted(ran.results)
-    assert (ran.report.status, ran.report.summary) == (1, "3 passed, 2 failed, 2 died")
-    assert course.Report((kernels.Result("02_b", "passed"),)).status == 0
+    assert list(states) == sorted(states)
+    assert (report.status, report.summary) == (1, "1 passed, 2 failed, 1 died")
+    assert "02_fails: failed at cell 3" in said and "\x1b" not in said
+    last = report.results[1].error
+    assert "----> 2     raise ValueError('no <b>')" in last and last.endswith("ValueError: no <b>")
+    assert "last words" in report.results[2].error and "native" not in said
+    ok = nbformat.read(folder / "build/01_ok.ipynb", 4)
+    assert ok.cells[1].outputs[0].text == f"{folder / 'notebooks'} {sys.executable}\n"
 
 
-def test_notebooks_run_in_their_folder_with_this_interpreter_and_stay_as_they_are(ran):
-    outputs = [cell.outputs[0].text for cell in ran.node("01_ok").cells if cell.get("outputs")]
-    assert outputs[0] == f"{ran.folder}\n{sys.executable}\n"
-    assert outputs[1] == "{'PYTHONDONTWRITEBYTECODE': None, 'MARK': 'seen'}\n"
-    now = {path.name: path.read_bytes() for path in ran.folder.iterdir()}
-    assert now == ran.sources
+def test_the_index_leads_to_pages_that_show_what_failed(ran):
+    folder, report, _ = ran
+    index = BeautifulSoup(report.page.read_text("utf-8"), "html.parser")
+    assert [link["href"] for link in index.select("a")] == [f"{name}.html" for name in SOURCES]
+    assert "no <b>" in index.select_one("pre").text
+    page = (folder / "build/02_fails.html").read_text("utf-8")
+    assert "before" in page and "no &lt;b&gt;" in page
 
 
-def test_progress_names_the_cell_and_its_heading_and_a_failure_shows_its_last_lines(ran):
-    assert "  01_ok, cell 3 of 6: Part 1\n" in ran.said
-    assert "  01_ok, cell 5 of 6: Part 2\n" in ran.said
-    assert re.search(r"^01_ok: passed \(\d+\.\d s, peak \d+ MB\)$", ran.said, re.MULTILINE)
-    said = ran.said[ran.said.index("02_fails, cell 5") :]
-    assert said.startswith("02_fails, cell 5 (Part 2): ValueError: no <b>such</b> [thing]\n")
-    shown = "    def boom():\n        raise ValueError('no <b>such</b> [thing]')\n    boom()\n"
-    assert shown in said and "----> 2     raise ValueError" in said
-    assert "\x1b" not in ran.said  # no colour codes
-    # And the notebook keeps what it did.
-    cells = ran.node("02_fails").cells
-    assert [len(cell.outputs) for cell in cells if cell.cell_type == "code"] == [1, 1, 0]
-    assert len(cells) == 7  # none of papermill's own
-    assert "before" in ran.page("02_fails")
+def test_a_changed_parameter_and_a_workshop(tmp_path):
+    write(tmp_path, "02_b", "print(steps * 2)", "1/0", parameters="steps = 1", tags=["beyond-core"])
+    build = tmp_path / "build"
+    given = ["2"], [("steps", "21")], tmp_path, build, quiet()
+    report = running.run(*given, workshop=True)
+    assert (report.status, report.page) == (0, build / "workshop/index.html")
+    cells = nbformat.read(build / "workshop/02_b.ipynb", 4).cells
+    assert [o.text for c in cells for o in c.get("outputs", ())] == ["42\n"]
+    assert "1 of its 4 cells" in cells[1].source
+    assert not (build / "index.html").exists()  # it is never taken for a whole run
 
 
-def test_a_killed_or_crashed_kernel_is_told_as_that_and_leaving_is_no_success(ran):
-    failure = ran.results["03_killed"].failure
-    assert failure.cell == 3
-    assert re.search(r"killed \(SIGKILL\).* memory runs out; at most \d+ MB of", failure.error)
-    assert failure.lines == ("last words of native code",)
-    assert "    last words of native code\n" in ran.said
-    assert "died of SIGSEGV: native code crashed" in ran.results["04_crashes"].failure.error
-    assert ran.results["05_leaves"].failure.error == "SystemExit: 0"
+def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
+    native = "import os\nprint('a', flush=True)\nprint('b')\nos.system('echo native')"
+    path = write(tmp_path, "02_b", native, "{'x': 1}", parameters="steps = 3", tags=["hide-input"])
+    bad = write(tmp_path, "03_c", "print(1)", "1/0")
+    untouched = bad.read_bytes()
+    node = nbformat.read(path, 4)
+    node.cells[1].metadata |= {"scrolled": True, "vscode": {"languageId": "python"}}
+    node.cells[2].metadata |= {"slideshow": {"slide_type": "slide"}, "tags": []}
+    nbformat.write(node, path)
+    report = running.store((), tmp_path, quiet())
+    assert [result.state for result in report.results] == ["passed", "failed"]
+    assert bad.read_bytes() == untouched
+    first, stored = path.read_bytes(), nbformat.read(path, 4)
+    assert stored.metadata == METADATA
+    assert [(x.id, x.source) for x in stored.cells] == [(x.id, x.source) for x in node.cells]
+    tags = {"tags": ["parameters"]}, {"slideshow": {"slide_type": "slide"}}
+    folded = {"tags": ["hide-input"], **running.FOLDED}
+    assert [dict(cell.metadata) for cell in stored.cells] == [{}, *tags, folded]
+    assert [cell.get("execution_count") for cell in stored.cells] == [None, 1, 2, 3]
+    running.store(["2"], tmp_path, quiet())
+    assert path.read_bytes() == first
+    # What is stored is what nbval sees, native output included.
+    words = sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", path
+    assert "3 passed" in call(*words, cwd=tmp_path, env=without("PYTEST")).stdout
 
 
-def test_peak_memory_counts_what_the_kernel_and_its_children_held(ran):
-    small = ran.results["01_ok"].peak
-    assert 20e6 < small < 150e6
-    for name in ("06_big", "07_child"):
-        assert 200e6 < ran.results[name].peak - small + 20e6 < 320e6
-
-
-def test_a_kernel_that_does_not_start_is_told(tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_half_file_and_a_taken_path_is_told_at_once(tmp_path, monkeypatch):
     write(tmp_path, "02_b", "1")
-    argv = [sys.executable, "-c", "raise SystemExit('no such module')", "{connection_file}"]
-    spec = kernels.KernelSpec(argv=argv, language="python")
-    monkeypatch.setattr(kernels.ThisInterpreter, "get_kernel_spec", lambda self, name: spec)
-    with pytest.raises(CourseError, match=r"(?s)02_b does not start.*no such module"):
-        course.run(folder=tmp_path, build=tmp_path / "build", console=quiet())
+    given = (), (), tmp_path, tmp_path / "build", quiet()
+    running.run(*given)
+    before = {path: path.read_bytes() for path in (tmp_path / "build").iterdir()}
 
+    def full(self, target):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-def test_the_live_table_fits_the_terminal(tmp_path):
-    write(tmp_path, "02_b", "1")
-    write(tmp_path, "03_c", "1")
-    console = Console(file=io.StringIO(), width=70, force_terminal=True)
-    with course._Display(notebooks(tmp_path), console) as display:
-        display.start("02_b")
-        display.cell("02_b", 3, 12, "A heading so long that it can't stand in one line " * 2)
-        table = console.render_lines(display._table())
-    lines = ["".join(segment.text for segment in line).rstrip() for line in table]
-    assert len(lines) == 3
-    assert re.match(r"02_b\s+cell 3 of 12 · A heading.*…\s+\d\.\d s$", lines[1])
-    assert re.match(r"03_c\s+waiting$", lines[2])
+    with monkeypatch.context() as patch, pytest.raises(files.CantWrite, match="disk is full"):
+        patch.setattr(pathlib.Path, "replace", full)
+        running.run(*given)
+    assert {path: path.read_bytes() for path in (tmp_path / "build").iterdir()} == before
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setattr(running, "execute", lambda *_: pytest.fail("a notebook was run"))
+    with pytest.raises(files.CantWrite):
+        running.run((), (), tmp_path, tmp_path / "taken", quiet())
 
 
 @pytest.fixture(scope="module")
@@ -117,145 +133,65 @@ def checkout(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "helpers", folder / "helpers", ignore=shutil.ignore_patterns("__py*"))
     write(folder / "notebooks", "02_quick", "print(1)")
-    write(folder / "notebooks", "04_never", "print(2)")
     for name in ("03_endless", "05_endless"):
-        write(folder / "notebooks", name, "print('begun')", "import time\ntime.sleep(600)")
+        begun = f"open({str(folder / name)!r}, 'w').close()"
+        write(folder / "notebooks", name, f"{begun}\nimport time; time.sleep(600)")
+    write(folder / "notebooks", "06_never", "print(2)")
     return folder
 
 
 @contextlib.contextmanager
-def started(checkout, *words, endless=1):
-    """Start the command line; give it with its kernels once endless cells are sent to them."""
+def started(checkout, *words):
+    """Start the command line; give it, with its kernels, when the endless notebooks are at work."""
     shutil.rmtree(checkout / "build", ignore_errors=True)
-    command = [sys.executable, "-u", "-m", "helpers", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, cwd=checkout, **pipes)
+    marks = [checkout / name for name in ("03_endless", "05_endless")]
+    for mark in marks:
+        mark.unlink(missing_ok=True)
+    path = f"{checkout}:{ROOT / 'tpu_preflight/src'}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "helpers", "run", *words],
+        cwd=checkout,
+        env=without("PYTHON") | {"PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
-        for _ in range(endless):
-            assert any("endless, cell 4 of 5" in said for said in process.stdout)
-        time.sleep(1)  # the line is said just before the cells are sent
+        while not all(mark.exists() for mark in marks if mark.name[:2].lstrip("0") in words):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
         yield process, psutil.Process(process.pid).children(recursive=True)
     finally:
         process.kill()
         process.communicate()
 
 
-def whole(build):
-    """Check that every file of a build folder is whole, and none is left over."""
-    for path in build.iterdir():
-        if path.suffix == ".ipynb":
-            nbformat.validate(nbformat.read(path, 4))
-        else:
-            assert path.suffix == ".html"
-            assert path.read_text("utf-8").rstrip().endswith("</html>")
-
-
-def interrupted(checkout, *words, endless=1):
-    """Press Ctrl-C in a run; give what it said."""
-    with started(checkout, *words, endless=endless) as (process, kernels):
-        assert len(kernels) >= endless
+@pytest.mark.parametrize(
+    ("words", "summary", "files"),
+    [
+        (
+            "2 3 6 --jobs 1",
+            "1 passed, 1 interrupted, 1 not run. Results: ",
+            ["02_quick.html", "02_quick.ipynb", "03_endless.html", "03_endless.ipynb"],
+        ),
+        ("3 5 --jobs 2", "2 interrupted. Results: ", None),
+    ],
+)
+def test_ctrl_c_ends_all_and_keeps_what_is_done(checkout, words, summary, files):
+    with started(checkout, *words.split()) as (process, kernels):
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-    assert (process.returncode, err) == (130, "")
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Traceback" not in err
+    assert summary in out and kernels
     assert not any(kernel.is_running() for kernel in kernels)
-    whole(checkout / "build")
-    return out
-
-
-def states(page):
-    shown = r">[^\w<]+ ([a-z ]+)</(?:strong|span)>"
-    return re.findall(shown, page.read_text("utf-8"))
-
-
-def test_ctrl_c_keeps_what_is_done(checkout):
-    out = interrupted(checkout, "run", "2", "3", "4", "--jobs", "1")
-    assert "1 passed, 1 interrupted, 1 not run. Results: " in out
-    build = checkout / "build"
-    both = ["02_quick.html", "02_quick.ipynb", "03_endless.html", "03_endless.ipynb"]
-    assert sorted(path.name for path in build.iterdir()) == [*both, "index.html"]
-    assert states(build / "index.html") == ["passed", "interrupted", "not run", "not run"]
-    begun = nbformat.read(build / "03_endless.ipynb", 4).cells[2]
-    assert begun.outputs[0].text == "begun\n"
-
-
-def test_ctrl_c_ends_all_that_run_side_by_side(checkout):
-    out = interrupted(checkout, "run", "3", "5", "--jobs", "2", endless=2)
-    assert "2 interrupted. Results: " in out
+    there = sorted(path.name for path in (checkout / "build").iterdir())
+    assert files is None or there == [*files, "index.html"]
 
 
 def test_a_run_that_is_killed_leaves_whole_files_and_no_kernel(checkout):
-    with started(checkout, "run", "3") as (process, kernels):
+    with started(checkout, "3") as (process, kernels):
         process.kill()
         process.communicate()
-    whole(checkout / "build")
+    assert [path.name for path in (checkout / "build").iterdir()] == ["index.html"]
     gone, alive = psutil.wait_procs(kernels, timeout=30)
     assert gone and not alive
-
-
-def test_two_run_side_by_side_where_there_is_room(monkeypatch):
-    for cores, free, jobs in ((2, 8e9, 2), (64, 1e12, 2), (1, 1e12, 1), (2, 7e9, 1)):
-        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
-        monkeypatch.setattr(course, "free_memory", lambda free=free: free)
-        assert course.side_by_side() == jobs
-
-
-def test_the_longest_begins_when_several_run_at_once_and_results_keep_their_order(
-    tmp_path, monkeypatch
-):
-    for name in ("01_a", "02_b", "03_c"):
-        write(tmp_path, name, "1")
-    monkeypatch.setattr(course, "RUN_SECONDS", {"01": 1, "02": 2, "03": 3})
-    begun = []
-
-    def run(job):
-        begun.append(job.notebook.name)
-        return kernels.Result(job.notebook.name, "passed")
-
-    monkeypatch.setattr(course.Job, "run", run)
-    for jobs, first in ((1, "01_a"), (2, "03_c")):
-        begun.clear()
-        results = course.run_all(notebooks(tmp_path), {}, lambda *_: None, quiet(), jobs=jobs)
-        assert begun[0] == first
-        assert [result.name for result in results] == ["01_a", "02_b", "03_c"]
-
-
-def test_results_of_earlier_runs_are_kept_with_their_date(tmp_path):
-    build = tmp_path / "build"
-    write(tmp_path, "02_b", "1")
-    write(tmp_path, "03_c", "1/0")
-    write(tmp_path, "04_d", "1")
-    earlier = course.run(["2"], folder=tmp_path, build=build, console=quiet())
-    before = (build / "02_b.ipynb").read_bytes()
-    report = course.run(["3"], folder=tmp_path, build=build, console=quiet())
-    assert (build / "02_b.ipynb").read_bytes() == before
-    page = report.page.read_text("utf-8")
-    assert states(report.page) == ["passed", "failed", "not run"]
-    dates = re.findall(r'<time datetime="([^"]+)"', page)
-    assert dates[0] == earlier.results[0].finished.isoformat() < dates[1]
-    assert 'href="03_c.html#cell-id=cell-2"' in page
-    assert 'id="cell-id=cell-2"' in (build / "03_c.html").read_text("utf-8")
-    assert "in cell 3: ZeroDivisionError: division by zero" in page
-    (build / "02_b.ipynb").write_text("{")  # not one of ours any more
-    report = course.run(["4"], folder=tmp_path, build=build, console=quiet())
-    assert states(report.page) == ["not run", "failed", "passed"]
-
-
-def test_a_full_disk_leaves_no_half_file_and_a_taken_path_is_told_at_once(tmp_path, monkeypatch):
-    write(tmp_path / "notebooks", "02_b", "1")
-    build = tmp_path / "build"
-    course.run(folder=tmp_path / "notebooks", build=build, console=quiet())
-    before = {path.name: path.read_bytes() for path in build.iterdir()}
-
-    def full(self, target):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(pathlib.Path, "replace", full)
-    with pytest.raises(files.CantWrite, match="disk is full") as raised:
-        course.run(folder=tmp_path / "notebooks", build=build, console=quiet())
-    assert len(str(raised.value).splitlines()) == 3
-    assert {path.name: path.read_bytes() for path in build.iterdir()} == before
-
-    (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr(course.Job, "run", lambda self: pytest.fail("a notebook was run"))
-    with pytest.raises(files.CantWrite):
-        course.run(folder=tmp_path / "notebooks", build=tmp_path / "taken", console=quiet())

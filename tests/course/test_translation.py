@@ -1,22 +1,18 @@
 """From the English to a translation and back: extraction, fuzzy messages, notebooks, pages."""
 
-import ast
 import json
-import pathlib
 import re
 
 import pytest
-from babel.messages import pofile
 from conventions import ROOT
 
 from helpers.base import language
 from helpers.base.errors import CourseError
 from helpers.course import map as course
-from helpers.course.editions import translation
-from helpers.course.editions.translation import Text, updated
+from helpers.course import translation
+from helpers.course.translation import WORDS, count, said, update
 
 CODE = "eo"  # a pseudo-language under the code of Esperanto
-MARKED = re.compile(r"‹.*›", re.DOTALL)
 
 
 def pseudo(english: str) -> str:
@@ -28,32 +24,31 @@ def pseudo(english: str) -> str:
     )
 
 
-@pytest.fixture
-def translated(tmp_path, monkeypatch):
-    """The pseudo-language's catalog, whole, beside a copy of nothing else."""
-    monkeypatch.setattr(language, "LOCALE", tmp_path)
-    catalog = translation.read(CODE)
-    for text in translation.texts():
-        catalog.add(text.english, pseudo(text.english), context=text.where)
-    return catalog
+@pytest.fixture(scope="module")
+def made():
+    """Notebooks and pages of the pseudo-language."""
+    with pytest.MonkeyPatch.context() as patch:
+        texts = translation.texts()
+        patch.setattr(language, "LOCALE", ROOT / "nowhere")
+        catalog = translation.read(CODE)
+        for where, english in texts:
+            catalog.add(english, pseudo(english), context=where)
+        return translation.generated(CODE, catalog)
 
 
-def test_another_language_is_one_more_file(translated):
-    made = translation.generated(CODE, translated)
+def test_another_language_is_one_more_file(made):
     assert len(made) == len(course.notebooks()) + len(translation.PAGES) + 2
     for notebook in course.notebooks():
         there = json.loads(notebook.path.read_text("utf-8"))["cells"]
         here = json.loads(made[course.NOTEBOOKS / CODE / notebook.path.name])["cells"]
-        assert [cell["id"] for cell in here] == [cell["id"] for cell in there]
         for english, other in zip(there, here, strict=True):
             if english["cell_type"] == "code":
                 assert other == english
             elif re.search("[a-z]", "".join(english["source"])):
-                assert MARKED.search("".join(other["source"])), english["id"]
+                assert "›" in "".join(other["source"]), english["id"]
 
 
-def test_links_of_an_edition_lead_to_what_there_is(translated):
-    made = translation.generated(CODE, translated)
+def test_links_of_an_edition_lead_to_what_there_is(made):
     for path, text in made.items():
         sources = [text]
         if path.suffix == ".ipynb":
@@ -65,29 +60,29 @@ def test_links_of_an_edition_lead_to_what_there_is(translated):
         assert f"/blob/main/notebooks/{CODE}/" in text or path.suffix == ".md"
 
 
-def test_a_changed_cell_keeps_its_translation_and_shows_the_english_until_it_is_redone():
-    old = updated(translation._catalog("ko"), [Text("a.ipynb one", "Some words.")])
-    old.get("Some words.", "a.ipynb one").string = "몇 마디."
-    new = updated(old, [Text("a.ipynb one", "Other words."), Text("a.ipynb two", "More.")])
-    message = new.get("Other words.", "a.ipynb one")
-    assert message.fuzzy and message.string == "몇 마디."
-    count = translation.count(new)
-    assert (count.translated, count.fuzzy, count.missing) == (0, ("a.ipynb one",), ("a.ipynb two",))
-    shown = translation._said(new, Text("a.ipynb one", "Other words."))
-    assert shown == f"*{translation.CHANGED}*\n\nOther words."
-    again = updated(new, [Text("a.ipynb one", "Other words.")])
-    assert again.get("Other words.", "a.ipynb one").fuzzy  # until somebody takes the mark away
+def test_a_changed_text_keeps_its_translation_and_shows_the_english_until_it_is_redone():
+    catalog = translation.read("eo")
+    one, other = ("a.ipynb one", "Some words of it."), ("a.ipynb one", "Some words of them.")
+    catalog.add(one[1], "몇 마디.", context=one[0])
+    update(catalog, [other, ("a.ipynb two", "More.")])
+    numbers = count(catalog)
+    assert repr(numbers) == "0 translated, 1 fuzzy, 1 missing"
+    assert (numbers.fuzzy, numbers.missing) == (("a.ipynb one",), ("a.ipynb two",))
+    assert said(catalog, *other) == f"*{translation.CHANGED}*\n\nSome words of them."
+    update(catalog, [other])
+    assert catalog.get(other[1], other[0]).fuzzy  # until somebody takes the mark away
+    catalog.get(other[1], other[0]).flags.clear()
+    update(catalog, [("moved.ipynb one", other[1])])
+    assert said(catalog, "moved.ipynb one", other[1]) == "몇 마디."
+    assert repr(count(catalog)) == "1 translated, 0 fuzzy, 0 missing"
 
 
-def test_in_a_file_without_names_the_most_alike_is_taken():
-    texts = [Text("doctor.py", "it is held by {name}"), Text("doctor.py", "make room for a run")]
-    old = updated(translation._catalog("ko"), texts)
-    for message, string in zip((m for m in old if m.id), ("잡혀 있음", "자리 만들기"), strict=True):
-        message.string = string
-    texts = [Text("doctor.py", "it is held by {name} now"), Text("doctor.py", "nothing alike")]
-    new = updated(old, texts)
-    assert new.get(texts[0].english, "doctor.py").string == "잡혀 있음"
-    assert new.get(texts[1].english, "doctor.py").string == ""
+def test_a_note_stands_below_a_heading_and_in_no_table():
+    catalog = translation.read("eo")
+    catalog.add(translation.MISSING, "Mankas.", context=WORDS)
+    assert said(catalog, "x", "## Title\n\nText.") == "## Title\n\n*Mankas.*\n\nText."
+    for english in ("| a row |", "- an item"):
+        assert said(catalog, "x", english) == english
 
 
 @pytest.mark.parametrize("name", translation.PAGES)
@@ -97,54 +92,32 @@ def test_the_blocks_of_a_page_are_the_page(name):
     assert not any(block.count("\n| ") for block in translation.blocks(text))
 
 
-def test_a_note_stands_below_a_heading_and_in_no_table():
-    catalog = translation._catalog("ko")
-
-    def shown(english):
-        return translation._said(catalog, Text("x", english))
-
-    assert shown("## Title\n\nText.") == "## Title\n\n*Not translated yet.*\n\nText."
-    assert shown("## Title") == "## Title\n\n*Not translated yet.*"
-    assert shown("| a row |") == "| a row |" and shown("- an item") == "- an item"
-
-
-def test_messages_of_code_are_whole_and_their_values_are_blanks():
-    source = """
-'A docstring of words.'
-def f(x):
-    'Another docstring here.'
-    names = {"a key": "its value"}["a key"], x == "compared"
-    return f"It is {x:.1f} of {x[0]!r} for {'one inside it' if x else 'no'}", "two words"
-"""
-    assert list(translation._strings(ast.parse(source))) == [
-        "its value",
-        "It is {x} of {x[0]} for {'one inside it' if x else 'no'}",
-        "one inside it",
-        "no",
-        "two words",
-    ]
+def test_messages_of_code_and_data_are_whole_and_their_values_are_blanks(tmp_path, monkeypatch):
+    monkeypatch.setattr(translation, "ROOT", tmp_path)
+    code, data = tmp_path / "a.py", tmp_path / "a.toml"
+    code.write_text(
+        "'A docstring of words.'\ndef f(x):\n    'Another docstring here.'\n"
+        '    return f"It is {x:.1f} of {x[0]!r} here", "two words", {"a key of words": x}\n'
+    )
+    assert [*translation._code(code)] == [("a.py", "It is {x} of {x[0]} here")]
+    data.write_text('[q]\nbecause = "B."\nwrong.a = "A."\nwrong."is 5" = "def f(): 5"\nx = "no"\n')
+    assert [*translation._data(data)] == [("a.toml q.because", "B."), ("a.toml q.wrong.a", "A.")]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("msgid nonsense", "ko.po is damaged."), (b"\xff\xfe".decode("latin-1"), "ko.po is damaged.")],
-)
-def test_a_damaged_translation_is_said(tmp_path, monkeypatch, text, message):
+def test_a_damaged_translation_and_a_language_that_is_none_are_said(tmp_path, monkeypatch):
     monkeypatch.setattr(language, "LOCALE", tmp_path)
-    (tmp_path / "ko.po").write_text(text, "latin-1")
-    with pytest.raises(CourseError, match=re.escape(message)):
-        translation.read("ko")
-
-
-def test_a_language_that_is_none_is_said():
+    for text in ("msgid nonsense", b"\xff\xfe".decode("latin-1")):
+        (tmp_path / "ko.po").write_text(text, "latin-1")
+        with pytest.raises(CourseError, match=r"ko\.po is damaged\."):
+            translation.read("ko")
     with pytest.raises(CourseError, match="'korean!' is no language"):
         translation.read("korean!")
 
 
-def test_po_tools_read_the_file(tmp_path):
-    catalog = updated(translation._catalog("ko"), [Text("a b", 'Say "it",\n\twith \\ and {x}.')])
-    path = pathlib.Path(tmp_path / "ko.po")
-    path.write_text(translation._written(catalog), "utf-8")
-    with path.open("rb") as stream:
-        assert pofile.read_po(stream).get('Say "it",\n\twith \\ and {x}.', "a b") is not None
-    assert str(ROOT) not in path.read_text("utf-8")
+def test_it_is_written_once(tmp_path, monkeypatch):
+    texts = [("a.ipynb one", 'Say "it",\n\twith \\ and {x}.')]
+    monkeypatch.setattr(language, "LOCALE", tmp_path)
+    monkeypatch.setattr(translation, "texts", lambda: texts)
+    monkeypatch.setattr(translation, "generated", lambda code, catalog: {})
+    assert [len(translation.write("eo")[1]) for _ in range(2)] == [1, 0]
+    assert translation.read("eo").get(texts[0][1], texts[0][0]) is not None

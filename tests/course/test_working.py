@@ -5,13 +5,13 @@ import json
 import nbformat
 import pytest
 from made_notebooks import write
-from nbformat.v4 import new_code_cell
+from nbformat.v4 import new_code_cell, new_output
 from typer.testing import CliRunner
 
 from helpers.base import language
 from helpers.base.errors import CourseError
 from helpers.course import working
-from helpers.course.commands import learning
+from helpers.course.commands import course
 from helpers.course.commands.app import app
 
 
@@ -50,16 +50,19 @@ def test_answers_survive_an_update_and_the_copy_as_it_was_is_kept(folder, tmp_pa
     assert working.prepare(work, folder) == []
 
 
-def test_where_no_link_can_be_made_files_are_copied_again(folder, tmp_path, monkeypatch):
-    def refuse(*arguments):
-        raise OSError("A required privilege is not held by the client")
-
-    monkeypatch.setattr("pathlib.Path.symlink_to", refuse)
+def test_what_a_notebook_shows_is_copied_and_stored_answers_are_not(folder, tmp_path):
+    node = nbformat.read(folder / "02_b.ipynb", 4)
+    node.cells[1].outputs = [new_output("stream", text="the answer")]
+    nbformat.write(node, folder / "02_b.ipynb")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/data").symlink_to(folder / "data")  # as the course made it before
     working.prepare(tmp_path / "work", folder)
+    assert not any(path.is_symlink() for path in (tmp_path / "work").iterdir())
     (folder / "TEXT.md").write_text("new text")
     working.prepare(tmp_path / "work", folder)
     assert (tmp_path / "work/TEXT.md").read_text() == "new text"
     assert (tmp_path / "work/data/x.txt").read_text() == "x"
+    assert "the answer" not in (tmp_path / "work/02_b.ipynb").read_text()
 
 
 def test_a_translated_edition_has_copies_of_its_own(folder, tmp_path, monkeypatch):
@@ -96,8 +99,8 @@ def test_lab_opens_the_first_notebook_and_asks_root_first(
 ):
     called = []
     monkeypatch.setattr(working, "prepare", lambda *_: [])
-    monkeypatch.setattr(learning.os, "geteuid", lambda: user)
-    monkeypatch.setattr(learning.os, "execv", lambda program, words: called.append(words))
+    monkeypatch.setattr(course.os, "geteuid", lambda: user)
+    monkeypatch.setattr(course.os, "execv", lambda program, words: called.append(words))
     words = ["--language", edition] if edition else []
     said = CliRunner().invoke(app, ["lab", *words], input=typed)
     assert bool(called) == opened, said.output
@@ -106,4 +109,4 @@ def test_lab_opens_the_first_notebook_and_asks_root_first(
         first = f"/lab/tree/{edition}/00_start_here.ipynb".replace("//", "/")
         assert any(word.endswith(f"={first}") for word in called[0])
         (settings,) = (w.partition("=")[2] for w in called[0] if "app_settings_dir" in w)
-        json.loads((learning.pathlib.Path(settings) / "overrides.json").read_text())
+        json.loads((course.pathlib.Path(settings) / "overrides.json").read_text())

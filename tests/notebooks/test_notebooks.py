@@ -11,81 +11,52 @@ import pytest
 from conventions import ROOT, tagged
 from rich.console import Console
 
-from helpers.course.map import Notebook, notebooks
-from helpers.course.running import run
+from helpers.course.map import notebooks
+from helpers.course.running import BEYOND_CORE, run
 
 pytestmark = pytest.mark.slow
 
 CHANGED = tomllib.loads((ROOT / "tests/notebooks/changed.toml").read_text("utf-8"))
-
 KNOWN = {notebook.name: notebook for notebook in notebooks()}
 
 
-def unfit(changed, known):
-    """List what is wrong with a table of changed parameters."""
-    wrong = [f"{name}: no entry" for name in known.keys() - changed.keys()]
-    for name, values in changed.items():
-        if name not in known:
-            wrong.append(f"{name}: no such notebook")
-            continue
-        defaults = known[name].parameters
-        wrong += [f"{name}: no parameter {key}" for key in values.keys() - defaults.keys()]
-        same = [key for key in values if key in defaults and values[key] == defaults[key]]
-        wrong += [f"{name}: {key} has its default" for key in same]
-        if defaults and not values:
-            wrong.append(f"{name}: nothing is changed")
-    return wrong
-
-
 def test_every_notebook_is_run_with_parameters_that_differ():
-    assert unfit(CHANGED, KNOWN) == []
+    assert CHANGED.keys() == KNOWN.keys()
+    for name, values in CHANGED.items():
+        defaults = KNOWN[name].parameters
+        assert values.keys() <= defaults.keys() and bool(values) == bool(defaults), name
+        assert all(values[key] != defaults[key] for key in values), name
 
 
-def test_an_unfit_table_is_found():
-    names = ("01_a", "02_b", "03_c", "04_d", "05_e")
-    known = {name: Notebook(None, name, "", "", {"steps": 3}) for name in names}
-    changed = dict(zip(names[:4], ({"steps": 4}, {"steps": 3}, {"stpes": 4}, {}), strict=True))
-    assert sorted(unfit(changed | {"06_f": {}}, known)) == [
-        "02_b: steps has its default",
-        "03_c: no parameter stpes",
-        "04_d: nothing is changed",
-        "05_e: no entry",
-        "06_f: no such notebook",
-    ]
-
-
-@pytest.fixture(scope="class")
-def ran(request, tmp_path_factory):
-    name = request.cls.notebook
-    build, console = tmp_path_factory.mktemp(name), Console(file=io.StringIO(), width=100)
-    changed = [(key, repr(value)) for key, value in CHANGED[name].items()]
-    report = run([name], changed, build=build, console=console, workshop=True)
-    node = nbformat.read(build / f"workshop/{name}.ipynb", 4)
-    return report, node, console.file.getvalue()
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_workshop_keeps_a_notebook_s_beginning_and_end(name):
+    node = nbformat.read(KNOWN[name].path, 4)
+    beyond = {*tagged(node, BEYOND_CORE)}
+    assert not beyond & {0, len(node.cells) - 1}
+    for tag in ("setup", "parameters", "exercise"):
+        assert not beyond & {*tagged(node, tag)}
 
 
 class Pass:
-    """The tests of one notebook's run."""
+    """The run of one notebook."""
 
     notebook: str
 
-    def test_it_passes(self, ran):
-        report, _, said = ran
-        assert report.status == 0, said
-
-    def test_it_ran_with_the_changed_parameters(self, ran):
-        (at,) = tagged(ran[1], "injected-parameters")
-        injected, namespace = ran[1].cells[at], {}
-        exec(injected.source, namespace)
-        assert {key: namespace[key] for key in CHANGED[self.notebook]} == CHANGED[self.notebook]
-
-    def test_every_code_cell_ran_in_order(self, ran):
-        counts = [cell.execution_count for cell in ran[1].cells if cell.cell_type == "code"]
+    def test_its_core_passes_with_changed_parameters(self, tmp_path):
+        name, console = self.notebook, Console(file=io.StringIO(), width=100)
+        changed = [(key, repr(value)) for key, value in CHANGED[name].items()]
+        report = run([name], changed, build=tmp_path, console=console, workshop=True)
+        assert report.status == 0, console.file.getvalue()
+        node = nbformat.read(tmp_path / f"workshop/{name}.ipynb", 4)
+        (at,) = tagged(node, "injected-parameters")
+        namespace = {}
+        exec(node.cells[at].source, namespace)
+        assert {key: namespace[key] for key in CHANGED[name]} == CHANGED[name]
+        counts = [cell.execution_count for cell in node.cells if cell.cell_type == "code"]
         assert counts == list(range(1, len(counts) + 1))
 
 
 # A class each, because `pytest --dist loadscope` gives a class to one process: so notebooks run
-# beside each other. The long test is the first of three: xdist sends a process its next scope when
-# two tests are left, and with fewer it would hoard notebooks that the other process could run.
+# beside each other.
 for name in KNOWN:
     globals()[f"Test_{name}"] = type(f"Test_{name}", (Pass,), {"notebook": name})

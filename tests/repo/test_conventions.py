@@ -6,14 +6,23 @@ import re
 import tomllib
 
 import pytest
-from conventions import METADATA, NOTEBOOKS, ROOT, badges, problems, repository, source, tagged
+from conventions import (
+    FOLDED,
+    METADATA,
+    NOTEBOOKS,
+    ROOT,
+    badges,
+    problems,
+    repository,
+    source,
+    tagged,
+)
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_output
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from helpers import exercises
 from helpers.base.settings import ANY_VERSION, BOOTSTRAP, COMPILER, locked_versions
-from helpers.course import storing
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 REQUIREMENTS = [
@@ -49,10 +58,6 @@ def image(alt: str) -> dict:
     return new_output("execute_result", data=data, metadata={"image/png": {"alt": alt}})
 
 
-SITTING = (
-    "## Sitting 2 of 2: More\n\n**Time** about 5 minutes.\n\n- Two is even.\n\n"
-    "*To come back: **Run > Run All Above Selected Cell**.*"
-)
 ASKED = 'answer = None  # "a" or "b"\ncheck("99-a", answer)'
 
 
@@ -63,7 +68,6 @@ def good_notebook() -> dict:
         + "\n".join(f"[![Open in {x}](https://x.invalid/badge.svg)]({link})" for x, link in links)
         + "\n\n"
         "**You will be able to**\n\n- add\n- subtract\n\n"
-        "**Sittings** 1 Less\n· 2 More\n\n"
         "**Time** about 5 minutes to read; 1 to run · **Needs** a CPU\n"
     )
     cells = [
@@ -75,15 +79,13 @@ def good_notebook() -> dict:
         markdown("![A tree of two nodes](tree.png)"),
         *(code(f'check("99-{at}", 4)', at + 4) for at in (1, 2, 3)),
         markdown("## Recap\n\n- [ ] Two and two is four."),
-        markdown(SITTING),
         markdown("**Before you run it.** What is it? (a) 3 (b) 4"),
         code(ASKED, 8, stream("stdout", "Question 99-a: not yet."), tags=("question",)),
         code("# @title Optional: an audit\n1", 9, tags=("hide-input",)),
         code('def two():\n    raise NotImplementedError("99-1")', 10, tags=("exercise",)),
         code('check("99-1", two)', 11),
     ]
-    cells[10]["metadata"]["tags"] = ["sitting"]
-    cells[13]["metadata"] |= storing.FOLDED
+    cells[12]["metadata"] |= FOLDED
     return {"cells": cells, "metadata": copy.deepcopy(METADATA)}
 
 
@@ -120,51 +122,32 @@ def counted(at: int, count: int | None):
 
 BROKEN = {
     "title": (replace(0, "# What", "What"), "title"),
-    "no question": (replace(0, "?", "."), "title"),
     "badge": (replace(0, "main/notebooks/99_example", "main/notebooks/08_other"), "badge"),
-    "no Kaggle badge": (replace(0, "Open in Kaggle", "Kaggle"), "Kaggle badge"),
     "objectives": (replace(0, "- add\n- subtract", ""), "objectives"),
     "time": (replace(0, "**Time**", "Time"), "Time"),
     "setup": (meta(1, tags=[]), "setup cell"),
-    "setup late": (lambda nb: nb["cells"].insert(1, code("x", 1)), "setup cell"),
     "parameters": (meta(2, tags=[]), "parameters cell"),
     "not run": (counted(3, None), "one run"),
-    "run twice": (counted(3, 9), "one run"),
     "error": (stored(3, new_output("error", ename="E", evalue="")), "an error"),
     "stderr": (stored(3, stream("stderr", "W")), "stderr"),
     "figure": (stored(4, image(" ")), "no alt text"),
-    "picture": (into("![](tree.png)", 5), "picture"),
-    "html picture": (into('<img src="tree.png">', 5), "picture"),
+    "picture": (into('<img src="tree.png">', 5), "picture"),
     "path": (into('open("/home/me/x")', 3), "absolute path"),
-    "windows path": (into(r'open("C:\data")', 3), "absolute path"),
     "path in output": (stored(3, stream("stdout", "at /tmp/abc/x.py")), "absolute path"),
-    "dead link": (into("[next](99_nothing.ipynb)", 5), "99_nothing.ipynb"),
     "long cell": (into("x = 1\n" * 26, 3), "26 lines"),
     "long cells": (into("x = 1\n" * 9, 1, 2, 3, 4, 6, 7), "median"),
     "one long cell in ten": (into("x = 1\n" * 13, 3), "a tenth of the cells"),
-    "comment": (into("# NBVAL_IGNORE_OUTPUT\n1", 3), "wonder"),
-    "skipped": (meta(3, tags=["nbval-skip"]), "nbval-ignore-output"),
     "much ignored": (meta(3, 4, 6, tags=["nbval-ignore-output"]), "a quarter"),
     "recap": (replace(9, "- [ ]", "-"), "recap"),
     "exercises": (replace(8, "99-3", "99-2"), "exercises"),
-    "no mark": (lambda nb: nb["cells"][3]["metadata"].pop("slideshow"), "no mark for slides"),
-    "unknown mark": (meta(3, **marked("page")), "no mark"),
-    "section": (meta(9, **marked("-")), "begins no slide"),
-    "heading inside": (into("Text.\n\n### More", 5), "in the middle of the cell"),
-    "sitting's title": (replace(10, "2 of 2", "2 of 3"), "no title"),
-    "sitting's time": (replace(10, "about 5", "five"), "no Time"),
-    "sitting's recap": (replace(10, "- Two", "Two"), "no recap"),
-    "sitting's way back": (replace(10, "Run All", "Run"), "come back"),
-    "sitting's name": (replace(10, "More", "Else"), "**Sittings** 1"),
-    "sittings": (replace(0, "**Sittings** 1", "Two sittings: 1"), "**Sittings** 1"),
-    "stub": (replace(14, "99-1", "your code"), "the stub of 99-1"),
-    "question's form": (replace(12, '"a" or "b"', "a or b"), "isn't asked"),
-    "question's name": (replace(12, "99-a", "99-b"), "aren't those"),
-    "question without a choice": (replace(11, "(a)", "a:"), "doesn't name its answers"),
-    "question answered": (lambda nb: nb["cells"][12]["outputs"].clear(), "stored answered"),
-    "folded in Jupyter only": (lambda nb: nb["cells"][13]["metadata"].pop("cellView"), "by half"),
-    "folded without a title": (replace(13, "# @title", "#"), "by half"),
-    "title of nothing folded": (replace(3, "SIZE", "# @title SIZE"), "by half"),
+    "no mark": (lambda nb: nb["cells"][3]["metadata"].pop("slideshow"), "mark for slides"),
+    "section": (meta(9, **marked("-")), "mark for slides"),
+    "heading inside": (into("Text.\n\n### More", 5), "in the middle of a cell"),
+    "stub": (replace(13, "99-1", "your code"), "the stub of 99-1"),
+    "question's name": (replace(11, "99-a", "99-b"), "aren't those"),
+    "question without a choice": (replace(10, "(a)", "a:"), "doesn't name its answers"),
+    "question answered": (lambda nb: nb["cells"][11]["outputs"].clear(), "stored answered"),
+    "folded by half": (lambda nb: nb["cells"][12]["metadata"].pop("cellView"), "by half"),
     "timing": (meta(3, execution={}), "metadata"),
     "kernel": (lambda nb: nb["metadata"]["kernelspec"].update(name="mine"), "metadata"),
 }
@@ -187,11 +170,6 @@ def test_notebook_keeps_the_conventions(path):
     assert problems(json.loads(path.read_text("utf-8")), path.name) == []
 
 
-def test_there_are_notebooks_and_they_are_named_in_order():
-    assert len({p.name[:2] for p in NOTEBOOKS}) == len(NOTEBOOKS) > 0
-    assert all(re.fullmatch(r"\d\d_[a-z0-9_]+\.ipynb", p.name) for p in NOTEBOOKS)
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_the_setup_cell_is_the_same_everywhere_and_the_readme_links_the_notebook(path):
     first, own = (json.loads(p.read_text("utf-8")) for p in (NOTEBOOKS[0], path))
@@ -200,12 +178,6 @@ def test_the_setup_cell_is_the_same_everywhere_and_the_readme_links_the_notebook
     assert f'REPOSITORY = "{repository()}"' in cell
     for link in (f"notebooks/{path.name}", *badges(path.name).values()):
         assert f"]({link})" in README
-
-
-def test_the_readme_names_every_target_of_the_makefile():
-    targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    assert {"run", "test", "lab", "lint", "bench", "lock", "clean"} <= set(targets)
-    assert [t for t in targets if f"make {t}" not in README] == []
 
 
 # --- the list of dependencies, its lock, and those who install it --------------------------------

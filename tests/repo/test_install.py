@@ -40,18 +40,6 @@ def test_installs_with_pip_where_there_is_no_uv_and_with_the_chosen_python(machi
     assert "register_magic_function" in kernels.read_text()
 
 
-def test_uses_uv_where_present_with_hashes_and_bytecode(machine):
-    machine.python()
-    machine.tool("uv", 'echo "$@" >> calls; [ "$1" = pip ] || /bin/mkdir .venv')
-    assert machine.install()[0] == 0
-    made, filled, itself = (machine.folder / "calls").read_text().splitlines()
-    assert made.startswith("venv ")
-    for option in ("--require-hashes", "--compile-bytecode", "-r requirements.txt"):
-        assert option in filled
-    for option in ("--no-index", "--no-build-isolation", "--editable ."):
-        assert option in itself
-
-
 @pytest.mark.parametrize(
     ("tool", "script", "words"),
     [

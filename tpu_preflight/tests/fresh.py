@@ -1,4 +1,4 @@
-"""The README's first screen where nothing but the preflight is installed: `make preflight`."""
+"""The README's first screen where nothing but the preflight is installed: run by .ci/run."""
 
 import json
 import os
@@ -18,7 +18,7 @@ UNWANTED = {"jax": {"tensorflow", "keras"}, "tensorflow": set()}
 
 def environment(name):
     folder = ROOT.parent / "build/fresh" / name
-    assert folder.exists(), "make preflight makes it"
+    assert folder.exists(), ".ci/run makes it"
     return folder
 
 

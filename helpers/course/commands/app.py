@@ -7,46 +7,37 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from helpers.base.output import on_any_output
 from helpers.base.settings import ROOT, is_course, version
-from helpers.course.commands import authoring, fine_tuning, learning, training
-from helpers.course.commands.options import described
+from helpers.course.commands import course, training
 from tpu_preflight.errors import PreflightError
 
 NAME = "tpu-course"
 
-# Command by name, in the order of the help; the learner's first.
-_GROUPS = {
+# In the order of the help; the learner's first.
+GROUPS = {
     "The course": {
-        "lab": learning.lab,
-        "run": learning.run,
-        "explain": learning.explain_log,
-        "doctor": learning.doctor,
+        "lab": course.lab,
+        "run": course.run,
+        "explain": course.explain_log,
+        "doctor": course.doctor,
     },
-    "Your own model and text": {
+    "Your own text and model": {
         "prepare": training.prepare,
         "pretrain": training.pretrain,
         "export": training.export,
-        "finetune": fine_tuning.finetune,
-        "predict": fine_tuning.predict,
     },
-    "For teachers": {"slides": authoring.slides, "solutions": authoring.solutions},
-    "For authors": {
-        "store": authoring.store,
-        "translate": authoring.translate,
-        "badges": authoring.set_badges,
+    "For teachers and authors": {
+        "solutions": course.solutions,
+        "store": course.store,
+        "translate": course.translate,
     },
 }
 
-# Commands with options of several words.
-_CLASSES = {"run": learning.Pairs}
-
 # These work where the helpers were installed without the course's folder.
-_ANYWHERE = ("explain", "doctor", "prepare", "pretrain", "export")
-_ANYWHERE += ("finetune", "predict")
+ANYWHERE = ("explain", "doctor", "prepare", "pretrain", "export")
 
 
 class _Commands(TyperGroup):
@@ -98,7 +89,7 @@ def _all(
             "This terminal is still in it, and names of files are looked up there.",
             "Go to a folder that exists (cd ~), and run the same command again.",
         ) from None
-    if ctx.invoked_subcommand not in _ANYWHERE and not is_course(ROOT):
+    if ctx.invoked_subcommand not in ANYWHERE and not is_course(ROOT):
         raise CourseError(
             f"`{ctx.invoked_subcommand}` needs the course's folder, and this isn't in it.",
             "Only the helpers are installed here; the notebooks are in the course's repository.",
@@ -106,27 +97,17 @@ def _all(
         )
 
 
-for _title, _commands in _GROUPS.items():
+for _title, _commands in GROUPS.items():
     for _name, _function in _commands.items():
-        command = app.command(_name, cls=_CLASSES.get(_name), rich_help_panel=_title)
-        command(described(_name, _function))
-
-
-def _carry_out(colour: bool | None) -> None:
-    try:
-        app(prog_name=NAME, color=colour)
-    except OSError as error:
-        # typer writes into the user's home, and leaves its errors as they are.
-        if "--install-completion" not in sys.argv or error.filename is None:
-            raise
-        raise files.cant_write(pathlib.Path(error.filename), error) from error
+        own = course.Pairs if _name == "run" else None  # -p takes two words
+        app.command(_name, cls=own, rich_help_panel=_title)(_function)
 
 
 def run() -> None:
     """Run the command line; an error of ours ends it with its message alone."""
     with on_any_output() as colour:
         try:
-            _carry_out(colour)
+            app(prog_name=NAME, color=colour)
         except PreflightError as error:
             what, why, fix = map(translated, (error.what, error.why, error.fix))
             said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"

@@ -1,74 +1,63 @@
-"""Commands for your own data and model: records, pretraining, export."""
+"""Commands for your own text and model: records, pretraining, export."""
 
 import pathlib
-from typing import Literal
+from typing import Annotated
 
 import typer
 
+_TEXT = "File, folder, 'pattern', -, gs://… or hf://NAME/CONFIG/SPLIT; can be repeated. "
+_TEXT += "Without: the shipped text."
+_RUNNER = "Apache Beam's: FnApiRunner, DataflowRunner, … Without: none."
+_TPU = "local, grpc://… or a TPU's name. Without: the CPU."
+
 
 def prepare(
-    output: str = "build/records",
-    texts: list[str] | None = None,
-    field: str = "text",
-    tokenizer: pathlib.Path | None = None,
-    sequence_length: int = 128,
-    shards: int = 8,
-    workers: int = 1,
-    seed: int = 0,
-    pairs: bool = False,
-    drop_duplicates: bool = False,
-    near_duplicates: Literal["count", "drop"] | None = None,
-    min_characters: int = 0,
-    max_characters: int | None = None,
-    script: list[str] | None = None,
-    runner: str | None = None,
-    beam_options: list[str] | None = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Folder or gs://….")
+    ] = "build/records",
+    texts: Annotated[
+        list[str] | None, typer.Option("--input", "-i", metavar="TEXT", help=_TEXT)
+    ] = None,
+    field: Annotated[str, typer.Option(metavar="NAME", help="With the text, in a table.")] = "text",
+    tokenizer: Annotated[
+        pathlib.Path | None, typer.Option(metavar="FILE", help="tokenizer.json, not the shipped.")
+    ] = None,
+    sequence_length: Annotated[int, typer.Option(help="Positions per row.")] = 128,
+    shards: Annotated[int, typer.Option(help="Files; for much text some 100 MB each.")] = 8,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Processes side by side.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Shuffles documents over the shards.")] = 0,
+    runner: Annotated[str | None, typer.Option(metavar="NAME", help=_RUNNER)] = None,
+    beam_options: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- BEAM OPTIONS]", help="With --runner.")
+    ] = None,
 ) -> None:
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
-    A text is plain (a document on each line), JSON lines, Parquet, or one of these in gzip, bz2, xz
-    or zstd; its first bytes tell, not its name. Hugging Face datasets are streamed. The text is not
-    held in memory, but for each million documents --drop-duplicates takes about 100 MB, and
-    --near-duplicates 500 MB. With either, the text is read once more before, on this machine; of
-    equal documents the first in the order of the files' names stays. How many documents a rule left
-    out is said, and stands in manifest.json.
-
-    One document in ten (the last of each ten lines or rows of a file) is held out of them and
-    written to DIR/held-out, in a tenth as many files, one at least. Killed or interrupted: the same
-    command again goes on with the shards that are not finished, and the bytes are the same in the
-    end. They are the same with any number of processes, and in any order of the files.
+    A text is plain (a document on each line), JSON lines, Parquet, or one of these compressed.
+    One document in ten is held out and written to DIR/held-out. Killed or interrupted: the same
+    command again goes on with the shards that are not finished; the bytes are the same in the end,
+    also with any number of processes, and in any order of the files.
 
     **Examples**
 
     - `tpu-course prepare`: the shipped Korean and English text, to build/records
-    - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
-    - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
-    - `tpu-course prepare -i web/ -i "books/*.jsonl.gz" --field body --script hangul
-      --min-characters 20 --drop-duplicates -o gs://mine/web`
     - `tpu-course prepare -i hf://wikimedia/wikipedia/20231101.ko/train -o gs://mine/wiki`
     - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
-      --runner DataflowRunner -- --project=mine --region=us-central1
-      --temp_location=gs://mine/temporary --extra_package=WHEEL`: many machines, by Apache Beam
-      (notebook 06; Dataflow itself was not run by us)
+      --runner DataflowRunner -- --project=mine`: on many machines (notebook 06; not run by us)
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
-    from helpers.text import cleaning
     from helpers.text import prepare as command
 
     lines = command.prepare(
         output,
         texts=texts,
+        field=field,
         tokenizer=tokenizer,
         sequence_length=sequence_length,
         shards=shards,
         workers=workers,
         seed=seed,
-        pairs=pairs,
-        field=field,
-        rules=cleaning.Rules(
-            min_characters, max_characters, tuple(script or ()), drop_duplicates, near_duplicates
-        ),
         runner=runner,
         beam_options=beam_options or (),
     )
@@ -76,28 +65,28 @@ def prepare(
         for line in lines:
             typer.echo(line)
     except KeyboardInterrupt:
-        typer.echo(
-            "Stopped. Finished shards are kept: run the same command again to go on.", err=True
-        )
+        said = "Stopped. Finished shards are kept: run the same command again to go on."
+        typer.echo(said, err=True)
         raise typer.Exit(130) from None
 
 
 def pretrain(
-    output: str,
-    config: str = "tiny",
-    steps: int = 1_000,
-    data: str | None = None,
-    tpu: str | None = None,
-    batch: int = 32,
-    learning_rate: float = 2e-3,
-    warm_up: int = 100,
-    dropout: float = 0.1,
-    accumulate: int = 1,
-    steps_per_execution: int = 1,
-    save_every: int = 100,
-    patience: int = 500,
-    seed: int = 0,
-    next_sentence: bool = False,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="DIR", help="Of this run: folder or gs://….")
+    ],
+    config: Annotated[str, typer.Option(help="tiny, mini, small or base.")] = "tiny",
+    steps: Annotated[int, typer.Option(help="Of the whole run.")] = 1_000,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Records, not the shipped text.")
+    ] = None,
+    tpu: Annotated[str | None, typer.Option(metavar="NAME", help=_TPU)] = None,
+    batch: Annotated[int, typer.Option(help="Rows per step, on all replicas together.")] = 32,
+    learning_rate: Annotated[float, typer.Option(help="The highest.")] = 2e-3,
+    warm_up: Annotated[int, typer.Option(help="Steps until it.")] = 100,
+    dropout: Annotated[float, typer.Option(help="Share of values.")] = 0.1,
+    steps_per_execution: Annotated[int, typer.Option(min=1, help="On a TPU 50 or more.")] = 1,
+    save_every: Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, order, masks, dropout.")] = 0,
 ) -> None:
     """Pretrain BERT; the same command again goes on where it ended, on one CPU to the last bit.
 
@@ -106,14 +95,9 @@ def pretrain(
     on when --steps is raised. Curves for TensorBoard are in DIR/tensorboard, the losses in
     DIR/log.jsonl.
 
-    On a CPU the compiled step is kept in DIR/compiled with its checksum, so that going on starts
-    without compiling; the numbers are the same. Not for another kind of processor or TensorFlow,
-    not with DIR in a bucket, not on a TPU.
-
     **Examples**
 
     - `tpu-course pretrain --output build/tiny`: on the shipped text, on this CPU
-    - `tpu-course pretrain -o build/mini --config mini --steps 5000 --data build/records`
     - `tpu-course pretrain -o gs://mine/base --config base --steps 100000
       --data gs://mine/records --batch 256 --learning-rate 1e-4 --warm-up 10000
       --steps-per-execution 50 --tpu local`: on a TPU VM
@@ -128,31 +112,32 @@ def pretrain(
         output,
         data,
         tpu=tpu,
-        steps_per_execution=steps_per_execution,
-        save_every=save_every,
-        patience=patience,
         steps=steps,
         global_batch_size=batch,
         learning_rate=learning_rate,
         warm_up=warm_up,
         dropout=dropout,
-        accumulate=accumulate,
+        steps_per_execution=steps_per_execution,
+        save_every=save_every,
+        patience=500,
         seed=seed,
-        next_sentence=next_sentence,
     )
     raise typer.Exit(status)
 
 
-def export(run: str, folder: str, data: str | None = None) -> None:
+def export(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Output folder of `pretrain`.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="To make, on this disk.")],
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="The run's records, where they were moved.")
+    ] = None,
+) -> None:
     """Write a run's model so that transformers reads it, in PyTorch and in TensorFlow.
 
     In the folder: weights for both, configuration, tokenizer, and a model card with data, settings
     and results on held-out text.
 
-    **Examples**
-
-    - `tpu-course export build/tiny build/bert`
-    - `tpu-course export gs://mine/base build/base`
+    **Example**: `tpu-course export build/tiny build/bert`
 
     **Exit status**: 0 written · 2 can't be written, with the reason
     """

@@ -18,11 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 import psutil
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Column, Table
-from rich.text import Text
 
-from helpers.base import html
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from helpers.base.settings import (
@@ -33,25 +29,23 @@ from helpers.base.settings import (
     locked_versions,
     wrong_packages,
 )
-from helpers.course.help.explain import explain
+from helpers.course.explain import explain
+from helpers.tpu import bucket as buckets
 from helpers.tpu import connection
 from helpers.tpu.place import ATTACHED, LOCAL, UNUSABLE, Place, detect
 
 WELL, WARN, ILL = "well", "look at it", "must be mended"
 SIGNS = {WELL: "✓", WARN: "!", ILL: "✗"}
-COLOURS = {WELL: "green", WARN: "yellow", ILL: "red"}
 
 SECONDS = 60.0  # TensorFlow's import takes 4 to 10 seconds, a TPU's first answer some more
 WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 PYTHONS = ((3, 11), (3, 13))
 GIB = 2**30
 CHIP = re.compile(r"/dev/(accel\d+|vfio/\d+)")
-# GiB. TensorFlow with transformers takes 0.7 when imported (measured, CPU); models and data come on
-# top. A small run writes some megabytes.
-LEAST_MEMORY, LITTLE_MEMORY = 1.0, 3.0
-LEAST_DISK, LITTLE_DISK = 0.2, 2.0
-
-_ASK = """\
+# GiB, least and little. TensorFlow with transformers takes 0.7 when imported (measured, CPU);
+# models and data come on top. A small run writes some megabytes.
+ROOM = {"disk": (0.2, 2.0), "memory": (1.0, 3.0)}
+ASK = """\
 import json
 import tensorflow as tf
 print("\\n" + json.dumps([device.device_type for device in tf.config.list_logical_devices()]))
@@ -67,11 +61,6 @@ class Finding:
     said: str  # what was seen
     fix: str = ""  # what to do; empty where nothing is to be done
 
-    def told(self) -> "Finding":
-        """Give it in the language of messages."""
-        said = (translated(text) for text in (self.name, self.said, self.fix))
-        return Finding(next(said), self.state, *said)
-
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
@@ -81,20 +70,9 @@ class Diagnosis:
     place: Place  # where this kernel runs
 
     @property
-    def told(self) -> tuple[Finding, ...]:
-        """The findings in the language of messages."""
-        return tuple(finding.told() for finding in self.findings)
-
-    @property
-    def state(self) -> str:
-        """The worst state of all findings."""
-        states = {finding.state for finding in self.findings}
-        return next((state for state in (ILL, WARN) if state in states), WELL)
-
-    @property
     def exit_status(self) -> int:
         """For a shell: 1 when something must be mended, else 0."""
-        return int(self.state == ILL)
+        return int(ILL in {finding.state for finding in self.findings})
 
     @property
     def next(self) -> str:
@@ -104,34 +82,17 @@ class Diagnosis:
 
     def json(self) -> str:
         """Write it as JSON."""
-        place = {name: getattr(self.place, name) for name in ("kind", "name", "mark")}
-        place["accelerator"] = self.place.accelerator and self.place.accelerator.name
-        place |= {"replicas": self.place.replicas, "tpu": self.place.tpu}
         findings = [dataclasses.asdict(finding) for finding in self.findings]
-        plain = {"state": self.state, "place": place, "findings": findings, "next": self.next}
+        plain = {"place": self.place.kind, "findings": findings, "next": self.next}
         return json.dumps(plain, indent=1)  # ASCII: any output takes it without loss
 
     def __repr__(self) -> str:
         lines = []
-        for finding in self.told:
-            lines.append(f"{SIGNS[finding.state]} {finding.name:9} {finding.said}")
-            lines += [f"{'':11} {translated('Fix')}: {finding.fix}"] if finding.fix else []
+        for finding in self.findings:
+            name, said, fix = map(translated, (finding.name, finding.said, finding.fix))
+            lines.append(f"{SIGNS[finding.state]} {name:9} {said}")
+            lines += [f"{'':11} {translated('Fix')}: {fix}"] if fix else []
         return "\n".join([*lines, f"{translated('Next')}: {translated(self.next)}"])
-
-    def _repr_html_(self) -> str:
-        return html.render("diagnosis.html", diagnosis=self, signs=SIGNS)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = Column(no_wrap=True), Column(no_wrap=True, style="bold"), Column(overflow="fold")
-        table = Table(*columns, box=None, show_header=False, pad_edge=False)
-        for finding in self.told:
-            said = Text(finding.said)
-            if finding.fix:
-                said.append(f"\n{translated('Fix')}: {finding.fix}", style="italic")
-            sign = Text(SIGNS[finding.state], style=COLOURS[finding.state])
-            table.add_row(sign, finding.name, said)
-        yield table
-        yield Text.assemble((f"{translated('Next')}: ", "bold"), translated(self.next))
 
 
 def check_versions(
@@ -146,11 +107,8 @@ def check_versions(
         fix = "make lab, and choose its kernel; in Colab and on Kaggle run the setup cell"
         return Finding("versions", ILL, "; ".join(wrong), fix)
     tensorflow = found.get("tensorflow-tpu") or found["tensorflow"]
-    said = (
-        f"Python {'.'.join(map(str, python))}, TensorFlow {tensorflow}, "
-        f"transformers {found['transformers']}: as locked"
-    )
-    return Finding("versions", WELL, said)
+    said = f"Python {'.'.join(map(str, python))}, TensorFlow {tensorflow}, "
+    return Finding("versions", WELL, f"{said}transformers {found['transformers']}: as locked")
 
 
 def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
@@ -175,11 +133,10 @@ def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
 
 def check_place(place: Place, environment: Mapping[str, str] = os.environ) -> Finding:
     """Say where this kernel runs; notice a TPU that is only announced, or can't be used."""
-    said = f"{place.name} ({place.mark})"
+    said = f"{translated(place.name)} ({place.mark})"
     if place.kind in UNUSABLE:
         return Finding("place", WARN, said, place.advice)
-    if place.accelerator:
-        said += f": {place.accelerator}"
+    said += f": {place.accelerator}" if place.accelerator else ""
     stray = [x for x in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if environment.get(x)]
     if place.kind in ("cpu", "gpu") and stray:
         said += f"; {stray[0]} is set, but no TPU is attached"
@@ -201,11 +158,7 @@ def holders(root: str | os.PathLike = "/") -> dict[int, str]:
 
 
 def check_chip(held: Mapping[int, str], own: Collection[int]) -> Finding:
-    """Say who holds the chip.
-
-    ``own`` are this process and those that started it: from a notebook's ``!`` line, the kernel is
-    one of them.
-    """
+    """Say who holds the chip; ``own`` are this process and those that started it."""
     if others := {pid: name for pid, name in held.items() if pid not in own}:
         listed = ", ".join(f"{name} ({pid})" for pid, name in others.items())
         said = f"held by another process: {listed}; a TPU serves one at a time"
@@ -224,17 +177,13 @@ def check_devices(
     """
     if place.tpu and place.tpu.startswith("grpc://"):
         return _asked("devices", lambda: _worker(place.tpu))
-    if place.kind in ("node", "pod_slice"):
-        said = "not asked: they belong to another machine, whose address Google Cloud must tell"
-        return Finding("devices", WELL, said)
-    if place.kind == "gke_slice":
+    if place.kind in ("node", "pod_slice", "gke_slice"):
         said = "not asked: a slice answers when all its hosts ask together"
         return Finding("devices", WELL, said)
-    environment = os.environ | ENVIRONMENT | connection.tensorflow_environment(place)
     try:
         done = subprocess.run(
-            command or (sys.executable, "-c", _ASK),
-            env=environment,
+            command or (sys.executable, "-c", ASK),
+            env=os.environ | ENVIRONMENT | connection.tensorflow_environment(place),
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -246,17 +195,17 @@ def check_devices(
         said = f"TensorFlow did not list them within {seconds:g} seconds"
         fix = "restart the runtime; if it happens again, another program holds the TPU"
         return Finding("devices", ILL, said, fix)
-    if done.returncode != 0:
-        return _failed(done)
+    if done.returncode:
+        lines = done.stderr.split("\n") if done.stderr.strip() else [f"it ended: {done.returncode}"]
+        last = next(line for line in reversed(lines) if line.strip()).strip()[:200]
+        known = explain(done.stderr).matches
+        fix = known[0].symptom.fix if known else "mend the installation: make lab"
+        return Finding("devices", ILL, f"TensorFlow can't be used: {last}", fix)
     counted = Counter(json.loads(done.stdout.splitlines()[-1]))
-    said = _listed(counted)
     if place.kind in LOCAL and not counted["TPU"]:
         fix = "see what is said of the wheel above; if that is well, restart the runtime"
-        return Finding("devices", ILL, f"{said}: TensorFlow sees no TPU", fix)
-    if place.kind == "gpu" and not counted["GPU"]:
-        fix = "pip install 'tensorflow[and-cuda]' if you want the GPU; the course doesn't need it"
-        return Finding("devices", WARN, f"{said}: TensorFlow doesn't use the GPU", fix)
-    return Finding("devices", WELL, said)
+        return Finding("devices", ILL, f"{_listed(counted)}: TensorFlow sees no TPU", fix)
+    return Finding("devices", WELL, _listed(counted))
 
 
 def _asked(name: str, question: Callable[[], str]) -> Finding:
@@ -276,30 +225,13 @@ def _listed(counted: Counter[str]) -> str:
     return ", ".join(f"{kind} × {number}" for kind, number in sorted(counted.items()))
 
 
-def _failed(done: subprocess.CompletedProcess) -> Finding:
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    last = lines[-1].strip()[:200] if lines else f"it ended with {done.returncode}"
-    known = explain(done.stderr).matches
-    fix = known[0].symptom.fix if known else "mend the installation: make lab"
-    return Finding("devices", ILL, f"TensorFlow can't be used: {last}", fix)
-
-
-def check_bucket(url: str, region: str | None) -> Finding:
-    """Find out whether a bucket (``gs://…``) will do, for a TPU in ``region`` if it is given."""
-    from helpers.tpu import bucket
-
-    return _asked("bucket", lambda: repr(bucket.check_bucket(url, region=region)))
-
-
-def check_room(disk: float, memory: float) -> list[Finding]:
+def check_room(free: Mapping[str, float]) -> list[Finding]:
     """Judge the disk that is free where the course lies, and the memory, both in GiB."""
     found = []
-    for name, free, least, little, fix in (
-        ("disk", disk, LEAST_DISK, LITTLE_DISK, "make room: a run's checkpoints need it"),
-        ("memory", memory, LEAST_MEMORY, LITTLE_MEMORY, "close other notebooks and programs"),
-    ):
-        state = ILL if free < least else WARN if free < little else WELL
-        found.append(Finding(name, state, f"{free:.1f} GiB free", "" if state == WELL else fix))
+    for name, (least, little) in ROOM.items():
+        state = ILL if free[name] < least else WARN if free[name] < little else WELL
+        fix = "make room, close other notebooks and programs" if state != WELL else ""
+        found.append(Finding(name, state, f"{free[name]:.1f} GiB free", fix))
     return found
 
 
@@ -307,12 +239,11 @@ def free_memory(root: str | os.PathLike = "/") -> float:
     """Bytes that programs can still have: the machine's, or the container's if that is less."""
     free = psutil.virtual_memory().available
     folder = pathlib.Path(root, "sys/fs/cgroup")
-    try:
+    # No container, or one without a limit ("max").
+    with contextlib.suppress(OSError, ValueError):
         limit = int((folder / "memory.max").read_text())
-        used = int((folder / "memory.current").read_text())
-    except (OSError, ValueError):
-        return free  # no container, or one without a limit ("max")
-    return max(0, min(free, limit - used))
+        free = min(free, limit - int((folder / "memory.current").read_text()))
+    return max(0, free)
 
 
 def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis:
@@ -331,21 +262,17 @@ def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis
     place = detect()
     # Elsewhere such files are other devices: a virtual machine with a GPU holds one of /dev/vfio.
     held = holders() if place.kind in ATTACHED else {}
-    found = installed(WHEELS)
-    this = psutil.Process()
+    found, this = installed(WHEELS), psutil.Process()
+    # From a notebook's `!` line, the kernel is one of those that started this process.
     chip = check_chip(held, {this.pid, *(parent.pid for parent in this.parents())})
+    findings = [check_versions(found, locked_versions(), sys.version_info[:2])]
+    findings += [check_wheel(found, place), check_place(place), chip]
     if place.kind in LOCAL and held:
-        said = f"not asked: the TPU is {chip.said.partition(':')[0]}"
-        devices = Finding("devices", WELL, said)
+        findings.append(Finding("devices", WELL, "not asked: the TPU is in use"))
     else:
-        devices = check_devices(place)
-    findings = (
-        check_versions(found, locked_versions(), sys.version_info[:2]),
-        check_wheel(found, place),
-        check_place(place),
-        chip,
-        devices,
-        *([check_bucket(bucket, region)] if bucket else []),
-        *check_room(shutil.disk_usage(ROOT).free / GIB, free_memory() / GIB),
-    )
-    return Diagnosis(findings, place)
+        findings.append(check_devices(place))
+    if bucket:
+        asked = _asked("bucket", lambda: str(buckets.check_bucket(bucket, region=region)))
+        findings.append(asked)
+    free = {"disk": shutil.disk_usage(ROOT).free / GIB, "memory": free_memory() / GIB}
+    return Diagnosis((*findings, *check_room(free)), place)

@@ -1,0 +1,254 @@
+"""The commands about the course itself: learn, run, understand an error, write another edition."""
+
+import os
+import pathlib
+import sys
+import webbrowser
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from helpers.base import files
+from helpers.base import language as languages
+from helpers.base.errors import CourseError
+from helpers.base.settings import ENVIRONMENT
+from helpers.course import explain
+from helpers.course import map as course
+
+_BETWEEN = "\x1f"  # between a parameter's name and its value: no one can type it
+
+
+def _names(incomplete: str) -> list[str]:
+    """Give the notebooks whose name begins so, for a shell that completes it."""
+    try:
+        return [n.name for n in course.notebooks() if n.name.startswith(incomplete)]
+    except CourseError:  # said when the command is carried out, not at the tab key
+        return []
+
+
+_NUMBERS = "Numbers or names, such as 2, 02, 02_xla_rules."
+_CHANGE = "Change a parameter (cell 'parameters'). Can be repeated. For each notebook that has it."
+_EDITION = "The notebooks in another language, such as ko. Without: English."
+_OPEN = "Open the results in a browser. Without either: at a terminal with a screen."
+_JOBS = "How many run at once. Without: 2 with two cores and 8 GB of free memory, else 1."
+Wanted = Annotated[
+    list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS, autocompletion=_names)
+]
+Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
+Json = Annotated[bool, typer.Option("--json", help="Write JSON, for a script.")]
+
+
+class Pairs(TyperCommand):
+    """A command whose ``-p`` takes two words, any number of times; typer itself can't."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        """Join each ``-p NAME VALUE`` to one word."""
+        words, joined = iter(args), []
+        for word in words:
+            joined.append(word)
+            if word in ("-p", "--parameter"):
+                pair = (next(words, None), next(words, None))
+                if None in pair or "=" in pair[0]:
+                    ctx.fail("-p takes a name and a value with a space between: -p NAME VALUE")
+                joined.append(_BETWEEN.join(pair))
+        return super().parse_args(ctx, joined)
+
+
+def run(
+    wanted: Wanted = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME VALUE", help=_CHANGE),
+    ] = None,
+    workshop: Annotated[
+        bool, typer.Option("--workshop", help="Run only the core of each notebook, for a class.")
+    ] = False,
+    jobs: Annotated[int | None, typer.Option(metavar="N", min=1, help=_JOBS)] = None,
+    open_page: Annotated[bool | None, typer.Option("--open/--no-open", help=_OPEN)] = None,
+    language: Language = None,
+    as_json: Json = False,
+) -> None:
+    """Run notebooks in order and write an index of the results: **build/index.html**.
+
+    Each notebook runs in a kernel of its own, on this machine. The notebooks themselves stay as
+    they are: what was executed is written to the folder build, also when a notebook fails.
+    The run goes on after a failure. Ctrl-C keeps what is done.
+
+    **Examples**
+
+    - `tpu-course run`: all notebooks
+    - `tpu-course run 2 7 --no-open`: two of them, without opening a browser
+    - `tpu-course run 07 -p STEPS 50`: one, with a changed parameter
+    - `tpu-course run --workshop`: the core of all notebooks; results go to build/workshop
+    - `tpu-course run --language ko`: the Korean edition; results go to build/ko
+
+    **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
+    out · 130 interrupted
+    """
+    pairs = [tuple(pair.split(_BETWEEN, 1)) for pair in parameter or []]
+    if any(len(pair) != 2 for pair in pairs):
+        raise typer.BadParameter("write it as -p NAME VALUE", param_hint="'-p'")
+    folder, build = course.edition(language)
+    course.values(pairs, course.choose(wanted or [], course.notebooks(folder)))
+
+    from helpers.course import running  # seconds of Jupyter's imports: only for what can be run
+
+    report = running.run(wanted or [], pairs, folder, build, workshop=workshop, jobs=jobs)
+    typer.echo(report.json() if as_json else f"{report.summary}. Results: {report.page}")
+    sits = sys.stdout.isatty() and not os.environ.get("CI")
+    screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
+    if open_page or (open_page is None and sits and screen and report.status != 130):
+        webbrowser.open(report.page.as_uri())
+    raise typer.Exit(report.status)
+
+
+def lab(language: Language = None) -> None:
+    """Open your copies of the notebooks in JupyterLab: **work/00_start_here.ipynb** first.
+
+    What you change stays in the folder work, which an update of the course (git pull) doesn't
+    touch. When a notebook has changed with an update, your answers are carried into its new
+    edition, and your copy as it was stays in work/earlier.
+
+    **Example**: `tpu-course lab --language ko`: the Korean edition, in work/ko
+    """
+    from helpers.course import working
+
+    folder, _ = course.edition(language)
+    work = working.WORK / folder.relative_to(course.NOTEBOOKS)
+    if work != working.WORK:
+        working.prepare()  # what the edition links to: texts in English, pictures
+    for path in working.prepare(work, folder):
+        typer.echo(f"{path.name} has a new edition, with your answers; before: {work.name}/earlier")
+    settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names
+    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={working.WORK}"]
+    first = (work / "00_start_here.ipynb").relative_to(working.WORK).as_posix()
+    command += [f"--LabApp.default_url=/lab/tree/{first}"]
+    command += [f"--LabApp.app_settings_dir={settings}"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        typer.echo("You are root, so a notebook could change anything on this machine.")
+        typer.confirm("Open JupyterLab as root?", abort=True)
+        command.append("--allow-root")
+    os.execv(command[0], command)
+
+
+def explain_log(
+    log: Annotated[
+        pathlib.Path | None,
+        typer.Argument(metavar="LOG", help="File with the log; without it, what is piped in."),
+    ] = None,
+    page: Annotated[
+        bool, typer.Option("--page", help="Print all symptoms as a page in Markdown.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Explain an error: read a log or a pasted error, say cause and fix.
+
+    In a notebook, `%explain` does the same after a failed cell.
+
+    **Examples**
+
+    - `tpu-course explain training.log`
+    - `python train.py 2>&1 | tpu-course explain`
+
+    **Exit status**: 0 explained · 1 nothing known is in it · 2 the file can't be read
+    """
+    if page:
+        typer.echo(explain.page(), nl=False)
+        return
+    piped = log is None or str(log) == "-"
+    if piped and sys.stdin.isatty():
+        typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
+    text = explain.decode(sys.stdin.buffer.read()) if piped else explain.read(log)
+    found = explain.explain(text)
+    typer.echo(found.json() if as_json else repr(found))
+    raise typer.Exit(0 if found else 1)
+
+
+def doctor(
+    bucket: Annotated[
+        str | None,
+        typer.Option(metavar="gs://…", help="Examine it, too: an empty object comes and goes."),
+    ] = None,
+    region: Annotated[
+        str | None, typer.Option(help="The TPU's, or its zone, to compare with the bucket's.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at everything that a run needs: versions, place, devices, chip, disk, memory.
+
+    Asks TensorFlow for its devices in a process of its own, with a time limit of a minute. Nothing
+    is asked of the network, except of a TPU's address and of the bucket you name.
+
+    **Example**: `tpu-course doctor --bucket gs://my-bucket --region us-central1`
+
+    **Exit status**: 0 nothing must be mended · 1 something must · 2 `--bucket` is
+    no address
+    """
+    from helpers.course import doctor as examination
+
+    if region and bucket is None:
+        raise typer.BadParameter(
+            "it is compared with a bucket's: add --bucket gs://…", param_hint="--region"
+        )
+    found = examination.doctor(bucket, region=region)
+    typer.echo(found.json() if as_json else repr(found))
+    raise typer.Exit(found.exit_status)
+
+
+def solutions() -> None:
+    """Write the teacher's edition: the notebooks with the solutions in: **build/solutions**.
+
+    Made from helpers/exercises, where each solution stands beside its stub, hints and check.
+
+    **Example**: `tpu-course solutions`
+    """
+    os.environ.update(ENVIRONMENT)
+    import nbformat
+
+    from helpers import exercises
+
+    folder = course.BUILD / "solutions"
+    for notebook in course.notebooks():
+        solved = exercises.solve(nbformat.read(notebook.path, 4))
+        files.write(folder / notebook.path.name, nbformat.writes(solved) + "\n")
+    typer.echo(f"The teacher's edition: {folder}")
+
+
+def store(wanted: Wanted = None) -> None:
+    """Run notebooks with their defaults and store the outputs in them (for authors).
+
+    The stored outputs are what `make test` compares on the next machine. A notebook that fails
+    stays as it is. `tpu-course translate` then carries them into the other languages.
+
+    **Example**: `tpu-course store 02`. **Exit status**: as of `run`
+    """
+    course.choose(wanted or [], course.notebooks())
+
+    from helpers.course import running
+
+    report = running.store(wanted or [])
+    typer.echo(f"{report.summary}.")
+    raise typer.Exit(report.status)
+
+
+def translate(
+    codes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CODE", help="Such as ko. Without: all that there are."),
+    ] = None,
+) -> None:
+    """Bring the translations in step with the English, and make their notebooks and pages.
+
+    A message whose English has changed becomes fuzzy, and the English is shown in its place until
+    somebody looks at it (CONTRIBUTING.md, Another language). A new code begins a translation.
+
+    **Example**: `tpu-course translate ja` begins a Japanese one: notebooks/locale/ja.po
+    """
+    from helpers.course import translation
+
+    for code in codes or languages.translations():
+        count, changed = translation.write(code)
+        typer.echo(f"{code}: {count}; {len(changed)} files changed")
+        for where in (*count.fuzzy[:5], *count.missing[:5]):
+            typer.echo(f"  to do: {where}")

@@ -1,0 +1,123 @@
+"""The course as pages: what Sphinx, MyST-NB and Furo are told. `make site` builds them.
+
+They read the repository's texts and notebooks where they stand, with the stored outputs; nothing is
+executed or fetched. The README is the first page. ``EDITION`` chooses the language.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import tomllib
+
+from babel import Locale
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.search import SearchLanguage
+
+from helpers.base.language import ENGLISH, translations
+from helpers.base.settings import ROOT
+from helpers.course import map as course
+
+EDITION = os.environ.get("EDITION", ENGLISH)
+FOLDER = course.edition(EDITION)[0].relative_to(ROOT)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+NUMBERED = {f"{FOLDER}/{n.name}": n for n in course.notebooks(ROOT / FOLDER)}
+
+project = html_title = "TensorFlow on TPU"
+language = EDITION
+root_doc = "README" if EDITION == ENGLISH else f"README.{EDITION}"
+include_patterns = [f"{root_doc}.md", f"{FOLDER}/*.md", f"{FOLDER}/*.ipynb"]
+include_patterns += ["CHANGELOG.md", "CONTRIBUTING.md"] * (EDITION == ENGLISH)
+exclude_patterns = [".*", "build", "work", "*/data", "tests", "helpers", "tpu_preflight"]
+extensions = ["myst_nb"]
+myst_enable_extensions = ["tasklist"]
+myst_heading_anchors = 4
+myst_heading_slug_func = "helpers.course.map.slug"
+nb_execution_mode = "off"
+nb_mime_priority_overrides = [("*", "application/vnd.jupyter.widget-view+json", None)]
+nb_ipywidgets_js = {}
+suppress_warnings = ["myst.xref_missing", "myst.header", "misc.highlighting_failure"]
+smartquotes_action = "q"  # --flag stays --flag
+html_theme = "furo"
+html_static_path, templates_path = ["site/site.css"], ["site"]
+html_css_files = ["site.css"]
+html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
+html_show_search_summary = False  # a browser refuses to fetch it for a page of the disk
+html_sidebars = {"**": [f"sidebar/{x}.html" for x in ("brand", "search", "scroll-start")]}
+html_sidebars["**"] += ["sidebar/navigation.html", "sidebar/scroll-end.html", "languages.html"]
+
+
+class Korean(SearchLanguage):
+    """Finds a Korean word also where a particle follows it."""
+
+    lang = "ko"
+
+    def split(self, input: str) -> list[str]:
+        """Give the words of a text, and those without their particles."""
+        words = super().split(input)
+        stems = (PARTICLES.fullmatch(word) for word in words)
+        return [*words, *(found[1] for found in stems if found)]
+
+
+PARTICLES = re.compile(
+    r"(\w{2,}?)(?:은|는|이|가|을|를|의|에|에서|에는|로|으로|와|과|도|만|까지|부터|보다|입니다|이다)"
+)
+
+
+def contents(app: object, docname: str, source: list[str]) -> None:
+    """List the pages in the sidebar: the notebooks by number, then the texts."""
+    if docname == root_doc:
+        rows = [f"{n.number} {n.title} <{name}>" for name, n in NUMBERED.items()]
+        rows += sorted(app.env.found_docs - {*NUMBERED, root_doc})
+        source[0] += "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(rows) + "\n```\n"
+
+
+def settled(app: object, doctree: nodes.document) -> None:
+    """Let links to other files lead to the repository, and pictures have words.
+
+    A far picture (a badge) is its words; one of a cell takes those that stand below it.
+    """
+    for kind in (addnodes.download_reference, addnodes.pending_xref):
+        for node in [*doctree.findall(kind)]:
+            if node["reftype"] == "myst" and node["reftarget"] not in app.env.found_docs:
+                here = pathlib.Path(app.env.docname).parent
+                path = os.path.normpath(here / node["reftarget"])
+                suffix = ".md" if node.get("refdomain") == "doc" else ""
+                address = f"{PROJECT['urls']['Repository']}/blob/main/{path}{suffix}"
+                node.replace_self(nodes.reference("", "", *node.children, refuri=address))
+    for image in [*doctree.findall(nodes.image)]:
+        words = image.findall(nodes.emphasis, include_self=False, ascend=True)
+        image.setdefault("alt", next((word.astext() for word in words), ""))
+        if "://" in image["uri"]:
+            image.replace_self(nodes.Text(f"{image['alt']} "))
+
+
+def page(app: object, name: str, template: str, context: dict, doctree: object) -> None:
+    """Lead to the same page in the other languages, or to their first."""
+    context["languages"] = []
+    for code in sorted({ENGLISH, *translations()} - {EDITION}):
+        folder = course.edition(code)[0].relative_to(ROOT)
+        there = folder / pathlib.Path(name).name
+        own = [*ROOT.glob(f"{there}.*")] and name.startswith("notebooks")
+        to = f"{there}.html" if own else "index.html"
+        root = "" if code == ENGLISH else f"{code}/"
+        up = "" if EDITION == ENGLISH else "../"
+        said = Locale.parse(code).get_display_name()
+        context["languages"].append((code, f"{up}{root}{to}", said))
+
+
+def first(app: object, error: Exception | None) -> None:
+    """Give the first page the name that a server and a reader look for."""
+    out = pathlib.Path(app.outdir)
+    shutil.copy(out / f"{root_doc}.html", out / "index.html")
+    shutil.rmtree(out / "jupyter_execute", ignore_errors=True)  # the pictures, once more
+
+
+def setup(app: object) -> None:
+    """Tell Sphinx what is ours."""
+    app.add_search_language(Korean)
+    app.connect("source-read", contents)
+    app.connect("doctree-read", settled)
+    app.connect("html-page-context", page)
+    app.connect("build-finished", first)

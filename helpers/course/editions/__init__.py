@@ -1,1 +1,0 @@
-"""The course in its other forms: pages of a run, a site, slides, and other languages."""

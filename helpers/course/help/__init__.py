@@ -1,1 +1,0 @@
-"""Help when something fails: what an error means, in a log or a notebook, and what is missing."""

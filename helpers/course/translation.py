@@ -1,0 +1,307 @@
+"""The course in another language: what is to be translated, and what becomes of it.
+
+A translation is a file of gettext, ``notebooks/locale/ko.po``. Each of its messages knows where the
+English stands: when that changes, the message is fuzzy, and the English is shown until somebody has
+looked at it. Notebooks in the language are made from the English ones; their code and outputs are
+the same.
+"""
+
+import ast
+import dataclasses
+import datetime
+import io
+import json
+import pathlib
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+
+from babel import Locale, UnknownLocaleError
+from babel.messages import Catalog, pofile
+
+from helpers.base import files, language
+from helpers.base.errors import CourseError, unreadable
+from helpers.base.settings import ROOT
+from helpers.course import explain
+from helpers.course import map as course
+
+PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
+SYMPTOMS, README = "TROUBLESHOOTING.md", "README.md"
+CHANGED = "The English has changed; the translation follows."
+MISSING = "Not translated yet."
+# Short words of the code have no other place: who adds one adds it to a translation by hand.
+WORDS = "words"
+# Data in which a learner reads what stands below one of the keys.
+DATA = ("helpers/exercises/*.toml", "helpers/course/symptoms.toml", "helpers/tpu/places.toml")
+DATA += ("tpu_preflight/src/tpu_preflight/findings.toml",)
+KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
+# Code in which a learner reads each string of three words or more.
+CODE = ["helpers/exercises/*.py", "helpers/course/doctor.py", "helpers/course/explain.py"]
+CODE += ["helpers/tpu/place.py", "tpu_preflight/src/tpu_preflight/*.py"]
+for _room in ("checks/*", "compiler/*", "estimate/*", "subjects/*", "chips/hardware"):
+    CODE.append(f"tpu_preflight/src/tpu_preflight/{_room}.py")
+for _name in ("numerics/results", "program/from_tensorflow", "program/tracing"):
+    CODE.append(f"tpu_preflight/src/tpu_preflight/{_name}.py")
+
+
+def blocks(markdown: str) -> list[str]:
+    """Cut a page into paragraphs, rows of tables, items of lists, and what is between them.
+
+    Joined, the parts are the page. A fenced block of code is one part.
+    """
+    parts = re.split(r"(^```.*?^```$|\n{2,}|\n(?=\||- |\d+\. ))", markdown, flags=re.S | re.M)
+    return [part for part in parts if part]
+
+
+def _is_text(name: str, block: str) -> bool:
+    """Tell what is to be translated of a page: no code, and no heading that links lead to."""
+    heading = name == "GLOSSARY.md" and block.startswith("## ")
+    return not heading and not block.startswith("```") and bool(re.search("[A-Za-z]{2}", block))
+
+
+def _cells(notebook: pathlib.Path) -> Iterator[tuple[str, str]]:
+    for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
+        where, source = f"{notebook.name} {cell['id']}", "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield where, source
+        elif title := re.search(r"\A# @title (.*)", source):
+            yield "titles of folded cells", title[1]
+        for output in cell.get("outputs", ()):
+            for beside in output.get("metadata", {}).values():
+                yield f"{where} caption", beside["alt"]
+
+
+def _data(path: pathlib.Path) -> Iterator[tuple[str, str]]:
+    def walk(node: object, *keys: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                yield from walk(value, *keys, key)
+        elif isinstance(node, list):
+            for at, value in enumerate(node, 1):
+                own = value["name"] if isinstance(value, dict) else str(at)
+                yield from walk(value, *keys, own)
+        elif isinstance(node, str) and re.search(r"\w", re.sub(language.BLANK, "", node)):
+            # What is wrong with the answer (b); of an exercise it is code.
+            because = "wrong" in keys and len(keys[-1]) == 1
+            if because or KEYS & {*keys}:
+                yield f"{path.name} {'.'.join(keys)}", node
+
+    yield from walk(tomllib.loads(path.read_text("utf-8")))
+
+
+def _code(path: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Give the strings of a source; of one with values in it, their expressions in braces."""
+    nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
+    expressions = (node.value for node in nodes if isinstance(node, ast.Expr))
+    parts = (part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values)
+    names = [key for node in nodes if isinstance(node, ast.Dict) for key in node.keys]
+    for node in (node for node in nodes if isinstance(node, ast.Compare)):
+        names += [node.left, *node.comparators]
+    # Docstrings, pieces, and what is a name.
+    left_out = {*map(id, expressions), *map(id, parts), *map(id, names)}
+    for node in nodes:
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            for part in node.values:
+                constant = isinstance(part, ast.Constant)
+                text += part.value if constant else f"{{{ast.unparse(part.value)}}}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        plain = re.sub(language.BLANK, "", text)
+        words = len(re.findall("[A-Za-z]{2,}", plain)) >= 3 and re.search(r"\w \w", plain)
+        if words and id(node) not in left_out and not re.search(r"\\|\n\Z", text):
+            yield path.relative_to(ROOT).as_posix(), text
+
+
+def texts() -> list[tuple[str, str]]:
+    """Collect all that is to be translated, each once: where it stands, and the English."""
+    found = [text for notebook in course.notebooks() for text in _cells(notebook.path)]
+    for path in (ROOT / README, *(course.NOTEBOOKS / name for name in PAGES)):
+        parts = blocks(path.read_text("utf-8"))
+        found += [(path.name, part) for part in parts if _is_text(path.name, part)]
+    explain.page(say=lambda text: found.append((SYMPTOMS, text)) or text)
+    for patterns, read_texts in ((DATA, _data), (CODE, _code)):
+        for path in (path for pattern in patterns for path in sorted(ROOT.glob(pattern))):
+            found += read_texts(path)
+    found += [(WORDS, CHANGED), (WORDS, MISSING)]
+    for code in language.translations():
+        found += [(WORDS, message.id) for message in read(code) if message.context == WORDS]
+    return list(dict.fromkeys(found))
+
+
+def _catalog(code: str) -> Catalog:
+    day = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)  # Git knows when it really changed
+    return Catalog(
+        locale=code,
+        project="tensorflow-on-tpu",
+        version="",
+        header_comment="# How to mend or add a sentence: CONTRIBUTING.md, Another language.",
+        msgid_bugs_address="",
+        last_translator="",
+        language_team=code,
+        creation_date=day,
+        revision_date=day,
+        fuzzy=False,
+    )
+
+
+def read(code: str) -> Catalog:
+    """Read a language's translation; an empty one where there is none yet.
+
+    Raises:
+        CourseError: The code is no language's, or the file isn't in gettext's PO form.
+    """
+    try:
+        Locale.parse(code)
+    except (ValueError, UnknownLocaleError):
+        raise CourseError(
+            f"{code!r} is no language.",
+            "A translation is named by the code of its language (ISO 639), such as ko or ja.",
+            "Write that code: tpu-course translate ja.",
+        ) from None
+    path = language.file(code)
+    fix = f"Mend the line, or get the file back with `git restore notebooks/locale/{path.name}`."
+    try:
+        with unreadable(f"{path.name} is damaged.", fix):
+            return language.read(path) if path.is_file() else _catalog(code)
+    except pofile.PoFileError as error:
+        raise CourseError(f"{path.name} is damaged.", str(error), fix) from error
+
+
+def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
+    """Bring a translation in step with the English, as gettext's msgmerge does.
+
+    What is gone leaves it. What has changed keeps the translation of the message that was most like
+    it, and becomes fuzzy; what only moved isn't changed.
+    """
+    known = {message.id: message for message in catalog}
+    template = _catalog(str(catalog.locale))
+    for where, english in wanted:
+        template.add(english, context=where)
+        if english in known and catalog.get(english, where) is None:
+            old = known[english]
+            catalog.add(english, old.string, context=where, flags=old.flags)
+    catalog.update(template, update_creation_date=False)
+    for message in catalog:
+        message.previous_id = []
+
+
+@dataclasses.dataclass(frozen=True)
+class Count:
+    """How far a translation has come, in messages."""
+
+    translated: int
+    fuzzy: tuple[str, ...]  # where the English has changed since
+    missing: tuple[str, ...]  # where nothing is translated yet
+
+    def __repr__(self) -> str:
+        return f"{self.translated} translated, {len(self.fuzzy)} fuzzy, {len(self.missing)} missing"
+
+
+def count(catalog: Catalog) -> Count:
+    """Count the messages of a translation."""
+    messages = [message for message in catalog if message.id]
+    fuzzy = tuple(m.context for m in messages if m.fuzzy)
+    missing = tuple(m.context for m in messages if not m.string)
+    return Count(len(messages) - len(fuzzy) - len(missing), fuzzy, missing)
+
+
+def said(catalog: Catalog, where: str, english: str, note: bool = True) -> str:
+    """Give a message's translation, or the English, with a note below its heading."""
+    message = catalog.get(english, where)
+    if message and message.string and not message.fuzzy:
+        return message.string
+    if not note or re.match(r"\||- |\d+\. ", english):  # it would break the table or the list
+        return english
+    why = said(catalog, WORDS, CHANGED if message and message.string else MISSING, note=False)
+    heading, rest = re.fullmatch(r"(#+ [^\n]*|)\n*(.*)", english, re.DOTALL).groups()
+    return "\n\n".join(part for part in (heading, f"*{why}*", rest) if part)
+
+
+def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
+    """Make the notebooks and pages in a language: text by file."""
+    folder = course.NOTEBOOKS / code
+    nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
+    # The files of the folder, each with the anchors that are called otherwise there.
+    own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
+    cells = [(name, c) for name, n in nodes.items() for c in n["cells"]]
+    cells = [(name, cell) for name, cell in cells if cell["cell_type"] == "markdown"]
+    for name, cell in cells:
+        english = "".join(cell["source"])
+        cell["source"] = said(catalog, f"{name} {cell['id']}", english)
+        own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
+    for _, cell in cells:
+        cell["source"] = _linked(cell["source"], code, own).splitlines(keepends=True)
+    made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
+    for name in PAGES:
+        page = _page(catalog, course.NOTEBOOKS / name)
+        made[name] = _linked(page, code, own)
+    made[SYMPTOMS] = _linked(_symptoms(catalog), code, own)
+    readme = re.sub(
+        rf"(?<=\]\()notebooks/(?={'|'.join(map(re.escape, own))})",
+        f"notebooks/{code}/",
+        _badged(_page(catalog, ROOT / README), code),
+    )
+    return {folder / name: text for name, text in made.items()} | {
+        ROOT / f"README.{code}.md": readme
+    }
+
+
+def _page(catalog: Catalog, path: pathlib.Path) -> str:
+    parts = blocks(path.read_text("utf-8"))
+    return "".join(said(catalog, path.name, x) if _is_text(path.name, x) else x for x in parts)
+
+
+def _symptoms(catalog: Catalog) -> str:
+    def translated(row: explain.Symptom, part: str) -> str:
+        where = f"symptoms.toml symptom.{row.name}.{part}"
+        return said(catalog, where, getattr(row, part), note=False)
+
+    parts = ("name", "why", "fix")
+    rows = [
+        dataclasses.replace(row, **{part: translated(row, part) for part in parts})
+        for row in explain.SYMPTOMS
+    ]
+    return explain.page(rows, lambda text: said(catalog, SYMPTOMS, text, note=False))
+
+
+def _anchors(markdown: str) -> list[str]:
+    """Name the headings of a text as JupyterLab does; brackets would end a link."""
+    headings = re.findall(r"^#+ (.*)$", markdown, re.MULTILINE)
+    names = (course.plain(heading).replace(" ", "-") for heading in headings)
+    return [name.replace("(", "%28").replace(")", "%29") for name in names]
+
+
+def _linked(text: str, code: str, own: Mapping[str, Mapping[str, str]]) -> str:
+    """Let links lead on from a language's folder, else one folder up."""
+
+    def led(found: re.Match[str]) -> str:
+        name, anchor = found.groups()
+        if name in own:
+            return name + (f"#{own[name].get(anchor, anchor)}" if anchor else "")
+        return f"../../README.{code}.md" if name == "../README.md" else f"../{found[0]}"
+
+    # Where a link of Markdown leads in the repository: a file, and an anchor there.
+    return re.sub(r"(?<=\]\()(?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?", led, _badged(text, code))
+
+
+def _badged(text: str, code: str) -> str:
+    return re.sub(r"(/blob/main/notebooks/)(?=\d\d_)", rf"\1{code}/", text)
+
+
+def write(code: str) -> tuple[Count, list[pathlib.Path]]:
+    """Bring a language's translation in step and make its notebooks and pages.
+
+    Gives how far it has come, and the files that changed.
+
+    Raises:
+        CourseError: The translation is damaged, or a file can't be written.
+    """
+    catalog, stream = read(code), io.BytesIO()
+    update(catalog, texts())
+    pofile.write_po(stream, catalog, width=0, ignore_obsolete=True)
+    new = {language.file(code): stream.getvalue().decode()} | generated(code, catalog)
+    changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
+    for path in changed:
+        files.write(path, new[path])
+    return count(catalog), changed
