@@ -67,7 +67,7 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.fixture(scope="module")
 def gs():
     """An embedded storage for a file of tests; a test can have a bucket of its own in it."""
-    from helpers.rehearsal.storage import embedded_gcs
+    from helpers.tpu.storage import embedded_gcs
 
     with embedded_gcs() as running:
         yield running

@@ -1,8 +1,14 @@
-"""The environment of this process, for a while."""
+"""The environment of this process, and the processes that it starts to have something served."""
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+import pathlib
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+
+from helpers.base.errors import CourseError
+from helpers.base.settings import CODE
+from tpu_preflight.processes import TooLate, within
 
 
 @contextlib.contextmanager
@@ -18,3 +24,47 @@ def variables_set(new: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def served(
+    command: Sequence[object], environment: Mapping[str, str], log: pathlib.Path, seconds: float
+) -> Iterator[tuple[subprocess.Popen, int]]:
+    """Run a program that prints its port as soon as it listens; kill it at the block's end.
+
+    Args:
+        command: The program and its arguments.
+        environment: All its variables (value by name).
+        log: The file for what it writes to standard error.
+        seconds: How long it may take to get ready.
+
+    Raises:
+        CourseError: It did not get ready; the message has the end of the log.
+    """
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [str(word) for word in command],
+            cwd=CODE,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            start_new_session=True,  # a notebook's interrupt goes to the kernel's whole group
+        ) as process,
+    ):
+        try:
+            try:
+                port = within(seconds, process.stdout.readline)
+            except TooLate:
+                port = b""
+            if not port:
+                said = log.read_text("utf-8", "replace").strip().splitlines()[-12:]
+                raise CourseError(
+                    "A process of the course did not start.",
+                    "\n".join(said) or f"It was not ready within {seconds:g} seconds.",
+                    "Run the cell again; if it stays so, restart the kernel.",
+                )
+            yield process, int(port)
+        finally:
+            process.kill()

@@ -177,7 +177,7 @@ def check_devices(
     """
     if place.tpu and place.tpu.startswith("grpc://"):
         return _asked("devices", lambda: _worker(place.tpu))
-    if place.kind in ("node", "pod_slice", "gke_slice"):
+    if place.kind in ("node", "pod_slice"):
         said = "not asked: a slice answers when all its hosts ask together"
         return Finding("devices", WELL, said)
     try:

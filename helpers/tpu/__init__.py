@@ -1,4 +1,4 @@
-"""Which TPU this is, where it is rented, and how to reach it: places, facts, connections.
+"""Where this kernel runs and how it reaches a TPU, or a rehearsal of one: worker, bucket, replicas.
 
-Knows clouds and buckets. The rooms above may import it; it imports only ``base``.
+The rooms above may import it; it imports only ``base``.
 """

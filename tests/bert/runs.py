@@ -20,7 +20,7 @@ SETTINGS = Settings(NANO, STEPS, global_batch_size=8, warm_up=5)
 # without an import, in a process of its own that can be killed.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
-    ["helpers.bert.pretraining", "helpers.rehearsal.storage", "helpers.rehearsal.node"]
+    ["helpers.bert.pretraining", "helpers.tpu.storage", "helpers.tpu.node"]
 )
 
 

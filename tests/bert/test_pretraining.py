@@ -22,9 +22,9 @@ from helpers.base.errors import CourseError
 from helpers.bert import compiled, pretraining
 from helpers.bert.command import pretrain
 from helpers.bert.data import count_tokens, read, unigram
-from helpers.rehearsal import storage
-from helpers.rehearsal.node import remote_node
-from helpers.rehearsal.replicas import replicas
+from helpers.tpu import storage
+from helpers.tpu.node import remote_node
+from helpers.tpu.replicas import replicas
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from helpers.bert.step import (
     steps_function,
     training_step,
 )
-from helpers.rehearsal.replicas import replicas
+from helpers.tpu.replicas import replicas
 
 pytestmark = pytest.mark.slow
 

@@ -232,7 +232,7 @@ def test_no_python_runs_while_batches_are_read():
 SHARED_BY_REPLICAS = """
 import numpy as np
 import tensorflow as tf
-from helpers.rehearsal.replicas import replicas
+from helpers.tpu.replicas import replicas
 from helpers.text.buckets import bucketed, packed
 
 strategy = replicas(2)

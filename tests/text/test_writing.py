@@ -23,11 +23,11 @@ from plain import (
 
 from helpers.base import files
 from helpers.base.errors import CourseError
-from helpers.rehearsal import storage
 from helpers.text import cleaning, prepare, records, sources
 from helpers.text.records import encoder, format
 from helpers.text.records.plan import Listed
 from helpers.text.records.writing import shards, sorting
+from helpers.tpu import storage
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,326 @@
+"""A storage server for this machine alone that speaks what ``gs://`` speaks, in its own process.
+
+TensorFlow's file system for ``gs://`` knows one address, Google's, and takes no other; but it asks
+a proxy when there is one. So this server is a proxy that answers itself: it opens the tunnel a
+client asks for (CONNECT), shows a certificate of its own for ``*.googleapis.com``, and serves
+storage from memory. It refuses what is not ``*.googleapis.com``, and it opens no connection to
+anywhere. The same port serves plain HTTP to gcsfs, which can be told an address.
+
+It must be a process: while TensorFlow waits for an answer it may hold Python's global lock, and a
+thread could then never give one.
+
+Reference: Cloud Storage JSON API v1 (https://cloud.google.com/storage/docs/json_api, 2026-11), and
+the file system's source, ``tsl/platform/cloud/gcs_file_system.cc`` of TensorFlow 2.20.
+"""
+
+import datetime
+import email
+import http.server
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import ssl
+import sys
+import threading
+import time
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+SERVED = ".googleapis.com"
+CERTIFICATE = "certificate.pem"
+
+Resource = dict[str, Any]  # a bucket or an object as the JSON API describes it
+Answer = tuple[int, bytes | Resource, dict[str, str]]  # status, body (a dict as JSON), headers
+
+
+class Refusal(Exception):
+    """An answer other than success: the HTTP status, and what the service says about it."""
+
+
+def refused(status: int, message: str) -> Answer:
+    """Make an answer other than success, as the service writes it."""
+    return status, {"error": {"code": status, "message": message}}, {}
+
+
+def _two_parts(content_type: str, body: bytes) -> tuple[Resource, bytes]:
+    """Split a multipart upload: the resource as JSON, then the data, byte for byte."""
+    # By hand: the e-mail parser of the standard library changes ends of lines in the data. The
+    # last boundary ends the data, which may hold gcsfs's own, always the same.
+    boundary = re.search(r"boundary=\"?([^\";]+)", content_type)
+    mark = re.escape(b"--" + boundary[1].encode()) if boundary else b"none"
+    parts = re.fullmatch(
+        rb"%b(?P<eol>\r?\n).*?(?P=eol){2}(.*?)(?P=eol)%b(?P=eol)(.*?)(?P=eol){2}(.*)(?P=eol)%b--\s*"
+        % (mark, mark, mark),
+        body,
+        re.DOTALL,
+    )
+    if parts is None:
+        raise Refusal(400, "Malformed multipart body.")
+    _, about, head, data = parts.groups()
+    return {
+        "contentType": email.message_from_bytes(head)["Content-Type"],
+        **json.loads(about),
+    }, data
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    """A connection, the request that it brings just now, and what all of them share."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # 40 ms for each request otherwise
+    tls: ssl.SSLContext
+    lock = threading.Lock()  # one request is answered at a time
+    buckets: ClassVar[dict[str, dict[str, tuple[Resource, bytes]]]] = {}
+    # Resumable uploads by session: the object's name and description, and what came so far.
+    uploads: ClassVar[dict[str, tuple[str, Resource, bytearray]]] = {}
+    _tunnel = ""
+
+    def do_CONNECT(self) -> None:
+        """Open a tunnel that ends here."""
+        host, _, port = self.path.rpartition(":")
+        if not host.endswith(SERVED) or port != "443":
+            self.close_connection = True
+            return self._reply(*refused(403, "This proxy serves gs:// only."))
+        self.send_response(200, "Connection established")
+        self.end_headers()
+        self.request = self.tls.wrap_socket(self.connection, server_side=True)
+        self.setup()  # from here on the request is the encrypted connection
+        self._tunnel, self.close_connection = host, False
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()  # the server itself closes only what it accepted, without TLS
+
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        path = self._tunnel + self.path.partition("?")[0]  # a token may stand behind it
+        self.log_message("%s %s %s", self.command, path, int(code))
+
+    def _serve(self) -> None:
+        self.body, self.url = self._read_body(), urlsplit(self.path)
+        if self._tunnel not in ("", "www.googleapis.com", f"storage{SERVED}"):
+            return self._reply(*refused(404, f"{self._tunnel} is not served here, only storage."))
+        self.query = dict(parse_qsl(self.url.query, keep_blank_values=True))
+        plain = f"http://{self.headers['Host']}"
+        self.address = f"https://{self._tunnel}" if self._tunnel else plain
+        try:
+            answer = self._answer()
+        except Refusal as refusal:
+            answer = refused(*refusal.args)
+        return self._reply(*answer)
+
+    def _answer(self) -> Answer:
+        """Carry the request out, or refuse it as the service would."""
+        for methods, path, method in _ROUTES:
+            match = re.fullmatch(path, self.url.path)
+            if match and self.command in methods:
+                with self.lock:
+                    return method(self, *map(unquote, match.groups()))
+        raise Refusal(501, f"{self.command} {self.url.path} is not served here.")
+
+    do_GET = do_POST = do_PUT = do_DELETE = _serve
+
+    def _read_body(self) -> bytes:
+        """Read the request's body; a part of one is never taken for the whole."""
+        # TensorFlow's requests name a length and are chunked: the chunks are right.
+        if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
+            return self._exactly(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline().split(b";")[0] or b"-1", 16):
+            parts.append(self._exactly(size))
+            self._exactly(2)  # the end of the line
+        self._exactly(2)
+        return b"".join(parts)
+
+    def _exactly(self, size: int) -> bytes:
+        data = self.rfile.read(size) if size >= 0 else b""
+        if len(data) != size:
+            raise ConnectionAbortedError("the client went away within its request")
+        return data
+
+    def _reply(self, status: int, body: bytes | Resource, headers: dict[str, str]) -> None:
+        kind = "application/octet-stream"
+        if isinstance(body, dict):
+            body, kind = json.dumps(body).encode(), "application/json; charset=UTF-8"
+        self.send_response(status)
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **headers}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _make(self) -> Answer:
+        name = json.loads(self.body)["name"]
+        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", name):
+            raise Refusal(400, f"Invalid bucket name: '{name}'")
+        if name in self.buckets:
+            raise Refusal(409, "Your previous request to create the named bucket succeeded.")
+        self.buckets[name] = {}
+        return 200, {"name": name}, {}
+
+    def _objects(self, bucket: str) -> dict[str, tuple[Resource, bytes]]:
+        if bucket not in self.buckets:
+            raise Refusal(404, "The specified bucket does not exist.")
+        return self.buckets[bucket]
+
+    def _find(self, bucket: str, name: str) -> tuple[Resource, bytes]:
+        if name not in self._objects(bucket):
+            raise Refusal(404, f"No such object: {bucket}/{name}")
+        return self.buckets[bucket][name]
+
+    def _put(self, bucket: str, name: str, data: bytes, about: Resource) -> Answer:
+        """Keep an object, and describe it, with what the client said about it."""
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        resource = {
+            "bucket": bucket,
+            "name": name,
+            "size": str(len(data)),
+            "generation": str(time.time_ns()),
+            "updated": now,
+            "timeCreated": now,
+            "contentType": about.get("contentType") or "application/octet-stream",
+        }
+        self._objects(bucket)[name] = resource, data
+        return 200, resource, {}
+
+    def _describe_bucket(self, bucket: str) -> Answer:
+        return 200, {"name": bucket, "objects": len(self._objects(bucket))}, {}
+
+    def _list(self, bucket: str) -> Answer:
+        """List all that begins with a prefix; what has the delimiter after it, as a prefix once."""
+        prefix, delimiter = (self.query.get(name, "") for name in ("prefix", "delimiter"))
+        items, prefixes = [], {}
+        for name, (about, _) in sorted(self._objects(bucket).items()):
+            cut = name.find(delimiter, len(prefix)) if delimiter else -1
+            if name.startswith(prefix) and cut < 0:
+                items.append(about)
+            elif name.startswith(prefix):
+                prefixes[name[: cut + len(delimiter)]] = None
+        return 200, {"items": items, "prefixes": [*prefixes]}, {}
+
+    def _describe(self, bucket: str, name: str) -> Answer:
+        return 200, self._find(bucket, name)[0], {}
+
+    def _read(self, bucket: str, name: str) -> Answer:
+        about, data = self._find(bucket, name)
+        headers = {"Content-Type": about["contentType"], "X-Goog-Generation": about["generation"]}
+        span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if span is None:
+            return 200, data, headers
+        first = int(span[1])
+        part = data[first : int(span[2] or len(data)) + 1]
+        if not part:
+            return 416, b"", {"Content-Range": f"bytes */{len(data)}"}
+        headers["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+        return 206, part, headers
+
+    def _delete(self, bucket: str, name: str) -> Answer:
+        self._find(bucket, name)
+        del self.buckets[bucket][name]
+        return 204, b"", {}
+
+    def _copy(self, bucket: str, name: str, target: str, new: str) -> Answer:
+        about, data = self._find(bucket, name)
+        return 200, {"done": True, "resource": self._put(target, new, data, about)[1]}, {}
+
+    def _upload(self, bucket: str) -> Answer:
+        """Take an object, the start of a resumable upload, or a part of one."""
+        query, data, kind = self.query, self.body, self.query.get("uploadType")
+        if "upload_id" in query:
+            return self._continue(bucket, query["upload_id"])
+        about = {"contentType": self.headers.get("Content-Type", "")}
+        if kind == "resumable":
+            about = json.loads(data or b"{}")
+        elif kind == "multipart":
+            about, data = _two_parts(about["contentType"], data)
+        name = query.get("name") or about.get("name", "")
+        if not name:
+            raise Refusal(400, "Required object name.")
+        if kind != "resumable":
+            return self._put(bucket, name, data, about)
+        self._objects(bucket)  # a missing one is told at the start
+        session = secrets.token_urlsafe(24)
+        self.uploads[session] = name, about, bytearray()
+        place = f"{self.address}{self.url.path}?uploadType=resumable&upload_id={session}"
+        return 200, b"", {"Location": place}
+
+    def _continue(self, bucket: str, session: str) -> Answer:
+        """Take the next part of a resumable upload, or say how far it is."""
+        if session not in self.uploads:
+            raise Refusal(404, "No such upload session.")
+        (name, about, data), size = self.uploads[session], len(self.body)
+        whole = f"bytes 0-{size - 1}/{size}" if size else "bytes */0"
+        given = self.headers.get("Content-Range", whole)
+        span = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", given)
+        if span is None or int(span[1] or 0) > len(data):
+            raise Refusal(400, "The part does not follow what came before.")
+        if span[1]:
+            data[int(span[1]) :] = self.body
+        if span[2] == str(len(data)):
+            return self._put(bucket, name, bytes(data), about)
+        return 308, b"", {"Range": f"bytes=0-{len(data) - 1}"} if data else {}
+
+
+_BUCKET = "/storage/v1/b/([^/]+)"
+_OBJECT = f"{_BUCKET}/o/([^/]+)"
+# Methods, path, and what answers. Of the XML API, reading alone: TensorFlow reads objects so.
+_ROUTES = (
+    (("POST",), "/storage/v1/b", _Handler._make),
+    (("GET",), _BUCKET, _Handler._describe_bucket),
+    (("GET",), f"{_BUCKET}/o", _Handler._list),
+    (("POST", "PUT"), f"/upload{_BUCKET}/o", _Handler._upload),
+    (("GET",), _OBJECT, _Handler._describe),
+    (("GET",), f"/download{_OBJECT}", _Handler._read),
+    (("DELETE",), _OBJECT, _Handler._delete),
+    (("POST",), f"{_OBJECT}/rewriteTo/b/([^/]+)/o/([^/]+)", _Handler._copy),
+    (("GET",), "/([^/]+)/(.+)", _Handler._read),
+)
+
+
+def _certify(folder: pathlib.Path) -> ssl.SSLContext:
+    """Make a key and a certificate for ``*.googleapis.com`` that can certify no other."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "embedded storage of a course")])
+    start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + datetime.timedelta(days=30))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(f"*{SERVED}")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    private = folder / "key.pem"
+    private.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+    (folder / CERTIFICATE).write_bytes(certificate.public_bytes(pem))
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(folder / CERTIFICATE, private)
+    return tls
+
+
+def main() -> None:
+    """Print the port, and serve until the parent is gone (arguments: folder, parent's process)."""
+    folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    _Handler.tls = _certify(folder)
+    http.server.ThreadingHTTPServer.request_queue_size = 128
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(server.server_port, flush=True)  # noqa: T201
+    while os.getppid() == parent:
+        time.sleep(0.2)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
