@@ -1,13 +1,19 @@
 """Commands for your own data and model: operations, records, pretraining, export."""
 
+import functools
 import os
 import pathlib
-from typing import Literal
+import sys
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
 from helpers.base import files
+from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
 from helpers.base.settings import ENVIRONMENT
+from helpers.tpu.bucket import check_bucket
 
 
 def make_ops(stored: bool = False, quiet: bool = False) -> None:
@@ -48,36 +54,26 @@ def prepare(
     shards: int = 8,
     workers: int = 1,
     seed: int = 0,
-    pairs: bool = False,
-    drop_duplicates: bool = False,
-    near_duplicates: Literal["count", "drop"] | None = None,
-    min_characters: int = 0,
-    max_characters: int | None = None,
-    script: list[str] | None = None,
     runner: str | None = None,
     beam_options: list[str] | None = None,
 ) -> None:
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
-    A text is plain (a document on each line), JSON lines, Parquet, or one of these in gzip, bz2, xz
-    or zstd; its first bytes tell, not its name. Hugging Face datasets are streamed. The text is not
-    held in memory, but for each million documents --drop-duplicates takes about 100 MB, and
-    --near-duplicates 500 MB. With either, the text is read once more before, on this machine; of
-    equal documents the first in the order of the files' names stays. How many documents a rule left
-    out is said, and stands in manifest.json.
+    A text is plain (a document on each line), JSON lines (.jsonl, .json) or Parquet, or one of
+    these in gzip, bz2 or xz; or a Hugging Face dataset. The library datasets reads it and keeps it
+    in its cache (HF_DATASETS_CACHE), which takes the room of the text.
 
-    One document in ten (the last of each ten lines or rows of a file) is held out of them and
-    written to DIR/held-out, in a tenth as many files, one at least. Killed or interrupted: the same
-    command again goes on with the shards that are not finished, and the bytes are the same in the
-    end. They are the same with any number of processes, and in any order of the files.
+    One document in ten (the last of each ten of a file) is held out and written to DIR/held-out, in
+    a tenth as many files, one at least. Killed or interrupted: the same command again goes on with
+    the shards that are not finished, and the bytes are the same in the end. They are the same with
+    any number of processes, and in any order of the files.
 
     **Examples**
 
     - `tpu-course prepare`: the shipped Korean and English text, to build/records
     - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
     - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
-    - `tpu-course prepare -i web/ -i "books/*.jsonl.gz" --field body --script hangul
-      --min-characters 20 --drop-duplicates -o gs://mine/web`
+    - `tpu-course prepare -i web/ -i "books/*.jsonl.gz" --field body -o gs://mine/web`
     - `tpu-course prepare -i hf://wikimedia/wikipedia/20231101.ko/train -o gs://mine/wiki`
     - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
       --runner DataflowRunner -- --project=mine --region=us-central1
@@ -86,33 +82,44 @@ def prepare(
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
-    from helpers.text import cleaning
-    from helpers.text import prepare as command
+    os.environ.update(ENVIRONMENT)
+    from helpers.text import corpus, documents, records
 
-    lines = command.prepare(
-        output,
-        texts=texts,
-        tokenizer=tokenizer,
-        sequence_length=sequence_length,
-        shards=shards,
-        workers=workers,
-        seed=seed,
-        pairs=pairs,
-        field=field,
-        rules=cleaning.Rules(
-            min_characters, max_characters, tuple(script or ()), drop_duplicates, near_duplicates
-        ),
-        runner=runner,
-        beam_options=beam_options or (),
-    )
-    try:
-        for line in lines:
-            typer.echo(line)
-    except KeyboardInterrupt:
-        typer.echo(
-            "Stopped. Finished shards are kept: run the same command again to go on.", err=True
+    if beam_options and not runner:
+        raise CourseError(
+            f"{beam_options[0]!r} stands alone.",
+            "A text is named with --input; other words are options for Apache Beam.",
+            "Write --input before a text, or --runner before --.",
         )
-        raise typer.Exit(130) from None
+    source = documents.find(texts or list(corpus.shipped().values()), field)
+    if Folder(output).remote:
+        check_bucket(output)
+    run = records.one_by_one
+    if runner:
+        run = functools.partial(records.by_beam, runner=runner, flags=beam_options or ())
+    elif workers > 1:
+        run = functools.partial(records.by_processes, workers=workers)
+    # A notebook's kernel sets FORCE_COLOR, and then rich takes a pipe for a terminal.
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("shards", total=None)
+        try:
+            written = records.write(
+                source,
+                output,
+                tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer(),
+                sequence_length=sequence_length,
+                shards=shards,
+                seed=seed,
+                held_out=True,
+                run=run,
+                done=lambda more, of: progress.update(bar, advance=more, total=of),
+            )
+        except KeyboardInterrupt:
+            typer.echo(
+                "Stopped. Finished shards are kept: run the same command again to go on.", err=True
+            )
+            raise typer.Exit(130) from None
+    typer.echo(f"{written.path}: {written!r}")
 
 
 def pretrain(
