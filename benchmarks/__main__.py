@@ -15,7 +15,7 @@ from benchmarks import measure
 from helpers.base.settings import ENVIRONMENT
 
 # In the order in which they run; each is a module here.
-NAMES = ("algorithms", "epochs", "records", "prepare", "pretraining")
+NAMES = ("records", "prepare", "pretraining")
 LONG = ("published", "fine_tuning")  # only where they are named
 WIDTH = 150  # where the output is no terminal
 
@@ -50,9 +50,8 @@ def main(
 ) -> None:
     """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
 
-    algorithms takes about a minute, epochs some eight, prepare some twenty (and 8 GB of disk) and
-    pretraining some four minutes on two free cores, with PyTorch nine. PyTorch and Apache Beam are
-    compared where `make pytorch` or `make beam` was run. Ratios of one run can be compared between
+    prepare takes some ten minutes (and 4 GB of disk) and pretraining some four on two free cores,
+    with PyTorch nine. PyTorch is compared where `make pytorch` was run. Ratios of one run can be compared between
     machines; seconds can't. Where others use the machine, too, look at the ratios of processor
     time.
 

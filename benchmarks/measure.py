@@ -14,30 +14,22 @@ class Size:
     Attributes:
         paragraphs: Of each language, at most.
         width: The model's hidden size.
-        epochs: Of the long run; the short one is its first epoch.
-        epoch_rounds: How often each run of the benchmark ``epochs`` is repeated.
-        lengths: Sequences for the algorithms.
-        rounds: How often each algorithm is repeated.
+        rounds: How often each way to read is repeated.
         step_rounds: How often a few steps of pretraining are repeated.
         compared: Text for the commands that write records, in MB.
-        prepare_rounds: How often each of these is repeated.
         megabytes: Texts that show how time and memory grow.
     """
 
     paragraphs: int
     width: int
-    epochs: int
-    epoch_rounds: int
-    lengths: int
     rounds: int
     step_rounds: int
     compared: float
-    prepare_rounds: int
     megabytes: tuple[float, ...]
 
 
-FULL = Size(10**6, 256, 4, 2, 500_000, 3, 5, 20, 3, (10, 50, 200, 300, 2_000))
-SMALL = Size(30, 16, 2, 1, 2_000, 1, 1, 0.1, 1, (0.2,))
+FULL = Size(10**6, 256, 3, 5, 20, (50, 500, 1_000))
+SMALL = Size(30, 16, 1, 1, 0.1, (0.2,))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,8 +78,8 @@ def read(paragraphs: int) -> Text:
         return {name: value.numpy() for name, value in drawn.items()}
 
     def everywhere(batch: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, np.ndarray]:
-        labels = np.full(mask.shape, buckets.IGNORED_LABEL, np.int32)
-        used = np.where(batch["masked_weights"] > 0, batch["masked_ids"], buckets.IGNORED_LABEL)
+        labels = np.full(mask.shape, -100, np.int32)
+        used = np.where(batch["masked_weights"] > 0, batch["masked_ids"], -100)
         np.put_along_axis(labels, batch["masked_positions"], used, axis=1)
         mask = np.minimum(mask, 1).astype(np.int32)
         return {"input_ids": batch["input_ids"], "attention_mask": mask, "labels": labels}
