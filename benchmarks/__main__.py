@@ -51,9 +51,9 @@ def main(
     """Measure the course's ways beside the usual ones, in alternating rounds, and show one table.
 
     prepare takes some ten minutes (and 4 GB of disk) and pretraining some four on two free cores,
-    with PyTorch nine. PyTorch is compared where `make pytorch` was run. Ratios of one run can be compared between
-    machines; seconds can't. Where others use the machine, too, look at the ratios of processor
-    time.
+    with PyTorch nine. PyTorch is compared where `make pytorch` was run. Ratios of one run can be
+    compared between machines; seconds can't. Where others use the machine, too, look at the ratios
+    of processor time.
 
     published measures nothing here: it compiles published training runs for TPUs, which takes more
     than an hour, and writes the estimates beside what they took. fine_tuning trains what notebook

@@ -73,7 +73,6 @@ BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers",
 ANY_VERSION = (
     "babel",
     "cryptography",
-    "datasketch",
     "filelock",
     "gcsfs",
     "google-crc32c",

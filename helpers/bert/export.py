@@ -187,7 +187,7 @@ def export(
     manifest, results, text = trained.data.manifest, None, UNNAMED
     records_folder = Folder(manifest.path)
     shipped = documents.find(list(corpus.shipped().values()))
-    if data is None and records.made_of(manifest, shipped):
+    if data is None and manifest.settings.documents == documents.digest(shipped):
         text, results = SHIPPED, evaluation.evaluate_shipped(trained.model, trained.data)
     elif records_folder.exists(HELD_OUT):
         held_out = records_folder.at(HELD_OUT)

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow  # there are two hundred
 MISUSES = pathlib.Path(__file__).with_name("misuses")
 LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its frame
 # Without TensorFlow.
-IMPORTED = ["helpers.course.commands.app", "helpers.course.running", "helpers.text.prepare"]
+IMPORTED = ["helpers.course.commands.app", "helpers.course.running", "helpers.text.records"]
 IMPORTED += ["helpers.course.storing", "helpers.course.editions.slides", "helpers.bert.command"]
 IMPORTED += ["helpers.bert.fine_tuning.command", "pydantic", "rich.markdown"]
 COMMAND = "assert 'tensorflow' not in sys.modules\nfrom helpers.__main__ import command\ncommand()"

@@ -1,7 +1,6 @@
 """The shipped text and tokenizer, and each thing that can be wrong with a corpus."""
 
 import hashlib
-import importlib.util
 import json
 import pathlib
 import re
@@ -54,63 +53,6 @@ def test_readme_tells_the_files_that_are_there():
     for name in ("ko.txt", "en.txt", "tokenizer.json", "programs.tsv", *weights):
         assert hashlib.sha256((corpus.DATA / name).read_bytes()).hexdigest() in readme
     assert "Mozilla Public License" in (corpus.DATA / "LICENSE").read_text("utf-8")
-
-
-# Rebuilding it
-
-
-@pytest.fixture(scope="module")
-def rebuild():
-    spec = importlib.util.spec_from_file_location("rebuild", corpus.DATA / "rebuild.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PAGE = """<html><body><p dir="auto">Boilerplate without a name is left out.</p>
-<p id="par_1" class="paragraph">{one}</p>
-<ul><li><p id="par_2" class="listitem">{two}</p></li></ul>
-<p id="par_3" class="code">{one}</p>
-<p id="par_4" class="paragraph">Press <span hidden="true" class="MAC">Cmd</span> now, please do.</p>
-</body></html>"""
-
-
-def page(root, name, one, two):
-    path = root / "text" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(PAGE.format(one=one, two=two), "utf-8")
-
-
-def test_rebuild_keeps_translated_sentences_only(rebuild, tmp_path):
-    korean, english = tmp_path / "ko", tmp_path / "en-US"
-    one = "선택한 셀의 <span>내용</span>을   모두 2번 삭제합니다\u200b. 다시 삭제합니다."
-    two = "Not translated yet, this one is."
-    page(korean, "a/b.html", unicodedata.normalize("NFD", one), two)
-    page(english, "a/b.html", "Deletes the selected cells&#39; content 2 times.", two)
-    page(korean, "a/c.html", one, "모든 페이지의 여백을 3번 다시 설정합니다. 설정합니다.")
-    page(english, "a/c.html", "Seen before in Korean, 2 times.", "Sets margins 4 times, again.")
-    page(english, "only_english.html", two, two)
-    kept = "선택한 셀의 내용을 모두 2번 삭제합니다. 다시 삭제합니다."
-    assert rebuild.corpus(tmp_path) == [(kept, "Deletes the selected cells' content 2 times.")]
-
-
-def test_rebuild_writes_the_same_bytes_again(rebuild, tmp_path, capsys):
-    for at in range(5):
-        page(tmp_path / "ko", f"{at}.html", f"{at}번 문서의 여백을 모두 다시 설정합니다.", "")
-        page(tmp_path / "en-US", f"{at}.html", f"Sets the margins of document {at} again.", "")
-    for run in ("one", "two"):
-        (tmp_path / run).mkdir()
-        with pytest.raises(SystemExit, match="unpack both packages into one folder"):
-            rebuild.main([str(tmp_path / run)])
-        rebuild.main([str(tmp_path), "--output", str(tmp_path / run)])
-    told = capsys.readouterr().out
-    for name in ("ko.txt", "en.txt"):
-        data = (tmp_path / "one" / name).read_bytes()
-        assert data == (tmp_path / "two" / name).read_bytes()
-        assert data.count(b"\n") == 5
-        assert hashlib.sha256(data).hexdigest() in told
-    files = ["en.txt", "ko.txt", "programs.tsv"]
-    assert sorted(p.name for p in (tmp_path / "one").iterdir()) == files
 
 
 # Cleaning

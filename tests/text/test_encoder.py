@@ -41,7 +41,7 @@ ENCODERS = [encoder_of(**options) for options in OPTIONS]
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), min_size=1, max_size=6))
 def test_words_give_the_ids_of_the_text(some):
     for encode in ENCODERS:
-        assert encode.caches
+        assert encode._words is not None
         whole = encode._tokenizer.encode_batch(some, add_special_tokens=False)
         for _ in range(2):
             assert ids_of(encode, some) == [encoding.ids for encoding in whole]
@@ -59,7 +59,7 @@ def test_words_give_the_ids_of_the_text(some):
 def test_where_words_could_differ_whole_texts_are_encoded(change):
     tokenizer = changed(change)
     encode = records.Encoder(tokenizer)
-    assert not encode.caches
+    assert encode._words is None
     some = ["two words, ab abc x[ x[SEP] y", "가나 다"]
     wanted = [tokenizer.encode(text, add_special_tokens=False).ids for text in some]
     assert ids_of(encode, some) == wanted

@@ -21,7 +21,7 @@ from helpers.text.records.format import (
     ShardDamaged,
 )
 from helpers.text.records.reading import manifest, steps_per_epoch, tokenizer_of, verify
-from helpers.text.records.writing import by_beam, by_processes, made_of, one_by_one, write
+from helpers.text.records.writing import by_beam, by_processes, one_by_one, write
 
 
 def __getattr__(name: str) -> Any:

@@ -48,9 +48,8 @@ def backend(tokenizer: Any) -> tokenizers.Tokenizer:
 
 def canonical(tokenizer: Any) -> str:
     """Write a tokenizer (as for `backend`) as JSON, the same however it was loaded."""
-    return json.dumps(
-        json.loads(backend(tokenizer).to_str()), sort_keys=True, ensure_ascii=False, indent=1
-    )
+    state = json.loads(backend(tokenizer).to_str())
+    return json.dumps(state, sort_keys=True, ensure_ascii=False, indent=1)
 
 
 def fingerprint(tokenizer: Any) -> str:
@@ -88,11 +87,6 @@ class Encoder:
             )
         self.cls, self.sep = (self._raw([token]) for token in around)
         self._words: dict[str, bytes] | None = {} if self._by_words() else None
-
-    @property
-    def caches(self) -> bool:
-        """Whether words are encoded once and remembered."""
-        return self._words is not None
 
     def _by_words(self) -> bool:
         """Tell whether a text's ids are its words' ids, one after another."""

@@ -38,7 +38,7 @@ class ShardDamaged(CourseError):
 class Settings:
     """What the bytes of all shards depend on."""
 
-    documents: str  # `documents.digest` of what was read
+    documents: str  # `documents.digest` of what was read: which they are
     part: str  # of these documents: ``all``, ``train`` or ``held-out``
     tokenizer_sha256: str  # `fingerprint` of the tokenizer
     vocabulary: int  # number of tokens; ids are below it
@@ -187,12 +187,10 @@ def check_same(path: str, found: Settings, wanted: Settings) -> None:
     was, now = dataclasses.asdict(found), dataclasses.asdict(wanted)
     other = [key for key in was if was[key] != now[key]]
     if other:
-        kind = OtherTokenizer if "tokenizer_sha256" in other else OtherSettings
-        what = {OtherTokenizer: "tokenizer"}.get(kind) or (
-            "documents" if other == ["documents"] else "settings"
-        )
-        raise kind(
-            f"{short(path)} holds records of other {what}.",
+        tokenizer = "tokenizer_sha256" in other
+        what = "another tokenizer" if tokenizer else "other settings"
+        raise (OtherTokenizer if tokenizer else OtherSettings)(
+            f"{short(path)} holds records of {what}.",
             f"{'; '.join(f'{key} is {was[key]} there, {now[key]} here' for key in other)}.",
             "Write to another folder, or delete this one.",
         )

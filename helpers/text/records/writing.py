@@ -258,13 +258,6 @@ def write(
     return written
 
 
-def made_of(table: Manifest, source: Sequence[str] | documents.Files) -> bool:
-    """Tell whether records were made of these very documents, some held out of them or none."""
-    if not isinstance(source, documents.Files):
-        source = documents.Listed(tuple(source))
-    return table.settings.documents == documents.digest(source)
-
-
 @contextlib.contextmanager
 def _alone(folder: Folder) -> Iterator[None]:
     """Keep other processes of this machine away from a folder; the lock ends with the process.
