@@ -129,7 +129,7 @@ def test_of_two_commands_on_one_folder_at_once_one_is_refused_and_no_record_is_l
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small file system")
 def test_a_full_disk_is_told_and_the_run_goes_on_with_more_room(tmp_path, texts, written):
-    mount = ["mount", "-t", "tmpfs", "-o", "size=192k", "tmpfs", str(tmp_path)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(tmp_path)]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("mounting is not allowed here")
     try:
