@@ -41,7 +41,7 @@ pytorch: build/pytorch/.installed ## Load an exported model with today's PyTorch
 build/beam/.installed: tests/repo/beam.txt .venv/.installed
 	@rm -rf build/beam
 	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/beam
-	@$(PYTHON_VENV) -m uv pip install -q --python build/beam/bin/python -r $<
+	@$(PYTHON_VENV) -m uv pip install -q --python build/beam/bin/python -r $< -e ./tpu_preflight
 	@touch $@
 
 beam: build/beam/.installed ## Write records with Apache Beam, on two processes and on Dask (apart)

@@ -57,7 +57,6 @@ BOOTSTRAP = ("tensorflow", "tf-keras", "transformers", "datasets", "tokenizers",
 ANY_VERSION = (
     "babel",
     "cryptography",
-    "datasketch",
     "filelock",
     "gcsfs",
     "google-crc32c",

@@ -179,7 +179,7 @@ def _train(
         wanted = dataclasses.replace(wanted, precision="mixed_bfloat16")
     if data is None:
         folder = Folder(output).at(SHIPPED[wanted.next_sentence])
-        data = prepare_shipped(folder, pairs=wanted.next_sentence)
+        data = prepare_shipped(folder)
         display.say("The data: the shipped Korean and English text, nine paragraphs of ten.")
     options = {"strategy": strategy, "say": display.say, "report": report} | of_run
     try:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from helpers.base.errors import CourseError
 from helpers.bert.step import Batch
-from helpers.text import corpus, masking, prepare, records
+from helpers.text import corpus, documents, masking, records
 
 ROWS = 10_000  # maximum number of rows that tokens are counted in
 
@@ -48,20 +48,17 @@ def read(path: str | os.PathLike[str]) -> Data:
     return Data(manifest, masks)
 
 
-def prepare_shipped(
-    output: str | os.PathLike[str], sequence_length: int = 128, *, pairs: bool = False
-) -> str:
+def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) -> str:
     """Write the course's own text as records, its held-out paragraphs apart, as `prepare` does.
 
     What is finished in ``output``, a folder here or ``gs://``, is kept. It is given back.
 
     Raises:
-        CourseError: As `corpus.read`, `corpus.kept_tokenizer` and `records.write_all`.
+        CourseError: As `corpus.kept_tokenizer` and `records.write`.
     """
-    options = {"sequence_length": sequence_length, "shards": 2, "seed": 0, "pairs": pairs}
-    plan = prepare.plan_of(output, corpus.kept_tokenizer(), **options)
-    (written, *_), _ = records.write_all(prepare.shipped(), plan)
-    return written.path
+    source, tokenizer = documents.find(list(corpus.shipped().values())), corpus.kept_tokenizer()
+    options = {"sequence_length": sequence_length, "shards": 2, "held_out": True}
+    return records.write(source, output, tokenizer, **options).path
 
 
 def find_pairs(batch: Batch) -> Batch:

@@ -30,8 +30,8 @@ from helpers.bert.checkpoints import Checkpoints
 from helpers.bert.data import Data, count_tokens, read, unigram
 from helpers.bert.pretraining import RECENT, make
 from helpers.bert.settings import LOG, SETTINGS, Configuration, Description, Settings
-from helpers.text import prepare, records
-from helpers.text.prepare import HELD_OUT
+from helpers.text import corpus, documents, records
+from helpers.text.records import HELD_OUT
 
 SHIPPED = (
     "Paragraphs of LibreOffice 7.4.7's help in Korean and English, nine of ten (the course's "
@@ -186,7 +186,8 @@ def export(
     trained = load(run, data)
     manifest, results, text = trained.data.manifest, None, UNNAMED
     records_folder = Folder(manifest.path)
-    if data is None and records.made_of(manifest, prepare.shipped(), held_out=True):
+    shipped = documents.find(list(corpus.shipped().values()))
+    if data is None and manifest.settings.documents == documents.digest(shipped):
         text, results = SHIPPED, evaluation.evaluate_shipped(trained.model, trained.data)
     elif records_folder.exists(HELD_OUT):
         held_out = records_folder.at(HELD_OUT)

@@ -126,12 +126,11 @@ def check_records(settings: Settings, manifest: records.Manifest) -> None:
         CourseError: They hold no pairs and next sentence prediction is asked for; or there are
             fewer rows than one batch has.
     """
-    if settings.next_sentence and not manifest.settings.pairs:
+    if settings.next_sentence:
         raise CourseError(
             "Next sentence prediction is asked for, and the records hold no pairs.",
             "Each of their sequences is one piece of text: there is no second to judge.",
-            "Write records with pairs (`prepare --pairs`, records.write(…, pairs=True)), or train "
-            "without next sentence prediction.",
+            "Train without next sentence prediction.",
         )
     records.steps_per_epoch(manifest, settings.global_batch_size)
 

@@ -106,18 +106,12 @@ class Masking:
 
     def _in(self, ids: tf.Tensor, some: tuple[int, ...]) -> tf.Tensor:
         """Tell which ids are among some, bool [rows, length]."""
-        first, last = min(some), max(some)
-        if last - first + 1 == len(set(some)):  # two comparisons are faster than a table
-            return (ids >= first) & (ids <= last)
         return tf.gather(np.isin(np.arange(self.vocabulary), some), ids)
 
     def _ordinary(self, seed: tf.Tensor, uniform: Callable[..., tf.Tensor]) -> tf.Tensor:
         """Draw an ordinary token for each masked position, int32 [rows, predictions]."""
         ordinary = np.setdiff1d(np.arange(self.vocabulary), self.special_ids).astype(np.int32)
-        number = uniform(seed, self.predictions, len(ordinary))
-        if ordinary[-1] - ordinary[0] + 1 == len(ordinary):
-            return number + ordinary[0]
-        return tf.gather(ordinary, number)
+        return tf.gather(ordinary, uniform(seed, self.predictions, len(ordinary)))
 
     def _words(
         self, ids: tf.Tensor, allowed: tf.Tensor, keys: tf.Tensor, wanted: tf.Tensor

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tokenizers
 
 from helpers.base.errors import CourseError
-from helpers.text import corpus, records
+from helpers.text import corpus, documents, records
 
 TOKENIZER = corpus.kept_tokenizer()
 
@@ -63,6 +63,13 @@ def rows_of(some):
 def write(texts, folder, tokenizer=TOKENIZER, **options):
     """Write as the fixture `written` is written, if no option says otherwise."""
     return records.write(texts, folder, tokenizer, **{"sequence_length": 64, "shards": 5} | options)
+
+
+def prepared(output, *, files=None, sequence_length=64, shards=6, **options):
+    """Write files, or the shipped text, as the command `prepare` does."""
+    source = documents.find(list(map(str, files or corpus.shipped().values())))
+    options |= {"sequence_length": sequence_length, "shards": shards, "held_out": True}
+    return records.write(source, str(output), TOKENIZER, **options)
 
 
 def refused(words, *arguments, error=CourseError, **options):

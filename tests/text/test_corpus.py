@@ -1,16 +1,9 @@
 """The shipped text and tokenizer, and each thing that can be wrong with a corpus."""
 
-import collections
-import contextlib
-import gzip
 import hashlib
-import http.server
-import importlib.util
 import json
 import pathlib
 import re
-import socket
-import threading
 import unicodedata
 
 import pytest
@@ -62,88 +55,6 @@ def test_readme_tells_the_files_that_are_there():
     assert "Mozilla Public License" in (corpus.DATA / "LICENSE").read_text("utf-8")
 
 
-# Rebuilding it
-
-
-@pytest.fixture(scope="module")
-def rebuild():
-    spec = importlib.util.spec_from_file_location("rebuild", corpus.DATA / "rebuild.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PAGE = """<html><body><p dir="auto">Boilerplate without a name is left out.</p>
-<p id="par_1" class="paragraph">{one}</p>
-<ul><li><p id="par_2" class="listitem">{two}</p></li></ul>
-<p id="par_3" class="code">{one}</p>
-<p id="par_4" class="paragraph">Press <span hidden="true" class="MAC">Cmd</span> now, please do.</p>
-</body></html>"""
-
-
-def page(root, name, one, two):
-    path = root / "text" / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(PAGE.format(one=one, two=two), "utf-8")
-
-
-def test_rebuild_keeps_translated_sentences_only(rebuild, tmp_path):
-    korean, english = tmp_path / "ko", tmp_path / "en-US"
-    one = "선택한 셀의 <span>내용</span>을   모두 2번 삭제합니다\u200b. 다시 삭제합니다."
-    two = "Not translated yet, this one is."
-    page(korean, "a/b.html", unicodedata.normalize("NFD", one), two)
-    page(english, "a/b.html", "Deletes the selected cells&#39; content 2 times.", two)
-    page(korean, "a/c.html", one, "모든 페이지의 여백을 3번 다시 설정합니다. 설정합니다.")
-    page(english, "a/c.html", "Seen before in Korean, 2 times.", "Sets margins 4 times, again.")
-    page(english, "only_english.html", two, two)
-    kept = "선택한 셀의 내용을 모두 2번 삭제합니다. 다시 삭제합니다."
-    assert rebuild.corpus(tmp_path) == [(kept, "Deletes the selected cells' content 2 times.")]
-
-
-def test_rebuild_writes_the_same_bytes_again(rebuild, tmp_path, capsys):
-    for at in range(5):
-        page(tmp_path / "ko", f"{at}.html", f"{at}번 문서의 여백을 모두 다시 설정합니다.", "")
-        page(tmp_path / "en-US", f"{at}.html", f"Sets the margins of document {at} again.", "")
-    for run in ("one", "two"):
-        (tmp_path / run).mkdir()
-        with pytest.raises(SystemExit, match="unpack both packages into one folder"):
-            rebuild.main([str(tmp_path / run)])
-        rebuild.main([str(tmp_path), "--output", str(tmp_path / run)])
-    told = capsys.readouterr().out
-    for name in ("ko.txt", "en.txt"):
-        data = (tmp_path / "one" / name).read_bytes()
-        assert data == (tmp_path / "two" / name).read_bytes()
-        assert data.count(b"\n") == 5
-        assert hashlib.sha256(data).hexdigest() in told
-    files = ["en.txt", "ko.txt", "programs.tsv"]
-    assert sorted(p.name for p in (tmp_path / "one").iterdir()) == files
-
-
-def test_labelled_pages_are_in_one_part_and_what_stands_elsewhere_is_found(rebuild, tmp_path):
-    for at in range(40):
-        name = f"{sorted(rebuild.PROGRAMS)[at % 2]}/{at}.html"
-        korean = f"{at}번 문서의 여백을 모두 다시 설정합니다."
-        page(tmp_path / "ko", name, korean, f"{at}번 셀의 내용을 모두 지우고 다시 계산합니다.")
-        other = f"Deletes the content of cell {at} and calculates again."
-        page(tmp_path / "en-US", name, f"Sets the margins of document {at} again.", other)
-    page(tmp_path / "en-US", "shared/a.html", "Sets the margins of document 3 again.", "Short.")
-    rebuild.PARTS, rebuild.LABELLED_PER_PAGE = {"test": 9, "train": 13}, 2
-    rows = rebuild.labelled(tmp_path)
-    parts = {part: {row[2] for row in rows if row[0] == part} for part in rebuild.PARTS}
-    assert not parts["test"] & parts["train"]
-    counts = collections.Counter((row[0], row[1]) for row in rows)
-    assert set(counts.values()) == {9, 13} and len(counts) == 4
-    pages = rebuild.everything(tmp_path)
-    found = rebuild.read_elsewhere(rows, pages)
-    wanted = [row for row in rows if row[0] == "test" and "document 3 again" in row[3]]
-    assert sorted(found) == wanted
-    text = rebuild.unlabelled(pages, parts["test"])
-    assert len(text["ko"]) == 40 - len(parts["test"])
-    assert not any(
-        row[3] in "\n".join(text["en"]) for row in rows if row[0] == "test" if row not in found
-    )
-
-
 # Cleaning
 
 
@@ -185,19 +96,6 @@ def test_clean_twice_is_clean_once(text):
     assert "  " not in once and once == once.strip()
 
 
-def test_survey_counts_what_there_is():
-    apart = unicodedata.normalize("NFD", "가나")
-    texts = ["가나", apart, "a\x07\u200b\u00ad", "b\ufffd\ufffd", " "]
-    found = corpus.survey(texts)
-    assert found == corpus.Survey(5, 1, 1, 2, 2, 3, 1)
-    assert repr(found) == (
-        "5 texts: 1 not in NFC, 1 control and 2 invisible characters, 2 lost (first in text 3), "
-        "1 empty"
-    )
-    assert "lost, 0 empty" in repr(corpus.survey(["a"]))
-    assert corpus.documents(texts) == ["가나", "가나", "a", "b\ufffd\ufffd"]
-
-
 # Reading
 
 
@@ -214,39 +112,16 @@ def test_read_gives_the_lines_that_have_text(tmp_path_factory, lines):
 @pytest.mark.parametrize(
     ("data", "error", "words"),
     [
-        (None, CourseError, "No file of this name exists"),
+        (None, CourseError, "No such file"),
+        (b"", CourseError, "is empty"),
+        (b" \n\r\n", CourseError, "is empty"),
         ("하나\n둘\n".encode() + "셋".encode("cp949"), corpus.NotUtf8, "Line 3: byte 0xbc .* 11"),
-        ("하나\n둘".encode()[:-1], corpus.NotUtf8, "Line 2: (.|\n)*unexpected end(.|\n)*cut off"),
-        (b"\xff" * 9, corpus.NotUtf8, "damaged, or in another encoding"),
-        (gzip.compress("하나".encode(), mtime=0), CourseError, "compressed with gzip"),
-        (b"%PDF-1.7\n%\xe2\xe3", CourseError, "a PDF"),
-        (b'{"text": "a"}\n{"text": "b"}', CourseError, "is JSON, not text"),
+        ("하나\n둘".encode()[:-1], corpus.NotUtf8, "Line 2: (.|\n)*unexpected end"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",  # the bytes would be a long name
 )
 def test_read_refuses_with_the_cause(tmp_path, data, error, words):
-    """What else `lines` refuses: bad_files.toml."""
     with pytest.raises(error, match=words):
         corpus.read(tmp_path / "text.txt" if data is None else file(tmp_path, data))
-    with pytest.raises(CourseError, match="is a folder"):
-        corpus.read(tmp_path)
-    with pytest.raises(CourseError, match="File name too long"):
-        corpus.read(tmp_path / ("글" * 100))
-    with pytest.raises(CourseError, match="from this machine's disk"):
-        corpus.read(pathlib.Path("gs://mine/text.txt"))
-
-
-def test_text_that_begins_as_json_or_with_a_number_is_text(tmp_path):
-    for text in ("{", "[1]\n[2]", "1\n2", "null", '"a"', '{"a": 1}\ntext'):
-        assert corpus.read(file(tmp_path, text.encode())) == text.split("\n")
-
-
-def test_shipped_refuses_a_damaged_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(corpus, "DATA", tmp_path)
-    (tmp_path / "ko.txt").write_text("하나\n", "utf-8")
-    (tmp_path / "en.txt").write_bytes(b"")
-    with pytest.raises(CourseError, match=r"en\.txt"):
-        corpus.shipped()
 
 
 def test_one_paragraph_of_ten_is_held_out():
@@ -306,121 +181,3 @@ def test_load_refuses_another_tokenizer(tmp_path):
         corpus.load_tokenizer(path)
     with pytest.raises(CourseError, match=r"none\.json is not there"):
         corpus.load_tokenizer(tmp_path / "none.json")
-
-
-# The hub
-
-
-@pytest.fixture
-def endpoint(monkeypatch):
-    import huggingface_hub.constants
-
-    return lambda address: monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", address)
-
-
-@contextlib.contextmanager
-def hub(status, code):
-    """Start a hub that gives one answer."""
-
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = json.dumps({"id": NAME}).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("X-Error-Code", code)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-NAME = "wikimedia/wikipedia"
-
-
-def test_hub_that_never_answers_is_given_up(endpoint):
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}")
-        with pytest.raises(CourseError, match=r"ReadTimeout, within 0\.5 seconds") as caught:
-            corpus.reach_hub(NAME, timeout=0.5)
-    assert 'use the shipped text: DATASET = "shipped"' in caught.value.fix
-
-
-def test_hub_is_off_by_setting(monkeypatch):
-    import huggingface_hub.constants
-    from huggingface_hub.utils import reset_sessions
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    reset_sessions()
-    try:
-        with pytest.raises(CourseError, match="OfflineModeIsEnabled"):
-            corpus.reach_hub(NAME)
-    finally:
-        reset_sessions()
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "words"),
-    [
-        (503, "", f"can't be reached, so '{NAME}'"),
-        (401, "RepoNotFound", f"no public dataset '{NAME}'"),
-        (404, "RepoNotFound", f"no public dataset '{NAME}'"),
-    ],
-)
-def test_hub_answers_with_an_error_or_with_the_dataset(endpoint, status, code, words):
-    with hub(status, code) as address, pytest.raises(CourseError, match=words):
-        endpoint(address)
-        corpus.reach_hub(NAME)
-    with hub(200, "") as address:
-        endpoint(address)
-        corpus.reach_hub(NAME)
-
-
-# The notebook's own loading cell, with the Hub as DATASET
-
-
-@pytest.fixture(params=["06_bert_data", "07_bert_pretraining"])
-def load(request):
-    """Run a notebook's loading cell with a DATASET; return the documents it makes."""
-    notebook = json.loads((corpus.DATA.parent / f"{request.param}.ipynb").read_text("utf-8"))
-    (source,) = ["".join(c["source"]) for c in notebook["cells"] if "reach_hub" in str(c["source"])]
-
-    def run(dataset):
-        from datasets import load_dataset
-
-        names = {"DATASET": dataset, "CONFIG": "20231101.ko", "DOCUMENTS": 8}
-        names |= {"corpus": corpus, "pathlib": pathlib, "load_dataset": load_dataset}
-        exec(source, names)
-        loaded = names.get("raw") or names["text"]
-        return {language: corpus.documents(some) for language, some in loaded.items()}
-
-    return run
-
-
-def test_notebook_loads_the_shipped_text_or_says_that_the_hub_is_unreachable(
-    load, texts, endpoint, capsys
-):
-    assert load("shipped") == texts
-    endpoint("http://127.0.0.1:9")
-    with pytest.raises(CourseError, match=r"can't be reached, so 'wikimedia/wikipedia'"):
-        load(NAME)
-
-
-def test_notebook_loads_what_the_hub_has(load, tmp_path, monkeypatch, capsys):
-    folder = tmp_path / "wikipedia" / "20231101.ko"
-    folder.mkdir(parents=True)
-    articles = [f"문서 {at}\n\n둘째 단락" for at in range(9)]
-    lines = (json.dumps({"id": "1", "title": "제목", "text": text}) for text in articles)
-    (folder / "train.jsonl").write_text("\n".join(lines), "utf-8")
-    files = [{"split": "train", "path": "20231101.ko/train.jsonl"}]
-    described = {"configs": [{"config_name": "20231101.ko", "data_files": files}]}
-    (folder.parent / "README.md").write_text(f"---\n{json.dumps(described)}\n---\n")
-    monkeypatch.setattr(corpus, "reach_hub", lambda dataset: None)  # a folder stands in for the Hub
-    assert load(str(folder.parent)) == {"ko": corpus.documents(articles[:8])}

@@ -20,7 +20,7 @@ from helpers.bert.data import Data, sequences
 from helpers.bert.evaluation.ngram import NGram, fit_ngram
 from helpers.bert.step import masked_scores
 from helpers.text import corpus, masking, records
-from helpers.text.prepare import HELD_OUT
+from helpers.text.records import HELD_OUT
 
 RESAMPLED = 1_000  # draws of documents for a confidence interval
 

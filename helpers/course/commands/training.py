@@ -1,9 +1,19 @@
 """Commands for your own text and model: records, pretraining, export."""
 
+import functools
+import os
 import pathlib
+import sys
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
+from helpers.base.settings import ENVIRONMENT
+from helpers.tpu.bucket import check_bucket
 
 _TEXT = "File, folder, 'pattern', -, gs://… or hf://NAME/CONFIG/SPLIT; can be repeated. "
 _TEXT += "Without: the shipped text."
@@ -33,41 +43,67 @@ def prepare(
 ) -> None:
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
-    A text is plain (a document on each line), JSON lines, Parquet, or one of these compressed.
-    One document in ten is held out and written to DIR/held-out. Killed or interrupted: the same
-    command again goes on with the shards that are not finished; the bytes are the same in the end,
-    also with any number of processes, and in any order of the files.
+    A text is plain (a document on each line), JSON lines (.jsonl, .json) or Parquet, or one of
+    these in gzip, bz2 or xz; or a Hugging Face dataset. The library datasets reads it and keeps it
+    in its cache (HF_DATASETS_CACHE), which takes the room of the text.
+
+    One document in ten (the last of each ten of a file) is held out and written to DIR/held-out, in
+    a tenth as many files, one at least. Killed or interrupted: the same command again goes on with
+    the shards that are not finished, and the bytes are the same in the end. They are the same with
+    any number of processes, and in any order of the files.
 
     **Examples**
 
     - `tpu-course prepare`: the shipped Korean and English text, to build/records
+    - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
+    - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
+    - `tpu-course prepare -i web/ -i "books/*.jsonl.gz" --field body -o gs://mine/web`
     - `tpu-course prepare -i hf://wikimedia/wikipedia/20231101.ko/train -o gs://mine/wiki`
     - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
-      --runner DataflowRunner -- --project=mine`: on many machines (notebook 06; not run by us)
+      --runner DataflowRunner -- --project=mine --region=us-central1
+      --temp_location=gs://mine/temporary --extra_package=WHEEL`: many machines, by Apache Beam
+      (notebook 06; Dataflow itself was not run by us)
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
-    from helpers.text import prepare as command
+    os.environ.update(ENVIRONMENT)
+    from helpers.text import corpus, documents, records
 
-    lines = command.prepare(
-        output,
-        texts=texts,
-        field=field,
-        tokenizer=tokenizer,
-        sequence_length=sequence_length,
-        shards=shards,
-        workers=workers,
-        seed=seed,
-        runner=runner,
-        beam_options=beam_options or (),
-    )
-    try:
-        for line in lines:
-            typer.echo(line)
-    except KeyboardInterrupt:
-        said = "Stopped. Finished shards are kept: run the same command again to go on."
-        typer.echo(said, err=True)
-        raise typer.Exit(130) from None
+    if beam_options and not runner:
+        raise CourseError(
+            f"{beam_options[0]!r} stands alone.",
+            "A text is named with --input; other words are options for Apache Beam.",
+            "Write --input before a text, or --runner before --.",
+        )
+    source = documents.find(texts or list(corpus.shipped().values()), field)
+    if Folder(output).remote:
+        check_bucket(output)
+    run = records.one_by_one
+    if runner:
+        run = functools.partial(records.by_beam, runner=runner, flags=beam_options or ())
+    elif workers > 1:
+        run = functools.partial(records.by_processes, workers=workers)
+    # A notebook's kernel sets FORCE_COLOR, and then rich takes a pipe for a terminal.
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("shards", total=None)
+        try:
+            written = records.write(
+                source,
+                output,
+                tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer(),
+                sequence_length=sequence_length,
+                shards=shards,
+                seed=seed,
+                held_out=True,
+                run=run,
+                done=lambda more, of: progress.update(bar, advance=more, total=of),
+            )
+        except KeyboardInterrupt:
+            typer.echo(
+                "Stopped. Finished shards are kept: run the same command again to go on.", err=True
+            )
+            raise typer.Exit(130) from None
+    typer.echo(f"{written.path}: {written!r}")
 
 
 def pretrain(

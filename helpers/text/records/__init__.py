@@ -4,13 +4,15 @@ A document becomes sequences ``[CLS] … [SEP]``, sequences are packed into rows
 (`buckets.pack`), rows become records of a plain format: anyone can read them with
 ``tf.data.TFRecordDataset`` and ``tf.io.parse_example`` (`Manifest.features` says how).
 
-Which shard a document goes to, and where in it, depends on its file's name and its place there. So
-files can be read and shards written in any order, by one process or by many machines, and have the
-same bytes. A shard is whole or absent.
+Shard k is a pure function of (documents, settings, k). So shards can be written in any order, by
+one process or by many machines, and have the same bytes. A shard is whole or absent.
 """
+
+from typing import Any
 
 from helpers.text.records.encoder import Encoder, fingerprint
 from helpers.text.records.format import (
+    HELD_OUT,
     MANIFEST,
     TOKENIZER,
     Manifest,
@@ -18,13 +20,14 @@ from helpers.text.records.format import (
     OtherTokenizer,
     ShardDamaged,
 )
-from helpers.text.records.plan import Plan
-from helpers.text.records.reading import (
-    dataset,
-    first_rows,
-    manifest,
-    steps_per_epoch,
-    tokenizer_of,
-    verify,
-)
-from helpers.text.records.writing import made_of, plan_of, write, write_all
+from helpers.text.records.reading import manifest, steps_per_epoch, tokenizer_of, verify
+from helpers.text.records.writing import by_beam, by_processes, one_by_one, write
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs TensorFlow when it is asked for: writing needs none, and Beam has none."""
+    if name not in ("dataset", "first_rows"):
+        raise AttributeError(name)
+    from helpers.text.records import rows
+
+    return getattr(rows, name)

@@ -1,37 +1,33 @@
-"""What a folder of records holds: its settings, its shards, and where numbers stand in a record."""
+"""What a folder of records holds: its settings, its shards, and what a record is."""
 
 import dataclasses
 import functools
 import hashlib
 import json
-import re
 import struct
-from collections.abc import Iterable
-from typing import Any, Self
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import google_crc32c
 import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import short
 
-FORMAT = 2  # 1: which shard a document went to depended on its number among all documents
-MANIFEST = "manifest.json"
+FORMAT = 3
+SETTINGS = "settings.json"  # written first: the folder is for these settings from then on
+MANIFEST = "manifest.json"  # written last: all shards are there
 TOKENIZER = "tokenizer.json"
-LONGEST_ROW = 2**16  # positions in a row are stored in 16 bits
-
-
-def some(number: int, thing: str) -> str:
-    """Count things: ``1 row``, ``2,000 rows``."""
-    return f"{number:,} {thing}{'s' * (number != 1)}"
-
-
-class OtherTokenizer(CourseError):
-    """Records were made with another tokenizer."""
+HELD_OUT = "held-out"  # the folder, beside a training's records, of what was held out of them
 
 
 class OtherSettings(CourseError):
-    """A folder holds records of other settings."""
+    """A folder holds records of other settings, or of other documents."""
+
+
+class OtherTokenizer(OtherSettings):
+    """Records were made with another tokenizer."""
 
 
 class ShardDamaged(CourseError):
@@ -40,27 +36,31 @@ class ShardDamaged(CourseError):
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the bytes of all shards depend on, beside the documents themselves."""
+    """What the bytes of all shards depend on."""
 
+    documents: str  # `documents.digest` of what was read: which they are
+    part: str  # of these documents: ``all``, ``train`` or ``held-out``
     tokenizer_sha256: str  # `fingerprint` of the tokenizer
     vocabulary: int  # number of tokens; ids are below it
     sequence_length: int  # positions per row; no sequence is longer
     shards: int  # number of files
     seed: int  # decides which documents come together in a shard
-    # Whether a sequence is ``[CLS] A [SEP] B [SEP]``, for next sentence prediction.
-    pairs: bool = False
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.sequence_length <= 2**16:  # [CLS] and [SEP]; positions have 16 bits
+            raise ValueError(f"sequence_length is {self.sequence_length}, not 3 to 65,536")
+        if not 1 <= self.shards < 100_000:  # the names have five digits
+            raise ValueError(f"shards is {self.shards}, not 1 to 99,999")
 
     @property
     def features(self) -> dict[str, str]:
         """Type of each feature's numbers."""
         position = "uint8" if self.sequence_length <= 2**8 else "uint16"
-        features = {
+        return {
             "input_ids": "uint16" if self.vocabulary <= 2**16 else "int32",
             "attention_mask": position,
             "position_ids": position,
         }
-        pairs = {"token_type_ids": "uint8", "random_next": "uint8"}
-        return features | pairs if self.pairs else features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,24 +74,24 @@ class Shard:
     tokens: int  # positions that hold a token, the special ones included
     bytes: int  # its size
     crc32c: str  # checksum of its bytes, in hexadecimal
-    text: str  # sum of its documents' digests, in hexadecimal; empty in format 1
+
+    def check_size(self, size: int) -> None:
+        """Compare a size in bytes with the file's when it was written."""
+        if size != self.bytes:
+            raise self._damaged(f"It has {size:,} bytes; {self.bytes:,} were written.")
 
     def check(self, pieces: Iterable[bytes]) -> None:
         """Compare the file's bytes with those that were written."""
         crc = size = 0
         for piece in pieces:
             crc, size = google_crc32c.extend(crc, piece), size + len(piece)
-        if size != self.bytes:
-            why = f"It has {size:,} bytes; {self.bytes:,} were written."
-        elif f"{crc:08x}" != self.crc32c:
-            why = f"Its checksum is {crc:08x}; {self.crc32c} was written."
-        else:
-            return
-        raise ShardDamaged(
-            f"{self.name} is damaged.",
-            why,
-            "Delete it and run the same command again: only this shard is written anew.",
-        )
+        self.check_size(size)
+        if f"{crc:08x}" != self.crc32c:
+            raise self._damaged(f"Its checksum is {crc:08x}; {self.crc32c} was written.")
+
+    def _damaged(self, why: str) -> ShardDamaged:
+        fix = "Delete it and run the same command again: only this shard is written anew."
+        return ShardDamaged(f"{self.name} is damaged.", why, fix)
 
 
 def _sum_of(name: str) -> property:
@@ -104,14 +104,9 @@ class Manifest:
 
     path: str  # the folder, local or ``gs://``
     settings: Settings  # what the bytes depend on
-    shards: tuple[Shard, ...]  # the finished ones, in order
+    shards: tuple[Shard, ...]  # in order
 
-    @property
-    def complete(self) -> bool:
-        """Whether all shards are written."""
-        return len(self.shards) == self.settings.shards
-
-    # Of all finished shards together, as of each `Shard`.
+    # Of all shards together, as of each `Shard`.
     documents, sequences, rows, tokens, bytes = map(
         _sum_of, ("documents", "sequences", "rows", "tokens", "bytes")
     )
@@ -135,36 +130,25 @@ class Manifest:
     @property
     def record_bytes(self) -> int:
         """Size of each record, with its frame: all are equally long."""
-        return Layout.of(self.settings).record_bytes
+        zeros = np.zeros((1, self.settings.sequence_length), np.int32)
+        return len(records(dict.fromkeys(self.features, zeros), self.features))
 
     def __repr__(self) -> str:
-        wanted = self.settings
-        ready = "" if self.complete else f"; {len(self.shards)} of {wanted.shards} shards ready"
-        positions = max(1, self.rows * wanted.sequence_length)
+        positions = max(1, self.rows * self.settings.sequence_length)
         return (
-            f"{some(self.documents, 'document')} in {some(self.rows, 'row')} of "
-            f"{wanted.sequence_length}, {self.tokens / positions:.1%} tokens; "
-            f"{some(len(self.shards), 'shard')}, {self.bytes / 1e6:.1f} MB{ready}"
+            f"{_some(self.documents, 'document')} in {_some(self.rows, 'row')} of "
+            f"{self.settings.sequence_length}, {self.tokens / positions:.1%} tokens; "
+            f"{_some(len(self.shards), 'shard')}, {self.bytes / 1e6:.1f} MB"
         )
 
 
-def shuffled(documents: int, seed: int) -> np.ndarray:
-    """Shuffle the numbers 0 to documents - 1, the same with every version of every library.
-
-    The keys are SplitMix64's (Steele and others, "Fast splittable pseudorandom number generators",
-    2014), which never repeat within 2**64 numbers.
-    """
-    step = np.uint64(0x9E3779B97F4A7C15)
-    with np.errstate(over="ignore"):
-        key = (np.arange(1, documents + 1, dtype=np.uint64) + (np.uint64(seed) << 32)) * step
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            key = (key ^ (key >> np.uint64(shift))) * np.uint64(factor)
-    return np.argsort(key ^ (key >> np.uint64(31)), kind="stable")
+def _some(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'s' * (number != 1)}"
 
 
-def shard_names(shards: int) -> list[str]:
-    """Give the files' names in order: ``shard-00000-of-00008.tfrecord`` and so on."""
-    return [f"shard-{number:05}-of-{shards:05}.tfrecord" for number in range(shards)]
+def shard_name(number: int, shards: int) -> str:
+    """Give a file's name, such as ``shard-00000-of-00008.tfrecord``."""
+    return f"shard-{number:05}-of-{shards:05}.tfrecord"
 
 
 def description(name: str) -> str:
@@ -172,122 +156,103 @@ def description(name: str) -> str:
     return name.replace(".tfrecord", ".json")
 
 
-def is_description(name: str) -> bool:
-    """Tell whether a file of this name describes a shard, of any number of shards."""
-    return re.fullmatch(r"shard-\d{5}-of-\d{5}\.json", name) is not None
-
-
 def to_json(settings: Settings, **more: Any) -> bytes:
-    """Write a manifest (with ``shards``) or a shard's description (with ``shard``)."""
+    """Write settings, a manifest (with ``shards``) or a shard's description (with ``shard``)."""
     content = {"format": FORMAT, "settings": dataclasses.asdict(settings)}
     content |= {"features": settings.features} | more
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
 def from_json(name: str, data: bytes) -> tuple[Settings, tuple[Shard, ...]]:
-    """Read a manifest or a shard's description."""
-    fix = "If you changed it, bring it back; else delete it and write the records again."
+    """Read what `to_json` wrote.
+
+    Raises:
+        CourseError: It was changed, or is of another version.
+    """
+    fix = "If you changed it, bring it back; else write the records again, to another folder."
     with unreadable(f"{name} can't be understood.", fix):
         content = json.loads(data)
-        shards = content["shards"] if "shards" in content else [content["shard"]]
-        if content["format"] == 1:
-            del content["settings"]["documents"]
-            for shard in shards:
-                del shard["text_crc32c"]
-                shard["text"] = ""
-        elif content["format"] != FORMAT:
+        if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}, not {FORMAT}")
+        shards = [content["shard"]] if "shard" in content else content.get("shards", [])
         return Settings(**content["settings"]), tuple(Shard(**shard) for shard in shards)
 
 
-def other_tokenizer(path: str, there: str, here: str) -> OtherTokenizer:
-    """Make the error of records and a tokenizer that don't belong together, by fingerprints."""
-    return OtherTokenizer(
-        f"The records in {short(path)} were made with another tokenizer.",
-        f"Its fingerprint begins with {there[:12]}, yours with {here[:12]}: the ids mean other "
-        "words.",
-        "Use the tokenizer.json that lies beside the records, or write to another folder.",
-    )
-
-
 def check_same(path: str, found: Settings, wanted: Settings) -> None:
-    """Refuse to mix records of different settings in one folder."""
-    if found == wanted:
-        return
-    if found.tokenizer_sha256 != wanted.tokenizer_sha256:
-        raise other_tokenizer(path, found.tokenizer_sha256, wanted.tokenizer_sha256)
+    """Refuse to mix records of different settings in one folder.
+
+    Raises:
+        OtherTokenizer, OtherSettings: They differ.
+    """
     was, now = dataclasses.asdict(found), dataclasses.asdict(wanted)
-    differences = [
-        f"{key} is {was[key]} there, {now[key]} here" for key in was if was[key] != now[key]
-    ]
-    raise OtherSettings(
-        f"{short(path)} holds records of other settings.",
-        f"{'; '.join(differences)}.",
-        "Write to another folder, or delete this one.",
-    )
+    other = [key for key in was if was[key] != now[key]]
+    if other:
+        tokenizer = "tokenizer_sha256" in other
+        what = "another tokenizer" if tokenizer else "other settings"
+        raise (OtherTokenizer if tokenizer else OtherSettings)(
+            f"{short(path)} holds records of {what}.",
+            f"{'; '.join(f'{key} is {was[key]} there, {now[key]} here' for key in other)}.",
+            "Write to another folder, or delete this one.",
+        )
 
 
-def _varint(number: int) -> bytes:
-    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + _varint(number >> 7)
+def check_tokenizer(path: str, beside: bytes, settings: Settings) -> None:
+    """Refuse a tokenizer that lies beside records that were made with another one.
+
+    Raises:
+        OtherTokenizer: The file was exchanged.
+    """
+    found = dataclasses.replace(settings, tokenizer_sha256=hashlib.sha256(beside).hexdigest())
+    check_same(path, found, settings)
 
 
-def _field(tag: int, payload: bytes) -> bytes:
-    """Write a length-delimited field of a protocol buffer."""
-    return bytes([tag << 3 | 2]) + _varint(len(payload)) + payload
+@functools.cache
+def _example() -> type:
+    """Make the class of ``tf.train.Example``: importing TensorFlow for it would take seconds.
+
+    Its map of features is, in the bytes, a list of entries (protobuf.dev, "Maps").
+    """
+    fields = {  # of each message: name, number, type, repeated
+        "Example": [("features", 1, "Features", False)],
+        "Features": [("feature", 1, "Entry", True)],
+        "Entry": [("key", 1, "", False), ("value", 2, "Feature", False)],
+        "Feature": [("bytes_list", 1, "BytesList", False)],
+        "BytesList": [("value", 1, "", True)],
+    }
+    file = descriptor_pb2.FileDescriptorProto(name="example.proto", syntax="proto3")
+    for message, some in fields.items():
+        made = file.message_type.add(name=message)
+        for name, number, kind, repeated in some:
+            of = {"type": 11, "type_name": f".{kind}"} if kind else {"type": 12}  # 12: bytes
+            made.field.add(name=name, number=number, label=3 if repeated else 1, **of)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Example"))
 
 
-def _masked_crc(data: bytes) -> bytes:
+def _crc(data: bytes) -> bytes:
     """TFRecord's checksum: CRC-32C, rotated and shifted (TensorFlow's lib/hash/crc32c.h)."""
     crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """Where the numbers stand in a record.
+def records(rows: Mapping[str, np.ndarray], types: Mapping[str, str]) -> bytes:
+    """Write rows, whole numbers [rows, sequence_length] by feature, as records of a TFRecord file.
 
-    A record is a ``tf.train.Example`` of one bytes feature for each array, in TFRecord's frame:
-    length, its checksum, the example, its checksum. All arrays have constant sizes, so everything
-    but numbers and the last checksum is the same in each record.
+    A record is the length of the example, a checksum of that, the example, and its checksum. The
+    example has one byte string for each feature, all equally long.
     """
-
-    frame: bytes  # length and its checksum, 12 bytes
-    template: bytes  # the example with all numbers 0
-    starts: dict[str, int]  # where each feature's numbers begin in the example
-    types: dict[str, np.dtype]
-    length: int  # numbers of each feature
-
-    @classmethod
-    @functools.cache
-    def of(cls, settings: Settings) -> Self:
-        """Find the layout of records of these settings."""
-        entries, starts, types = [], {}, {}
-        for name, kind in settings.features.items():
-            types[name] = np.dtype(kind).newbyteorder("<")
-            value = _field(1, _field(1, bytes(types[name].itemsize * settings.sequence_length)))
-            entries.append(_field(1, _field(1, name.encode()) + _field(2, value)))
-        template = _field(1, b"".join(entries))
-        at = len(template) - sum(map(len, entries))
-        for (name, kind), entry in zip(types.items(), entries, strict=True):
-            at += len(entry)
-            starts[name] = at - kind.itemsize * settings.sequence_length
-        frame = struct.pack("<Q", len(template))
-        frame += _masked_crc(frame)
-        return cls(frame, template, starts, types, settings.sequence_length)
-
-    @property
-    def record_bytes(self) -> int:
-        """Size of a record with its frame."""
-        return len(self.frame) + len(self.template) + 4
-
-    def records(self, features: dict[str, np.ndarray]) -> bytes:
-        """Write rows, whole numbers [rows, sequence_length] by name, as records for a file."""
-        rows = len(features["input_ids"])
-        examples = np.tile(np.frombuffer(self.template, np.uint8), (rows, 1))
-        for name, values in features.items():
-            raw = values.astype(self.types[name]).view(np.uint8)
-            examples[:, self.starts[name] : self.starts[name] + raw.shape[1]] = raw
-        parts = []
-        for example in map(bytes, examples):
-            parts += (self.frame, example, _masked_crc(example))
-        return b"".join(parts)
+    raw = {}
+    for name, values in rows.items():
+        kind = np.dtype(types[name]).newbyteorder("<")
+        raw[name] = values.astype(kind).view(f"V{kind.itemsize * values.shape[1]}")[:, 0].tolist()
+    make, parts = _example(), []
+    for row in zip(*raw.values(), strict=True):
+        example = make()
+        for name, numbers in zip(raw, row, strict=True):
+            entry = example.features.feature.add(key=name.encode())
+            entry.value.bytes_list.value.append(numbers)
+        data = example.SerializeToString()
+        length = struct.pack("<Q", len(data))
+        parts += (length, _crc(length), data, _crc(data))
+    return b"".join(parts)

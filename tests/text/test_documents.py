@@ -1,0 +1,118 @@
+"""Files of every kind as the same documents, and one clear error for each wrong one."""
+
+import bz2
+import gzip
+import json
+import lzma
+
+import pandas as pd
+import pytest
+from helpers.rehearsal import storage
+
+from helpers.base.errors import CourseError
+from helpers.text import corpus, documents
+
+pytestmark = pytest.mark.slow
+
+LINES = [f"문서 {number}번입니다." for number in range(25)]
+
+
+def all_of(source, part="all", shards=1, seed=0):
+    return [list(documents.documents(source, part, shard, shards, seed)) for shard in range(shards)]
+
+
+def write(folder, name, data):
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_bytes(data)
+    return str(folder / name)
+
+
+def plain(lines):
+    return "\n".join(lines).encode()
+
+
+def objects(lines):
+    return plain(json.dumps({"id": 3, "body": line}, ensure_ascii=False) for line in lines)
+
+
+KINDS = {
+    "a.txt": plain(LINES),
+    "windows": "\ufeff".encode() + plain(LINES).replace(b"\n", b"\r\n"),
+    "blank.txt": plain(f"{line}\n \n" for line in LINES),
+    "a.txt.gz": gzip.compress(plain(LINES)),
+    "a.bz2": bz2.compress(plain(LINES)),
+    "a.xz": lzma.compress(plain(LINES)),
+    "a.jsonl": objects(LINES),
+    "a.json.gz": gzip.compress(objects(LINES)),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_file_of_any_kind_gives_its_documents(tmp_path, name):
+    source = documents.find([write(tmp_path, name, KINDS[name])], "body")
+    assert all_of(source) == [LINES]
+    assert all_of(source, "held-out") == [[LINES[9], LINES[19]]]
+
+
+def test_parquet_and_a_dataset_are_read_alike(tmp_path):
+    pd.DataFrame({"body": [*LINES, None, ""]}).to_parquet(tmp_path / "a.parquet")
+    for name in (f"{tmp_path}/a.parquet", f"hf://{tmp_path}/default/train"):
+        assert all_of(documents.find([name], "body")) == [LINES]
+
+
+def test_each_document_goes_to_one_shard_and_one_part(tmp_path):
+    for number in range(3):
+        write(tmp_path, f"{number}.txt", plain(f"{number} {at}" for at in range(1_500)))
+    source = documents.find([str(tmp_path)])
+    parts = {part: all_of(source, part, 4) for part in ("train", "held-out")}
+    found = sorted(text for shards in parts.values() for shard in shards for text in shard)
+    assert found == sorted(f"{number} {at}" for number in range(3) for at in range(1_500))
+    held = {text for shard in parts["held-out"] for text in shard}
+    assert held == {f"{n} {at}" for n in range(3) for at in range(1_500) if corpus.held_out(at)}
+    assert all(900 < len(shard) < 1_125 for shard in parts["train"])
+    assert all_of(source, "train", 4, seed=1) != parts["train"]
+
+
+def test_files_are_found_in_any_order_in_folders_and_by_patterns(tmp_path):
+    for name in ("b.txt", "a.txt", ".hidden", "_part"):
+        write(tmp_path / "texts", name, plain([name]))
+    one, two = (str(tmp_path / "texts" / name) for name in ("a.txt", "b.txt"))
+    wanted = documents.Files((one, two))
+    folder, pattern = str(tmp_path / "texts"), str(tmp_path / "texts" / "*.txt")
+    for inputs in ([one, two], [two, one], [one, one, two], [folder], [pattern], [folder, two]):
+        assert documents.find(inputs) == wanted
+    with pytest.raises(CourseError, match="is not there"):
+        documents.find([str(tmp_path / "none")])
+
+
+def test_a_bucket_is_read(tmp_path):
+    with storage.embedded_gcs() as bucket:
+        import fsspec
+
+        with fsspec.open(f"{bucket.url}/texts/a.txt", "wb") as file:
+            file.write(plain(LINES))
+        assert all_of(documents.find([f"{bucket.url}/texts"])) == [LINES]
+
+
+PACKED = gzip.compress(plain(LINES * 50))
+WRONG = {
+    "empty.txt": (b"", "is empty"),
+    "old.txt": ("Title\n옛날 문서입니다.\n".encode("cp949"), "not UTF-8: byte 0xbf"),
+    "cut.txt.gz": (PACKED[:-30], "end-of-stream|EOF"),
+    "damaged.txt.gz": (PACKED[:-8] + b"12345678", "CRC"),
+    "column.jsonl": (objects(LINES).replace(b'"body"', b'"bodies"'), "no field 'body', but 'id'"),
+    "number.jsonl": (b'{"body": 3}', "is no text, but int64"),
+    "cut.jsonl": (objects(LINES)[:-5], "JSON"),
+    "table.parquet": (b"PAR1 and then nothing", "Parquet"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_file_has_one_clear_error_that_names_it(tmp_path, name):
+    data, words = WRONG[name]
+    inputs = [write(tmp_path, name, data)]
+    if name.endswith((".txt", ".gz")):
+        inputs.append(write(tmp_path, "good.txt", plain(LINES)))
+    with pytest.raises(CourseError, match=words) as caught:
+        all_of(documents.find(inputs, "body"))
+    assert f"The text {name} " in caught.value.what
