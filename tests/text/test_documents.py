@@ -7,7 +7,7 @@ import lzma
 
 import pandas as pd
 import pytest
-from helpers.rehearsal import storage
+from helpers.tpu import storage
 
 from helpers.base.errors import CourseError
 from helpers.text import corpus, documents

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
-from helpers.rehearsal import storage
+from helpers.tpu import storage
 from plain import (
     batches,
     changed,
