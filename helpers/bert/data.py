@@ -2,16 +2,17 @@
 
 import dataclasses
 import os
+import pathlib
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.bert.step import Batch
-from helpers.text import corpus, masking, prepare, records
+from helpers.base.folders import Folder
+from helpers.text import corpus, masking, records
 
 ROWS = 10_000  # maximum number of rows that tokens are counted in
+HELD_OUT = "held-out"  # folder beside the records, as the command `prepare` writes it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,37 +49,26 @@ def read(path: str | os.PathLike[str]) -> Data:
     return Data(manifest, masks)
 
 
-def prepare_shipped(
-    output: str | os.PathLike[str], sequence_length: int = 128, *, pairs: bool = False
-) -> str:
+def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) -> str:
     """Write the course's own text as records, its held-out paragraphs apart, as `prepare` does.
 
     What is finished in ``output``, a folder here or ``gs://``, is kept. It is given back.
 
     Raises:
-        CourseError: As `corpus.read`, `corpus.kept_tokenizer` and `records.write_all`.
+        CourseError: As `corpus.read` and `records.write`.
     """
-    options = {"sequence_length": sequence_length, "shards": 2, "seed": 0, "pairs": pairs}
-    plan = prepare.plan_of(output, corpus.kept_tokenizer(), **options)
-    (written, *_), _ = records.write_all(prepare.shipped(), plan)
-    return written.path
-
-
-def find_pairs(batch: Batch) -> Batch:
-    """Find the pairs of packed rows, from records with pairs, and their labels.
-
-    Gives ``pair_positions``, ``pair_labels`` int32 and ``pair_weights`` float32 [rows, pairs], as
-    `step.losses` takes them: as many as a row can hold of the shortest pairs, ``[CLS] a [SEP] b
-    [SEP]``.
-    """
-    first = (batch["attention_mask"] > 0) & (batch["position_ids"] == 0)
-    length = first.shape[1]
-    rank, at = tf.math.top_k(tf.where(first, tf.range(length, 0, -1), 0), length // 5)
-    return {
-        "pair_positions": at,
-        "pair_labels": tf.gather(batch["random_next"], at, batch_dims=1),
-        "pair_weights": tf.cast(rank > 0, tf.float32),
-    }
+    folder, tokenizer = Folder(output), corpus.load_tokenizer()
+    texts = [corpus.read(pathlib.Path(path)) for path in corpus.shipped().values()]
+    for held_out, path in ((False, folder.path), (True, folder.at(HELD_OUT))):
+        kept = [
+            text
+            for some in texts
+            for at, text in enumerate(some)
+            if corpus.held_out(at) == held_out
+        ]
+        shards = 1 if held_out else 2
+        records.write(kept, path, tokenizer, sequence_length=sequence_length, shards=shards)
+    return folder.path
 
 
 def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:

@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 
 import jinja2
 import numpy as np
@@ -23,16 +22,15 @@ from transformers.modeling_tf_pytorch_utils import (
 )
 
 from helpers.base import files, html
-from helpers.base.errors import unreadable
-from helpers.base.folders import Folder, new_folder, short
+from helpers.base.errors import CourseError
+from helpers.base.folders import Folder, new_folder
 from helpers.bert import evaluation
-from helpers.bert.checkpoints import Checkpoints
-from helpers.bert.data import Data, count_tokens, read, unigram
-from helpers.bert.pretraining import RECENT, make
-from helpers.bert.settings import LOG, SETTINGS, Configuration, Description, Settings
-from helpers.text import prepare, records
-from helpers.text.prepare import HELD_OUT
+from helpers.bert.data import HELD_OUT, Data, count_tokens, read, unigram
+from helpers.bert.pretraining import RECENT, make, restore
+from helpers.bert.settings import LOG, Description, Settings
+from helpers.text import records
 
+PREPARED = "data"  # where a run keeps the shipped text, in its own folder
 SHIPPED = (
     "Paragraphs of LibreOffice 7.4.7's help in Korean and English, nine of ten (the course's "
     "`notebooks/data`). Licence of the text: Mozilla Public License 2.0."
@@ -75,30 +73,23 @@ def write(
         CourseError: The folder is not empty, is in a bucket, or can't be written.
     """
     folder = new_folder(folder)
-    writing = None
+    writing = folder.with_name(f".{folder.name}.writing")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        writing = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        shutil.rmtree(writing, ignore_errors=True)  # of a call that was killed
+        writing.mkdir(parents=True)
         _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
-        # The name of the ordinary class: packed rows are a matter of its input, not of its weights.
-        name = type(model).__name__.removeprefix("TF").removeprefix("Packed")
-        config = model.config.to_diff_dict() | {"architectures": [name]}
+        # The ordinary class: packed rows are a matter of the input, not of the weights.
+        config = model.config.to_diff_dict() | {"architectures": ["BertForMaskedLM"]}
         files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
         weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
         files.write(writing / "model.safetensors", weights)
         model.save_weights(writing / "tf_model.h5", save_format="h5")
         files.write(writing / "README.md", model_card)
-        mask = os.umask(0)
-        os.umask(mask)
-        writing.chmod(0o777 & ~mask)
-        for file in writing.iterdir():
-            file.chmod(0o666 & ~mask)
         Folder(folder.parent).rename(writing.name, folder.name)
     except OSError as error:
         raise files.cant_write(folder, error) from error
     finally:
-        if writing is not None and writing.exists():
-            shutil.rmtree(writing)
+        shutil.rmtree(writing, ignore_errors=True)
     return folder
 
 
@@ -147,26 +138,21 @@ def load(run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
     """
     folder = Folder(run)
     described = Description.of_trained(folder)
-    source = read(described.find_records(folder, data and os.fspath(data)).path)
-    log = folder.read(LOG) or b""
-    fix = "Bring the file back, or name the output folder of another run."
-    with unreadable(
-        f"{short(folder.path)} holds no run that can be read.",
-        fix,
-        f"Its {SETTINGS} or {LOG} was changed.",
-    ):
-        settings = Settings(**described.settings)
-        settings = dataclasses.replace(settings, size=Configuration(**settings.size))
-        losses = [json.loads(line)["loss"] for line in log.splitlines()]
-    saved = Checkpoints(folder)
-    step = saved.newest()
+    source = read(described.records_in(folder) if data is None else data)
+    if source.manifest.fingerprint != described.data:
+        raise CourseError(
+            "These records are not those that the run was trained on.",
+            "The model card would describe other data, and tokens may be numbered otherwise.",
+            "Give the records of the run with --data.",
+        )
     scores, loss = unigram(count_tokens(source))
-    model, _ = make(settings, source, scores)
-    status = saved.load(step, tf.train.Checkpoint(model=model))
-    status.assert_existing_objects_matched().expect_partial()
-    mean = float(np.mean(losses[:step][-RECENT:]))
-    facts = Facts(settings, source.manifest, step, mean, loss, "", None, described.finished)
-    return Trained(model, source, facts)
+    model, _ = make(described.settings, source, scores)
+    step = restore(tf.train.Checkpoint(model=model), folder)
+    rows = (folder.read(LOG) or b"").splitlines()[:step]
+    mean = float(np.mean([json.loads(row)["loss"] for row in rows][-RECENT:]))
+    text = SHIPPED if described.records == PREPARED else UNNAMED
+    kept = described.settings, source.manifest, step, mean, loss, text, None, described.finished
+    return Trained(model, source, Facts(*kept))
 
 
 def export(
@@ -176,22 +162,18 @@ def export(
 ) -> Facts:
     """Write a run's model, tokenizer and card, evaluate it for the card, and give what that says.
 
-    Held-out text is read from the folder ``held-out`` of the records (as for `load`); that of the
-    shipped text comes with the course.
+    Held-out text is read from the folder ``held-out`` of the records, where there is one.
 
     Raises:
         CourseError: As `load` and `write`.
     """
     new_folder(folder)
     trained = load(run, data)
-    manifest, results, text = trained.data.manifest, None, UNNAMED
-    records_folder = Folder(manifest.path)
-    if data is None and records.made_of(manifest, prepare.shipped(), held_out=True):
-        text, results = SHIPPED, evaluation.evaluate_shipped(trained.model, trained.data)
-    elif records_folder.exists(HELD_OUT):
+    records_folder, results = Folder(trained.facts.manifest.path), None
+    if records_folder.exists(HELD_OUT):
         held_out = records_folder.at(HELD_OUT)
         results = evaluation.evaluate_records(trained.model, trained.data, held_out)
-    facts = dataclasses.replace(trained.facts, text=text, results=results)
+    facts = dataclasses.replace(trained.facts, results=results)
     tokenizer = records_folder.read(records.TOKENIZER).decode()
     write(trained.model, tokenizer, folder, card(facts))
     return facts

@@ -17,9 +17,7 @@ pytestmark = pytest.mark.slow
 
 GROUPS = {
     "The course": ["lab", "run", "explain", "doctor"],
-    "Your own model and text": [
-        *("ops", "prepare", "pretrain", "export", "finetune", "predict"),
-    ],
+    "Your own model and text": ["ops", "prepare", "pretrain", "export"],
     "For teachers": ["slides", "solutions"],
     "For authors": ["store", "translate", "badges", "models"],
 }
@@ -83,7 +81,7 @@ def test_a_shell_completes_commands_options_and_notebooks(command, monkeypatch):
         monkeypatch.setenv("COMP_CWORD", str(len(words)))
         return command()[1].split()
 
-    assert completed("pre") == ["preflight", "prepare", "pretrain", "predict"]
+    assert completed("pre") == ["prepare", "pretrain"]
     assert completed("run", "--work") == ["--workshop"]
     assert completed("run", "02") == ["02_quick"]
 

@@ -31,7 +31,7 @@ LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its f
 # Without TensorFlow.
 IMPORTED = ["helpers.course.commands.app", "helpers.course.running", "helpers.text.prepare"]
 IMPORTED += ["helpers.course.storing", "helpers.course.editions.slides", "helpers.bert.command"]
-IMPORTED += ["helpers.bert.fine_tuning.command", "pydantic", "rich.markdown"]
+IMPORTED += ["pydantic", "rich.markdown"]
 COMMAND = "assert 'tensorflow' not in sys.modules\nfrom helpers.__main__ import command\ncommand()"
 
 # Read by Python as it starts: ends a process that imports TensorFlow, or interrupts it.

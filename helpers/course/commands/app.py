@@ -12,7 +12,7 @@ from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from helpers.base.output import on_any_output
 from helpers.base.settings import ROOT, is_course, version
-from helpers.course.commands import authoring, fine_tuning, learning, training
+from helpers.course.commands import authoring, learning, training
 from helpers.course.commands.options import described
 from tpu_preflight.errors import PreflightError
 
@@ -31,8 +31,6 @@ _GROUPS = {
         "prepare": training.prepare,
         "pretrain": training.pretrain,
         "export": training.export,
-        "finetune": fine_tuning.finetune,
-        "predict": fine_tuning.predict,
     },
     "For teachers": {"slides": authoring.slides, "solutions": authoring.solutions},
     "For authors": {
@@ -48,7 +46,6 @@ _CLASSES = {"run": learning.Pairs}
 
 # These work where the helpers were installed without the course's folder.
 _ANYWHERE = ("explain", "doctor", "prepare", "pretrain", "export")
-_ANYWHERE += ("finetune", "predict")
 
 
 class _Commands(TyperGroup):

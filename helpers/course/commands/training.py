@@ -125,12 +125,9 @@ def pretrain(
     learning_rate: float = 2e-3,
     warm_up: int = 100,
     dropout: float = 0.1,
-    accumulate: int = 1,
     steps_per_execution: int = 1,
     save_every: int = 100,
-    patience: int = 500,
     seed: int = 0,
-    next_sentence: bool = False,
 ) -> None:
     """Pretrain BERT; the same command again goes on where it ended, on one CPU to the last bit.
 
@@ -138,10 +135,6 @@ def pretrain(
     they are done again with the same numbers. Ctrl-C and SIGTERM save first. A finished run goes
     on when --steps is raised. Curves for TensorBoard are in DIR/tensorboard, the losses in
     DIR/log.jsonl.
-
-    On a CPU the compiled step is kept in DIR/compiled with its checksum, so that going on starts
-    without compiling; the numbers are the same. Not for another kind of processor or TensorFlow,
-    not with DIR in a bucket, not on a TPU.
 
     **Examples**
 
@@ -163,15 +156,12 @@ def pretrain(
         tpu=tpu,
         steps_per_execution=steps_per_execution,
         save_every=save_every,
-        patience=patience,
         steps=steps,
         global_batch_size=batch,
         learning_rate=learning_rate,
         warm_up=warm_up,
         dropout=dropout,
-        accumulate=accumulate,
         seed=seed,
-        next_sentence=next_sentence,
     )
     raise typer.Exit(status)
 

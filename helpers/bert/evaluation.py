@@ -7,22 +7,22 @@ masked language model that is worth its name beats the last one.
 
 import dataclasses
 import os
-import pathlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.bert.data import Data, sequences
-from helpers.bert.evaluation.ngram import NGram, fit_ngram
+from helpers.bert.data import HELD_OUT, Data, sequences
+from helpers.bert.ngram import NGram, fit_ngram
 from helpers.bert.step import masked_scores
-from helpers.text import corpus, masking, records
-from helpers.text.prepare import HELD_OUT
+from helpers.text import masking, records
 
-RESAMPLED = 1_000  # draws of documents for a confidence interval
+ROWS = 32  # documents that are guessed at a time
+
+Interval = tuple[float, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,16 +72,37 @@ def fix_masks(
         size = min(len(document), length)
         ids[row, :size], used[row, :size] = document[:size], 1
     masked = masks(tf.constant(ids), masking.draw(seed, 0, 0))
-    # Padding has the id 0 only by convention: whatever its id, it is not to be guessed.
-    weights = masked["masked_weights"].numpy()
-    weights *= np.take_along_axis(used, masked["masked_positions"].numpy(), axis=1)
     batch = {name: tensor.numpy() for name, tensor in masked.items()}
-    row, at = np.nonzero(weights)
+    # Padding has the id 0 only by convention: whatever its id, it is not to be guessed.
+    batch["masked_weights"] *= np.take_along_axis(used, batch["masked_positions"], axis=1)
+    row, at = np.nonzero(batch["masked_weights"])
     batch["input_ids"][row, batch["masked_positions"][row, at]] = masks.mask_id
-    batch["masked_weights"] = weights
     batch["attention_mask"] = used
     batch["position_ids"] = np.where(used, np.arange(length, dtype=np.int32), 0)
     return FixedMasks(batch)
+
+
+def mean(values: np.ndarray, weights: np.ndarray) -> tuple[float, Interval]:
+    """Give a mean over masked tokens, and its 95 % interval.
+
+    Tokens of one document are alike, so documents are drawn, not tokens (a cluster bootstrap: Efron
+    and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13). Both arrays are
+    [documents, predictions]; weights are 1 where a token was masked, else 0.
+    """
+    sums, counts = (values * weights).sum(1), weights.sum(1)
+    whole = float(sums.sum() / counts.sum())
+    if len(sums) == 1:
+        return whole, (whole, whole)
+    found = scipy.stats.bootstrap(
+        (sums, counts),
+        lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis).clip(1),
+        n_resamples=1_000,
+        batch=100,  # there may be many documents
+        paired=True,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    return whole, tuple(map(float, found.confidence_interval))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,48 +110,19 @@ class Score:
     """How well masked tokens are guessed; the intervals are of 95 % confidence, over documents."""
 
     loss: float  # mean, in nats per masked token
-    loss_interval: tuple[float, float]
+    loss_interval: Interval
     accuracy: float  # share of tokens whose likeliest guess is right
-    accuracy_interval: tuple[float, float]
-    tokens: int  # number of masked tokens
-
-    @property
-    def perplexity(self) -> float:
-        """Number of equally likely tokens one would have to guess between: e to the loss."""
-        return float(np.exp(self.loss))
+    accuracy_interval: Interval
 
     def row(self) -> dict[str, str]:
-        """Write the score as a row of a table."""
+        """Write the score as a row of a table; perplexity is e to the loss."""
         return {
             "loss": f"{self.loss:.2f}",
             "95 %": "{:.2f} to {:.2f}".format(*self.loss_interval),
-            "perplexity": f"{self.perplexity:,.0f}",
+            "perplexity": f"{np.exp(self.loss):,.0f}",
             "right": f"{self.accuracy:.0%}",
             "95 % ": "{:.0%} to {:.0%}".format(*self.accuracy_interval),
         }
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name} {value}" for name, value in self.row().items())
-        return f"{values}; {self.tokens:,} tokens"
-
-
-def score(losses: np.ndarray, right: np.ndarray, weights: np.ndarray) -> Score:
-    """Summarize guesses, with confidence intervals.
-
-    Tokens of one document are alike, so documents are drawn, not tokens (a cluster bootstrap: Efron
-    and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13). All arrays are
-    [documents, predictions]: losses in nats, whether the likeliest guess was right, and weights, 1
-    where a token was masked, else 0.
-    """
-    sums = np.stack([(values * weights).sum(1) for values in (losses, right)])
-    counts = weights.sum(1)
-    random, resampled = np.random.default_rng(0), np.empty((2, RESAMPLED))
-    for draw in range(RESAMPLED):  # one by one: there may be many documents
-        documents = random.integers(0, len(counts), len(counts))
-        resampled[:, draw] = sums[:, documents].sum(1) / counts[documents].sum().clip(1)
-    loss_interval, right_interval = np.quantile(resampled, [0.025, 0.975], axis=1).T.tolist()
-    loss, accuracy = (sums.sum(1) / counts.sum()).tolist()
-    return Score(loss, tuple(loss_interval), accuracy, tuple(right_interval), int(counts.sum()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,13 +131,6 @@ class Evaluation:
 
     # By language, then by who guessed: ``uniform``, ``unigram``, ``n-gram``, ``BERT``.
     scores: dict[str, dict[str, Score]]
-
-    def markdown(self) -> str:
-        """Write the table in Markdown."""
-        table = self.table()
-        lines = [["text", "guessed by", *table.columns], ["---"] * (2 + len(table.columns))]
-        lines += [[*index, *row] for index, row in zip(table.index, table.to_numpy(), strict=True)]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def table(self) -> pd.DataFrame:
         """Lay the scores out: a line for each language and who guessed, numbers rounded."""
@@ -156,6 +141,13 @@ class Evaluation:
         }
         return pd.DataFrame.from_dict(lines, orient="index")
 
+    def markdown(self) -> str:
+        """Write the table in Markdown."""
+        table = self.table()
+        lines = [["text", "guessed by", *table.columns], ["---"] * (2 + len(table.columns))]
+        lines += [[*index, *row] for index, row in zip(table.index, table.to_numpy(), strict=True)]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
     def __repr__(self) -> str:
         return self.table().to_string()
 
@@ -164,17 +156,9 @@ class Evaluation:
 
 
 def evaluate(
-    model: tf.keras.Model,
-    held_out: dict[str, FixedMasks],
-    baselines: dict[str, NGram],
-    rows: int = 32,
+    model: tf.keras.Model, held_out: dict[str, FixedMasks], baselines: dict[str, NGram]
 ) -> Evaluation:
-    """Let a model and its baselines (by language) guess the same masked tokens.
-
-    ``rows`` documents are guessed at a time; the last batch is filled up, so that there is one
-    shape.
-    """
-    scores_of = tf.function(partial(masked_scores, model), jit_compile=True, autograph=False)
+    """Let a model and its baselines (by language) guess the same masked tokens."""
     found = {}
     for language, fixed in held_out.items():
         labels, weights = fixed.batch["masked_ids"], fixed.batch["masked_weights"]
@@ -184,10 +168,11 @@ def evaluate(
             "uniform": (-np.log(uniform), uniform),
             "unigram": (-np.log(unigram[labels]), labels == unigram.argmax()),
             "n-gram": _guess_ngram(baselines[language], fixed),
-            "BERT": _guess(scores_of, fixed, rows),
+            "BERT": _guess(model, fixed),
         }
         found[language] = {
-            way: score(losses, right, weights) for way, (losses, right) in ways.items()
+            way: Score(*mean(losses, weights), *mean(right, weights))
+            for way, (losses, right) in ways.items()
         }
     return Evaluation(found)
 
@@ -203,38 +188,13 @@ def _guess_ngram(ngram: NGram, fixed: FixedMasks) -> tuple[np.ndarray, np.ndarra
     return losses, right
 
 
-def _guess(scores_of: Callable, fixed: FixedMasks, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    labels = fixed.batch["masked_ids"]
+def _guess(model: tf.keras.Model, fixed: FixedMasks) -> tuple[np.ndarray, np.ndarray]:
     losses, right = [], []
-    for first in range(0, len(labels), rows):
-        part = {name: values[first : first + rows] for name, values in fixed.batch.items()}
-        short = rows - len(part["masked_ids"])
-        full = {name: np.pad(v, [(0, short), (0, 0)], "edge") for name, v in part.items()}
-        scores = scores_of({name: tf.constant(values) for name, values in full.items()})
-        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(full["masked_ids"], scores)
-        guesses = tf.argmax(scores, -1, tf.int32)
-        losses.append(entropy.numpy()[: rows - short])
-        right.append((guesses == full["masked_ids"]).numpy()[: rows - short])
+    for batch in tf.data.Dataset.from_tensor_slices(fixed.batch).batch(ROWS):
+        scores, labels = masked_scores(model, batch), batch["masked_ids"]
+        losses.append(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
+        right.append(tf.argmax(scores, -1, tf.int32) == labels)
     return np.concatenate(losses), np.concatenate(right)
-
-
-def evaluate_shipped(model: tf.keras.Model, data: Data) -> Evaluation:
-    """Evaluate on the held-out paragraphs of the course's own text, each language by itself.
-
-    The model was trained on ``data``, the others, with the shipped tokenizer.
-
-    Raises:
-        CourseError: The shipped files were changed or are missing.
-    """
-    tokenizer, length = corpus.load_tokenizer(), data.manifest.settings.sequence_length
-    held_out, baselines = {}, {}
-    for language, path in corpus.shipped().items():
-        ids = tokenizer(corpus.read(pathlib.Path(path)))["input_ids"]
-        unseen = [document for line, document in enumerate(ids) if corpus.held_out(line)]
-        seen = [document for line, document in enumerate(ids) if not corpus.held_out(line)]
-        held_out[language] = fix_masks(unseen, data.masks, length)
-        baselines[language] = fit_ngram(seen, data.masks.vocabulary)
-    return evaluate(model, held_out, baselines)
 
 
 def evaluate_records(model: tf.keras.Model, data: Data, path: str | os.PathLike[str]) -> Evaluation:
