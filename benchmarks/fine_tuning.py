@@ -5,20 +5,22 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
+import tensorflow as tf
 from rich.table import Table
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, f1_score
 from sklearn.pipeline import Pipeline, make_pipeline
+from transformers import BertTokenizerFast, TFBertForSequenceClassification
 
 from benchmarks.measure import SMALL, Size
 from helpers.base import files
 from helpers.base.settings import ROOT
-from helpers.bert.fine_tuning import classifier, labelled, metrics
+from helpers.bert.step import WarmUpLinearDecay, adamw
 
 DATA = ROOT / "notebooks" / "data"
 PRETRAINED = DATA / "bert-tiny"
 RESULTS = DATA / "fine_tuning.tsv"
-HEADER = ("model", "trained_on", "tested_on", "labels", "seed", "accuracy", "macro_f1")
 LANGUAGES = ("en", "ko")
 LABELS = (1, 2, 4, 8, 16, 32, 64, None)  # of each program; None: all there are
 SEEDS = 5  # each with other labelled texts, another classifier and another order
@@ -26,6 +28,21 @@ LONGEST = 64  # tokens of a text
 BATCH = 16
 STEPS, EPOCHS = 160, 5  # at least
 LEARNING_RATE = 1e-3
+
+
+def read() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Read the texts to train on and to test on, with each program's number as ``label``."""
+    table = pd.read_csv(DATA / "programs.tsv", sep="\t", quoting=3)
+    table["label"] = table.program.astype("category").cat.codes
+    return table[table.part == "train"], table[table.part == "test"]
+
+
+def few(train: pd.DataFrame, each: int | None, seed: int) -> pd.DataFrame:
+    """Draw so many texts of each program; a larger draw has them, too."""
+    draw = np.random.default_rng(seed)
+    labels = range(train.label.max() + 1)
+    rows = [draw.permutation(np.flatnonzero(train.label == label))[:each] for label in labels]
+    return train.iloc[np.concatenate(rows)]
 
 
 def counting(unit: str) -> Pipeline:
@@ -36,71 +53,52 @@ def counting(unit: str) -> Pipeline:
     return make_pipeline(counts, LogisticRegression(C=10, max_iter=1000))
 
 
-class Curve:
-    """All that the runs share: texts, labels, token ids, and the scores they write."""
-
-    def __init__(self) -> None:
-        self.data = {
-            language: labelled.read(DATA / "programs.tsv", text=language, label="program")
-            for language in LANGUAGES
-        }
-        (self.names,) = {data.names for data in self.data.values()}
-        self.tokenizer = classifier.tokenizer(PRETRAINED)
-        self.test = {language: self.inputs(data.test) for language, data in self.data.items()}
-
-    def inputs(self, part: labelled.Part) -> dict[str, np.ndarray]:
-        """Give token ids and mask of texts, cut and filled up to `LONGEST`."""
-        options = {"padding": "max_length", "truncation": True, "max_length": LONGEST}
-        texts = list(part.texts)
-        return dict(
-            self.tokenizer(texts, return_tensors="np", return_token_type_ids=False, **options)
-        )
-
-    def draw(self, language: str, each: int | None, seed: int) -> labelled.Part:
-        """Choose so many texts of each label; translations are drawn together."""
-        train = self.data[language].train
-        return train.few(each or len(train), seed)
-
-    def score(self, guessed: np.ndarray) -> tuple[str, str]:
-        """Give accuracy and macro-F1 on the test part, as they are written."""
-        labels = self.data["en"].test.labels  # a paragraph and its translation have one
-        matrix = metrics.confusion(labels, guessed, len(self.names))
-        return f"{metrics.accuracy(matrix):.4f}", f"{metrics.macro_f1(matrix):.4f}"
-
-    def count(self, unit: str, language: str, each: int | None, seed: int) -> Iterator[tuple]:
-        """Train and test a classifier that counts."""
-        known = self.draw(language, each, seed)
-        model = counting(unit).fit(known.texts, known.labels)
-        yield language, *self.score(model.predict(self.data[language].test.texts))
-
-    def tune(self, start: classifier.Start, known: labelled.Part) -> Iterator[tuple]:
-        """Fine-tune from the start that was set, and test on both languages."""
-        rows, epochs = min(BATCH, len(known)), _epochs(len(known))
-        start.model.fit(self.inputs(known), known.labels, batch_size=rows, epochs=epochs, verbose=0)
-        for other in LANGUAGES:
-            logits = start.model.predict(self.test[other], batch_size=64, verbose=0)
-            yield other, *self.score(logits["logits"].argmax(-1))
+def score(labels: np.ndarray, guessed: np.ndarray) -> dict[str, str]:
+    """Give accuracy and macro-F1 as they are written."""
+    accuracy, macro = accuracy_score(labels, guessed), f1_score(labels, guessed, average="macro")
+    return {"accuracy": f"{accuracy:.4f}", "macro_f1": f"{macro:.4f}"}
 
 
-def _epochs(texts: int) -> int:
-    return max(EPOCHS, -(-STEPS * BATCH // texts))
+def tune(known: pd.DataFrame, language: str, seed: int, pretrained: bool) -> tf.keras.Model:
+    """Fine-tune a classifier, from pretrained weights or fresh ones."""
+    tf.keras.utils.set_random_seed(seed)
+    options = {"num_labels": known.label.max() + 1, "use_safetensors": False}
+    model = TFBertForSequenceClassification.from_pretrained(PRETRAINED, **options)
+    if not pretrained:
+        model = TFBertForSequenceClassification(model.config)
+        model.build_in_name_scope()
+    epochs = max(EPOCHS, -(-STEPS * BATCH // len(known)))
+    steps = epochs * -(-len(known) // BATCH)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    schedule = WarmUpLinearDecay(LEARNING_RATE, max(1, steps // 10), steps)
+    model.compile(adamw(model, schedule, clip_norm=1.0), loss)
+    rows = min(BATCH, len(known))
+    model.fit(ids(known[language]), known.label, batch_size=rows, epochs=epochs, verbose=0)
+    return model
 
 
-def _runs(curve: Curve, language: str, each: int | None) -> Iterator[tuple]:
-    """Give the rows of one language and number of labels: model, then what is in `HEADER`."""
-    for model, unit in (("words", "words"), ("n-grams", "pieces")):
-        for seed in range(SEEDS):
-            for scores in curve.count(unit, language, each, seed):
-                yield model, seed, scores
-    draws = [curve.draw(language, each, seed) for seed in range(SEEDS)]
-    steps = -(-len(draws[0]) // BATCH) * _epochs(len(draws[0]))
-    for model in ("pretrained", "fresh"):
-        start = classifier.load(PRETRAINED, curve.names, pretrained=model == "pretrained")
-        classifier.compiled(start, steps=steps, learning_rate=LEARNING_RATE)
-        for seed, known in enumerate(draws):
-            start.again(seed)
-            for scores in curve.tune(start, known):
-                yield model, seed, scores
+def ids(texts: pd.Series) -> dict[str, np.ndarray]:
+    """Give token ids and mask of texts, cut and filled up to `LONGEST`."""
+    tokenizer = BertTokenizerFast.from_pretrained(PRETRAINED)
+    options = {"padding": "max_length", "truncation": True, "max_length": LONGEST}
+    return dict(tokenizer(list(texts), return_tensors="np", return_token_type_ids=False, **options))
+
+
+def runs(language: str, each: int | None) -> Iterator[dict[str, object]]:
+    """Train and test all models on one language with so many labels; give the table's rows."""
+    train, test = read()
+    for name, seed in itertools.product(("words", "n-grams", "pretrained", "fresh"), range(SEEDS)):
+        known = few(train, each, seed)
+        row = {"model": name, "trained_on": language, "labels": each or "all", "seed": seed}
+        if name in ("words", "n-grams"):
+            model = counting(name).fit(known[language], known.label)
+            guesses = model.predict(test[language])
+            yield row | {"tested_on": language} | score(test.label, guesses)
+        else:
+            model = tune(known, language, seed, name == "pretrained")
+            for other in LANGUAGES:
+                logits = model.predict(ids(test[other]), batch_size=64, verbose=0)["logits"]
+                yield row | {"tested_on": other} | score(test.label, logits.argmax(-1))
 
 
 def run(size: Size, done: Callable[[str, int], None]) -> Table:
@@ -114,19 +112,12 @@ def run(size: Size, done: Callable[[str, int], None]) -> Table:
         One row per language and number of labels.
     """
     if size is not SMALL:
-        curve, rows = Curve(), []
+        rows = []
         for language, each in itertools.product(LANGUAGES, LABELS):
-            rows += [
-                (model, language, scores[0], each or "all", seed, *scores[1:])
-                for model, seed, scores in _runs(curve, language, each)
-            ]
+            rows += runs(language, each)
             done(f"{language}, {each or 'all'}", len(LANGUAGES) * len(LABELS))
-        lines = ("\t".join(map(str, row)) for row in (HEADER, *rows))
-        files.write(RESULTS, "".join(f"{line}\n" for line in lines))
-    return _table()
-
-
-def _table() -> Table:
+        order = ["model", "trained_on", "tested_on", "labels", "seed", "accuracy", "macro_f1"]
+        files.write(RESULTS, pd.DataFrame(rows)[order].to_csv(sep="\t", index=False))
     found = pd.read_csv(RESULTS, sep="\t", dtype={"labels": str})
     own = found[found.trained_on == found.tested_on]
     means = own.pivot_table("accuracy", ["trained_on", "labels"], "model", sort=False)

@@ -1,14 +1,12 @@
-"""The pretraining step beside Hugging Face's, and what comes before the first step."""
+"""The pretraining step beside Hugging Face's and PyTorch's."""
 
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
 import re
 import statistics
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 
@@ -33,8 +31,6 @@ BESIDE_PYTORCH = (*NAMES, "small")
 SMALLEST = 64  # a width below it, of --small, stands for one layer of it
 ROOT = pathlib.Path(__file__).parents[1]
 PYTORCH = ROOT / "build" / "pytorch" / "bin" / "python"  # made by `make pytorch`
-CACHE = "--tf_xla_persistent_cache_directory={} --tf_xla_persistent_cache_device_types=CPU"
-STARTS = ("import", "model", "trace", "first step", "second step")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -339,82 +335,6 @@ def table_of_pytorch(text: Text, size: Size, done: Callable[[str, int], None]) -
         return table_of_pairs(table, ways, size, tell, text.vocabulary)
 
 
-def start(way: str, name: str, width: int, begun: Clock) -> dict[str, list[float]]:
-    """Go from the import to the second step in this process, reading the clocks in between."""
-    ends = [Clock.now()]
-
-    def ended() -> None:
-        ends.append(Clock.now())
-
-    size = Configuration(1, width, 1) if width < SMALLEST else CONFIGURATIONS[name]
-    ids = tf.ones((ROWS, LENGTH), tf.int32)
-    batch = {"input_ids": ids, "attention_mask": ids}
-    if way == "fit":
-        batch["labels"] = ids
-        model = hugging_face(size, 3_000)
-        model.optimizer.build(model.trainable_variables)
-        arguments = [batch]
-        function = tf.function(model.train_step, jit_compile=True)
-    else:
-        batch["position_ids"] = ids
-        batch |= dict.fromkeys(("masked_positions", "masked_ids"), tf.ones((ROWS, 19), tf.int32))
-        batch["masked_weights"] = tf.ones((ROWS, 19))
-        model = pretraining_model(size, 3_000)
-        arguments = [batch, tf.constant(0, tf.int64), tf.constant(0, tf.int64)]
-        function = training_step(model, adamw(model, 1e-4))
-    ended()
-    concrete = function.get_concrete_function(*arguments)
-    for _ in range(3):
-        ended()
-        tf.nest.map_structure(lambda value: value.numpy(), concrete(*arguments))
-    clocks = [begun, *ends]
-    spans = [after.since(before) for before, after in itertools.pairwise(clocks)]
-    return {part: [c.wall, c.cpu] for part, c in zip(STARTS, spans, strict=True)}
-
-
-def started(way: str, name: str, size: Size, flags: str) -> dict[str, list[float]]:
-    """Do `start` in a process of its own."""
-    environment = {**os.environ, "TF_XLA_FLAGS": flags}
-    words = [sys.executable, "-m", "benchmarks.pretraining", way, name, str(size.width)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def table_of_starts(size: Size, done: Callable[[str, int], None]) -> Table:
-    """Measure the start: Hugging Face's step, ours, and ours with XLA's cache on the disk."""
-    name = "mini"
-    with tempfile.TemporaryDirectory() as folder:
-        cache = CACHE.format(folder)
-        ways = {
-            "TFBertForMaskedLM.train_step": ("fit", ""),
-            "ours: no AutoGraph": ("ours", ""),
-            "ours, filling XLA's cache": ("ours", cache),
-            "ours, from XLA's cache": ("ours", cache),
-        }
-        if size.width < SMALLEST:
-            ways = dict(list(ways.items())[::2])  # every start is a process: two show that it works
-        rounds = {}
-        for way, (kind, flags) in ways.items():
-            rounds[way] = started(kind, name, size, flags)
-            done(f"start: {way}", len(ways))
-        kept = len(list(pathlib.Path(folder).iterdir()))
-    table = Table(
-        title="pretraining: from the start to the second step, seconds (processor time), "
-        + ("1 layer" if size.width < SMALLEST else name),
-        caption="One process each. XLA's cache on the disk "
-        + (f"held {kept} file(s)." if kept else "stayed empty: it doesn't work here.")
-        + " It is for this very processor and TensorFlow alone.",
-    )
-    table.add_column("step", no_wrap=True)
-    for part in (*STARTS, "to the first step"):
-        table.add_column(part, justify="right")
-    for way, times in rounds.items():
-        together = np.sum([times[part] for part in STARTS[:-1]], 0)
-        cells = [*(times[part] for part in STARTS), together]
-        table.add_row(way, *(f"{wall:.1f} ({cpu:.1f})" for wall, cpu in cells))
-    return table
-
-
 def run(size: Size, done: Callable[[str, int], None]) -> Group:
     """Measure and make the tables.
 
@@ -423,22 +343,7 @@ def run(size: Size, done: Callable[[str, int], None]) -> Group:
         done: Called with what was done, and how many runs there are in all.
 
     Returns:
-        The step's tables and the start's.
+        The step's tables.
     """
     text = read(size.paragraphs)
-    return Group(
-        table_of_steps(text, size, done),
-        table_of_pytorch(text, size, done),
-        table_of_starts(size, done),
-    )
-
-
-if __name__ == "__main__":
-    # The imports above are the first part of the start; the process began with its first tick.
-    tf.get_logger().setLevel("ERROR")
-    now = Clock.now()
-    age = float(pathlib.Path("/proc/uptime").read_text().split()[0])
-    age -= int(pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / (
-        os.sysconf("SC_CLK_TCK")
-    )
-    print(json.dumps(start(sys.argv[1], sys.argv[2], int(sys.argv[3]), Clock(now.wall - age, 0.0))))
+    return Group(table_of_steps(text, size, done), table_of_pytorch(text, size, done))

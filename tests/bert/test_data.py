@@ -4,7 +4,6 @@ import collections
 import pathlib
 import shutil
 
-import numpy as np
 import pytest
 
 from helpers.base.errors import CourseError

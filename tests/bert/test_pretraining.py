@@ -10,7 +10,6 @@ import re
 import resource
 import shutil
 import signal
-import sys
 import threading
 import time
 
