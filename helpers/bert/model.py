@@ -196,7 +196,8 @@ class Dropout(tf.keras.layers.Layer):
         """
         if not training or self.kept == 2**32:
             return inputs
-        if (here := _dropout_at.get()) is None:
+        here = _dropout_at.get()
+        if here is None:
             raise ValueError(
                 "dropout is a function of seed and step: call the model inside "
                 "`with model.dropout_at(seed, step):`, or make it with dropout=0"

@@ -55,7 +55,6 @@ def test_scores_at_the_masked_positions_alone_give_the_same_loss_and_gradients(m
     assert abs(float(total) - loss) < 1e-5
     for expected, gradient in zip(gradients.values(), own, strict=True):
         np.testing.assert_allclose(gradient, expected, atol=1e-6)
-    assert masked_scores(model, listed).shape == (*listed["masked_ids"].shape, VOCABULARY)
 
 
 # Optimizer.
@@ -123,11 +122,6 @@ def trained(dropout=0.1, **options):
     return steps_function(tf.distribute.get_strategy(), step)(iter(data), 0, 3), model
 
 
-def one_step(model, batch):
-    zero = tf.constant(0, tf.int64)
-    return training_step(model, adamw(model, 1e-3), jit=False)(batch, zero, zero)
-
-
 def test_a_step_is_the_plain_one():
     outcome, model = trained(dropout=0.0, clip_norm=0.7)
     plain = pretraining_model(SMALL, VOCABULARY, longest=16, dropout=0.0)
@@ -159,29 +153,6 @@ def test_compiled_the_step_is_the_same_dropout_too():
     np.testing.assert_allclose(got.norm, expected.norm, rtol=1e-4)
     for a, b in zip(model.trainable_variables, other.trainable_variables, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
-
-
-def test_a_batch_without_a_masked_token_changes_nothing_to_no_number():
-    model = pretraining_model(SMALL, VOCABULARY, longest=16)
-    batch = some_batches()[0]
-    batch["masked_weights"] = np.zeros_like(batch["masked_weights"])
-    loss, norm, _ = one_step(model, batch)
-    assert float(loss) == 0.0 and float(norm) == 0.0
-    assert all(np.isfinite(weight).all() for weight in model.weights)
-
-
-def test_in_bfloat16_weights_stay_float32_and_the_loss_is_near():
-    batch = some_batches()[0]
-    values = []
-    for precision in ("float32", "mixed_bfloat16"):
-        model = pretraining_model(SMALL, VOCABULARY, longest=16, precision=precision)
-        assert {weight.dtype for weight in model.weights} == {tf.float32}
-        hidden = model.bert(batch["input_ids"])[0]
-        assert hidden.dtype == (tf.float32 if precision == "float32" else tf.bfloat16)
-        values.append(one_step(model, batch)[:2])
-    assert tf.keras.mixed_precision.global_policy().name == "float32"
-    np.testing.assert_allclose(values[1], values[0], rtol=0.02)
-    assert values[0][0].dtype == values[1][0].dtype == tf.float32
 
 
 def with_uneven_masks():
