@@ -32,9 +32,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # The modules that took longest in 2026-11. They begin early, after the notebooks, so that the
 # processes of `make test` end together.
 LONGEST = {
-    *("test_benchmarks", "test_pretraining", "test_notebooks", "test_misuses", "test_tuning"),
+    *("test_benchmarks", "test_pretraining", "test_notebooks", "test_misuses"),
     *("test_models", "test_tpu_compiler", "test_step", "test_apart", "test_contributing"),
-    *("test_memory", "test_compiled", "test_export", "test_node"),
+    *("test_memory", "test_export", "test_node"),
 }
 
 

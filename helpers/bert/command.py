@@ -1,11 +1,6 @@
-"""The commands ``pretrain`` and ``export``: what is asked for is checked before TensorFlow starts.
+"""The commands ``pretrain`` and ``export``: they check what they can before TensorFlow starts."""
 
-Training shows a line that changes in a terminal, a new one now and then elsewhere.
-"""
-
-import contextlib
 import dataclasses
-import datetime
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -23,42 +18,34 @@ from helpers.tpu.connection import connect, tensorflow_environment
 from helpers.tpu.place import detect
 
 if TYPE_CHECKING:
-    from helpers.bert.export import Facts
     from helpers.bert.pretraining import Progress, Run
 
-QUIET = 10.0  # seconds between two lines where no terminal is
+QUIET = 10.0  # seconds between two lines
 
 
 class Display:
-    """Shows a run: a line that changes in a terminal, a new one now and then elsewhere."""
+    """Tells where a run is, a line now and then."""
 
     def __init__(self) -> None:
-        self.console = Console()
-        self.status = self.console.status("The first step is compiled.")
-        self._begin: tuple[float, int] | None = None  # time and step of the first report
-        self._tokens, self._said = 0, float("-inf")
+        self._console = Console()
+        self._begin = self._last = float("-inf")  # of the speed, and of the last line
+        self._tokens = 0
 
     def say(self, text: str) -> None:
-        """Show a line that stays."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """Show a line."""
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def report(self, progress: "Progress") -> None:
-        """Show where the run is, how fast and for how long, without its first execution."""
+        """Show where the run is, and how fast, without its first execution, which compiles."""
         said, now = f"step {progress.step:,} of {progress.steps:,}", time.monotonic()
         said += f" · loss {progress.loss:.3f}"
-        if self._begin is None:  # what came before was compiling
-            self._begin = now, progress.step
-        else:
+        if self._begin > 0:
             self._tokens += progress.tokens
-            seconds, steps = now - self._begin[0], progress.step - self._begin[1]
-            left = datetime.timedelta(
-                seconds=round((progress.steps - progress.step) * seconds / steps)
-            )
-            said += f" · {self._tokens / seconds:,.0f} tokens/s · {left} left"
-        if self.console.is_terminal:
-            self.status.update(said)
-        elif now - self._said >= QUIET or progress.step == progress.steps:
-            self._said = now
+            said += f" · {self._tokens / (now - self._begin):,.0f} tokens/s"
+        else:
+            self._begin = now
+        if now - self._last >= QUIET or progress.step == progress.steps:
+            self._last = now
             self.say(said)
 
 
@@ -78,14 +65,14 @@ def pretrain(
     data: str | None,
     *,
     tpu: str | None,
-    steps_per_execution: int,
-    save_every: int,
+    of_run: dict[str, int],
     **numbers: Any,
 ) -> int:
     """Train as the command line asks for, show it, and give the exit status.
 
     Without ``data`` the shipped text is written into the output folder first; without ``tpu`` (as
-    `connection.connect` takes it) this machine trains. ``numbers`` are those of `Settings`.
+    `connection.connect` takes it) this machine trains. ``of_run`` are numbers of `pretraining.run`,
+    ``numbers`` those of `Settings`.
 
     Raises:
         CourseError: As `pretraining.run`; what can be known before TensorFlow starts, before.
@@ -103,8 +90,8 @@ def pretrain(
         if data is not None:
             manifest = records.manifest(_folder(data, write=False).path)
             records.steps_per_epoch(manifest, wanted.global_batch_size)
-        options = {"steps_per_execution": steps_per_execution, "save_every": save_every}
-        run = _train(wanted, folder, data, tpu, display, options)
+        shown = {"say": display.say, "report": display.report}
+        run = _train(wanted, folder, data, tpu, **shown, **of_run)
     except KeyboardInterrupt:
         display.say("Stopped at once. Run the same command again: it goes on from the last save.")
         return 130
@@ -116,15 +103,11 @@ def pretrain(
 
 
 def _train(
-    wanted: Settings,
-    folder: Folder,
-    data: str | None,
-    tpu: str | None,
-    display: Display,
-    options: dict[str, int],
+    wanted: Settings, folder: Folder, data: str | None, tpu: str | None, **options: Any
 ) -> "Run":
     os.environ.update(ENVIRONMENT | tensorflow_environment(detect()))
-    display.say("Starting TensorFlow.")
+    say = options["say"]
+    say("Starting TensorFlow.")
     import tensorflow as tf
 
     errors_only(tf)
@@ -136,11 +119,9 @@ def _train(
         wanted = dataclasses.replace(wanted, precision="mixed_bfloat16")
     if data is None:
         data = prepare_shipped(folder.at(export.PREPARED))
-        display.say("The data: the shipped Korean and English text, nine paragraphs of ten.")
-    shown = {"strategy": strategy, "say": display.say, "report": display.report}
+        say("The data: the shipped Korean and English text, nine paragraphs of ten.")
     try:
-        with display.status if display.console.is_terminal else contextlib.nullcontext():
-            return pretraining.run(wanted, data, folder.path, **shown, **options)
+        return pretraining.run(wanted, data, folder.path, strategy=strategy, **options)
     except tf.errors.DataLossError:
         records.verify(data)  # names the shard
         raise
@@ -152,8 +133,8 @@ def _train(
         ) from error
 
 
-def export(run: str, folder: str, data: str | None) -> "Facts":
-    """Write a run's model as `export.export` does, and give what its card says.
+def export(run: str, folder: str, data: str | None) -> str:
+    """Write a run's model as `export.export` does, and say how good it is.
 
     Raises:
         CourseError: As `export.export`; what can be known before TensorFlow starts, before.
@@ -166,6 +147,9 @@ def export(run: str, folder: str, data: str | None) -> "Facts":
     import tensorflow as tf
 
     errors_only(tf)
+    from helpers.bert import evaluation
     from helpers.bert import export as exporting
 
-    return exporting.export(run, folder, data)
+    facts = exporting.export(run, folder, data)
+    results = "" if facts.results is None else f"\n{evaluation.rounded(facts.results)}"
+    return f"{folder}: step {facts.step:,} of {facts.settings.steps:,}.{results}"

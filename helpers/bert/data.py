@@ -59,13 +59,9 @@ def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) 
     """
     folder, tokenizer = Folder(output), corpus.load_tokenizer()
     texts = [corpus.read(pathlib.Path(path)) for path in corpus.shipped().values()]
+    lines = [(at, line) for some in texts for at, line in enumerate(some)]
     for held_out, path in ((False, folder.path), (True, folder.at(HELD_OUT))):
-        kept = [
-            text
-            for some in texts
-            for at, text in enumerate(some)
-            if corpus.held_out(at) == held_out
-        ]
+        kept = [line for at, line in lines if corpus.held_out(at) == held_out]
         shards = 1 if held_out else 2
         records.write(kept, path, tokenizer, sequence_length=sequence_length, shards=shards)
     return folder.path

@@ -5,7 +5,6 @@ Three baselines know ever more, and each is fitted to the training text of one l
 masked language model that is worth its name beats the last one.
 """
 
-import dataclasses
 import os
 from collections.abc import Sequence
 
@@ -25,31 +24,12 @@ ROWS = 32  # documents that are guessed at a time
 Interval = tuple[float, float]
 
 
-@dataclasses.dataclass(frozen=True)
-class FixedMasks:
-    """Documents, one per row, masked once and for all."""
-
-    batch: dict[str, np.ndarray]  # what `step.masked_scores` takes, [documents, ...]
-
-    @property
-    def tokens(self) -> int:
-        """Number of masked tokens."""
-        return int(self.batch["masked_weights"].sum())
-
-    def neighbours(self) -> tuple[np.ndarray, np.ndarray]:
-        """Look left and right of each masked position: two arrays int32 [documents, predictions].
-
-        They hold token ids as the model sees them: a neighbour may be ``[MASK]``.
-        """
-        ids, at = self.batch["input_ids"], self.batch["masked_positions"]
-        last = ids.shape[1] - 1
-        left = np.take_along_axis(ids, np.maximum(at - 1, 0), axis=1)
-        return left, np.take_along_axis(ids, np.minimum(at + 1, last), axis=1)
+Masked = dict[str, np.ndarray]  # what `step.masked_scores` takes, [documents, ...]
 
 
 def fix_masks(
     documents: Sequence[Sequence[int]], masks: masking.Masking, length: int, seed: int = 0
-) -> FixedMasks:
+) -> Masked:
     """Mask held-out documents, the same way at every evaluation.
 
     If the masks were drawn anew each time, the loss would move by itself. Each chosen token becomes
@@ -79,7 +59,7 @@ def fix_masks(
     batch["input_ids"][row, batch["masked_positions"][row, at]] = masks.mask_id
     batch["attention_mask"] = used
     batch["position_ids"] = np.where(used, np.arange(length, dtype=np.int32), 0)
-    return FixedMasks(batch)
+    return batch
 
 
 def mean(values: np.ndarray, weights: np.ndarray) -> tuple[float, Interval]:
@@ -105,99 +85,72 @@ def mean(values: np.ndarray, weights: np.ndarray) -> tuple[float, Interval]:
     return whole, tuple(map(float, found.confidence_interval))
 
 
-@dataclasses.dataclass(frozen=True)
-class Score:
-    """How well masked tokens are guessed; the intervals are of 95 % confidence, over documents."""
-
-    loss: float  # mean, in nats per masked token
-    loss_interval: Interval
-    accuracy: float  # share of tokens whose likeliest guess is right
-    accuracy_interval: Interval
-
-    def row(self) -> dict[str, str]:
-        """Write the score as a row of a table; perplexity is e to the loss."""
-        return {
-            "loss": f"{self.loss:.2f}",
-            "95 %": "{:.2f} to {:.2f}".format(*self.loss_interval),
-            "perplexity": f"{np.exp(self.loss):,.0f}",
-            "right": f"{self.accuracy:.0%}",
-            "95 % ": "{:.0%} to {:.0%}".format(*self.accuracy_interval),
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """How well a model and its baselines guess, language by language."""
-
-    # By language, then by who guessed: ``uniform``, ``unigram``, ``n-gram``, ``BERT``.
-    scores: dict[str, dict[str, Score]]
-
-    def table(self) -> pd.DataFrame:
-        """Lay the scores out: a line for each language and who guessed, numbers rounded."""
-        lines = {
-            (language, way): one.row()
-            for language, ways in self.scores.items()
-            for way, one in ways.items()
-        }
-        return pd.DataFrame.from_dict(lines, orient="index")
-
-    def markdown(self) -> str:
-        """Write the table in Markdown."""
-        table = self.table()
-        lines = [["text", "guessed by", *table.columns], ["---"] * (2 + len(table.columns))]
-        lines += [[*index, *row] for index, row in zip(table.index, table.to_numpy(), strict=True)]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-    def __repr__(self) -> str:
-        return self.table().to_string()
-
-    def _repr_html_(self) -> str:
-        return self.table().to_html()
-
-
 def evaluate(
-    model: tf.keras.Model, held_out: dict[str, FixedMasks], baselines: dict[str, NGram]
-) -> Evaluation:
-    """Let a model and its baselines (by language) guess the same masked tokens."""
+    model: tf.keras.Model, held_out: dict[str, Masked], baselines: dict[str, NGram]
+) -> pd.DataFrame:
+    """Let a model and its baselines (by language) guess the same masked tokens.
+
+    Gives a row for each language and who guessed (``uniform``, ``unigram``, ``n-gram``, ``BERT``):
+    ``loss``, nats per masked token, and ``right``, the share of tokens whose likeliest guess is
+    right; each with the ends of its interval, as ``loss_low`` and so on.
+    """
     found = {}
-    for language, fixed in held_out.items():
-        labels, weights = fixed.batch["masked_ids"], fixed.batch["masked_weights"]
+    for language, batch in held_out.items():
+        labels, weights = batch["masked_ids"], batch["masked_weights"]
         unigram = baselines[language].unigram
         uniform = np.full(labels.shape, 1 / len(unigram))
         ways = {
             "uniform": (-np.log(uniform), uniform),
             "unigram": (-np.log(unigram[labels]), labels == unigram.argmax()),
-            "n-gram": _guess_ngram(baselines[language], fixed),
-            "BERT": _guess(model, fixed),
+            "n-gram": _guess_ngram(baselines[language], batch),
+            "BERT": _guess(model, batch),
         }
-        found[language] = {
-            way: Score(*mean(losses, weights), *mean(right, weights))
-            for way, (losses, right) in ways.items()
-        }
-    return Evaluation(found)
+        for way, guessed in ways.items():
+            row = found[language, way] = {}
+            for name, values in zip(("loss", "right"), guessed, strict=True):
+                row[name], (row[f"{name}_low"], row[f"{name}_high"]) = mean(values, weights)
+    return pd.DataFrame.from_dict(found, orient="index")
 
 
-def _guess_ngram(ngram: NGram, fixed: FixedMasks) -> tuple[np.ndarray, np.ndarray]:
-    labels = fixed.batch["masked_ids"]
+def rounded(table: pd.DataFrame) -> pd.DataFrame:
+    """Write what `evaluate` gives for people: as text, with e to the loss, the perplexity."""
+    rows = {
+        index: {
+            "loss": f"{row.loss:.2f}",
+            "95 %": f"{row.loss_low:.2f} to {row.loss_high:.2f}",
+            "perplexity": f"{np.exp(row.loss):,.0f}",
+            "right": f"{row.right:.0%}",
+            "95 % ": f"{row.right_low:.0%} to {row.right_high:.0%}",
+        }
+        for index, row in table.iterrows()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def _guess_ngram(ngram: NGram, batch: Masked) -> tuple[np.ndarray, np.ndarray]:
+    ids, labels = batch["input_ids"], batch["masked_ids"]
     losses, right = np.zeros(labels.shape), np.zeros(labels.shape, bool)
-    left, after = fixed.neighbours()
-    for at in zip(*np.nonzero(fixed.batch["masked_weights"]), strict=True):
-        chances = ngram.chances(int(left[at]), int(after[at]))
-        losses[at] = -np.log(chances[labels[at]])
-        right[at] = chances.argmax() == labels[at]
+    for row, number in zip(*np.nonzero(batch["masked_weights"]), strict=True):
+        at, label = batch["masked_positions"][row, number], labels[row, number]
+        # As the model sees them: a neighbour may be [MASK], too.
+        chances = ngram.chances(int(ids[row, at - 1]), int(ids[row, min(at + 1, ids.shape[1] - 1)]))
+        losses[row, number] = -np.log(chances[label])
+        right[row, number] = chances.argmax() == label
     return losses, right
 
 
-def _guess(model: tf.keras.Model, fixed: FixedMasks) -> tuple[np.ndarray, np.ndarray]:
+def _guess(model: tf.keras.Model, masked: Masked) -> tuple[np.ndarray, np.ndarray]:
     losses, right = [], []
-    for batch in tf.data.Dataset.from_tensor_slices(fixed.batch).batch(ROWS):
+    for batch in tf.data.Dataset.from_tensor_slices(masked).batch(ROWS):
         scores, labels = masked_scores(model, batch), batch["masked_ids"]
         losses.append(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
         right.append(tf.argmax(scores, -1, tf.int32) == labels)
     return np.concatenate(losses), np.concatenate(right)
 
 
-def evaluate_records(model: tf.keras.Model, data: Data, path: str | os.PathLike[str]) -> Evaluation:
+def evaluate_records(
+    model: tf.keras.Model, data: Data, path: str | os.PathLike[str]
+) -> pd.DataFrame:
     """Evaluate on records that were held out of ``data``, as the language ``held-out``.
 
     The n-gram is fitted to the first `data.ROWS` rows of the training's.

@@ -13,6 +13,7 @@ import shutil
 
 import jinja2
 import numpy as np
+import pandas as pd
 import safetensors.numpy
 import tensorflow as tf
 from transformers import BertTokenizerFast, TFPreTrainedModel
@@ -48,7 +49,9 @@ class Facts:
     loss: float  # mean training loss of the last steps, in nats per masked token
     unigram: float  # loss of guessing by the tokens' frequencies alone, on the training text
     text: str  # what the text is, and under which licence, in Markdown
-    results: evaluation.Evaluation | None  # on text held out of the training, where there was any
+    results: (
+        pd.DataFrame | None
+    )  # of `evaluation.evaluate`, on text held out of the training, where there was any
     finished: tuple[int, ...] = ()  # steps at which it was finished before more were asked for
 
 
@@ -56,7 +59,8 @@ def card(facts: Facts) -> str:
     """Write a model card: Markdown with the metadata that the Hugging Face Hub reads."""
     options = {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
     template = jinja2.Template(html.text("model_card.md"), trim_blocks=True, **options)
-    return template.render(facts=facts)
+    results = None if facts.results is None else evaluation.rounded(facts.results)
+    return template.render(facts=facts, results=results)
 
 
 def write(
@@ -119,19 +123,13 @@ def pytorch_weights(model: tf.keras.Model) -> dict[str, np.ndarray]:
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """A run, read from its folder."""
-
-    model: tf.keras.Model  # with the weights of the newest checkpoint
-    data: Data  # it was trained on this
-    facts: Facts  # what is known of it, without results
-
-
-def load(run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> Trained:
+def load(
+    run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
+) -> tuple[tf.keras.Model, Data, Facts]:
     """Read a run as `pretraining.run` left it, finished or not; nothing is changed in its folder.
 
-    ``data`` are the records it was trained on; None: where the run says that they are.
+    ``data`` are the records it was trained on; None: where the run says that they are. Gives the
+    model with the weights of the newest checkpoint, the data, and what is known of it.
 
     Raises:
         CourseError: There is no run, no whole checkpoint, or these are other records.
@@ -152,7 +150,7 @@ def load(run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
     mean = float(np.mean([json.loads(row)["loss"] for row in rows][-RECENT:]))
     text = SHIPPED if described.records == PREPARED else UNNAMED
     kept = described.settings, source.manifest, step, mean, loss, text, None, described.finished
-    return Trained(model, source, Facts(*kept))
+    return model, source, Facts(*kept)
 
 
 def export(
@@ -168,12 +166,10 @@ def export(
         CourseError: As `load` and `write`.
     """
     new_folder(folder)
-    trained = load(run, data)
-    records_folder, results = Folder(trained.facts.manifest.path), None
-    if records_folder.exists(HELD_OUT):
-        held_out = records_folder.at(HELD_OUT)
-        results = evaluation.evaluate_records(trained.model, trained.data, held_out)
-    facts = dataclasses.replace(trained.facts, results=results)
-    tokenizer = records_folder.read(records.TOKENIZER).decode()
-    write(trained.model, tokenizer, folder, card(facts))
+    model, source, facts = load(run, data)
+    beside = Folder(source.manifest.path)
+    if beside.exists(HELD_OUT):
+        results = evaluation.evaluate_records(model, source, beside.at(HELD_OUT))
+        facts = dataclasses.replace(facts, results=results)
+    write(model, beside.read(records.TOKENIZER).decode(), folder, card(facts))
     return facts

@@ -53,9 +53,8 @@ class TFPackedBertMainLayer(TFBertMainLayer):
         """
         if asked.get("head_mask") is not None:
             raise ValueError("TFBertMainLayer of transformers 4 takes no head_mask")
-        hidden = self.embeddings(
-            input_ids, position_ids, token_type_ids, inputs_embeds, training=training
-        )
+        given = input_ids, position_ids, token_type_ids, inputs_embeds
+        hidden = self.embeddings(*given, training=training)
         if attention_mask is None:
             attention_mask = tf.ones(tf.shape(hidden)[:2], tf.int32)
         sequence = _checked(attention_mask)
@@ -236,8 +235,7 @@ def pretraining_model(
     """Make a BERT with fresh weights, ready for `step.training_step`.
 
     Weights are drawn as in the paper (a normal distribution with deviation 0.02, cut at two
-    deviations), as a pure function of the seed on every device. On several replicas call it in the
-    strategy's scope.
+    deviations), as a pure function of the seed. With several replicas, call it in their scope.
 
     Args:
         size: From `CONFIGURATIONS`, or your own.

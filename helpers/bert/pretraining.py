@@ -4,8 +4,7 @@ What a step computes is a function of the settings, the data and the step's numb
 masks (`records`, `masking`), dropout (`model.Dropout`), learning rate. The state beside that is the
 weights and the optimizer's, and a checkpoint holds them. So a run that was killed and started again
 gives, on the same kind of machine, the very numbers of a run that was not. Notebook 07 has the same
-loop in some lines; here are what a long run needs beside it: one process in a folder, a log,
-signals, damaged checkpoints, and an end when the loss is no number.
+loop in some lines; here is what a long run needs beside it.
 """
 
 import contextlib
@@ -16,7 +15,7 @@ import os
 import pathlib
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import filelock
 import numpy as np
@@ -27,7 +26,7 @@ from helpers.base.folders import Folder, is_remote
 from helpers.bert.data import Data, count_tokens, read, unigram
 from helpers.bert.model import pretraining_model
 from helpers.bert.settings import CHECKPOINTS, LOG, Description, Settings, begin, saved_steps
-from helpers.bert.step import Outcome, WarmUpLinearDecay, adamw, steps_function, training_step
+from helpers.bert.step import Results, WarmUpLinearDecay, adamw, steps_function, training_step
 from helpers.text import masking, records
 
 RECENT = 100  # losses that a run's description takes the mean of
@@ -77,12 +76,8 @@ def batches(data: Data, settings: Settings, start_step: int = 0) -> tf.data.Data
     Raises:
         CourseError: As `records.dataset`.
     """
-    rows = records.dataset(
-        data.manifest.path,
-        global_batch_size=settings.global_batch_size,
-        seed=settings.seed,
-        start_step=start_step,
-    )
+    order = {"global_batch_size": settings.global_batch_size, "seed": settings.seed}
+    rows = records.dataset(data.manifest.path, start_step=start_step, **order)
 
     @tf.autograph.experimental.do_not_convert  # half a second less at the start
     def mask(step: tf.Tensor, batch: dict) -> dict:
@@ -102,14 +97,9 @@ def make(
     `data.unigram`), which is where any training puts it first: the loss starts at the unigram
     baseline, and what it falls below it is learned from context.
     """
-    model = pretraining_model(
-        settings.size,
-        data.masks.vocabulary,
-        longest=data.manifest.settings.sequence_length,
-        dropout=settings.dropout,
-        seed=settings.seed,
-        precision=settings.precision,
-    )
+    given = {name: getattr(settings, name) for name in ("dropout", "seed", "precision")}
+    longest = data.manifest.settings.sequence_length
+    model = pretraining_model(settings.size, data.masks.vocabulary, longest=longest, **given)
     model.mlm.predictions.bias.assign(scores.astype(np.float32))
     schedule = WarmUpLinearDecay(settings.learning_rate, settings.warm_up, settings.steps)
     return model, adamw(model, schedule, settings.weight_decay)
@@ -136,38 +126,31 @@ def run(
         settings: What the numbers depend on.
         data: Folder of records, here or ``gs://``.
         output: Folder of this run, here or ``gs://``.
-        strategy: From ``connection.connect``; this machine as it is where None. One machine feeds
-            all replicas.
+        strategy: From ``connection.connect``; None: this machine as it is.
         steps_per_execution: Steps for each time that Python is asked, from 1 on.
         save_every: Steps from one checkpoint to the next, from 1 on.
-        jit: Whether XLA compiles the step; None: yes, except on a TPU, which does so by itself.
+        jit: Whether XLA compiles the step; None: yes, but on a TPU, which does so by itself.
         say: Called with each line that a person should read.
         report: Called after each execution.
 
     Raises:
-        CourseError: The rows of a step can't be divided; the folder holds another run, is in use or
-            can't be written; no checkpoint can be read; or a loss is no number, which leaves the
-            checkpoints from before. Also as `data.read` and `records.dataset`.
+        CourseError: The arguments don't fit each other; the folder holds another run, is in use or
+            can't be written; no checkpoint can be read; or a loss is no number. Also as
+            `data.read` and `records.dataset`.
     """
     folder, source = Folder(output), read(data)
     strategy = strategy or tf.distribute.get_strategy()
     replicas = strategy.num_replicas_in_sync
     _check(settings, source, strategy)
-    with locked(folder), Signals(say) as signals:
+    with locked(folder), signals(say) as received:
         begin(folder, Description.of(settings, source.manifest, folder), say)
         scores, baseline = unigram(count_tokens(source))
         with strategy.scope():
             model, optimizer = make(settings, source, scores)
         if jit is None:
             jit = not isinstance(strategy, tf.distribute.TPUStrategy)
-        step = training_step(
-            model,
-            optimizer,
-            seed=settings.seed,
-            clip_norm=settings.clip_norm,
-            replicas=replicas,
-            jit=jit,
-        )
+        numbers = {"seed": settings.seed, "clip_norm": settings.clip_norm}
+        step = training_step(model, optimizer, replicas=replicas, jit=jit, **numbers)
         state = tf.train.Checkpoint(model=model, optimizer=optimizer)
         start = done = saved = restore(state, folder, say)
         if start:
@@ -177,7 +160,7 @@ def run(
         execute = steps_function(strategy, step)
         dataset = batches(source, settings, start)
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
-        while done < settings.steps and signals.received is None:
+        while done < settings.steps and not received:
             # Never past a checkpoint or the end, whatever an earlier call has done.
             until = (
                 settings.steps,
@@ -197,7 +180,8 @@ def run(
             log.commit()
             save(manager, done)
     losses = np.array([row["loss"] for row in log.rows])
-    return Run(done, settings.steps, start, losses, baseline, signals.received, model)
+    stopped = received[0] if received else None
+    return Run(done, settings.steps, start, losses, baseline, stopped, model)
 
 
 def save(manager: tf.train.CheckpointManager, step: int) -> None:
@@ -212,8 +196,7 @@ def save(manager: tf.train.CheckpointManager, step: int) -> None:
         raise CourseError(
             f"The checkpoint of step {step:,} could not be written.",
             str(error).strip().splitlines()[0][:300],
-            "Make room, or mend what is named here, then run the same command again: it goes on "
-            "from the last checkpoint.",
+            "Make room, then run the same command again: it goes on from the last checkpoint.",
         ) from error
 
 
@@ -240,7 +223,7 @@ def restore(
     if steps:
         raise CourseError(
             f"None of the {len(steps)} checkpoints can be read.",
-            "Their files were changed, cut off or removed after they were written.",
+            "Their files were changed or cut off after they were written.",
             "Bring them back from a copy, or start again in another output folder.",
         )
     return 0
@@ -289,7 +272,7 @@ def _lines(rows: Iterable[dict]) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def _rows(first: int, outcome: Outcome) -> list[dict]:
+def _rows(first: int, outcome: Results) -> list[dict]:
     values = (v.numpy().tolist() for v in (outcome.loss, outcome.norm, outcome.tokens))
     return [
         {"step": step, "loss": loss, "norm": norm, "tokens": tokens}
@@ -297,28 +280,27 @@ def _rows(first: int, outcome: Outcome) -> list[dict]:
     ]
 
 
-class Signals:
-    """Ctrl-C and SIGTERM as a wish to stop after the step; a second one stops at once."""
+@contextlib.contextmanager
+def signals(say: Callable[[str], None]) -> Iterator[list[signal.Signals]]:
+    """Take Ctrl-C and SIGTERM as a wish to stop after the step; a second one stops at once.
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.received: signal.Signals | None = None
-        self._say = say
-        self._before: dict = {}
+    Gives a list of those that came.
+    """
+    received: list[signal.Signals] = []
 
-    def __enter__(self) -> "Signals":
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._receive) for number in SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _receive(self, number: int, _: object) -> None:
-        if self.received is not None:
+    def receive(number: int, _: object) -> None:
+        if received:
             raise KeyboardInterrupt
-        self.received = signal.Signals(number)
-        self._say(f"{SIGNALS[self.received]}: saving after this step (once more: stop at once).")
+        received.append(signal.Signals(number))
+        say(f"{SIGNALS[number]}: saving after this step (once more: stop at once).")
+
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, receive) for number in SIGNALS} if main else {}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def locked(folder: Folder) -> contextlib.AbstractContextManager:
@@ -346,7 +328,7 @@ def _check(settings: Settings, data: Data, strategy: tf.distribute.Strategy) -> 
     replicas = strategy.num_replicas_in_sync
     if settings.global_batch_size % replicas:
         raise CourseError(
-            f"global_batch_size is {settings.global_batch_size:,}.",
+            f"{settings.global_batch_size:,} rows of a step can't be divided.",
             f"{replicas} replicas get equally many rows each.",
             f"Take a multiple of {replicas}.",
         )
@@ -364,11 +346,9 @@ def _check_losses(rows: list[dict], saved: int, learning_rate: float) -> None:
     for row in rows:
         if not math.isfinite(row["loss"] + row["norm"]):
             raise CourseError(
-                f"The loss is {row['loss']}, the gradient's norm {row['norm']} at step "
-                f"{row['step']:,}.",
-                "Most often a step was too large for the numbers' range: the learning rate is too "
-                "high, or grows too fast.",
+                f"Loss {row['loss']}, gradient {row['norm']} at step {row['step']:,}.",
+                "Most often the learning rate is too high, or grows too fast.",
                 "Start again in another output folder with a third of the learning rate "
-                f"({learning_rate / 3:g}) or a longer warm-up; with bfloat16, see whether float32 "
-                f"goes well. The last checkpoint, of step {saved:,}, is from before.",
+                f"({learning_rate / 3:g}) or a longer warm-up; with bfloat16, try float32. The "
+                f"last checkpoint, of step {saved:,}, is from before.",
             )

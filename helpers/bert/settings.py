@@ -66,9 +66,10 @@ class Settings:
     seed: int = 0  # of weights, order, masks and dropout
 
     def __post_init__(self) -> None:
+        count = "a whole number from 1 on"
         for name, fits, range_ in (
-            ("steps", self.steps >= 1, "a whole number from 1 on"),
-            ("global_batch_size", self.global_batch_size >= 1, "a whole number from 1 on"),
+            ("steps", self.steps >= 1, count),
+            ("global_batch_size", self.global_batch_size >= 1, count),
             ("learning_rate", 0 < self.learning_rate < math.inf, "a number above 0, such as 1e-4"),
             ("warm_up", self.warm_up >= 0, "a whole number from 0 on"),
             ("dropout", 0 <= self.dropout < 1, "a share from 0 on and below 1"),
@@ -176,14 +177,12 @@ def begin(folder: Folder, wanted: Description, say: Callable[[str], None]) -> No
         if saved[0] == done < steps:
             finished += (done,)
             say(f"The run of {done:,} steps is finished and goes on to {steps:,}.")
-            there = dataclasses.replace(
-                there, settings=dataclasses.replace(there.settings, steps=steps)
-            )
+            planned = dataclasses.replace(there.settings, steps=steps)
+            there = dataclasses.replace(there, settings=planned)
         if there != wanted:
             raise CourseError(
                 f"The output folder holds another run: {'; '.join(there.differences(wanted))}.",
-                "Going on with other settings would give a run that nothing describes; the number "
-                f"of steps can be raised when all {done:,} are done.",
+                f"It goes on as it began; more steps can be asked for when all {done:,} are done.",
                 "Give the settings it was started with to go on, or take another output folder.",
             )
         wanted = dataclasses.replace(wanted, finished=finished)

@@ -5,16 +5,22 @@ the loss by the number of masked tokens of all replicas, and draws dropout from 
 row). So it gives the same numbers on one replica or eight, and after a resume.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from helpers.bert.model import dropout_at, is_bias_or_norm
 
 Batch = Mapping[str, tf.Tensor]
-# Loss, gradient norm (float32) and number of tokens (int64), of all replicas.
-Results = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+
+class Results(NamedTuple):
+    """What a step gives, of all replicas; or steps, each field [steps]."""
+
+    loss: tf.Tensor  # mean cross entropy per masked token, float32
+    norm: tf.Tensor  # of the gradients before they were clipped, float32
+    tokens: tf.Tensor  # number of positions that hold a token, int64
 
 
 def masked_scores(model: tf.keras.Model, batch: Batch, training: bool = False) -> tf.Tensor:
@@ -77,28 +83,12 @@ def adamw(
     longer gradients by itself (`training_step` does so before). Its state is made here, so that a
     checkpoint finds it.
     """
-    optimizer = tf.keras.optimizers.AdamW(
-        schedule,
-        weight_decay,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-6,
-        global_clipnorm=clip_norm,
-        jit_compile=False,
-    )
+    numbers = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-6, "global_clipnorm": clip_norm}
+    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay, jit_compile=False, **numbers)
     undecayed = [weight for weight in model.trainable_variables if is_bias_or_norm(weight)]
     optimizer.exclude_from_weight_decay(var_list=undecayed)
     optimizer.build(model.trainable_variables)
     return optimizer
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What steps gave."""
-
-    loss: tf.Tensor  # mean cross entropy per masked token, float32 [steps]
-    norm: tf.Tensor  # of the gradients before they were clipped, float32 [steps]
-    tokens: tf.Tensor  # number of positions that hold a token, int64 [steps]
 
 
 def training_step(
@@ -112,10 +102,9 @@ def training_step(
 ) -> Callable[[Batch, tf.Tensor, tf.Tensor | int], Results]:
     """Make a step to call in a graph: in a ``tf.function``, or in ``strategy.run`` in one.
 
-    Tensors only, nothing rewritten by AutoGraph. With ``jit`` XLA compiles it: with one replica
-    all of it, with several what comes before the gradients are summed, because XLA on a CPU or
-    GPU can't compile TensorFlow's exchange between replicas. On a TPU leave it off: a TPUStrategy
-    compiles by itself.
+    With ``jit`` XLA compiles it: with one replica all of it, with several what comes before the
+    gradients are summed, because XLA on a CPU or GPU can't compile TensorFlow's exchange between
+    replicas. On a TPU leave it off: a TPUStrategy compiles by itself.
 
     Args:
         model: From `model.pretraining_model`.
@@ -127,8 +116,7 @@ def training_step(
 
     Returns:
         A function of (batch, step, replica's number): the batch as `loss_sum` takes it, with the
-        replica's rows of the global batch; step int64, of the run, from 0. It updates the weights
-        and gives loss, gradient norm (float32) and number of tokens (int64), of all replicas.
+        replica's rows of the global batch; step int64, of the run, from 0. It updates the weights.
     """
     weights = model.trainable_variables
 
@@ -158,7 +146,7 @@ def training_step(
     @compiled
     def alone(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
         loss, *gradients = gradients_of(batch, masked_in(batch), step, replica)
-        return loss, update(gradients), tokens_in(batch)
+        return Results(loss, update(gradients), tokens_in(batch))
 
     compiled_gradients = compiled(gradients_of)
 
@@ -167,14 +155,14 @@ def training_step(
         masked = context.all_reduce("SUM", masked_in(batch))
         mine = compiled_gradients(batch, masked, step, replica)
         loss, *gradients = context.all_reduce("SUM", mine)
-        return loss, update(gradients), context.all_reduce("SUM", tokens_in(batch))
+        return Results(loss, update(gradients), context.all_reduce("SUM", tokens_in(batch)))
 
     return alone if replicas == 1 else one_of_many
 
 
 def steps_function(
     strategy: tf.distribute.Strategy, step: Callable[[Batch, tf.Tensor, tf.Tensor], Results]
-) -> Callable[[Iterator, int | tf.Tensor, int | tf.Tensor], Outcome]:
+) -> Callable[[Iterator, int | tf.Tensor, int | tf.Tensor], Results]:
     """Make a function of several steps in one call: ``steps_per_execution`` of Keras.
 
     Python is left once for all of them; on a TPU, where a step can be shorter than Python's part
@@ -182,34 +170,27 @@ def steps_function(
     distributes, the first step and the number of steps, and is traced once.
     """
 
-    def run_replica(batch: Batch, number: tf.Tensor) -> Results:
+    def on_replica(batch: Batch, number: tf.Tensor) -> Results:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return step(batch, number, tf.cast(replica, tf.int64))
 
-    def run_one(iterator: Iterator, number: tf.Tensor) -> list[tf.Tensor]:
-        results = strategy.run(run_replica, args=(next(iterator), number))
-        # The same on all replicas: already of all of them.
-        return [strategy.experimental_local_results(result)[0] for result in results]
-
     # No tf.map_fn: where tracing fails inside it, no strategy's scope can be entered afterwards.
     @tf.function(autograph=False)
-    def run(iterator: Iterator, first: tf.Tensor, count: tf.Tensor) -> list[tf.Tensor]:
+    def run(iterator: Iterator, first: tf.Tensor, count: tf.Tensor) -> Results:
         def body(at: tf.Tensor, *arrays: tf.TensorArray) -> tuple:
-            results = run_one(iterator, first + at)
-            written = [
-                array.write(tf.cast(at, tf.int32), result)
-                for array, result in zip(arrays, results, strict=True)
-            ]
-            return at + 1, *written
+            given = strategy.run(on_replica, args=(next(iterator), first + at))
+            # The same on all replicas: already of all of them.
+            results = [strategy.experimental_local_results(result)[0] for result in given]
+            number, pairs = tf.cast(at, tf.int32), zip(arrays, results, strict=True)
+            return at + 1, *(array.write(number, result) for array, result in pairs)
 
-        kinds = (tf.float32, tf.float32, tf.int64)
-        size = tf.cast(count, tf.int32)
-        arrays = [tf.TensorArray(kind, size, element_shape=[]) for kind in kinds]
-        start = [tf.constant(0, tf.int64), *arrays]
+        size, kinds = tf.cast(count, tf.int32), (tf.float32, tf.float32, tf.int64)
+        start = [tf.zeros([], tf.int64)]
+        start += [tf.TensorArray(kind, size, element_shape=[]) for kind in kinds]
         _, *arrays = tf.while_loop(lambda at, *_: at < count, body, start, parallel_iterations=1)
-        return [array.stack() for array in arrays]
+        return Results(*(array.stack() for array in arrays))
 
-    def steps(iterator: Iterator, first: int | tf.Tensor, count: int | tf.Tensor) -> Outcome:
-        return Outcome(*run(iterator, tf.constant(first, tf.int64), tf.constant(count, tf.int64)))
+    def steps(iterator: Iterator, first: int | tf.Tensor, count: int | tf.Tensor) -> Results:
+        return run(iterator, tf.cast(first, tf.int64), tf.cast(count, tf.int64))
 
     return steps

@@ -53,7 +53,7 @@ def exported(run, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(run):
-    return export.load(run)
+    return export.load(run)[0]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def scores(trained):
     """Ordinary rows with padding, and what our model says of their tokens."""
     rows = corpus.load_tokenizer()(TEXTS, padding=True, return_tensors="np")
     rows = {name: rows[name].astype(np.int32) for name in ("input_ids", "attention_mask")}
-    return rows | {"logits": trained.model(**rows).logits.numpy()}
+    return rows | {"logits": trained(**rows).logits.numpy()}
 
 
 def check_logits(found, scores):
@@ -113,11 +113,10 @@ def test_todays_pytorch_loads_it_with_equal_scores(exported, scores, tmp_path):
 
 
 def test_pytorchs_weights_are_all_there_and_turned(trained):
-    model = trained.model
-    found = export.pytorch_weights(model)
-    assert len(found) == len(model.weights)
+    found = export.pytorch_weights(trained)
+    assert len(found) == len(trained.weights)
     assert found["cls.predictions.bias"].shape == (3000,)
-    dense = model.bert.encoder.layer[1].intermediate.dense.kernel.numpy()
+    dense = trained.bert.encoder.layer[1].intermediate.dense.kernel.numpy()
     name = "bert.encoder.layer.1.intermediate.dense.weight"
     np.testing.assert_array_equal(found[name], dense.T)
 
@@ -129,6 +128,7 @@ def test_the_card_tells_data_settings_results_and_limits(exported, run):
         "Mozilla Public License 2.0",
         "2,636 documents",
         "| steps | 4 of 4 planned |",
+        "| text | guessed by | loss | 95 % | perplexity | right | 95 %  |\n| --- | --- | --- |",
         "| held-out | n-gram |",
         "| held-out | BERT |",
         "## Limits",
@@ -156,8 +156,8 @@ def test_a_damaged_checkpoint_is_passed_over_and_nothing_is_changed(run, tmp_pat
     newest = broken / "checkpoints/step-4.data-00000-of-00001"
     newest.write_bytes(newest.read_bytes()[:1000])
     times = {path: path.stat().st_mtime_ns for path in broken.rglob("*")}
-    loaded = export.load(broken)
-    assert loaded.facts.step == 2 and loaded.facts.settings == SETTINGS
+    _, _, facts = export.load(broken)
+    assert facts.step == 2 and facts.settings == SETTINGS
     assert {path: path.stat().st_mtime_ns for path in broken.rglob("*")} == times
 
 

@@ -154,8 +154,7 @@ def pretrain(
         output,
         data,
         tpu=tpu,
-        steps_per_execution=steps_per_execution,
-        save_every=save_every,
+        of_run={"steps_per_execution": steps_per_execution, "save_every": save_every},
         steps=steps,
         global_batch_size=batch,
         learning_rate=learning_rate,
@@ -181,6 +180,4 @@ def export(run: str, folder: str, data: str | None = None) -> None:
     """
     from helpers.bert import command
 
-    facts = command.export(run, folder, data)
-    results = f"\n{facts.results!r}" if facts.results else ""
-    typer.echo(f"{folder}: step {facts.step:,} of {facts.settings.steps:,}.{results}")
+    typer.echo(command.export(run, folder, data))
