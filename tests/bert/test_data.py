@@ -2,7 +2,6 @@
 
 import collections
 import pathlib
-import shutil
 
 import pytest
 
@@ -35,11 +34,3 @@ def test_a_tokenizer_without_a_token_to_mask_with_is_told(tmp_path):
     made = records.write(["하나"], tmp_path / "data", path, shards=1)
     with pytest.raises(CourseError, match=r"tokenizer of the records has no \[MASK\]"):
         read(made.path)
-
-
-def test_another_tokenizer_beside_the_records_is_refused(data, tmp_path):
-    copied = shutil.copytree(data, tmp_path / "data")
-    path = copied / records.TOKENIZER
-    path.write_text(path.read_text().replace("[MASK]", "[HIDE]"))
-    with pytest.raises(records.OtherTokenizer):
-        read(copied)
