@@ -5,10 +5,8 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
-import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.bert.step import Batch
 from helpers.text import corpus, documents, masking, records
 
 ROWS = 10_000  # maximum number of rows that tokens are counted in
@@ -59,23 +57,6 @@ def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) 
     source, tokenizer = documents.find(list(corpus.shipped().values())), corpus.kept_tokenizer()
     options = {"sequence_length": sequence_length, "shards": 2, "held_out": True}
     return records.write(source, output, tokenizer, **options).path
-
-
-def find_pairs(batch: Batch) -> Batch:
-    """Find the pairs of packed rows, from records with pairs, and their labels.
-
-    Gives ``pair_positions``, ``pair_labels`` int32 and ``pair_weights`` float32 [rows, pairs], as
-    `step.losses` takes them: as many as a row can hold of the shortest pairs, ``[CLS] a [SEP] b
-    [SEP]``.
-    """
-    first = (batch["attention_mask"] > 0) & (batch["position_ids"] == 0)
-    length = first.shape[1]
-    rank, at = tf.math.top_k(tf.where(first, tf.range(length, 0, -1), 0), length // 5)
-    return {
-        "pair_positions": at,
-        "pair_labels": tf.gather(batch["random_next"], at, batch_dims=1),
-        "pair_weights": tf.cast(rank > 0, tf.float32),
-    }
 
 
 def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:

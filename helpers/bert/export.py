@@ -10,10 +10,10 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 
 import jinja2
 import numpy as np
+import pandas as pd
 import safetensors.numpy
 import tensorflow as tf
 from transformers import BertTokenizerFast, TFPreTrainedModel
@@ -23,16 +23,15 @@ from transformers.modeling_tf_pytorch_utils import (
 )
 
 from helpers.base import files, html
-from helpers.base.errors import unreadable
-from helpers.base.folders import Folder, new_folder, short
+from helpers.base.errors import CourseError
+from helpers.base.folders import Folder, new_folder
 from helpers.bert import evaluation
-from helpers.bert.checkpoints import Checkpoints
-from helpers.bert.data import Data, count_tokens, read, unigram
-from helpers.bert.pretraining import RECENT, make
-from helpers.bert.settings import LOG, SETTINGS, Configuration, Description, Settings
-from helpers.text import corpus, documents, records
-from helpers.text.records import HELD_OUT
+from helpers.bert.data import HELD_OUT, Data, count_tokens, read, unigram
+from helpers.bert.pretraining import RECENT, make, restore
+from helpers.bert.settings import LOG, Description, Settings
+from helpers.text import records
 
+PREPARED = "data"  # where a run keeps the shipped text, in its own folder
 SHIPPED = (
     "Paragraphs of LibreOffice 7.4.7's help in Korean and English, nine of ten (the course's "
     "`notebooks/data`). Licence of the text: Mozilla Public License 2.0."
@@ -50,7 +49,9 @@ class Facts:
     loss: float  # mean training loss of the last steps, in nats per masked token
     unigram: float  # loss of guessing by the tokens' frequencies alone, on the training text
     text: str  # what the text is, and under which licence, in Markdown
-    results: evaluation.Evaluation | None  # on text held out of the training, where there was any
+    results: (
+        pd.DataFrame | None
+    )  # of `evaluation.evaluate`, on text held out of the training, where there was any
     finished: tuple[int, ...] = ()  # steps at which it was finished before more were asked for
 
 
@@ -58,7 +59,8 @@ def card(facts: Facts) -> str:
     """Write a model card: Markdown with the metadata that the Hugging Face Hub reads."""
     options = {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
     template = jinja2.Template(html.text("model_card.md"), trim_blocks=True, **options)
-    return template.render(facts=facts)
+    results = None if facts.results is None else evaluation.rounded(facts.results)
+    return template.render(facts=facts, results=results)
 
 
 def write(
@@ -75,30 +77,23 @@ def write(
         CourseError: The folder is not empty, is in a bucket, or can't be written.
     """
     folder = new_folder(folder)
-    writing = None
+    writing = folder.with_name(f".{folder.name}.writing")
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        writing = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        shutil.rmtree(writing, ignore_errors=True)  # of a call that was killed
+        writing.mkdir(parents=True)
         _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
-        # The name of the ordinary class: packed rows are a matter of its input, not of its weights.
-        name = type(model).__name__.removeprefix("TF").removeprefix("Packed")
-        config = model.config.to_diff_dict() | {"architectures": [name]}
+        # The ordinary class: packed rows are a matter of the input, not of the weights.
+        config = model.config.to_diff_dict() | {"architectures": ["BertForMaskedLM"]}
         files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
         weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
         files.write(writing / "model.safetensors", weights)
         model.save_weights(writing / "tf_model.h5", save_format="h5")
         files.write(writing / "README.md", model_card)
-        mask = os.umask(0)
-        os.umask(mask)
-        writing.chmod(0o777 & ~mask)
-        for file in writing.iterdir():
-            file.chmod(0o666 & ~mask)
         Folder(folder.parent).rename(writing.name, folder.name)
     except OSError as error:
         raise files.cant_write(folder, error) from error
     finally:
-        if writing is not None and writing.exists():
-            shutil.rmtree(writing)
+        shutil.rmtree(writing, ignore_errors=True)
     return folder
 
 
@@ -128,45 +123,34 @@ def pytorch_weights(model: tf.keras.Model) -> dict[str, np.ndarray]:
     return found
 
 
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """A run, read from its folder."""
-
-    model: tf.keras.Model  # with the weights of the newest checkpoint
-    data: Data  # it was trained on this
-    facts: Facts  # what is known of it, without results
-
-
-def load(run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None) -> Trained:
+def load(
+    run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
+) -> tuple[tf.keras.Model, Data, Facts]:
     """Read a run as `pretraining.run` left it, finished or not; nothing is changed in its folder.
 
-    ``data`` are the records it was trained on; None: where the run says that they are.
+    ``data`` are the records it was trained on; None: where the run says that they are. Gives the
+    model with the weights of the newest checkpoint, the data, and what is known of it.
 
     Raises:
         CourseError: There is no run, no whole checkpoint, or these are other records.
     """
     folder = Folder(run)
     described = Description.of_trained(folder)
-    source = read(described.find_records(folder, data and os.fspath(data)).path)
-    log = folder.read(LOG) or b""
-    fix = "Bring the file back, or name the output folder of another run."
-    with unreadable(
-        f"{short(folder.path)} holds no run that can be read.",
-        fix,
-        f"Its {SETTINGS} or {LOG} was changed.",
-    ):
-        settings = Settings(**described.settings)
-        settings = dataclasses.replace(settings, size=Configuration(**settings.size))
-        losses = [json.loads(line)["loss"] for line in log.splitlines()]
-    saved = Checkpoints(folder)
-    step = saved.newest()
+    source = read(described.records_in(folder) if data is None else data)
+    if source.manifest.fingerprint != described.data:
+        raise CourseError(
+            "These records are not those that the run was trained on.",
+            "The model card would describe other data, and tokens may be numbered otherwise.",
+            "Give the records of the run with --data.",
+        )
     scores, loss = unigram(count_tokens(source))
-    model, _ = make(settings, source, scores)
-    status = saved.load(step, tf.train.Checkpoint(model=model))
-    status.assert_existing_objects_matched().expect_partial()
-    mean = float(np.mean(losses[:step][-RECENT:]))
-    facts = Facts(settings, source.manifest, step, mean, loss, "", None, described.finished)
-    return Trained(model, source, facts)
+    model, _ = make(described.settings, source, scores)
+    step = restore(tf.train.Checkpoint(model=model), folder)
+    rows = (folder.read(LOG) or b"").splitlines()[:step]
+    mean = float(np.mean([json.loads(row)["loss"] for row in rows][-RECENT:]))
+    text = SHIPPED if described.records == PREPARED else UNNAMED
+    kept = described.settings, source.manifest, step, mean, loss, text, None, described.finished
+    return model, source, Facts(*kept)
 
 
 def export(
@@ -176,23 +160,16 @@ def export(
 ) -> Facts:
     """Write a run's model, tokenizer and card, evaluate it for the card, and give what that says.
 
-    Held-out text is read from the folder ``held-out`` of the records (as for `load`); that of the
-    shipped text comes with the course.
+    Held-out text is read from the folder ``held-out`` of the records, where there is one.
 
     Raises:
         CourseError: As `load` and `write`.
     """
     new_folder(folder)
-    trained = load(run, data)
-    manifest, results, text = trained.data.manifest, None, UNNAMED
-    records_folder = Folder(manifest.path)
-    shipped = documents.find(list(corpus.shipped().values()))
-    if data is None and manifest.settings.documents == documents.digest(shipped):
-        text, results = SHIPPED, evaluation.evaluate_shipped(trained.model, trained.data)
-    elif records_folder.exists(HELD_OUT):
-        held_out = records_folder.at(HELD_OUT)
-        results = evaluation.evaluate_records(trained.model, trained.data, held_out)
-    facts = dataclasses.replace(trained.facts, text=text, results=results)
-    tokenizer = records_folder.read(records.TOKENIZER).decode()
-    write(trained.model, tokenizer, folder, card(facts))
+    model, source, facts = load(run, data)
+    beside = Folder(source.manifest.path)
+    if beside.exists(HELD_OUT):
+        results = evaluation.evaluate_records(model, source, beside.at(HELD_OUT))
+        facts = dataclasses.replace(facts, results=results)
+    write(model, beside.read(records.TOKENIZER).decode(), folder, card(facts))
     return facts

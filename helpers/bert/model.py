@@ -11,22 +11,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
-from transformers import BertConfig, TFBertForMaskedLM, TFBertForPreTraining
+from transformers import BertConfig, TFBertForMaskedLM
 from transformers.modeling_tf_outputs import TFBaseModelOutputWithPoolingAndCrossAttentions
-from transformers.modeling_tf_utils import unpack_inputs
-from transformers.models.bert.modeling_tf_bert import TFBertMainLayer, TFBertMLMHead, TFBertNSPHead
+from transformers.models.bert.modeling_tf_bert import TFBertMainLayer, TFBertMLMHead
 
-from helpers.base.errors import CourseError
 from helpers.bert.settings import Configuration
 
 # What BERT itself adds to a forbidden position's score: e to this power is 0 in every float type.
 FORBIDDEN = -10_000.0
-
-
-class WrongCall(CourseError):
-    """The model was called in a way that it can't answer."""
-
-    _keras_call_info_injected = True  # Keras makes a RuntimeError of a layer's error without it
 
 
 class TFPackedBertMainLayer(TFBertMainLayer):
@@ -34,27 +26,19 @@ class TFPackedBertMainLayer(TFBertMainLayer):
 
     def __init__(self, config: BertConfig, *inputs: object, **options: object) -> None:
         if config.is_decoder:
-            raise CourseError(
-                "The configuration has is_decoder=True.",
-                "A masked language model reads in both directions, a decoder in one.",
-                "Set is_decoder=False.",
-            )
+            raise ValueError("a masked language model reads in both directions: is_decoder=False")
         super().__init__(config, *inputs, **options)
 
-    @unpack_inputs
     def call(
         self,
         input_ids: tf.Tensor | None = None,
         attention_mask: tf.Tensor | None = None,
         token_type_ids: tf.Tensor | None = None,
         position_ids: tf.Tensor | None = None,
-        head_mask: None = None,
         inputs_embeds: tf.Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        return_dict: bool | None = None,
         training: bool = False,
-    ) -> TFBaseModelOutputWithPoolingAndCrossAttentions | tuple:
+        **asked: object,
+    ) -> TFBaseModelOutputWithPoolingAndCrossAttentions:
         """Encode every position; arguments not named here are those of `TFBertMainLayer.call`.
 
         ``attention_mask`` holds the number of the position's sequence, 0 on padding,
@@ -62,22 +46,15 @@ class TFPackedBertMainLayer(TFBertMainLayer):
         without them they count along the row, which is wrong for its second sequence.
 
         Returns:
-            ``last_hidden_state``, floats [rows, length, hidden size], ``pooler_output`` of each
-            row's first position, floats [rows, hidden size] or None, and what was asked for.
+            ``last_hidden_state``, floats [rows, length, hidden size], and what was asked for.
 
         Raises:
-            WrongCall: ``attention_mask`` is not 2-D.
-            NotImplementedError: ``head_mask`` is given.
+            ValueError: ``attention_mask`` is not 2-D, or ``head_mask`` is given.
         """
-        if head_mask is not None:
-            raise NotImplementedError("TFBertMainLayer of transformers 4 takes no head_mask")
-        hidden = self.embeddings(
-            input_ids=input_ids,
-            position_ids=position_ids,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-            training=training,
-        )
+        if asked.get("head_mask") is not None:
+            raise ValueError("TFBertMainLayer of transformers 4 takes no head_mask")
+        given = input_ids, position_ids, token_type_ids, inputs_embeds
+        hidden = self.embeddings(*given, training=training)
         if attention_mask is None:
             attention_mask = tf.ones(tf.shape(hidden)[:2], tf.int32)
         sequence = _checked(attention_mask)
@@ -90,17 +67,13 @@ class TFPackedBertMainLayer(TFBertMainLayer):
             encoder_attention_mask=None,
             past_key_values=layers,
             use_cache=False,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            return_dict=return_dict,
+            output_attentions=bool(asked.get("output_attentions")),
+            output_hidden_states=bool(asked.get("output_hidden_states")),
+            return_dict=True,
             training=training,
         )
-        pooled = None if self.pooler is None else self.pooler(hidden_states=encoded[0])
-        if not return_dict:
-            return encoded[0], pooled, *encoded[1:]
         return TFBaseModelOutputWithPoolingAndCrossAttentions(
-            last_hidden_state=encoded[0],
-            pooler_output=pooled,
+            last_hidden_state=encoded.last_hidden_state,
             hidden_states=encoded.hidden_states,
             attentions=encoded.attentions,
         )
@@ -114,7 +87,7 @@ class TFPackedBertMainLayer(TFBertMainLayer):
         result is `call`'s at these positions, but for dropout, which is drawn for fewer values.
 
         ``chosen`` are positions in the row, int32 [rows, chosen]; other arguments are as for
-        `call`. Gives floats [rows, chosen, hidden size]; raises `WrongCall` as `call`.
+        `call`. Gives floats [rows, chosen, hidden size]; raises a ValueError as `call`.
         """
         sequence = _checked(attention_mask)
         hidden = self.embeddings(**inputs, training=training)
@@ -140,11 +113,9 @@ class TFPackedBertMainLayer(TFBertMainLayer):
 def _checked(attention_mask: tf.Tensor) -> tf.Tensor:
     sequence = tf.convert_to_tensor(attention_mask)
     if sequence.shape.rank != 2:
-        raise WrongCall(
-            f"The attention mask has the shape {tuple(sequence.shape)}.",
-            "It must have one number per position, [rows, length]: the number of the sequence "
-            "that the position belongs to. Who may attend to whom is computed from it.",
-            "Pass the attention_mask of buckets.packed, or an ordinary one of ones and zeros.",
+        raise ValueError(
+            f"attention_mask has the shape {tuple(sequence.shape)}; it must be [rows, length]: the "
+            "number of the sequence that the position belongs to, as buckets.packed gives it"
         )
     return sequence
 
@@ -167,27 +138,12 @@ class TFPackedBertForMaskedLM(TFBertForMaskedLM):
     A row may be longer than ``max_position_embeddings``; its sequences may not.
 
     Raises:
-        CourseError: The configuration has ``is_decoder``.
+        ValueError: The configuration has ``is_decoder``.
     """
 
     def __init__(self, config: BertConfig, *inputs: object, **options: object) -> None:
         super().__init__(config, *inputs, **options)
         self.bert = TFPackedBertMainLayer(config, add_pooling_layer=False, name="bert")
-        self.mlm = TFBertMLMHead(config, input_embeddings=self.bert.embeddings, name="mlm___cls")
-
-
-class TFPackedBertForPreTraining(TFBertForPreTraining):
-    """`TFBertForPreTraining`, BERT with both of the paper's heads, for packed rows.
-
-    As `TFPackedBertForMaskedLM`, with a head that says whether the second half of a sequence
-    follows the first in the text. Called directly, it judges each row's first sequence;
-    `step.losses` judges every sequence of the row.
-    """
-
-    def __init__(self, config: BertConfig, *inputs: object, **options: object) -> None:
-        super().__init__(config, *inputs, **options)
-        self.bert = TFPackedBertMainLayer(config, name="bert")
-        self.nsp = TFBertNSPHead(config, name="nsp___cls")
         self.mlm = TFBertMLMHead(config, input_embeddings=self.bert.embeddings, name="mlm___cls")
 
 
@@ -235,16 +191,15 @@ class Dropout(tf.keras.layers.Layer):
         """Drop values of a batch: floats [rows, ...], all sizes but the first known.
 
         Raises:
-            WrongCall: Called for training outside of `dropout_at`.
+            ValueError: Called for training outside of `dropout_at`.
         """
         if not training or self.kept == 2**32:
             return inputs
-        if (here := _dropout_at.get()) is None:
-            raise WrongCall(
-                "The model's dropout does not know where in the run it is.",
-                "It is a function of seed, step and row, so that a resumed run drops the same.",
-                "Call the model inside `with model.dropout_at(seed, step):`, as training_step "
-                "does, or make it with dropout=0.",
+        here = _dropout_at.get()
+        if here is None:
+            raise ValueError(
+                "dropout is a function of seed and step: call the model inside "
+                "`with model.dropout_at(seed, step):`, or make it with dropout=0"
             )
         seed, step, first_row = here
         bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
@@ -275,14 +230,12 @@ def pretraining_model(
     longest: int = 512,
     dropout: float = 0.1,
     seed: int = 0,
-    next_sentence: bool = False,
     precision: str = "float32",
-) -> TFPackedBertForMaskedLM | TFPackedBertForPreTraining:
-    """Make a BERT with fresh weights, ready for `step.training_step`; batches as for `step.losses`.
+) -> TFPackedBertForMaskedLM:
+    """Make a BERT with fresh weights, ready for `step.training_step`.
 
     Weights are drawn as in the paper (a normal distribution with deviation 0.02, cut at two
-    deviations), as a pure function of the seed on every device. On several replicas call it in the
-    strategy's scope.
+    deviations), as a pure function of the seed. With several replicas, call it in their scope.
 
     Args:
         size: From `CONFIGURATIONS`, or your own.
@@ -290,8 +243,6 @@ def pretraining_model(
         longest: Length of the longest sequence.
         dropout: Share of hidden values and of attention dropped in training.
         seed: Of the weights.
-        next_sentence: Whether to have the paper's second head, next sentence prediction. RoBERTa
-            (https://arxiv.org/abs/1907.11692, section 4.2) left it out and lost nothing.
         precision: ``float32``, or ``mixed_bfloat16`` for a TPU: computes in bfloat16, keeps the
             weights in float32.
     """
@@ -305,11 +256,10 @@ def pretraining_model(
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
-    kind = TFPackedBertForPreTraining if next_sentence else TFPackedBertForMaskedLM
     policy = tf.keras.mixed_precision.global_policy()
     tf.keras.mixed_precision.set_global_policy(precision)
     try:
-        model = kind(config)
+        model = TFPackedBertForMaskedLM(config)
         model.build_in_name_scope()
         layers = [x for x in model.submodules if isinstance(getattr(x, "dropout", None), _KERAS)]
         for number, layer in enumerate(layers):

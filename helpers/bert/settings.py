@@ -1,22 +1,16 @@
-"""What a run is: the model's size and the numbers, and how its folder describes it.
-
-All of it is checked before TensorFlow starts.
-"""
+"""What a run is: the model's size and the numbers, kept in ``settings.json``. No TensorFlow."""
 
 import dataclasses
 import json
 import math
-import os
 import pathlib
-import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import Folder, is_remote, short
-from helpers.text import records
+from helpers.text.records import Manifest
 
-FORMAT = 1
 SETTINGS = "settings.json"
 LOG = "log.jsonl"
 CHECKPOINTS = "checkpoints"
@@ -54,7 +48,11 @@ def configuration(name: str) -> Configuration:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the numbers of a run depend on, beside the data."""
+    """What the numbers of a run depend on, beside the data.
+
+    Raises:
+        CourseError: A number is out of its range, or none (``nan``).
+    """
 
     size: Configuration
     steps: int  # of the whole run: the learning rate is 0 after them
@@ -64,255 +62,128 @@ class Settings:
     weight_decay: float = 0.01
     clip_norm: float = 1.0  # largest norm of the gradient
     dropout: float = 0.1  # share of values dropped
-    accumulate: int = 1  # parts of a replica's rows, computed one after the other
     precision: str = "float32"  # or "mixed_bfloat16"
     seed: int = 0  # of weights, order, masks and dropout
-    next_sentence: bool = False  # whether the paper's second head is trained; the data holds pairs
 
-
-LIMITS = tomllib.loads((pathlib.Path(__file__).parent / "limits.toml").read_text("utf-8"))
-
-
-def check(
-    settings: Settings,
-    steps_per_execution: int = 1,
-    save_every: int = 1,
-    patience: int = 0,
-    replicas: int = 1,
-) -> None:
-    """Refuse numbers of `pretraining.run` that mean nothing, or don't fit each other.
-
-    Raises:
-        CourseError: A number is out of its range or none (``nan``); or the batch, the steps or the
-            steps from one checkpoint to the next can't be divided as they must be.
-    """
-    numbers = vars(settings) | {
-        "steps_per_execution": steps_per_execution,
-        "save_every": save_every,
-        "patience": patience,
-    }
-    check_range(numbers)
-    parts = f"{replicas} replicas get equally many rows each, in {settings.accumulate} parts."
-    calls = f"{steps_per_execution} steps are done in one call, never a part."
-    for name, factor, why in (
-        ("steps", steps_per_execution, calls),
-        ("save_every", steps_per_execution, calls),
-        ("global_batch_size", replicas * settings.accumulate, parts),
-    ):
-        if numbers[name] % factor:
-            what = f"{name} is {numbers[name]:,}."
-            raise CourseError(what, why, f"Take a multiple of {factor:,}.")
-
-
-def check_range(numbers: Mapping[str, Any]) -> None:
-    """Refuse a number that is out of its range in ``limits.toml`` or none (``nan``), by its name.
-
-    Raises:
-        CourseError: There is one.
-    """
-    for name, limit in LIMITS.items():
-        number, least = numbers.get(name), limit.get("least", -math.inf)
-        if number is None:
-            continue
-        if not (least <= number < limit["below"] and number > limit.get("above", -math.inf)):
-            take = f"Take {limit['take']} ({limit['option']} in a terminal)."
-            raise CourseError(f"{name} is {number:,}.", limit["why"], take)
-
-
-def check_records(settings: Settings, manifest: records.Manifest) -> None:
-    """Refuse records that a run of these settings can't be trained on.
-
-    Raises:
-        CourseError: They hold no pairs and next sentence prediction is asked for; or there are
-            fewer rows than one batch has.
-    """
-    if settings.next_sentence:
-        raise CourseError(
-            "Next sentence prediction is asked for, and the records hold no pairs.",
-            "Each of their sequences is one piece of text: there is no second to judge.",
-            "Train without next sentence prediction.",
-        )
-    records.steps_per_epoch(manifest, settings.global_batch_size)
+    def __post_init__(self) -> None:
+        count = "a whole number from 1 on"
+        for name, fits, range_ in (
+            ("steps", self.steps >= 1, count),
+            ("global_batch_size", self.global_batch_size >= 1, count),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "a number above 0, such as 1e-4"),
+            ("warm_up", self.warm_up >= 0, "a whole number from 0 on"),
+            ("dropout", 0 <= self.dropout < 1, "a share from 0 on and below 1"),
+            ("seed", 0 <= self.seed < 2**32, "a whole number from 0 to 4,294,967,295"),
+        ):
+            if not fits:
+                number = getattr(self, name)
+                raise CourseError(f"{name} is {number:,}.", f"It is {range_}.", "Change it.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What ``settings.json`` says of a run."""
+    """What ``settings.json`` says of a run; equal for the same run, wherever its records are."""
 
-    settings: dict[str, Any]  # of `settings.Settings`
+    settings: Settings
     data: dict[str, Any]  # fingerprint of the records
-    records_at: str | None = None  # where they are; None: a run of an earlier version
-    finished: tuple[int, ...] = ()  # steps at which it was finished before more were asked for
+    records: str = dataclasses.field(compare=False)  # where they are; relative if inside the run
+    # Steps at which it was finished before more were asked for.
+    finished: tuple[int, ...] = dataclasses.field(default=(), compare=False)
 
     @classmethod
-    def of(cls, settings: Settings, manifest: records.Manifest, folder: Folder) -> Self:
+    def of(cls, settings: Settings, manifest: Manifest, folder: Folder) -> Self:
         """Describe a run; records inside its folder are named from there, as it may be moved."""
         inside = Folder(manifest.path).absolute.removeprefix(f"{folder.absolute}/")
-        return cls(dataclasses.asdict(settings), manifest.fingerprint, inside)
+        return cls(settings, manifest.fingerprint, inside)
 
     @classmethod
     def read(cls, folder: Folder) -> Self | None:
         """Read a run's description, None where there is none.
 
         Raises:
-            CourseError: There is one that can't be read.
+            CourseError: There is one that can't be read, or it is missing beside checkpoints.
         """
         if (text := folder.read(SETTINGS)) is None:
+            if folder.exists(CHECKPOINTS) or folder.exists(LOG):
+                raise CourseError(
+                    f"{short(folder.path)} has {CHECKPOINTS} or {LOG} and no {SETTINGS}.",
+                    "What they belong to can't be known.",
+                    f"Bring {SETTINGS} back, or name another folder.",
+                )
             return None
         why = f"Its {SETTINGS} was changed by hand, or is another program's."
         fix = "Name the folder of a run, or to begin one, a folder without such a file."
         with unreadable(f"{short(folder.path)} holds no run that can be read.", fix, why):
             run = json.loads(text)
-            if run.pop("format") != FORMAT:
-                raise ValueError
-            found = cls(**run | {"finished": tuple(run.get("finished", ()))})
-            found.settings["steps"], found.data["rows"]
-            return found
+            size = Configuration(**run["settings"].pop("size"))
+            finished = tuple(run.pop("finished"))
+            return cls(
+                **run | {"settings": Settings(size, **run["settings"]), "finished": finished}
+            )
 
     @classmethod
     def of_trained(cls, folder: Folder) -> Self:
         """Read the description of a run that has saved something.
 
         Raises:
-            CourseError: There is no run, one that can't be read, or no checkpoint.
+            CourseError: There is no such run, or as `read`.
         """
         there = cls.read(folder)
-        if there is None:
-            run, inside, _ = folder.absolute.partition(f"/{CHECKPOINTS}")
+        if there is None or not saved_steps(folder):
             raise CourseError(
-                f"{short(folder.path)} holds no run.",
-                f"There is no {SETTINGS}: it is another folder, or nothing was trained in it.",
-                f"Name {short(run)}, the folder above {CHECKPOINTS}."
-                if inside
-                else "Name the output folder of `tpu-course pretrain`.",
-            )
-        if not saved_steps(folder):
-            raise CourseError(
-                f"{short(folder.path)} has no checkpoint.",
-                "The run ended before it saved one.",
-                "Train first: the same `tpu-course pretrain` again.",
+                f"{short(folder.path)} holds no run that has saved something.",
+                f"There is no {SETTINGS}, or no checkpoint.",
+                f"Name the output folder of `tpu-course pretrain`, with {CHECKPOINTS} in it.",
             )
         return there
 
     def write(self, folder: Folder) -> None:
         """Write it into the run's folder."""
-        content = {"format": FORMAT} | dataclasses.asdict(self)
-        folder.write(SETTINGS, json.dumps(content, indent=2) + "\n")
+        folder.write(SETTINGS, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
     def records_in(self, folder: Folder) -> str:
         """Give the path or address of the run's records."""
-        path = self.records_at or "data"
-        return path if is_remote(path) or os.path.isabs(path) else folder.at(path)  # noqa: PTH117
+        whole = is_remote(self.records) or pathlib.Path(self.records).is_absolute()
+        return self.records if whole else folder.at(self.records)
 
-    def find_records(self, folder: Folder, data: str | None) -> records.Manifest:
-        """Find the run's records, in the folder ``data`` or, without it, where they were.
-
-        Raises:
-            CourseError: They aren't there, or are not those that the run was trained on.
-        """
-        try:
-            manifest = records.manifest(self.records_in(folder) if data is None else data)
-        except CourseError as error:
-            if data is not None:
-                raise
-            raise CourseError(
-                f"The records of the run aren't where they were: {self.records_in(folder)}.",
-                error.why,
-                "Give their folder with --data.",
-            ) from error
-        if manifest.fingerprint != self.data:
-            raise CourseError(
-                "These records are not those that the run was trained on.",
-                "The model card would describe other data, and tokens may be numbered otherwise.",
-                "Give the records of the run with --data.",
-            )
-        return manifest
-
-    def differences(self, there: "Description", unknown: Iterable[str]) -> dict[str, str]:
-        """Say how the run in the folder differs, by the setting's name."""
-        mine, other = self.settings | self.data, there.settings | there.data
-        return {
-            name: f"{name} {_short(other.get(name))} there, {_short(mine.get(name))} now"
-            for name in mine | other
-            if other.get(name) != mine.get(name) and name not in unknown
-        }
+    def differences(self, other: "Description") -> Iterator[str]:
+        """Say in which numbers another run differs."""
+        mine, others = (dataclasses.asdict(run.settings) | run.data for run in (self, other))
+        for name in mine:
+            if mine[name] != others.get(name):
+                yield f"{name} {mine[name]} there, {others.get(name)} now"
 
 
 def saved_steps(folder: Folder) -> list[int]:
     """Give the steps of all checkpoints, whole or damaged, newest first."""
-    names = folder.list(CHECKPOINTS)
-    found = [name.removeprefix("step-") for name in names if name.startswith("step-")]
-    return sorted((int(number) for number in found if number.isdecimal()), reverse=True)
+    # The index is written last: without it, a checkpoint is none.
+    names = [name for name in folder.list(CHECKPOINTS) if name.endswith(".index")]
+    return sorted((int(name[len("step-") : -len(".index")]) for name in names), reverse=True)
 
 
-def check_same_run(
-    folder: Folder, wanted: Description, unknown: Iterable[str] = ()
-) -> Description | None:
-    """Compare a run with what its folder holds (None: nothing that is to go on); change nothing.
+def begin(folder: Folder, wanted: Description, say: Callable[[str], None]) -> None:
+    """Write down what the folder's run is, if it is a new one or the same.
 
-    A start that failed before its first checkpoint left nothing that another could spoil, so any
-    run may begin there. A finished run goes on when more steps are asked for. ``unknown`` settings
-    are not known yet, and not compared.
+    A run that saved nothing can be begun anew. A finished run goes on when more steps are asked
+    for.
 
     Raises:
-        CourseError: The folder holds another run, or parts of one that can't be known.
+        CourseError: The folder holds another run, or as `Description.read`.
     """
-    there = Description.read(folder)
-    saved = saved_steps(folder)
-    if there is None:
-        for name in (CHECKPOINTS, LOG):
-            if folder.exists(name):
-                raise CourseError(
-                    f"The output folder has {name} and no {SETTINGS}.",
-                    "What they belong to can't be known.",
-                    f"Bring {SETTINGS} back, or take another output folder.",
-                )
-    if there is None or not saved:
-        return None
-    different = wanted.differences(there, unknown)
-    steps = there.settings["steps"]
-    if different.keys() == {"steps"} and steps < wanted.settings["steps"]:
-        if saved[0] == steps:
-            return there
-        raise CourseError(
-            f"The output folder's run is planned for {steps:,} steps and has done {saved[0]:,}.",
-            "How fast it learns at each step depends on their number, so it can't change midway.",
-            f"Finish it with --steps {steps}, then ask for more; or take another output folder.",
-        )
-    if different:
-        raise CourseError(
-            f"The output folder holds another run: {'; '.join(different.values())}.",
-            "Going on with other settings would give a run that nothing describes.",
-            "Give the settings it was started with to go on, or take another output folder.",
-        )
-    return there
-
-
-def begin(folder: Folder, wanted: Description, say: Callable[[str], None]) -> Description:
-    """Write down what the folder's run is now, and give it.
-
-    Raises:
-        CourseError: As `check_same_run`.
-    """
-    there = check_same_run(folder, wanted)
-    if there is None:
-        if folder.exists(SETTINGS):  # of a start that failed: its curves would stay beside ours
-            folder.delete("tensorboard")
-    else:
-        finished, steps = there.finished, there.settings["steps"]
-        if steps < wanted.settings["steps"]:
-            finished += (steps,)
-            say(
-                f"The run of {steps:,} steps is finished and goes on to "
-                f"{wanted.settings['steps']:,}, with the learning rate of a run so long."
+    there, saved = Description.read(folder), saved_steps(folder)
+    if there is not None and saved:
+        done, steps = there.settings.steps, wanted.settings.steps
+        finished = there.finished
+        if saved[0] == done < steps:
+            finished += (done,)
+            say(f"The run of {done:,} steps is finished and goes on to {steps:,}.")
+            planned = dataclasses.replace(there.settings, steps=steps)
+            there = dataclasses.replace(there, settings=planned)
+        if there != wanted:
+            raise CourseError(
+                f"The output folder holds another run: {'; '.join(there.differences(wanted))}.",
+                f"It goes on as it began; more steps can be asked for when all {done:,} are done.",
+                "Give the settings it was started with to go on, or take another output folder.",
             )
         wanted = dataclasses.replace(wanted, finished=finished)
-    if wanted != there:
-        wanted.write(folder)
-    return wanted
-
-
-def _short(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {number}" for name, number in value.items())
-    return value[:8] if isinstance(value, str) and len(value) == 64 else str(value)
+    wanted.write(folder)

@@ -1,80 +1,49 @@
-"""The training step: the paper's losses and optimizer, the same step wherever it runs.
+"""The training step: the paper's loss and optimizer, the same step wherever it runs.
 
 It computes the last layer and the scores of the vocabulary at the masked positions only, divides
 the loss by the number of masked tokens of all replicas, and draws dropout from (seed, layer, step,
-row). So it gives the same numbers on one replica or eight, in one piece or accumulated, and after a
-resume.
+row). So it gives the same numbers on one replica or eight, and after a resume.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from helpers.base.errors import CourseError
 from helpers.bert.model import dropout_at, is_bias_or_norm
 
 Batch = Mapping[str, tf.Tensor]
-# Loss, gradient norm (float32) and number of tokens (int64), of all replicas.
-Results = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
-def masked_scores(model: tf.keras.Model, batch: Batch) -> tf.Tensor:
+class Results(NamedTuple):
+    """What a step gives, of all replicas; or steps, each field [steps]."""
+
+    loss: tf.Tensor  # mean cross entropy per masked token, float32
+    norm: tf.Tensor  # of the gradients before they were clipped, float32
+    tokens: tf.Tensor  # number of positions that hold a token, int64
+
+
+def masked_scores(model: tf.keras.Model, batch: Batch, training: bool = False) -> tf.Tensor:
     """Score the vocabulary at the masked positions only: float32 [rows, predictions, vocabulary].
 
-    The batch has ``input_ids``, ``attention_mask``, ``position_ids`` int32 [rows, length] (and
-    ``token_type_ids`` where there are pairs); ``masked_positions`` int32 [rows, predictions].
+    The batch has ``input_ids``, ``attention_mask``, ``position_ids`` int32 [rows, length];
+    ``masked_positions`` int32 [rows, predictions]. ``training`` switches dropout on.
     """
-    hidden = _encode(model, batch, batch["masked_positions"], training=False)
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
+    hidden = model.bert.encode_chosen(batch["masked_positions"], training=training, **inputs)
     return tf.cast(model.mlm(hidden), tf.float32)
 
 
-def _encode(model: tf.keras.Model, batch: Batch, chosen: tf.Tensor, training: bool) -> tf.Tensor:
-    names = ("input_ids", "attention_mask", "position_ids", "token_type_ids")
-    inputs = {name: batch[name] for name in names if name in batch}
-    return model.bert.encode_chosen(chosen, training=training, **inputs)
+def loss_sum(model: tf.keras.Model, batch: Batch, training: bool = False) -> tf.Tensor:
+    """Sum the cross entropies of a batch's masked tokens, in nats: a scalar, float32.
 
-
-def counts(batch: Batch) -> tf.Tensor:
-    """Count the terms of each sum that `losses` returns for the batch.
-
-    Gives float32 [1], the number of masked tokens, or [2] with the number of pairs.
+    Divided by the number of masked tokens of all replicas' batches together, it is the paper's
+    loss, however the masked tokens are spread over the replicas. The batch is as for
+    `masked_scores`, with ``masked_ids`` int32 and ``masked_weights`` float32 [rows, predictions].
     """
-    names = [name for name in ("masked_weights", "pair_weights") if name in batch]
-    return tf.stack([tf.reduce_sum(batch[name]) for name in names])
-
-
-def losses(model: tf.keras.Model, batch: Batch, training: bool = False) -> tf.Tensor:
-    """Compute the paper's losses, each as a sum over the batch.
-
-    Divide by `counts`, of all replicas' batches together, and add: that is the paper's loss,
-    however the masked tokens are spread over the replicas.
-
-    Args:
-        model: From `model.pretraining_model`.
-        batch: As for `masked_scores`, with ``masked_ids`` int32 and ``masked_weights`` float32
-            [rows, predictions]. For the next sentence head also ``pair_positions`` int32
-            [rows, pairs], the positions of [CLS]; ``pair_labels`` int32, 1 where the second half
-            is a random one; ``pair_weights`` float32, 0 where a row has fewer pairs.
-        training: Whether dropout is on.
-
-    Returns:
-        float32 [1] or, with pairs, [2]: sums of cross entropies in nats.
-    """
-    chosen = [batch[name] for name in ("masked_positions", "pair_positions") if name in batch]
-    masked = chosen[0].shape[1]
-    hidden = _encode(model, batch, tf.concat(chosen, axis=1), training)
-    sums = [_sum(batch["masked_ids"], model.mlm(hidden[:, :masked]), batch["masked_weights"])]
-    if "pair_positions" in batch:
-        pooled = model.bert.pooler.dense(hidden[:, masked:])
-        sums.append(_sum(batch["pair_labels"], model.nsp(pooled), batch["pair_weights"]))
-    return tf.stack(sums)
-
-
-def _sum(labels: tf.Tensor, scores: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    scores = tf.cast(scores, tf.float32)
-    entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
-    return tf.reduce_sum(entropy * weights)
+    scores = masked_scores(model, batch, training)
+    entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["masked_ids"], scores)
+    return tf.reduce_sum(entropy * batch["masked_weights"])
 
 
 class WarmUpLinearDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -114,28 +83,12 @@ def adamw(
     longer gradients by itself (`training_step` does so before). Its state is made here, so that a
     checkpoint finds it.
     """
-    optimizer = tf.keras.optimizers.AdamW(
-        schedule,
-        weight_decay,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-6,
-        global_clipnorm=clip_norm,
-        jit_compile=False,
-    )
+    numbers = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-6, "global_clipnorm": clip_norm}
+    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay, jit_compile=False, **numbers)
     undecayed = [weight for weight in model.trainable_variables if is_bias_or_norm(weight)]
     optimizer.exclude_from_weight_decay(var_list=undecayed)
     optimizer.build(model.trainable_variables)
     return optimizer
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What steps gave."""
-
-    loss: tf.Tensor  # mean cross entropy per masked token (plus per pair), float32 [steps]
-    norm: tf.Tensor  # of the gradients before they were clipped, float32 [steps]
-    tokens: tf.Tensor  # number of positions that hold a token, int64 [steps]
 
 
 def training_step(
@@ -144,112 +97,72 @@ def training_step(
     *,
     seed: int = 0,
     clip_norm: float = 1.0,
-    accumulate: int = 1,
     replicas: int = 1,
     jit: bool = True,
 ) -> Callable[[Batch, tf.Tensor, tf.Tensor | int], Results]:
     """Make a step to call in a graph: in a ``tf.function``, or in ``strategy.run`` in one.
 
-    Tensors only, nothing rewritten by AutoGraph. With ``jit`` XLA compiles it: with one replica
-    all of it, with several what comes before the gradients are summed, because XLA on a CPU or
-    GPU can't compile TensorFlow's exchange between replicas. On a TPU leave it off: a TPUStrategy
-    compiles by itself.
+    With ``jit`` XLA compiles it: with one replica all of it, with several what comes before the
+    gradients are summed, because XLA on a CPU or GPU can't compile TensorFlow's exchange between
+    replicas. On a TPU leave it off: a TPUStrategy compiles by itself.
 
     Args:
         model: From `model.pretraining_model`.
         optimizer: From `adamw`.
         seed: Of dropout.
         clip_norm: Largest norm of the gradient, over all weights together.
-        accumulate: Number of parts that a replica's batch is divided into, computed one after the
-            other to need less memory. The step is the same.
         replicas: Number of replicas that take part in a step.
         jit: Whether XLA compiles it.
 
     Returns:
-        A function of (batch, step, replica's number): the batch as `losses` takes it, with the
-        replica's rows of the global batch; step int64, of the run, from 0. It updates the weights
-        and gives loss, gradient norm (float32) and number of tokens (int64), of all replicas.
-
-    Raises:
-        CourseError: When traced: the rows can't be divided into ``accumulate`` equal parts.
+        A function of (batch, step, replica's number): the batch as `loss_sum` takes it, with the
+        replica's rows of the global batch; step int64, of the run, from 0. It updates the weights.
     """
-    gradients_of = _gradients(model, seed, accumulate, replicas)
+    weights = model.trainable_variables
+
+    def masked_in(batch: Batch) -> tf.Tensor:
+        return tf.reduce_sum(batch["masked_weights"])
+
+    def tokens_in(batch: Batch) -> tf.Tensor:
+        return tf.math.count_nonzero(batch["attention_mask"])
+
+    def gradients_of(
+        batch: Batch, masked: tf.Tensor, step: tf.Tensor, replica: tf.Tensor
+    ) -> list[tf.Tensor]:
+        first_row = tf.cast(replica, tf.int64) * batch["input_ids"].shape[0]
+        with tf.GradientTape() as tape, dropout_at(seed, step, first_row):
+            loss = tf.math.divide_no_nan(loss_sum(model, batch, training=True), masked)
+        return [loss, *map(tf.convert_to_tensor, tape.gradient(loss, weights))]
 
     def update(gradients: list[tf.Tensor]) -> tf.Tensor:
         gradients, norm = tf.clip_by_global_norm(gradients, clip_norm)
-        pairs = zip(gradients, model.trainable_variables, strict=True)
+        pairs = zip(gradients, weights, strict=True)
         optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
         return norm
-
-    def tokens_of(batch: Batch) -> tf.Tensor:
-        return tf.math.count_nonzero(batch["attention_mask"])
 
     def compiled(function: Callable) -> Callable:
         return tf.function(function, jit_compile=jit or None, autograph=False)
 
     @compiled
     def alone(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
-        loss, *gradients = gradients_of(batch, counts(batch), step, replica)
-        return loss, update(gradients), tokens_of(batch)
+        loss, *gradients = gradients_of(batch, masked_in(batch), step, replica)
+        return Results(loss, update(gradients), tokens_in(batch))
 
     compiled_gradients = compiled(gradients_of)
 
     def one_of_many(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
         context = tf.distribute.get_replica_context()
-        total = context.all_reduce("SUM", counts(batch))
-        mine = compiled_gradients(batch, total, step, replica)
+        masked = context.all_reduce("SUM", masked_in(batch))
+        mine = compiled_gradients(batch, masked, step, replica)
         loss, *gradients = context.all_reduce("SUM", mine)
-        tokens = context.all_reduce("SUM", tokens_of(batch))
-        return loss, update(gradients), tokens
+        return Results(loss, update(gradients), context.all_reduce("SUM", tokens_in(batch)))
 
     return alone if replicas == 1 else one_of_many
 
 
-def _gradients(
-    model: tf.keras.Model, seed: int, accumulate: int, replicas: int
-) -> Callable[[Batch, tf.Tensor, tf.Tensor, tf.Tensor], list[tf.Tensor]]:
-    """Make a function of (batch, counts, step, replica): the loss, then a gradient per weight."""
-    weights = model.trainable_variables
-
-    def of_rows(
-        batch: Batch, total: tf.Tensor, step: tf.Tensor, first_row: tf.Tensor
-    ) -> list[tf.Tensor]:
-        with tf.GradientTape() as tape, dropout_at(seed, step, first_row):
-            loss = tf.reduce_sum(tf.math.divide_no_nan(losses(model, batch, True), total))
-        gradients = tape.gradient(loss, weights, unconnected_gradients="zero")
-        return [loss, *(tf.convert_to_tensor(gradient) for gradient in gradients)]
-
-    def of_batch(
-        batch: Batch, total: tf.Tensor, step: tf.Tensor, replica: tf.Tensor
-    ) -> list[tf.Tensor]:
-        rows = batch["input_ids"].shape[0]
-        first_row = tf.cast(replica, tf.int64) * rows
-        if accumulate == 1:
-            return of_rows(batch, total, step, first_row)
-        if rows % accumulate:
-            raise CourseError(
-                f"{rows} rows on each replica can't be accumulated in {accumulate} parts.",
-                "Every part must have as many rows as the others: shapes are static.",
-                f"Take a global batch that is a multiple of {accumulate * replicas}.",
-            )
-        size = rows // accumulate
-        parts = {k: tf.reshape(v, [accumulate, size, *v.shape[1:]]) for k, v in batch.items()}
-
-        def add(part: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            one = {name: values[part] for name, values in parts.items()}
-            more = of_rows(one, total, step, first_row + tf.cast(part, tf.int64) * size)
-            return part + 1, *(a + b for a, b in zip(sums, more, strict=True))
-
-        zeros = [tf.zeros([]), *(tf.zeros(weight.shape) for weight in weights)]
-        start = [tf.constant(0), *zeros]
-        return tf.while_loop(lambda part, *_: part < accumulate, add, start)[1:]
-
-    return of_batch
-
-
 def steps_function(
     strategy: tf.distribute.Strategy, step: Callable[[Batch, tf.Tensor, tf.Tensor], Results]
-) -> Callable[[Iterator, int | tf.Tensor, int | tf.Tensor], Outcome]:
+) -> Callable[[Iterator, int | tf.Tensor, int | tf.Tensor], Results]:
     """Make a function of several steps in one call: ``steps_per_execution`` of Keras.
 
     Python is left once for all of them; on a TPU, where a step can be shorter than Python's part
@@ -257,34 +170,27 @@ def steps_function(
     distributes, the first step and the number of steps, and is traced once.
     """
 
-    def run_replica(batch: Batch, number: tf.Tensor) -> Results:
+    def on_replica(batch: Batch, number: tf.Tensor) -> Results:
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         return step(batch, number, tf.cast(replica, tf.int64))
 
-    def run_one(iterator: Iterator, number: tf.Tensor) -> list[tf.Tensor]:
-        results = strategy.run(run_replica, args=(next(iterator), number))
-        # The same on all replicas: already of all of them.
-        return [strategy.experimental_local_results(result)[0] for result in results]
-
     # No tf.map_fn: where tracing fails inside it, no strategy's scope can be entered afterwards.
     @tf.function(autograph=False)
-    def run(iterator: Iterator, first: tf.Tensor, count: tf.Tensor) -> list[tf.Tensor]:
+    def run(iterator: Iterator, first: tf.Tensor, count: tf.Tensor) -> Results:
         def body(at: tf.Tensor, *arrays: tf.TensorArray) -> tuple:
-            results = run_one(iterator, first + at)
-            written = [
-                array.write(tf.cast(at, tf.int32), result)
-                for array, result in zip(arrays, results, strict=True)
-            ]
-            return at + 1, *written
+            given = strategy.run(on_replica, args=(next(iterator), first + at))
+            # The same on all replicas: already of all of them.
+            results = [strategy.experimental_local_results(result)[0] for result in given]
+            number, pairs = tf.cast(at, tf.int32), zip(arrays, results, strict=True)
+            return at + 1, *(array.write(number, result) for array, result in pairs)
 
-        kinds = (tf.float32, tf.float32, tf.int64)
-        size = tf.cast(count, tf.int32)
-        arrays = [tf.TensorArray(kind, size, element_shape=[]) for kind in kinds]
-        start = [tf.constant(0, tf.int64), *arrays]
+        size, kinds = tf.cast(count, tf.int32), (tf.float32, tf.float32, tf.int64)
+        start = [tf.zeros([], tf.int64)]
+        start += [tf.TensorArray(kind, size, element_shape=[]) for kind in kinds]
         _, *arrays = tf.while_loop(lambda at, *_: at < count, body, start, parallel_iterations=1)
-        return [array.stack() for array in arrays]
+        return Results(*(array.stack() for array in arrays))
 
-    def steps(iterator: Iterator, first: int | tf.Tensor, count: int | tf.Tensor) -> Outcome:
-        return Outcome(*run(iterator, tf.constant(first, tf.int64), tf.constant(count, tf.int64)))
+    def steps(iterator: Iterator, first: int | tf.Tensor, count: int | tf.Tensor) -> Results:
+        return run(iterator, tf.cast(first, tf.int64), tf.cast(count, tf.int64))
 
     return steps

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from helpers.bert.fine_tuning import metrics
 from helpers.exercises import Wrong, read, returned
 
 CLOSE = 1e-9
+BINS = 10
 PAGES = [f"swriter/01/{number:04d}.html" for number in range(2000)]
 
 
@@ -14,12 +14,13 @@ def _check_macro_f1(macro_f1: object) -> str:
     skewed = np.array([[90, 0, 0], [8, 2, 0], [0, 0, 0]])
     for matrix in (balanced, skewed, skewed.T):
         found = float(returned(macro_f1(matrix.copy())))
-        expected = float(np.nan_to_num(metrics.f1(matrix)).mean())
+        right, all_of_them = np.diag(matrix), matrix.sum(0) + matrix.sum(1)
+        expected = float((2 * right / np.maximum(all_of_them, 1)).mean())
         if np.isnan(found):
             raise Wrong(
                 "A label that neither occurs nor is guessed makes yours nan: 0/0 is 0 here."
             )
-        if abs(found - metrics.accuracy(matrix)) < CLOSE and matrix is not balanced:
+        if abs(found - right.sum() / matrix.sum()) < CLOSE and matrix is not balanced:
             raise Wrong("That is the accuracy: the rare labels hardly count in it.")
         if abs(found - expected) > CLOSE:
             raise Wrong(
@@ -48,9 +49,9 @@ def _check_calibration_error(calibration_error: object) -> str:
     confidence = draw.uniform(0.2, 1, 300)
     for sureness, truth in ((sure, right), (confidence, draw.integers(0, 2, 300))):
         found = float(returned(calibration_error(sureness.copy(), truth.copy())))
-        # Of two labels the first is guessed.
-        guesses = np.stack([sureness, np.zeros_like(sureness)], -1)
-        expected = metrics.calibration(1 - truth, guesses).error
+        bins = np.ceil(sureness * BINS).astype(int)  # a border belongs to the lower bin
+        gaps = [abs((sureness - truth)[bins == at].sum()) for at in np.unique(bins)]
+        expected = sum(gaps) / len(truth)
         if abs(found - abs(sureness.mean() - truth.mean())) < CLOSE < abs(found - expected):
             raise Wrong(
                 "That is one bin: a model too sure here and too modest there looks perfect."

@@ -5,8 +5,10 @@ from packed_text import config
 from runs import SAVE, STEPS, train
 from transformers import TFBertForMaskedLM
 
+from helpers.base.folders import Folder
 from helpers.bert.data import prepare_shipped
 from helpers.bert.model import TFPackedBertForMaskedLM
+from helpers.bert.settings import saved_steps
 
 
 @pytest.fixture(scope="session")
@@ -16,19 +18,12 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def paired(tmp_path_factory):
-    """The same as pairs."""
-    return prepare_shipped(tmp_path_factory.mktemp("paired"), sequence_length=64, pairs=True)
-
-
-@pytest.fixture(scope="session")
 def whole(data, tmp_path_factory):
     """A run that nothing disturbed."""
     output = tmp_path_factory.mktemp("whole")
     run = train(data, output)
     assert run.step == STEPS and run.resumed == 0 and run.stopped is None
-    names = sorted(path.name for path in (output / "checkpoints").iterdir())
-    assert names == [f"step-{step:09d}" for step in (STEPS - SAVE, STEPS)]
+    assert saved_steps(Folder(output)) == [STEPS, STEPS - SAVE]
     return output
 
 

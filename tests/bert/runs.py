@@ -8,8 +8,7 @@ import sys
 
 from helpers.base.folders import Folder
 from helpers.bert import pretraining
-from helpers.bert.checkpoints import Checkpoints
-from helpers.bert.settings import CONFIGURATIONS, Configuration, Settings
+from helpers.bert.settings import CONFIGURATIONS, Configuration, Settings, saved_steps
 
 NANO = Configuration(1, 32, 1)
 STEPS = 60
@@ -26,9 +25,7 @@ FORKS.set_forkserver_preload(
 
 def train(data, output, settings=SETTINGS, **options):
     """Train; what isn't the subject of the test is small and not compiled."""
-    return pretraining.run(
-        settings, data, output, **{"jit": False, "save_every": SAVE, "patience": 0, **options}
-    )
+    return pretraining.run(settings, data, output, **{"jit": False, "save_every": SAVE, **options})
 
 
 def log(output):
@@ -37,7 +34,7 @@ def log(output):
 
 def saved(output):
     """Steps of the checkpoints, newest first; [0] where there is none."""
-    return Checkpoints(Folder(output)).steps() or [0]
+    return saved_steps(Folder(output)) or [0]
 
 
 def copy(folder, tmp_path):

@@ -1,7 +1,6 @@
 """Evaluation against slow references: a bootstrap by hand, the model's own loss."""
 
 import math
-import types
 
 import numpy as np
 import pytest
@@ -12,9 +11,9 @@ from runs import NANO
 from helpers.base.errors import CourseError
 from helpers.bert import evaluation
 from helpers.bert.data import read
-from helpers.bert.evaluation import fit_ngram
 from helpers.bert.model import pretraining_model
-from helpers.bert.step import counts, losses
+from helpers.bert.ngram import fit_ngram
+from helpers.bert.step import loss_sum
 from helpers.text import corpus, masking, records
 
 pytestmark = pytest.mark.slow
@@ -35,25 +34,23 @@ def model():
 def test_masks_are_fixed_and_hold_the_documents(special):
     documents, masks = some_documents(20), masking.Masking(60, 4, special, 5)
     one, again = (evaluation.fix_masks(documents, masks, 16) for _ in range(2))
-    for name, values in one.batch.items():
-        np.testing.assert_array_equal(values, again.batch[name])
-    ids, mask = one.batch["input_ids"], one.batch["attention_mask"]
-    left, right = one.neighbours()
+    for name, values in one.items():
+        np.testing.assert_array_equal(values, again[name])
+    ids, mask = one["input_ids"], one["attention_mask"]
     restored = ids.copy()
-    for row, number in zip(*np.nonzero(one.batch["masked_weights"]), strict=True):
-        at = one.batch["masked_positions"][row, number]
-        restored[row, at] = one.batch["masked_ids"][row, number]
+    for row, number in zip(*np.nonzero(one["masked_weights"]), strict=True):
+        at = one["masked_positions"][row, number]
+        restored[row, at] = one["masked_ids"][row, number]
         assert ids[row, at] == 4  # [MASK], where training leaves one in ten as it stands
-        assert mask[row, at] and left[row, number] == ids[row, at - 1]
-        assert at == 15 or right[row, number] == ids[row, at + 1]
+        assert mask[row, at]
     for row, document in enumerate(documents):
         size = min(16, len(document))
         assert restored[row, :size].tolist() == document[:16]
         assert mask[row].sum() == size
-        assert one.batch["position_ids"][row, :size].tolist() == list(range(size))
-    assert one.tokens == one.batch["masked_weights"].sum() > 20
+        assert one["position_ids"][row, :size].tolist() == list(range(size))
+    assert one["masked_weights"].sum() > 20
     other = evaluation.fix_masks(documents, masks, 16, seed=1)
-    assert (one.batch["masked_positions"] != other.batch["masked_positions"]).any()
+    assert (one["masked_positions"] != other["masked_positions"]).any()
 
 
 @pytest.mark.parametrize("documents", [[], [[CLS, SEP]], [[CLS, 1, SEP]]])
@@ -65,27 +62,24 @@ def test_nothing_held_out_is_told(documents):
 # Scores.
 
 
-def test_score_sums_up_and_draws_documents():
+def test_a_mean_has_an_interval_over_documents():
     draw = np.random.default_rng(3)
     weights = (np.arange(6) < draw.integers(1, 7, (40, 1))).astype(float)
     losses = draw.exponential(2, (40, 1)) + draw.random((40, 6))
-    right = draw.random((40, 6)) < 0.3
-    found = evaluation.score(losses, right, weights)
-    assert math.isclose(found.loss, np.average(losses, weights=weights))
-    assert math.isclose(found.accuracy, np.average(right, weights=weights))
-    assert found.tokens == weights.sum()
-    assert math.isclose(found.perplexity, math.exp(found.loss))
+    loss, interval = evaluation.mean(losses, weights)
+    assert math.isclose(loss, np.average(losses, weights=weights))
     # A bootstrap by hand, with other draws: the same interval, up to the draws.
     means = []
     for _ in range(4000):
         rows = draw.integers(0, 40, 40)
         means.append(np.average(losses[rows], weights=weights[rows]))
-    np.testing.assert_allclose(found.loss_interval, np.quantile(means, [0.025, 0.975]), rtol=0.05)
+    np.testing.assert_allclose(interval, np.quantile(means, [0.025, 0.975]), rtol=0.05)
     # Tokens of a document are alike here: drawing them by themselves would promise too much.
     alone = [draw.choice(losses[weights > 0], int(weights.sum())).mean() for _ in range(1000)]
-    low, high = found.loss_interval
+    low, high = interval
     assert high - low > 1.3 * np.diff(np.quantile(alone, [0.025, 0.975]))[0]
-    assert f"loss {found.loss:.2f}, 95 % " in repr(found) and "tokens" in repr(found)
+    alone = float(np.average(losses[0], weights=weights[0]))
+    assert evaluation.mean(losses[:1], weights[:1]) == (alone, (alone, alone))
 
 
 # All together.
@@ -95,27 +89,23 @@ def test_evaluate_gives_the_models_own_loss_and_the_baselines(model):
     documents = {"a": some_documents(37, 1), "b": some_documents(45, 2)}
     held_out = {name: evaluation.fix_masks(some, MASKS, 32) for name, some in documents.items()}
     ngrams = {name: fit_ngram(some_documents(50, 3), 60) for name in documents}
-    found = evaluation.evaluate(model, held_out, ngrams, rows=16)
-    for name, fixed in held_out.items():
-        batch = {key: tf.constant(values) for key, values in fixed.batch.items()}
-        expected = float(losses(model, batch)[0] / counts(batch)[0])
-        scores = found.scores[name]
-        assert abs(scores["BERT"].loss - expected) < 1e-4
-        assert math.isclose(scores["uniform"].loss, math.log(60))
-        assert math.isclose(scores["uniform"].accuracy, 1 / 60)
-        labels, where = fixed.batch["masked_ids"], fixed.batch["masked_weights"] > 0
+    found = evaluation.evaluate(model, held_out, ngrams)
+    for name, batch in held_out.items():
+        labels, where = batch["masked_ids"], batch["masked_weights"] > 0
+        expected = float(loss_sum(model, {k: tf.constant(v) for k, v in batch.items()}))
+        loss, right = found.loc[name].loss, found.loc[name].right
+        assert abs(loss["BERT"] - expected / where.sum()) < 1e-4
+        assert math.isclose(loss["uniform"], math.log(60))
+        assert math.isclose(right["uniform"], 1 / 60)
         unigram = ngrams[name].unigram
-        assert math.isclose(scores["unigram"].loss, -np.log(unigram[labels[where]]).mean())
-        left, right = fixed.neighbours()
-        triples = zip(left[where], labels[where], right[where], strict=True)
-        guessed = [np.log(ngrams[name].chances(a, c)[b]) for a, b, c in triples]
-        assert math.isclose(scores["n-gram"].loss, -np.mean(guessed))
-        assert {one.tokens for one in scores.values()} == {fixed.tokens}
-    table = found.table()
-    assert list(table.index) == [(k, w) for k in "ab" for w in found.scores["a"]]
-    lines = found.markdown().splitlines()
-    assert lines[0].startswith("| text | guessed by | loss") and len(lines) == 2 + 8
-    assert "<table" in found._repr_html_() and "unigram" in repr(found)
+        assert math.isclose(loss["unigram"], -np.log(unigram[labels[where]]).mean())
+        guessed = []
+        for row, number in zip(*np.nonzero(where), strict=True):
+            at, ids = batch["masked_positions"][row, number], batch["input_ids"][row]
+            chances = ngrams[name].chances(ids[at - 1], ids[min(at + 1, 31)])
+            guessed.append(-np.log(chances[labels[row, number]]))
+        assert math.isclose(loss["n-gram"], np.mean(guessed))
+    assert evaluation.rounded(found).loc[("a", "uniform"), "perplexity"] == "60"
 
 
 @pytest.fixture(scope="module")
@@ -128,56 +118,8 @@ def test_held_out_records_are_evaluated(small, data, tmp_path):
     tokenizer = corpus.load_tokenizer()
     records.write(["문서를 저장합니다. Save it."] * 20, tmp_path / "held", tokenizer, shards=1)
     found = evaluation.evaluate_records(small, data, tmp_path / "held")
-    assert list(found.scores) == ["held-out"]
-    assert found.scores["held-out"]["n-gram"].loss < found.scores["held-out"]["uniform"].loss
+    assert found.loss["held-out", "n-gram"] < found.loss["held-out", "uniform"]
     other = corpus.train_tokenizer(["the same words again and again"] * 9, 40)
     records.write(["again and again"] * 20, tmp_path / "other", other, shards=1)
     with pytest.raises(CourseError, match="another tokenizer than the training's"):
         evaluation.evaluate_records(small, data, tmp_path / "other")
-
-
-def test_the_shipped_text_is_evaluated_by_language(small, data):
-    found = evaluation.evaluate_shipped(small, read(data))
-    assert set(found.scores) == {"ko", "en"}
-    for scores in found.scores.values():
-        # Fresh weights know nothing; whoever has read more guesses better.
-        assert abs(scores["BERT"].loss - scores["uniform"].loss) < 0.1
-        assert scores["n-gram"].loss < scores["unigram"].loss < scores["uniform"].loss
-
-
-# The probe.
-
-
-def encoder(parts, knows):
-    """Stand for a BERT whose states say, or don't say, which token is missing."""
-    true = {}
-    for part in parts:
-        ids = part.batch["input_ids"].copy()
-        np.put_along_axis(ids, part.batch["masked_positions"], part.batch["masked_ids"], 1)
-        true |= zip(map(bytes, part.batch["input_ids"]), ids, strict=True)
-
-    def states(input_ids, **_):
-        noise = np.random.default_rng(0).normal(size=(*input_ids.shape, 64))
-        missing = np.eye(64)[[true[bytes(row)] for row in input_ids.numpy()]]
-        return (tf.constant(noise + 20 * knows * missing, tf.float32),)
-
-    return types.SimpleNamespace(bert=states)
-
-
-def test_a_probe_finds_what_is_in_the_states_and_nothing_else():
-    parts = [evaluation.fix_masks(some_documents(n, n), MASKS, 32) for n in (300, 100)]
-    knows, other = (encoder(parts, knows) for knows in (True, False))
-    found = evaluation.probe(knows, other, *parts)
-    assert found.pretrained > 0.9 > 0.15 > found.random
-    assert math.isclose(found.more, found.pretrained - found.random)
-    assert found.more_interval[0] > 0.5 and found.asked == evaluation.ASKED
-    assert 0 < found.tokens <= parts[1].tokens
-    assert "which of 50 tokens is missing" in repr(found) and "difference" in repr(found)
-    equal = evaluation.probe(other, other, *parts)
-    assert equal.more == 0 and equal.more_interval == (0, 0)
-
-
-def test_a_probe_without_anything_to_judge_is_told(model):
-    parts = [evaluation.fix_masks([[CLS, token, SEP]] * 30, MASKS, 16) for token in (7, 9)]
-    with pytest.raises(CourseError, match="nothing to judge"):
-        evaluation.probe(model, model, *parts)

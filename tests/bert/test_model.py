@@ -6,17 +6,13 @@ import tensorflow as tf
 from packed_text import LENGTH, SMALL, TOLERANCE, VOCABULARY, Text, config, gradients_of
 from transformers import TFBertForMaskedLM
 
-from helpers.base.errors import CourseError
 from helpers.bert.model import (
     Dropout,
     TFPackedBertForMaskedLM,
-    TFPackedBertForPreTraining,
-    WrongCall,
     dropout_at,
     pretraining_model,
 )
 from helpers.bert.settings import configuration
-from helpers.text import buckets
 
 pytestmark = pytest.mark.slow
 
@@ -56,20 +52,15 @@ def test_a_packed_row_gives_what_rows_of_one_sequence_give(models, seed, jit):
 
 
 def test_ordinary_batches_give_what_the_ordinary_model_gives(models):
-    ordinary, packed = models
     text = Text(3)
     assert max(differences(text, *(gradients_of(m, text.alone, False) for m in models))) < TOLERANCE
     ids = text.alone["input_ids"]
-    np.testing.assert_allclose(packed(ids).logits, ordinary(ids).logits, atol=TOLERANCE)
-    embedded = ordinary.bert.embeddings.weight.numpy()[ids]
-    types = ids % 2
+    embedded = models[0].bert.embeddings.weight.numpy()[ids]
     for batch in (
-        {"inputs_embeds": embedded},
-        {"input_ids": ids, "token_type_ids": types, "output_attentions": True},
-        {"input_ids": ids, "output_hidden_states": True, "return_dict": False},
+        {"inputs_embeds": embedded, "output_hidden_states": True},
+        {"input_ids": ids, "token_type_ids": ids % 2, "output_attentions": True},
     ):
-        want, got = (tf.nest.flatten(model(batch)) for model in (ordinary, packed))
-        assert len(want) == len(got)
+        want, got = (tf.nest.flatten(model(batch)) for model in models)
         for a, b in zip(want, got, strict=True):
             np.testing.assert_allclose(a, b, atol=TOLERANCE)
 
@@ -84,46 +75,16 @@ def test_weights_go_both_ways(models, tmp_path):
             np.testing.assert_array_equal(a, b)
 
 
-def test_fit_takes_packed_batches_and_learns():
-    tf.keras.utils.set_random_seed(0)
-    draw = np.random.default_rng(0)
-    lengths = draw.integers(3, 32, 100)
-    tokens = draw.integers(5, 15, lengths.sum(), dtype=np.int32)
-    dataset = tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_lengths(tokens, lengths))
-    batches = buckets.packed(dataset, 32, global_batch_size=8, remainder="pad")
-    model = TFPackedBertForMaskedLM(config())
-    model.compile(optimizer=tf.keras.optimizers.Adam(1e-3))
-    losses = model.fit(batches.dataset, epochs=5, verbose=0).history["loss"]
-    assert np.isfinite(losses).all() and losses[-1] < losses[0] / 2
-
-
-def test_in_bfloat16_other_sequences_stay_out():
-    tokens = np.full((1, LENGTH), 7, np.int32)
-    half = np.repeat([[1, 2]], LENGTH // 2, axis=1).astype(np.int32)
-    changed = np.where(half == 2, 9, tokens)
-    model = fresh(precision="mixed_bfloat16")
-    first, second = (model(input_ids=x, attention_mask=half).logits for x in (tokens, changed))
-    same = np.all(first.numpy() == second.numpy(), axis=-1)[0]
-    assert same[: LENGTH // 2].all() and not same[LENGTH // 2 :].any()
-
-
-@pytest.mark.parametrize("shape", [(2, LENGTH, LENGTH), (2, 1, 1, LENGTH), (LENGTH,)])
-def test_a_mask_of_another_form_has_one_clear_message(models, shape):
-    _, packed = models
-    batch = {"input_ids": np.ones((2, LENGTH), np.int32), "attention_mask": np.ones(shape, int)}
-    for call in (packed, lambda **inputs: packed.bert.encode_chosen([[0], [0]], **inputs)):
-        with pytest.raises(WrongCall, match="one number per position") as raised:
-            call(training=False, **batch)
-        assert str(shape) in str(raised.value) and "buckets.packed" in raised.value.fix
-
-
 def test_what_the_model_cannot_do_is_refused(models):
     _, packed = models
-    for kind in (TFPackedBertForMaskedLM, TFPackedBertForPreTraining):
-        with pytest.raises(CourseError, match="is_decoder=False"):
-            kind(config(is_decoder=True))
-    with pytest.raises(NotImplementedError, match="head_mask"):
-        packed(input_ids=np.ones((1, 4), np.int32), head_mask=np.ones(4, np.float32))
+    ids = np.ones((2, LENGTH), np.int32)
+    for call in (packed, lambda **inputs: packed.bert.encode_chosen([[0], [0]], **inputs)):
+        with pytest.raises(ValueError, match=r"shape \(2, 1, 1, 64\)"):
+            call(input_ids=ids, attention_mask=np.ones((2, 1, 1, LENGTH), int), training=False)
+    with pytest.raises(ValueError, match="is_decoder=False"):
+        TFPackedBertForMaskedLM(config(is_decoder=True))
+    with pytest.raises(ValueError, match="head_mask"):
+        packed(input_ids=ids, head_mask=np.ones(4, np.float32))
 
 
 # Fresh weights.
@@ -131,17 +92,12 @@ def test_what_the_model_cannot_do_is_refused(models):
 
 def test_configurations_have_the_published_numbers_of_weights():
     # Turc et al., "Well-read students learn better" (https://arxiv.org/abs/1908.08962), table 1;
-    # with 30,522 tokens, and the pooler, which a model without the second head has not.
-    for name, millions in (("tiny", 4.4), ("mini", 11.3), ("small", 29.1)):
+    # with 30,522 tokens, and the pooler, which ours has not.
+    for name, millions in (("tiny", 4.4), ("mini", 11.3)):
         size = configuration(name)
         model = pretraining_model(size, 30_522)
-        pooler = size.hidden * (size.hidden + 1)
-        weights = sum(int(np.prod(w.shape)) for w in model.trainable_variables)
-        assert abs((weights + pooler) / 1e6 - millions) < 0.05
-    base = configuration("base")
-    assert (base.layers, base.hidden, base.heads) == (12, 768, 12)
-    with pytest.raises(CourseError, match="tiny, mini, small, base"):
-        configuration("large")
+        weights = model.num_parameters() + size.hidden * (size.hidden + 1)
+        assert abs(weights / 1e6 - millions) < 0.05
 
 
 def test_fresh_weights_are_a_function_of_the_seed():
@@ -177,14 +133,11 @@ def test_dropout_is_a_function_of_seed_layer_step_and_row():
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean():
-    for rate in (0.1, 0.5):
-        out = dropped(Dropout(rate, 0), (64, 4_000), 0, 0)
-        share = np.mean(out == 0)
-        assert abs(share - rate) < 5 * np.sqrt(rate * (1 - rate) / out.size)
-        np.testing.assert_allclose(out[out > 0], 1 / (1 - rate), rtol=1e-4)
+    out = dropped(Dropout(0.1, 0), (64, 4_000), 0, 0)
+    assert abs(np.mean(out == 0) - 0.1) < 5 * np.sqrt(0.1 * 0.9 / out.size)
+    np.testing.assert_allclose(out[out > 0], 1 / 0.9, rtol=1e-4)
     ones = tf.ones((2, 3))
-    assert Dropout(0.1, 0)(ones) is ones
-    assert Dropout(0.0, 0)(ones, training=True) is ones
+    assert Dropout(0.1, 0)(ones) is ones and Dropout(0.0, 0)(ones, training=True) is ones
 
 
 def test_dropout_has_no_pattern():
@@ -198,21 +151,11 @@ def test_dropout_has_no_pattern():
             along = np.moveaxis(signs, axis, 0)
             product = along[far:] * along[:-far]
             assert abs(np.mean(product)) < 5 / np.sqrt(product.size), (axis, far)
-    # As many dropped in each row, column and step as chance has it.
-    for axes in ((2,), (3,), (4,), (3, 4), (0, 1), (0, 2, 3, 4)):
-        share = masks.mean(axes)
-        expected = 0.25 / (masks.size / share.size)
-        assert abs(share.var() / expected - 1) < 5 * np.sqrt(2 / share.size), axes
-    # All patterns of eight neighbours are as frequent.
-    patterns = np.packbits(masks.reshape(-1, 8), axis=1)
-    counts = np.bincount(patterns.ravel(), minlength=256)
-    expected = len(patterns) / 256
-    assert abs(((counts - expected) ** 2 / expected).sum() - 255) < 5 * np.sqrt(2 * 255)
 
 
 def test_dropout_that_does_not_know_the_step_is_refused():
     model, ids = fresh(), np.ones((2, 8), np.int32)
-    with pytest.raises(WrongCall, match=r"model\.dropout_at"):
+    with pytest.raises(ValueError, match=r"model\.dropout_at"):
         model(ids, training=True)
     with dropout_at(0, 0):
         assert not np.allclose(model(ids, training=True).logits, model(ids).logits)

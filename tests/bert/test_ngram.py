@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from packed_text import CLS, SEP, some_documents
 
 from helpers.base.errors import CourseError
-from helpers.bert.evaluation.ngram import TUNED, NGram, fit_ngram
+from helpers.bert.ngram import TUNED, fit_ngram
 
 pytestmark = pytest.mark.slow
 
@@ -44,35 +44,6 @@ def test_ngram_equals_counting_with_dictionaries(number, seed, left, right):
     expected = reference(documents, 60, ngram.weights, left, right)
     np.testing.assert_allclose(chances, expected, atol=1e-12)
     assert math.isclose(chances.sum(), 1) and (chances > 0).all()
-
-
-def test_the_weights_are_set_by_documents_that_were_not_counted():
-    """In text whose next token follows from the one before, the left neighbour gets the weight."""
-    draw = np.random.default_rng(0)
-    documents = []
-    for _ in range(300):
-        ids = [int(draw.integers(5, 60))]
-        for _ in range(20):
-            # The left neighbour decides, three times of four; the rest is noise.
-            follows = 5 + (ids[-1] * 7) % 55
-            ids.append(follows if draw.random() < 0.75 else int(draw.integers(5, 60)))
-        documents.append([CLS, *ids, SEP])
-    ngram = fit_ngram(documents, 60)
-
-    triples = [
-        triple
-        for document in documents[::TUNED]
-        for triple in zip(document, document[1:], document[2:], strict=False)
-    ]
-
-    def loss(weights):
-        one = NGram(weights, ngram.unigram, ngram._contexts, ngram._tokens)
-        return -np.mean([np.log(one.chances(a, c)[b]) for a, b, c in triples])
-
-    assert math.isclose(ngram.weights.sum(), 1)
-    assert loss(ngram.weights) < min(
-        loss(w) for w in (np.full(4, 0.25), *np.eye(4) * 0.97 + 0.0075)
-    )
 
 
 @pytest.mark.parametrize("documents", [[], some_documents(9), [[CLS, SEP]] * 30])

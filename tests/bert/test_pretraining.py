@@ -7,21 +7,24 @@ import os
 import pathlib
 import random
 import re
+import resource
+import shutil
 import signal
-import sys
 import threading
 import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from runs import SETTINGS, STEPS, child, command, copy, ended, log, saved, train
+from runs import SAVE, SETTINGS, STEPS, child, command, copy, ended, log, saved, train
 from terminal import wait_for
 
 from helpers.base.errors import CourseError
-from helpers.bert import compiled, pretraining
-from helpers.bert.command import pretrain
+from helpers.base.folders import Folder
 from helpers.bert.data import count_tokens, read, unigram
+from helpers.bert.pretraining import locked
+from helpers.bert.settings import Description
+from helpers.text import corpus, records
 from helpers.tpu import storage
 from helpers.tpu.node import remote_node
 from helpers.tpu.replicas import replicas
@@ -29,7 +32,6 @@ from helpers.tpu.replicas import replicas
 pytestmark = pytest.mark.slow
 
 SHORT = dataclasses.replace(SETTINGS, steps=20)
-PAIRED = dataclasses.replace(SHORT, next_sentence=True)
 
 
 class Ended(Exception):
@@ -62,65 +64,48 @@ def test_every_step_has_one_line_and_the_loss_falls(whole, data):
     assert list((whole / "tensorboard").glob("events.*"))
 
 
-def test_a_finished_run_only_says_so(whole, data, tmp_path):
+def test_a_finished_run_only_says_so_and_another_seed_is_another_run(whole, data, tmp_path):
     said = []
     run = train(data, copy(whole, tmp_path), say=said.append, report=end_at(0))
     assert said == [f"Going on after step {STEPS} of {STEPS}."]
     assert run.step == run.resumed == STEPS and len(run.loss) == STEPS
     told = r"step 60 of 60; loss \d\.\d\d \(mean of the last 60\), unigram baseline \d\.\d\d"
     assert re.fullmatch(told, repr(run))
-
-
-def test_another_seed_is_another_run(whole, data, tmp_path):
-    run = train(data, tmp_path / "run", dataclasses.replace(SHORT, steps=2, seed=1))
-    assert run.loss[0] != losses(whole)[0]
+    other = train(data, tmp_path / "run", dataclasses.replace(SHORT, steps=2, seed=1))
+    assert other.loss[0] != run.loss[0]
 
 
 # Killed.
 
 
-def killed(data, output, how, number, settings=SETTINGS):
+def killed(data, output, how, number):
     """Train until this process kills itself with SIGKILL."""
 
     def kill(*_):
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def slow(progress):
+    def report(progress):
         if progress.step == start + 1 and how == "at any moment":
             threading.Timer(number / 1000, kill).start()
         if how == "after a step" and progress.step == start + number:
             kill()
         time.sleep(0.005)
 
-    start = saved(output)[0]
-    if how == "while saving":
-        moments = itertools.count(1)
+    start, saves, write = saved(output)[0], itertools.count(1), tf.train.CheckpointManager.save
 
-        def event(name, arguments):
-            paths = [str(argument) for argument in arguments[:2]]
-            touched = name in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "open")
-            if not touched or not any("checkpoints/" in path for path in paths):
-                return
-            if next(moments) == number:
-                kill()
+    def save(*arguments, **options):
+        if how == "while saving" and next(saves) == 2:
+            threading.Timer(number / 1000, kill).start()
+        return write(*arguments, **options)
 
-        sys.addaudithook(event)
-        write = tf.train.Checkpoint.write
-
-        def written(*arguments):
-            event("open", ["checkpoints/"])
-            path = write(*arguments)
-            event("open", ["checkpoints/"])
-            return path
-
-        tf.train.Checkpoint.write = written
-    train(data, output, settings, report=slow)
+    tf.train.CheckpointManager.save = save
+    train(data, output, report=report)
 
 
 def test_killed_again_and_again_the_run_equals_the_undisturbed_one(whole, data, tmp_path):
     draw = random.SystemRandom()  # other moments in each run of this test
     output = tmp_path / "run"
-    upper = {"at any moment": 60, "after a step": 4, "while saving": 12}
+    upper = {"at any moment": 60, "after a step": 4, "while saving": 15}  # ms or steps
     moments = [(kind, draw.randint(1, most)) for kind, most in upper.items()]
     draw.shuffle(moments)
     steps = []
@@ -138,30 +123,69 @@ def test_more_steps_in_a_call_after_a_stop_in_between_give_the_same_numbers(whol
     with pytest.raises(Ended):
         train(data, tmp_path, save_every=1, report=end_at(8))
     assert saved(tmp_path)[0] == 7
-    run = train(data, tmp_path, steps_per_execution=10, save_every=20)
+    run = train(data, tmp_path, steps_per_execution=10, save_every=25)
     assert (run.resumed, run.step) == (7, STEPS)
     assert log(tmp_path) == log(whole)
-    assert saved(tmp_path) == [60, 40]
+    assert saved(tmp_path) == [60, 50]
 
 
-# With next sentence prediction.
+# Damaged.
 
 
-def test_with_next_sentence_a_killed_run_equals_the_undisturbed_one(paired, tmp_path):
-    whole = train(paired, tmp_path / "whole", PAIRED)
-    assert abs(np.mean(whole.loss[:5]) - whole.unigram) < 0.2  # counting words, and a coin
-    without = unigram(count_tokens(read(paired)))[1]
-    assert whole.unigram == pytest.approx(without + np.log(2))
-    process = child(killed, paired, tmp_path / "run", "after a step", 7, PAIRED)
-    assert ended(process) == -signal.SIGKILL
-    assert saved(tmp_path / "run")[0] == 6
-    assert train(paired, tmp_path / "run", PAIRED).resumed == 6
-    assert log(tmp_path / "run") == log(tmp_path / "whole")
-    with pytest.raises(CourseError, match="next_sentence True there, False now"):
-        train(paired, tmp_path / "run", dataclasses.replace(PAIRED, next_sentence=False))
+def flip_a_bit(content):
+    content[len(content) // 2] ^= 1
+    return content
 
 
-# Training that goes wrong.
+DATA = ".data-00000-of-00001"
+DAMAGES = {
+    "truncated": (DATA, lambda content: content[:-100]),
+    "bit flipped": (DATA, flip_a_bit),
+    "index truncated": (".index", lambda content: content[:20]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(whole, data, tmp_path, damage):
+    (ending, how), said = DAMAGES[damage], []
+    output = copy(whole, tmp_path)
+    path = output / f"checkpoints/step-{STEPS}{ending}"
+    path.write_bytes(how(bytearray(path.read_bytes())))
+    run = train(data, output, say=said.append)
+    assert run.resumed == STEPS - SAVE
+    assert said[0].startswith(f"The checkpoint of step {STEPS} is damaged (")
+    assert said[1] == f"Going on after step {STEPS - SAVE} of {STEPS}."
+    assert log(output) == log(whole)
+    assert train(data, output).resumed == STEPS
+
+
+def test_no_whole_checkpoint_is_an_error_and_not_a_new_start(whole, data, tmp_path):
+    output = copy(whole, tmp_path)
+    for path in output.glob("checkpoints/*.data*"):
+        path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CourseError, match="None of the 2 checkpoints"):
+        train(data, output)
+    assert log(output) == log(whole)
+
+
+def test_a_full_disk_is_told_and_half_a_line_of_the_log_is_taken_away(whole, data, tmp_path):
+    output = copy(whole, tmp_path)
+    for path in output.glob(f"checkpoints/step-{STEPS}.*"):
+        path.unlink()
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))  # no file may be longer
+    try:
+        with pytest.raises(CourseError, match="step 60 could not") as raised:
+            train(data, output)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert "goes on from the last checkpoint" in raised.value.fix
+    assert saved(output) == [STEPS - SAVE]
+    (output / "log.jsonl").write_text(log(output)[:-20])
+    assert train(data, output).resumed == STEPS - SAVE
+    assert log(output) == log(whole)
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(data, tmp_path):
@@ -174,18 +198,57 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(data, t
     assert len(log(tmp_path).splitlines()) == step - 1
 
 
-def test_a_run_that_learns_nothing_stops_and_can_be_made_to_go_on(data, tmp_path, monkeypatch):
-    # Four steps see few tokens: chance is large.
-    monkeypatch.setattr("helpers.bert.pretraining.CLEARLY", 1.0)
-    settings = dataclasses.replace(SHORT, steps=12, learning_rate=1e-9)
-    with pytest.raises(CourseError, match="frequencies alone gives") as raised:
-        train(data, tmp_path, settings, patience=4)
-    assert "patience 0" in raised.value.fix
-    assert saved(tmp_path)[0] == SETTINGS.warm_up + 4
-    assert train(data, tmp_path, settings, patience=0).step == 12
+# The folder of another run.
 
 
-# In a bucket.
+def test_other_data_is_refused_and_the_same_data_elsewhere_is_not(whole, data, tmp_path):
+    moved = shutil.copytree(data, tmp_path / "moved")
+    assert train(moved, copy(whole, tmp_path)).step == STEPS
+    tokenizer = corpus.load_tokenizer()
+    records.write(["another text " * 300] * 20, tmp_path / "other", tokenizer, shards=1)
+    with pytest.raises(CourseError, match=r"sequence_length 64 there, 128 now"):
+        train(tmp_path / "other", whole)
+
+
+def test_after_a_failed_start_another_run_can_begin(data, tmp_path):
+    settings = dataclasses.replace(SETTINGS, steps=2)
+    with pytest.raises(Ended):
+        train(data, tmp_path, settings, report=end_at(1))
+    assert (tmp_path / "settings.json").exists() and saved(tmp_path) == [0]
+    smaller = dataclasses.replace(settings, global_batch_size=4)
+    curves = set((tmp_path / "tensorboard").iterdir())
+    assert train(data, tmp_path, smaller).step == 2
+    assert not curves & set((tmp_path / "tensorboard").iterdir())
+    with pytest.raises(CourseError, match="global_batch_size 4 there, 8 now"):
+        train(data, tmp_path, settings)
+
+
+def test_a_finished_run_goes_on_when_more_steps_are_asked_for(whole, data, tmp_path):
+    output, said = copy(whole, tmp_path), []
+    longer = dataclasses.replace(SETTINGS, steps=STEPS + 4)
+    run = train(data, output, longer, say=said.append)
+    assert (run.resumed, run.step) == (STEPS, STEPS + 4)
+    assert said[0] == "The run of 60 steps is finished and goes on to 64."
+    assert log(output).startswith(log(whole))
+    described = Description.read(Folder(output))
+    assert (described.settings.steps, described.finished) == (64, (60,))
+    # Again from the middle, as after a crash: the same numbers, and no longer a finished run.
+    once = log(output)
+    (output / "checkpoints/step-64.index").unlink()
+    assert train(data, output, longer, say=said.append).resumed == STEPS + 2
+    assert log(output) == once
+    (output / "checkpoints/step-64.index").unlink()
+    with pytest.raises(CourseError, match="steps 64 there, 80 now"):
+        train(data, output, dataclasses.replace(SETTINGS, steps=80))
+
+
+def test_two_processes_can_not_train_in_one_folder(whole, data):
+    with locked(Folder(whole)), pytest.raises(CourseError, match="Another process is training"):
+        train(data, whole)
+    assert train(data, whole).step == STEPS
+
+
+# In a bucket, from the command line, over replicas, and on another machine.
 
 
 def upload(data, url):
@@ -207,9 +270,6 @@ def test_in_a_bucket_ten_steps_at_a_time_the_run_goes_on_with_the_same_numbers(w
         assert saved(output) == [60, 40]
 
 
-# Signals, from the command line.
-
-
 def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, data):
     output = tmp_path / "run"
     words = ["-o", output, "--data", data, "--steps", 2_000, "--batch", 8, "--save-every", 10_000]
@@ -227,9 +287,6 @@ def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, data):
         assert step == len(log(output).splitlines()) > before
         assert (f"Going on after step {before:,} of 2,000." in said) == (before > 0)
         before = step
-
-
-# Spread over replicas, and on another machine.
 
 
 def on_replicas(data, output):
@@ -256,26 +313,3 @@ def test_replicas_and_a_node_give_the_losses_of_one_machine(data, tmp_path):
         assert ended(process) == 0, shown.read_text()
         np.testing.assert_allclose(losses(there), expected, rtol=1e-5)
     assert "the training on another machine" in shown.read_text()
-
-
-# What TensorFlow raises while it trains.
-
-
-def test_a_damaged_shard_and_too_little_memory_are_told_in_a_sentence(data, tmp_path, monkeypatch):
-    def raising(error):
-        def run(*_, **__):
-            raise error(None, None, "corrupted record at 8\nand a stack")
-
-        monkeypatch.setattr(pretraining, "run", run)
-        options = {"steps_per_execution": 1, "save_every": 1, "patience": 0, "steps": 2}
-        with pytest.raises(CourseError) as caught:
-            pretrain("tiny", str(tmp_path / "run"), str(records_there), tpu=None, **options)
-        return caught.value
-
-    monkeypatch.setattr(compiled.Kept, "environment", lambda _: {})
-    records_there = copy(data, tmp_path)
-    told = raising(tf.errors.ResourceExhaustedError)
-    assert told.why == "corrupted record at 8" and "--batch" in told.fix
-    shard = sorted(records_there.glob("*.tfrecord"))[1]
-    shard.write_bytes(shard.read_bytes().replace(b"\x02", b"\x03", 1))
-    assert raising(tf.errors.DataLossError).what == f"{shard.name} is damaged."

@@ -7,10 +7,10 @@ import lzma
 
 import pandas as pd
 import pytest
-from helpers.tpu import storage
 
 from helpers.base.errors import CourseError
 from helpers.text import corpus, documents
+from helpers.tpu import storage
 
 pytestmark = pytest.mark.slow
 

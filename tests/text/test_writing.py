@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tokenizers
-from helpers.tpu import storage
 from plain import (
     batches,
     changed,
@@ -26,6 +25,7 @@ from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.text import records
 from helpers.text.records import writing
+from helpers.tpu import storage
 
 pytestmark = pytest.mark.slow
 

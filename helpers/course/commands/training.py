@@ -148,14 +148,12 @@ def pretrain(
         output,
         data,
         tpu=tpu,
+        of_run={"steps_per_execution": steps_per_execution, "save_every": save_every},
         steps=steps,
         global_batch_size=batch,
         learning_rate=learning_rate,
         warm_up=warm_up,
         dropout=dropout,
-        steps_per_execution=steps_per_execution,
-        save_every=save_every,
-        patience=500,
         seed=seed,
     )
     raise typer.Exit(status)
@@ -179,6 +177,4 @@ def export(
     """
     from helpers.bert import command
 
-    facts = command.export(run, folder, data)
-    results = f"\n{facts.results!r}" if facts.results else ""
-    typer.echo(f"{folder}: step {facts.step:,} of {facts.settings.steps:,}.{results}")
+    typer.echo(command.export(run, folder, data))

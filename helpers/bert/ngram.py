@@ -22,8 +22,8 @@ class NGram:
 
     weights: np.ndarray
     unigram: np.ndarray
-    _contexts: tuple[np.ndarray, ...] = dataclasses.field(repr=False)
-    _tokens: tuple[np.ndarray, ...] = dataclasses.field(repr=False)
+    # For left, right and both neighbours: all contexts of the text, sorted, and their tokens.
+    _counted: tuple[tuple[np.ndarray, np.ndarray], ...] = dataclasses.field(repr=False)
 
     def chances(self, left: int, right: int) -> np.ndarray:
         """Say how likely every token is between two others: float64 [vocabulary], sum 1.
@@ -32,17 +32,15 @@ class NGram:
         """
         parts = zip(self.weights, self._parts(left, right), strict=True)
         known = [(weight, part) for weight, part in parts if part is not None]
-        total = sum(weight for weight, _ in known)
-        return sum(weight / total * part for weight, part in known)
+        return sum(weight * part for weight, part in known) / sum(weight for weight, _ in known)
 
     def _parts(self, left: int, right: int) -> list[np.ndarray | None]:
-        size = len(self.unigram)
-        parts: list[np.ndarray | None] = [self.unigram]
+        size, parts = len(self.unigram), [self.unigram]
         keys = (left, right, left * size + right)
-        for key, contexts, tokens in zip(keys, self._contexts, self._tokens, strict=True):
+        for key, (contexts, tokens) in zip(keys, self._counted, strict=True):
             low, high = np.searchsorted(contexts, [key, key + 1])
-            counts = np.bincount(tokens[low:high], minlength=size) if high > low else None
-            parts.append(None if counts is None else counts / counts.sum())
+            counts = np.bincount(tokens[low:high], minlength=size) / max(1, high - low)
+            parts.append(counts if high > low else None)
         return parts
 
 
@@ -64,20 +62,14 @@ def fit_ngram(documents: Sequence[Sequence[int]], vocabulary: int) -> NGram:
         )
     left, here, right = _triples(counted)
     unigram = np.bincount(here, minlength=vocabulary) + 1.0
-    unigram /= unigram.sum()
-    contexts, tokens = [], []
-    for key in (left, right, left * vocabulary + right):
-        order = np.argsort(key, kind="stable")
-        contexts.append(key[order])
-        tokens.append(here[order])
-    even = NGram(np.full(4, 0.25), unigram, tuple(contexts), tuple(tokens))
-    chances = np.array(
-        [
-            [np.nan if part is None else part[token] for part in even._parts(before, after)]
-            for before, token, after in zip(*_triples(tuned), strict=True)
-        ]
-    )
-    return dataclasses.replace(even, weights=_weigh(chances))
+    orders = ((key, np.argsort(key)) for key in (left, right, left * vocabulary + right))
+    sorted_ = tuple((key[order], here[order]) for key, order in orders)
+    even = NGram(np.full(4, 0.25), unigram / unigram.sum(), sorted_)
+    chances = [
+        [np.nan if part is None else part[token] for part in even._parts(before, after)]
+        for before, token, after in zip(*_triples(tuned), strict=True)
+    ]
+    return dataclasses.replace(even, weights=_weigh(np.array(chances)))
 
 
 def _triples(documents: Sequence[Sequence[int]]) -> list[np.ndarray]:
@@ -91,12 +83,9 @@ def _weigh(chances: np.ndarray) -> np.ndarray:
 
     Exact where all contexts were counted; where some were not, the others share their weight.
     """
-    weights = np.full(chances.shape[1], 1 / chances.shape[1])
-    known = ~np.isnan(chances)
+    known, weights = ~np.isnan(chances), np.full(chances.shape[1], 1 / chances.shape[1])
     for _ in range(ROUNDS):
-        shared = np.where(known, weights, 0)
-        shared /= shared.sum(1, keepdims=True)
-        responsible = shared * np.nan_to_num(chances)
+        responsible = np.where(known, weights * chances, 0)
         responsible /= responsible.sum(1, keepdims=True)
         # A weight whose context is unknown was not asked: that is not counted against it.
         weights = responsible.sum(0) / known.sum(0).clip(1)

@@ -1,1 +1,0 @@
-"""A pretrained BERT taught to tell labels of texts: data, batches, model, run, evaluation."""
