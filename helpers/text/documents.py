@@ -17,6 +17,7 @@ import fsspec
 import numpy as np
 import pyarrow
 import pyarrow.compute
+from datasets.naming import filenames_for_dataset_split
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import is_remote
@@ -141,28 +142,45 @@ def _arrow_files(paths: Sequence[str], field: str) -> list[tuple[list[str], str]
                     made |= _load(kind, [path])
                 except Exception as error:
                     raise _unreadable(path, error) from error
-    return [_checked(path, made[path], field) for path in paths]
+    return [_checked(path, *made[path], field) for path in paths]
 
 
-def _load(kind: str, paths: Sequence[str]) -> dict[str, datasets.Dataset]:
-    """Let ``datasets`` read files of one kind, each as a split of its own."""
+def _load(kind: str, paths: Sequence[str]) -> dict[str, tuple[datasets.SplitInfo, list[str]]]:
+    """Let ``datasets`` read files of one kind, each as a split; give the Arrow files of each.
+
+    ``load_dataset`` would map them into memory, too, and that counts as memory of this process.
+    """
     if kind.startswith("hf://"):
         if not (found := _DATASET.fullmatch(kind)):
             raise ValueError("a dataset is named hf://NAME/CONFIG/SPLIT")
         name, config, split = found.groups()
-        return {kind: datasets.load_dataset(name, config, split=split)}
-    splits = {f"file{number}": path for number, path in enumerate(paths)}
-    made = datasets.load_dataset(kind, data_files=splits)
-    return {path: made[split] for split, path in splits.items()}
+        builder, splits = datasets.load_dataset_builder(name, config), {split: kind}
+    else:
+        splits = {f"file{number}": path for number, path in enumerate(paths)}
+        data_files = {split: [path] for split, path in splits.items()}
+        builder = datasets.load_dataset_builder(kind, data_files=data_files)
+    builder.download_and_prepare()
+    made = {}
+    for split, path in splits.items():
+        info = builder.info.splits[split]
+        files = filenames_for_dataset_split(
+            builder.cache_dir, builder.dataset_name, split, "arrow", info.shard_lengths
+        )
+        made[path] = info, files
+    return made
 
 
-def _checked(path: str, made: datasets.Dataset, field: str) -> tuple[list[str], str]:
+def _checked(
+    path: str, info: datasets.SplitInfo, files: list[str], field: str
+) -> tuple[list[str], str]:
+    with pyarrow.OSFile(files[0]) as file:
+        schema = pyarrow.ipc.open_stream(file).schema
     name, why = "text" if _kind(path) == "text" else field, None
-    if not made.num_rows:
+    if not info.num_examples:
         why = "It is empty: a download or a copy was probably cut off."
-    elif name not in made.column_names:
-        why = f"It has no field {name!r}, but {', '.join(map(repr, made.column_names[:9]))}."
-    elif str(kind := made.features.arrow_schema.field(name).type) not in ("string", "large_string"):
+    elif name not in schema.names:
+        why = f"It has no field {name!r}, but {', '.join(map(repr, schema.names[:9]))}."
+    elif str(kind := schema.field(name).type) not in ("string", "large_string"):
         why = f"Its field {name!r} is no text, but {kind}."
     if why:
         raise CourseError(
@@ -170,7 +188,7 @@ def _checked(path: str, made: datasets.Dataset, field: str) -> tuple[list[str], 
             why,
             "Name the field with the text (--field NAME), or choose another file.",
         )
-    return [file["filename"] for file in made.cache_files], name
+    return files, name
 
 
 def _name(path: str) -> str:
