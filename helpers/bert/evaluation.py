@@ -14,10 +14,11 @@ import scipy.stats
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
-from helpers.bert.data import HELD_OUT, Data, sequences
+from helpers.bert.data import Data, sequences
 from helpers.bert.ngram import NGram, fit_ngram
 from helpers.bert.step import masked_scores
 from helpers.text import masking, records
+from helpers.text.records import HELD_OUT
 
 ROWS = 32  # documents that are guessed at a time
 

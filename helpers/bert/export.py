@@ -26,10 +26,11 @@ from helpers.base import files, html
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, new_folder
 from helpers.bert import evaluation
-from helpers.bert.data import HELD_OUT, Data, count_tokens, read, unigram
+from helpers.bert.data import Data, count_tokens, read, unigram
 from helpers.bert.pretraining import RECENT, make, restore
 from helpers.bert.settings import LOG, Description, Settings
 from helpers.text import records
+from helpers.text.records import HELD_OUT
 
 PREPARED = "data"  # where a run keeps the shipped text, in its own folder
 SHIPPED = (

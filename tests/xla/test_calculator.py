@@ -3,7 +3,7 @@
 import pytest
 
 from helpers.display import dials
-from helpers.display.calculator import calculator
+from helpers.xla.calculator import calculator
 
 
 @pytest.fixture
