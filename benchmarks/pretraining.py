@@ -24,6 +24,7 @@ from helpers.text import buckets, corpus, masking
 LENGTH = 128
 ROWS = 16
 STEPS, ROUNDS = 4, 5  # steps per round
+IGNORED = -100  # the label that Hugging Face's loss leaves out
 ROOT = pathlib.Path(__file__).parents[1]
 PYTORCH = ROOT / "build" / "pytorch" / "bin" / "python"  # made by `make pytorch`
 
@@ -76,8 +77,8 @@ def read(paragraphs: int) -> Text:
         )
     )
     drawn, mask = masked(alone), (alone > 0).astype(np.int32)
-    used = np.where(drawn["masked_weights"] > 0, drawn["masked_ids"], buckets.IGNORED_LABEL)
-    labels = np.full(alone.shape, buckets.IGNORED_LABEL, np.int32)
+    used = np.where(drawn["masked_weights"] > 0, drawn["masked_ids"], IGNORED)
+    labels = np.full(alone.shape, IGNORED, np.int32)
     np.put_along_axis(labels, drawn["masked_positions"], used, axis=1)
     both = {"input_ids": drawn["input_ids"], "attention_mask": mask}
     every = np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1))

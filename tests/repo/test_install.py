@@ -103,6 +103,8 @@ def make(*arguments: str, folder: pathlib.Path) -> str:
 def test_make_installs_when_venv_is_missing_or_older_than_the_lock(tmp_path):
     for name in ("Makefile", "requirements.txt"):
         shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "tpu_preflight").mkdir()
+    shutil.copy(ROOT / "tpu_preflight/pyproject.toml", tmp_path / "tpu_preflight")
     assert "install.sh" in make("-n", "run", folder=tmp_path)
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv/.installed").touch()
