@@ -1,7 +1,7 @@
 """BERT for pretraining: Hugging Face's model on packed rows, its sizes, and dropout that resumes.
 
 `TFBertForMaskedLM` takes a mask with one number per position and refuses any other. The number of
-the position's sequence, as `buckets.packed` gives it, is such a mask, too: these models read it.
+the position's sequence, as a packed batch gives it, is such a mask, too: these models read it.
 """
 
 import contextlib
@@ -115,7 +115,7 @@ def _checked(attention_mask: tf.Tensor) -> tf.Tensor:
     if sequence.shape.rank != 2:
         raise ValueError(
             f"attention_mask has the shape {tuple(sequence.shape)}; it must be [rows, length]: the "
-            "number of the sequence that the position belongs to, as buckets.packed gives it"
+            "number of the sequence that the position belongs to, in a packed row"
         )
     return sequence
 
@@ -131,7 +131,7 @@ class TFPackedBertForMaskedLM(TFBertForMaskedLM):
     """`TFBertForMaskedLM` whose attention mask may number the sequences of a row.
 
     ``attention_mask`` holds 1, 2, ... on the sequences of a row and 0 on padding, and
-    ``position_ids`` restart in each, as in the batches of `buckets.packed`. A token attends to its
+    ``position_ids`` restart in each, as in packed rows. A token attends to its
     own sequence alone, so it gets what it would get in a row of its own. A mask of ones and zeros
     is one sequence per row. ``from_pretrained`` reads a `TFBertForMaskedLM`, and the reverse.
 

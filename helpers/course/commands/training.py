@@ -32,10 +32,16 @@ def prepare(
     tokenizer: Annotated[
         pathlib.Path | None, typer.Option(metavar="FILE", help="tokenizer.json, not the shipped.")
     ] = None,
-    sequence_length: Annotated[int, typer.Option(help="Positions per row.")] = 128,
-    shards: Annotated[int, typer.Option(help="Files; for much text some 100 MB each.")] = 8,
+    sequence_length: Annotated[
+        int, typer.Option(min=3, max=65_536, help="Positions per row.")
+    ] = 128,
+    shards: Annotated[
+        int, typer.Option(min=1, max=99_999, help="Files; for much text some 100 MB each.")
+    ] = 8,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Processes side by side.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Shuffles documents over the shards.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Shuffles documents over the shards.")
+    ] = 0,
     runner: Annotated[str | None, typer.Option(metavar="NAME", help=_RUNNER)] = None,
     beam_options: Annotated[
         list[str] | None, typer.Argument(metavar="[-- BEAM OPTIONS]", help="With --runner.")
