@@ -65,7 +65,8 @@ def test_code_and_outputs_are_the_english_ones():
 
 
 def test_it_has_the_code_and_the_links_of_the_english():
-    messages = [m for m in CATALOG if m.id and m.string and not m.fuzzy]
+    switch = "[한국어](README.ko.md)"  # each edition's README leads to the other
+    messages = [m for m in CATALOG if m.id not in ("", switch) and m.string and not m.fuzzy]
     found = {m.context: said for m in messages if (said := differences(m.id, m.string))}
     assert len(found) <= MOST, found
     assert not {where: said for where, said in found.items() if {"links", "blanks"} & {*said}}
