@@ -37,10 +37,10 @@ DATA += ("tpu_preflight/src/tpu_preflight/findings.toml",)
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
 # Code in which a learner reads each string of three words or more.
 CODE = ["helpers/exercises/*.py", "helpers/course/doctor.py", "helpers/course/explain.py"]
-CODE += ["helpers/tpu/place.py", "tpu_preflight/src/tpu_preflight/*.py"]
+CODE += ["helpers/tpu/place.py", "helpers/xla/numerics.py", "tpu_preflight/src/tpu_preflight/*.py"]
 for _room in ("checks/*", "compiler/*", "estimate/*", "subjects/*", "chips/hardware"):
     CODE.append(f"tpu_preflight/src/tpu_preflight/{_room}.py")
-for _name in ("numerics/results", "program/from_tensorflow", "program/tracing"):
+for _name in ("program/from_tensorflow", "program/tracing"):
     CODE.append(f"tpu_preflight/src/tpu_preflight/{_name}.py")
 
 
