@@ -202,6 +202,9 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+OURS = {"helpers": "", "tpu_preflight": "tpu_preflight/src"}  # packages, and where they lie
+
+
 def needed() -> set[str]:
     """Packages that the notebooks import, themselves or by way of helpers."""
     cells = [cell for path in NOTEBOOKS for cell in nbformat.read(path, 4).cells]
@@ -209,14 +212,14 @@ def needed() -> set[str]:
     todo, seen = [*imported(ast.parse(code))], set()
     while todo:
         name = todo.pop()
-        if name.startswith("helpers") and name not in seen:
-            path = ROOT / name.replace(".", "/")
+        if name.split(".")[0] in OURS and name not in seen:
+            path = ROOT / OURS[name.split(".")[0]] / name.replace(".", "/")
             files = filter(pathlib.Path.is_file, (path.with_suffix(".py"), path / "__init__.py"))
             todo += [x for file in files for x in imported(ast.parse(file.read_text("utf-8")))]
         seen.add(name)
     packages = importlib.metadata.packages_distributions()
     # A namespace of many packages; what helpers use of it comes with gcsfs.
-    ours = {*sys.stdlib_module_names, "helpers", "google"}
+    ours = {*sys.stdlib_module_names, *OURS, "google"}
     ours.add("apache_beam")  # apart: who runs prepare on Beam has it
     found = {name.split(".")[0] for name in seen} - ours
     return {plain(packages[name][0]) for name in found}

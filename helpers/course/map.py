@@ -130,8 +130,8 @@ def values(
 ) -> dict[str, dict[str, object]]:
     """Turn parameters from the command line into values by parameter, for each notebook's name.
 
-    The text of each is a Python literal, or a plain word for a string. A chosen notebook without
-    the parameter runs without it.
+    The text of each is a Python literal; for a string it is the string itself, without quotes. A
+    chosen notebook without the parameter runs without it.
 
     Raises:
         CourseError: No chosen notebook has a parameter of this name, or the text is not of the

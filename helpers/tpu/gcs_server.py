@@ -238,6 +238,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         name = query.get("name") or about.get("name", "")
         if not name:
             raise Refusal(400, "Required object name.")
+        if query.get("ifGenerationMatch") == "0" and name in self._objects(bucket):
+            raise Refusal(412, "At least one of the pre-conditions you specified did not hold.")
         if kind != "resumable":
             return self._put(bucket, name, data, about)
         self._objects(bucket)  # a missing one is told at the start
