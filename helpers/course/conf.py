@@ -94,7 +94,9 @@ def settled(app: object, doctree: nodes.document) -> None:
 
 
 def page(app: object, name: str, template: str, context: dict, doctree: object) -> None:
-    """Lead to the same page in the other languages, or to their first."""
+    """Lead to the same page in the other languages, or to their first; mark the page to print."""
+    if name.endswith("CHEATSHEET"):
+        context["body"] = f'<div id="one-page">{context["body"]}</div>'
     context["languages"] = []
     for code in sorted({ENGLISH, *translations()} - {EDITION}):
         folder = course.edition(code)[0].relative_to(ROOT)
