@@ -12,7 +12,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 OF_JAX, OF_KERAS = re.findall(r"```python\n(.*?)```\n.*?```text\n(.*?)```", README, re.DOTALL)
 SCREENS = {"jax": OF_JAX, "tensorflow": OF_KERAS}
 MENDED = re.search(r"Mended \(`(.*?)`, and\s+`(.*?)`\)", README).groups()
-PACKAGES = dict(re.findall(r"`\[(\w+)\]` took (\d+) packages", README.replace(", `[", " `[")))
+PACKAGES = dict(re.findall(r"`\[(\w+)\]`(?: took)? (\d+) packages", README))
 UNWANTED = {"jax": {"tensorflow", "keras"}, "tensorflow": set()}
 
 
