@@ -1,12 +1,11 @@
 """Files that are whole or absent."""
 
 import errno
-import os
 import pathlib
-import tempfile
 from collections.abc import Iterable
 
 from helpers.base.errors import CourseError
+from tpu_preflight.files import replace
 
 
 class CantWrite(CourseError):
@@ -48,34 +47,15 @@ def cant_write(path: pathlib.Path, error: OSError) -> CantWrite:
 
 
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
-    """Write a file atomically: after a crash it holds the old content or the new, never a part.
+    """Replace a file by the whole content, or by pieces of it in order: whole or absent.
 
-    Missing parent folders are made. ``data`` is the whole content, or pieces of it in order; text
-    is written as UTF-8, as it is.
+    Missing parent folders are made. Text is written as UTF-8, as it is.
 
     Raises:
         CantWrite: The disk is full, or the folder is not writable.
     """
     data = data.encode() if isinstance(data, str) else data
-    pieces = [data] if isinstance(data, bytes) else data
-    temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = pathlib.Path(file.name)
-            file.writelines(pieces)
-            file.flush()
-            os.fsync(file.fileno())
-        # A temporary file is private to its owner; a file of the course is as readable as others.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(path.stat().st_mode if path.exists() else 0o666 & ~mask)
-        temporary.replace(path)
-    except BaseException as error:  # Ctrl-C, too, leaves nothing half-written
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise cant_write(path, error) from error
-        raise
+        replace(path, [data] if isinstance(data, bytes) else data)
+    except OSError as error:
+        raise cant_write(path, error) from error

@@ -2,39 +2,46 @@
 
 import os
 import pathlib
+import secrets
+import shutil
 import tempfile
+from collections.abc import Iterable
 
 from tpu_preflight.errors import PreflightError
 
 
-def write(path: pathlib.Path, data: str | bytes) -> None:
+def replace(path: pathlib.Path, pieces: Iterable[bytes]) -> None:
     """Write a file atomically: after a crash it holds the old content or the new, never a part.
 
-    Missing parent folders are made. Text is written as UTF-8.
+    Missing parent folders are made; a file that stood there passes on its mode.
+
+    Raises:
+        OSError: As the system gave it; what stood there is untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            file.writelines(pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write(path: pathlib.Path, data: str | bytes) -> None:
+    """Replace a file by ``data``; text is written as UTF-8.
 
     Raises:
         PreflightError: The disk is full, or the folder is not writable.
     """
-    temporary = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = pathlib.Path(file.name)
-            file.write(data.encode() if isinstance(data, str) else data)
-            file.flush()
-            os.fsync(file.fileno())
-        # A temporary file is private to its owner; this one is as readable as others.
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(path)
+        replace(path, [data.encode() if isinstance(data, str) else data])
     except OSError as error:
         raise _refused(path, error) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def _refused(path: pathlib.Path, error: OSError) -> PreflightError:

@@ -13,7 +13,6 @@ from typing import Any
 import platformdirs
 
 from tpu_preflight import files
-from tpu_preflight.errors import PreflightError
 from tpu_preflight.processes import Answer
 
 MOST_BYTES = 256_000_000
@@ -50,11 +49,10 @@ def write(key: str, answer: Answer) -> str:
     told, text = answer
     try:
         data = json.dumps(told).encode() + b"\n" + text
-        files.write(folder() / key, gzip.compress(data, 1, mtime=0))
+        files.replace(folder() / key, [gzip.compress(data, 1, mtime=0)])
         _make_room()
-    except (PreflightError, OSError) as error:
-        why = error.why if isinstance(error, PreflightError) else str(error)
-        return f"the result could not be kept for the next time: {why.rstrip('.')}"
+    except OSError as error:
+        return f"the result could not be kept for the next time: {error.strerror}"
     return ""
 
 
