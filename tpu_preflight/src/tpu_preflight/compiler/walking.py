@@ -76,11 +76,9 @@ def walk(
             listed = re.findall(r"(?:branch|true|false)_computations?=(\{.*?\}|\S+)", i.attributes)
             branches = re.findall(r"%?([^\s,(){}]+)", " ".join(listed))
             ways = [list(walk(found, branch, times, loop)) for branch in branches]
-            yield from max(ways, key=_total, default=[])
-
-
-def _total(way: list[Step]) -> int:
-    return sum(step.times * max(step.cycles or 0, 0) for step in way)
+            yield from max(
+                ways, key=lambda way: sum(s.times * max(s.cycles or 0, 0) for s in way), default=[]
+            )
 
 
 def repeated_flops(text: str) -> float:

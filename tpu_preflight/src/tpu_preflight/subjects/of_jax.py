@@ -127,10 +127,12 @@ class OfJax:
             reason = "it calls Python" if exported.calls else "it takes long"
             return finding(4, "not_run", reason=reason)
         eager, again, compiled = (self._run(compiled=way) for way in (False, False, True))
-        if differences.differ(eager, again):
+        lowest = "bfloat16" if b"bf16" in exported.program.hlo else "float32"
+        if differences.differ(eager, again, differences.RELATIVE[lowest]):
             return finding(4, "draws_in_python")
-        item = differences.difference("the function on this CPU", eager, compiled)
-        return item or finding(4, "same_values")
+        return differences.difference(
+            "the function on this CPU", eager, compiled, differences.RELATIVE[lowest]
+        ) or finding(4, "same_values")
 
     def _run(self, compiled: bool) -> differences.Results | Exception:
         """Run with copies of the arguments: their memory may be given away."""
