@@ -63,16 +63,13 @@ class Comparison(Shown):
 
     def verdict(self, row: Row) -> str:
         """Say how a row compares with the first: ``✓ same``, ``✗ refused by XLA``."""
-        reference = self.rows[0]
         if row.refused_by:
             return f"✗ refused by {row.refused_by}"
         if row.values is None:
             return "✓ accepted" if row.shapes else "not run"
-        if row is reference:
+        if row is self.rows[0]:
             return "reference"
-        if reference.refused_by:
-            return f"✗ differs: {reference.how} refuses"
-        return "✓ same" if _equal(reference.values, row.values) else "✗ differs"
+        return "✓ same" if _equal(self.rows[0].values or (), row.values) else "✗ differs"
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Shown`."""
@@ -107,10 +104,8 @@ def _short(value: np.ndarray) -> str:
         finite = np.abs(value[np.isfinite(value)])
         value = np.where(np.abs(value) < 1e-6 * finite.max(initial=0.0), 0.0, value)
         form = "{:.4g}".format
-    text = np.array2string(
-        value, formatter={"all": form}, threshold=8, edgeitems=2, max_line_width=10**6
-    )
-    text = re.sub(r"\s+", " ", text)
+    text = np.array2string(value, formatter={"all": form}, threshold=8, edgeitems=2)
+    text = " ".join(text.split())
     return text if len(text) <= 64 else f"{text[:63]}…"
 
 
@@ -146,14 +141,14 @@ def _asked(fn: Callable, args: tuple) -> tuple[Callable, tuple, tuple | None]:
                 "of the program.",
                 "Give tf.constant(...) for data, or fix the value: compare(lambda x: f(x, 3), x).",
             )
+    specs = tuple(tf.TensorSpec(arg.shape, arg.dtype) for arg in args)
     only_described = any(isinstance(arg, tf.TensorSpec) for arg in args)
-    tensors = [a if isinstance(a, tf.TensorSpec) else tf.convert_to_tensor(a) for a in args]
-    specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
+    tensors = None if only_described else tuple(map(tf.convert_to_tensor, args))
     fn = getattr(fn, "python_function", fn)  # TensorFlow's export needs a plain signature
-    return lambda *tensors: fn(*tensors), specs, None if only_described else tuple(tensors)
+    return lambda *tensors: fn(*tensors), specs, tensors
 
 
-def _flat(results: object) -> list:
+def _flat(results: object) -> list[tf.Tensor]:
     """List a function's results, which must all be there."""
     flat = tf.nest.flatten(results)
     if any(x is None for x in flat):
@@ -162,7 +157,7 @@ def _flat(results: object) -> list:
             "Its `return` is missing, or it is the gradient of something the loss doesn't use.",
             "Return the tensors to compare, and no others.",
         )
-    return flat
+    return [tf.convert_to_tensor(x) for x in flat]
 
 
 def _refused(how: str, error: Exception, layer: str = "") -> Row:
@@ -170,46 +165,41 @@ def _refused(how: str, error: Exception, layer: str = "") -> Row:
     return Row(how, refused_by=layer, message=messages.shortened(messages.line_of(error)))
 
 
-def _run(row: Row, fn: Callable, tensors: tuple | None, layer: str = "") -> Row:
-    """Add the values to the row of an accepted function, where there are tensors."""
-    if tensors is None:
-        return row
-    try:
-        results = fn(*tensors)
-    except Exception as error:  # whatever it raises is the answer
-        return _refused(row.how, error, layer)
-    results = [tf.convert_to_tensor(x) for x in _flat(results)]
-    shapes = row.shapes or tuple(map(_shape, results))
-    return dataclasses.replace(row, shapes=shapes, values=tuple(map(np.asarray, results)))
-
-
 def _eager(fn: Callable, tensors: tuple | None) -> Row:
+    if tensors is None:
+        return Row("eager")
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
-        return _run(Row("eager"), fn, tensors)
+        results = fn(*tensors)
+    except Exception as error:  # whatever it raises is the answer
+        return _refused("eager", error)
     finally:
         tf.config.run_functions_eagerly(before)
+    results = _flat(results)
+    return Row("eager", tuple(map(_shape, results)), tuple(map(np.asarray, results)))
 
 
-def _traced(
-    how: str, fn: Callable, specs: tuple, tensors: tuple | None, *, jit_compile: bool
-) -> Row:
-    function = tf.function(fn, jit_compile=jit_compile)
+def _traced(how: str, fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
+    on_xla = how == "XLA:CPU"
+    function = tf.function(fn, jit_compile=on_xla)
+    layer, values = "tracing", None
     try:
         concrete = function.get_concrete_function(*specs)
-    except Exception as error:
-        return _refused(how, error, "tracing")
-    shapes = [_shape(x) for x in _flat(concrete.structured_outputs)]
-    if jit_compile:
-        try:
+        shapes = [_shape(x) for x in _flat(concrete.structured_outputs)]
+        layer = "XLA" if on_xla else ""
+        if on_xla:
             text = function.experimental_get_compiler_ir(*specs)(stage="hlo")
-        except ValueError as error:
-            return _refused(how, error, "XLA")
-        layout = re.search(r"entry_computation_layout=\{(.*)\}", text.partition("\n")[0])[1]
-        # After the function's own results, XLA's list holds the variables that it changed.
-        shapes = re.findall(r"\w+\[[^\]]*\]", layout.rpartition("->")[2])[: len(shapes)]
-    return _run(Row(how, tuple(shapes)), concrete, tensors, "XLA" if jit_compile else "")
+            layout = re.search(r"entry_computation_layout=\{(.*)\}", text.partition("\n")[0])[1]
+            # After the function's own results, XLA's list holds the variables that it changed.
+            shapes = re.findall(r"\w+\[[^\]]*\]", layout.rpartition("->")[2])[: len(shapes)]
+        if tensors is not None:
+            values = tuple(map(np.asarray, _flat(concrete(*tensors))))
+    except CourseError:
+        raise
+    except Exception as error:
+        return _refused(how, error, layer)
+    return Row(how, tuple(shapes), values)
 
 
 def _tpu(fn: Callable, specs: tuple, target: str, xla: Row) -> Row:
@@ -254,8 +244,8 @@ def compare(
     run, specs, tensors = _asked(fn, args)
     rows = [
         _eager(run, tensors),
-        _traced("graph", run, specs, tensors, jit_compile=False),
-        _traced("XLA:CPU", run, specs, tensors, jit_compile=True),
+        _traced("graph", run, specs, tensors),
+        _traced("XLA:CPU", run, specs, tensors),
     ]
     if target is not None:
         rows.append(_tpu(run, specs, target, rows[-1]))

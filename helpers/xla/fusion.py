@@ -177,6 +177,6 @@ def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     """
     # An eager operation, or a node of a graph; a name with an underscore is TensorFlow's own doing.
     event = r"(?:EagerLocalExecute: |[\w./]+:)([^\W_]\w*)"
-    with recording("Operations", event) as seen:
+    with recording(event) as seen:
         fn(*args)
     return tuple(seen)

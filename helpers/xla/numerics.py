@@ -188,7 +188,8 @@ class _Runner(Compiler):
         for operation in self._operations(module.operation):
             if operation.name not in PRODUCTS:
                 continue
-            at = [i for i in (0, 1) if self._is_float32(operation.operands[i])]
+            kinds = [ir.RankedTensorType(x.type).element_type for x in operation.operands]
+            at = [i for i in (0, 1) if str(kinds[i]) == "f32"]
             config = "precision_config"
             if config in operation.attributes and "HIGH" in str(operation.attributes[config]):
                 self.precise += bool(at)  # HIGH: three passes; HIGHEST: six, as exact as float32
@@ -199,11 +200,3 @@ class _Runner(Compiler):
                     value = operation.operands[i]
                     rounded = self._hlo.ReducePrecisionOp(value, EXPONENT_BITS, MANTISSA_BITS)
                     operation.operands[i] = rounded.result
-
-    def _is_float32(self, value: Any) -> bool:
-        """Whether a value is float32, and not bfloat16 that was made so for the product."""
-        kinds = [value.type]
-        if getattr(value.owner, "name", "") == "stablehlo.convert":
-            kinds.append(value.owner.operands[0].type)
-        types = [str(self._mlir.ir.RankedTensorType(kind).element_type) for kind in kinds]
-        return types[0] == "f32" and types[-1] != "bf16"
