@@ -1,4 +1,4 @@
-"""What XLA makes of a Python function: a table beside eager and graph, and its program.
+"""What XLA makes of a Python function: a table beside eager and graph.
 
 The TPU runs nothing but programs that XLA compiled, so both questions here ("does it compile?",
 "is the answer still right?") are put to XLA itself, on a CPU.
@@ -87,14 +87,6 @@ class Comparison(Shown):
         for row in self.rows:
             told.setdefault(row.message, []).append(row.how)
         yield from (f"{', '.join(told[message])}: {message}" for message in told if message)
-
-
-@dataclasses.dataclass(frozen=True)
-class Hlo:
-    """A function as XLA sees it, in XLA's own text form (https://openxla.org/xla/hlo_dumps)."""
-
-    text: str = dataclasses.field(repr=False)  # the program that TensorFlow hands to XLA
-    optimized: str = dataclasses.field(repr=False)  # what XLA compiled it to, for this CPU
 
 
 def _short(value: np.ndarray) -> str:
@@ -250,19 +242,3 @@ def compare(
     if target is not None:
         rows.append(_tpu(run, specs, target, rows[-1]))
     return Comparison(getattr(fn, "__name__", type(fn).__name__), tuple(rows))
-
-
-def hlo(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Hlo:
-    """Compile a function for this machine's CPU and give XLA's text before and after.
-
-    Arguments as for ``compare``; of a tensor only shape and type are used.
-
-    Raises:
-        CourseError: An argument is neither a tensor nor a ``tf.TensorSpec``.
-        ValueError: XLA refuses the function; the message is XLA's.
-    """
-    run, specs, _ = _asked(fn, args)
-    stage = tf.function(run, jit_compile=True).experimental_get_compiler_ir(*specs)
-    # Each line ends with the Python file that it came from: long, and another on each machine.
-    texts = (stage(stage=name) for name in ("hlo", "optimized_hlo"))
-    return Hlo(*(re.sub(r", metadata=\{[^{}]*\}", "", text) for text in texts))

@@ -41,7 +41,6 @@ def recording(pattern: str) -> Iterator[list[str]]:
         found = []
         for path in pathlib.Path(folder).rglob("*.xplane.pb"):
             for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
-                # A name is looked at once, not for each of its events.
                 named = {n: re.fullmatch(pattern, m.name) for n, m in plane.event_metadata.items()}
                 found += [
                     (1000 * line.timestamp_ns + event.offset_ps, named[event.metadata_id][1])

@@ -116,8 +116,7 @@ def _operations(instruction: Instruction, computations: dict) -> list[str]:
         root = next(i for i in computations[inner] if i.root)
         return [f"{opcode}({root.opcode})"]
     if opcode == "custom-call":
-        target = re.search(r'custom_call_target="([^"]+)"', instruction.attributes)
-        return [target[1] if target else opcode]
+        return re.findall(r'custom_call_target="([^"]+)"', instruction.attributes)
     return [opcode]
 
 
@@ -126,7 +125,8 @@ def kernels(optimized: str) -> Program:
 
     Wrappers that only split a kernel among a processor's cores are looked through, so the list is
     the same on a machine with one core and with many. ``optimized`` is XLA's program after
-    optimisation, such as ``hlo(...).optimized`` (https://openxla.org/xla/hlo_dumps).
+    optimisation, as ``experimental_get_compiler_ir(...)(stage="optimized_hlo")`` of a
+    ``tf.function`` gives it (https://openxla.org/xla/hlo_dumps).
 
     Raises:
         PreflightError: The text is something else; or (a CourseError) a program with operations

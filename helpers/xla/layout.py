@@ -14,16 +14,6 @@ from tpu_preflight.chips.layout import Layout
 ROWS, LANES = 8, 128
 
 
-def _checked(shape: Sequence[int]) -> tuple[int, ...]:
-    if any(not isinstance(n, int) or n < 1 for n in shape):
-        raise CourseError(
-            f"{tuple(shape)!r} is not the shape of a tensor.",
-            "Each dimension is a whole number of 1 or more.",
-            "Write the sizes, such as [32, 128, 768]; for an open dimension put its usual size.",
-        )
-    return tuple(shape)
-
-
 def _up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
@@ -49,8 +39,13 @@ def as_written(shape: Sequence[int]) -> Layout:
     Raises:
         CourseError: A dimension is not a whole number of 1 or more.
     """
-    shape = _checked(shape)
-    return _laid_out(shape, range(len(shape)), ROWS)
+    if any(not isinstance(n, int) or n < 1 for n in shape):
+        raise CourseError(
+            f"{tuple(shape)!r} is not the shape of a tensor.",
+            "Each dimension is a whole number of 1 or more.",
+            "Write the sizes, such as [32, 128, 768]; for an open dimension put its usual size.",
+        )
+    return _laid_out(tuple(shape), range(len(shape)), ROWS)
 
 
 def rearranged(shape: Sequence[int]) -> Layout:

@@ -13,7 +13,6 @@ nothing here was compared with a TPU.
 """
 
 import dataclasses
-import math
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +28,6 @@ from tpu_preflight.program import Tracing, program, trace
 from tpu_preflight.shown import Shown, Table
 from tpu_preflight.text import steady
 
-HONEST = "One pass, the default precision, imitated on this CPU; not confirmed on a TPU."
 PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
 
 # Exponent and mantissa of bfloat16: https://openxla.org/stablehlo/spec#reduce_precision rounds to
@@ -78,7 +76,7 @@ class Numbers(Shown):
             share = f"{value.share * 100:.2g}%" if value.share else "0"
             rows.append(row | {"a TPU's products": both[1], "apart": share})
         yield Table(rows)
-        yield HONEST
+        yield "One pass, the default precision, imitated on this CPU; not confirmed on a TPU."
 
 
 def compare(fn: Callable, *arguments: Any) -> Numbers:
@@ -115,12 +113,10 @@ def compare(fn: Callable, *arguments: Any) -> Numbers:
 
 def together(values: Iterable[Value]) -> float:
     """How far values are apart, taken together as one vector, as a share of its length."""
-    pairs = [
-        (np.linalg.norm(np.ravel(v.exact - v.rounded)), np.linalg.norm(np.ravel(v.exact)))
-        for v in values
-    ]
-    apart, norm = (math.hypot(*column) for column in zip(*pairs, strict=True))
-    return apart / norm if apart else 0.0
+    pairs = [(v.exact.ravel(), v.rounded.ravel()) for v in values]
+    exact, rounded = map(np.concatenate, zip(*pairs, strict=True))
+    apart = np.linalg.norm(exact - rounded)
+    return float(apart / np.linalg.norm(exact)) if apart else 0.0
 
 
 def _captured(traced: Tracing) -> Iterator[np.ndarray]:

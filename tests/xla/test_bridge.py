@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from helpers.xla.bridge import bridge
-from tpu_preflight import program
 
 pytestmark = pytest.mark.slow
 
@@ -66,15 +65,6 @@ def test_what_is_refused_moves_to_the_host_with_soft_placement(fn, refused, on_h
         f"on the host, in each step: {', '.join(on_host)}" if on_host else "all of it for the TPU"
     )
     assert told in repr(soft) and (f"refused, {refused}" if refused else told) in repr(strict)
-
-
-def test_a_size_that_depends_on_values_is_refused_later_by_xla():
-    def as_many(x):
-        return tf.range(tf.cast(tf.reduce_max(x), tf.int32))
-
-    assert bridge(as_many, X, soft_device_placement=True).message == ""
-    with pytest.raises(program.NotCompilable, match="The size that Range makes"):
-        program.export(as_many, X)
 
 
 @pytest.mark.parametrize("wanted", [False, True])
