@@ -28,12 +28,6 @@ def halve_if_large(x):
 WITHOUT_AUTOGRAPH = tf.autograph.experimental.do_not_convert(halve_if_large)
 
 
-def unfinished(x):
-    if tf.reduce_sum(x) > 10:
-        y = x
-    return y
-
-
 def with_assert(x):
     tf.debugging.assert_less(x, 2.0)
     return x * 1.0
@@ -43,7 +37,6 @@ def with_assert(x):
     ("fn", "args", "layers", "words"),
     [
         (WITHOUT_AUTOGRAPH, [SIX], "– tracing tracing", "OperatorNotAllowedInGraphError: Using a "),
-        (unfinished, [SIX], "– tracing tracing", "'y' must also be initialized in the else branch"),
         (lambda x: x / (1 / 0), [SIX], "Python tracing tracing", "division by zero"),
         (lambda x: tf.unique_with_counts(x)[0], [SIX], "– – XLA", UNIQUE),
         (lambda x: x * 2, [tf.TensorSpec([None])], "– – XLA", "Only support static input shape"),

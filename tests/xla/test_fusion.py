@@ -7,21 +7,13 @@ import tensorflow as tf
 
 from helpers.base.errors import CourseError
 from helpers.xla.compilations import recording
-from helpers.xla.fusion import Buffer, executed, kernels
-from tpu_preflight import compiler
+from helpers.xla.fusion import Buffer, kernels
 
 pytestmark = pytest.mark.slow
-
-X = tf.TensorSpec([1024, 1000])
 
 
 def softmax(x):
     return tf.exp(x) / tf.reduce_sum(tf.exp(x), -1, keepdims=True)
-
-
-def layer_norm(x):
-    mean, variance = tf.nn.moments(x, -1, keepdims=True)
-    return (x - mean) * tf.math.rsqrt(variance + 1e-6)
 
 
 # Compiled by TensorFlow 2.20 for a CPU with one core, and with two (shortened to the main parts);
@@ -32,11 +24,10 @@ ONE_CORE, TWO_CORES, SEVERAL = (
 )
 
 
-@pytest.mark.parametrize("fn", [softmax, layer_norm])
-def test_the_kernels_are_those_that_run(fn):
-    compiled = tf.function(fn, jit_compile=True)
-    program = kernels(compiled.experimental_get_compiler_ir(X)(stage="optimized_hlo"))
-    x = tf.ones(X.shape)
+def test_the_kernels_are_those_that_run():
+    compiled = tf.function(softmax, jit_compile=True)
+    x = tf.ones([1024, 1000])
+    program = kernels(compiled.experimental_get_compiler_ir(x)(stage="optimized_hlo"))
     compiled(x)
     # A matrix product runs on another thread, which may report after its result is there and the
     # profiler has stopped; in many runs that is never all of them.
@@ -69,19 +60,6 @@ def test_the_list_is_the_same_on_one_core_and_on_two():
     assert kernels(ONE_CORE) == kernels(TWO_CORES)
 
 
-def test_a_program_of_the_tpu_compiler():
-    exported = compiler.export(softmax, tf.TensorSpec([65536, 1000]))
-    compiled = compiler.compile(exported, "v5e-1")
-    if compiled.verdict == "not available":
-        pytest.skip(compiled.message)
-    program = kernels(compiled.hlo)
-    assert [k.operations for k in program.kernels] == [
-        ("exponential", "reduce(add)"),
-        ("exponential", "broadcast", "divide"),
-    ]
-    assert program.bytes_moved == 3 * 4 * 65536 * 1000 + 2 * 4 * 65536
-
-
 def test_tuples_constants_and_bitcasts():
     program = kernels(SEVERAL)
     assert [b.name for b in program.arguments] == ["argument 0", "argument 1"]
@@ -100,13 +78,3 @@ def test_operations_in_the_background_are_told():
     assert copied != ONE_CORE
     with pytest.raises(CourseError, match="runs in the background"):
         kernels(copied)
-
-
-def test_executed_eagerly_and_as_a_graph():
-    x = tf.ones([64, 32])
-    graph = tf.function(softmax)
-    compiled = tf.function(softmax, jit_compile=True)
-    graph(x), compiled(x)
-    assert executed(softmax, x) == ("Exp", "Exp", "Sum", "RealDiv")
-    assert executed(graph, x) == ("Exp", "Sum", "RealDiv")  # TensorFlow saw that both are equal
-    assert executed(compiled, x) == ()

@@ -22,15 +22,6 @@ def test_rearranged_takes_what_the_tpu_compiler_takes(shape, expected):
     assert rearranged([int(n) for n in shape.split(",") if n]).bytes == int(expected)
 
 
-def test_what_was_reported():
-    reported = as_written([256, 512, 128, 2])  # tensorflow/tensorflow#30803
-    assert (reported.unpadded_bytes, reported.expansion) == (128 * 2**20, 64.0)
-    assert as_written([8388608, 8, 4]).expansion == 32.0  # flowpm#27
-    today = rearranged([256, 512, 128, 2])  # the compiler writes {2,3,1,0:T(2,128)}
-    assert today.expansion == 1.0
-    assert "in memory 256 × 512 × 2 × 128 in the order (0, 1, 3, 2)" in repr(today)
-
-
 @given(shapes.filter(lambda shape: len(shape) >= 2))
 def test_as_written_counts_whole_tiles(shape):
     """Against a slow reference: count the tiles of 8 by 128 that the last two dimensions touch."""
