@@ -6,7 +6,6 @@ import io
 
 from IPython.display import Image, Markdown, display
 
-from helpers.base.errors import CourseError
 from helpers.base.language import translated
 
 # Okabe and Ito's palette (https://jfly.uni-koeln.de/color/): told apart with every common kind
@@ -66,16 +65,12 @@ def figure(fig: object, alt: str) -> Figure:
     the finding, not the form.
 
     Raises:
-        CourseError: ``alt`` is empty.
+        ValueError: ``alt`` is empty.
     """
     import matplotlib.pyplot as plt
 
     if not alt.strip():
-        raise CourseError(
-            "The figure has no text alternative.",
-            "A reader who can't see the picture would miss what it shows.",
-            'Say the finding in a sentence: figure(fig, alt="...").',
-        )
+        raise ValueError("no text alternative: say in a sentence what the figure shows")
     png = io.BytesIO()
     fig.savefig(png, format="png", dpi=2 * fig.dpi, metadata={"Software": None})
     plt.close(fig)

@@ -20,11 +20,11 @@ def bridge(fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = Fa
             ``tf.config.set_soft_device_placement(True)``. Inside a ``tf.function``, where
             ``TPUStrategy`` reads the setting, it is off by default.
     """
-    name = getattr(fn, "__name__", type(fn).__name__)
 
     @tf.function(input_signature=list(specs))
     def replicated(*tensors: tf.Tensor) -> list[tf.Tensor]:
         return REPLICAS.run(fn, tensors)
 
     graph = replicated.get_concrete_function()
+    name = getattr(fn, "__name__", type(fn).__name__)
     return split(graph, name, soft_device_placement=soft_device_placement)

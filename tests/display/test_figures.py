@@ -42,11 +42,6 @@ def test_figure_shows_a_closed_png_with_its_alt_text_and_a_caption_the_same_twic
     assert figure.png == drawn(1, 2)[1].png
 
 
-def test_figure_asks_for_an_alt_text():
-    with pytest.raises(CourseError, match="no text alternative"):
-        drawn(1, alt=" ")
-
-
 def numbered(number, word):
     if number > 8:
         raise CourseError(f"{number} is too much.", "<8> is the limit.", "Take less.")
