@@ -1,7 +1,4 @@
-"""How often XLA compiles while a block runs, as TensorFlow's profiler sees it.
-
-Imports TensorFlow only when it is used.
-"""
+"""How often XLA compiles while a block runs, as TensorFlow's profiler sees it."""
 
 import contextlib
 import dataclasses

@@ -159,7 +159,7 @@ def _run_both(hlo: bytes, arrays: list[np.ndarray]) -> tuple[list, list, int, in
 class _Runner(Compiler):
     """Translates TensorFlow's module as the TPU's compiler's process does, and runs it by jax."""
 
-    rounded = precise = 0
+    rounded = precise = 0  # products
 
     def run(self, program: bytes, arrays: list, *changes: Callable[[Any], None]) -> list:
         """Run a module of StableHLO on this CPU, after some changes."""
@@ -173,8 +173,8 @@ class _Runner(Compiler):
         from jax.extend.mlir import passmanager
 
         passmanager.PassManager.parse("builtin.module(symbol-dce)").run(module.operation)
-        names = [operation.name for operation in self._operations(module.operation)]
-        if "stablehlo.rng" in names:  # each program that XLA compiles has a seed of its own
+        # Each program that XLA compiles has a seed of its own.
+        if any(found.name == "stablehlo.rng" for found in self._operations(module.operation)):
             raise RefusedError("It draws random numbers, which would differ between the two runs.")
         self._strip(module)
 

@@ -5,7 +5,6 @@ import re
 
 import ipywidgets
 import matplotlib.pyplot as plt
-import pytest
 
 from helpers.base.errors import CourseError
 from helpers.display import dials, figures
