@@ -1,4 +1,4 @@
-"""A picture or a table that is redrawn while its controls move. Imports no TensorFlow."""
+"""A picture that is redrawn while its controls move. Imports no TensorFlow."""
 
 import html
 from collections.abc import Callable
@@ -12,22 +12,19 @@ from tpu_preflight.errors import PreflightError
 if TYPE_CHECKING:
     import ipywidgets
 
-
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 
 class Dials:
-    """Controls with a picture or a table below them. Works with ipywidgets 7 and 8.
+    """Controls with a picture below them. Works with ipywidgets 7 and 8.
 
     Attributes:
         box: The whole widget: the controls side by side, then the picture with its caption.
         picture: The part that changes.
     """
 
-    def __init__(
-        self, draw: Callable[..., Figure | str], **controls: "ipywidgets.ValueWidget"
-    ) -> None:
-        """Tie controls to ``draw``, which takes their values by name and gives a figure or HTML.
+    def __init__(self, draw: Callable[..., Figure], **controls: "ipywidgets.ValueWidget") -> None:
+        """Tie controls to ``draw``, which takes their values by name and gives a figure.
 
         If it raises a `CourseError`, its message is shown instead of the picture.
         """
@@ -35,37 +32,22 @@ class Dials:
 
         self._draw, self._controls = draw, controls
         self.picture = ipywidgets.HTML()
-        row = ipywidgets.HBox(list(controls.values()))
-        self.box = ipywidgets.VBox([row, self.picture])
+        self.box = ipywidgets.VBox([ipywidgets.HBox(list(controls.values())), self.picture])
         for control in controls.values():
-            control.observe(self._show, names="value")
+            control.observe(self._redraw, names="value")
 
-    def _show(self, change: object = None) -> Figure | str:
+    def _redraw(self, change: object = None) -> Figure | None:
         try:
-            shown = self._draw(**{name: c.value for name, c in self._controls.items()})
+            figure = self._draw(**{name: c.value for name, c in self._controls.items()})
         except PreflightError as error:
             self.picture.value = f"<pre>{html.escape(str(error))}</pre>"
-            return ""
-        if isinstance(shown, str):
-            self.picture.value = shown
-            return shown
-        alt = html.escape(shown.alt)
-        self.picture.value = (
-            f'<img alt="{alt}" width="{shown.width}" src="{shown.address}"><p><em>{alt}</em></p>'
-        )
-        return shown
+            return None
+        self.picture.value = figure.html
+        return figure
 
     def _ipython_display_(self) -> None:
-        shown = {"text/plain": "A running notebook shows a widget here."}
-        more = {}
-        still = self._show()  # for pages, where no widget moves
-        if isinstance(still, Figure):
-            shown[still.kind], more[still.kind] = still.data, still.metadata
-        elif still:
-            shown["text/html"] = still
-        shown[VIEW] = {
-            "version_major": 2,
-            "version_minor": 0,
-            "model_id": self.box.model_id,
-        }
-        display(shown, metadata=more, raw=True)
+        figure = self._redraw()  # for pages, where no widget moves
+        data, more = figure.image._repr_mimebundle_() if figure else ({}, {})
+        data["text/plain"] = "A running notebook shows a widget here."
+        data[VIEW] = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
+        display(data, metadata=more, raw=True)

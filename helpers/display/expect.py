@@ -10,23 +10,6 @@ from tpu_preflight.errors import PreflightError
 from tpu_preflight.text import steady
 
 
-class NotRaised(CourseError):
-    """A cell that must fail did not."""
-
-
-class WrongError(CourseError):
-    """A cell failed, but not with the expected error."""
-
-
-def _until(line: str, match: str) -> str:
-    """Cut a long line after the sentence that matches; the advice that follows fits seldom."""
-    sentences = re.split(r"(?<=[.!?]) (?=[A-Z])", line) if len(line) > 160 else [line]
-    for i in range(len(sentences)):
-        if re.search(match, part := " ".join(sentences[: i + 1])):
-            return part
-    return line
-
-
 @contextlib.contextmanager
 def expect(error: type[BaseException], match: str) -> Iterator[None]:
     """Run a block that must fail; show the error in two lines, fail if it does not come.
@@ -40,15 +23,15 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
         match: Regular expression that must be found in the message.
 
     Raises:
-        NotRaised: The block ended without an error.
-        WrongError: Another error came, or its message does not match; the error is chained.
+        CourseError: The block ended without an error; or another error came, or its message does
+            not match, and the error is chained.
     """
     try:
         yield
     except error as raised:
         message = str(raised)
         if not re.search(match, message):
-            raise WrongError(
+            raise CourseError(
                 f"{type(raised).__name__} came, but its message does not contain {match!r}.",
                 "The library's wording differs from the version this cell was written for.",
                 "Read the message above, then compare your versions with requirements.txt.",
@@ -57,17 +40,20 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
         if isinstance(raised, PreflightError):  # its cause says little without what happened
             lines = [*raised.what.splitlines(), f"{raised.what} {raised.why}", raised.fix]
         line = next((x for x in lines if re.search(match, x)), " ".join(lines))
-        name = f"{type(raised).__name__}: "  # AutoGraph writes it into the message, too
-        text = name + _until(steady(line), match).removeprefix(name)
+        line = steady(line).removeprefix(f"{type(raised).__name__}: ")  # AutoGraph writes it, too
+        if len(line) > 160:  # the advice that follows the matching sentence fits seldom
+            until = re.match(rf".*?(?:{match}).*?(?:[.!?](?= [A-Z])|$)", line)
+            line = until[0] if until else line
+        text = f"{type(raised).__name__}: {line}"
         print(textwrap.fill(text, 96, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
     except Exception as raised:
-        raise WrongError(
+        raise CourseError(
             f"Expected {error.__name__}, but {type(raised).__name__} came.",
             "Something else went wrong before the lesson's error could.",
             "Read the error above; it is the one to mend.",
         ) from raised
     else:
-        raise NotRaised(
+        raise CourseError(
             f"Expected {error.__name__}, but nothing was raised.",
             "This code is no longer refused: it was changed, or the library was.",
             "Undo the change, or tell us which versions you run.",

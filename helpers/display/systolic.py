@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.display.figures import Drawing
+from helpers.display.figures import PALETTE, Figure, figure, subplots
 
 
 @dataclass(frozen=True)
@@ -107,43 +106,7 @@ def multiply(x: np.ndarray, weights: np.ndarray) -> Run:
     return Run(product, np.array(busy), np.array(passing), np.array(sums), weights)
 
 
-def _cells(run: Run, tick: int) -> list[dict]:
-    """Say what each cell is given, does and gives in one tick, from 1 on, row by row."""
-    busy, values, sums = run.busy[tick - 1], run.passing[tick - 1], run.sums[tick - 1]
-    above = run.sums[tick - 2] if tick > 1 else np.zeros_like(sums)
-    depth, columns = busy.shape
-    return [
-        {
-            "row": k,
-            "column": n,
-            "busy": busy[k, n],
-            "value": values[k, n],
-            "above": above[k - 1, n] if k else 0,
-            "sum": sums[k, n],
-            "last": k == depth - 1,
-        }
-        for k in range(depth)
-        for n in range(columns)
-    ]
-
-
-def _svg(run: Run, ticks: list[int], still: int, alt: str) -> Drawing:
-    """Draw some ticks, one after another; where nothing may move, the one that stands still."""
-    depth, columns = run.weights.shape
-    text = html.render(
-        "systolic.svg",
-        frames=[(tick, _cells(run, tick)) for tick in ticks],
-        weights=run.weights.tolist(),
-        columns=columns,
-        depth=depth,
-        still=still,
-        of=run.ticks,
-        alt=alt,
-    )
-    return Drawing(text, alt, 150 * columns + 90)
-
-
-def draw(run: Run, tick: int) -> Drawing:
+def draw(run: Run, tick: int) -> Figure:
     """Draw the cells in one tick, from 1 on: what comes in on the arrows, what each makes of it.
 
     Raises:
@@ -155,27 +118,41 @@ def draw(run: Run, tick: int) -> Drawing:
             f"This run has {run.ticks}, from 1 on.",
             f"Choose one from 1 to {run.ticks}.",
         )
-    busy = run.busy[tick - 1]
-    done = tick - (len(busy) - 1) - np.arange(busy.shape[1])
-    finished = int(np.clip(done, 0, len(run.product)).sum())
-    alt = (
-        f"Tick {tick} of {run.ticks}: {int(busy.sum())} of {busy.size} cells multiply (plain), the "
-        f"others wait (dashed); {finished} of {run.product.size} results have left at the bottom."
-    )
-    return _svg(run, [tick], tick, alt)
+    import matplotlib.patches
 
-
-def wave(run: Run, still: int) -> Drawing:
-    """Draw all ticks as an animation, without a script.
-
-    After three rounds it stands still in the tick ``still``; printed, or for a reader who wants no
-    motion, from the beginning (in an ``img`` Chromium 156 doesn't hand on either wish, 2026-11).
-    """
     depth, columns = run.weights.shape
-    alt = (
-        f"A grid of {depth} by {columns} cells multiplies two matrices in {run.ticks} ticks. "
-        "Values come in from the left and move right, sums move down, and each cell adds its "
-        "value times its weight. The work runs through the grid as a wave, from the upper left "
-        "to the lower right."
+    busy, values, sums = run.busy[tick - 1], run.passing[tick - 1], run.sums[tick - 1]
+    from_above = np.zeros_like(sums)
+    if tick > 1:
+        from_above[1:] = run.sums[tick - 2, :-1]
+    fig, ax = subplots(1.5 * columns + 1, 1.2 * depth + 1)
+    ax.set_axis_off()
+    ax.set(
+        xlim=(-0.7, columns - 0.3), ylim=(depth - 0.2, -0.8), title=f"tick {tick} of {run.ticks}"
     )
-    return _svg(run, list(range(1, run.ticks + 1)), still, alt)
+    for (k, n), weight in np.ndenumerate(run.weights):
+        ink = PALETTE[0] if busy[k, n] else "#767676"
+        looks = {"facecolor": "#d3e9f8"} if busy[k, n] else {"facecolor": "none", "linestyle": "--"}
+        ax.add_patch(
+            matplotlib.patches.Rectangle((n - 0.33, k - 0.33), 0.66, 0.66, edgecolor=ink, **looks)
+        )
+        arrows = [((n - 0.62, k), (n - 0.35, k)), ((n, k - 0.65), (n, k - 0.35))]
+        arrows += [((n, k + 0.35), (n, k + 0.65))] * (k == depth - 1)
+        for start, end in arrows:
+            ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": ink})
+        ax.text(n, k - 0.22, f"weight {weight}", size=8, ha="center", va="center")
+        if busy[k, n]:
+            above, value = from_above[k, n], values[k, n]
+            ax.text(n - 0.48, k - 0.06, value, ha="center", va="bottom")
+            ax.text(n + 0.06, k - 0.5, above, va="center")
+            ax.text(n, k + 0.02, f"{above} + {value}×{weight}", ha="center", va="center")
+            ax.text(n, k + 0.22, f"= {sums[k, n]}", ha="center", va="center", weight="bold")
+            if k == depth - 1:
+                ax.text(n + 0.06, k + 0.5, sums[k, n], va="center", weight="bold")
+    done = np.clip(tick - (depth - 1) - np.arange(columns), 0, len(run.product))
+    return figure(
+        fig,
+        f"Tick {tick} of {run.ticks}: {busy.sum()} of {busy.size} cells multiply (plain), the "
+        f"others wait (dashed); {done.sum()} of {run.product.size} results have left at the "
+        "bottom.",
+    )

@@ -1,4 +1,4 @@
-"""What XLA makes of your code, shown: compared, counted, and drawn.
+"""What XLA makes of your code, shown: compared and counted.
 
 Stands on ``tpu_preflight``. What is above it may import it; it imports ``display``, ``tpu`` and
 ``base``.

@@ -20,27 +20,11 @@ def bridge(fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = Fa
             ``tf.config.set_soft_device_placement(True)``. Inside a ``tf.function``, where
             ``TPUStrategy`` reads the setting, it is off by default.
     """
-    name = getattr(fn, "__name__", type(fn).__name__)
 
     @tf.function(input_signature=list(specs))
     def replicated(*tensors: tf.Tensor) -> list[tf.Tensor]:
         return REPLICAS.run(fn, tensors)
 
     graph = replicated.get_concrete_function()
+    name = getattr(fn, "__name__", type(fn).__name__)
     return split(graph, name, soft_device_placement=soft_device_placement)
-
-
-def verdict(fn: Callable, *specs: tf.TensorSpec) -> str:
-    """Ask the bridge; where it refuses, ask again with soft device placement.
-
-    Gives ``accepted``; ``host:`` and the operations that would run there with soft device
-    placement, refused without; ``refused`` with it, too; ``not traced`` where tracing raised an
-    error.
-    """
-    try:
-        if not bridge(fn, *specs).message:
-            return "accepted"
-        soft = bridge(fn, *specs, soft_device_placement=True)
-    except Exception:  # whatever tracing raises, the compilers' verdicts show it
-        return "not traced"
-    return f"host: {', '.join(soft.on_host)}" if soft.on_host else "refused"

@@ -1,4 +1,4 @@
-"""What XLA makes of a Python function: a table beside eager and graph, and its program.
+"""What XLA makes of a Python function: a table beside eager and graph.
 
 The TPU runs nothing but programs that XLA compiled, so both questions here ("does it compile?",
 "is the answer still right?") are put to XLA itself, on a CPU.
@@ -6,26 +6,23 @@ The TPU runs nothing but programs that XLA compiled, so both questions here ("do
 
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from helpers.base import html
 from helpers.base.errors import CourseError
 from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
 from tpu_preflight.program import messages
-from tpu_preflight.text import aligned
+from tpu_preflight.shown import Heading, Shown, Table
 
 # Its own frames are no part of the learner's function.
 messages.MACHINERY.append(__file__)
 
 # How XLA writes TensorFlow's types: ``f32``, ``s64`` (https://openxla.org/xla/shapes).
-_LETTERS = {"float": "f", "bfloat": "bf", "int": "s", "uint": "u", "complex": "c"}
-
-# The row of a TPU's compiler has a name that begins so.
-_TPU = "TPU "
+_TYPES = {"float": "f", "uint": "u", "int": "s", "complex": "c", "bool": "pred"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +45,8 @@ class Row:
         return "–" if self.values is None else ", ".join(map(_short, self.values))
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """The same function run in several ways, one row for each; the first is the reference."""
 
     name: str
@@ -61,51 +58,35 @@ class Comparison:
 
     @property
     def agree(self) -> bool:
-        """Whether every way gave the same values; a TPU's compiler gives none, and can only veto.
-
-        Where it gave no answer (libtpu exists for Linux on x86-64 only) it has no say.
-        """
-        told = ((row.how.startswith(_TPU), self.verdict(row)) for row in self.rows)
-        return all(
-            verdict in ("reference", "same") or (tpu and verdict in ("accepted", "not run"))
-            for tpu, verdict in told
-        )
+        """Whether no way refuses the function, and each that ran gave the first one's values."""
+        return not any(self.verdict(row).startswith("✗") for row in self.rows)
 
     def verdict(self, row: Row) -> str:
-        """Say how a row compares with the first: ``same``, ``differs``, ``refused by XLA``."""
-        reference = self.rows[0]
+        """Say how a row compares with the first: ``✓ same``, ``✗ refused by XLA``."""
         if row.refused_by:
-            return f"refused by {row.refused_by}"
+            return f"✗ refused by {row.refused_by}"
         if row.values is None:
-            return "accepted" if row.shapes else "not run"
-        if row is reference:
+            return "✓ accepted" if row.shapes else "not run"
+        if row is self.rows[0]:
             return "reference"
-        if reference.refused_by:
-            return f"differs: {reference.how} refuses"
-        return "same" if _equal(reference.values, row.values) else "differs"
+        return "✓ same" if _equal(self.rows[0].values or (), row.values) else "✗ differs"
 
-    def _cells(self) -> list[tuple[str, str, str, str]]:
-        shapes = (", ".join(row.shapes) or "–" for row in self.rows)
-        return [
-            (r.how, self.verdict(r), r.result, s) for r, s in zip(self.rows, shapes, strict=True)
-        ]
-
-    def __repr__(self) -> str:
-        lines = aligned([(self.name, "verdict", "result", "shape"), *self._cells()])
-        told = ["", *(f"\n  {row.message}" if row.message else "" for row in self.rows)]
-        return "\n".join(line + message for line, message in zip(lines, told, strict=True))
-
-    def _repr_html_(self) -> str:
-        rows = list(zip(self.rows, self._cells(), strict=True))
-        return html.render("comparison.html", name=self.name, rows=rows)
-
-
-@dataclasses.dataclass(frozen=True)
-class Hlo:
-    """A function as XLA sees it, in XLA's own text form (https://openxla.org/xla/hlo_dumps)."""
-
-    text: str = dataclasses.field(repr=False)  # the program that TensorFlow hands to XLA
-    optimized: str = dataclasses.field(repr=False)  # what XLA compiled it to, for this CPU
+    def blocks(self) -> Iterator[Any]:
+        """Give its parts in order; see `Shown`."""
+        yield Heading(self.name)
+        yield Table(
+            {
+                "": row.how,
+                "verdict": self.verdict(row),
+                "result": row.result,
+                "shape": ", ".join(row.shapes) or "–",
+            }
+            for row in self.rows
+        )
+        told: dict[str, list[str]] = {}
+        for row in self.rows:
+            told.setdefault(row.message, []).append(row.how)
+        yield from (f"{', '.join(told[message])}: {message}" for message in told if message)
 
 
 def _short(value: np.ndarray) -> str:
@@ -115,32 +96,28 @@ def _short(value: np.ndarray) -> str:
         finite = np.abs(value[np.isfinite(value)])
         value = np.where(np.abs(value) < 1e-6 * finite.max(initial=0.0), 0.0, value)
         form = "{:.4g}".format
-    elif value.dtype == object:
-        value = np.vectorize(lambda x: repr(x.decode("utf-8", "replace")), [object])(value)
-    text = np.array2string(
-        value, formatter={"all": form}, threshold=8, edgeitems=2, max_line_width=10**6
-    )
-    text = re.sub(r"\s+", " ", text)
+    text = np.array2string(value, formatter={"all": form}, threshold=8, edgeitems=2)
+    text = " ".join(text.split())
     return text if len(text) <= 64 else f"{text[:63]}…"
 
 
 def _equal(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:
     """Whether results agree but for the rounding that another order of additions brings."""
-
-    def close(a: np.ndarray, b: np.ndarray) -> bool:
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return False
-        if np.issubdtype(a.dtype, np.inexact):
-            return np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
-        return np.array_equal(a, b)
-
-    return len(left) == len(right) and all(map(close, left, right))
+    if [(a.shape, a.dtype) for a in left] != [(b.shape, b.dtype) for b in right]:
+        return False
+    return all(
+        np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
+        if np.issubdtype(a.dtype, np.inexact)
+        else np.array_equal(a, b)
+        for a, b in zip(left, right, strict=True)
+    )
 
 
 def _shape(value: object) -> str:
     """Write a tensor's type and shape as XLA does, with ``?`` for an open dimension."""
-    name = value.dtype.name.replace("bool", "pred")
-    name = re.sub(r"^[a-z]+(?=\d)", lambda kind: _LETTERS.get(kind[0], kind[0]), name)
+    name = value.dtype.name
+    for theirs, xlas in _TYPES.items():
+        name = name.replace(theirs, xlas)
     if value.shape.rank is None:
         return f"{name}[…]"
     return f"{name}[{','.join('?' if n is None else str(n) for n in value.shape)}]"
@@ -156,15 +133,14 @@ def _asked(fn: Callable, args: tuple) -> tuple[Callable, tuple, tuple | None]:
                 "of the program.",
                 "Give tf.constant(...) for data, or fix the value: compare(lambda x: f(x, 3), x).",
             )
+    specs = tuple(tf.TensorSpec(arg.shape, arg.dtype) for arg in args)
     only_described = any(isinstance(arg, tf.TensorSpec) for arg in args)
-    tensors = [a if isinstance(a, tf.TensorSpec) else tf.convert_to_tensor(a) for a in args]
-    specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in tensors)
+    tensors = None if only_described else tuple(map(tf.convert_to_tensor, args))
     fn = getattr(fn, "python_function", fn)  # TensorFlow's export needs a plain signature
-    given = None if only_described else tuple(tensors)
-    return lambda *tensors: fn(*tensors), specs, given
+    return lambda *tensors: fn(*tensors), specs, tensors
 
 
-def _flat(results: object) -> list:
+def _flat(results: object) -> list[tf.Tensor]:
     """List a function's results, which must all be there."""
     flat = tf.nest.flatten(results)
     if any(x is None for x in flat):
@@ -173,7 +149,7 @@ def _flat(results: object) -> list:
             "Its `return` is missing, or it is the gradient of something the loss doesn't use.",
             "Return the tensors to compare, and no others.",
         )
-    return flat
+    return [tf.convert_to_tensor(x) for x in flat]
 
 
 def _refused(how: str, error: Exception, layer: str = "") -> Row:
@@ -181,65 +157,53 @@ def _refused(how: str, error: Exception, layer: str = "") -> Row:
     return Row(how, refused_by=layer, message=messages.shortened(messages.line_of(error)))
 
 
-def _run(row: Row, fn: Callable, tensors: tuple | None, layer: str = "") -> Row:
-    """Add the values to the row of an accepted function, where there are tensors."""
-    if tensors is None:
-        return row
-    try:
-        results = fn(*tensors)
-    except Exception as error:  # whatever it raises is the answer
-        return _refused(row.how, error, layer)
-    results = [tf.convert_to_tensor(x) for x in _flat(results)]
-    shapes = row.shapes or tuple(map(_shape, results))
-    return dataclasses.replace(row, shapes=shapes, values=tuple(map(np.asarray, results)))
-
-
 def _eager(fn: Callable, tensors: tuple | None) -> Row:
+    if tensors is None:
+        return Row("eager")
     before = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
-        return _run(Row("eager"), fn, tensors)
+        results = fn(*tensors)
+    except Exception as error:  # whatever it raises is the answer
+        return _refused("eager", error)
     finally:
         tf.config.run_functions_eagerly(before)
+    results = _flat(results)
+    return Row("eager", tuple(map(_shape, results)), tuple(map(np.asarray, results)))
 
 
-def _traced(
-    how: str, fn: Callable, specs: tuple, tensors: tuple | None, *, jit_compile: bool
-) -> Row:
-    function = tf.function(fn, jit_compile=jit_compile)
+def _traced(how: str, fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
+    on_xla = how == "XLA:CPU"
+    function = tf.function(fn, jit_compile=on_xla)
+    layer, values = "tracing", None
     try:
         concrete = function.get_concrete_function(*specs)
-    except Exception as error:
-        return _refused(how, error, "tracing")
-    shapes = [_shape(x) for x in _flat(concrete.structured_outputs)]
-    if jit_compile:
-        try:
+        shapes = [_shape(x) for x in _flat(concrete.structured_outputs)]
+        layer = "XLA" if on_xla else ""
+        if on_xla:
             text = function.experimental_get_compiler_ir(*specs)(stage="hlo")
-        except ValueError as error:
-            if re.search("get_?compiler_?ir", str(error), re.IGNORECASE):
-                raise CourseError(
-                    "XLA can't be asked about this function.",
-                    "It reads from what is neither argument nor variable, such as a lookup table.",
-                    "Look up in the input pipeline, and hand in what was found.",
-                ) from error
-            return _refused(how, error, "XLA")
-        layout = re.search(r"entry_computation_layout=\{(.*)\}", text.partition("\n")[0])[1]
-        # After the function's own results, XLA's list holds the variables that it changed.
-        shapes = re.findall(r"\w+\[[^\]]*\]", layout.rpartition("->")[2])[: len(shapes)]
-    return _run(Row(how, tuple(shapes)), concrete, tensors, "XLA" if jit_compile else "")
+            layout = re.search(r"entry_computation_layout=\{(.*)\}", text.partition("\n")[0])[1]
+            # After the function's own results, XLA's list holds the variables that it changed.
+            shapes = re.findall(r"\w+\[[^\]]*\]", layout.rpartition("->")[2])[: len(shapes)]
+        if tensors is not None:
+            values = tuple(map(np.asarray, _flat(concrete(*tensors))))
+    except CourseError:
+        raise
+    except Exception as error:
+        return _refused(how, error, layer)
+    return Row(how, tuple(shapes), values)
 
 
 def _tpu(fn: Callable, specs: tuple, target: str, xla: Row) -> Row:
     """Ask Google's compiler; nothing is run. ``xla`` is the row of XLA:CPU."""
-    how = _TPU + hardware.slice_of(target).chip.name
+    how = f"TPU {hardware.slice_of(target).chip.name}"
     try:
         program = compiler.export(fn, *specs)
     except compiler.NotCompilable as error:  # before the TPU is asked, for the reason in that row
         return Row(how, refused_by=xla.refused_by or "XLA", message=xla.message or error.what)
     compiled = compiler.compile(program, target)
     if compiled.verdict == "compiles":
-        kept = len(program.results) - len(program.donated)
-        return Row(how, program.results[:kept])
+        return Row(how, program.results[: len(program.results) - len(program.donated)])
     if compiled.verdict in ("refused", "out of memory"):
         message = compiled.message.partition(": %")[0]  # the instruction has numbers of its own
         return Row(how, refused_by=f"the compiler of {how}", message=message)
@@ -267,30 +231,14 @@ def compare(
 
     Raises:
         CourseError: An argument is something else, such as a Python number; the function returned
-            None, alone or among its results, or reads from a lookup table; there is no such target.
+            None, alone or among its results; there is no such target.
     """
     run, specs, tensors = _asked(fn, args)
     rows = [
         _eager(run, tensors),
-        _traced("graph", run, specs, tensors, jit_compile=False),
-        _traced("XLA:CPU", run, specs, tensors, jit_compile=True),
+        _traced("graph", run, specs, tensors),
+        _traced("XLA:CPU", run, specs, tensors),
     ]
     if target is not None:
         rows.append(_tpu(run, specs, target, rows[-1]))
     return Comparison(getattr(fn, "__name__", type(fn).__name__), tuple(rows))
-
-
-def hlo(fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec) -> Hlo:
-    """Compile a function for this machine's CPU and give XLA's text before and after.
-
-    Arguments as for ``compare``; of a tensor only shape and type are used.
-
-    Raises:
-        CourseError: An argument is neither a tensor nor a ``tf.TensorSpec``.
-        ValueError: XLA refuses the function; the message is XLA's.
-    """
-    run, specs, _ = _asked(fn, args)
-    stage = tf.function(run, jit_compile=True).experimental_get_compiler_ir(*specs)
-    # Each line ends with the Python file that it came from: long, and another on each machine.
-    texts = (stage(stage=name) for name in ("hlo", "optimized_hlo"))
-    return Hlo(*(re.sub(r", metadata=\{[^{}]*\}", "", text) for text in texts))

@@ -1,7 +1,4 @@
-"""How often XLA compiles while a block runs, as TensorFlow's profiler sees it.
-
-Imports TensorFlow only when it is used.
-"""
+"""How often XLA compiles while a block runs, as TensorFlow's profiler sees it."""
 
 import contextlib
 import dataclasses
@@ -14,11 +11,11 @@ from helpers.base.errors import CourseError
 
 
 @contextlib.contextmanager
-def recording(what: str, pattern: str) -> Iterator[list[str]]:
+def recording(pattern: str) -> Iterator[list[str]]:
     """Record events of TensorFlow's profiler, in a list that is filled when the block has ended.
 
-    ``what``, such as ``Compilations``, begins an error's message. An event whose whole name fits
-    the regular expression ``pattern`` is listed, as its group 1; the list is in order of time.
+    An event whose whole name fits the regular expression ``pattern`` is listed, as its group 1; the
+    list is in order of time.
 
     Raises:
         CourseError: Another profiler runs already (these blocks can't be nested), or other code
@@ -34,14 +31,13 @@ def recording(what: str, pattern: str) -> Iterator[list[str]]:
                 yield events
         except (tf.errors.AlreadyExistsError, tf.errors.UnavailableError) as error:
             raise CourseError(
-                f"{what} can't be seen here: a profiler was running, or this one was stopped.",
-                "TensorFlow has one profiler for the whole process, and they come from it.",
+                "Nothing can be recorded here: a profiler was running, or this one was stopped.",
+                "TensorFlow has one profiler for the whole process.",
                 "End the outer count_compilations block, profile or TensorBoard callback first.",
             ) from error
         found = []
         for path in pathlib.Path(folder).rglob("*.xplane.pb"):
             for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
-                # A name is looked at once, not for each of its events.
                 named = {n: re.fullmatch(pattern, m.name) for n, m in plane.event_metadata.items()}
                 found += [
                     (1000 * line.timestamp_ns + event.offset_ps, named[event.metadata_id][1])
@@ -73,6 +69,6 @@ def count_compilations() -> Iterator[Compilations]:
     """
     compilations = Compilations()
     # XLA:CPU writes it once for each module that it turns into machine code.
-    with recording("Compilations", r"(JitCompiler::Compile)(?:#.*)?") as seen:
+    with recording(r"(JitCompiler::Compile)(?:#.*)?") as seen:
         yield compilations
     compilations.count = len(seen)

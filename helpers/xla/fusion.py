@@ -1,4 +1,4 @@
-"""The kernels of a compiled program: what each computes, reads and writes, as a table or picture.
+"""The kernels of a compiled program: what each computes, reads and writes, as a table.
 
 A kernel is one pass of the machine over memory: it reads its inputs, computes, and writes its
 results. A *fusion* is a kernel that does several operations in one pass, so that what lies
@@ -7,17 +7,15 @@ between them never reaches memory.
 
 import dataclasses
 import re
-import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from helpers.base import html
 from helpers.base.errors import CourseError
-from helpers.display.figures import subplots
 from helpers.xla.compilations import recording
 from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.program import instructions
 from tpu_preflight.program.instructions import Instruction
-from tpu_preflight.text import aligned
+from tpu_preflight.shown import Shown, Table
 
 # Operations that only name or regroup what is in memory already.
 _FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}
@@ -30,9 +28,8 @@ _APPLYING = {"reduce", "reduce-window", "scatter", "all-reduce", "map"}
 class Buffer:
     """A piece of memory that a kernel reads or writes."""
 
-    name: (
-        str  # ``argument 0``, ``kernel 1`` (its result), ``kernel 1.0`` (of several), ``constant``
-    )
+    # ``argument 0``, ``kernel 1`` (its result), ``kernel 1.0`` (of several), ``constant``
+    name: str
     shape: str  # type and shape as XLA writes them: ``f32[1024,1000]``
 
     @property
@@ -45,7 +42,6 @@ class Buffer:
 class Kernel:
     """One pass over memory."""
 
-    number: int  # position in the program, from 1
     operations: tuple[str, ...]  # what it computes, in XLA's names: ``reduce(add)`` is a sum
     reads: tuple[Buffer, ...]  # each once; constants are part of the kernel and left out
     writes: tuple[Buffer, ...]
@@ -56,8 +52,8 @@ class Kernel:
         return len(self.operations) > 1
 
 
-@dataclasses.dataclass(frozen=True)
-class Program:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Program(Shown):
     """A compiled program as a list of kernels, in the order in which they run."""
 
     arguments: tuple[Buffer, ...]
@@ -84,26 +80,22 @@ class Program:
         """Bytes read and written: the least memory traffic of one run."""
         return self.bytes_written + sum(b.bytes for k in self.kernels for b in k.reads)
 
-    def _rows(self) -> list[tuple[str, str, str, str]]:
-        def row(k: Kernel) -> tuple[str, str, str, str]:
-            reads = ", ".join(f"{b.name} {b.shape}" for b in k.reads) or "–"
-            writes = ", ".join(b.shape for b in k.writes)
-            return f"{k.number}{' fusion' * k.fused}", ", ".join(k.operations), reads, writes
-
-        return [("kernel", "operations", "reads", "writes"), *map(row, self.kernels)]
-
-    def _summary(self) -> str:
+    def blocks(self) -> Iterator[Any]:
+        """Give its parts in order; see `Shown`."""
+        yield Table(
+            {
+                "kernel": f"{number}{' fusion' * k.fused}",
+                "operations": ", ".join(k.operations),
+                "reads": ", ".join(f"{b.name} {b.shape}" for b in k.reads) or "–",
+                "writes": ", ".join(b.shape for b in k.writes),
+            }
+            for number, k in enumerate(self.kernels, 1)
+        )
         kernels, fusions = len(self.kernels), len(self.fusions)
-        return (
+        yield (
             f"{kernels} kernel{'s' * (kernels != 1)}, {fusions} fusion{'s' * (fusions != 1)} among "
             f"them; {self.bytes_moved:,} bytes moved"
         )
-
-    def __repr__(self) -> str:
-        return "\n".join([*aligned(self._rows()), self._summary()])
-
-    def _repr_html_(self) -> str:
-        return html.render("kernels.html", rows=self._rows(), summary=self._summary())
 
 
 def _operations(instruction: Instruction, computations: dict) -> list[str]:
@@ -124,8 +116,7 @@ def _operations(instruction: Instruction, computations: dict) -> list[str]:
         root = next(i for i in computations[inner] if i.root)
         return [f"{opcode}({root.opcode})"]
     if opcode == "custom-call":
-        target = re.search(r'custom_call_target="([^"]+)"', instruction.attributes)
-        return [target[1] if target else opcode]
+        return re.findall(r'custom_call_target="([^"]+)"', instruction.attributes)
     return [opcode]
 
 
@@ -134,7 +125,8 @@ def kernels(optimized: str) -> Program:
 
     Wrappers that only split a kernel among a processor's cores are looked through, so the list is
     the same on a machine with one core and with many. ``optimized`` is XLA's program after
-    optimisation, such as ``hlo(...).optimized`` (https://openxla.org/xla/hlo_dumps).
+    optimisation, as ``experimental_get_compiler_ir(...)(stage="optimized_hlo")`` of a
+    ``tf.function`` gives it (https://openxla.org/xla/hlo_dumps).
 
     Raises:
         PreflightError: The text is something else; or (a CourseError) a program with operations
@@ -166,7 +158,7 @@ def kernels(optimized: str) -> Program:
             holds[i.name] = tuple(map(Buffer, several if len(i.shapes) > 1 else [name], i.shapes))
             reads = dict.fromkeys(b for b in inputs if b.name != "constant")
             operations = tuple(_operations(i, computations))
-            found.append(Kernel(len(found) + 1, operations, tuple(reads), holds[i.name]))
+            found.append(Kernel(operations, tuple(reads), holds[i.name]))
         if i.root:
             results = holds[i.name]
     arguments.sort(key=lambda b: int(b.name.removeprefix("argument ")))
@@ -185,42 +177,6 @@ def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     """
     # An eager operation, or a node of a graph; a name with an underscore is TensorFlow's own doing.
     event = r"(?:EagerLocalExecute: |[\w./]+:)([^\W_]\w*)"
-    with recording("Operations", event) as seen:
+    with recording(event) as seen:
         fn(*args)
     return tuple(seen)
-
-
-def draw(program: Program, width: float = 7.0) -> object:
-    """Draw a program: a box for each kernel, an arrow for each pass through memory.
-
-    Gives a matplotlib figure, ``width`` inches wide, for ``display.figure(fig, alt=...)``.
-    """
-    import matplotlib.patches
-
-    boxes = [(b.name, "memory", ()) for b in program.arguments]
-    boxes += [
-        (f"{'fusion: ' * k.fused}{' · '.join(k.operations)}", "kernel", k.reads)
-        for k in program.kernels
-    ]
-    boxes += [("result", "memory", (b,)) for b in program.results]
-    made = [(b,) for b in program.arguments] + [k.writes for k in program.kernels]
-    row_of = {b.name: row for row, buffers in enumerate(made) for b in buffers}
-    fig, ax = subplots(width, 0.2 + 0.62 * len(boxes))
-    ax.set_axis_off()
-    for row, (text, kind, reads) in enumerate(boxes):
-        looks = {"linestyle": "--"} if kind == "memory" else {}
-        looks |= {"facecolor": "#CFE8F7", "linewidth": 2.5} if text.startswith("fusion") else {}
-        box = {"facecolor": "white", "edgecolor": "black"} | looks
-        ax.add_patch(matplotlib.patches.Rectangle((-1, row - 0.26), 2, 0.52, **box))
-        short = textwrap.shorten(text, 64, placeholder=" …")
-        ax.text(0, row, short, ha="center", va="center", size=9)
-        for b in reads:
-            rows = row - row_of.get(b.name, row)
-            x, bend = (0, 0) if rows == 1 else (1, -0.5)  # over other kernels, past their boxes
-            if rows:
-                arrow = {"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={bend}"}
-                ax.annotate("", (x, row - 0.26), (x, row - rows + 0.26), arrowprops=arrow)
-                said = f"{b.bytes / 1e6:,.2f} MB" if b.bytes >= 1e4 else f"{b.bytes:,} bytes"
-                ax.text((1 + 0.08 * rows) * x + 0.03, row - rows / 2, said, size=8, va="center")
-    ax.set(xlim=(-1.02, 1.95), ylim=(len(boxes) - 0.6, -0.4))
-    return fig

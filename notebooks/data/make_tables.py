@@ -44,7 +44,7 @@ from typing import Any
 from helpers.base import files
 from helpers.base.output import errors_only
 from helpers.base.settings import ENVIRONMENT
-from helpers.xla import bridge
+from helpers.xla.bridge import bridge
 from tpu_preflight import compiler
 from tpu_preflight.compiler import NotCompilable
 from tpu_preflight.program import graph_operations, messages, program, trace
@@ -120,6 +120,22 @@ def on_tpu(made: compiler.Program) -> tuple[str, str]:
     return found.verdict, found.message
 
 
+def on_bridge(fn: Callable, *specs: tf.TensorSpec) -> str:
+    """Ask the bridge; where it refuses, ask again with soft device placement.
+
+    Gives ``accepted``; ``host:`` and the operations that would run there with soft device
+    placement, refused without; ``refused`` with it, too; ``not traced`` where tracing raised an
+    error.
+    """
+    try:
+        if not bridge(fn, *specs).message:
+            return "accepted"
+        soft = bridge(fn, *specs, soft_device_placement=True)
+    except Exception:  # whatever tracing raises, the compilers' verdicts show it
+        return "not traced"
+    return f"host: {', '.join(soft.on_host)}" if soft.on_host else "refused"
+
+
 # --- operations -----------------------------------------------------------------------------------
 
 GRADIENT = "gradient of: "
@@ -190,7 +206,7 @@ def loss_and_gradients(model: tf_keras.Model, shape: tf.TensorShape) -> Callable
 def operation(row: Row, folder: str) -> Row:
     """Ask both compilers and the bridge about a row; functions are made anew for each of them."""
     _, specs = arguments(row["arguments"])
-    found = dict(row, bridge=bridge.verdict(function_of(row, folder), *specs), bounded="")
+    found = dict(row, bridge=on_bridge(function_of(row, folder), *specs), bounded="")
     try:
         made = compiler.export(function_of(row, folder), *specs)
     except NotCompilable as error:
@@ -400,7 +416,7 @@ def examine(name: str) -> tuple[Row, list[tuple[compiler.Program | None, Row]]]:
     cpu = on_cpu(traced.function, traced.specs) if made else said["message"]
     steps = [(made, said), asked(training, examples)[:2]]
     flat = tf.nest.flatten(examples)
-    bridged = bridge.verdict(lambda *t: training(tf.nest.pack_sequence_as(examples, t)), *flat)
+    bridged = on_bridge(lambda *t: training(tf.nest.pack_sequence_as(examples, t)), *flat)
     tf.keras.backend.clear_session()
     gc.collect()
     return {"cpu": "refused" if cpu else "compiles", "message": cpu, "bridge": bridged}, steps

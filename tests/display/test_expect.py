@@ -3,10 +3,9 @@
 import pytest
 
 from helpers.base.errors import CourseError
-from helpers.display.expect import NotRaised, WrongError, expect
+from helpers.display.expect import expect
 
 COURSE = "No text. A byte is odd."
-STEADY = "ko.txt in __inference_f: no"
 
 
 @pytest.mark.parametrize(
@@ -15,14 +14,12 @@ STEADY = "ko.txt in __inference_f: no"
         (ValueError, "second", ValueError("first line\nthe second line"), "the second line"),
         # The whole message where the match spans lines; a subclass by its own name.
         (ValueError, r"first\nsecond", ValueError("first\nsecond"), "first second"),
-        (Exception, "gone", FileNotFoundError("gone"), "gone"),
+        (OSError, "gone", FileNotFoundError("/a/b.txt: gone"), "b.txt: gone"),
         # A long line ends with the sentence that matches.
         (ValueError, "2", ValueError(f"The 1st. The 2nd. {'Do it. ' * 60}"), "The 1st. The 2nd."),
         # A cause comes after what happened, and a type that the message repeats is said once.
         (CourseError, "byte", CourseError("No text.", "A byte is odd.", "Mend it."), COURSE),
         (ValueError, "odd", ValueError("in user code:\n  ValueError: odd"), "odd"),
-        # Paths and numbered names differ from one machine and one run to the next.
-        (ValueError, "no", ValueError("/home/ada/ko.txt in __inference_f_12: no"), STEADY),
     ],
 )
 def test_it_prints_type_and_matching_line(capsys, expected, match, raised, printed):
@@ -31,34 +28,17 @@ def test_it_prints_type_and_matching_line(capsys, expected, match, raised, print
     assert capsys.readouterr().out == f"{type(raised).__name__}: {printed}\n"
 
 
-def test_it_wraps_long_lines(capsys):
-    with expect(ValueError, match="word"):
-        raise ValueError("word " * 60)
-    first, *others = capsys.readouterr().out.splitlines()
-    assert others and all(line.startswith("  ") for line in others)
-    assert all(len(line) <= 96 for line in (first, *others))
-
-
-def test_it_fails_when_nothing_is_raised(capsys):
-    nothing = "Expected ValueError, but nothing was raised"
-    with pytest.raises(NotRaised, match=nothing), expect(ValueError, match="x"):
-        pass
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(
     ("other", "words"),
     [
+        (None, "Expected ValueError, but nothing was raised"),
         (KeyError("wanted"), "Expected ValueError, but KeyError came"),
         (ValueError("other"), "does not contain 'wanted'"),
     ],
 )
-def test_it_fails_on_another_type_or_message_and_chains_it(other, words):
-    with pytest.raises(WrongError, match=words) as caught, expect(ValueError, match="wanted"):
-        raise other
+def test_it_fails_without_an_error_and_on_another_which_it_chains(capsys, other, words):
+    with pytest.raises(CourseError, match=words) as caught, expect(ValueError, match="wanted"):
+        if other:
+            raise other
     assert caught.value.__cause__ is other
-
-
-def test_it_lets_an_interrupt_through():
-    with pytest.raises(KeyboardInterrupt), expect(ValueError, match="x"):
-        raise KeyboardInterrupt
+    assert capsys.readouterr().out == ""

@@ -8,13 +8,12 @@ import pytest
 from conventions import ROOT
 
 IMAGES = sorted((ROOT / "notebooks/images").glob("*.svg"))
-SHOWN = {}  # text alternative by file
-for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"):
-    for cell in json.loads(path.read_text("utf-8"))["cells"]:
-        SHOWN |= {
-            name: alt
-            for alt, name in re.findall(r"!\[(.+)\]\(images/(.+)\)", "".join(cell["source"]))
-        }
+SHOWN = {  # text alternative by file
+    name: alt
+    for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")
+    for cell in json.loads(path.read_text("utf-8"))["cells"]
+    for alt, name in re.findall(r"!\[(.+)\]\(images/(.+)\)", "".join(cell["source"]))
+}
 
 
 def test_every_picture_is_shown_and_every_picture_shown_is_there():

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from helpers.xla.bridge import bridge
-from tpu_preflight import program
 
 pytestmark = pytest.mark.slow
 
@@ -33,57 +32,25 @@ def two_variables(x):
     return tf.reduce_sum(TABLE @ x[:, None])
 
 
-def with_an_if(x):
-    if tf.reduce_sum(x) > 10:
-        x = x / 2.0
-    return x
-
-
 # Function, what is refused, and what runs on the host with soft placement: by TensorFlow's list of
 # operations that have a kernel for TPUs (the tensorflow-tpu package's registry, read 2026-11).
-CASES = [
-    (tf.nn.softmax, "", ()),
-    (two_variables, "", ()),
-    (with_an_if, "", ()),
-    (lambda x: GENERATOR.normal([4]), "", ()),
-    (printing, "StringFormat", ("PrintV2", "StringFormat")),
-    (python, "PyFunc", ("PyFunc",)),
-    (
-        lambda x: tf.strings.length(tf.strings.as_string(x)),
-        "AsString",
-        ("AsString", "StringLength"),
-    ),
-    (scatter, "ResourceScatterNdUpdate", ("ResourceScatterNdUpdate",)),
-]
-
-
-@pytest.mark.parametrize(("fn", "refused", "on_host"), CASES)
+@pytest.mark.parametrize(
+    ("fn", "refused", "on_host"),
+    [
+        (two_variables, "", ()),
+        (lambda x: GENERATOR.normal([4]), "", ()),
+        # Its size depends on a value: the bridge lets it through, XLA refuses it afterwards.
+        (lambda x: tf.range(tf.cast(tf.reduce_max(x), tf.int32)), "", ()),
+        (printing, "StringFormat", ("PrintV2", "StringFormat")),
+        (python, "PyFunc", ("PyFunc",)),
+        (scatter, "ResourceScatterNdUpdate", ("ResourceScatterNdUpdate",)),
+    ],
+)
 def test_what_is_refused_moves_to_the_host_with_soft_placement(fn, refused, on_host):
     strict, soft = bridge(fn, X), bridge(fn, X, soft_device_placement=True)
     assert (strict.refused, strict.on_host) == (refused, ())
     assert (soft.refused, soft.on_host) == ("", on_host)
-    told = (
-        f"on the host, in each step: {', '.join(on_host)}" if on_host else "all of it for the TPU"
-    )
-    assert told in repr(soft) and (f"refused, {refused}" if refused else told) in repr(strict)
-
-
-def test_a_size_that_depends_on_values_is_refused_later_by_xla():
-    def as_many(x):
-        return tf.range(tf.cast(tf.reduce_max(x), tf.int32))
-
-    assert bridge(as_many, X, soft_device_placement=True).message == ""
-    with pytest.raises(program.NotCompilable, match="The size that Range makes"):
-        program.export(as_many, X)
-
-
-@pytest.mark.parametrize("wanted", [False, True])
-def test_variables_and_the_setting_stay_as_they_were(wanted):
-    def now():
-        return tf.config.get_soft_device_placement()
-
-    before = now(), bool(tf.function(now)())
-    bridge(two_variables, X, soft_device_placement=wanted)
-    bridge(scatter, X, soft_device_placement=wanted)
-    assert (now(), bool(tf.function(now)())) == before == (True, False)
+    # Variables and the setting stay as they were.
     assert TABLE.numpy().sum() == 32 and COUNT.numpy() == 0
+    now = tf.config.get_soft_device_placement
+    assert (now(), bool(tf.function(now)())) == (True, False)
