@@ -82,7 +82,6 @@ def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
         raise PreflightError(
             "This text can't be read as a program of XLA.",
             f"It has {error}.",
-            "Give the text of experimental_get_compiler_ir(...)(stage='optimized_hlo'), or "
-            "hlo(function, ...).optimized.",
+            "Give the text of experimental_get_compiler_ir(...)(stage='optimized_hlo').",
         ) from error
     return found, main
