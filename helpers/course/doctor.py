@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 import psutil
 
@@ -30,7 +30,6 @@ from helpers.base.settings import (
     wrong_packages,
 )
 from helpers.course.explain import explain
-from helpers.tpu import bucket as buckets
 from helpers.tpu import connection
 from helpers.tpu.place import ATTACHED, LOCAL, UNUSABLE, Place, detect
 
@@ -79,12 +78,6 @@ class Diagnosis:
         """What to do next: the first thing to mend, or else the place's advice."""
         fixes = [f.fix for s in (ILL, WARN) for f in self.findings if f.state == s and f.fix]
         return fixes[0] if fixes else self.place.advice
-
-    def json(self) -> str:
-        """Write it as JSON."""
-        findings = [dataclasses.asdict(finding) for finding in self.findings]
-        plain = {"place": self.place.kind, "findings": findings, "next": self.next}
-        return json.dumps(plain, indent=1)  # ASCII: any output takes it without loss
 
     def __repr__(self) -> str:
         lines = []
@@ -176,7 +169,12 @@ def check_devices(
     The command prints a JSON list of device types in its last line; None: Python with TensorFlow.
     """
     if place.tpu and place.tpu.startswith("grpc://"):
-        return _asked("devices", lambda: _worker(place.tpu))
+        try:
+            names = [x for part in place.tpu.split(",") for x in connection.devices_at(part)]
+        except CourseError as error:
+            return Finding("devices", ILL, f"{error.what} {error.why}", error.fix)
+        said = f"{_listed(Counter(name.partition(':')[0] for name in names))} in another machine"
+        return Finding("devices", WELL, said)
     if place.kind in ("node", "pod_slice"):
         said = "not asked: a slice answers when all its hosts ask together"
         return Finding("devices", WELL, said)
@@ -196,8 +194,7 @@ def check_devices(
         fix = "restart the runtime; if it happens again, another program holds the TPU"
         return Finding("devices", ILL, said, fix)
     if done.returncode:
-        lines = done.stderr.split("\n") if done.stderr.strip() else [f"it ended: {done.returncode}"]
-        last = next(line for line in reversed(lines) if line.strip()).strip()[:200]
+        last = (done.stderr.strip() or f"it ended: {done.returncode}").splitlines()[-1][:200]
         known = explain(done.stderr).matches
         fix = known[0].symptom.fix if known else "mend the installation: make lab"
         return Finding("devices", ILL, f"TensorFlow can't be used: {last}", fix)
@@ -206,19 +203,6 @@ def check_devices(
         fix = "see what is said of the wheel above; if that is well, restart the runtime"
         return Finding("devices", ILL, f"{_listed(counted)}: TensorFlow sees no TPU", fix)
     return Finding("devices", WELL, _listed(counted))
-
-
-def _asked(name: str, question: Callable[[], str]) -> Finding:
-    """Make an answer a finding, and an error of the course, too."""
-    try:
-        return Finding(name, WELL, question())
-    except CourseError as error:
-        return Finding(name, ILL, f"{error.what} {error.why}", error.fix)
-
-
-def _worker(target: str) -> str:
-    names = [x for part in target.split(",") for x in connection.devices_at(part)]
-    return f"{_listed(Counter(name.partition(':')[0] for name in names))} in another machine"
 
 
 def _listed(counted: Counter[str]) -> str:
@@ -246,33 +230,23 @@ def free_memory(root: str | os.PathLike = "/") -> float:
     return max(0, free)
 
 
-def doctor(bucket: str | None = None, *, region: str | None = None) -> Diagnosis:
-    """Look at everything that a run needs.
-
-    A ``bucket``, ``gs://…``, is examined, too, and compared with the TPU's region or zone; nothing
-    is asked of the network without it, except of a TPU's address.
-
-    Raises:
-        CourseError: ``bucket`` has no ``gs://``.
-    """
-    if bucket is not None and "://" not in bucket:
-        name = bucket.removeprefix("gs:").lstrip("/") or "BUCKET"
-        why = "Without gs:// it would be a folder of this machine."
-        raise CourseError(f"{bucket[:60]!r} is no bucket.", why, f"Write gs://{name[:60]}.")
+def doctor() -> Diagnosis:
+    """Look at everything that a run needs; of the network, only a TPU's address is asked."""
     place = detect()
     # Elsewhere such files are other devices: a virtual machine with a GPU holds one of /dev/vfio.
     held = holders() if place.kind in ATTACHED else {}
-    found, this = installed(WHEELS), psutil.Process()
-    # From a notebook's `!` line, the kernel is one of those that started this process.
-    chip = check_chip(held, {this.pid, *(parent.pid for parent in this.parents())})
-    findings = [check_versions(found, locked_versions(), sys.version_info[:2])]
-    findings += [check_wheel(found, place), check_place(place), chip]
-    if place.kind in LOCAL and held:
-        findings.append(Finding("devices", WELL, "not asked: the TPU is in use"))
-    else:
-        findings.append(check_devices(place))
-    if bucket:
-        asked = _asked("bucket", lambda: str(buckets.check_bucket(bucket, region=region)))
-        findings.append(asked)
+    this = psutil.Process()
     free = {"disk": shutil.disk_usage(ROOT).free / GIB, "memory": free_memory() / GIB}
-    return Diagnosis((*findings, *check_room(free)), place)
+    found = installed(WHEELS)
+    findings = (
+        check_versions(found, locked_versions(), sys.version_info[:2]),
+        check_wheel(found, place),
+        check_place(place),
+        # From a notebook's `!` line, the kernel is one of those that started this process.
+        check_chip(held, {this.pid, *(parent.pid for parent in this.parents())}),
+        Finding("devices", WELL, "not asked: the TPU is in use")
+        if place.kind in LOCAL and held
+        else check_devices(place),
+        *check_room(free),
+    )
+    return Diagnosis(findings, place)
