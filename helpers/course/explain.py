@@ -8,7 +8,6 @@ takes time in proportion to the length of the text.
 import codecs
 import functools
 import html
-import json
 import pathlib
 import re
 import sys
@@ -95,12 +94,10 @@ def _pattern(written: str) -> re.Pattern[str]:
 
 def _line(text: str, start: int, end: int) -> str:
     """Give the line, or lines, around a place; of a long one what is next to it."""
-    first, last = text.rfind("\n", 0, start) + 1, text.find("\n", end)
-    last = len(text) if last < 0 else last
-    if last - first <= LONGEST_EVIDENCE:
-        return " ".join(text[first:last].split())
-    begin = max(first, start - 20, end - LONGEST_EVIDENCE // 2)
-    return " ".join(f"…{text[begin : begin + LONGEST_EVIDENCE - 2]}…".split())
+    first, last = text.rfind("\n", 0, start) + 1, f"{text}\n".index("\n", end)
+    if last - first > LONGEST_EVIDENCE:
+        first = max(first, start - 20, end - LONGEST_EVIDENCE // 2)
+    return " ".join(text[first : min(last, first + LONGEST_EVIDENCE)].split())
 
 
 SYMPTOMS = tuple(
@@ -125,7 +122,7 @@ class Explanation:
 
     matches: tuple[Match, ...]  # the symptoms found in it, the most telling first; at most three
     course: PreflightError | None = None  # the error itself, with what, why and fix, if it is ours
-    unknown: str = ""  # where nothing is known, the line that matters most; may be empty
+    unknown: str = ""  # where nothing is known, the last error's line; may be empty
 
     def __bool__(self) -> bool:
         return bool(self.matches or self.course)
@@ -158,7 +155,7 @@ def explain(error: BaseException | str) -> Explanation:
 
     Takes an exception, with its traceback if it has one, or a pasted log; colours, times and line
     breaks are ignored. Gives the symptoms found, the most telling first; empty (and false) when
-    there is none, with the line that matters. A note is given only where there is nothing else.
+    there is none, with the last error's line. A note is given only where there is nothing else.
     """
     if isinstance(error, PreflightError):
         return Explanation((), error)
@@ -173,9 +170,10 @@ def explain(error: BaseException | str) -> Explanation:
         if (evidence := symptom.evidence(*both[0]) or symptom.evidence(*both[1]))
     ]
     matches = [match for match in found if match.symptom.sure != "note"]
-    if not matches and not any(map(_RAISED.match, lines)):
+    raised = ["", *filter(_RAISED.match, lines)]
+    if not matches and not raised[1:]:
         matches = found
-    return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else last_error(lines))
+    return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else raised[-1])
 
 
 def _text(error: BaseException) -> str:
@@ -196,33 +194,23 @@ def _text(error: BaseException) -> str:
 
 
 def read(path: pathlib.Path) -> str:
-    """Read a log from a file; of a notebook, what its cells put out.
+    """Read a log from a file.
 
     Raises:
         CourseError: There is no such file, or it can't be read.
     """
     try:
-        text = decode(path.read_bytes())
+        return decode(path.read_bytes())
     except OSError as error:
         where = path.resolve().parent
         fix = f"Look there (ls {where}), or paste the log: tpu-course explain, then Ctrl-D."
         raise CourseError(f"{path} can't be read.", f"{error.strerror}.", fix) from None
-    try:
-        cells = json.loads(text)["cells"] if path.suffix == ".ipynb" else []
-        outputs = [output for cell in cells for output in cell.get("outputs", ())]
-        said = ["".join(output.get("text", "")) for output in outputs]
-        said += [f"{x['ename']}: {x['evalue']}" for x in outputs if "ename" in x]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        said = []  # no notebook, whatever its name says
-    return "\n".join(said) or text
 
 
 def decode(data: bytes) -> str:
     """Make text of the bytes of a log: UTF-8, or UTF-16 as PowerShell writes it; never fails."""
-    for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
-        if data.startswith(mark) and b"\0" in data[:1000]:
-            return data[len(mark) :].decode(name, "replace")
-    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+    marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if marked else "utf-8-sig", "replace").replace("\0", "")
 
 
 # Colours and links of a terminal, also where the invisible first character was lost on the way.
@@ -230,7 +218,7 @@ _ESCAPES = re.compile(
     r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)"
     r"|(?:\^\[|\\x1b|\\033|\\u001b)?\[\d{1,3}(?:;\d{1,3}){0,4}m"
 )
-_TYPOGRAPHIC = str.maketrans("‘’“”\u00a0\r\b", "''\"\" \n\n", "\0")
+_TYPOGRAPHIC = str.maketrans("‘’“”\u00a0\r\b", "''\"\" \n\n")
 # A message that another one quotes: \" and \n, as JSON and Python write them.
 _QUOTED = re.compile(r"\\{1,4}(?:([\"'])|n(?=[\s\"'{}\[\](]))")
 # What programs and people write before each line: times, processes, quotation marks of mail.
@@ -250,16 +238,6 @@ def clean(text: str) -> list[str]:
 
 
 _RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
-_COMPLAINS = re.compile(
-    r"(?i)\b(?:error|fail(?:ed|ure)?|fatal|cannot|can't|could not|couldn't|unable|refused|denied"
-    r"|exhausted|invalid|abort(?:ed)?|killed|dumped|not found|unsupported|unimplemented)\b"
-)
-
-
-def last_error(lines: Sequence[str]) -> str:
-    """Give the line that matters most where nothing is known: the last error's, or nothing."""
-    raised = [*filter(_RAISED.match, lines)]
-    return (raised or [*filter(_COMPLAINS.search, lines)] or [""])[-1]
 
 
 def page(

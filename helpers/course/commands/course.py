@@ -12,26 +12,15 @@ from typer.core import TyperCommand
 
 from helpers.base import files
 from helpers.base import language as languages
-from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT
 from helpers.course import explain
 from helpers.course import map as course
-
-def _names(incomplete: str) -> list[str]:
-    """Give the notebooks whose name begins so, for a shell that completes it."""
-    try:
-        return [n.name for n in course.notebooks() if n.name.startswith(incomplete)]
-    except CourseError:  # said when the command is carried out, not at the tab key
-        return []
-
 
 _NUMBERS = "Numbers or names, such as 2, 02, 02_xla_rules."
 _CHANGE = "Change a parameter (cell 'parameters'). Can be repeated. For each notebook that has it."
 _EDITION = "The notebooks in another language, such as ko. Without: English."
 _OPEN = "Open the results in a browser. Without either: at a terminal with a screen."
-Wanted = Annotated[
-    list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS, autocompletion=_names)
-]
+Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS)]
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
 
 
@@ -84,9 +73,8 @@ def run(
         typer.echo(f"Stopped. What is done is kept: {build}", err=True)
         raise typer.Exit(130) from None
     typer.echo(f"{report.summary}. Results: {report.page}")
-    sits = sys.stdout.isatty() and not os.environ.get("CI")
     screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
-    if open_page or (open_page is None and sits and screen):
+    if open_page or (open_page is None and sys.stdout.isatty() and screen):
         webbrowser.open(report.page.as_uri())
     raise typer.Exit(report.status)
 
@@ -109,8 +97,8 @@ def lab(language: Language = None) -> None:
     for path in working.prepare(work, folder):
         typer.echo(f"{path.name} has a new edition, with your answers; before: {work.name}/earlier")
     settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names
-    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={working.WORK}"]
     first = (work / "00_start_here.ipynb").relative_to(working.WORK).as_posix()
+    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={working.WORK}"]
     command += [f"--LabApp.default_url=/lab/tree/{first}"]
     command += [f"--LabApp.app_settings_dir={settings}"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
@@ -143,11 +131,9 @@ def explain_log(
     if page:
         typer.echo(explain.page(), nl=False)
         return
-    piped = log is None or str(log) == "-"
-    if piped and sys.stdin.isatty():
+    if log is None and sys.stdin.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
-    text = explain.decode(sys.stdin.buffer.read()) if piped else explain.read(log)
-    found = explain.explain(text)
+    found = explain.explain(explain.read(log) if log else explain.decode(sys.stdin.buffer.read()))
     typer.echo(repr(found))
     raise typer.Exit(0 if found else 1)
 
