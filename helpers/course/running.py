@@ -45,25 +45,6 @@ class Result:
         return f"{self.name}: {self.state}{where} ({self.seconds:.0f} s)\n{self.error}".strip()
 
 
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """How a run ended."""
-
-    results: tuple[Result, ...]  # one for each chosen notebook, in order
-    page: pathlib.Path | None = None  # the index of the results; None where no page is written
-
-    @property
-    def status(self) -> int:
-        """The exit status: 0 all passed, 1 one failed."""
-        return int(any(result.state != "passed" for result in self.results))
-
-    @property
-    def summary(self) -> str:
-        """How many ended how, such as ``8 passed, 1 failed``."""
-        states = [result.state for result in self.results]
-        return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-
-
 def core(node: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
     """Copy a notebook without the cells that a workshop has no time for; it says so on top."""
     short = nbformat.from_dict(node)
@@ -175,13 +156,12 @@ def run(
     build: pathlib.Path = BUILD,
     console: Console | None = None,
     workshop: bool = False,
-) -> Report:
-    """Run notebooks and write an index of their results.
+) -> tuple[Result, ...]:
+    """Run notebooks and write an index of their results: ``build/index.html``.
 
     Two run at once where there are two cores and 8 GB of free memory. Each executed notebook is
     written to ``build``, also one that failed, as ``.ipynb`` and as a page; results of earlier runs
-    stay there. A workshop's run leaves the cells tagged ``beyond-core`` out and writes to
-    ``build / "workshop"``, so that it is never taken for a whole.
+    stay there.
 
     Args:
         wanted: Numbers or names; none means all.
@@ -189,7 +169,7 @@ def run(
         folder: Where the notebooks are.
         build: Where the results go.
         console: Where progress is shown; None: standard error.
-        workshop: Run only the core of each notebook.
+        workshop: Leave out the cells tagged ``beyond-core``.
 
     Raises:
         CourseError: The input can't be used (then nothing has run), or a result can't be written.
@@ -197,7 +177,6 @@ def run(
     known = notebooks(folder)
     chosen = choose(wanted, known)
     given = values(parameters, chosen)
-    build = build / "workshop" if workshop else build
     jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * GIB else 1
     done: dict[str, Result] = {}
 
@@ -213,7 +192,7 @@ def run(
         index()
 
     index()  # now, so that a folder without permission is told at once
-    return Report(run_all(chosen, given, keep, console, workshop, jobs), build / "index.html")
+    return run_all(chosen, given, keep, console, workshop, jobs)
 
 
 def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
@@ -231,7 +210,7 @@ def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
 
 def store(
     wanted: Sequence[str] = (), folder: pathlib.Path = NOTEBOOKS, console: Console | None = None
-) -> Report:
+) -> tuple[Result, ...]:
     """Run notebooks with their defaults and write the outputs into the notebooks themselves.
 
     One after another, because a neighbour would change the times that some outputs tell. A notebook
@@ -246,7 +225,7 @@ def store(
         if result.state == "passed":
             files.write(notebook.path, nbformat.writes(_stripped(node)) + "\n")
 
-    return Report(run_all(choose(wanted, notebooks(folder)), {}, keep, console))
+    return run_all(choose(wanted, notebooks(folder)), {}, keep, console)
 
 
 def _stripped(node: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -67,16 +67,18 @@ def run(
 
     from helpers.course import running  # seconds of Jupyter's imports: only for what can be run
 
+    build = build / "workshop" if workshop else build  # never taken for a whole run
+    page = build / "index.html"
     try:
-        report = running.run(wanted or [], pairs, folder, build, workshop=workshop)
+        results = running.run(wanted or [], pairs, folder, build, workshop=workshop)
     except KeyboardInterrupt:
-        typer.echo(f"Stopped. What is done is kept: {build}", err=True)
+        typer.echo(f"Stopped. What is done: {page}", err=True)
         raise typer.Exit(130) from None
-    typer.echo(f"{report.summary}. Results: {report.page}")
+    typer.echo(f"Results: {page}")
     screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
     if open_page or (open_page is None and sys.stdout.isatty() and screen):
-        webbrowser.open(report.page.as_uri())
-    raise typer.Exit(report.status)
+        webbrowser.open(page.as_uri())
+    raise typer.Exit(any(result.state != "passed" for result in results))
 
 
 def lab(language: Language = None) -> None:
@@ -184,9 +186,8 @@ def store(wanted: Wanted = None) -> None:
 
     from helpers.course import running
 
-    report = running.store(wanted or [])
-    typer.echo(f"{report.summary}.")
-    raise typer.Exit(report.status)
+    results = running.store(wanted or [])
+    raise typer.Exit(any(result.state != "passed" for result in results))
 
 
 def translate(
