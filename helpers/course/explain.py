@@ -15,14 +15,11 @@ import tomllib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from tpu_preflight.errors import PreflightError
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
 
 MOST_MATCHES = 3
 REACH = 1500  # characters from a message to the words that must, or may not, stand near it
@@ -275,6 +272,6 @@ def explain_last(line: str = "") -> Explanation | None:
     return explain(last)
 
 
-def load_ipython_extension(shell: "InteractiveShell") -> None:
+def load_ipython_extension(shell: Any) -> None:  # an IPython.InteractiveShell
     """Add ``%explain``, which explains the error of the cell that failed last."""
     shell.register_magic_function(explain_last, "line", "explain")

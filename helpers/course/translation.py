@@ -159,24 +159,9 @@ def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
         message.previous_id = []
 
 
-@dataclasses.dataclass(frozen=True)
-class Count:
-    """How far a translation has come, in messages."""
-
-    translated: int
-    fuzzy: tuple[str, ...]  # where the English has changed since
-    missing: tuple[str, ...]  # where nothing is translated yet
-
-    def __repr__(self) -> str:
-        return f"{self.translated} translated, {len(self.fuzzy)} fuzzy, {len(self.missing)} missing"
-
-
-def count(catalog: Catalog) -> Count:
-    """Count the messages of a translation."""
-    messages = [message for message in catalog if message.id]
-    fuzzy = tuple(m.context for m in messages if m.fuzzy)
-    missing = tuple(m.context for m in messages if not m.string)
-    return Count(len(messages) - len(fuzzy) - len(missing), fuzzy, missing)
+def to_do(catalog: Catalog) -> list[str]:
+    """List where the English has changed since it was translated, or nobody has yet."""
+    return [m.context for m in catalog if m.id and (m.fuzzy or not m.string)]
 
 
 def said(catalog: Catalog, where: str, english: str, note: bool = True) -> str:
@@ -226,15 +211,12 @@ def _page(catalog: Catalog, path: pathlib.Path) -> str:
 
 
 def _symptoms(catalog: Catalog) -> str:
-    def translated(row: explain.Symptom, part: str) -> str:
-        where = f"symptoms.toml symptom.{row.name}.{part}"
-        return said(catalog, where, getattr(row, part), note=False)
-
-    parts = ("name", "why", "fix")
-    rows = [
-        dataclasses.replace(row, **{part: translated(row, part) for part in parts})
-        for row in explain.SYMPTOMS
-    ]
+    rows = []
+    for row in explain.SYMPTOMS:
+        where = f"symptoms.toml symptom.{row.name}"
+        english = {part: getattr(row, part) for part in ("name", "why", "fix")}
+        own = {k: said(catalog, f"{where}.{k}", text, note=False) for k, text in english.items()}
+        rows.append(dataclasses.replace(row, **own))
     return explain.page(rows, lambda text: said(catalog, SYMPTOMS, text, note=False))
 
 
@@ -262,13 +244,13 @@ def _badged(text: str, code: str) -> str:
     return re.sub(r"(/blob/main/notebooks/)(?=\d\d_)", rf"\1{code}/", text)
 
 
-def write(code: str) -> tuple[Count, list[pathlib.Path]]:
+def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
     """Bring a language's translation in step and make its notebooks and pages.
 
-    Gives how far it has come, and the files that changed.
+    Gives what is to do (`to_do`), and the files that changed.
 
     Raises:
-        CourseError: The translation is damaged, or a file can't be written.
+        CourseError: A file can't be written.
     """
     catalog, stream = read(code), io.BytesIO()
     update(catalog, texts())
@@ -277,4 +259,4 @@ def write(code: str) -> tuple[Count, list[pathlib.Path]]:
     changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
     for path in changed:
         files.write(path, new[path])
-    return count(catalog), changed
+    return to_do(catalog), changed

@@ -46,9 +46,8 @@ def run(
 ) -> None:
     """Run notebooks in order and write an index of the results: **build/index.html**.
 
-    Each notebook runs in a kernel of its own, on this machine. The notebooks themselves stay as
-    they are: what was executed is written to the folder build, also when a notebook fails.
-    The run goes on after a failure. Ctrl-C keeps what is done.
+    The notebooks stay as they are: what was executed is written to the folder build, also when a
+    notebook fails; the run goes on then. Ctrl-C keeps what is done.
 
     **Examples**
 
@@ -58,8 +57,7 @@ def run(
     - `tpu-course run --workshop`: the core of all notebooks; results go to build/workshop
     - `tpu-course run --language ko`: the Korean edition; results go to build/ko
 
-    **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
-    out · 130 interrupted
+    **Exit status**: 0 all passed · 1 a notebook failed · 2 can't begin · 130 interrupted
     """
     pairs = [ast.literal_eval(pair) for pair in parameter or []]  # typer's: "('STEPS', '50')"
     folder, build = course.edition(language)
@@ -78,15 +76,14 @@ def run(
     screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
     if open_page or (open_page is None and sys.stdout.isatty() and screen):
         webbrowser.open(page.as_uri())
-    raise typer.Exit(any(result.state != "passed" for result in results))
+    raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 
 def lab(language: Language = None) -> None:
     """Open your copies of the notebooks in JupyterLab: **work/00_start_here.ipynb** first.
 
-    What you change stays in the folder work, which an update of the course (git pull) doesn't
-    touch. When a notebook has changed with an update, your answers are carried into its new
-    edition, and your copy as it was stays in work/earlier.
+    An update of the course (git pull) doesn't touch them. When a notebook has changed with it, your
+    answers are carried into its new edition, and your copy as it was stays in work/earlier.
 
     **Example**: `tpu-course lab --language ko`: the Korean edition, in work/ko
     """
@@ -143,8 +140,7 @@ def explain_log(
 def doctor() -> None:
     """Look at everything that a run needs: versions, place, devices, chip, disk, memory.
 
-    Asks TensorFlow for its devices in a process of its own, with a time limit of a minute. Nothing
-    is asked of the network, except of a TPU's address.
+    Takes a minute at most, and asks nothing of the network.
 
     **Exit status**: 0 nothing must be mended · 1 something must
     """
@@ -187,7 +183,7 @@ def store(wanted: Wanted = None) -> None:
     from helpers.course import running
 
     results = running.store(wanted or [])
-    raise typer.Exit(any(result.state != "passed" for result in results))
+    raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 
 def translate(
@@ -206,7 +202,6 @@ def translate(
     from helpers.course import translation
 
     for code in codes or languages.translations():
-        count, changed = translation.write(code)
-        typer.echo(f"{code}: {count}; {len(changed)} files changed")
-        for where in (*count.fuzzy[:5], *count.missing[:5]):
-            typer.echo(f"  to do: {where}")
+        to_do, changed = translation.write(code)
+        typer.echo(f"{code}: {len(changed)} files changed; to do: {len(to_do)}")
+        typer.echo("".join(f"  {where}\n" for where in to_do[:10]), nl=False)
