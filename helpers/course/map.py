@@ -147,7 +147,7 @@ def values(
             default = notebook.parameters[name]
             read = {str: str, float: float}.get(type(default), ast.literal_eval)
             try:
-                result[notebook.name][name] = value = read(text)
+                value = read(text)
             except (ValueError, SyntaxError):
                 value = None
             if type(value) is not type(default):
@@ -156,4 +156,5 @@ def values(
                     f"In {notebook.name} it is by default {default!r}.",
                     f"Give a value of that type, such as -p {name} {default!r}.",
                 )
+            result[notebook.name][name] = value
     return result

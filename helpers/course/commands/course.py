@@ -142,6 +142,8 @@ def doctor() -> None:
 
     Takes a minute at most, and asks nothing of the network.
 
+    **Example**: `tpu-course doctor`
+
     **Exit status**: 0 nothing must be mended · 1 something must
     """
     from helpers.course import doctor as examination
