@@ -56,7 +56,7 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         new["metadata"]["course_edition"] = edition
         files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
     editions = {language.LOCALE.name, *language.translations()}
-    for path in folder.iterdir():
+    for path in folder.glob("[!.]*"):
         if path.is_dir() and path.name not in editions:
             shutil.copytree(path, work / path.name, dirs_exist_ok=True)
         elif path.suffix not in ("", ".ipynb"):

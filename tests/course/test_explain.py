@@ -61,16 +61,11 @@ def test_an_error_of_another_cause_is_not_explained(message):
         "(task, pid=22934) Please provide a TPU\n(task, pid=22934) Name to connect to.",
         "23:36:18.184105: Please provide a TPU\n[rank0]: Name to connect to.",
         '{"text": "Please provide a TPU\\n Name to connect to."}',
+        "&quot;Please provide a TPU Name to connect to.&quot;",
     ],
 )
 def test_colours_prompts_times_and_broken_lines_are_read(text):
     assert names(text) == [NAME]
-
-
-def test_quotation_marks_are_read_however_they_were_written():
-    for quote in ("\\'", "‘", "&#39;"):
-        said = f"ModuleNotFoundError: No module named {quote}tensorflow{quote.replace('‘', '’')}"
-        assert names(said)[0] == "TensorFlow is not installed here"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +73,6 @@ def test_quotation_marks_are_read_however_they_were_written():
     [
         b"\xef\xbb\xbf" + SAID.encode(),
         b"\xff\xfe" + SAID.encode("utf-16-le") + b"\n",  # half a character at the end
-        b"\xfe\xff" + SAID.encode("utf-16-be"),
         "텐서플로: ".encode("cp949") + SAID.encode() + b"\x80\x00",
         b"first\n" + ("\n" + SAID).encode("utf-16-le"),  # PowerShell's >> on a file of UTF-8
     ],
@@ -114,13 +108,9 @@ def test_what_is_unknown_gives_the_last_error_s_line():
 
 def test_a_course_error_and_an_exception_explain_themselves():
     assert repr(explain(CourseError("What.", "Why.", "Fix."))) == "What.\n  Why: Why.\n  Fix: Fix."
-    try:
-        try:
-            raise ValueError(SAID)
-        except ValueError as error:
-            raise RuntimeError("another") from error
-    except RuntimeError as error:
-        assert names(error) == [NAME]
+    error = RuntimeError("another")
+    error.__cause__ = ValueError(SAID)
+    assert names(error) == [NAME]
 
 
 @pytest.mark.slow
@@ -136,18 +126,16 @@ def test_a_long_log_takes_time_in_proportion_to_its_length(unit):
     assert seconds(400_000) < 3 * seconds(200_000) + 0.5
 
 
-def test_the_command_reads_a_file_or_a_pipe(tmp_path):
+def test_the_command_reads_a_file_or_a_pipe_and_prints_the_page(tmp_path):
     path = tmp_path / "train.log"
     path.write_bytes(b"\xff\xfe" + SAID.encode("utf-16-le"))
     for words, given_in in (([str(path)], None), ([], SAID)):
         done = CliRunner().invoke(app, ["explain", *words], input=given_in)
         assert (done.exit_code, done.stdout.splitlines()[0]) == (0, NAME)
     assert CliRunner().invoke(app, ["explain"], input="nothing").exit_code == 1
-
-
-def test_the_page_of_all_symptoms_is_in_step():
     page = (ROOT / "notebooks/TROUBLESHOOTING.md").read_text("utf-8")
-    assert page == module.page(), "tpu-course explain --page > notebooks/TROUBLESHOOTING.md"
+    said = CliRunner().invoke(app, ["explain", "--page"]).stdout
+    assert page == said, "tpu-course explain --page > notebooks/TROUBLESHOOTING.md"
 
 
 @pytest.mark.slow

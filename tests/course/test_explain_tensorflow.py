@@ -18,11 +18,6 @@ def size_under_xla(x):
     return tf.range(tf.reduce_sum(x))
 
 
-@tf.function(autograph=False)
-def python_if(x):
-    return x if tf.reduce_sum(x) > 0 else -x
-
-
 def damaged_checkpoint(folder):
     saved = tf.train.Checkpoint(v=tf.Variable(tf.zeros([1000])))
     prefix = saved.write(str(folder / "ckpt"))
@@ -40,18 +35,12 @@ def damaged_checkpoint(folder):
             "TensorFlow has no TPU inside",
             lambda _: tf.tpu.experimental.initialize_tpu_system(Resolver(tpu="local")),
         ),
-        (
-            "TPUStrategy before the TPU was initialised",
-            lambda _: tf.distribute.TPUStrategy(Resolver(tpu="local")),
-        ),
         ("Code of TensorFlow 1", lambda _: tf.contrib),
-        ("Code of TensorFlow 1", lambda _: tf.compat.v1.estimator),
         ("An operation that XLA doesn't have", lambda _: string_under_xla(tf.constant([1]))),
         (
             "A size that is known too late",
             lambda _: size_under_xla.experimental_get_compiler_ir(tf.TensorSpec([2], "int32"))(),
         ),
-        ("A Python if on a tensor", lambda _: python_if(tf.constant([1.0]))),
         (
             "A label out of range",
             lambda _: tf.nn.sparse_softmax_cross_entropy_with_logits([-100], [[1.0, 2.0]]),

