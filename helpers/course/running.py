@@ -45,25 +45,13 @@ class Result:
         return f"{self.name}: {self.state}{where} ({self.seconds:.0f} s)\n{self.error}".strip()
 
 
-def core(node: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
-    """Copy a notebook without the cells that a workshop has no time for; it says so on top."""
-    short = nbformat.from_dict(node)
-    short.cells = [c for c in short.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
-    gone = len(node.cells) - len(short.cells)
-    told = (
-        f"> **Workshop edition.** The core of the notebook: {gone} of its {len(node.cells)} cells "
-        f"are left out. All of it: `notebooks/{name}.ipynb`."
-    )
-    short.cells.insert(1, nbformat.v4.new_markdown_cell(told, id="workshop-edition"))
-    return short
-
-
 def execute(
     notebook: Notebook, parameters: dict[str, object], workshop: bool = False
 ) -> tuple[Result, nbformat.NotebookNode]:
     """Run a notebook in a kernel of its own; give how it ended, and it with its outputs."""
     node, cell, started = nbformat.read(notebook.path, 4), 0, time.monotonic()
-    node = core(node, notebook.name) if workshop else node
+    if workshop:
+        node.cells = [c for c in node.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
 
     def begin(cell_index: int, **_: object) -> None:
         nonlocal cell
