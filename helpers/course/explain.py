@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import unreadable
 from helpers.base.language import translated
 from tpu_preflight.errors import PreflightError
 
@@ -45,9 +45,7 @@ class Symptom:
     seen: tuple[str, ...]  # what its message says: alternatives of one regular expression
     why: str  # why it happens
     fix: str  # what to do now
-    # The public thread where people met it (owner/repository#number), or the notebook of the course
-    # that produces it.
-    source: str
+    source: str  # the thread where people met it (owner/repository#number), or the notebook
     lesson: str  # number of the notebook that teaches it
     near: str = ""  # a regular expression for what must stand near it
     unless: str = ""  # a regular expression for what may not stand near it
@@ -97,12 +95,8 @@ def _line(text: str, start: int, end: int) -> str:
     return " ".join(text[first : min(last, first + LONGEST_EVIDENCE)].split())
 
 
-SYMPTOMS = tuple(
-    Symptom(**row)
-    for row in tomllib.loads(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf-8"))[
-        "symptom"
-    ]
-)
+_ROWS = tomllib.loads(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf-8"))
+SYMPTOMS = tuple(Symptom(**row) for row in _ROWS["symptom"])
 
 
 @dataclass(frozen=True)
@@ -118,33 +112,28 @@ class Explanation:
     """What is known about an error: false where that is nothing."""
 
     matches: tuple[Match, ...]  # the symptoms found in it, the most telling first; at most three
-    course: PreflightError | None = None  # the error itself, with what, why and fix, if it is ours
     unknown: str = ""  # where nothing is known, the last error's line; may be empty
 
     def __bool__(self) -> bool:
-        return bool(self.matches or self.course)
+        return bool(self.matches)
 
     def __repr__(self) -> str:
         """Give titles with labelled lines below them, in the language of messages."""
         blocks = []
         for symptom, seen in ((match.symptom, match.evidence) for match in self.matches):
-            lines = {"Seen": seen, "Sure": SURE[symptom.sure]}
+            lines = {"Seen": seen, "Sure": SURE.get(symptom.sure)}
             lines |= {"Why": symptom.why, "Fix": symptom.fix}
-            lines |= {"Lesson": f"notebook {symptom.lesson}", "Thread": symptom.link}
-            blocks.append((symptom.name, lines))
-        if self.course:
-            blocks.append((self.course.what, {"Why": self.course.why, "Fix": self.course.fix}))
-        if not blocks and not self.unknown:
-            return translated(f"{NOTHING} {TRY}")
-        if not blocks:
-            blocks.append((NOTHING, {"Line": self.unknown, "Try": TRY}))
-        return "\n\n".join(
-            "\n  ".join(
-                [translated(title)]
-                + [f"{translated(name)}: {translated(x)}" for name, x in lines.items() if x]
-            )
-            for title, lines in blocks
-        )
+            lines |= {"Lesson": symptom.lesson and f"notebook {symptom.lesson}"}
+            blocks.append((symptom.name, lines | {"Thread": symptom.link}))
+        if self.unknown:
+            blocks = [(NOTHING, {"Line": self.unknown, "Try": TRY})]
+        said = []
+        for title, lines in blocks or [(f"{NOTHING} {TRY}", {})]:
+            told = [
+                f"{translated(name)}: {translated(text)}" for name, text in lines.items() if text
+            ]
+            said.append("\n  ".join([translated(title), *told]))
+        return "\n\n".join(said)
 
 
 def explain(error: BaseException | str) -> Explanation:
@@ -155,7 +144,8 @@ def explain(error: BaseException | str) -> Explanation:
     there is none, with the last error's line. A note is given only where there is nothing else.
     """
     if isinstance(error, PreflightError):
-        return Explanation((), error)
+        own = Symptom(error.what, (), error.why, error.fix, source="", lesson="", sure="")
+        return Explanation((Match(own, ""),))
     lines = clean(error if isinstance(error, str) else _text(error))
     # A message may be broken between words or, by a terminal's edge, within one.
     texts = ["\n".join(lines), "".join(lines)]
@@ -196,12 +186,10 @@ def read(path: pathlib.Path) -> str:
     Raises:
         CourseError: There is no such file, or it can't be read.
     """
-    try:
+    where = path.resolve().parent
+    fix = f"Look there (ls {where}), or paste the log: tpu-course explain, then Ctrl-D."
+    with unreadable(f"{path} can't be read.", fix):
         return decode(path.read_bytes())
-    except OSError as error:
-        where = path.resolve().parent
-        fix = f"Look there (ls {where}), or paste the log: tpu-course explain, then Ctrl-D."
-        raise CourseError(f"{path} can't be read.", f"{error.strerror}.", fix) from None
 
 
 def decode(data: bytes) -> str:
