@@ -123,7 +123,8 @@ def run_all(
     with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         begun = {pool.submit(execute, n, given.get(n.name, {}), workshop): n for n in order}
         try:
-            for future in bar.track(concurrent.futures.as_completed(begun), len(begun)):
+            ended = concurrent.futures.as_completed(begun)
+            for future in bar.track(ended, len(begun), description="notebooks"):
                 result, node = future.result()
                 keep(begun[future], result, node)
                 results[result.name] = result
