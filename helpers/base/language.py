@@ -44,11 +44,7 @@ def language(
     In a folder of notebooks it is the notebooks' own, elsewhere what the environment asks for, as
     far as it is translated.
     """
-    if folder is None:
-        try:
-            folder = pathlib.Path.cwd()
-        except FileNotFoundError:  # deleted, which the command line tells
-            folder = ROOT
+    folder = folder or pathlib.Path.cwd()
     if folder in (NOTEBOOKS, WORK):
         return ENGLISH
     if folder.parent in (NOTEBOOKS, WORK) and file(folder.name).is_file():
@@ -73,30 +69,31 @@ def read(path: pathlib.Path) -> "Catalog":
 @functools.cache
 def _messages(code: str) -> tuple[dict[str, str], list[tuple[re.Pattern[str], str, list[str]]]]:
     """Give what is translated: whole messages, and patterns, the longest first."""
-    whole, patterns = {}, []
-    for message in read(file(code)):
-        if not message.id or not message.string or message.fuzzy:
-            continue
-        found = BLANK.findall(message.id)
-        if not found:
-            whole.setdefault(message.id, message.string)
-            continue
-        blanks = list(dict.fromkeys(found))
-        parts = BLANK.split(message.id)
-        words = re.findall("[A-Za-z]{2,}", " ".join(parts))
-        # With few words of its own a pattern would fit what it isn't meant for.
-        blank = "(.*?)" if len(words) >= ENOUGH else r"(\S+?)"
-        pattern = re.escape(parts[0])
-        for at, (name, part) in enumerate(zip(found, parts[1:], strict=True)):
-            again = name in found[:at]
+    told = {m.id: m.string for m in read(file(code)) if m.id and m.string and not m.fuzzy}
+    longest = sorted(filter(BLANK.search, told), key=lambda english: -len(BLANK.sub("", english)))
+    patterns = [(_pattern(english), told[english], _blanks(english)) for english in longest]
+    return told, patterns
+
+
+def _blanks(english: str) -> list[str]:
+    return list(dict.fromkeys(BLANK.findall(english)))
+
+
+def _pattern(english: str) -> re.Pattern[str]:
+    """Make a regular expression of a message with blanks: a group for each that is new."""
+    # With few words of its own a pattern would fit what it isn't meant for.
+    words = re.findall("[A-Za-z]{2,}", BLANK.sub(" ", english))
+    blank = "(.*?)" if len(words) >= ENOUGH else r"(\S+?)"
+    parts, seen, pattern = BLANK.split(english), [], ""
+    for part, name in zip(parts, [*BLANK.findall(english), ""], strict=True):
+        pattern += re.escape(part)
+        if name in seen:
+            pattern += rf"(?:\{seen.index(name) + 1})"
+        elif name:
             # Of two side by side the second begins with a sign: "; the slowest is …".
-            first = not part and at + 1 < len(found)
-            pattern += rf"(?:\{blanks.index(name) + 1})" if again else FIRST if first else blank
-            pattern += re.escape(part)
-        length = sum(map(len, parts))
-        patterns.append((length, re.compile(pattern, re.DOTALL), message.string, blanks))
-    patterns.sort(key=lambda row: -row[0])
-    return whole, [row[1:] for row in patterns]
+            pattern += FIRST if f"{name}{{" in english else blank
+            seen.append(name)
+    return re.compile(pattern, re.DOTALL)
 
 
 def translated(text: str, code: str | None = None) -> str:

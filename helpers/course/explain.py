@@ -7,8 +7,7 @@ takes time in proportion to the length of the text.
 
 import codecs
 import functools
-import json
-import os
+import html
 import pathlib
 import re
 import sys
@@ -16,14 +15,11 @@ import tomllib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import unreadable
 from helpers.base.language import translated
 from tpu_preflight.errors import PreflightError
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
 
 MOST_MATCHES = 3
 REACH = 1500  # characters from a message to the words that must, or may not, stand near it
@@ -46,15 +42,14 @@ class Symptom:
     """What an error looks like, why it happens, and what to do: a row of symptoms.toml."""
 
     name: str  # in a few words
-    seen: tuple[str | list[str], ...]  # what its message says; one of these is enough
-    sure: str  # how sure the cause is: ``certain``, ``likely`` or ``note``
+    seen: tuple[str, ...]  # what its message says: alternatives of one regular expression
     why: str  # why it happens
     fix: str  # what to do now
-    # The public thread where people met it (owner/repository#number), or the notebook of the course
-    # that produces it.
-    source: str
+    source: str  # the thread where people met it (owner/repository#number), or the notebook
     lesson: str  # number of the notebook that teaches it
+    near: str = ""  # a regular expression for what must stand near it
     unless: str = ""  # a regular expression for what may not stand near it
+    sure: str = "certain"  # how sure the cause is: ``certain``, ``likely`` or ``note``
 
     @property
     def link(self) -> str:
@@ -62,62 +57,46 @@ class Symptom:
         repository, _, number = self.source.partition("#")
         return f"https://github.com/{repository}/issues/{number}" if number else ""
 
-    @functools.cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """The one regular expression for all that is seen, for a text in small letters."""
-        alternatives = []
-        for seen in self.seen:
-            message, near = (seen, "") if isinstance(seen, str) else seen
-            message = message.replace("…", ".{0,200}?")
-            alternatives.append(message + f"(?=.{{0,{REACH}}}(?:{near}))" * bool(near))
-            if near:
-                alternatives.append(f"(?:{near}).{{0,{REACH}}}?{message}")
-        return re.compile(_small_letters("|".join(alternatives)))
-
-    @functools.cached_property
+    @property
     def says(self) -> tuple[str, ...]:
         """The messages for people: each as far as it is plain text."""
-        messages = [seen if isinstance(seen, str) else seen[0] for seen in self.seen]
-        return tuple(re.sub(r"\\(.)", r"\1", _PLAIN.match(text)[0]).strip() for text in messages)
+        plain = re.compile(r"(?:\\[^\w\s]|[^\\()\[\]{}*+?|](?![?{*+]))*")
+        return tuple(re.sub(r"\\(.)", r"\1", plain.match(x)[0]).strip(" …") for x in self.seen)
 
     def evidence(self, text: str, small: str) -> str:
         """Give the line of a text that shows the symptom; ``small`` is the text in small letters.
 
-        Empty where there is none. Most symptoms are ruled out by their messages' first words.
+        Empty where there is none.
         """
-        if not any(said.lower().partition("…")[0] in small for said in self.says):
-            return ""
-        for found in self.pattern.finditer(small):
+        for found in _pattern("|".join(self.seen)).finditer(small):
             start, end = found.span()
             around = small[max(0, start - REACH) : end + REACH]
-            if not (self.unless and re.search(_small_letters(self.unless), around)):
-                return _line(text, max(start, end - LONGEST_EVIDENCE // 2), end)
+            unless = self.unless and _pattern(self.unless).search(around)
+            if _pattern(self.near).search(around) and not unless:
+                return _line(text, start, end)
         return ""
 
 
-_PLAIN = re.compile(r"(?:\\[^\w\s]|[^\\()\[\]{}*+?|](?![?{*+]))*")
+@functools.cache
+def _pattern(written: str) -> re.Pattern[str]:
+    """Compile an expression of symptoms.toml for small letters, which are found five times faster.
 
-
-def _small_letters(pattern: str) -> str:
-    return re.sub(r"\\.|[A-Z]+", lambda x: x[0] if x[0][0] == "\\" else x[0].lower(), pattern)
+    The letter after a backslash is no letter of the text.
+    """
+    written = written.replace("…", ".{0,200}?")
+    return re.compile(re.sub(r"\\.|[A-Z]", lambda x: x[0] if x[0][1:] else x[0].lower(), written))
 
 
 def _line(text: str, start: int, end: int) -> str:
     """Give the line, or lines, around a place; of a long one what is next to it."""
-    first, last = text.rfind("\n", 0, start) + 1, text.find("\n", end)
-    last = len(text) if last < 0 else last
-    begin = first if last - first <= LONGEST_EVIDENCE else max(first, start - 20)
-    cut = text[begin : begin + LONGEST_EVIDENCE - 2] if last - first > LONGEST_EVIDENCE else ""
-    shown = f"{'…' * (begin > first)}{cut}…" if cut else text[first:last]
-    return " ".join(shown.split())
+    first, last = text.rfind("\n", 0, start) + 1, f"{text}\n".index("\n", end)
+    if last - first > LONGEST_EVIDENCE:
+        first = max(first, start - 20, end - LONGEST_EVIDENCE // 2)
+    return " ".join(text[first : min(last, first + LONGEST_EVIDENCE)].split())
 
 
-SYMPTOMS = tuple(
-    Symptom(**row)
-    for row in tomllib.loads(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf-8"))[
-        "symptom"
-    ]
-)
+_ROWS = tomllib.loads(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf-8"))
+SYMPTOMS = tuple(Symptom(**row) for row in _ROWS["symptom"])
 
 
 @dataclass(frozen=True)
@@ -133,52 +112,28 @@ class Explanation:
     """What is known about an error: false where that is nothing."""
 
     matches: tuple[Match, ...]  # the symptoms found in it, the most telling first; at most three
-    course: PreflightError | None = None  # the error itself, with what, why and fix, if it is ours
-    unknown: str = ""  # where nothing is known, the line that matters most; may be empty
+    unknown: str = ""  # where nothing is known, the last error's line; may be empty
 
     def __bool__(self) -> bool:
-        return bool(self.matches or self.course)
-
-    def _english(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """Titles and what stands below them: a label and a text, which may be an address."""
-        if self.course is not None:
-            return [(self.course.what, [("Why", self.course.why), ("Fix", self.course.fix)])]
-        blocks = []
-        for match in self.matches:
-            symptom = match.symptom
-            lines = [("Seen", match.evidence), ("Sure", SURE[symptom.sure])]
-            lines += [("Why", symptom.why), ("Fix", symptom.fix)]
-            lines += [("Lesson", f"notebook {symptom.lesson}")]
-            lines += [("Thread", symptom.link)] if symptom.link else []
-            blocks.append((symptom.name, lines))
-        if not blocks and self.unknown:
-            blocks.append((NOTHING, [("Line", self.unknown), ("Try", TRY)]))
-        return blocks or [(f"{NOTHING} {TRY}", [])]
-
-    def _blocks(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """Give `_english` in the language of messages."""
-        return [
-            (translated(title), [(translated(name), translated(text)) for name, text in lines])
-            for title, lines in self._english()
-        ]
-
-    def json(self) -> str:
-        """Write it as JSON: what is known by the names of its lines, and the line that matters."""
-        blocks = self._english() if self else []
-        known = [{"name": name} | {k.lower(): v for k, v in lines} for name, lines in blocks]
-        return json.dumps({"known": known, "line": self.unknown}, indent=1, ensure_ascii=False)
+        return bool(self.matches)
 
     def __repr__(self) -> str:
-        blocks = (
-            [title, *(f"  {name}: {text}" for name, text in lines)]
-            for title, lines in self._blocks()
-        )
-        return "\n\n".join(map("\n".join, blocks))
-
-    def _repr_html_(self) -> str:
-        from helpers.base import html
-
-        return html.render("explanation.html", blocks=self._blocks())
+        """Give titles with labelled lines below them, in the language of messages."""
+        blocks = []
+        for symptom, seen in ((match.symptom, match.evidence) for match in self.matches):
+            lines = {"Seen": seen, "Sure": SURE.get(symptom.sure)}
+            lines |= {"Why": symptom.why, "Fix": symptom.fix}
+            lines |= {"Lesson": symptom.lesson and f"notebook {symptom.lesson}"}
+            blocks.append((symptom.name, lines | {"Thread": symptom.link}))
+        if self.unknown:
+            blocks = [(NOTHING, {"Line": self.unknown, "Try": TRY})]
+        said = []
+        for title, lines in blocks or [(f"{NOTHING} {TRY}", {})]:
+            told = [
+                f"{translated(name)}: {translated(text)}" for name, text in lines.items() if text
+            ]
+            said.append("\n  ".join([translated(title), *told]))
+        return "\n\n".join(said)
 
 
 def explain(error: BaseException | str) -> Explanation:
@@ -186,10 +141,11 @@ def explain(error: BaseException | str) -> Explanation:
 
     Takes an exception, with its traceback if it has one, or a pasted log; colours, times and line
     breaks are ignored. Gives the symptoms found, the most telling first; empty (and false) when
-    there is none, with the line that matters. A note is given only where there is nothing else.
+    there is none, with the last error's line. A note is given only where there is nothing else.
     """
     if isinstance(error, PreflightError):
-        return Explanation((), error)
+        own = Symptom(error.what, (), error.why, error.fix, source="", lesson="", sure="")
+        return Explanation((Match(own, ""),))
     lines = clean(error if isinstance(error, str) else _text(error))
     # A message may be broken between words or, by a terminal's edge, within one.
     texts = ["\n".join(lines), "".join(lines)]
@@ -201,9 +157,10 @@ def explain(error: BaseException | str) -> Explanation:
         if (evidence := symptom.evidence(*both[0]) or symptom.evidence(*both[1]))
     ]
     matches = [match for match in found if match.symptom.sure != "note"]
-    if not matches and not any(map(_RAISED.match, lines)):
+    raised = ["", *filter(_RAISED.match, lines)]
+    if not matches and not raised[1:]:
         matches = found
-    return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else last_error(lines))
+    return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else raised[-1])
 
 
 def _text(error: BaseException) -> str:
@@ -216,7 +173,7 @@ def _text(error: BaseException) -> str:
         seen.add(id(error))
         for frame in traceback.extract_tb(error.__traceback__):
             cell = "ipykernel_" in frame.filename or frame.filename.startswith("<ipython-input")
-            file = "a cell of the notebook" if cell else os.path.basename(frame.filename)  # noqa: PTH119
+            file = "a cell of the notebook" if cell else pathlib.Path(frame.filename).name
             lines.append(f"{file}, {frame.name}")
         lines.append(f"{type(error).__name__}: {error}")
         error = error.__cause__ or error.__context__
@@ -224,33 +181,21 @@ def _text(error: BaseException) -> str:
 
 
 def read(path: pathlib.Path) -> str:
-    """Read a log from a file; of a notebook, what its cells put out.
+    """Read a log from a file.
 
     Raises:
         CourseError: There is no such file, or it can't be read.
     """
-    try:
-        text = decode(path.read_bytes())
-    except OSError as error:
-        where = path.resolve().parent
-        fix = f"Look there (ls {where}), or paste the log: tpu-course explain, then Ctrl-D."
-        raise CourseError(f"{path} can't be read.", f"{error.strerror}.", fix) from None
-    try:
-        cells = json.loads(text)["cells"] if path.suffix == ".ipynb" else []
-        outputs = [output for cell in cells for output in cell.get("outputs", ())]
-        said = ["".join(output.get("text", "")) for output in outputs]
-        said += [f"{x['ename']}: {x['evalue']}" for x in outputs if "ename" in x]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        said = []  # no notebook, whatever its name says
-    return "\n".join(said) or text
+    where = path.resolve().parent
+    fix = f"Look there (ls {where}), or paste the log: tpu-course explain, then Ctrl-D."
+    with unreadable(f"{path} can't be read.", fix):
+        return decode(path.read_bytes())
 
 
 def decode(data: bytes) -> str:
     """Make text of the bytes of a log: UTF-8, or UTF-16 as PowerShell writes it; never fails."""
-    for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
-        if data.startswith(mark) and b"\0" in data[:1000]:
-            return data[len(mark) :].decode(name, "replace")
-    return data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+    marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode("utf-16" if marked else "utf-8-sig", "replace").replace("\0", "")
 
 
 # Colours and links of a terminal, also where the invisible first character was lost on the way.
@@ -258,9 +203,7 @@ _ESCAPES = re.compile(
     r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)"
     r"|(?:\^\[|\\x1b|\\033|\\u001b)?\[\d{1,3}(?:;\d{1,3}){0,4}m"
 )
-_BREAKS = re.compile(r"\r\n?|\x08+|\x0b|\x0c|\x85|\u2028")
-_TYPOGRAPHIC = str.maketrans("‘’“”\u00a0", "''\"\" ")
-_HTML = {"&quot;": '"', "&#39;": "'", "&#x27;": "'", "&lt;": "<", "&gt;": ">", "&amp;": "&"}
+_TYPOGRAPHIC = str.maketrans("‘’“”\u00a0\r\b", "''\"\" \n\n")
 # A message that another one quotes: \" and \n, as JSON and Python write them.
 _QUOTED = re.compile(r"\\{1,4}(?:([\"'])|n(?=[\s\"'{}\[\](]))")
 # What programs and people write before each line: times, processes, quotation marks of mail.
@@ -273,38 +216,20 @@ _BEFORE = re.compile(
 
 def clean(text: str) -> list[str]:
     """Split a pasted text into its lines, without colours, times and quotation marks of mail."""
-    text = _BREAKS.sub("\n", _ESCAPES.sub("", text.replace("\0", ""))).translate(_TYPOGRAPHIC)
-    for code, character in _HTML.items():
-        text = text.replace(code, character)
+    text = html.unescape(_ESCAPES.sub("", text)).translate(_TYPOGRAPHIC)
     text = _QUOTED.sub(lambda found: found[1] or "\n", text)
-    lines = (_BEFORE.sub("", " ".join(line.split()), count=1) for line in text.split("\n"))
+    lines = (_BEFORE.sub("", " ".join(line.split()), count=1) for line in text.splitlines())
     return [line for line in lines if line]
 
 
 _RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
-_COMPLAINS = re.compile(
-    r"(?i)\b(?:error|fail(?:ed|ure)?|fatal|cannot|can't|could not|couldn't|unable|refused|denied"
-    r"|exhausted|invalid|abort(?:ed)?|killed|dumped|not found|unsupported|unimplemented)\b"
-)
-_FRAME = re.compile(r"Detected at|File |Stack trace|\[\[|\{\{|[-=]{5}|During handling|raise |at 0x")
-
-
-def last_error(lines: Sequence[str]) -> str:
-    """Give the line that matters most where nothing is known: the last error's, or nothing."""
-    for number, line in reversed([*enumerate(lines)]):
-        if _RAISED.match(line):
-            if line.endswith((":", "found.", "Error", "Exception")):  # it only announces the one
-                told = (x for x in lines[number + 1 : number + 60] if not _FRAME.match(x))
-                line = f"{line} {next(told, '')}".strip()
-            return line
-    return next((line for line in reversed(lines) if _COMPLAINS.search(line)), "")
 
 
 def page(
     symptoms: Sequence[Symptom] = SYMPTOMS, say: Callable[[str], str] = lambda text: text
 ) -> str:
     """Write symptoms as one page in Markdown, ordered by notebook; ``say`` translates the rest."""
-    from helpers.base import html
+    from helpers.base.html import render
 
     def plain(text: str) -> str:
         """Keep Markdown from reading underscores and stars of names as its own."""
@@ -315,7 +240,7 @@ def page(
     def code(text: str) -> str:
         return f"`` {text} ``" if "`" in text else f"`{text}`"
 
-    return html.render("symptoms.md", symptoms=symptoms, say=say, plain=plain, code=code)
+    return render("symptoms.md", symptoms=symptoms, say=say, plain=plain, code=code)
 
 
 def explain_last(line: str = "") -> Explanation | None:
@@ -335,6 +260,6 @@ def explain_last(line: str = "") -> Explanation | None:
     return explain(last)
 
 
-def load_ipython_extension(shell: "InteractiveShell") -> None:
+def load_ipython_extension(shell: Any) -> None:  # an IPython.InteractiveShell
     """Add ``%explain``, which explains the error of the cell that failed last."""
     shell.register_magic_function(explain_last, "line", "explain")

@@ -59,14 +59,14 @@ def load(path: pathlib.Path) -> Notebook:
     fix = f"Get it back with `git restore notebooks/{path.name}`."
     with unreadable(f"{path.name} can't be run.", fix):
         cells = json.loads(path.read_text("utf-8"))["cells"]
-        title = re.search(r"^#\s+(.+)", "".join(cells[0]["source"]) if cells else "")
+        title = re.match(r"#\s+(.+)", "".join(x for cell in cells[:1] for x in cell["source"]))
         parameters = {}
         for cell in cells:
             if "parameters" in cell["metadata"].get("tags", ()):
                 for statement in ast.parse("".join(cell["source"])).body:
                     name = ast.unparse(next(ast.iter_child_nodes(statement)))
                     parameters[name] = ast.literal_eval(statement.value)
-    return Notebook(path, plain(title[1]) if title else path.stem, parameters)
+        return Notebook(path, plain(title[1]), parameters)
 
 
 def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
@@ -80,7 +80,7 @@ def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
         raise CourseError(
             f"There are no notebooks in {folder}.",
             "The course's notebooks are named NN_name.ipynb and stand in the folder notebooks.",
-            "Get them back with `git restore notebooks`, or clone the repository again.",
+            "Go into a clone of the course's repository and run the same command again.",
         )
     return [load(path) for path in paths]
 
@@ -93,8 +93,7 @@ def edition(code: str | None) -> tuple[pathlib.Path, pathlib.Path]:
     """
     if code in (None, language.ENGLISH):
         return NOTEBOOKS, BUILD
-    known = language.translations()
-    if code not in known:
+    if code not in (known := language.translations()):
         raise CourseError(
             f"There is no edition in {code!r}.",
             f"The course is in English (en) and in: {', '.join(known)}.",
@@ -111,18 +110,15 @@ def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
     Raises:
         CourseError: One of ``wanted`` is neither number nor name of a known notebook.
     """
-    chosen = set()
-    for word in wanted:
-        name = pathlib.PurePath(word).name.removesuffix(".ipynb")  # as a shell completes it
-        matches = [n for n in known if name == n.name or word.zfill(2) == n.number]
-        if not matches:
+    names = {word: pathlib.PurePath(word).name.removesuffix(".ipynb").zfill(2) for word in wanted}
+    for word, name in names.items():
+        if not any(name in (notebook.name, notebook.number) for notebook in known):
             raise CourseError(
                 f"There is no notebook {word!r}.",
-                f"The notebooks are: {', '.join(n.name for n in known)}.",
+                f"The notebooks are: {', '.join(notebook.name for notebook in known)}.",
                 f"Give a number or a name of these, such as {known[0].number}.",
             )
-        chosen.update(n.name for n in matches)
-    return [n for n in known if not wanted or n.name in chosen]
+    return [n for n in known if not wanted or {n.name, n.number} & {*names.values()}]
 
 
 def values(
@@ -149,12 +145,12 @@ def values(
             )
         for notebook in having:
             default = notebook.parameters[name]
+            read = {str: str, float: float}.get(type(default), ast.literal_eval)
             try:
-                value = text if isinstance(default, str) else ast.literal_eval(text)
+                value = read(text)
             except (ValueError, SyntaxError):
-                value = text
-            value = float(value) if isinstance(default, float) and type(value) is int else value
-            if default is not None and type(value) is not type(default):
+                value = None
+            if type(value) is not type(default):
                 raise CourseError(
                     f"{name} can't be {text!r}.",
                     f"In {notebook.name} it is by default {default!r}.",

@@ -2,15 +2,12 @@
 
 import concurrent.futures
 import dataclasses
-import json
 import os
 import pathlib
 import re
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import BinaryIO
 
 import nbconvert
 import nbformat
@@ -18,7 +15,7 @@ import papermill
 from jupyter_client import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from helpers.base import files, html
 from helpers.course.doctor import GIB, free_memory
@@ -38,90 +35,41 @@ class Result:
     """How the run of one notebook ended."""
 
     name: str  # the notebook's
-    # ``passed``, ``failed``, ``died`` (its kernel ended), ``interrupted`` or ``not run``.
-    state: str
-    seconds: float = 0.0  # wall time, with the start and end of the kernel
+    state: str  # ``passed``, ``failed`` or ``died`` (its kernel ended)
+    seconds: float  # wall time, with the start and end of the kernel
     cell: int = 0  # the number of the cell that stopped it, from 1
     error: str = ""  # what happened there: the last lines of the traceback, or of a dying kernel
 
     def __repr__(self) -> str:
         where = f" at cell {self.cell}" if self.cell else ""
-        return f"{self.name}: {self.state}{where} ({self.seconds:.0f} s)"
-
-
-@dataclasses.dataclass(frozen=True)
-class Report:
-    """How a run ended."""
-
-    results: tuple[Result, ...]  # one for each chosen notebook, in order
-    page: pathlib.Path | None = None  # the index of the results; None where no page is written
-
-    @property
-    def status(self) -> int:
-        """The exit status: 0 all passed, 1 one failed, 130 interrupted."""
-        states = {result.state for result in self.results}
-        return 130 if "interrupted" in states else int(states != {"passed"})
-
-    @property
-    def summary(self) -> str:
-        """How many ended how, such as ``8 passed, 1 failed``."""
-        states = [result.state for result in self.results]
-        return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-
-    def json(self) -> str:
-        """Write it as JSON."""
-        results = [dataclasses.asdict(result) for result in self.results]
-        return json.dumps(
-            {"status": self.status, "page": self.page, "results": results}, default=str
-        )
-
-
-class _Kernel(AsyncKernelManager):
-    """Starts this Python's kernel; what its native code writes goes to a file."""
-
-    words: BinaryIO
-
-    def start_kernel(self, **options: object) -> object:
-        # With this variable ipykernel leaves the file descriptors alone, as under nbval: the same
-        # outputs. Without bytecode TensorFlow takes three times as long to import.
-        environment = os.environ | {"PYTEST_CURRENT_TEST": __name__}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        own = {"env": environment, "stdout": self.words, "stderr": self.words}
-        return super().start_kernel(**options | own)
-
-
-def core(node: nbformat.NotebookNode, name: str) -> nbformat.NotebookNode:
-    """Copy a notebook without the cells that a workshop has no time for; it says so on top."""
-    short = nbformat.from_dict(node)
-    short.cells = [c for c in short.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
-    gone = len(node.cells) - len(short.cells)
-    told = (
-        f"> **Workshop edition.** The core of the notebook: {gone} of its {len(node.cells)} cells "
-        f"are left out. All of it: `notebooks/{name}.ipynb`."
-    )
-    short.cells.insert(1, nbformat.v4.new_markdown_cell(told, id="workshop-edition"))
-    return short
+        return f"{self.name}: {self.state}{where} ({self.seconds:.0f} s)\n{self.error}".strip()
 
 
 def execute(
-    notebook: Notebook,
-    parameters: dict[str, object],
-    tell: Callable[[int, int], None],
-    workshop: bool = False,
+    notebook: Notebook, parameters: dict[str, object], workshop: bool = False
 ) -> tuple[Result, nbformat.NotebookNode]:
-    """Run a notebook in a kernel of its own; give how it ended, and it with its outputs.
-
-    ``tell`` is called as each cell starts, with its number from 0 and the number of cells.
-    """
+    """Run a notebook in a kernel of its own; give how it ended, and it with its outputs."""
     node, cell, started = nbformat.read(notebook.path, 4), 0, time.monotonic()
-    node = core(node, notebook.name) if workshop else node
+    if workshop:
+        node.cells = [c for c in node.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
 
     def begin(cell_index: int, **_: object) -> None:
         nonlocal cell
         cell = cell_index
-        tell(cell, len(node.cells))
 
+    # With the first variable ipykernel leaves the file descriptors alone, as under nbval: the same
+    # outputs. With the second TensorFlow takes three times as long to import.
+    environment = os.environ | {"PYTEST_CURRENT_TEST": __name__}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as words:
+        own = {"env": environment, "stdout": words, "stderr": words}
+
+        class Kernel(AsyncKernelManager):
+            """What the kernel's native code writes goes to a file."""
+
+            def start_kernel(self, **options: object) -> object:
+                return super().start_kernel(**options | own)
+
         output = pathlib.Path(folder, notebook.path.name)
         state, lines = "passed", []
         try:
@@ -132,7 +80,7 @@ def execute(
                 kernel_name="python3",
                 language="python",
                 progress_bar=False,
-                kernel_manager_class=type("Kernel", (_Kernel,), {"words": words}),
+                kernel_manager_class=Kernel,
                 resources={"metadata": {"path": str(notebook.path.parent)}},
                 on_cell_start=begin,
                 coalesce_streams=True,
@@ -141,80 +89,53 @@ def execute(
             )
         except PapermillExecutionError as error:
             state, lines = "failed", "\n".join(error.traceback).splitlines()
-            cell = error.cell_index
         except RuntimeError as error:  # nbclient's, when the kernel dies or doesn't start
             words.seek(0)
             said = words.read().decode("utf-8", "replace").splitlines()
             state, lines = "died", [*said, f"{error} (most often because memory ran out)"]
         node = nbformat.read(output, 4)
-        if state == "passed" and node.metadata.papermill.get("exception"):
-            state, lines = "failed", ["The cell ended the kernel: SystemExit"]
     colourless = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip() for line in lines]
     error = "\n".join([line for line in colourless if line.strip(" -")][-LAST_LINES:])
-    seconds = time.monotonic() - started
     where = cell + 1 if state != "passed" else 0
-    return Result(notebook.name, state, round(seconds, 1), where, error), node
+    return Result(notebook.name, state, time.monotonic() - started, where, error), node
 
 
 def run_all(
     chosen: Sequence[Notebook],
     given: dict[str, dict[str, object]],
     keep: Callable[[Notebook, Result, nbformat.NotebookNode], None],
-    console: Console,
+    console: Console | None = None,
     workshop: bool = False,
     jobs: int = 1,
 ) -> tuple[Result, ...]:
     """Run notebooks, each in a kernel of its own, and go on after one that fails.
 
-    An interrupt (Ctrl-C) ends all kernels and is a state of their results, which are in the order
-    of ``chosen``. ``given`` are changed parameters by the notebook's name; ``keep`` is called as
-    each notebook ends, one after another.
+    Gives the results in the order of ``chosen``. ``given`` are changed parameters by the notebook's
+    name; ``keep`` is called as each notebook ends, one after another. An interrupt (Ctrl-C) ends
+    all kernels; what was kept stays.
     """
     results: dict[str, Result] = {}
-    columns = TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn()
-    bar = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
-    stopped = threading.Event()
-
-    def work(notebook: Notebook) -> tuple[Notebook, Result, nbformat.NotebookNode]:
-        task = bar.add_task(notebook.name, total=None)
-        if not console.is_terminal:
-            console.print(f"{notebook.name}: running", highlight=False)
-
-        def tell(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        result, node = execute(notebook, given.get(notebook.name, {}), tell, workshop)
-        bar.remove_task(task)
-        if stopped.is_set() and result.state != "passed":
-            result = dataclasses.replace(result, state="interrupted", error="")
-        return notebook, result, node
-
-    def finish(done: tuple[Notebook, Result, nbformat.NotebookNode]) -> None:
-        _, result, _ = done
-        keep(*done)
-        results[result.name] = result  # last: what an interrupt cuts off here is done again below
-        bar.console.print(f"{result!r}\n{result.error}".strip(), markup=False, highlight=False)
-
+    console = console or Console(stderr=True)
     order = [*chosen]
     if jobs > 1:
         order.sort(key=lambda notebook: LONGEST.find(notebook.number) % len(LONGEST))
+    bar = Progress(console=console, disable=not console.is_terminal)
     with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        begun = [pool.submit(work, notebook) for notebook in order]
+        begun = {pool.submit(execute, n, given.get(n.name, {}), workshop): n for n in order}
         try:
-            for future in concurrent.futures.as_completed(begun):
-                finish(future.result())
-        except BaseException as error:
-            stopped.set()
+            ended = concurrent.futures.as_completed(begun)
+            for future in bar.track(ended, len(begun), description="notebooks"):
+                result, node = future.result()
+                keep(begun[future], result, node)
+                results[result.name] = result
+                console.print(repr(result), markup=False, highlight=False)
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             while not all(future.done() for future in begun):
                 processes.kill(processes.family(os.getpid())[1:])
                 concurrent.futures.wait(begun, 1)
-            if not isinstance(error, KeyboardInterrupt):
-                raise
-            for future in begun:
-                if not future.cancelled() and future.result()[0].name not in results:
-                    finish(future.result())
-    return tuple(results.get(n.name, Result(n.name, "not run")) for n in chosen)
+            raise
+    return tuple(results[notebook.name] for notebook in chosen)
 
 
 def run(
@@ -224,22 +145,20 @@ def run(
     build: pathlib.Path = BUILD,
     console: Console | None = None,
     workshop: bool = False,
-    jobs: int | None = None,
-) -> Report:
-    """Run notebooks and write an index of their results.
+) -> tuple[Result, ...]:
+    """Run notebooks and write an index of their results: ``build/index.html``.
 
-    Each executed notebook is written to ``build``, also one that failed, as ``.ipynb`` and as a
-    page; results of earlier runs stay there. A workshop's run leaves the cells tagged
-    ``beyond-core`` out and writes to ``build / "workshop"``, so that it is never taken for a whole.
+    Two run at once where there are two cores and 8 GB of free memory. Each executed notebook is
+    written to ``build``, also one that failed, as ``.ipynb`` and as a page; results of earlier runs
+    stay there.
 
     Args:
         wanted: Numbers or names; none means all.
         parameters: Name and text of each changed parameter, see ``map.values``.
         folder: Where the notebooks are.
         build: Where the results go.
-        console: Where progress is shown.
-        workshop: Run only the core of each notebook.
-        jobs: How many run at once; None: two where there are two cores and 8 GB of free memory.
+        console: Where progress is shown; None: standard error.
+        workshop: Leave out the cells tagged ``beyond-core``.
 
     Raises:
         CourseError: The input can't be used (then nothing has run), or a result can't be written.
@@ -247,14 +166,13 @@ def run(
     known = notebooks(folder)
     chosen = choose(wanted, known)
     given = values(parameters, chosen)
-    build = build / "workshop" if workshop else build
-    page = build / "index.html"
-    jobs = jobs or (2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * GIB else 1)
+    jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * GIB else 1
     done: dict[str, Result] = {}
 
     def index() -> None:
         there = {notebook.name for notebook in known if (build / f"{notebook.name}.html").is_file()}
-        files.write(page, html.render("course_map.html", known=known, done=done, there=there))
+        page = html.render("course_map.html", known=known, done=done, there=there)
+        files.write(build / "index.html", page)
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
         files.write(build / f"{notebook.name}.ipynb", nbformat.writes(node) + "\n")
@@ -263,8 +181,7 @@ def run(
         index()
 
     index()  # now, so that a folder without permission is told at once
-    console = console or Console(stderr=True)
-    return Report(run_all(chosen, given, keep, console, workshop, jobs), page)
+    return run_all(chosen, given, keep, console, workshop, jobs)
 
 
 def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
@@ -282,7 +199,7 @@ def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
 
 def store(
     wanted: Sequence[str] = (), folder: pathlib.Path = NOTEBOOKS, console: Console | None = None
-) -> Report:
+) -> tuple[Result, ...]:
     """Run notebooks with their defaults and write the outputs into the notebooks themselves.
 
     One after another, because a neighbour would change the times that some outputs tell. A notebook
@@ -297,8 +214,7 @@ def store(
         if result.state == "passed":
             files.write(notebook.path, nbformat.writes(_stripped(node)) + "\n")
 
-    chosen = choose(wanted, notebooks(folder))
-    return Report(run_all(chosen, {}, keep, console or Console(stderr=True)))
+    return run_all(choose(wanted, notebooks(folder)), {}, keep, console)
 
 
 def _stripped(node: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -8,7 +8,6 @@ the same.
 
 import ast
 import dataclasses
-import datetime
 import io
 import json
 import pathlib
@@ -16,11 +15,9 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 
-from babel import Locale, UnknownLocaleError
 from babel.messages import Catalog, pofile
 
 from helpers.base import files, language
-from helpers.base.errors import CourseError, unreadable
 from helpers.base.settings import ROOT
 from helpers.course import explain
 from helpers.course import map as course
@@ -36,12 +33,11 @@ DATA = ("helpers/exercises/*.toml", "helpers/course/symptoms.toml", "helpers/tpu
 DATA += ("tpu_preflight/src/tpu_preflight/findings.toml",)
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
 # Code in which a learner reads each string of three words or more.
-CODE = ["helpers/exercises/*.py", "helpers/course/doctor.py", "helpers/course/explain.py"]
-CODE += ["helpers/tpu/place.py", "helpers/xla/numerics.py", "tpu_preflight/src/tpu_preflight/*.py"]
-for _room in ("checks/*", "compiler/*", "estimate/*", "subjects/*", "chips/hardware"):
-    CODE.append(f"tpu_preflight/src/tpu_preflight/{_room}.py")
-for _name in ("program/from_tensorflow", "program/tracing"):
-    CODE.append(f"tpu_preflight/src/tpu_preflight/{_name}.py")
+_COURSE = "exercises/* course/doctor course/explain tpu/place xla/numerics"
+_TOOL = "* checks/* compiler/* estimate/* subjects/* chips/hardware program/from_tensorflow "
+_TOOL += "program/tracing"
+CODE = [f"helpers/{name}.py" for name in _COURSE.split()]
+CODE += [f"tpu_preflight/src/tpu_preflight/{name}.py" for name in _TOOL.split()]
 
 
 def blocks(markdown: str) -> list[str]:
@@ -92,24 +88,29 @@ def _data(path: pathlib.Path) -> Iterator[tuple[str, str]]:
 def _code(path: pathlib.Path) -> Iterator[tuple[str, str]]:
     """Give the strings of a source; of one with values in it, their expressions in braces."""
     nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
-    expressions = (node.value for node in nodes if isinstance(node, ast.Expr))
-    parts = (part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values)
-    names = [key for node in nodes if isinstance(node, ast.Dict) for key in node.keys]
-    for node in (node for node in nodes if isinstance(node, ast.Compare)):
-        names += [node.left, *node.comparators]
-    # Docstrings, pieces, and what is a name.
-    left_out = {*map(id, expressions), *map(id, parts), *map(id, names)}
+    left_out = set()  # docstrings, pieces of a string with values, and what is a name
     for node in nodes:
-        text = ""
-        if isinstance(node, ast.JoinedStr):
-            for part in node.values:
-                constant = isinstance(part, ast.Constant)
-                text += part.value if constant else f"{{{ast.unparse(part.value)}}}"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            text = node.value
+        match node:
+            case ast.Expr(value=part):
+                left_out.add(part)
+            case ast.JoinedStr(values=parts) | ast.Dict(keys=parts):
+                left_out.update(parts)
+            case ast.Compare():
+                left_out.update([node.left, *node.comparators])
+    for node in nodes:
+        match node:
+            case ast.JoinedStr(values=parts):
+                text = "".join(
+                    x.value if isinstance(x, ast.Constant) else f"{{{ast.unparse(x.value)}}}"
+                    for x in parts
+                )
+            case ast.Constant(value=str(text)):
+                pass
+            case _:
+                continue
         plain = re.sub(language.BLANK, "", text)
         words = len(re.findall("[A-Za-z]{2,}", plain)) >= 3 and re.search(r"\w \w", plain)
-        if words and id(node) not in left_out and not re.search(r"\\|\n\Z", text):
+        if words and node not in left_out and not re.search(r"\\|\n\Z", text):
             yield path.relative_to(ROOT).as_posix(), text
 
 
@@ -129,43 +130,15 @@ def texts() -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def _catalog(code: str) -> Catalog:
-    day = datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)  # Git knows when it really changed
-    return Catalog(
-        locale=code,
-        project="tensorflow-on-tpu",
-        version="",
-        header_comment="# How to mend or add a sentence: CONTRIBUTING.md, Another language.",
-        msgid_bugs_address="",
-        last_translator="",
-        language_team=code,
-        creation_date=day,
-        revision_date=day,
-        fuzzy=False,
-    )
-
-
 def read(code: str) -> Catalog:
     """Read a language's translation; an empty one where there is none yet.
 
     Raises:
-        CourseError: The code is no language's, or the file isn't in gettext's PO form.
+        babel.UnknownLocaleError: The code is no language's.
+        babel.messages.pofile.PoFileError: The file isn't in gettext's PO form.
     """
-    try:
-        Locale.parse(code)
-    except (ValueError, UnknownLocaleError):
-        raise CourseError(
-            f"{code!r} is no language.",
-            "A translation is named by the code of its language (ISO 639), such as ko or ja.",
-            "Write that code: tpu-course translate ja.",
-        ) from None
     path = language.file(code)
-    fix = f"Mend the line, or get the file back with `git restore notebooks/locale/{path.name}`."
-    try:
-        with unreadable(f"{path.name} is damaged.", fix):
-            return language.read(path) if path.is_file() else _catalog(code)
-    except pofile.PoFileError as error:
-        raise CourseError(f"{path.name} is damaged.", str(error), fix) from error
+    return language.read(path) if path.is_file() else Catalog(locale=code, fuzzy=False)
 
 
 def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
@@ -175,7 +148,7 @@ def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
     it, and becomes fuzzy; what only moved isn't changed.
     """
     known = {message.id: message for message in catalog}
-    template = _catalog(str(catalog.locale))
+    template = Catalog(locale=catalog.locale)
     for where, english in wanted:
         template.add(english, context=where)
         if english in known and catalog.get(english, where) is None:
@@ -186,24 +159,9 @@ def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
         message.previous_id = []
 
 
-@dataclasses.dataclass(frozen=True)
-class Count:
-    """How far a translation has come, in messages."""
-
-    translated: int
-    fuzzy: tuple[str, ...]  # where the English has changed since
-    missing: tuple[str, ...]  # where nothing is translated yet
-
-    def __repr__(self) -> str:
-        return f"{self.translated} translated, {len(self.fuzzy)} fuzzy, {len(self.missing)} missing"
-
-
-def count(catalog: Catalog) -> Count:
-    """Count the messages of a translation."""
-    messages = [message for message in catalog if message.id]
-    fuzzy = tuple(m.context for m in messages if m.fuzzy)
-    missing = tuple(m.context for m in messages if not m.string)
-    return Count(len(messages) - len(fuzzy) - len(missing), fuzzy, missing)
+def to_do(catalog: Catalog) -> list[str]:
+    """List where the English has changed since it was translated, or nobody has yet."""
+    return [m.context for m in catalog if m.id and (m.fuzzy or not m.string)]
 
 
 def said(catalog: Catalog, where: str, english: str, note: bool = True) -> str:
@@ -253,15 +211,12 @@ def _page(catalog: Catalog, path: pathlib.Path) -> str:
 
 
 def _symptoms(catalog: Catalog) -> str:
-    def translated(row: explain.Symptom, part: str) -> str:
-        where = f"symptoms.toml symptom.{row.name}.{part}"
-        return said(catalog, where, getattr(row, part), note=False)
-
-    parts = ("name", "why", "fix")
-    rows = [
-        dataclasses.replace(row, **{part: translated(row, part) for part in parts})
-        for row in explain.SYMPTOMS
-    ]
+    rows = []
+    for row in explain.SYMPTOMS:
+        where = f"symptoms.toml symptom.{row.name}"
+        english = {part: getattr(row, part) for part in ("name", "why", "fix")}
+        own = {k: said(catalog, f"{where}.{k}", text, note=False) for k, text in english.items()}
+        rows.append(dataclasses.replace(row, **own))
     return explain.page(rows, lambda text: said(catalog, SYMPTOMS, text, note=False))
 
 
@@ -289,13 +244,13 @@ def _badged(text: str, code: str) -> str:
     return re.sub(r"(/blob/main/notebooks/)(?=\d\d_)", rf"\1{code}/", text)
 
 
-def write(code: str) -> tuple[Count, list[pathlib.Path]]:
+def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
     """Bring a language's translation in step and make its notebooks and pages.
 
-    Gives how far it has come, and the files that changed.
+    Gives what is to do (`to_do`), and the files that changed.
 
     Raises:
-        CourseError: The translation is damaged, or a file can't be written.
+        CourseError: A file can't be written.
     """
     catalog, stream = read(code), io.BytesIO()
     update(catalog, texts())
@@ -304,4 +259,4 @@ def write(code: str) -> tuple[Count, list[pathlib.Path]]:
     changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
     for path in changed:
         files.write(path, new[path])
-    return count(catalog), changed
+    return to_do(catalog), changed

@@ -55,21 +55,14 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
                 cell["source"] = answers.get(cell["id"], cell["source"])
         new["metadata"]["course_edition"] = edition
         files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
-    for path in sorted(folder.iterdir()):
-        edition = path == language.LOCALE or language.file(path.name).is_file()
-        if path.suffix != ".ipynb" and not path.name.startswith(".") and not edition:
-            _copy(path, work / path.name)
+    editions = {language.LOCALE.name, *language.translations()}
+    for path in folder.glob("[!.]*"):
+        if path.is_dir() and path.name not in editions:
+            shutil.copytree(path, work / path.name, dirs_exist_ok=True)
+        elif path.suffix not in ("", ".ipynb"):
+            shutil.copyfile(path, work / path.name)
     return renewed
 
 
 def _asks(cell: dict) -> bool:
-    return bool(_ANSWERS & {*cell["metadata"].get("tags", ())})
-
-
-def _copy(path: pathlib.Path, target: pathlib.Path) -> None:
-    if target.is_symlink():  # as the course made it before
-        target.unlink()
-    if path.is_dir():
-        shutil.copytree(path, target, dirs_exist_ok=True)
-    else:
-        shutil.copyfile(path, target)
+    return not _ANSWERS.isdisjoint(cell["metadata"].get("tags", ()))

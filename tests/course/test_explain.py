@@ -5,13 +5,12 @@ import sys
 import time
 import tomllib
 
-import nbformat
 import pytest
 from conventions import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from nbclient import NotebookClient
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
 from helpers.base.errors import CourseError
@@ -62,16 +61,11 @@ def test_an_error_of_another_cause_is_not_explained(message):
         "(task, pid=22934) Please provide a TPU\n(task, pid=22934) Name to connect to.",
         "23:36:18.184105: Please provide a TPU\n[rank0]: Name to connect to.",
         '{"text": "Please provide a TPU\\n Name to connect to."}',
+        "&quot;Please provide a TPU Name to connect to.&quot;",
     ],
 )
 def test_colours_prompts_times_and_broken_lines_are_read(text):
     assert names(text) == [NAME]
-
-
-def test_quotation_marks_are_read_however_they_were_written():
-    for quote in ("\\'", "‘", "&#39;"):
-        said = f"ModuleNotFoundError: No module named {quote}tensorflow{quote.replace('‘', '’')}"
-        assert names(said)[0] == "TensorFlow is not installed here"
 
 
 @pytest.mark.parametrize(
@@ -79,9 +73,7 @@ def test_quotation_marks_are_read_however_they_were_written():
     [
         b"\xef\xbb\xbf" + SAID.encode(),
         b"\xff\xfe" + SAID.encode("utf-16-le") + b"\n",  # half a character at the end
-        b"\xfe\xff" + SAID.encode("utf-16-be"),
         "텐서플로: ".encode("cp949") + SAID.encode() + b"\x80\x00",
-        b"\xff\xfe" + SAID.encode(),  # no UTF-16, whatever the mark says
         b"first\n" + ("\n" + SAID).encode("utf-16-le"),  # PowerShell's >> on a file of UTF-8
     ],
 )
@@ -92,7 +84,7 @@ def test_bytes_of_any_encoding_become_text(data):
 @given(st.text())
 def test_any_text_is_read(text):
     found = explain(text)
-    assert repr(found) and found.json() and found._repr_html_()
+    assert repr(found)
 
 
 def test_what_must_stand_near_is_bounded_and_the_evidence_is_the_line():
@@ -102,14 +94,12 @@ def test_what_must_stand_near_is_bounded_and_the_evidence_is_the_line():
     assert match.evidence == "Device or resource busy /dev/accel0"
     assert not explain("Device or resource busy" + " x" * 1000 + " /dev/accel0")
     long = explain("x " * 300 + SAID + " y" * 300).matches[0].evidence
-    assert len(long) <= 160 and SAID in long and long[0] == long[-1] == "…"
+    assert len(long) <= 160 and SAID in long
 
 
-def test_what_is_unknown_gives_the_line_that_matters():
+def test_what_is_unknown_gives_the_last_error_s_line():
     for text, line in (
         ("Traceback:\n  File x\nKeyError: 'loss'\n\nnote", "KeyError: 'loss'"),
-        ("UnknownError: Graph error:\n\nDetected at x\nBad", "UnknownError: Graph error: Bad"),
-        ("step 1\nE0000 something failed here\nstep 2", "E0000 something failed here"),
         ("all is well", ""),
     ):
         found = explain(text)
@@ -118,13 +108,9 @@ def test_what_is_unknown_gives_the_line_that_matters():
 
 def test_a_course_error_and_an_exception_explain_themselves():
     assert repr(explain(CourseError("What.", "Why.", "Fix."))) == "What.\n  Why: Why.\n  Fix: Fix."
-    try:
-        try:
-            raise ValueError(SAID)
-        except ValueError as error:
-            raise RuntimeError("another") from error
-    except RuntimeError as error:
-        assert names(error) == [NAME]
+    error = RuntimeError("another")
+    error.__cause__ = ValueError(SAID)
+    assert names(error) == [NAME]
 
 
 @pytest.mark.slow
@@ -140,31 +126,16 @@ def test_a_long_log_takes_time_in_proportion_to_its_length(unit):
     assert seconds(400_000) < 3 * seconds(200_000) + 0.5
 
 
-def test_of_a_notebook_the_outputs_are_read_and_not_what_it_teaches(tmp_path):
-    path = tmp_path / "my.ipynb"
-    error = new_output("error", ename="ValueError", evalue=SAID, traceback=["..."])
-    printed = new_output("stream", name="stderr", text="val_loss: nan\n")
-    cells = [new_code_cell("x", outputs=[printed]), new_code_cell("y", outputs=[error])]
-    cells += [new_markdown_cell("`Socket closed`, UNAVAILABLE: Socket closed")]
-    nbformat.write(new_notebook(cells=cells), path)
-    found = names(module.read(path))
-    assert {*found} == {NAME, "Only the validation loss is not a number"}
-    path.write_text("not JSON: " + SAID)
-    assert names(module.read(path)) == [NAME]
-
-
-def test_the_command_reads_a_file_or_a_pipe(tmp_path):
+def test_the_command_reads_a_file_or_a_pipe_and_prints_the_page(tmp_path):
     path = tmp_path / "train.log"
     path.write_bytes(b"\xff\xfe" + SAID.encode("utf-16-le"))
-    for words, given_in in (([str(path)], None), (["-"], SAID), ([], SAID)):
+    for words, given_in in (([str(path)], None), ([], SAID)):
         done = CliRunner().invoke(app, ["explain", *words], input=given_in)
         assert (done.exit_code, done.stdout.splitlines()[0]) == (0, NAME)
     assert CliRunner().invoke(app, ["explain"], input="nothing").exit_code == 1
-
-
-def test_the_page_of_all_symptoms_is_in_step():
     page = (ROOT / "notebooks/TROUBLESHOOTING.md").read_text("utf-8")
-    assert page == module.page(), "tpu-course explain --page > notebooks/TROUBLESHOOTING.md"
+    said = CliRunner().invoke(app, ["explain", "--page"]).stdout
+    assert page == said, "tpu-course explain --page > notebooks/TROUBLESHOOTING.md"
 
 
 @pytest.mark.slow

@@ -18,53 +18,34 @@ def size_under_xla(x):
     return tf.range(tf.reduce_sum(x))
 
 
-@tf.function(autograph=False)
-def python_if(x):
-    return x if tf.reduce_sum(x) > 0 else -x
-
-
-def label_out_of_range():
-    tf.nn.sparse_softmax_cross_entropy_with_logits(labels=[-100], logits=[[1.0, 2.0]])
-
-
-def tpu_here():
-    tf.tpu.experimental.initialize_tpu_system(Resolver(tpu="local"))
-
-
-def checkpoint_missing():
-    tf.train.Checkpoint(v=tf.Variable(1.0)).read("nowhere/ckpt-1")
-
-
 def damaged_checkpoint(folder):
     saved = tf.train.Checkpoint(v=tf.Variable(tf.zeros([1000])))
     prefix = saved.write(str(folder / "ckpt"))
     data = folder / "ckpt.data-00000-of-00001"
-    damaged = bytearray(data.read_bytes())
-    damaged[50] ^= 1
-    data.write_bytes(damaged)
+    data.write_bytes(data.read_bytes().replace(b"\0", b"\1", 1))
     saved.read(prefix)
 
 
 @pytest.mark.parametrize(
     ("name", "fail"),
     [
-        ("The resolver doesn't know which TPU", Resolver),
-        ("The TPU's name can't be looked up", lambda: Resolver("my-tpu")),
-        ("TensorFlow has no TPU inside", tpu_here),
+        ("The resolver doesn't know which TPU", lambda _: Resolver()),
+        ("The TPU's name can't be looked up", lambda _: Resolver("my-tpu")),
         (
-            "TPUStrategy before the TPU was initialised",
-            lambda: tf.distribute.TPUStrategy(Resolver(tpu="local")),
+            "TensorFlow has no TPU inside",
+            lambda _: tf.tpu.experimental.initialize_tpu_system(Resolver(tpu="local")),
         ),
-        ("Code of TensorFlow 1", lambda: tf.contrib),
-        ("Code of TensorFlow 1", lambda: tf.compat.v1.estimator),
-        ("An operation that XLA doesn't have", lambda: string_under_xla(tf.constant([1]))),
+        ("Code of TensorFlow 1", lambda _: tf.contrib),
+        ("An operation that XLA doesn't have", lambda _: string_under_xla(tf.constant([1]))),
         (
             "A size that is known too late",
-            lambda: size_under_xla.experimental_get_compiler_ir(tf.TensorSpec([2], "int32"))("hlo"),
+            lambda _: size_under_xla.experimental_get_compiler_ir(tf.TensorSpec([2], "int32"))(),
         ),
-        ("A Python if on a tensor", lambda: python_if(tf.constant([1.0]))),
-        ("A label out of range", label_out_of_range),
-        ("No checkpoint there", checkpoint_missing),
+        (
+            "A label out of range",
+            lambda _: tf.nn.sparse_softmax_cross_entropy_with_logits([-100], [[1.0, 2.0]]),
+        ),
+        ("No checkpoint there", lambda folder: tf.train.Checkpoint().read(str(folder / "ckpt-1"))),
         ("A damaged checkpoint", damaged_checkpoint),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -73,5 +54,5 @@ def test_what_tensorflow_raises_today_is_explained(name, fail, monkeypatch, tmp_
     monkeypatch.delenv("TPU_NAME", raising=False)
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
     with pytest.raises(Exception) as caught:
-        fail(*([tmp_path] if fail is damaged_checkpoint else []))
+        fail(tmp_path)
     assert explain(caught.value).matches[0].symptom.name == name

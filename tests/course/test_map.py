@@ -7,54 +7,34 @@ from helpers.base.errors import CourseError
 from helpers.course import map as course
 
 
-def test_the_map_is_in_order_and_read_from_the_first_cell(tmp_path):
+def test_the_map_is_in_order_and_notebooks_are_chosen_by_number_or_name(tmp_path):
     write(tmp_path, "07_later", "1")
     write(tmp_path, "02_first", "1", parameters="steps = 3\nrate: float = 0.1")
     (tmp_path / "notes.ipynb").write_text("not of the course")
-    first, later = course.notebooks(tmp_path)
-    assert (first.name, first.number, later.number) == ("02_first", "02", "07")
-    assert first.title == "Is 02_first a question?"
-    assert first.parameters == {"steps": 3, "rate": 0.1}
+    known = course.notebooks(tmp_path)
+    assert [(n.name, n.number) for n in known] == [("02_first", "02"), ("07_later", "07")]
+    assert known[0].title == "Is 02_first a question?"
+    assert known[0].parameters == {"steps": 3, "rate": 0.1}
+    first, later = known
+    for wanted in ([], ["7", "02"], ["07_later", "notebooks/02_first.ipynb", "2"]):
+        assert course.choose(wanted, known) == [first, later]
+    assert course.choose(["07_later", "7"], known) == [later]
 
 
-def test_notebooks_are_chosen_by_number_or_name_in_the_courses_order(tmp_path):
-    for name in ("02_b", "07_c", "01_a"):
-        write(tmp_path, name, "1")
-    for wanted, expected in (
-        ([], ["01_a", "02_b", "07_c"]),
-        (["7", "02"], ["02_b", "07_c"]),
-        (["07_c", "7"], ["07_c"]),
-        (["notebooks/02_b.ipynb"], ["02_b"]),
-    ):
-        assert [n.name for n in course.choose(wanted, course.notebooks(tmp_path))] == expected
+COMPUTED = b'{"cells": [{"source": "# T\\na = f(1)", "metadata": {"tags": ["parameters"]}}]}'
+DAMAGED = [b"", b'{"cells": [', b"\xff\xfe", b"[]", b"{}", b'{"cells": []}', COMPUTED]
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        *((b"", "JSONDecodeError"), (b'{"cells": [', "JSONDecodeError")),
-        *((b"\xff\xfe", "UnicodeDecodeError"), (b"[]", "TypeError"), (b"{}", "KeyError")),
-    ],
-)
-def test_a_damaged_notebook_is_told(tmp_path, content, why):
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_notebook_is_told(tmp_path, content):
     (tmp_path / "02_b.ipynb").write_bytes(content)
-    with pytest.raises(CourseError, match=f"(?s)02_b.*{why}.*git restore") as raised:
-        course.notebooks(tmp_path)
-    assert len(str(raised.value).splitlines()) == 3
-
-
-@pytest.mark.parametrize("cell", ["steps = 2 + len('a')", "a, b = make()"])
-def test_parameters_that_are_not_plain_values_are_told(tmp_path, cell):
-    write(tmp_path, "02_b", "1", parameters=cell)
-    with pytest.raises(CourseError, match=r"02_b\.ipynb can't be run"):
+    with pytest.raises(CourseError, match=r"02_b\.ipynb can't be run(?s:.)*git restore"):
         course.notebooks(tmp_path)
 
 
 def test_missing_notebooks_are_told(tmp_path):
     with pytest.raises(CourseError, match="There are no notebooks"):
         course.notebooks(tmp_path / "nowhere")
-    with pytest.raises(CourseError, match=r"02_b\.ipynb can't be run"):
-        course.load(tmp_path / "02_b.ipynb")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +42,7 @@ def test_missing_notebooks_are_told(tmp_path):
     [
         *(("3", "50", 50), ("3", "-1", -1), ("0.1", "1e-4", 1e-4), ("0.1", "2", 2.0)),
         *(("'a'", "word", "word"), ("'a'", "2", "2"), ("'a'", "'2'", "'2'"), ("'a'", "", "")),
-        *(("False", "True", True), ("None", "word", "word"), ("[1]", "[2, 3]", [2, 3])),
+        *(("False", "True", True), ("[1]", "[2, 3]", [2, 3])),
     ],
 )
 def test_values_are_read_by_the_type_of_the_default(tmp_path, default, text, value):
@@ -100,9 +80,5 @@ def test_an_edition_has_folders_of_its_own_and_another_is_refused():
     assert course.edition(None) == course.edition("en") == (course.NOTEBOOKS, course.BUILD)
     folder, build = course.edition("ko")
     assert (folder, build) == (course.NOTEBOOKS / "ko", course.BUILD / "ko")
-    there = {notebook.number: notebook for notebook in course.notebooks()}
-    for notebook in course.notebooks(folder):
-        english = there[notebook.number]
-        assert notebook.parameters == english.parameters
     with pytest.raises(CourseError, match=r"There is no edition in 'de'(?s:.)*: ko\."):
         course.edition("de")

@@ -45,9 +45,9 @@ class Pass:
     def test_its_core_passes_with_changed_parameters(self, tmp_path):
         name, console = self.notebook, Console(file=io.StringIO(), width=100)
         changed = [(key, str(value)) for key, value in CHANGED[name].items()]
-        report = run([name], changed, build=tmp_path, console=console, workshop=True)
-        assert report.status == 0, console.file.getvalue()
-        node = nbformat.read(tmp_path / f"workshop/{name}.ipynb", 4)
+        (result,) = run([name], changed, build=tmp_path, console=console, workshop=True)
+        assert result.state == "passed", console.file.getvalue()
+        node = nbformat.read(tmp_path / f"{name}.ipynb", 4)
         (at,) = tagged(node, "injected-parameters")
         namespace = {}
         exec(node.cells[at].source, namespace)

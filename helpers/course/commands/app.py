@@ -1,16 +1,9 @@
 """The list of commands, in the groups of their readers, and what holds for all of them."""
 
-import pathlib
-import sys
-from typing import Annotated
-
 import typer
-from typer.core import TyperGroup
 
-from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from helpers.base.output import on_any_output
-from helpers.base.settings import ROOT, is_course, version
 from helpers.course.commands import course, training
 from tpu_preflight.errors import PreflightError
 
@@ -36,70 +29,19 @@ GROUPS = {
     },
 }
 
-# These work where the helpers were installed without the course's folder.
-ANYWHERE = ("explain", "doctor", "prepare", "pretrain", "export")
-
-
-class _Commands(TyperGroup):
-    """The list of commands; an interrupt ends each with one line."""
-
-    def invoke(self, ctx: typer.Context) -> object:
-        """Carry a command out; Ctrl-C ends it with one line."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            typer.echo("Stopped.", err=True)
-            raise typer.Exit(130) from None
-
-
 app = typer.Typer(
     name=NAME,
-    cls=_Commands,
     no_args_is_help=True,
+    help="Train TensorFlow models on TPU: run the course, and use its tools on your own work.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     epilog="Each command has its own help, with examples: `tpu-course run --help`. Where "
     "`tpu-course` isn't installed, `python -m helpers` does the same in the course's folder.",
 )
-
-
-def _tell_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"{NAME} {version()}")
-        raise typer.Exit
-
-
-@app.callback()
-def _all(
-    ctx: typer.Context,
-    _version: Annotated[
-        bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which it is."),
-    ] = False,
-) -> None:
-    """Train TensorFlow models on TPU: run the course, and use its tools on your own work."""
-    if {"-h", "--help"} & {*sys.argv}:
-        return
-    try:
-        pathlib.Path.cwd()
-    except FileNotFoundError:
-        raise CourseError(
-            "The current folder was deleted.",
-            "This terminal is still in it, and names of files are looked up there.",
-            "Go to a folder that exists (cd ~), and run the same command again.",
-        ) from None
-    if ctx.invoked_subcommand not in ANYWHERE and not is_course(ROOT):
-        raise CourseError(
-            f"`{ctx.invoked_subcommand}` needs the course's folder, and this isn't in it.",
-            "Only the helpers are installed here; the notebooks are in the course's repository.",
-            "Go into a clone of it (cd tensorflow-on-tpu) and run the same command again.",
-        )
-
-
 for _title, _commands in GROUPS.items():
     for _name, _function in _commands.items():
-        own = course.Pairs if _name == "run" else None  # -p takes two words
+        own = course.Pairs if _name == "run" else None
         app.command(_name, cls=own, rich_help_panel=_title)(_function)
 
 

@@ -1,5 +1,6 @@
 """The commands about the course itself: learn, run, understand an error, write another edition."""
 
+import ast
 import os
 import pathlib
 import sys
@@ -11,48 +12,24 @@ from typer.core import TyperCommand
 
 from helpers.base import files
 from helpers.base import language as languages
-from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT
 from helpers.course import explain
 from helpers.course import map as course
-
-_BETWEEN = "\x1f"  # between a parameter's name and its value: no one can type it
-
-
-def _names(incomplete: str) -> list[str]:
-    """Give the notebooks whose name begins so, for a shell that completes it."""
-    try:
-        return [n.name for n in course.notebooks() if n.name.startswith(incomplete)]
-    except CourseError:  # said when the command is carried out, not at the tab key
-        return []
-
 
 _NUMBERS = "Numbers or names, such as 2, 02, 02_xla_rules."
 _CHANGE = "Change a parameter (cell 'parameters'). Can be repeated. For each notebook that has it."
 _EDITION = "The notebooks in another language, such as ko. Without: English."
 _OPEN = "Open the results in a browser. Without either: at a terminal with a screen."
-_JOBS = "How many run at once. Without: 2 with two cores and 8 GB of free memory, else 1."
-Wanted = Annotated[
-    list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS, autocompletion=_names)
-]
+Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS)]
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
-Json = Annotated[bool, typer.Option("--json", help="Write JSON, for a script.")]
 
 
 class Pairs(TyperCommand):
-    """A command whose ``-p`` takes two words, any number of times; typer itself can't."""
+    """A command whose ``--parameter`` takes two words each time; typer has no way to say so."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
-        """Join each ``-p NAME VALUE`` to one word."""
-        words, joined = iter(args), []
-        for word in words:
-            joined.append(word)
-            if word in ("-p", "--parameter"):
-                pair = (next(words, None), next(words, None))
-                if None in pair or "=" in pair[0]:
-                    ctx.fail("-p takes a name and a value with a space between: -p NAME VALUE")
-                joined.append(_BETWEEN.join(pair))
-        return super().parse_args(ctx, joined)
+    def __init__(self, *words: object, **options: object) -> None:
+        super().__init__(*words, **options)
+        next(each for each in self.params if each.name == "parameter").nargs = 2
 
 
 def run(
@@ -64,16 +41,13 @@ def run(
     workshop: Annotated[
         bool, typer.Option("--workshop", help="Run only the core of each notebook, for a class.")
     ] = False,
-    jobs: Annotated[int | None, typer.Option(metavar="N", min=1, help=_JOBS)] = None,
     open_page: Annotated[bool | None, typer.Option("--open/--no-open", help=_OPEN)] = None,
     language: Language = None,
-    as_json: Json = False,
 ) -> None:
     """Run notebooks in order and write an index of the results: **build/index.html**.
 
-    Each notebook runs in a kernel of its own, on this machine. The notebooks themselves stay as
-    they are: what was executed is written to the folder build, also when a notebook fails.
-    The run goes on after a failure. Ctrl-C keeps what is done.
+    The notebooks stay as they are: what was executed is written to the folder build, also when a
+    notebook fails; the run goes on then. Ctrl-C keeps what is done.
 
     **Examples**
 
@@ -83,32 +57,33 @@ def run(
     - `tpu-course run --workshop`: the core of all notebooks; results go to build/workshop
     - `tpu-course run --language ko`: the Korean edition; results go to build/ko
 
-    **Exit status**: 0 all passed · 1 a notebook failed · 2 the command can't be carried
-    out · 130 interrupted
+    **Exit status**: 0 all passed · 1 a notebook failed · 2 can't begin · 130 interrupted
     """
-    pairs = [tuple(pair.split(_BETWEEN, 1)) for pair in parameter or []]
-    if any(len(pair) != 2 for pair in pairs):
-        raise typer.BadParameter("write it as -p NAME VALUE", param_hint="'-p'")
+    pairs = [ast.literal_eval(pair) for pair in parameter or []]  # typer's: "('STEPS', '50')"
     folder, build = course.edition(language)
     course.values(pairs, course.choose(wanted or [], course.notebooks(folder)))
 
     from helpers.course import running  # seconds of Jupyter's imports: only for what can be run
 
-    report = running.run(wanted or [], pairs, folder, build, workshop=workshop, jobs=jobs)
-    typer.echo(report.json() if as_json else f"{report.summary}. Results: {report.page}")
-    sits = sys.stdout.isatty() and not os.environ.get("CI")
+    build = build / "workshop" if workshop else build  # never taken for a whole run
+    page = build / "index.html"
+    try:
+        results = running.run(wanted or [], pairs, folder, build, workshop=workshop)
+    except KeyboardInterrupt:
+        typer.echo(f"Stopped. What is done: {page}", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(f"Results: {page}")
     screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
-    if open_page or (open_page is None and sits and screen and report.status != 130):
-        webbrowser.open(report.page.as_uri())
-    raise typer.Exit(report.status)
+    if open_page or (open_page is None and sys.stdout.isatty() and screen):
+        webbrowser.open(page.as_uri())
+    raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 
 def lab(language: Language = None) -> None:
     """Open your copies of the notebooks in JupyterLab: **work/00_start_here.ipynb** first.
 
-    What you change stays in the folder work, which an update of the course (git pull) doesn't
-    touch. When a notebook has changed with an update, your answers are carried into its new
-    edition, and your copy as it was stays in work/earlier.
+    An update of the course (git pull) doesn't touch them. When a notebook has changed with it, your
+    answers are carried into its new edition, and your copy as it was stays in work/earlier.
 
     **Example**: `tpu-course lab --language ko`: the Korean edition, in work/ko
     """
@@ -121,14 +96,11 @@ def lab(language: Language = None) -> None:
     for path in working.prepare(work, folder):
         typer.echo(f"{path.name} has a new edition, with your answers; before: {work.name}/earlier")
     settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names
-    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={working.WORK}"]
     first = (work / "00_start_here.ipynb").relative_to(working.WORK).as_posix()
+    command = [sys.executable, "-m", "jupyterlab", "--allow-root"]  # it refuses root else
+    command += [f"--notebook-dir={working.WORK}"]
     command += [f"--LabApp.default_url=/lab/tree/{first}"]
     command += [f"--LabApp.app_settings_dir={settings}"]
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        typer.echo("You are root, so a notebook could change anything on this machine.")
-        typer.confirm("Open JupyterLab as root?", abort=True)
-        command.append("--allow-root")
     os.execv(command[0], command)
 
 
@@ -140,7 +112,6 @@ def explain_log(
     page: Annotated[
         bool, typer.Option("--page", help="Print all symptoms as a page in Markdown.")
     ] = False,
-    as_json: Json = False,
 ) -> None:
     """Explain an error: read a log or a pasted error, say cause and fix.
 
@@ -156,43 +127,26 @@ def explain_log(
     if page:
         typer.echo(explain.page(), nl=False)
         return
-    piped = log is None or str(log) == "-"
-    if piped and sys.stdin.isatty():
+    if log is None and sys.stdin.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
-    text = explain.decode(sys.stdin.buffer.read()) if piped else explain.read(log)
-    found = explain.explain(text)
-    typer.echo(found.json() if as_json else repr(found))
+    found = explain.explain(explain.read(log) if log else explain.decode(sys.stdin.buffer.read()))
+    typer.echo(repr(found))
     raise typer.Exit(0 if found else 1)
 
 
-def doctor(
-    bucket: Annotated[
-        str | None,
-        typer.Option(metavar="gs://…", help="Examine it, too: an empty object comes and goes."),
-    ] = None,
-    region: Annotated[
-        str | None, typer.Option(help="The TPU's, or its zone, to compare with the bucket's.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def doctor() -> None:
     """Look at everything that a run needs: versions, place, devices, chip, disk, memory.
 
-    Asks TensorFlow for its devices in a process of its own, with a time limit of a minute. Nothing
-    is asked of the network, except of a TPU's address and of the bucket you name.
+    Takes a minute at most, and asks nothing of the network.
 
-    **Example**: `tpu-course doctor --bucket gs://my-bucket --region us-central1`
+    **Example**: `tpu-course doctor`
 
-    **Exit status**: 0 nothing must be mended · 1 something must · 2 `--bucket` is
-    no address
+    **Exit status**: 0 nothing must be mended · 1 something must
     """
     from helpers.course import doctor as examination
 
-    if region and bucket is None:
-        raise typer.BadParameter(
-            "it is compared with a bucket's: add --bucket gs://…", param_hint="--region"
-        )
-    found = examination.doctor(bucket, region=region)
-    typer.echo(found.json() if as_json else repr(found))
+    found = examination.doctor()
+    typer.echo(repr(found))
     raise typer.Exit(found.exit_status)
 
 
@@ -227,9 +181,8 @@ def store(wanted: Wanted = None) -> None:
 
     from helpers.course import running
 
-    report = running.store(wanted or [])
-    typer.echo(f"{report.summary}.")
-    raise typer.Exit(report.status)
+    results = running.store(wanted or [])
+    raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 
 def translate(
@@ -248,7 +201,6 @@ def translate(
     from helpers.course import translation
 
     for code in codes or languages.translations():
-        count, changed = translation.write(code)
-        typer.echo(f"{code}: {count}; {len(changed)} files changed")
-        for where in (*count.fuzzy[:5], *count.missing[:5]):
-            typer.echo(f"  to do: {where}")
+        to_do, changed = translation.write(code)
+        typer.echo(f"{code}: {len(changed)} files changed; to do: {len(to_do)}")
+        typer.echo("".join(f"  {where}\n" for where in to_do[:10]), nl=False)
