@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, check_compiles, check_table, read, returned
+from helpers.exercises import Wrong, check_table, read, returned
+from tpu_preflight.program import NotCompilable, export
 
 _FOUND_BY = {
     "a loss of nan from a label of -100": 4,
@@ -24,6 +25,14 @@ def _check_found_by(answer: object) -> str:
 def _check_mean_loss(answer: object) -> str:
     logits = tf.constant([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]])
     labels = tf.constant([0, 1, -100])
+    returned(answer(logits, tf.constant([0, 1, 1])))
+    try:
+        program = export(answer, tf.TensorSpec([3, 2]), tf.TensorSpec([3], tf.int32))
+    except NotCompilable as error:
+        raise Wrong(f"It does not compile: {error.what}") from error
+    if program.bounded:
+        shape = program.bounded[0].shape
+        raise Wrong(f"It compiles, but {shape} depends on values. Keep the full size.")
     compiled = tf.function(answer, jit_compile=True)
     expected = float(np.mean([np.log1p(np.exp(-2.0)), np.log1p(np.exp(-1.0))]))
     given = float(returned(compiled(logits, labels)))
@@ -42,7 +51,6 @@ def _check_mean_loss(answer: object) -> str:
 
     if not np.isfinite(slope(logits)).all():
         raise Wrong("The value is right, but the gradient holds nan: make the label valid first.")
-    check_compiles(answer, tf.TensorSpec([3, 2]), tf.TensorSpec([3], tf.int32))
     return "Static shapes, the right mean, a finite gradient, and 0 for a batch without labels."
 
 

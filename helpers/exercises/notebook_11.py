@@ -4,7 +4,6 @@ import math
 
 from helpers.exercises import Wrong, check_table, read, returned
 
-
 _SAYS = {
     "x[x > 0] of arrays of one length": "refused",
     "jnp.where(x > 0, x, 0) of arrays of one length": "one program",
