@@ -80,10 +80,6 @@ def test_what_it_says_of_tpus():
     said = re.search(r"A `(v3-8)` has\s+(\d) replicas, a `(v4-8)` (\d), a `(v5e-8)` (\d)", TEXT)
     for name, number in zip(said.groups()[::2], said.groups()[1::2], strict=True):
         assert hardware.slice_of(name).replicas == int(number)
-    cores, chips = re.search(r"- (`v2`.*): the number .* cores; (.*): chips\.", TEXT).groups()
-    for name in hardware.CHIPS:
-        by_chips = hardware.slice_of(f"{name}-8").chips == 8
-        assert (f"`{name}`" in cores, f"`{name}`" in chips) == (not by_chips, by_chips)
 
 
 def test_it_names_every_notebook_and_gcloud_s_commands_as_notebook_05_types_them():

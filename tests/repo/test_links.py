@@ -69,9 +69,7 @@ def test_every_command_that_a_page_names_exists():
         said = text(path)
         for target in re.findall(r"`make ([a-z]+)", said):
             assert re.search(rf"^(?:[a-z]+ )*{target}(?: [a-z]+)*:", makefile, re.M), (path, target)
-        for name, more in re.findall(r"tpu-course ([a-z]+)([^`\n]*)", said):
-            if name in ("of", "and", "is", "itself"):
-                continue
+        for name, more in re.findall(r"tpu-course (?!of|and|is|itself)([a-z]+)([^`\n]*)", said):
             options = {o for p in known[name].params for o in (*p.opts, *p.secondary_opts)}
             typed = {*re.findall(r"(?<=\s)--[\w-]+", more.partition(" -- ")[0])}
             assert typed <= options | {"--help"}, more
