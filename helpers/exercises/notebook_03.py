@@ -19,8 +19,8 @@ def _check_bills(answer: object) -> str:
     why = "Positions are rows times width, per batch; only a *new* shape is a compilation."
     truth = {way: ((int(2 * width.sum()), len({*width})), why) for way, width in widths.items()}
     packed = 64 * len(pack(_LENGTHS, 64).rows)
-    truth["packed in rows of 64"] = ((packed, 1), "Put as few rows of 64 side by side as will do.")
-    check_table(answer, truth)
+    why = "Put as few rows of 64 side by side as will do."
+    check_table(answer, truth | {"packed in rows of 64": ((packed, 1), why)})
     return "All four: 384 positions shrink to 128, and only packing keeps a single shape with them."
 
 
