@@ -13,7 +13,7 @@ import importlib
 import pathlib
 import re
 import tomllib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from helpers.base import html
@@ -22,10 +22,6 @@ from helpers.base.language import translated
 
 if TYPE_CHECKING:
     import nbformat  # it would take a second of each notebook's setup
-
-
-class UnknownExercise(CourseError):
-    """No exercise or question has this name."""
 
 
 class Wrong(Exception):
@@ -39,21 +35,37 @@ def returned(value: object) -> object:
     return value
 
 
-def filled(answer: object, asked: Collection[str]) -> dict:
-    """Call an answer that returns a dictionary; `Wrong` if its keys are not those asked for."""
+def check_table(answer: Callable[[], dict], truth: Mapping[str, tuple[object, str]]) -> None:
+    """Compare the dictionary that an answer returns; `Wrong` tells the first value that differs.
+
+    Args:
+        answer: The learner's function.
+        truth: For each key what is right, and what to think about where something else is given.
+    """
     given = answer()
-    if not isinstance(given, dict) or set(given) != set(asked):
+    if not isinstance(given, dict) or set(given) != set(truth):
         raise Wrong("Return the dictionary with its keys unchanged.")
-    return given
+    for key, (right, why) in truth.items():
+        if given[key] != right:
+            raise Wrong(f"{key}: it is not {given[key]}. {why}")
 
 
-def check_compiles(answer: object, *specs: object) -> None:
-    """Let XLA compile an answer for arguments of these tf.TensorSpecs; `Wrong` if it refuses."""
+def hlo(answer: Callable, *specs: object) -> str:
+    """Let TensorFlow write an answer in XLA's operations, for these tf.TensorSpecs."""
+    import tensorflow as tf
+
+    return tf.function(answer, jit_compile=True).experimental_get_compiler_ir(*specs)(stage="hlo")
+
+
+def check_compiles(answer: Callable, *specs: object) -> None:
+    """Let XLA compile an answer for these tf.TensorSpecs; `Wrong` if a shape isn't static."""
     from helpers.xla.compare import compare
 
     row = compare(answer, *specs)["XLA:CPU"]
     if row.refused_by:
         raise Wrong(f"It is refused by {row.refused_by}: {row.message}")
+    if "<=" in hlo(answer, *specs):
+        raise Wrong("The number is right, but XLA's program holds a bounded shape (<=).")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +76,7 @@ class Exercise:
     answer: str  # name that the stub defines and that ``check`` is given
     # Takes the answer, raises ``Wrong``, or returns what the answer has shown.
     check: Callable[[object], str]
-    hints: tuple[str, ...]  # from a nudge to nearly the solution, which comes after them
+    hints: list[str]  # from a nudge to nearly the solution, which comes after them
     solution: str  # source that replaces the stub
     wrong: dict[str, str]  # typical wrong answers: source by words that the verdict must contain
 
@@ -82,15 +94,15 @@ class Question:
         """The letters to choose from, in order."""
         return sorted({self.right, *self.wrong})
 
-    def check(self, name: str, answer: object) -> "Verdict":
-        """Judge an answer: one of the letters, or None as long as there is none."""
+    def judge(self, answer: object) -> tuple[str, str]:
+        """Give state and message for a letter, or for None as long as there is no answer."""
         choice = " or ".join(f'"{letter}"' for letter in self.letters)
         if answer is None:
-            return Verdict(name, "not yet", f"Guess: answer = {choice}. Then run this cell again.")
+            return "not yet", f"Guess: answer = {choice}. Then run this cell again."
         letter = str(answer).strip().lower()
         if letter == self.right:
-            return Verdict(name, "right", self.because)
-        return Verdict(name, "not right", self.wrong.get(letter, f"Answer with {choice}."))
+            return "right", self.because
+        return "not right", self.wrong.get(letter, f"Answer with {choice}.")
 
 
 @functools.cache
@@ -107,10 +119,8 @@ def questions(number: str) -> dict[str, Question]:
 def read(number: str, *checks: Callable[[object], str]) -> dict[str, Exercise]:
     """Join the texts of a notebook's exercises, by name, with their checks, in the same order."""
     texts = {name: text for name, text in _texts(number).items() if "because" not in text}
-    return {
-        name: Exercise(**text | {"check": check, "hints": tuple(text["hints"])})
-        for (name, text), check in zip(texts.items(), checks, strict=True)
-    }
+    found = zip(texts.items(), checks, strict=True)
+    return {name: Exercise(check=check, **text) for (name, text), check in found}
 
 
 # How each state of a verdict is shown: the card's colour, and a sign beside the word.
@@ -146,43 +156,46 @@ def find(name: str) -> Exercise:
     """Look up an exercise by the notebook's number and its own, such as ``02-1``.
 
     Raises:
-        UnknownExercise: There is none of this name.
+        CourseError: There is none of this name.
     """
-    exercises: dict[str, Exercise] = {}
-    if (pathlib.Path(__file__).parent / f"notebook_{name[:2]}.py").is_file():
-        exercises = importlib.import_module(f"helpers.exercises.notebook_{name[:2]}").EXERCISES
-    if name not in exercises:
-        raise UnknownExercise(
+    if "stub" not in _texts(name[:2]).get(name, ()):
+        raise CourseError(
             f"There is no exercise {name!r}.",
             "Names are the notebook's number and the exercise's, such as 02-1.",
             "Copy the name from the exercise's own cell.",
         )
-    return exercises[name]
+    return importlib.import_module(f"helpers.exercises.notebook_{name[:2]}").EXERCISES[name]
 
 
 def check(name: str, answer: object) -> Verdict:
-    """Judge an answer: a letter to a question, a function or a value to an exercise.
+    """Judge an answer: a letter to a question, a function to an exercise.
 
     A wrong answer raises nothing, whatever its code does, so the notebook runs on.
 
     Raises:
-        UnknownExercise: There is no exercise or question of this name.
+        CourseError: There is no exercise or question of this name.
     """
     if question := questions(name[:2]).get(name):
-        return question.check(name, answer)
+        return Verdict(name, *question.judge(answer))
     exercise = find(name)
+    if not callable(answer):
+        message = (
+            f'Give it the function itself, without brackets: check("{name}", {exercise.answer}).'
+        )
+        return Verdict(name, "not right", message)
     try:
-        verdict = Verdict(name, "right", exercise.check(answer))
-    except NotImplementedError:
-        message = f'Replace the line that raises NotImplementedError; hint("{name}") helps.'
-        return Verdict(name, "not yet", message)
+        return Verdict(name, "right", exercise.check(answer))
     except Wrong as wrong:
         return Verdict(name, "not right", str(wrong))
     except Exception as error:  # whatever the learner's code raises is an answer, too
-        lines = [line for line in str(error).splitlines() if line.strip()] or ["no message"]
-        message = f"Your code raised {type(error).__name__}: {lines[-1].strip()[:300]}"
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
+        # Raised while a graph is made, the code that led there comes before the message.
+        said = lines[-1 if lines[0] == "in user code:" else 0]
+        if isinstance(error, NotImplementedError) and said.endswith(name):  # TensorFlow's isn't
+            message = f'Replace the line that raises NotImplementedError; hint("{name}") helps.'
+            return Verdict(name, "not yet", message)
+        message = f"Your code raised {type(error).__name__}: {said[:300]}"
         return Verdict(name, "not right", message)
-    return verdict
 
 
 _shown: dict[str, int] = {}
@@ -210,7 +223,7 @@ def hint(name: str) -> Hint:
     """Give the next hint to an exercise, numbered; after the last comes the solution.
 
     Raises:
-        UnknownExercise: There is no exercise of this name.
+        CourseError: There is no exercise of this name.
     """
     exercise = find(name)
     count = len(exercise.hints)
@@ -229,21 +242,17 @@ def solve(notebook: "nbformat.NotebookNode") -> "nbformat.NotebookNode":
     The verdict stored below it is taken out: it belongs to the stub.
 
     Raises:
-        UnknownExercise: The notebook asks for an exercise or a question that is not there.
+        CourseError: The notebook asks for an exercise that is not there.
     """
     solved = copy.deepcopy(notebook)
-    stub = None
     for cell in solved.cells:
         tags = cell.metadata.get("tags", ())
         if "exercise" in tags:
-            stub = cell
-        elif "question" in tags:
-            name = re.search(r'check\("(\d\d-[a-z])"', cell.source)[1]
-            if name not in (known := questions(name[:2])):
-                find(name)  # says that there is none
-            cell.source = cell.source.replace("answer = None", f'answer = "{known[name].right}"', 1)
+            name = re.search(r'NotImplementedError\("([\d-]+)"\)', cell.source)[1]
+            cell.source = find(name).solution.rstrip()
+        elif asked := re.search(r'^check\("((\d\d)-\w+)"', cell.source, re.MULTILINE):
             cell.outputs = []
-        elif stub is not None and (asked := re.match(r'check\("(\d\d-\d+)"', cell.source)):
-            stub.source = find(asked[1]).solution.rstrip()
-            cell.outputs, stub = [], None
+            if "question" in tags:
+                right = questions(asked[2])[asked[1]].right
+                cell.source = cell.source.replace("answer = None", f'answer = "{right}"', 1)
     return solved

@@ -3,21 +3,20 @@
 import numpy as np
 
 from helpers.display import systolic
-from helpers.exercises import Wrong, filled, read, returned
+from helpers.exercises import Wrong, check_table, read, returned
 from tpu_preflight.chips.hardware import slice_of
-
-_ASKED = ("v2-8", "v3-32", "v4-8", "v5e-4")
 
 
 def _check_replicas(answer: object) -> str:
-    given = filled(answer, _ASKED)
-    for name in _ASKED:
+    truth = {}
+    for name in ("v2-8", "v3-32", "v4-8", "v5e-4"):
         tpu = slice_of(name)
-        if given[name] != tpu.replicas:
-            raise Wrong(
-                f"{name} has not {given[name]} replicas. It has {tpu.chips} chips; what is one "
-                "replica there: a core, two cores that work as one, or a chip?"
-            )
+        truth[name] = (
+            tpu.replicas,
+            f"It has {tpu.chips} chips; what is one replica there: a core, two cores that work as "
+            "one, or a chip?",
+        )
+    check_table(answer, truth)
     return "Cores on v2 and v3, pairs of cores on v4, chips on v5e: four rules, one attribute."
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, filled, read, returned
+from helpers.exercises import Wrong, check_table, read, returned
 from tpu_preflight.chips.hardware import slice_of
 
 # The answer, worked out, and why.
@@ -17,10 +17,7 @@ _SHARES = {
 
 
 def _check_shares(answer: object) -> str:
-    given = filled(answer, _SHARES)
-    for what, (number, why) in _SHARES.items():
-        if given[what] != number:
-            raise Wrong(f"{what}: not {given[what]!r:.40}. {why}")
+    check_table(answer, _SHARES)
     return "8 replicas with 12 rows each, 10 steps, and 40 rows dropped."
 
 
@@ -58,9 +55,6 @@ def _check_balanced_loss(answer: object) -> str:
     given = sum(_over_replicas(answer, losses, [real[0], [0.0] * 20]))
     if not np.isclose(given, 1.0, atol=1e-5):
         raise Wrong(f"With no label at all on the second replica it must be 1, not {given:.4g}.")
-    given = sum(_over_replicas(answer, losses, [[0.0] * 20] * 2))
-    if given != 0.0:
-        raise Wrong(f"With no label anywhere it must be 0, not {given:.4g}: look at 0/0.")
     return "The mean of all labels, however they fall on the replicas."
 
 

@@ -2,20 +2,19 @@
 
 import math
 
-from helpers.exercises import Wrong, filled, read, returned
+from helpers.exercises import Wrong, check_table, read, returned
+
+_SAYS = {
+    "x[x > 0] of arrays of one length": "refused",
+    "jnp.where(x > 0, x, 0) of arrays of one length": "one program",
+    "x.sum() of arrays of many lengths": "a program for each length",
+    "jnp.arange(n), where n is an argument": "refused",
+}
 
 
 def _check_says(answer: object) -> str:
-    expected = {
-        "x[x > 0] of arrays of one length": "refused",
-        "jnp.where(x > 0, x, 0) of arrays of one length": "one program",
-        "x.sum() of arrays of many lengths": "a program for each length",
-        "jnp.arange(n), where n is an argument": "refused",
-    }
-    given = filled(answer, expected)
-    for line, right in expected.items():
-        if given[line] != right:
-            raise Wrong(f"{line}: not {given[line] or 'nothing'}. What must be known, and when?")
+    why = "What must be known, and when?"
+    check_table(answer, {line: (right, why) for line, right in _SAYS.items()})
     return "Values come later than programs; shapes come with them."
 
 

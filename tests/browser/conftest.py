@@ -1,7 +1,5 @@
 """A real browser and the course's own JupyterLab, on a copy: the repository stays as it is."""
 
-import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -10,22 +8,15 @@ import shutil
 import subprocess
 import time
 
-import chromium
 import pytest
 from playwright.sync_api import sync_playwright
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv/bin/python"
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 # What JupyterLab asks at its first start, in a corner of the page, answered.
-_NOTIFICATIONS = {"fetchNews": "false", "checkForUpdates": False}
-
-
-def pytest_sessionstart() -> None:
-    try:
-        chromium.executable()
-    except FileNotFoundError as error:
-        pytest.exit(str(error), returncode=3)
+ANSWERED = '{"fetchNews": "false", "checkForUpdates": false}'
 
 
 def environment() -> dict[str, str]:
@@ -36,57 +27,38 @@ def environment() -> dict[str, str]:
 
 def copied(folder: pathlib.Path) -> pathlib.Path:
     """Copy the course as far as its commands need it."""
+    hidden = shutil.ignore_patterns("__pycache__", ".*")
     for name in ("helpers", "notebooks", "tpu_preflight"):
-        hidden = shutil.ignore_patterns("__pycache__", ".*")
         shutil.copytree(ROOT / name, folder / name, ignore=hidden)
     for path in (ROOT / "pyproject.toml", ROOT / "requirements.txt", *ROOT.glob("*.md")):
         shutil.copy(path, folder)
     return folder
 
 
-@dataclasses.dataclass(frozen=True)
-class Lab:
-    """A running JupyterLab: the course that it serves, its address with a slash, its token."""
-
-    folder: pathlib.Path
-    address: str
-    token: str
-
-    def url(self, notebook: str) -> str:
-        """Where a notebook is opened, by its file name without suffix."""
-        return f"{self.address}lab/tree/{notebook}.ipynb?reset&token={self.token}"
-
-
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
-    own = tmp_path_factory.mktemp("lab")
-    folder = copied(tmp_path_factory.mktemp("course"))
+    """The address of a running JupyterLab, with a slash at its end, and its token."""
+    token = secrets.token_hex()
+    own, folder = tmp_path_factory.mktemp("lab"), copied(tmp_path_factory.mktemp("course"))
     settings = own / "JUPYTERLAB_SETTINGS_DIR/@jupyterlab/apputils-extension"
     settings.mkdir(parents=True)
-    (settings / "notification.jupyterlab-settings").write_text(json.dumps(_NOTIFICATIONS))
+    (settings / "notification.jupyterlab-settings").write_text(ANSWERED)
     names = ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "JUPYTER_CONFIG_DIR")
     names += ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_DATA_HOME")
-    places = {name: str(own / name) for name in names}
-    token = secrets.token_hex()
+    places = environment() | {name: str(own / name) for name in names}
     # What `make lab` serves: the learner's copies, without stored outputs.
-    prepare = "from helpers.course import working; working.prepare()"
-    subprocess.run([PYTHON, "-c", prepare], cwd=folder, env=environment(), check=True)
+    prepare = [PYTHON, "-c", "from helpers.course import working; working.prepare()"]
+    subprocess.run(prepare, cwd=folder, env=places, check=True)
     command = [PYTHON, "-m", "jupyterlab", "--no-browser", "--allow-root", "--port=0"]
     command += [f"--notebook-dir={folder / 'work'}", f"--IdentityProvider.token={token}"]
-    log = own / "log"
-    with log.open("w") as file:
-        server = subprocess.Popen(
-            command, cwd=folder, env=environment() | places, stdout=file, stderr=subprocess.STDOUT
-        )
+    with (own / "log").open("w") as log:
+        server = subprocess.Popen(command, cwd=folder, env=places, stderr=log)
     try:
-        for _ in range(600):
-            if told := re.search(r"(http://127\.0\.0\.1:\d+/)lab\?token", log.read_text()):
-                break
-            assert server.poll() is None, f"JupyterLab ended:\n{log.read_text()}"
+        end = time.monotonic() + 60
+        while not (told := re.search(r"(http://127\.0\.0\.1:\d+/)lab", (own / "log").read_text())):
+            assert server.poll() is None and time.monotonic() < end, (own / "log").read_text()
             time.sleep(0.1)
-        else:
-            raise TimeoutError(f"JupyterLab does not start:\n{log.read_text()}")
-        yield Lab(folder, told[1], token)
+        yield told[1], token
     finally:
         server.terminate()  # the server ends its kernels
         server.wait(60)
@@ -94,8 +66,13 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def browser():
+    """This machine's own, without a window; never downloaded."""
+    if not (executable := next(filter(None, map(shutil.which, BROWSERS)), None)):
+        pytest.exit(f"None of {', '.join(BROWSERS)} is here: apt-get install chromium", 3)
+    # Its sandbox refuses root, which is who containers and runners are.
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = chromium.launch(playwright)
+        browser = playwright.chromium.launch(executable_path=executable, args=arguments)
         yield browser
         browser.close()
 

@@ -2,22 +2,14 @@
 
 import subprocess
 
-import pytest
 from conftest import PYTHON, copied, environment
 
-pytestmark = pytest.mark.xdist_group("pages")
 
-
-@pytest.fixture(scope="session")
-def build(tmp_path_factory):
-    folder = copied(tmp_path_factory.mktemp("course"))
+def test_the_index_leads_to_a_notebook_with_its_outputs_and_pictures(tmp_path, page):
+    folder = copied(tmp_path / "course")
     words = [PYTHON, "-m", "helpers", "run", "06", "--no-open"]
     subprocess.run(words, cwd=folder, env=environment(), check=True)
-    return folder / "build"
-
-
-def test_the_index_leads_to_a_notebook_with_its_outputs_and_pictures(build, page):
-    page.goto((build / "index.html").as_uri())
+    page.goto((folder / "build/index.html").as_uri())
     assert page.get_by_text("✓ passed").count() == 1
     page.get_by_role("link").click()
     assert page.locator(".jp-OutputArea-output").count() > 10

@@ -8,11 +8,7 @@ from conftest import ROOT
 pytestmark = pytest.mark.xdist_group("site")
 
 SITE = ROOT / "build/site/html"
-KINDS = ("*.md", "[0-9]*.ipynb")
-FILES = [path for kind in KINDS for path in (ROOT / "notebooks").glob(kind)]
-PAGES = ["index", "search", *sorted(f"notebooks/{path.stem}" for path in FILES)]
-KOREAN = [path for kind in KINDS for path in (ROOT / "notebooks/ko").glob(kind)]
-PAGES += ["ko/index", "ko/search", *sorted(f"ko/notebooks/ko/{path.stem}" for path in KOREAN)]
+PAGES = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
 SCREENS = {"light": {"width": 1280, "height": 1000}, "dark": {"width": 390, "height": 844}}
 
 
@@ -24,7 +20,7 @@ def test_it_asks_the_network_for_nothing_and_a_phone_scrolls_it_one_way_only(nam
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
-    page.goto((SITE / f"{name}.html").as_uri())
+    page.goto((SITE / name).as_uri())
     page.wait_for_timeout(300)
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert said == []
@@ -42,19 +38,6 @@ def test_a_symptom_is_found_by_the_words_of_its_message(page):
     page.locator("#search-results").get_by_role("link", name="When it fails").first.click()
     assert page.locator("h1").inner_text().startswith("When it fails")
     assert page.get_by_text("exceeded scoped vmem limit").count()
-
-
-def test_one_goes_from_notebook_to_notebook_and_opens_what_is_folded(page):
-    page.goto((SITE / "index.html").as_uri())
-    page.locator(".sidebar-tree").get_by_role("link", name=re.compile("^00 ")).click()
-    first = page.locator("h1").inner_text()
-    page.locator(".related-pages .next-page").click()
-    assert page.locator("h1").inner_text() != first
-    folded = page.locator("details.hide").first
-    code = folded.locator("pre")
-    assert not code.is_visible()
-    folded.locator("summary").click()
-    assert code.is_visible()
 
 
 def test_figures_turn_dark_with_the_page_and_widgets_are_pictures(page):

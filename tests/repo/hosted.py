@@ -56,9 +56,9 @@ class Place:
         (home / ".gitconfig").write_text(
             f'[url "{ROOT.as_uri()}"]\n  insteadOf = {repository()}\n[safe]\n  directory = *\n'
         )
-        kept = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "LANG", "LC_", "SSL"))}
-        self.environment = kept | HOST["marks"]
-        self.environment |= {
+        kept = ("PIP_", "LANG", "LC_", "SSL")
+        self.environment = {k: v for k, v in os.environ.items() if k.startswith(kept)}
+        self.environment |= HOST["marks"] | {
             "HOME": str(home),
             "IPYTHONDIR": str(home / "ipython"),
             "PATH": f"{PYTHON.parent}:/usr/bin:/bin",
@@ -79,22 +79,16 @@ def place(tmp_path_factory):
     return Place(tmp_path_factory.mktemp(NAME))
 
 
-@pytest.fixture(scope="module")
-def before():
-    return versions()
-
-
 def load(number: str) -> nbformat.NotebookNode:
-    (path,) = (ROOT / "notebooks").glob(f"{number}_*.ipynb")
-    return nbformat.read(path, 4)
+    return nbformat.read(next((ROOT / "notebooks").glob(f"{number}_*.ipynb")), 4)
 
 
 def beginnings(found: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
-    """Of each version as much as is expected; all of one that should be absent."""
     return {name: found.get(name, "")[: len(x) or None] for name, x in expected.items()}
 
 
-def test_the_first_cell_installs_and_asks_for_a_restart(place, before):
+def test_the_first_cell_installs_leaves_the_place_s_own_and_asks_for_a_restart(place):
+    before = versions()
     assert beginnings(before, HOST["before"]) == HOST["before"]
     node = load("00")
     node.cells = node.cells[: tagged(node, "setup")[0] + 1]
@@ -103,11 +97,8 @@ def test_the_first_cell_installs_and_asks_for_a_restart(place, before):
     for words in ("The course's packages are installed now.", HOST["restart"]):
         assert words in str(told.value)
     assert (place.content / "tensorflow-on-tpu/helpers/runtime.py").is_file()
-    assert beginnings(versions(), HOST["after"]) == HOST["after"]
-
-
-def test_what_belongs_to_the_place_is_left_as_it_was(before):
     after = versions()
+    assert beginnings(after, HOST["after"]) == HOST["after"]
     assert [after[name] for name in OF_THE_PLACE] == [before[name] for name in OF_THE_PLACE]
 
 
