@@ -14,16 +14,14 @@ from tpu_preflight.processes import TooLate, within
 @contextlib.contextmanager
 def variables_set(new: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables (value by name) of this process, and put back what was there."""
-    before = {name: os.environ.get(name) for name in new}
+    before = {name: os.environ[name] for name in new if name in os.environ}
     os.environ.update(new)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in new:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextlib.contextmanager
@@ -52,19 +50,18 @@ def served(
             stderr=output,
             start_new_session=True,  # a notebook's interrupt goes to the kernel's whole group
         ) as process,
+        contextlib.ExitStack() as stack,
     ):
-        try:
-            try:
-                port = within(seconds, process.stdout.readline)
-            except TooLate:
-                port = b""
-            if not port:
-                said = log.read_text("utf-8", "replace").strip().splitlines()[-12:]
-                raise CourseError(
-                    "A process of the course did not start.",
-                    "\n".join(said) or f"It was not ready within {seconds:g} seconds.",
-                    "Run the cell again; if it stays so, restart the kernel.",
-                )
+        stack.callback(process.kill)
+        port = b""
+        with contextlib.suppress(TooLate):
+            port = within(seconds, process.stdout.readline)
+        if port:
             yield process, int(port)
-        finally:
-            process.kill()
+            return
+        said = log.read_text("utf-8", "replace").strip().splitlines()[-12:]
+        raise CourseError(
+            "A process of the course did not start.",
+            "\n".join(said) or f"It was not ready within {seconds:g} seconds.",
+            "Run the cell again; if it stays so, restart the kernel.",
+        )
