@@ -74,10 +74,6 @@ COMPILER = ("jax", "libtpu")
 DRIVER = "libtpu==0.0.14"
 
 
-class ImportedTooEarly(CourseError):
-    """TensorFlow was imported before its settings were made."""
-
-
 def version() -> str:
     """Give the course's own version: of the clone, or of what is installed."""
     if (project := CODE / "pyproject.toml").exists():
@@ -120,12 +116,9 @@ def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[st
     """
     wrong = [f"{name} is missing" for name in ANY_VERSION if name not in installed]
     for name in BOOTSTRAP:
-        found = installed.get(name)
-        if name == "tensorflow":
-            found = installed.get("tensorflow-tpu", found)
-        if found is None:
-            wrong.append(f"{name} is missing (the course uses {locked[name]})")
-        elif not f"{found}.".startswith(".".join(locked[name].split(".")[:2]) + "."):
+        for_tpu = installed.get("tensorflow-tpu") if name == "tensorflow" else None
+        found = for_tpu or installed.get(name, "missing")
+        if found.split(".")[:2] != locked[name].split(".")[:2]:
             wrong.append(f"{name} is {found} (the course uses {locked[name]})")
     return wrong
 

@@ -74,7 +74,7 @@ def test_a_folder_that_can_not_be_written_to_is_told_before(tmp_path, name, told
 
 @pytest.mark.parametrize("name", ["", "gcs:/mine/out", "gcs://mine/out", "gs:///out", "s3://mine"])
 def test_a_name_that_would_be_misunderstood_is_refused(name):
-    with pytest.raises(CourseError, match="can't be used as a folder[\\s\\S]*gs://BUCKET/FOLDER"):
+    with pytest.raises(CourseError, match=r"can't be used as a folder[\s\S]*gs://BUCKET/FOLDER"):
         Folder(name)
 
 
