@@ -4,7 +4,8 @@ import contextlib
 import os
 import pathlib
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import CODE
@@ -12,16 +13,18 @@ from tpu_preflight.processes import TooLate, within
 
 
 @contextlib.contextmanager
-def variables_set(new: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables (value by name) of this process, and put back what was there."""
-    before = {name: os.environ[name] for name in new if name in os.environ}
-    os.environ.update(new)
+def variables_set(
+    new: Mapping[str, Any], of: MutableMapping[str, Any] = os.environ
+) -> Iterator[None]:
+    """Set values by name, of this process's environment if no other; put back what was there."""
+    before = {name: of[name] for name in new if name in of}
+    of.update(new)
     try:
         yield
     finally:
         for name in new:
-            os.environ.pop(name, None)
-        os.environ.update(before)
+            of.pop(name, None)
+        of.update(before)
 
 
 @contextlib.contextmanager
