@@ -53,10 +53,10 @@ def check_bucket(url: str, *, region: str | None = None, write: bool = True) -> 
             "Write gs://BUCKET/FOLDER, as text; gcloud storage cp --recursive copies data there.",
         )
     name, folder = match[1], (match[2] or "").strip("/")
-    probe = quote(f"{folder}/.write-check-{secrets.token_hex(4)}".lstrip("/"), safe="")
     bucket, session = f"storage/v1/b/{name}", _session()
     _ask(session, name, "GET", f"{bucket}/o?maxResults=1&prefix={quote(folder)}")
     if write:
+        probe = quote(f"{folder}/.write-check-{secrets.token_hex(4)}".lstrip("/"), safe="")
         _ask(session, name, "POST", f"upload/{bucket}/o?uploadType=media&name={probe}")
         _ask(session, name, "DELETE", f"{bucket}/o/{probe}")
     said = f"gs://{name}/{folder}".rstrip("/") + f": readable{', writable' if write else ''}"
@@ -65,8 +65,9 @@ def check_bucket(url: str, *, region: str | None = None, write: bool = True) -> 
     location = _ask(session, name, "GET", bucket)["location"].lower()
     region = re.sub(r"(?<=\d)-[a-z][a-z0-9]*$", "", region)
     # Of several regions: "us", "eu" and "asia", or two that are close, such as "nam4".
-    one, wide = "-" in location, location in ("us", "eu", "asia")
-    if (one and location != region) or (wide and not region.startswith(location)):
+    if ("-" in location and location != region) or (
+        location in ("us", "eu", "asia") and not region.startswith(location)
+    ):
         raise CourseError(
             f"gs://{name} is in {location}, the TPU in {region}.",
             "Every byte that is read crosses regions: it is slower, and it is billed.",
@@ -95,14 +96,15 @@ def _ask(session: "requests.Session", bucket: str, method: str, path: str) -> di
     from google.auth.exceptions import GoogleAuthError
 
     base = os.environ.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com"
+    what = f"gs://{bucket} can't be reached."
     try:
         answer = session.request(method, f"{base}/{path}", timeout=SECONDS)
         content = answer.json() if answer.content else {}
-    except (OSError, GoogleAuthError) as error:  # requests' own errors are OSErrors
-        why, fix = f"{type(error).__name__}: no answer that could be understood.", NETWORK
-        if isinstance(error, GoogleAuthError):
-            why, fix = "Google does not accept the account known here.", LOGIN
-        raise CourseError(f"gs://{bucket} can't be reached.", why, fix) from error
+    except GoogleAuthError as error:
+        raise CourseError(what, "Google does not accept the account known here.", LOGIN) from error
+    except OSError as error:  # requests' own errors are OSErrors
+        why = f"{type(error).__name__}: no answer that could be understood."
+        raise CourseError(what, why, NETWORK) from error
     if not answer.ok:
         what = f"gs://{bucket} will not do: the storage answers {answer.status_code}."
         fix = FIXES.get(answer.status_code, NETWORK).format(bucket=bucket)
