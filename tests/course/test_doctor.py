@@ -236,7 +236,7 @@ def test_the_command_tells_by_its_exit_status_and_examines_a_bucket_when_it_is_n
     words = ["doctor", "--bucket", "gs://b", "--region", "us-central1"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0 and "✓ bucket    gs://b: readable, writable" in done.output
-    answers.assert_called_with("gs://b", region="us-central1")
+    answers.assert_called_with("gs://b")
     done = CliRunner().invoke(app, [*words, "--json"])
     assert done.exit_code == 1 and json.loads(done.output)["next"] == "Move it."
 
