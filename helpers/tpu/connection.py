@@ -55,18 +55,17 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
     with grpc.insecure_channel(target) as channel:
         ask = channel.unary_unary("/tensorflow.WorkerService/GetStatus")
         try:
+            # Devices stand in it with their names in plain text (tensorflow/core/protobuf/
+            # worker.proto, GetStatusResponse).
             answer = ask(b"", timeout=seconds)
         except grpc.RpcError as error:
-            said = " ".join((error.details() or "").split())[:200]
             raise CantConnect(
                 f"No TensorFlow worker answers at {target}.",
-                f"gRPC says: {said}.",
+                f"gRPC says: {' '.join((error.details() or '').split())[:200]}.",
                 f"Check that the TPU still exists and is READY, and its port, {PORT}. If a "
                 "variable such as https_proxy is set, gRPC goes through that proxy: add the host "
                 "to no_grpc_proxy.",
             ) from None
-    # The answer lists the devices with their names in plain text
-    # (tensorflow/core/protobuf/worker.proto, GetStatusResponse).
     return [name.decode() for name in re.findall(rb"/device:([A-Z_]+:\d+)", answer)]
 
 
@@ -108,9 +107,9 @@ def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.St
         CantConnect: There is no TPU, for a reason which the message says.
     """
     place, where = detect(), ""
-    target = tpu or place.tpu
+    target = tpu or place.tpu or ""
     try:
-        if (target not in ("local", place.tpu) and not is_address(target)) or not target:
+        if target not in ("local", place.tpu) and not is_address(target):
             raise CantConnect(
                 f"{target!r:.60} is no address." if target else "This kernel has no TPU.",
                 f"It runs on {place.name} ({place.mark}).",

@@ -14,14 +14,7 @@ import tomllib
 from collections.abc import Mapping
 
 from helpers.base.language import translated
-from tpu_preflight.chips.hardware import (
-    ALL_CHIPS,
-    CHIPS,
-    CHIPS_PER_HOST,
-    Slice,
-    UnknownAccelerator,
-    slice_of,
-)
+from tpu_preflight.chips.hardware import ALL_CHIPS, Slice, UnknownAccelerator, slice_of
 
 LOCAL = ("colab_vm", "kaggle", "tpu_vm")  # a TPU in this machine
 UNUSABLE = ("no_device", "tpu7x")  # a TPU is there, but not for TensorFlow
@@ -133,14 +126,6 @@ def _kind(given: Mapping[str, str], device: str, chips: list[str]) -> str:
     return "pod_slice" if any(several) else "tpu_vm"
 
 
-def _counted(chips: list[str]) -> Slice | None:
-    """Tell the type of a whole slice from its chips on the bus, where that is possible."""
-    # Four chips may be one host's of a larger slice; v2 and v3 look alike.
-    if not chips or chips[0] not in CHIPS or chips[0] == "v3" or len(chips) == CHIPS_PER_HOST:
-        return None
-    return _slice(f"{chips[0]}-{len(chips) * CHIPS[chips[0]].counted_per_chip}")
-
-
 def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike = "/") -> Place:
     """Find out where this kernel runs, by which marks, and what to do there; never raises.
 
@@ -167,8 +152,9 @@ def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike 
 
     marks += [device] if device else []
     marks += [f"{len(chips)} {chips[0]} chips on the PCI bus"] if chips else []
-    if kind in LOCAL and not (accelerator and accelerator.hosts == 1):
-        accelerator = _counted(chips)
+    if kind in LOCAL and accelerator is None and len(chips) in (1, 8):
+        # A whole v5e or v6e; four chips may be one host's of a larger slice.
+        accelerator = _slice(f"{chips[0]}-{len(chips)}")
     tpu, needs = ("local" if kind in LOCAL else None), {}
     # On a v5e, v5p or v6e TensorFlow drives the TPU by the plug-in interface PJRT (keras-io's
     # example distributed_embedding_tf.py, 2025-09). Not confirmed on a TPU.
