@@ -176,7 +176,7 @@ def test_devices_of_an_address_are_asked_of_the_worker(monkeypatch, tmp_path):
     monkeypatch.setattr(connection, "devices_at", devices.__getitem__)
     said = "CPU × 1, TPU × 2, TPU_SYSTEM × 1 in another machine"
     assert listed(node, "raise SystemExit(1)")[1] == said
-    dead = Mock(side_effect=connection.CantConnect("Nobody answers.", "It is off.", "Start it."))
+    dead = Mock(side_effect=CourseError("Nobody answers.", "It is off.", "Start it."))
     monkeypatch.setattr(connection, "devices_at", dead)
     found = doctor.check_devices(node)
     assert found == Finding("devices", ILL, "Nobody answers. It is off.", "Start it.")
