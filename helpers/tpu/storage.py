@@ -23,7 +23,7 @@ START_SECONDS = 30.0
 class EmbeddedStorage:
     """A running embedded storage; `embedded_gcs` makes it."""
 
-    folder: pathlib.Path
+    folder: pathlib.Path  # its certificate, and ``log.txt``: method, path and status of requests
     port: int  # where it listens, on 127.0.0.1 alone
     process: subprocess.Popen  # the server's
 
@@ -31,11 +31,6 @@ class EmbeddedStorage:
     def url(self) -> str:
         """A bucket that exists, such as ``gs://course-3f9a12c0``."""
         return self.bucket()
-
-    @property
-    def log(self) -> str:
-        """One line for each request so far: method, path, status. Never a credential."""
-        return (self.folder / "log.txt").read_text("utf-8")
 
     @property
     def environment(self) -> dict[str, str]:

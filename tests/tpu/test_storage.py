@@ -10,6 +10,7 @@ import ssl
 
 import fsspec.config
 import gcsfs
+import google.auth
 import numpy as np
 import psutil
 import pytest
@@ -29,6 +30,10 @@ gfile = tf.io.gfile
 
 def name(url):
     return url.removeprefix("gs://")
+
+
+def log(storage):
+    return (storage.folder / "log.txt").read_text("utf-8")
 
 
 def write(path, text):
@@ -96,11 +101,6 @@ def checkpoints(root):
 @pytest.mark.parametrize("case", [text, big, folders, checkpoints], ids=lambda case: case.__name__)
 def test_tensorflow_sees_what_it_sees_on_a_disk(gs, tmp_path, case):
     assert case(gs.bucket()) == case(str(tmp_path))
-
-
-def test_a_missing_bucket_is_tensorflows_error(gs):
-    with pytest.raises(tf.errors.NotFoundError, match=r"does not exist|not found"):
-        write("gs://no-such-bucket/x", "x")
 
 
 def test_gcsfs_does_what_a_local_disk_does(gs, tmp_path):
@@ -192,17 +192,16 @@ def test_however_an_upload_is_cut_the_object_is_the_whole(gs, data, cuts, known)
     "head",
     [
         b"Content-Length: 100\r\n\r\n" + b"x" * 50,
-        b"Transfer-Encoding: chunked\r\n\r\n32\r\n" + b"x" * 50 + b"\r\n",
         b"Transfer-Encoding: chunked\r\n\r\n64\r\n" + b"x" * 50,
     ],
-    ids=["length", "between chunks", "within a chunk"],
+    ids=["length", "within a chunk"],
 )
 def test_what_a_dying_client_sent_is_no_object(gs, head):
-    before = gs.log.count("ConnectionAbortedError")
+    before = log(gs).count("ConnectionAbortedError")
     path = f"{UPLOAD}media&name=half".format(name(gs.url))
     with socket.create_connection(("127.0.0.1", gs.port)) as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode() + head)
-    assert wait_for(lambda: gs.log.count("ConnectionAbortedError") > before)
+    assert wait_for(lambda: log(gs).count("ConnectionAbortedError") > before)
     assert not gfile.exists(f"{gs.url}/half")
 
 
@@ -258,8 +257,8 @@ def test_a_token_that_a_client_sends_is_not_logged(gs):
     path = f"/storage/v1/b/{{}}/o?access_token={SECRET}&prefix=seen"
     ask(gs, "GET", path, headers={"Authorization": f"Bearer {SECRET}"})
     ask(gs, "POST", f"/token?refresh={SECRET}", b"code=" + SECRET.encode())
-    assert "/token 501" in gs.log
-    assert SECRET not in gs.log
+    assert "/token 501" in log(gs)
+    assert SECRET not in log(gs)
 
 
 # The storage's own process
@@ -305,24 +304,19 @@ def test_it_outlives_an_interrupt_but_not_its_parent():
         assert wait_for(lambda: not pathlib.Path(folder).exists())
 
 
-@pytest.mark.parametrize("place", ["variable", "home"])
-def test_the_users_account_is_hidden_from_the_embedded_storage(monkeypatch, tmp_path, place):
-    import google.auth
-
+def test_the_users_account_is_hidden_from_the_embedded_storage(monkeypatch, tmp_path):
     login = tmp_path / ".config/gcloud/application_default_credentials.json"
     login.parent.mkdir(parents=True)
     about = {"type": "authorized_user", "client_id": "a", "quota_project_id": "p"}
     login.write_text(json.dumps({**about, "client_secret": "s", "refresh_token": "mine"}))
     monkeypatch.setenv("NO_GCE_CHECK", "true")  # google-auth would look for an account there, too
-    for variable in ("CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path if place == "home" else tmp_path / "other"))
-    if place == "variable":
-        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(login))
+    monkeypatch.delenv("CLOUDSDK_CONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(login))
     assert google.auth.default()[0].refresh_token == "mine"
     with storage.embedded_gcs() as running:
         with pytest.raises(google.auth.exceptions.DefaultCredentialsError):
             google.auth.default()
         assert gfile.exists(running.url)
-        assert "oauth2" not in running.log  # where TensorFlow would send it
+        assert "oauth2" not in log(running)  # where TensorFlow would send it
     assert google.auth.default()[0].refresh_token == "mine"
