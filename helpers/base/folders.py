@@ -189,7 +189,7 @@ class Folder:
         with self._writing(name):
             if self.remote:
                 with tempfile.TemporaryDirectory() as folder:
-                    whole = pathlib.Path(folder, "whole")
+                    whole = pathlib.Path(folder, path.name)
                     files.write(whole, data)
                     self._files.put_file(str(whole), self._at(name))
                 return

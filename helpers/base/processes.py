@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from helpers.base.errors import CourseError
-from helpers.base.settings import CODE
+from helpers.base.settings import ROOT
 from tpu_preflight.processes import TooLate, within
 
 
@@ -46,7 +46,7 @@ def served(
         log.open("wb") as output,
         subprocess.Popen(
             [str(word) for word in command],
-            cwd=CODE,
+            cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

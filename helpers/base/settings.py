@@ -11,26 +11,14 @@ from helpers.base.errors import CourseError
 
 PACKAGE = "tensorflow-on-tpu"
 
-# What a Python must have on its path to import `helpers`: of a clone the clone itself.
-CODE = pathlib.Path(__file__).resolve().parents[2]
+# The course's folder, or what `helpers` is imported from where it alone was installed.
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def is_course(folder: pathlib.Path) -> bool:
     """Tell whether a folder is a clone of the course: helpers and notebooks side by side."""
     return (folder / "helpers/course").is_dir() and (folder / "notebooks").is_dir()
 
-
-def _around() -> tuple[pathlib.Path, ...]:
-    try:
-        here = pathlib.Path.cwd()
-    except FileNotFoundError:  # it was deleted, which the command line tells
-        return ()
-    return here, *here.parents
-
-
-# The course's folder: of this code, else around the current folder. Where only the helpers were
-# installed it is none: what needs the notebooks asks `is_course` and says so.
-ROOT = next(filter(is_course, (CODE, *_around())), CODE)
 
 # Read by TensorFlow, tf-keras and transformers while they are imported: too late afterwards.
 ENVIRONMENT = {
@@ -76,7 +64,7 @@ DRIVER = "libtpu==0.0.14"
 
 def version() -> str:
     """Give the course's own version: of the clone, or of what is installed."""
-    if (project := CODE / "pyproject.toml").exists():
+    if (project := ROOT / "pyproject.toml").exists():
         return tomllib.loads(project.read_text("utf-8"))["project"]["version"]
     return importlib.metadata.version(PACKAGE)
 
