@@ -138,7 +138,7 @@ def check_place(place: Place, environment: Mapping[str, str] = os.environ) -> Fi
         return Finding("place", WARN, said, place.advice)
     said += f": {place.accelerator}" if place.accelerator else ""
     stray = [x for x in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if environment.get(x)]
-    if place.kind == "cpu" and stray:
+    if place.kind in ("cpu", "gpu") and stray:
         said += f"; {stray[0]} is set, but no TPU is attached"
         return Finding("place", WARN, said, f"unset {stray[0]}, or start where the TPU is")
     return Finding("place", WELL, said)

@@ -42,6 +42,7 @@ class Place:
     tpu: str | None = None
     # Variables that TensorFlow must find when it is imported here.
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    hint: str = ""  # what else must be known, a sentence
 
     @property
     def name(self) -> str:
@@ -51,9 +52,7 @@ class Place:
     @property
     def advice(self) -> str:
         """What to do, in sentences."""
-        advice = _TEXTS["advice"][self.kind]
-        unknown = self.kind == "tpu_vm" and self.accelerator is None
-        return f"{_TEXTS['hints']['unknown']} {advice}" if unknown else advice
+        return f"{self.hint} {_TEXTS['advice'][self.kind]}".lstrip()
 
     @property
     def replicas(self) -> int | None:
@@ -148,7 +147,9 @@ def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike 
     device = "" if bus == [] else "".join(files[:1])
     kind = _kind(given, device, chips)
     if kind == "cpu":
-        return Place(kind, ", ".join(marks) or "no sign of a TPU")
+        stray = [name for name in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if name in given]
+        hint = _TEXTS["hints"]["stray"].format(name=stray[0]) if stray else ""
+        return Place(kind, ", ".join(marks) or "no sign of a TPU", hint=hint)
 
     marks += [device] if device else []
     marks += [f"{len(chips)} {chips[0]} chips on the PCI bus"] if chips else []
@@ -166,4 +167,5 @@ def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike 
         # TensorFlow on TPU Pod slices"). Not confirmed on a TPU.
         needs = {"TPU_LOAD_LIBRARY": "0"}
         tpu = given.get("TPU_NAME") if environment.get("TPU_LOAD_LIBRARY") == "0" else None
-    return Place(kind, ", ".join(marks), accelerator, tpu, needs)
+    hint = _TEXTS["hints"]["unknown"] if kind == "tpu_vm" and not accelerator else ""
+    return Place(kind, ", ".join(marks), accelerator, tpu, needs, hint)

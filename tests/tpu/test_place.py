@@ -71,6 +71,13 @@ def test_what_tensorflow_must_find_when_it_is_imported(tmp_path):
     assert detect({"COLAB_TPU_ADDR": "10.0.0.2:8470"}, root).environment == {}
 
 
+def test_what_else_must_be_known_is_said(tmp_path):
+    told = repr(detect({"TPU_NAME": "local"}, tmp_path))
+    assert "TPU_NAME is set, but no TPU is attached" in told
+    unknown = repr(detect({}, machine(tmp_path, ["dev/accel0"])))
+    assert "Nothing here tells its type" in unknown and "local files will do" in unknown
+
+
 VALUES = st.one_of(
     st.text(max_size=20),
     st.sampled_from(
