@@ -54,7 +54,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # 40 ms for each request otherwise
     tls: ssl.SSLContext
     lock = threading.Lock()  # one request is answered at a time
-    buckets: ClassVar[dict[str, dict[str, tuple[Resource, bytes]]]] = {}
+    buckets: ClassVar[dict[str, dict[str, tuple[Resource, bytes]]]]
     # Resumable uploads by session: the object's name, and what came so far.
     uploads: ClassVar[dict[str, tuple[str, bytearray]]] = {}
     _tunnel = ""
@@ -103,10 +103,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self) -> Answer:
         path = [unquote(part) for part in self.url.path.split("/")[1:]]
         match [self.command, *path]:
-            case "POST", "storage", "v1", "b":
-                name = json.loads(self.body)["name"]
-                self.buckets.setdefault(name, {})
-                return 200, {"name": name}, {}
             case "GET", "storage", "v1", "b", bucket:
                 self._objects(bucket)
                 return 200, {"name": bucket}, {}
@@ -263,9 +259,12 @@ def _certify(folder: pathlib.Path) -> ssl.SSLContext:
 
 
 def main() -> None:
-    """Print the port, and serve until the parent is gone (arguments: folder, parent's process)."""
+    """Print the port, and serve until the parent is gone.
+
+    Arguments: a folder for the certificate, the parent's process, the name of the one bucket.
+    """
     folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-    _Handler.tls = _certify(folder)
+    _Handler.tls, _Handler.buckets = _certify(folder), {sys.argv[3]: {}}
     http.server.ThreadingHTTPServer.request_queue_size = 128
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

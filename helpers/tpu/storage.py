@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
-import http.client
 import json
 import os
 import pathlib
@@ -26,11 +24,7 @@ class EmbeddedStorage:
     folder: pathlib.Path  # its certificate, and ``log.txt``: method, path and status of requests
     port: int  # where it listens, on 127.0.0.1 alone
     process: subprocess.Popen  # the server's
-
-    @functools.cached_property
-    def url(self) -> str:
-        """A bucket that exists, such as ``gs://course-3f9a12c0``."""
-        return self.bucket()
+    url: str  # its one bucket, such as ``gs://course-3f9a12c0``
 
     @property
     def environment(self) -> dict[str, str]:
@@ -62,15 +56,6 @@ class EmbeddedStorage:
             "no_grpc_proxy": "127.0.0.1,localhost",
         }
 
-    def bucket(self) -> str:
-        """Make another bucket, with a new name; give its address, ``gs://…``."""
-        name = f"course-{secrets.token_hex(4)}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        with contextlib.closing(connection):
-            connection.request("POST", "/storage/v1/b", json.dumps({"name": name}))
-            connection.getresponse().read()
-        return f"gs://{name}"
-
 
 @contextlib.contextmanager
 def embedded_gcs() -> Iterator[EmbeddedStorage]:
@@ -90,10 +75,11 @@ def embedded_gcs() -> Iterator[EmbeddedStorage]:
     with contextlib.ExitStack() as stack:
         folder = tempfile.TemporaryDirectory(prefix="embedded-gcs-")
         folder = pathlib.Path(stack.enter_context(folder))
-        command = [sys.executable, "-m", gcs_server.__name__, folder, os.getpid()]
+        bucket = f"course-{secrets.token_hex(4)}"  # TensorFlow may remember what another one held
+        command = [sys.executable, "-m", gcs_server.__name__, folder, os.getpid(), bucket]
         serving = served(command, os.environ, folder / "log.txt", START_SECONDS)
         process, port = stack.enter_context(serving)
-        storage = EmbeddedStorage(folder, port, process)
+        storage = EmbeddedStorage(folder, port, process, f"gs://{bucket}")
         stack.enter_context(variables_set(storage.environment))
         options = dict.fromkeys(("gs", "gcs"), json.loads(storage.environment["FSSPEC_GS"]))
         stack.enter_context(variables_set(options, fsspec.config.conf))

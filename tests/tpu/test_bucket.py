@@ -58,10 +58,9 @@ def storage_that(monkeypatch, answers):
 
 
 def test_a_bucket_that_will_do_and_is_left_empty(gs):
-    url = gs.bucket()
-    check_bucket(f"{url}/run/1/")
+    check_bucket(f"{gs.url}/run/1/")
     assert re.search("DELETE .*write-check", log(gs))
-    assert gcsfs.GCSFileSystem().find(url) == []
+    assert gcsfs.GCSFileSystem().find(gs.url) == []
 
 
 def test_a_bucket_that_is_missing_is_told_how_to_make(gs):
@@ -100,6 +99,6 @@ def test_an_account_that_google_refuses_is_told_without_its_secret(gs, monkeypat
     about = {"type": "authorized_user", "client_id": "a", "quota_project_id": "p"}
     login.write_text(json.dumps({**about, "client_secret": SECRET, "refresh_token": SECRET}))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(login))
-    error = told(gs.bucket(), "does not accept the account", "application-default login")
+    error = told(gs.url, "does not accept the account", "application-default login")
     shown = ["".join(traceback.format_exception(error)), log(gs), repr(gs)]
     assert not [text for text in shown if SECRET in text]
