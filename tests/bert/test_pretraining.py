@@ -16,6 +16,7 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
+from replicas import replicas
 from runs import SAVE, SETTINGS, STEPS, child, command, copy, ended, log, saved, train
 from terminal import wait_for
 
@@ -27,7 +28,6 @@ from helpers.bert.settings import Description
 from helpers.text import corpus, records
 from helpers.tpu import storage
 from helpers.tpu.node import remote_node
-from helpers.tpu.replicas import replicas
 
 pytestmark = pytest.mark.slow
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from packed_text import LENGTH, SMALL, VOCABULARY, Text, gradients_of
+from replicas import replicas
 from runs import child, ended
 
 from helpers.bert.model import pretraining_model
@@ -15,7 +16,6 @@ from helpers.bert.step import (
     steps_function,
     training_step,
 )
-from helpers.tpu.replicas import replicas
 
 pytestmark = pytest.mark.slow
 
