@@ -10,6 +10,7 @@ from helpers.base.errors import CourseError
 from helpers.text import corpus, documents, masking, records
 
 ROWS = 10_000  # maximum number of rows that tokens are counted in
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,20 +30,16 @@ def read(path: str | os.PathLike[str]) -> Data:
     """
     manifest = records.manifest(path)
     tokenizer = records.tokenizer_of(manifest)
-    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    special = {name: tokenizer.token_to_id(name) for name in names}
-    if missing := [name for name, number in special.items() if number is None]:
+    special = [tokenizer.token_to_id(name) for name in SPECIAL]
+    if None in special:
         raise CourseError(
-            f"The tokenizer of the records has no {', '.join(missing)}.",
+            f"The tokenizer of the records has not all of {', '.join(SPECIAL)}.",
             "BERT's masking needs these tokens: one to put in, and those never to choose.",
             "Train a BERT tokenizer (corpus.train_tokenizer) and write the records with it.",
         )
-    masks = masking.Masking(
-        manifest.settings.vocabulary,
-        special["[MASK]"],
-        tuple(special.values()),
-        max(1, round(masking.RATE * manifest.settings.sequence_length)),
-    )
+    settings = manifest.settings
+    predictions = max(1, round(masking.RATE * settings.sequence_length))
+    masks = masking.Masking(settings.vocabulary, special[-1], tuple(special), predictions)
     return Data(manifest, masks)
 
 
