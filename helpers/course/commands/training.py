@@ -1,5 +1,6 @@
 """Commands for your own text and model: records, pretraining, export."""
 
+import enum
 import functools
 import os
 import pathlib
@@ -9,7 +10,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
-import click
 import typer
 from rich.console import Console
 from rich.progress import Progress
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from helpers.bert import pretraining
 
 QUIET = 10.0  # seconds between two lines
+Size = enum.StrEnum("Size", list(CONFIGURATIONS))
 
 _TEXT = "File, folder, 'pattern', -, gs://… or hf://NAME/CONFIG/SPLIT; can be repeated. "
 _TEXT += "Without: the shipped text."
@@ -129,9 +130,7 @@ def pretrain(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Of this run: folder or gs://….")
     ],
-    config: Annotated[
-        str, typer.Option(click_type=click.Choice(CONFIGURATIONS), help="Size of the model.")
-    ] = "tiny",
+    config: Annotated[Size, typer.Option(help="Size of the model.")] = Size.tiny,
     steps: Annotated[int, typer.Option(min=1, help="Of the whole run.")] = 1_000,
     data: Annotated[
         str | None, typer.Option(metavar="DIR", help="Records, not the shipped text.")
