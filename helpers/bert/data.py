@@ -64,20 +64,16 @@ def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:
             yield ids[number == one]
 
 
-def count_tokens(data: Data) -> np.ndarray:
-    """Count the tokens that masking may choose in the first ``ROWS`` rows, int64 [vocabulary]."""
+def unigram(data: Data) -> tuple[np.ndarray, float]:
+    """Say how well one guesses who knows how frequent each token is and reads no context.
+
+    Tokens that masking may choose are counted in the first ``ROWS`` rows. Gives the logarithm of
+    each token's share, float64 [vocabulary], no token being impossible (one more of each is
+    counted); and the mean loss of guessing so, in nats per token.
+    """
     # Documents were distributed over the shards at random: the first rows are a fair sample.
     ids = records.first_rows(data.manifest, ROWS)["input_ids"]
     counts = np.bincount(ids.ravel(), minlength=data.masks.vocabulary)
     counts[list(data.masks.special_ids)] = 0
-    return counts
-
-
-def unigram(counts: np.ndarray) -> tuple[np.ndarray, float]:
-    """Say how well one guesses who knows how frequent each token is and reads no context.
-
-    Gives the logarithm of each token's share, float64 [vocabulary], no token being impossible (one
-    more of each is counted); and the mean loss of guessing so, in nats per token.
-    """
     scores = np.log((counts + 1) / (counts + 1).sum())
     return scores, float(-(counts * scores).sum() / counts.sum())

@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, is_remote
-from helpers.bert.data import Data, count_tokens, read, unigram
+from helpers.bert.data import Data, read, unigram
 from helpers.bert.model import pretraining_model
 from helpers.bert.settings import CHECKPOINTS, LOG, Description, Settings, saved_steps
 from helpers.bert.step import WarmUpLinearDecay, adamw, steps_function, training_step
@@ -84,7 +84,7 @@ def make(settings: Settings, data: Data) -> tuple[tf.keras.Model, tf.keras.optim
     given = {name: getattr(settings, name) for name in ("dropout", "seed", "precision")}
     longest = data.manifest.settings.sequence_length
     model = pretraining_model(settings.size, data.masks.vocabulary, longest=longest, **given)
-    scores, _ = unigram(count_tokens(data))
+    scores, _ = unigram(data)
     model.mlm.predictions.bias.assign(scores.astype(np.float32))
     schedule = WarmUpLinearDecay(settings.learning_rate, settings.warm_up, settings.steps)
     return model, adamw(model, schedule, settings.weight_decay)

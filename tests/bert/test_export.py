@@ -71,9 +71,6 @@ def test_tensorflow_loads_it_with_equal_scores_and_its_tokenizer(exported, score
     loaded, kept = BertTokenizerFast.from_pretrained(exported), corpus.load_tokenizer()
     assert loaded(TEXTS)["input_ids"] == kept(TEXTS)["input_ids"]
     assert loaded.model_max_length == 64
-    config = json.loads((exported / "config.json").read_text())
-    assert config["architectures"] == ["BertForMaskedLM"]
-    assert config["vocab_size"] == 3000 and config["max_position_embeddings"] == 64
 
 
 CHILD = """
@@ -139,16 +136,6 @@ def test_records_may_be_moved_and_may_have_nothing_held_out(run, tmp_path):
     records.write(["다른 문서"] * 20, tmp_path / "other", corpus.load_tokenizer(), shards=1)
     with pytest.raises(CourseError, match="not those that the run was trained on"):
         export.load(run, tmp_path / "other")
-
-
-def test_a_damaged_checkpoint_is_passed_over_and_nothing_is_changed(run, tmp_path):
-    broken = shutil.copytree(run, tmp_path / "run")
-    newest = broken / "checkpoints/step-4.data-00000-of-00001"
-    newest.write_bytes(newest.read_bytes()[:1000])
-    times = {path: path.stat().st_mtime_ns for path in broken.rglob("*")}
-    _, _, described, losses = export.load(broken)
-    assert len(losses) == 2 and described.settings == SETTINGS
-    assert {path: path.stat().st_mtime_ns for path in broken.rglob("*")} == times
 
 
 @pytest.mark.parametrize("failing", ["save_weights", "rename"])

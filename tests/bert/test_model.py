@@ -6,7 +6,7 @@ import tensorflow as tf
 from packed_text import LENGTH, SMALL, TOLERANCE, VOCABULARY, Text, gradients_of
 from transformers import TFBertForMaskedLM
 
-from helpers.bert.model import Dropout, TFPackedBertForMaskedLM, dropout_at, pretraining_model
+from helpers.bert.model import Dropout, dropout_at, pretraining_model
 from helpers.bert.settings import CONFIGURATIONS
 
 pytestmark = pytest.mark.slow
@@ -42,6 +42,11 @@ def test_a_packed_row_gives_what_rows_of_one_sequence_give(models, seed, jit):
 
     if jit:  # XLA compiles a minute; what is wrong is wrong without it
         return
+    inputs = {name: values for name, values in text.packed.items() if name != "labels"}
+    chosen = np.random.default_rng(0).integers(0, 2 * LENGTH, (len(inputs["input_ids"]), 10))
+    states = tf.gather(packed.bert(**inputs)[0], chosen, batch_dims=1)
+    own = packed.bert.encode_chosen(chosen, training=False, **inputs)
+    np.testing.assert_allclose(own, states, atol=TOLERANCE)
     no_mask = text.packed | {"attention_mask": np.minimum(text.packed["attention_mask"], 1)}
     along = np.arange(2 * LENGTH, dtype=np.int32) % LENGTH
     not_restarted = text.packed | {"position_ids": np.tile(along, (len(no_mask["labels"]), 1))}
@@ -61,17 +66,13 @@ def test_ordinary_batches_give_what_the_ordinary_model_gives(models):
         np.testing.assert_allclose(got, want, atol=TOLERANCE)
 
 
-def test_weights_go_both_ways(models, tmp_path):
+def test_the_packed_models_weights_are_read_by_the_ordinary_model(models, tmp_path):
     ordinary, packed = models
     packed.save_pretrained(tmp_path)
-    for kind in (TFBertForMaskedLM, TFPackedBertForMaskedLM):
-        back, info = kind.from_pretrained(tmp_path, output_loading_info=True)
-        assert not info["missing_keys"] and not info["unexpected_keys"]
-        for a, b in zip(ordinary.weights, back.weights, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-# Fresh weights.
+    back, info = TFBertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    for a, b in zip(ordinary.weights, back.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(("name", "millions"), [("tiny", 4.4), ("mini", 11.3)])
@@ -95,9 +96,6 @@ def test_fresh_weights_are_a_function_of_the_seed():
             assert abs(np.std(a) / 0.02 - 0.88) < 3 / np.sqrt(np.size(a))
         else:
             assert set(np.unique(a)) <= {0.0, 1.0}
-
-
-# Dropout.
 
 
 def dropped(layer, shape, *where, jit=False):
