@@ -22,20 +22,7 @@ from datasets.data_files import resolve_pattern
 from helpers.base.errors import CourseError
 from helpers.text import corpus
 
-Column = Iterable[pyarrow.Array]  # texts, some at a time
-
 _KINDS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Listed:
-    """Documents in memory."""
-
-    texts: tuple[str, ...]
-
-    def columns(self) -> Iterator[Column]:
-        """Give them as the only column."""
-        yield [pyarrow.array(self.texts, pyarrow.string())]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,20 +32,8 @@ class Files:
     paths: tuple[str, ...]  # here, ``gs://…`` or ``hf://datasets/…``
     field: str = "text"  # what holds the text in JSON lines and Parquet
 
-    def columns(self) -> Iterator[Column]:
-        """Give the texts of each file.
 
-        The first call writes Arrow files to the cache of ``datasets`` (``HF_DATASETS_CACHE``).
-
-        Raises:
-            CourseError: A file can't be read, is empty or damaged, has another encoding, or lacks
-                the field.
-        """
-        for path in self.paths:
-            yield _stream(*_arrow_files(path, self.field))
-
-
-Source = Listed | Files
+Source = Files | Sequence[str]  # or the documents themselves
 
 
 def find(inputs: Sequence[str], field: str = "text") -> Files:
@@ -99,7 +74,10 @@ def _matching(given: str) -> list[str]:
 
 @functools.cache
 def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
-    """Make Arrow files of a file; give their paths, and the column with the text."""
+    """Make Arrow files of a file, in the cache of ``datasets`` (``HF_DATASETS_CACHE``).
+
+    Gives their paths, and the column with the text.
+    """
     name = path.rpartition("/")[2]
     ending = pathlib.Path(re.sub(r"\.(gz|bz2|xz|zst)$", "", name)).suffix
     kind = _KINDS.get(ending, "text")
@@ -120,7 +98,16 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
     return sorted(pathlib.Path(builder.cache_dir).glob("*.arrow")), column
 
 
-def _stream(paths: Sequence[pathlib.Path], column: str) -> Column:
+def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
+    """Give the texts of each file, some at a time; documents in memory are as of one file."""
+    if not isinstance(source, Files):
+        yield [pyarrow.array(source, pyarrow.string())]
+        return
+    for path in source.paths:
+        yield _stream(*_arrow_files(path, source.field))
+
+
+def _stream(paths: Sequence[pathlib.Path], column: str) -> Iterator[pyarrow.Array]:
     for path in paths:
         with pyarrow.OSFile(str(path)) as file:
             for batch in pyarrow.ipc.open_stream(file):
@@ -142,9 +129,14 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
 
 
 def digest(source: Source) -> str:
-    """Name documents by what they say and by their order, with 16 hexadecimal digits."""
+    """Name documents by what they say and by their order, with 16 hexadecimal digits.
+
+    Raises:
+        CourseError: A file can't be read, is empty or damaged, has another encoding, or lacks the
+            field.
+    """
     total = hashlib.blake2b(digest_size=8)
-    for column in source.columns():
+    for column in _columns(source):
         for texts in column:
             said = "".join(f"{text or ''}\0" for text in texts.to_pylist())
             total.update(said.encode())
@@ -158,7 +150,7 @@ def documents(source: Source, part: str, shard: int, shards: int, seed: int) -> 
     ``part`` is ``all``, ``train`` or ``held-out``: of each file, the last of each ten documents is
     held out (`corpus.held_out`; blank lines don't count). Which shard a document goes to is drawn.
     """
-    for number, column in enumerate(source.columns()):
+    for number, column in enumerate(_columns(source)):
         # Numbers of this generator are the same in every version of NumPy (its policy, NEP 19).
         draw, before = np.random.Philox(key=[seed, number]), 0
         for texts in column:

@@ -10,7 +10,6 @@ one process or by many machines, and have the same bytes. A shard is whole or ab
 
 from typing import Any
 
-from helpers.text.records.encoder import fingerprint
 from helpers.text.records.format import (
     HELD_OUT,
     MANIFEST,

@@ -38,7 +38,7 @@ class Settings:
 
     documents: str  # `documents.digest` of what was read: which they are
     part: str  # of these documents: ``all``, ``train`` or ``held-out``
-    tokenizer_sha256: str  # `fingerprint` of the tokenizer
+    tokenizer_sha256: str  # `corpus.fingerprint` of the tokenizer
     vocabulary: int  # number of tokens; ids are below it
     sequence_length: int  # positions per row; no sequence is longer
     shards: int  # number of files
@@ -72,7 +72,6 @@ class Shard:
 
     name: str  # its name in the folder
     documents: int  # documents in it
-    sequences: int  # pieces of documents in it, each with its own ``[CLS]`` and ``[SEP]``
     rows: int  # records, each of ``sequence_length`` positions
     tokens: int  # positions that hold a token, the special ones included
     bytes: int  # its size
@@ -110,9 +109,7 @@ class Manifest:
     shards: tuple[Shard, ...]  # in order
 
     # Of all shards together, as of each `Shard`.
-    documents, sequences, rows, tokens, bytes = map(
-        _sum_of, ("documents", "sequences", "rows", "tokens", "bytes")
-    )
+    documents, rows, tokens, bytes = map(_sum_of, ("documents", "rows", "tokens", "bytes"))
 
     @property
     def features(self) -> dict[str, str]:
@@ -133,19 +130,10 @@ class Manifest:
     def __repr__(self) -> str:
         positions = max(1, self.rows * self.settings.sequence_length)
         return (
-            f"{_some(self.documents, 'document')} in {_some(self.rows, 'row')} of "
+            f"{self.documents:,} documents in {self.rows:,} rows of "
             f"{self.settings.sequence_length}, {self.tokens / positions:.1%} tokens; "
-            f"{_some(len(self.shards), 'shard')}, {self.bytes / 1e6:.1f} MB"
+            f"{len(self.shards):,} shards, {self.bytes / 1e6:.1f} MB"
         )
-
-
-def _some(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'s' * (number != 1)}"
-
-
-def description(name: str) -> str:
-    """Give the name of the file that describes a shard: the shard is finished when it is there."""
-    return name.replace(".tfrecord", ".json")
 
 
 def to_json(settings: Settings, shards: Iterable[Shard]) -> bytes:
@@ -211,18 +199,15 @@ def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
     """Read the tokenizer that records were made with, which lies beside them.
 
     Raises:
-        OtherTokenizer: Another one lies there.
-        CourseError: There is none.
+        OtherTokenizer: Another one lies there, or none.
     """
     data = Folder(table.path).read(TOKENIZER)
-    if data is None:
-        raise CourseError(
-            f"{short(table.path)} has no {TOKENIZER}.",
-            "It lies beside the records when they are written; it was deleted or not copied.",
+    if data is None or hashlib.sha256(data).hexdigest() != table.settings.tokenizer_sha256:
+        raise OtherTokenizer(
+            f"{short(table.path)} has not the tokenizer that its records were made with.",
+            f"Its {TOKENIZER} was exchanged, deleted or not copied.",
             "Copy it again, or run the command that writes the records.",
         )
-    found = hashlib.sha256(data).hexdigest()
-    check_same(table, dataclasses.replace(table.settings, tokenizer_sha256=found))
     return tokenizers.Tokenizer.from_str(data.decode())
 
 

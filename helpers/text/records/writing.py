@@ -9,7 +9,6 @@ import importlib
 import itertools
 import multiprocessing
 import os
-import pathlib
 import re
 import signal
 import threading
@@ -23,9 +22,8 @@ import tokenizers
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, short
-from helpers.text import buckets, documents
+from helpers.text import buckets, corpus, documents
 from helpers.text.records import format
-from helpers.text.records.encoder import canonical
 from helpers.text.records.format import HELD_OUT, MANIFEST, TOKENIZER, Manifest, Settings
 
 CHUNK = 1_000  # documents that are tokenized together
@@ -61,7 +59,6 @@ def write_shard(job: Job, number: int) -> int:
                 "position_ids": packing.position_ids(),
             }
             data = format.records(features, settings.features)
-            counts["sequences"] += len(window)
             counts["rows"] += len(packing.splits) - 1
             counts["tokens"] += packing.tokens
             counts["bytes"] += len(data)
@@ -69,9 +66,9 @@ def write_shard(job: Job, number: int) -> int:
             yield data
 
     folder.write(name, pieces())
-    numbers = {key: counts[key] for key in ("documents", "sequences", "rows", "tokens", "bytes")}
+    numbers = {key: counts[key] for key in ("documents", "rows", "tokens", "bytes")}
     shard = format.Shard(name, **numbers, crc32c=crc.hexdigest().decode())
-    folder.write(format.description(name), format.to_json(settings, [shard]))
+    folder.write(name.replace(".tfrecord", ".json"), format.to_json(settings, [shard]))
     return 1
 
 
@@ -176,7 +173,7 @@ def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterato
 
 
 def write(
-    source: Sequence[str] | documents.Files,
+    source: documents.Source,
     output: str | os.PathLike[str],
     tokenizer: Any,
     *,
@@ -212,9 +209,7 @@ def write(
             writes to the folder.
         ValueError: A number is out of its range.
     """
-    if not isinstance(source, documents.Files):
-        source = documents.Listed(tuple(source))
-    text, folder = canonical(tokenizer), Folder(output)
+    text, folder = corpus.canonical(tokenizer), Folder(output)
     settings = Settings(
         documents=documents.digest(source),
         part="train" if held_out else "all",
@@ -244,20 +239,16 @@ def write(
     return written
 
 
-@contextlib.contextmanager
-def _alone(folder: Folder) -> Iterator[None]:
+def _alone(folder: Folder) -> contextlib.AbstractContextManager:
     """Keep other processes of this machine away from a folder; the lock ends with the process.
 
     A bucket has no lock: there two runs of equal settings write the same bytes, each object whole.
     """
     if folder.remote:
-        yield
-        return
+        return contextlib.nullcontext()
     folder.check()
-    pathlib.Path(folder.absolute).mkdir(parents=True, exist_ok=True)
     try:
-        with filelock.FileLock(folder.at(".lock"), timeout=0):
-            yield
+        return filelock.FileLock(folder.at(".lock")).acquire(timeout=0)
     except filelock.Timeout:
         raise CourseError(
             f"Another process writes to {short(folder.path)}.",
@@ -267,26 +258,27 @@ def _alone(folder: Folder) -> Iterator[None]:
 
 
 def _finished(job: Job) -> dict[str, format.Shard]:
-    """Give the shards that are described, by name.
+    """Give the shards that are there and described, by name.
 
     Raises:
         OtherTokenizer, OtherSettings: One of them, or the manifest, is of other settings.
     """
     folder, finished = Folder(job.path), {}
-    for name in folder.sizes():
+    there = folder.sizes()
+    for name in there:
         if name == MANIFEST or re.fullmatch(r"shard-.*\.json", name):
             table = format.from_json(folder.path, name, folder.read(name))
             format.check_same(table, job.settings)
-            finished |= {shard.name: shard for shard in table.shards if name != MANIFEST}
+            if name != MANIFEST and table.shards[0].name in there:
+                finished[table.shards[0].name] = table.shards[0]
     return finished
 
 
 def _missing(job: Job) -> list[int]:
     """Give the numbers of the shards to write; raise `ShardDamaged` if a finished one is not."""
-    folder, finished = Folder(job.path), _finished(job)
-    finished = {name: finished[name] for name in folder.sizes() if name in finished}
+    finished = _finished(job)
     for name, shard in finished.items():
-        shard.check(folder.pieces(name))
+        shard.check(Folder(job.path).pieces(name))
     return [number for number, name in enumerate(job.settings.names) if name not in finished]
 
 
