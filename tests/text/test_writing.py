@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from plain import (
 )
 
 from helpers.base import files
-from helpers.base.errors import CourseError
 from helpers.text import records
 from helpers.text.records import writing
 from helpers.tpu import storage
@@ -147,14 +145,6 @@ def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
     assert finished(tmp_path).keys() == {shard.name for shard in written.shards}
     assert write(texts, tmp_path) == records.verify(tmp_path)
     assert contents(tmp_path) == contents(written.path)
-
-
-def test_records_of_an_earlier_version_are_refused(texts, written, tmp_path):
-    manifest = copied(written, tmp_path) / records.MANIFEST
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 2}))
-    refused("format 2, not 4", texts, tmp_path)
-    with pytest.raises(CourseError, match="format 2, not 4"):
-        records.manifest(tmp_path)
 
 
 def test_another_tokenizer_beside_the_records_is_told_and_written_anew(texts, written, tmp_path):
