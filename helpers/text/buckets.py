@@ -55,8 +55,7 @@ class Edges:
 
     def __repr__(self) -> str:
         return (
-            f"{len(self.edges)} bucket{'s' * (len(self.edges) > 1)} "
-            f"{', '.join(map(str, self.edges))}: "
+            f"{len(self.edges)} buckets {', '.join(map(str, self.edges))}: "
             f"{sum(self.tokens):,} tokens in {self.padded_tokens:,} positions, "
             f"{self.efficiency:.1%} real"
         )

@@ -172,22 +172,17 @@ def canonical(tokenizer: Any) -> str:
             found = getattr(tokenizer, "backend_tokenizer", tokenizer)
             text = getattr(found, "_tokenizer", found).to_str()
         copy = tokenizers.Tokenizer.from_str(text)
+        copy.no_padding()
+        copy.no_truncation()
+        if len(copy.encode("").ids) != 2 or copy.token_to_id("[PAD]") is None:
+            raise ValueError("it puts no [CLS] and [SEP] around a text, or has no [PAD]")
     except Exception as error:  # the library raises Exception itself
         raise CourseError(
             f"{str(tokenizer)[:80]} is no tokenizer that records can be written with.",
             f"{type(error).__name__}: {str(error)[:200].rstrip('.')}.",
-            "Pass a BertTokenizerFast, a tokenizers.Tokenizer or the path of tokenizer.json, as "
-            "save_pretrained or Tokenizer.save wrote it.",
+            "Pass a BertTokenizerFast, a tokenizers.Tokenizer or the path of tokenizer.json, such "
+            "as corpus.train_tokenizer makes.",
         ) from error
-    copy.no_padding()
-    copy.no_truncation()
-    if len(around := copy.encode("").ids) != 2 or copy.token_to_id("[PAD]") is None:
-        raise CourseError(
-            f"The tokenizer puts {len(around)} special tokens around a text.",
-            "BERT reads [CLS] text [SEP], and [PAD] where a row has no text.",
-            "Give it a BertProcessing post-processor and the five special tokens of BERT, as "
-            "corpus.train_tokenizer does.",
-        )
     state = json.loads(copy.to_str())
     return json.dumps(state, sort_keys=True, ensure_ascii=False, indent=1)
 

@@ -104,14 +104,9 @@ def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
         yield [pyarrow.array(source, pyarrow.string())]
         return
     for path in source.paths:
-        yield _stream(*_arrow_files(path, source.field))
-
-
-def _stream(paths: Sequence[pathlib.Path], column: str) -> Iterator[pyarrow.Array]:
-    for path in paths:
-        with pyarrow.OSFile(str(path)) as file:
-            for batch in pyarrow.ipc.open_stream(file):
-                yield batch.column(column)
+        paths, column = _arrow_files(path, source.field)
+        files = (pyarrow.OSFile(str(path)) for path in paths)
+        yield (batch.column(column) for file in files for batch in pyarrow.ipc.open_stream(file))
 
 
 def _unreadable(name: str, error: BaseException) -> CourseError:

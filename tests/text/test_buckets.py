@@ -30,15 +30,6 @@ def test_optimal_edges_are_the_best_of_all(lengths, count, multiple):
     assert padded_tokens(lengths, found.edges) == min(padded_tokens(lengths, e) for e in every)
 
 
-@given(LENGTHS, st.sets(st.integers(1, 60), max_size=6))
-def test_measured_edges_equal_one_by_one(lengths, edges):
-    edges = sorted(edges | {60})
-    found = measure_edges(lengths, edges)
-    assert found.padded_tokens == padded_tokens(lengths, edges)
-    assert sum(found.tokens) == sum(lengths) and sum(found.sequences) == len(lengths)
-    assert found.efficiency == sum(lengths) / found.padded_tokens
-
-
 @pytest.mark.parametrize(
     "call",
     [

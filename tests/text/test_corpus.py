@@ -127,8 +127,11 @@ def test_a_tokenizer_has_one_fingerprint_however_it_is_loaded_and_set():
     ("tokenizer", "words"),
     [
         (3, "3 is no tokenizer"),
-        (changed(lambda own: setattr(own, "post_processor", None)), "puts 0 special tokens around"),
-        (tokenizers.BertWordPieceTokenizer({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}), r"and \[PAD\]"),
+        (changed(lambda own: setattr(own, "post_processor", None)), r"puts no \[CLS\]"),
+        (
+            tokenizers.BertWordPieceTokenizer({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}),
+            r"has no \[PAD\]",
+        ),
     ],
 )
 def test_what_is_no_tokenizer_of_bert_is_refused(tokenizer, words):

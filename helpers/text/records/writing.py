@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import hashlib
-import importlib
 import itertools
 import multiprocessing
 import os
@@ -158,8 +157,6 @@ def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterato
             "python -m helpers prepare …`; elsewhere `python -m pip install apache-beam==2.77.0`.",
         ) from None
     try:
-        if "." in runner:  # a runner that Beam doesn't know by name brings options of its own
-            importlib.import_module(runner.rpartition(".")[0])
         options = PipelineOptions([f"--runner={runner}", *flags])
         with beam.Pipeline(options=options) as pipeline:
             _ = pipeline | beam.Create(tasks) | beam.Reshuffle() | beam.MapTuple(write_shard)
