@@ -27,7 +27,9 @@ def test_optimal_edges_are_the_best_of_all(lengths, count, multiple):
     every = [[*some, last] for some in itertools.combinations(rounded, count - 1)]
     found = optimal_edges(lengths, count, multiple)
     assert len(found.edges) == count and not any(edge % multiple for edge in found.edges)
-    assert padded_tokens(lengths, found.edges) == min(padded_tokens(lengths, e) for e in every)
+    assert found.padded_tokens == padded_tokens(lengths, found.edges)
+    assert found.padded_tokens == min(padded_tokens(lengths, edges) for edges in every)
+    assert sum(found.tokens) == sum(lengths) and sum(found.sequences) == len(lengths)
 
 
 @pytest.mark.parametrize(
@@ -35,11 +37,8 @@ def test_optimal_edges_are_the_best_of_all(lengths, count, multiple):
     [
         lambda: optimal_edges([], 2),
         lambda: optimal_edges([3, 0, 4], 1),
-        lambda: optimal_edges([3.5, 4.0], 1),
-        lambda: optimal_edges([[3], [4]], 1),
         lambda: optimal_edges([3, 4], 0),
         lambda: measure_edges([3, 4], [24, 8]),
-        lambda: measure_edges([3, 4], []),
         lambda: pack([3], 0),
         lambda: pack([3, 9], 24).lay_out([1, 2]),
     ],
@@ -71,9 +70,8 @@ def best_fit(lengths, row_length):
 def test_rows_are_laid_out_as_by_hand(lengths, row_length):
     packing = pack(lengths, row_length)
     assert sorted(itertools.chain(*packing.rows)) == list(range(len(lengths)))
-    assert sorted(sum(lengths[i] for i in row) for row in packing.rows) == best_fit(
-        lengths, row_length
-    )
+    filled = sorted(sum(lengths[i] for i in row) for row in packing.rows)
+    assert filled == best_fit(lengths, row_length)
     assert packing.efficiency == sum(lengths) / (len(packing.rows) * row_length)
     texts = [[100 * i + k for k in range(length)] for i, length in enumerate(lengths)]
     shape = (len(packing.rows), row_length)

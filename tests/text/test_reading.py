@@ -70,26 +70,21 @@ def flip_a_bit(data):
     return data
 
 
-WRONG_SIZE = (records.ShardDamaged, r"bytes; .* were written")
-
-
 @pytest.mark.parametrize(
-    ("damage", "words", "read_error", "read_words"),
+    ("damage", "words", "error"),
     [
-        (lambda data: data[:-100], WRONG_SIZE[1], *WRONG_SIZE),
-        (flip_a_bit, "checksum", tf.errors.DataLossError, "corrupted record"),
+        (lambda data: data[:-100], r"bytes; .* were written", records.ShardDamaged),
+        (flip_a_bit, r"checksum|corrupted record", tf.errors.DataLossError),
     ],
 )
-def test_a_damaged_shard_is_told_by_every_reader(
-    texts, written, tmp_path, damage, words, read_error, read_words
-):
+def test_a_damaged_shard_is_told_by_every_reader(texts, written, tmp_path, damage, words, error):
     path = copied(written, tmp_path) / written.shards[1].name
     path.write_bytes(damage(bytearray(path.read_bytes())))
     with pytest.raises(records.ShardDamaged, match=words) as caught:
         records.verify(tmp_path)
     assert path.name in caught.value.what
     refused(words, texts, tmp_path, error=records.ShardDamaged)
-    with pytest.raises(read_error, match=read_words):
+    with pytest.raises(error, match=words):
         batches(tmp_path, 60, global_batch_size=4)
     path.unlink()  # as the message says
     write(texts, tmp_path)
