@@ -77,9 +77,9 @@ def dataset(
 
     def parse(records: tf.Tensor) -> dict[str, tf.Tensor]:
         spec = dict.fromkeys(table.features, tf.io.FixedLenFeature([], tf.string))
-        found = {}
-        for name, raw in tf.io.parse_example(records[mine], spec).items():
-            numbers = tf.io.decode_raw(raw, tf.as_dtype(table.features[name]))
+        raw, found = tf.io.parse_example(records[mine], spec), {}
+        for name, kind in table.features.items():
+            numbers = tf.io.decode_raw(raw[name], tf.as_dtype(kind))
             shape = [len(range(global_batch_size)[mine]), table.settings.sequence_length]
             found[name] = tf.cast(tf.reshape(numbers, shape), tf.int32)
         return found
