@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 QUIET = 10.0  # seconds between two lines
 Size = enum.StrEnum("Size", list(CONFIGURATIONS))
 
-_TEXT = "File, folder, 'pattern', -, gs://… or hf://NAME/CONFIG/SPLIT; can be repeated. "
+_TEXT = "File, folder or 'pattern', here, gs://… or hf://datasets/…; can be repeated. "
 _TEXT += "Without: the shipped text."
 _RUNNER = "Apache Beam's: FnApiRunner, DataflowRunner, … Without: none."
 _TPU = "local, grpc://… or a TPU's name. Without: the CPU."
@@ -64,8 +64,8 @@ def prepare(
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
     A text is plain (a document on each line), JSON lines (.jsonl, .json) or Parquet, or one of
-    these in gzip, bz2 or xz; or a Hugging Face dataset. The library datasets reads it and keeps it
-    in its cache (HF_DATASETS_CACHE), which takes the room of the text.
+    these in gzip, bz2 or xz; here, in a bucket or on the Hugging Face Hub. The library datasets
+    reads it and keeps it in its cache (HF_DATASETS_CACHE), which takes the room of the text.
 
     One document in ten (the last of each ten of a file) is held out and written to DIR/held-out, in
     a tenth as many files, one at least. Killed or interrupted: the same command again goes on with
@@ -78,7 +78,7 @@ def prepare(
     - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
     - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
     - `tpu-course prepare -i web/ -i "books/*.jsonl.gz" --field body -o gs://mine/web`
-    - `tpu-course prepare -i hf://wikimedia/wikipedia/20231101.ko/train -o gs://mine/wiki`
+    - `tpu-course prepare -i "hf://datasets/wikimedia/wikipedia/20231101.ko/*" -o gs://mine/wiki`
     - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
       --runner DataflowRunner -- --project=mine --region=us-central1
       --temp_location=gs://mine/temporary --extra_package=WHEEL`: many machines, by Apache Beam
