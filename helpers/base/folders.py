@@ -11,6 +11,8 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator
 
+import filelock
+
 from helpers.base import files
 from helpers.base.errors import CourseError
 
@@ -146,6 +148,26 @@ class Folder:
                 there = there.parent
             tempfile.TemporaryFile(dir=there).close()
 
+    def alone(self) -> contextlib.AbstractContextManager:
+        """Keep other processes of this machine out; the lock ends with the process, however.
+
+        A bucket has no lock.
+
+        Raises:
+            CourseError: Another process is at work there, or as `check`.
+        """
+        if self.remote:
+            return contextlib.nullcontext()
+        self.check()
+        try:
+            return filelock.FileLock(self._at(".lock")).acquire(blocking=False)
+        except filelock.Timeout:
+            raise CourseError(
+                f"Another process writes to {short(self.path)}.",
+                "Two at once would be in each other's way.",
+                "Wait until it has ended (or stop it: Ctrl-C there), or name another folder.",
+            ) from None
+
     def read(self, name: str) -> bytes | None:
         """Read a file; None where there is none."""
         with self._reading(name):
@@ -203,20 +225,8 @@ class Folder:
         with self._writing(name), contextlib.suppress(FileNotFoundError):
             self._files.rm(self._at(name), recursive=True)
 
-    # On this disk only: a bucket can neither add to an object nor rename a folder at once.
-
-    def append(self, name: str, data: str) -> None:
-        """Add text to the end of a file on this disk."""
-        with self._writing(name), pathlib.Path(self._at(name)).open("a", encoding="utf-8") as file:
-            file.write(data)
-
-    def sync(self, name: str) -> None:
-        """Return when a file's content, or a folder's list of names, is on this disk for good."""
-        with self._writing(name):
-            _sync(pathlib.Path(self._at(name)))
-
     def rename(self, old: str, new: str) -> None:
-        """Give a finished folder of files its name, when all of it is on this disk for good."""
+        """Give a finished folder of this disk its name, when all of it is there for good."""
         source, target = pathlib.Path(self._at(old)), pathlib.Path(self._at(new))
         with self._writing(new):
             for path in source.iterdir():

@@ -34,12 +34,9 @@ def test_what_is_written_is_read_listed_and_deleted(folder):
     assert folder.list() == ["a.txt"] and not folder.exists("below")
 
 
-def test_a_folder_is_written_to_in_steps_and_named_at_the_end(tmp_path):
+def test_a_folder_is_named_when_it_is_whole_and_one_process_at_a_time_writes_to_it(tmp_path):
     folder = Folder(tmp_path)
-    for text in ("one\n", "둘\n"):
-        folder.append("log", text)
-    folder.sync("log")
-    assert folder.read("log") == "one\n둘\n".encode()
+    folder.write("log", "one\n")
     folder.write(".new/state", "x")
     folder.rename(".new", "step-1")
     assert folder.list() == ["log", "step-1"] and folder.read("step-1/state") == b"x"
@@ -48,6 +45,10 @@ def test_a_folder_is_written_to_in_steps_and_named_at_the_end(tmp_path):
     (tmp_path / ".b.txt.left").touch()
     folder.write("log", "x")
     assert folder.list() == [".b.txt.left", "log", "step-1"]
+    with folder.alone(), pytest.raises(CourseError, match="Another process writes"):
+        folder.alone()
+    with folder.alone():
+        pass
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from rich.progress import Progress
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, new_folder
-from helpers.base.output import errors_only
 from helpers.base.settings import ENVIRONMENT
 from helpers.bert.settings import CONFIGURATIONS, Description, Settings
 from helpers.tpu.bucket import check_bucket
@@ -229,7 +228,7 @@ def _tensorflow(environment: dict[str, str]) -> ModuleType:
     os.environ.update(ENVIRONMENT | environment)
     import tensorflow
 
-    errors_only(tensorflow)
+    tensorflow.get_logger().setLevel("ERROR")
     return tensorflow
 
 
