@@ -8,6 +8,7 @@ import logging
 import os
 import pathlib
 import re
+import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 
@@ -15,6 +16,13 @@ import filelock
 
 from helpers.base import files
 from helpers.base.errors import CourseError
+
+_BUCKET = (
+    "Make the bucket where the TPU is (gcloud storage buckets create gs://… --location=REGION), "
+    "log in (gcloud auth application-default login; in Colab auth.authenticate_user()), "
+    "or ask the bucket's owner to give your account roles/storage.objectAdmin. Then run the same "
+    "command again: nothing already written is lost."
+)
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -130,17 +138,25 @@ class Folder:
         except files.CantWrite:
             raise
         except self._failures as error:
+            if self.remote:
+                raise files.CantWrite(
+                    f"{self.path} could not be written to.",
+                    f"{type(error).__name__}: {str(error).strip()[:300]}",
+                    _BUCKET,
+                ) from error
             raise files.cant_write(pathlib.PurePath(self._at(name)), error) from error
 
     def check(self) -> None:
-        """Find out whether the folder can be made and written to; nothing is made yet.
-
-        Says nothing of a bucket: that takes a question to its storage (`tpu.bucket`).
+        """Find out whether the folder can be made and written to; nothing is left there.
 
         Raises:
-            files.CantWrite: It is a file or in one, its name is too long, or it is not writable.
+            files.CantWrite: It is a file or in one, its name is too long, or it is not writable;
+                the bucket is missing, can't be reached, or its storage refuses this account.
         """
         if self.remote:
+            probe = f".write-check-{secrets.token_hex(4)}"
+            self.write(probe, "")
+            self.delete(probe)
             return
         there = pathlib.Path(self._root)
         with self._writing(""):

@@ -1,5 +1,8 @@
 """One set of operations on the disk and in a bucket: the same answers."""
 
+import unittest.mock
+
+import gcsfs
 import pytest
 
 from helpers import runtime
@@ -99,5 +102,19 @@ def test_what_cant_be_read_is_told_and_is_not_taken_for_missing(folder, monkeypa
 
 
 def test_a_bucket_that_is_not_there_is_told(gs):
-    with pytest.raises(files.CantWrite, match=r"x could not be written\.\n.*records"):
-        Folder("gs://course-no-such-bucket/records").write("x", "x")
+    there = Folder("gs://course-no-such-bucket/records")
+    for ask in (there.check, lambda: there.write("x", "x")):
+        with pytest.raises(files.CantWrite, match="no-such-bucket/records could not be") as caught:
+            ask()
+        assert "buckets create" in caught.value.fix
+
+
+def test_a_bucket_is_asked_before_a_run_and_nothing_is_left_there(gs, monkeypatch):
+    folder = Folder(f"{gs.url}/asked")
+    folder.check()
+    assert folder.list() == []
+    refused = gcsfs.retry.HttpError({"code": 403, "message": "The account lacks it."})
+    monkeypatch.setattr(folder._files, "put_file", unittest.mock.Mock(side_effect=refused))
+    with pytest.raises(files.CantWrite, match="The account lacks it") as caught:
+        folder.check()
+    assert "application-default login" in caught.value.fix
