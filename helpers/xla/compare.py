@@ -113,7 +113,7 @@ def _equal(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:
     )
 
 
-def _shape(value: object) -> str:
+def written(value: object) -> str:
     """Write a tensor's type and shape as XLA does, with ``?`` for an open dimension."""
     name = value.dtype.name
     for theirs, xlas in _TYPES.items():
@@ -169,7 +169,7 @@ def _eager(fn: Callable, tensors: tuple | None) -> Row:
     finally:
         tf.config.run_functions_eagerly(before)
     results = _flat(results)
-    return Row("eager", tuple(map(_shape, results)), tuple(map(np.asarray, results)))
+    return Row("eager", tuple(map(written, results)), tuple(map(np.asarray, results)))
 
 
 def _traced(how: str, fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
@@ -178,7 +178,7 @@ def _traced(how: str, fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
     layer, values = "tracing", None
     try:
         concrete = function.get_concrete_function(*specs)
-        shapes = [_shape(x) for x in _flat(concrete.structured_outputs)]
+        shapes = [written(x) for x in _flat(concrete.structured_outputs)]
         layer = "XLA" if on_xla else ""
         if on_xla:
             text = function.experimental_get_compiler_ir(*specs)(stage="hlo")
