@@ -35,10 +35,9 @@ _OPERANDS = {
     "DepthwiseConv2dNativeBackpropFilter": (0, 2),
 }
 _RANDOM = ("Random", "TruncatedNormal", "Multinomial", "StatefulUniform", "StatefulStandardNormal")
-
-# Exponent and mantissa of bfloat16: https://openxla.org/stablehlo/spec#reduce_precision rounds to
-# nearest, ties to even. (A cast to bfloat16 and back is what XLA may leave out.)
-EXPONENT_BITS, MANTISSA_BITS = 8, 7
+# bfloat16's. https://openxla.org/stablehlo/spec#reduce_precision rounds to nearest, ties to even. (A
+# cast to bfloat16 and back is what XLA may leave out.)
+_BITS = {"exponent_bits": 8, "mantissa_bits": 7}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +143,8 @@ def _round(graph: Any, name: str) -> int:
                     operand = nodes.add(op="XlaReducePrecision", name=f"{node.name}/rounded_{at}")
                     operand.input.append(node.input[at])
                     operand.attr["T"].type = node.attr["T"].type
-                    operand.attr["exponent_bits"].i = EXPONENT_BITS
-                    operand.attr["mantissa_bits"].i = MANTISSA_BITS
+                    for bits, number in _BITS.items():
+                        operand.attr[bits].i = number
                     node.input[at] = operand.name + port
             for value in node.attr.values():  # what it calls: the bodies of loops and branches
                 for called in [*value.list.func, *[value.func] * value.HasField("func")]:
