@@ -35,8 +35,8 @@ _OPERANDS = {
     "DepthwiseConv2dNativeBackpropFilter": (0, 2),
 }
 _RANDOM = ("Random", "TruncatedNormal", "Multinomial", "StatefulUniform", "StatefulStandardNormal")
-# bfloat16's. https://openxla.org/stablehlo/spec#reduce_precision rounds to nearest, ties to even. (A
-# cast to bfloat16 and back is what XLA may leave out.)
+# bfloat16's. https://openxla.org/stablehlo/spec#reduce_precision rounds to nearest, ties to even.
+# (A cast to bfloat16 and back is what XLA may leave out.)
 _BITS = {"exponent_bits": 8, "mantissa_bits": 7}
 
 
