@@ -132,7 +132,8 @@ def _code(code: list[dict]) -> Iterator[str]:
 
 
 def _exercises(notebook: dict, number: str) -> Iterator[str]:
-    cells, asked, known = notebook["cells"], [], exercises.questions(number)
+    cells, asked, texts = notebook["cells"], [], exercises.read(number)
+    known = {name: text for name, text in texts.items() if isinstance(text, exercises.Question)}
     for at in tagged(notebook, "question"):
         name = next(iter(re.findall(r'check\("(\d\d-[a-z])"', source(cells[at]))), "")
         asked.append(name)

@@ -1,7 +1,6 @@
 """Pages, written from the templates in the folder beside this file.
 
-``page.html`` is the frame that every page extends. ``STYLE`` and ``POLICY`` are variables of every
-template.
+``page.html`` is the frame that every page extends.
 """
 
 import functools
@@ -16,16 +15,10 @@ from helpers.base.language import translated
 Markup = jinja2.utils.markupsafe.Markup
 TEMPLATES = pathlib.Path(__file__).with_name("templates")
 
-# Tells the browser to enforce what the pages promise: no script, no request to anywhere.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:"
-
 
 def text(name: str) -> str:
     """Read a file of the folder of templates as it is, such as ``style.css``."""
     return (TEMPLATES / name).read_text("utf-8")
-
-
-STYLE = text("style.css")
 
 
 def _escaped(value: object) -> object:
@@ -47,7 +40,6 @@ def _environment() -> jinja2.Environment:
         finalize=_escaped,
     )
     environment.filters["marked"] = _marked
-    environment.globals |= {"POLICY": POLICY, "STYLE": Markup(STYLE)}
     environment.filters["said"] = translated
     return environment
 

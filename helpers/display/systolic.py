@@ -75,14 +75,13 @@ def multiply(x: np.ndarray, weights: np.ndarray) -> Run:
         CourseError: One of them is not a matrix or is empty, or the depths differ.
     """
     x, weights = np.asarray(x), np.asarray(weights)
-    why = ""
-    if x.ndim != 2 or weights.ndim != 2 or not x.size or not weights.size:
-        why = "A matrix unit takes two matrices with at least one row and one column each."
-    elif x.shape[1] != len(weights):
-        why = f"Rows of {x.shape[1]} values meet columns of {len(weights)}."
-    if why:
-        shapes = f"Arrays of shape {x.shape} and {weights.shape} have no product."
-        raise CourseError(shapes, why, "Give it [rows, depth] and [depth, columns].")
+    matrices = x.ndim == weights.ndim == 2 and x.size and weights.size
+    if not matrices or x.shape[1] != len(weights):
+        raise CourseError(
+            f"Arrays of shape {x.shape} and {weights.shape} have no product.",
+            "It takes two matrices; rows of the first are as long as columns of the second.",
+            "Give it [rows, depth] and [depth, columns].",
+        )
     (rows, depth), columns = x.shape, weights.shape[1]
     ticks = rows + depth + columns - 2
     product = np.zeros((rows, columns), np.result_type(x, weights))

@@ -1,9 +1,9 @@
 """Exercises with an answer at once: ``check("02-1", answer)`` and ``hint("02-1")``.
 
 Digits name exercises, letters questions: ``check("02-a", "b")``. The texts of notebook 02's are in
-``notebook_02.toml`` beside this file, the checks of its exercises in ``notebook_02.py``, and so on.
-Stub, hints, solution and typical wrong answers stand together, so the editions of the course can't
-drift.
+``notebook_02.toml`` beside this file; the exercise that asks for ``clip`` is checked by
+``_check_clip`` in ``notebook_02.py``. Stub, hints, solution and typical wrong answers stand
+together, so the editions of the course can't drift.
 """
 
 import copy
@@ -74,11 +74,25 @@ class Exercise:
 
     stub: str  # source of the cell to complete; it raises NotImplementedError with its name
     answer: str  # name that the stub defines and that ``check`` is given
-    # Takes the answer, raises ``Wrong``, or returns what the answer has shown.
-    check: Callable[[object], str]
     hints: list[str]  # from a nudge to nearly the solution, which comes after them
     solution: str  # source that replaces the stub
     wrong: dict[str, str]  # typical wrong answers: source by words that the verdict must contain
+    # Of one that asks for a dictionary known beforehand: what to think about where a value is wrong
+    # (for each key, or for all), and what is said if all are right. It needs no check of its own.
+    why: dict[str, str] | str = ""
+    because: str = ""
+
+    def judge(self, name: str, answer: Callable) -> str:
+        """Say what an answer has shown; `Wrong` if it is not right."""
+        if not self.why:
+            module = importlib.import_module(f"helpers.exercises.notebook_{name[:2]}")
+            return getattr(module, f"_check_{self.answer}")(answer)
+        names: dict[str, Callable] = {}
+        exec(self.solution, names)
+        truth, why = names[self.answer](), self.why
+        reasons = why if isinstance(why, dict) else dict.fromkeys(truth, why)
+        check_table(answer, {key: (right, reasons[key]) for key, right in truth.items()})
+        return self.because
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,21 +120,11 @@ class Question:
 
 
 @functools.cache
-def _texts(number: str) -> dict[str, dict]:
+def read(number: str) -> dict[str, Exercise | Question]:
+    """Read a notebook's exercises, such as ``02-1``, and its questions, such as ``02-a``."""
     path = pathlib.Path(__file__).with_name(f"notebook_{number}.toml")
-    return tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
-
-
-def questions(number: str) -> dict[str, Question]:
-    """Give a notebook's questions by name, such as ``02-a``."""
-    return {name: Question(**text) for name, text in _texts(number).items() if "because" in text}
-
-
-def read(number: str, *checks: Callable[[object], str]) -> dict[str, Exercise]:
-    """Join the texts of a notebook's exercises, by name, with their checks, in the same order."""
-    texts = {name: text for name, text in _texts(number).items() if "because" not in text}
-    found = zip(texts.items(), checks, strict=True)
-    return {name: Exercise(check=check, **text) for (name, text), check in found}
+    texts = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return {name: (Exercise if "stub" in x else Question)(**x) for name, x in texts.items()}
 
 
 # How each state of a verdict is shown: the card's colour, and a sign beside the word.
@@ -158,13 +162,14 @@ def find(name: str) -> Exercise:
     Raises:
         CourseError: There is none of this name.
     """
-    if "stub" not in _texts(name[:2]).get(name, ()):
+    found = read(name[:2]).get(name)
+    if not isinstance(found, Exercise):
         raise CourseError(
             f"There is no exercise {name!r}.",
             "Names are the notebook's number and the exercise's, such as 02-1.",
             "Copy the name from the exercise's own cell.",
         )
-    return importlib.import_module(f"helpers.exercises.notebook_{name[:2]}").EXERCISES[name]
+    return found
 
 
 def check(name: str, answer: object) -> Verdict:
@@ -175,7 +180,8 @@ def check(name: str, answer: object) -> Verdict:
     Raises:
         CourseError: There is no exercise or question of this name.
     """
-    if question := questions(name[:2]).get(name):
+    question = read(name[:2]).get(name)
+    if isinstance(question, Question):
         return Verdict(name, *question.judge(answer))
     exercise = find(name)
     if not callable(answer):
@@ -184,7 +190,7 @@ def check(name: str, answer: object) -> Verdict:
         )
         return Verdict(name, "not right", message)
     try:
-        return Verdict(name, "right", exercise.check(answer))
+        return Verdict(name, "right", exercise.judge(name, answer))
     except Wrong as wrong:
         return Verdict(name, "not right", str(wrong))
     except Exception as error:  # whatever the learner's code raises is an answer, too
@@ -253,6 +259,6 @@ def solve(notebook: "nbformat.NotebookNode") -> "nbformat.NotebookNode":
         elif asked := re.search(r'^check\("((\d\d)-\w+)"', cell.source, re.MULTILINE):
             cell.outputs = []
             if "question" in tags:
-                right = questions(asked[2])[asked[1]].right
+                right = read(asked[2])[asked[1]].right
                 cell.source = cell.source.replace("answer = None", f'answer = "{right}"', 1)
     return solved

@@ -3,7 +3,7 @@
 import numpy as np
 
 from helpers.display import systolic
-from helpers.exercises import Wrong, check_table, read, returned
+from helpers.exercises import Wrong, check_table, returned
 from tpu_preflight.chips.hardware import slice_of
 
 
@@ -35,7 +35,7 @@ def _check_busy_share(answer: object) -> str:
     )
 
 
-def _check_hours(answer: object) -> str:
+def _check_hours_needed(answer: object) -> str:
     for flops, name, efficiency in (
         (1e18, "v5e-1", 1.0),
         (1e18, "v5e-8", 0.5),
@@ -53,6 +53,3 @@ def _check_hours(answer: object) -> str:
                 f"Chips: {tpu.chips}, of {tpu.chip.bf16_tflops:g} TFLOP/s each."
             )
     return "Now multiply by chips and price, and you have the bill before the run."
-
-
-EXERCISES = read("00", _check_replicas, _check_busy_share, _check_hours)

@@ -3,22 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, check_table, read, returned
-from tpu_preflight.chips.hardware import slice_of
-
-# The answer, worked out, and why.
-_REPLICAS = slice_of("v3-8").replicas
-_SHARES = {
-    "replicas": (_REPLICAS, "A v3-8 has 8 cores on 4 chips. Which does TensorFlow count?"),
-    "rows per replica": (96 // _REPLICAS, "The global batch is shared by all replicas."),
-    "steps in an epoch": (1000 // 96, "A step takes one global batch; what is left is no step."),
-    "rows dropped": (1000 % 96, "What is left after the last whole batch?"),
-}
-
-
-def _check_shares(answer: object) -> str:
-    check_table(answer, _SHARES)
-    return "8 replicas with 12 rows each, 10 steps, and 40 rows dropped."
+from helpers.exercises import Wrong, returned
 
 
 def _over_replicas(answer: object, losses: list, real: list) -> list[float]:
@@ -73,34 +58,3 @@ def _check_predict_all(answer: object) -> str:
         if not np.array_equal(given, rows.sum(1) * 10):
             raise Wrong(f"{count} rows: the answers are not in the order of the rows.")
     return "Every row has its answer, and the model saw one shape."
-
-
-def _check_my_share(answer: object) -> str:
-    rows, hosts, replicas, batch = 96, 4, 16, 32
-    read, steps = [], set()
-    for host in range(hosts):
-        context = tf.distribute.InputContext(hosts, host, replicas)
-        shared = returned(answer(tf.data.Dataset.range(rows), context, batch))
-        batches = [x.numpy() for x in shared]
-        sizes = {len(x) for x in batches}
-        if sizes != {batch // replicas}:
-            raise Wrong(
-                f"A global batch of {batch} on {replicas} replicas is {batch // replicas} rows for "
-                f"each; yours has {', '.join(map(str, sorted(sizes)))}."
-            )
-        read.append(np.concatenate(batches))
-        steps.add(len(batches))
-    every = np.sort(np.concatenate(read))
-    if len(every) > rows or len(np.unique(every)) < len(every):
-        raise Wrong("Some rows are read by more than one host.")
-    if not np.array_equal(every, np.arange(rows)):
-        raise Wrong("Some rows are read by no host.")
-    if len(steps) > 1:
-        raise Wrong("One host has more batches than another: the others would wait for ever.")
-    ragged = answer(tf.data.Dataset.range(97), tf.distribute.InputContext(1, 0, 16), 32)
-    if ragged.element_spec.shape != (2,):
-        raise Wrong("The batch's size is not known beforehand: what about the last rows?")
-    return "Each host reads its own quarter, in batches for one replica, all of one size."
-
-
-EXERCISES = read("05", _check_shares, _check_balanced_loss, _check_predict_all, _check_my_share)

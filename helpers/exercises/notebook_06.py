@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, check_compiles, read, returned
+from helpers.exercises import Wrong, returned
 
 
 def _check_plan(answer: object) -> str:
@@ -50,40 +50,3 @@ def _check_parse_batch(answer: object) -> str:
     if loops:
         raise Wrong(f"It loops over the records ({loops[0]}): parse them in one call.")
     return "One call for the whole batch: the pipeline's overhead is paid once, not for each row."
-
-
-def _word_numbers(ids: np.ndarray, continues: np.ndarray, special: np.ndarray) -> np.ndarray:
-    numbers = np.zeros_like(ids)
-    for row, at in np.ndindex(*ids.shape):
-        if at:
-            same = continues[ids[row, at]] and not special[ids[row, at - 1]]
-            numbers[row, at] = numbers[row, at - 1] + (not same)
-    return numbers
-
-
-def _check_word_numbers(answer: object) -> str:
-    continues, special = np.zeros((2, 12), bool)
-    continues[8:], special[:3] = True, True
-    draw = np.random.default_rng(6)
-    for ids in (
-        np.array([[1, 5, 8, 9, 6, 2]]),
-        np.array([[1, 8, 9, 2, 1, 10]]),
-        draw.integers(0, 12, (20, 30)),
-    ):
-        looked_up = map(tf.constant, (ids.astype(np.int32), continues, special))
-        given = np.asarray(returned(answer(*looked_up)))
-        wanted = _word_numbers(ids, continues, special)
-        if given.shape != wanted.shape:
-            raise Wrong(f"For ids {list(ids.shape)} it must be as large, not {list(given.shape)}.")
-        if wrong := np.argwhere((given != wanted).any(1)).ravel().tolist():
-            row = wrong[0]
-            raise Wrong(
-                f"Ids {ids[row][:12].tolist()} (8 and more continue, 0 to 2 are special) have the "
-                f"words {wanted[row][:12].tolist()}, not {given[row][:12].tolist()}."
-            )
-    specs = tf.TensorSpec([4, 6], tf.int32), tf.TensorSpec([12], tf.bool)
-    check_compiles(answer, *specs, specs[1])
-    return "A running count of the positions where a word begins: a cumulative sum, nothing else."
-
-
-EXERCISES = read("06", _check_plan, _check_parse_batch, _check_word_numbers)

@@ -3,23 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, check_table, read, returned
+from helpers.exercises import Wrong, returned
 from tpu_preflight.program import NotCompilable, export
-
-_FOUND_BY = {
-    "a loss of nan from a label of -100": 4,
-    "a global batch of 100 on a v5e-8": 3,
-    "numpy_function in the model": 1,
-    "a metric made outside strategy.scope()": 5,
-    "rows padded to the longest of each batch": 2,
-    "12 GiB of activations on a v2-8": 6,
-}
-
-
-def _check_found_by(answer: object) -> str:
-    why = "Look at the headings of a report."
-    check_table(answer, {case: (number, why) for case, number in _FOUND_BY.items()})
-    return "All six. Of these, check 4 alone computes with your data's values."
 
 
 def _check_mean_loss(answer: object) -> str:
@@ -52,6 +37,3 @@ def _check_mean_loss(answer: object) -> str:
     if not np.isfinite(slope(logits)).all():
         raise Wrong("The value is right, but the gradient holds nan: make the label valid first.")
     return "Static shapes, the right mean, a finite gradient, and 0 for a batch without labels."
-
-
-EXERCISES = read("08", _check_found_by, _check_mean_loss)

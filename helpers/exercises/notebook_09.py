@@ -3,20 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, check_table, read, returned
-
-_WAITS_FOR = {
-    "a product of two 4096 x 4096 matrices": "compute",
-    "one row times a 4096 x 4096 matrix": "memory",
-    "Adam's update of a large table": "memory",
-    "the softmax of 8192 x 1000 numbers": "vector",
-}
-
-
-def _check_waits_for(answer: object) -> str:
-    why = "Count its operations for each byte. Do they multiply matrices, or are they others?"
-    check_table(answer, {case: (limit, why) for case, limit in _WAITS_FOR.items()})
-    return "All four. The vector unit is the limit that the roofline leaves out."
+from helpers.exercises import Wrong, returned
 
 
 def _operations(answer: object, *shapes: list[int]) -> list[tf.Operation]:
@@ -55,23 +42,3 @@ def _check_mean_so_far(answer: object) -> str:
     if len(operations) > length:
         raise Wrong(f"A Python loop is a loop, too: the graph has {len(operations)} operations.")
     return "The same means, and no position waits for the one before."
-
-
-def _check_price_range(answer: object) -> str:
-    given = returned(answer(200.0, 1.2, 1.6, 1_000_000, 4, 0.5))
-    if not isinstance(given, tuple) or len(given) != 2:
-        raise Wrong("Return a pair: (least, most).")
-    hours = 200.0 * 1_000_000 / 3.6e6
-    least, most = (times * hours * 4 * 0.5 for times in (1.2, 1.6))
-    if np.allclose(given, (most, least)):
-        raise Wrong("The least comes first.")
-    for price, right in zip(given, (least, most), strict=True):
-        if not np.isclose(price, right):
-            raise Wrong(
-                "A million steps of 200 ms on 4 chips at 0.50 an hour, 1.2 to 1.6 times the "
-                f"estimate: {right:.2f}, not {price:.2f}."
-            )
-    return "A range, as long as nobody has measured your step."
-
-
-EXERCISES = read("09", _check_waits_for, _check_last_scores, _check_mean_so_far, _check_price_range)

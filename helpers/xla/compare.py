@@ -69,7 +69,9 @@ class Comparison(Shown):
             return "✓ accepted" if row.shapes else "not run"
         if row is self.rows[0]:
             return "reference"
-        return "✓ same" if _equal(self.rows[0].values or (), row.values) else "✗ differs"
+        first = self.rows[0].values or ()
+        same = len(first) == len(row.values) and all(map(_equal, first, row.values))
+        return "✓ same" if same else "✗ differs"
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Shown`."""
@@ -101,19 +103,14 @@ def _short(value: np.ndarray) -> str:
     return text if len(text) <= 64 else f"{text[:63]}…"
 
 
-def _equal(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> bool:
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether results agree but for the rounding that another order of additions brings."""
-    if [(a.shape, a.dtype) for a in left] != [(b.shape, b.dtype) for b in right]:
-        return False
-    return all(
-        np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
-        if np.issubdtype(a.dtype, np.inexact)
-        else np.array_equal(a, b)
-        for a, b in zip(left, right, strict=True)
-    )
+    if (a.shape, a.dtype) != (b.shape, b.dtype) or not np.issubdtype(a.dtype, np.inexact):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    return np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
-def _shape(value: object) -> str:
+def written(value: object) -> str:
     """Write a tensor's type and shape as XLA does, with ``?`` for an open dimension."""
     name = value.dtype.name
     for theirs, xlas in _TYPES.items():
@@ -169,7 +166,7 @@ def _eager(fn: Callable, tensors: tuple | None) -> Row:
     finally:
         tf.config.run_functions_eagerly(before)
     results = _flat(results)
-    return Row("eager", tuple(map(_shape, results)), tuple(map(np.asarray, results)))
+    return Row("eager", tuple(map(written, results)), tuple(map(np.asarray, results)))
 
 
 def _traced(how: str, fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
@@ -178,7 +175,7 @@ def _traced(how: str, fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
     layer, values = "tracing", None
     try:
         concrete = function.get_concrete_function(*specs)
-        shapes = [_shape(x) for x in _flat(concrete.structured_outputs)]
+        shapes = [written(x) for x in _flat(concrete.structured_outputs)]
         layer = "XLA" if on_xla else ""
         if on_xla:
             text = function.experimental_get_compiler_ir(*specs)(stage="hlo")

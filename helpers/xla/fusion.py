@@ -56,7 +56,6 @@ class Kernel:
 class Program(Shown):
     """A compiled program as a list of kernels, in the order in which they run."""
 
-    arguments: tuple[Buffer, ...]
     kernels: tuple[Kernel, ...]
     results: tuple[Buffer, ...]
 
@@ -134,7 +133,7 @@ def kernels(optimized: str) -> Program:
     """
     computations, main = instructions.computations(optimized)
     holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
-    arguments, found, results = [], [], ()
+    found, results = [], ()
     for i in computations[main]:
         inputs = [b for name in i.operands for b in holds[name]]
         if i.opcode.endswith(("-start", "-done")):
@@ -146,10 +145,8 @@ def kernels(optimized: str) -> Program:
         if i.opcode in ("parameter", "constant"):
             name = f"argument {i.inside}" if i.opcode == "parameter" else "constant"
             holds[i.name] = (Buffer(name, i.shapes[0]),)
-            arguments += holds[i.name] if i.opcode == "parameter" else ()
         elif i.opcode == "get-tuple-element":
-            index = int(re.search(r"index=(\d+)", i.attributes)[1])
-            holds[i.name] = (inputs[index],)
+            holds[i.name] = (inputs[int(re.search(r"index=(\d+)", i.attributes)[1])],)
         elif i.opcode in _FREE:
             holds[i.name] = tuple(inputs)
         else:
@@ -161,8 +158,7 @@ def kernels(optimized: str) -> Program:
             found.append(Kernel(operations, tuple(reads), holds[i.name]))
         if i.root:
             results = holds[i.name]
-    arguments.sort(key=lambda b: int(b.name.removeprefix("argument ")))
-    return Program(tuple(arguments), tuple(found), tuple(results))
+    return Program(tuple(found), tuple(results))
 
 
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:

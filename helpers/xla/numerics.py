@@ -3,8 +3,8 @@
 A TPU multiplies so by default, in programs of float32, too: "matrix multiplication operations with
 bfloat16 values and accumulations with IEEE float32 values", rounded to nearest, ties to even
 (https://cloud.google.com/tpu/docs/bfloat16; https://docs.jax.dev/en/latest/201/precision.html;
-2026-11). Here both operands of every such product are rounded in TensorFlow's own program, and jax
-runs it, in a process of its own: two copies of XLA in one are one too many.
+2026-11). Here both operands of every such product are rounded in TensorFlow's own graph, and XLA
+compiles it for this CPU.
 
 That is one pass, the default. TensorFlow asks for more passes after
 ``tf.config.experimental.enable_tensor_float_32_execution(False)``; such products are left alone.
@@ -13,26 +13,31 @@ nothing here was compared with a TPU.
 """
 
 import dataclasses
-import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
 
 from helpers.base.errors import CourseError
-from tpu_preflight.compiler.child import Compiler, RefusedError
-from tpu_preflight.compiler.process import CHILD_ENVIRONMENT
-from tpu_preflight.program import Tracing, program, trace
+from helpers.xla.compare import written
+from tpu_preflight.program import Tracing, trace
 from tpu_preflight.shown import Shown, Table
-from tpu_preflight.text import steady
 
-PRODUCTS = ("stablehlo.dot_general", "stablehlo.dot", "stablehlo.convolution")
-
-# Exponent and mantissa of bfloat16: https://openxla.org/stablehlo/spec#reduce_precision rounds to
-# nearest, ties to even. (A cast to bfloat16 and back is what XLA may leave out.)
-EXPONENT_BITS, MANTISSA_BITS = 8, 7
+# TensorFlow's operations that XLA makes matrix products or convolutions of, and their operands.
+_OPERANDS = {
+    **dict.fromkeys(("MatMul", "BatchMatMulV2", "Einsum", "Conv2D", "Conv3D"), (0, 1)),
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), (1, 2)),
+    **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), (0, 2)),
+    "DepthwiseConv2dNative": (0, 1),
+    "DepthwiseConv2dNativeBackpropInput": (1, 2),
+    "DepthwiseConv2dNativeBackpropFilter": (0, 2),
+}
+_RANDOM = ("Random", "TruncatedNormal", "Multinomial", "StatefulUniform", "StatefulStandardNormal")
+# bfloat16's. https://openxla.org/stablehlo/spec#reduce_precision rounds to nearest, ties to even.
+# (A cast to bfloat16 and back is what XLA may leave out.)
+_BITS = {"exponent_bits": 8, "mantissa_bits": 7}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,15 +61,13 @@ class Numbers(Shown):
 
     name: str  # the function's name
     products: int  # matrix products that are rounded; one in a loop counts once
-    precise: int  # products that ask for more passes, left alone
     results: tuple[Value, ...]  # what the function returned, flat
 
     @property
     def summary(self) -> str:
         """One line: how much was rounded."""
         products = f"{self.products} product{'s' * (self.products != 1)}"
-        more = f"; {self.precise} that ask for more precision are not" if self.precise else ""
-        return f"{self.name}: the operands of {products} are rounded{more}"
+        return f"{self.name}: the operands of {products} are rounded"
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Shown`."""
@@ -86,29 +89,22 @@ def compare(fn: Callable, *arguments: Any) -> Numbers:
     values.
 
     Raises:
-        NotCompilable: TensorFlow or XLA refuses the function.
-        CourseError: jax can't run the program.
+        NotCompilable: TensorFlow refuses the function.
+        CourseError: It draws random numbers.
+        tf.errors.OpError: XLA refuses it.
     """
-    import tensorflow as tf
-
     traced = trace(fn, *arguments)
-    made = program(traced)
-    given = [np.asarray(x) for x in tf.nest.flatten(arguments)]
-    spawn = multiprocessing.get_context("spawn")  # a fork of TensorFlow may hang
-    try:
-        with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-            job = pool.submit(_run_both, made.hlo, [*given, *_captured(traced)])
-            exact, rounded, products, precise = job.result()
-    except Exception as error:  # whatever jax raises, or the end of its process
-        raise CourseError(
-            f"{made.name} could not be run with a TPU's numbers.",
-            steady(str(error).partition("\n")[0])[:300],
-            "Look at the operation that the line names; a part of the step may run without it.",
-        ) from error
-    shapes = made.results[: len(made.results) - len(made.donated)]  # the rest: changed variables
+    tensors = [tf.convert_to_tensor(x) for x in tf.nest.flatten(arguments)]
+    graph = traced.graph.as_graph_def()
+    exact = _run(graph, traced, tensors)
+    products = 0
+    if tf.config.experimental.tensor_float_32_execution_enabled():
+        products = _round(graph, traced.name)
+    rounded = _run(graph, traced, tensors)
+    shapes = [written(x) for x in traced.concrete.outputs]
     names = [f"result {i}" for i in range(len(shapes))] if len(shapes) > 1 else ["result"]
     results = tuple(map(Value, names, shapes, exact, rounded))
-    return Numbers(made.name, products, precise, results)
+    return Numbers(traced.name, products, results)
 
 
 def together(values: Iterable[Value]) -> float:
@@ -119,17 +115,6 @@ def together(values: Iterable[Value]) -> float:
     return float(apart / np.linalg.norm(exact)) if apart else 0.0
 
 
-def _captured(traced: Tracing) -> Iterator[np.ndarray]:
-    """Read the variables and other tensors that a program takes after its arguments."""
-    import tensorflow as tf
-
-    for captured in traced.concrete.captured_inputs:
-        if captured.dtype == tf.resource:
-            kind = captured._handle_data.shape_and_type[0].dtype
-            captured = tf.raw_ops.ReadVariableOp(resource=captured, dtype=kind)
-        yield captured.numpy()
-
-
 def _where_most(value: Value) -> tuple[str, str]:
     """Write both numbers where they differ most."""
     distance = np.abs(value.exact.astype(np.complex128) - value.rounded)
@@ -138,61 +123,57 @@ def _where_most(value: Value) -> tuple[str, str]:
     return f"{where}{value.exact[at]:.5g}", f"{where}{value.rounded[at]:.5g}"
 
 
-# --- in jax's process
+def _round(graph: Any, name: str) -> int:
+    """Round the operands of a graph's products, in place; give the number of these products."""
+    bodies = {function.signature.name: function for function in graph.library.function}
+    found, seen, count = [(graph.node, "")], set(), 0
+    while found:
+        nodes, port = found.pop()
+        for node in list(nodes):
+            if node.op.startswith(_RANDOM):
+                raise CourseError(
+                    f"{name} draws random numbers ({node.op}).",
+                    "They would differ between the two runs.",
+                    "Give it the seed, as in tf.random.stateless_normal, or leave dropout out.",
+                )
+            two = node.op in _OPERANDS and len(node.input) > 1  # an Einsum may have one operand
+            if two and node.attr["T"].type == tf.float32.as_datatype_enum:
+                count += 1
+                for at in _OPERANDS[node.op]:
+                    operand = nodes.add(op="XlaReducePrecision", name=f"{node.name}/rounded_{at}")
+                    operand.input.append(node.input[at])
+                    operand.attr["T"].type = node.attr["T"].type
+                    for bits, number in _BITS.items():
+                        operand.attr[bits].i = number
+                    node.input[at] = operand.name + port
+            for value in node.attr.values():  # what it calls: the bodies of loops and branches
+                for called in [*value.list.func, *[value.func] * value.HasField("func")]:
+                    if called.name not in seen:
+                        seen.add(called.name)
+                        found.append((bodies[called.name].node_def, ":output:0"))
+                    called.name += "_rounded"
+    for function in bodies.values():
+        function.signature.name += "_rounded"
+        context.context().add_function_def(function)
+    return count
 
 
-def _run_both(hlo: bytes, arrays: list[np.ndarray]) -> tuple[list, list, int, int]:
-    """Run TensorFlow's program with float32 products and with a TPU's.
+def _run(graph: Any, traced: Tracing, tensors: list[tf.Tensor]) -> list[np.ndarray]:
+    """Run a graph by XLA, on copies of the variables that it takes after its arguments."""
+    concrete, copies = traced.concrete, []
+    for node in [node for node in graph.node if node.op == "Placeholder"]:
+        graph.node.remove(node)
+    for held in concrete.captured_inputs:
+        if held.dtype == tf.resource:
+            kind = held._handle_data.shape_and_type[0].dtype
+            held = tf.Variable(tf.raw_ops.ReadVariableOp(resource=held, dtype=kind))
+        copies.append(held)
 
-    Gives the results of both, and how many products are rounded, and left alone.
-    """
-    os.environ.update(CHILD_ENVIRONMENT)
-    try:
-        runner = _Runner()
-        module = runner._stablehlo(hlo)
-        exact = runner.run(module, arrays)
-        return exact, runner.run(module, arrays, runner.round), runner.rounded, runner.precise
-    except Exception as error:  # jax's own can't be read where jax is not imported
-        raise RuntimeError(f"{type(error).__name__}: {error}") from None
+    @tf.function(jit_compile=True, autograph=False)
+    def run(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        inside = tf.compat.v1.get_default_graph()
+        captured = [inside.capture(getattr(copy, "handle", copy)) for copy in copies]
+        given = dict(zip([x.name for x in concrete.inputs], [*tensors, *captured], strict=True))
+        return tf.graph_util.import_graph_def(graph, given, [x.name for x in concrete.outputs])
 
-
-class _Runner(Compiler):
-    """Translates TensorFlow's module as the TPU's compiler's process does, and runs it by jax."""
-
-    rounded = precise = 0  # products
-
-    def run(self, program: bytes, arrays: list, *changes: Callable[[Any], None]) -> list:
-        """Run a module of StableHLO on this CPU, after some changes."""
-        module, inputs, results = self._read(program, self._translate, self._prepare, *changes)
-        shapes = [self._jax.ShapeDtypeStruct(x.shape, x.dtype) for x in inputs]
-        run = self._jax.jit(self._calling(module, results), keep_unused=True)
-        return [np.asarray(x) for x in run.lower(*shapes).compile()(*arrays)]
-
-    def _prepare(self, module: Any) -> None:
-        """Drop what nothing calls (bodies of loops lie beside the main function, too)."""
-        from jax.extend.mlir import passmanager
-
-        passmanager.PassManager.parse("builtin.module(symbol-dce)").run(module.operation)
-        # Each program that XLA compiles has a seed of its own.
-        if any(found.name == "stablehlo.rng" for found in self._operations(module.operation)):
-            raise RefusedError("It draws random numbers, which would differ between the two runs.")
-        self._strip(module)
-
-    def round(self, module: Any) -> None:
-        """Round the float32 operands of the products that a TPU computes in one pass."""
-        ir = self._mlir.ir
-        for operation in self._operations(module.operation):
-            if operation.name not in PRODUCTS:
-                continue
-            kinds = [ir.RankedTensorType(x.type).element_type for x in operation.operands]
-            at = [i for i in (0, 1) if str(kinds[i]) == "f32"]
-            config = "precision_config"
-            if config in operation.attributes and "HIGH" in str(operation.attributes[config]):
-                self.precise += bool(at)  # HIGH: three passes; HIGHEST: six, as exact as float32
-                continue
-            self.rounded += bool(at)
-            with ir.Location.unknown(), ir.InsertionPoint(operation):
-                for i in at:
-                    value = operation.operands[i]
-                    rounded = self._hlo.ReducePrecisionOp(value, EXPONENT_BITS, MANTISSA_BITS)
-                    operation.operands[i] = rounded.result
+    return [x.numpy() for x in run.get_concrete_function(*tensors)(*tensors)]

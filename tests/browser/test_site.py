@@ -40,17 +40,6 @@ def test_a_symptom_is_found_by_the_words_of_its_message(page):
     assert page.get_by_text("exceeded scoped vmem limit").count()
 
 
-def test_figures_turn_dark_with_the_page_and_widgets_are_pictures(page):
-    page.goto((SITE / "notebooks/00_start_here.html").as_uri())
-    picture = page.locator(".cell_output img[src$='.png']").last
-    assert page.get_by_text("VBox(").count() == 0
-    filters = []
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        filters.append(picture.evaluate("i => getComputedStyle(i).filter"))
-    assert filters[0] == "none" and filters[1].startswith("invert")
-
-
 def test_one_changes_the_language_and_finds_a_korean_word_before_its_particle(page):
     page.goto((SITE / "notebooks/03_padding_buckets.html").as_uri())
     page.get_by_role("link", name="한국어").click()

@@ -32,11 +32,10 @@ def test_it_prints_type_and_matching_line(capsys, expected, match, raised, print
     ("other", "words"),
     [
         (None, "Expected ValueError, but nothing was raised"),
-        (KeyError("wanted"), "Expected ValueError, but KeyError came"),
         (ValueError("other"), "does not contain 'wanted'"),
     ],
 )
-def test_it_fails_without_an_error_and_on_another_which_it_chains(capsys, other, words):
+def test_it_fails_without_an_error_and_on_another_message(capsys, other, words):
     with pytest.raises(CourseError, match=words) as caught, expect(ValueError, match="wanted"):
         if other:
             raise other

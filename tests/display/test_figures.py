@@ -16,16 +16,6 @@ def drawn(*points, alt="it rises"):
     return fig, figures.figure(fig, alt=alt)
 
 
-def test_subplots_differ_by_marker_and_colour_and_leave_the_global_style_alone():
-    before, count = dict(plt.rcParams), len(figures.PALETTE)
-    fig, ax = figures.subplots()
-    lines = [ax.plot([0, 1], [i, i])[0] for i in range(count)]
-    assert len({line.get_color() for line in lines}) == count
-    assert len({line.get_marker() for line in lines}) == count
-    assert dict(plt.rcParams) == before
-    plt.close(fig)
-
-
 def test_figure_shows_a_closed_png_with_its_alt_text_and_a_caption_the_same_twice(monkeypatch):
     shown = []
     monkeypatch.setattr(figures, "display", lambda *parts: shown.extend(parts))

@@ -8,7 +8,6 @@ import tensorflow as tf
 from conventions import NOTEBOOKS, ROOT
 
 from helpers.text import corpus
-from tpu_preflight.chips import hardware
 
 pytestmark = pytest.mark.slow
 
@@ -76,17 +75,5 @@ def test_what_is_compiled_compared_fed_and_saved(names):
     np.testing.assert_array_equal(again.get_weights()[0], names["model"].get_weights()[0])
 
 
-def test_what_it_says_of_tpus():
-    said = re.search(r"A `(v3-8)` has\s+(\d) replicas, a `(v4-8)` (\d), a `(v5e-8)` (\d)", TEXT)
-    for name, number in zip(said.groups()[::2], said.groups()[1::2], strict=True):
-        assert hardware.slice_of(name).replicas == int(number)
-
-
-def test_it_names_every_notebook_and_gcloud_s_commands_as_notebook_05_types_them():
+def test_it_names_every_notebook():
     assert {*re.findall(r"\]\((\d\d_\w+\.ipynb)\)", TEXT)} == {path.name for path in NOTEBOOKS}
-    typed = (ROOT / "notebooks/05_tpu_vm.ipynb").read_text("utf-8")
-    lines = re.findall(r"^gcloud .*", TEXT, re.MULTILINE)
-    assert lines
-    for line in lines:
-        options = re.findall(r"--[\w-]+", line)
-        assert all(words in typed for words in (*options, " ".join(line.split()[:5])))

@@ -64,26 +64,18 @@ def folded(nb: dict) -> dict:
     return nb["cells"][tagged(nb, "hide-input")[0]]
 
 
-def stream(name: str, text: str) -> dict:
-    return new_output("stream", name=name, text=text)
-
-
 BROKEN = [
     (edit("# ", ""), "title"),
-    (edit("main/notebooks/00_start_here", "main/notebooks/08_other"), "badge"),
     (edit("**You will be able to**", ""), "objectives"),
-    (edit("**Time**", "Time"), "Time"),
     (lambda nb: folded(nb)["metadata"].update(tags=["hide-input"]), "setup cell"),
     (every(execution_count=1), "one run"),
     (stored(new_output("error", ename="E", evalue="")), "an error"),
-    (stored(stream("stderr", "W")), "stderr"),
+    (stored(new_output("stream", name="stderr", text="W")), "stderr"),
     (stored(new_output("display_data", data={"image/png": "iVBORw0KGgo="})), "no alt text"),
     (edit("![", '<img src="tree.png">!['), "picture"),
     (edit("print(", 'open("/home/me/x")\nprint('), "absolute path"),
-    (stored(stream("stdout", "at /tmp/abc/x.py")), "absolute path"),
     (edit("print(", "x = 1\n" * 26), "at most 25"),
     (every(source="x = 1\n" * 9), "median"),
-    (every(source="x = 1\n" * 13), "a tenth of the cells"),
     (every(metadata={"tags": ["nbval-ignore-output"]}), "a quarter"),
     (edit("- [ ]", "-"), "recap"),
     (edit('check("00-1"', 'check("00-2"'), "no exercise"),
@@ -93,7 +85,6 @@ BROKEN = [
     (edit("(a)", "a:"), "doesn't name its answers"),
     (lambda nb: question(nb)["outputs"].clear(), "stored answered"),
     (lambda nb: folded(nb)["metadata"].pop("cellView"), "by half"),
-    (every(metadata={"execution": {}}), "metadata"),
     (lambda nb: nb.update(metadata=METADATA | {"kernelspec": {"name": "mine"}}), "metadata"),
 ]
 
@@ -111,13 +102,6 @@ def test_the_lock_satisfies_the_list_of_dependencies(requirement):
     pins = re.findall(rf"^{requirement.name}==([^\s;\\]+)", LOCK, re.MULTILINE)
     assert pins, "missing in requirements.txt: make lock"
     assert all(requirement.specifier.contains(pin) for pin in pins), "stale lock: make lock"
-
-
-def test_every_locked_package_has_hashes_and_no_index_is_named():
-    entries = re.split(r"^(?=[a-z0-9])", LOCK, flags=re.MULTILINE)[1:]
-    assert len(entries) > 100
-    assert [e.split()[0] for e in entries if "--hash=sha256:" not in e] == []
-    assert not re.search(r"https?://|--index|--find-links", LOCK)
 
 
 def test_conda_and_the_bootstrap_install_what_is_locked():

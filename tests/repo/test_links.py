@@ -1,4 +1,4 @@
-"""What the repository's texts name is there: files, headings, commands; and no secret is in it."""
+"""What the repository's texts name is there: files, headings, commands."""
 
 import json
 import re
@@ -12,11 +12,6 @@ from helpers.course.commands.app import app
 # Those of another language are made from these.
 PAGES = [p for f in (".", "notebooks", "helpers", "benchmarks") for p in (ROOT / f).glob("*.md")]
 PAGES = [path for path in PAGES if path.stem.isupper()]
-SECRET = re.compile(
-    r"ya29\.[\w-]{10}|AIza[\w-]{35}|\b1//0[\w-]{20}|GOCSPX-[\w-]{10}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY|\"private_key\\*\":|\bhf_[A-Za-z0-9]{30}"
-    r"|\bgh[pousr]_[A-Za-z0-9]{30}|\bAKIA[A-Z0-9]{16}|[Bb]earer [\w.~+/-]{20}"
-)
 
 
 def text(path) -> str:
@@ -55,13 +50,6 @@ def test_every_link_inside_the_repository_leads_somewhere(path):
     assert dead(path) == []
 
 
-def test_a_dead_link_is_seen(tmp_path):
-    (tmp_path / "b.md").write_text('## <a id="TPU-VM"></a>TPU VM\n\n## Ways in\n')
-    page = tmp_path / "a.md"
-    page.write_text("[a](b.md#ways-in) [b](b.md#TPU-VM) [c](b.md#no) [d](c.md) `[e](f.md)`")
-    assert dead(page) == ["b.md#no", "c.md"]
-
-
 def test_every_command_that_a_page_names_exists():
     makefile = (ROOT / "Makefile").read_text("utf-8")
     known = typer.main.get_command(app).commands
@@ -73,14 +61,3 @@ def test_every_command_that_a_page_names_exists():
             options = {o for p in known[name].params for o in (*p.opts, *p.secondary_opts)}
             typed = {*re.findall(r"(?<=\s)--[\w-]+", more.partition(" -- ")[0])}
             assert typed <= options | {"--help"}, more
-
-
-def test_no_notebook_is_stored_with_a_credential_and_one_would_be_seen():
-    def without_pictures(found: dict) -> dict:
-        return {name: value for name, value in found.items() if name != "image/png"}
-
-    for path in NOTEBOOKS:
-        stored = json.loads(path.read_text("utf-8"), object_hook=without_pictures)
-        assert not SECRET.search(json.dumps(stored)), path
-    for planted in ("ya29.THIS-IS-SECRET", "AIza" + "B" * 35, "hf_" + "A" * 34):
-        assert SECRET.search(json.dumps({"text": [f"x: {planted}\n"]}))

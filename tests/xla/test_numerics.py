@@ -4,7 +4,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from helpers.base.errors import CourseError
 from helpers.xla import numerics
@@ -46,8 +45,7 @@ def by_hand(rounding):
         "in a branch": product(SQUARE, SQUARE),
         "whole numbers": WHOLE @ WHOLE,
         "ties": product(TIES, np.eye(5, dtype=np.float32)),
-        # XLA may keep more digits than bfloat16 has.
-        "already bfloat16": bf16(SQUARE) @ bf16(SQUARE),
+        "already bfloat16": bf16(bf16(SQUARE) @ bf16(SQUARE)),
         "no product": (SQUARE[:, :, None] * SQUARE[None]).sum(1),
     }
 
@@ -85,23 +83,21 @@ def test_each_product_is_what_numpy_makes_of_rounded_operands():
     kept = [name for r, name in zip(compared.results, by_hand(bf16), strict=True) if not r.share]
     assert kept == ["whole numbers", "already bfloat16", "no product"]
     # Forward and backward; a loop, a branch, convolution, ties.
-    assert (compared.products, compared.precise) == (6, 0)
+    assert compared.products == 6
     assert "6 products" in repr(compared) and "not confirmed on a TPU" in compared._repr_html_()
 
 
-def strange(x):
-    """Calls code that jax doesn't have."""
-    (y,) = gen_xla_ops.xla_custom_call_v2([x], "nobody", "", False, [tf.float32], [x.shape])
-    return y
+def test_random_numbers_are_told_and_precise_products_are_left_alone():
+    with pytest.raises(CourseError, match="draws random numbers"):
+        numerics.compare(lambda x: x + tf.random.uniform([8, 8]), SQUARE)
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    compared = numerics.compare(tf.matmul, SQUARE, SQUARE)
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+    assert compared.products == compared.results[0].share == 0
 
 
-@pytest.mark.parametrize(
-    ("fn", "words"),
-    [
-        (lambda x: x + tf.random.uniform([8, 8]), "draws random numbers"),
-        (strange, "could not be run"),
-    ],
-)
-def test_what_jax_cannot_run_says_why(fn, words):
-    with pytest.raises(CourseError, match=words):
-        numerics.compare(fn, SQUARE)
+def test_a_changed_variable_keeps_its_value():
+    total = tf.Variable(SQUARE)
+    compared = numerics.compare(lambda x: total.assign_add(x @ x) + 0.0, SQUARE)
+    np.testing.assert_allclose(compared.results[0].exact, SQUARE + SQUARE @ SQUARE, 1e-5, 1e-6)
+    np.testing.assert_array_equal(total, SQUARE)
