@@ -138,7 +138,10 @@ def read(code: str) -> Catalog:
         babel.messages.pofile.PoFileError: The file isn't in gettext's PO form.
     """
     path = language.file(code)
-    return language.read(path) if path.is_file() else Catalog(locale=code, fuzzy=False)
+    if not path.is_file():
+        return Catalog(locale=code, fuzzy=False)
+    with path.open("rb") as stream:
+        return pofile.read_po(stream, abort_invalid=True)
 
 
 def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
