@@ -7,7 +7,8 @@ import pathlib
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import nbconvert
 import nbformat
@@ -19,7 +20,7 @@ from rich.progress import Progress
 
 from helpers.base import files, html
 from helpers.course.doctor import GIB, free_memory
-from helpers.course.map import BUILD, NOTEBOOKS, Notebook, choose, notebooks, values
+from helpers.course.map import BUILD, NOTEBOOKS, Notebook, choose, notebooks
 from tpu_preflight import processes
 
 # The notebooks that take longest, the longest first (2026-11): begun first, all end together.
@@ -46,7 +47,7 @@ class Result:
 
 
 def execute(
-    notebook: Notebook, parameters: dict[str, object], workshop: bool = False
+    notebook: Notebook, parameters: Mapping[str, object], workshop: bool = False
 ) -> tuple[Result, nbformat.NotebookNode]:
     """Run a notebook in a kernel of its own; give how it ended, and it with its outputs."""
     node, cell, started = nbformat.read(notebook.path, 4), 0, time.monotonic()
@@ -102,7 +103,7 @@ def execute(
 
 def run_all(
     chosen: Sequence[Notebook],
-    given: dict[str, dict[str, object]],
+    parameters: Mapping[str, object],
     keep: Callable[[Notebook, Result, nbformat.NotebookNode], None],
     console: Console | None = None,
     workshop: bool = False,
@@ -110,9 +111,8 @@ def run_all(
 ) -> tuple[Result, ...]:
     """Run notebooks, each in a kernel of its own, and go on after one that fails.
 
-    Gives the results in the order of ``chosen``. ``given`` are changed parameters by the notebook's
-    name; ``keep`` is called as each notebook ends, one after another. An interrupt (Ctrl-C) ends
-    all kernels; what was kept stays.
+    Gives the results in the order of ``chosen``. ``keep`` is called as each notebook ends. An
+    interrupt (Ctrl-C) ends all kernels; what was kept stays.
     """
     results: dict[str, Result] = {}
     console = console or Console(stderr=True)
@@ -121,7 +121,7 @@ def run_all(
         order.sort(key=lambda notebook: LONGEST.find(notebook.number) % len(LONGEST))
     bar = Progress(console=console, disable=not console.is_terminal)
     with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        begun = {pool.submit(execute, n, given.get(n.name, {}), workshop): n for n in order}
+        begun = {pool.submit(execute, n, parameters, workshop): n for n in order}
         try:
             ended = concurrent.futures.as_completed(begun)
             for future in bar.track(ended, len(begun), description="notebooks"):
@@ -140,11 +140,11 @@ def run_all(
 
 def run(
     wanted: Sequence[str] = (),
-    parameters: Iterable[tuple[str, str]] = (),
     folder: pathlib.Path = NOTEBOOKS,
     build: pathlib.Path = BUILD,
     console: Console | None = None,
     workshop: bool = False,
+    parameters: Mapping[str, object] = MappingProxyType({}),
 ) -> tuple[Result, ...]:
     """Run notebooks and write an index of their results: ``build/index.html``.
 
@@ -154,18 +154,17 @@ def run(
 
     Args:
         wanted: Numbers or names; none means all.
-        parameters: Name and text of each changed parameter, see ``map.values``.
         folder: Where the notebooks are.
         build: Where the results go.
         console: Where progress is shown; None: standard error.
         workshop: Leave out the cells tagged ``beyond-core``.
+        parameters: Values for names of the cell tagged ``parameters``, in each notebook.
 
     Raises:
         CourseError: The input can't be used (then nothing has run), or a result can't be written.
     """
     known = notebooks(folder)
     chosen = choose(wanted, known)
-    given = values(parameters, chosen)
     jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * GIB else 1
     done: dict[str, Result] = {}
 
@@ -181,7 +180,7 @@ def run(
         index()
 
     index()  # now, so that a folder without permission is told at once
-    return run_all(chosen, given, keep, console, workshop, jobs)
+    return run_all(chosen, parameters, keep, console, workshop, jobs)
 
 
 def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:

@@ -80,11 +80,9 @@ def test_a_run_tells_by_its_status_and_opens_its_page_when_asked(command, monkey
     monkeypatch.setattr(running, "run", lambda *a, **b: given.append((a, b)) or (failed,))
     monkeypatch.setattr(course.webbrowser, "open", opened.append)
     page = tmp_path / "workshop/index.html"
-    said = command("run", "2", "-p", "BATCHES", "3", "-p", "TARGET", "v6e-8", "--workshop")
+    said = command("run", "2", "--workshop")
     assert said == (1, f"Results: {page}\n", "") and not opened
-    ((wanted, pairs, _, build), options) = given[0]
-    assert (wanted, pairs) == (["2"], [("BATCHES", "3"), ("TARGET", "v6e-8")])
-    assert (build, options) == (page.parent, {"workshop": True})
+    assert given == [((["2"], course.course.NOTEBOOKS, page.parent), {"workshop": True})]
     assert command("run", "2", "--open")[0] == 1
     assert opened == [(tmp_path / "index.html").as_uri()]
 

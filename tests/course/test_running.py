@@ -32,7 +32,7 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
     for name, sources in SOURCES.items():
         write(folder / "notebooks", name, *sources)
     before = {path: path.read_bytes() for path in (folder / "notebooks").iterdir()}
-    results = running.run((), (), folder / "notebooks", folder / "build", console)
+    results = running.run((), folder / "notebooks", folder / "build", console)
     assert {path: path.read_bytes() for path in before} == before
     said = console.file.getvalue()
     assert [(result.name, result.state, result.cell) for result in results] == [
@@ -56,7 +56,7 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
 def test_a_changed_parameter_and_a_workshop(tmp_path):
     write(tmp_path, "02_b", "print(steps * 2)", "1/0", parameters="steps = 1", tags=["beyond-core"])
     build = tmp_path / "build"
-    running.run(["2"], [("steps", "21")], tmp_path, build, quiet(), workshop=True)
+    running.run(["2"], tmp_path, build, quiet(), workshop=True, parameters={"steps": 21})
     cells = nbformat.read(build / "02_b.ipynb", 4).cells
     assert [o.text for c in cells for o in c.get("outputs", ())] == ["42\n"]
 
@@ -92,7 +92,7 @@ def test_a_taken_path_is_told_before_a_notebook_runs(tmp_path, monkeypatch):
     (tmp_path / "taken").write_text("a file")
     monkeypatch.setattr(running, "execute", lambda *_: pytest.fail("a notebook was run"))
     with pytest.raises(files.CantWrite):
-        running.run((), (), tmp_path, tmp_path / "taken", quiet())
+        running.run((), tmp_path, tmp_path / "taken", quiet())
 
 
 @pytest.fixture(scope="module")

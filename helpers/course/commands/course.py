@@ -1,6 +1,5 @@
 """The commands about the course itself: learn, run, understand an error, write another edition."""
 
-import ast
 import os
 import pathlib
 import sys
@@ -8,7 +7,6 @@ import webbrowser
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from helpers.base import files
 from helpers.base import language as languages
@@ -17,27 +15,14 @@ from helpers.course import explain
 from helpers.course import map as course
 
 _NUMBERS = "Numbers or names, such as 2, 02, 02_xla_rules."
-_CHANGE = "Change a parameter (cell 'parameters'). Can be repeated. For each notebook that has it."
 _EDITION = "The notebooks in another language, such as ko. Without: English."
 _OPEN = "Open the results in a browser. Without either: at a terminal with a screen."
 Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS)]
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
 
 
-class Pairs(TyperCommand):
-    """A command whose ``--parameter`` takes two words each time; typer has no way to say so."""
-
-    def __init__(self, *words: object, **options: object) -> None:
-        super().__init__(*words, **options)
-        next(each for each in self.params if each.name == "parameter").nargs = 2
-
-
 def run(
     wanted: Wanted = None,
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", "-p", metavar="NAME VALUE", help=_CHANGE),
-    ] = None,
     workshop: Annotated[
         bool, typer.Option("--workshop", help="Run only the core of each notebook, for a class.")
     ] = False,
@@ -53,22 +38,20 @@ def run(
 
     - `tpu-course run`: all notebooks
     - `tpu-course run 2 7 --no-open`: two of them, without opening a browser
-    - `tpu-course run 07 -p STEPS 50`: one, with a changed parameter
     - `tpu-course run --workshop`: the core of all notebooks; results go to build/workshop
     - `tpu-course run --language ko`: the Korean edition; results go to build/ko
 
     **Exit status**: 0 all passed · 1 a notebook failed · 2 can't begin · 130 interrupted
     """
-    pairs = [ast.literal_eval(pair) for pair in parameter or []]  # typer's: "('STEPS', '50')"
     folder, build = course.edition(language)
-    course.values(pairs, course.choose(wanted or [], course.notebooks(folder)))
+    course.choose(wanted or [], course.notebooks(folder))
 
     from helpers.course import running  # seconds of Jupyter's imports: only for what can be run
 
     build = build / "workshop" if workshop else build  # never taken for a whole run
     page = build / "index.html"
     try:
-        results = running.run(wanted or [], pairs, folder, build, workshop=workshop)
+        results = running.run(wanted or [], folder, build, workshop=workshop)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What is done: {page}", err=True)
         raise typer.Exit(130) from None
