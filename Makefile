@@ -44,7 +44,7 @@ build/beam/.installed: tests/repo/beam.txt .venv/.installed
 	@$(PYTHON_VENV) -m uv pip install -q --python build/beam/bin/python -r $< -e ./tpu_preflight
 	@touch $@
 
-beam: build/beam/.installed ## Write records with Apache Beam, on two processes and on Dask (apart)
+beam: build/beam/.installed ## Write records with Apache Beam, on two processes (apart)
 	@$(PYTHON_VENV) -m pytest -q tests/text/test_beam.py
 
 # With pytest 9.2.0, pytest-xdist 3.8.0 doesn't keep the tests of a group together.

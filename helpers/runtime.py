@@ -8,15 +8,8 @@ import os
 import subprocess
 import sys
 
+from helpers.base import settings
 from helpers.base.errors import CourseError
-from helpers.base.settings import (
-    ENVIRONMENT,
-    ImportedTooEarly,
-    install_commands,
-    installed,
-    locked_versions,
-    wrong_packages,
-)
 from helpers.course import explain
 from helpers.tpu.connection import connect, tensorflow_environment
 from helpers.tpu.place import Place, detect
@@ -24,26 +17,22 @@ from helpers.tpu.place import Place, detect
 __all__ = ["connect", "detect", "setup"]
 
 
-def _restart() -> str:
-    """Find where a hosted notebook restarts its kernel; empty on a machine of the learner's own."""
-    if os.environ.get("KAGGLE_KERNEL_RUN_TYPE"):
-        return "Run > Restart & clear cell outputs"
-    # Colab's kernel imports it as it starts.
-    return "Runtime > Restart session" if "google.colab" in sys.modules else ""
-
-
 def _check_packages(place: Place) -> None:
-    locked = locked_versions()
-    wrong = wrong_packages(installed(), locked)
+    locked = settings.locked_versions()
+    wrong = settings.wrong_packages(settings.installed(), locked)
     if not wrong:
         return
-    if not (restart := _restart()):
+    if os.environ.get("KAGGLE_KERNEL_RUN_TYPE"):
+        restart = "Run > Restart & clear cell outputs"
+    elif "google.colab" in sys.modules:  # its kernel imports it as it starts
+        restart = "Runtime > Restart session"
+    else:  # a machine of the learner's own
         raise CourseError(
             f"{'; '.join(wrong)}.",
             "The notebooks' outputs were checked with the versions in requirements.txt only.",
             "Start the notebook with `make lab`, or choose the kernel of the .venv it made.",
         )
-    for arguments in install_commands(locked, tpu=place.tpu == "local"):
+    for arguments in settings.install_commands(locked, tpu=place.tpu == "local"):
         subprocess.run([sys.executable, "-m", "pip", *arguments], check=True)
     raise CourseError(
         "The course's packages are installed now.",
@@ -55,9 +44,8 @@ def _check_packages(place: Place) -> None:
 def _send_native_log_to_the_terminal() -> None:
     """Let what C++ writes to stderr go where Jupyter was started, not below the cells.
 
-    TensorFlow's C++ logs an expected error in dozens of lines, whatever TF_CPP_MIN_LOG_LEVEL says,
-    and ipykernel shows on red ground what it finds on file descriptor 2. Python's own stderr and
-    every exception stay in the notebook.
+    TensorFlow's C++ logs an expected error in dozens of lines, whatever TF_CPP_MIN_LOG_LEVEL says.
+    Python's own stderr and every exception stay in the notebook.
     """
     with contextlib.suppress(io.UnsupportedOperation):  # run by papermill or nbval: not captured
         terminal = sys.stderr.fileno()
@@ -69,32 +57,31 @@ def _send_native_log_to_the_terminal() -> None:
 def setup(seed: int = 0) -> None:
     """Prepare this kernel: check the packages, set the environment, import TensorFlow, set seeds.
 
-    In a notebook it also adds ``%explain``, for the cell after one that failed.
-
-    Call it once, first. Prints the versions in use, one line.
+    In a notebook it also adds ``%explain``, for the cell after one that failed. Call it once,
+    first. It prints the versions in use, one line.
 
     Args:
         seed: For Python's, NumPy's and TensorFlow's global generators.
 
     Raises:
-        CourseError: A needed package is missing or of another release than the lock; on Colab and
-            Kaggle, after the packages were installed: the kernel must be restarted.
-        ImportedTooEarly: TensorFlow is already imported and its settings differ.
+        CourseError: TensorFlow is already imported, with other settings; a needed package is
+            missing or of another release than the lock; or, on Colab and Kaggle, the packages were
+            installed just now, and the kernel must be restarted.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell:
         explain.load_ipython_extension(shell)  # first: what fails below can be explained, too
     place = detect()
-    settings = ENVIRONMENT | tensorflow_environment(place)
-    late = [name for name, value in settings.items() if os.environ.get(name) != value]
+    variables = settings.ENVIRONMENT | tensorflow_environment(place)
+    late = [name for name, value in variables.items() if os.environ.get(name) != value]
     if late and "tensorflow" in sys.modules:
-        raise ImportedTooEarly(
-            f"TensorFlow is already imported, without {late[0]}={settings[late[0]]}.",
+        raise CourseError(
+            f"TensorFlow is already imported, without {late[0]}={variables[late[0]]}.",
             "It reads its settings once, while it is imported.",
             "Restart the kernel and run the setup cell before any other.",
         )
     _check_packages(place)
-    os.environ.update(settings)
+    os.environ.update(variables)
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")

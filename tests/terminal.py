@@ -1,5 +1,6 @@
 """Commands as a person at a terminal starts them."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -20,16 +21,6 @@ def without(*prefixes: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
 
 
-def git(folder: pathlib.Path, *words: str) -> None:
-    who = ["-c", "user.name=Test", "-c", "user.email=test@example.invalid"]
-    subprocess.run(["git", *who, *words], cwd=folder, env=without("GIT_"), check=True)
-
-
-def commit(folder: pathlib.Path) -> None:
-    git(folder, "add", ".")
-    git(folder, "commit", "-q", "-m", "All")
-
-
 def wait_for(condition, seconds=30):
     """Whether a condition comes true in time."""
     end = time.monotonic() + seconds
@@ -42,9 +33,8 @@ def gone(pid):
     """Whether a process ends; a zombie has."""
 
     def ended():
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return True
+        return True
 
     return wait_for(ended)

@@ -12,38 +12,22 @@ class CantWrite(CourseError):
     """A file could not be written; what stood there before is untouched."""
 
 
-_FULL = (
-    "The disk is full.",
-    "Make room, then run the same command again; nothing already written is lost.",
-)
-_NO_FOLDER = (
-    "A file stands where a folder must be.",
-    "Name another folder, or move the file away.",
-)
 _CAUSES = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.ENOTDIR: _NO_FOLDER,
-    errno.EEXIST: _NO_FOLDER,
-    errno.ENOENT: (
-        "A folder of its path is gone, or a link leads nowhere (to a disk that isn't there?).",
-        "Look where the path leads, then run the command again.",
-    ),
-    errno.ENAMETOOLONG: (
-        "The name is too long for this disk: most allow 255 bytes, and Hangul takes 3 a syllable.",
-        "Take a shorter name.",
-    ),
-    errno.EROFS: ("The disk can be read only.", "Name a folder on another disk."),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "The disk is full"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "A file stands where a folder must be"),
 }
 
 
-def cant_write(path: pathlib.Path, error: OSError) -> CantWrite:
-    """Make the error that says why ``path`` could not be written."""
-    why, fix = _CAUSES.get(error.errno) or (
-        f"{error.strerror}: {path.parent.name or path.parent}.",
-        "Check who owns the folder and that it is writable, then run the command again.",
+def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
+    """Make the error that says why ``path``, here or in a bucket, could not be written."""
+    said = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+    why = _CAUSES.get(getattr(error, "errno", None), said.strip()[:300])
+    return CantWrite(
+        f"{path.name[:60]} could not be written.",
+        f"{why} ({path.parent.name or path.parent}).",
+        "Make room there, or name a folder or bucket that you may write to, then run the same "
+        "command again; nothing already written is lost.",
     )
-    return CantWrite(f"{path.name[:60]} could not be written.", why, fix)
 
 
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:

@@ -14,18 +14,6 @@ from collections.abc import Iterable, Iterator
 from helpers.base import files
 from helpers.base.errors import CourseError
 
-_WRONG = (  # what a name must not be, why, and what to do
-    (r"\s*$", "It is empty: a variable in the command has no value, probably.", "Name a folder."),
-    (r"gc?s:/(?!/)", "One slash of two is lost: pathlib does that.", "Write gs://BUCKET/FOLDER."),
-    ("gcs://", "TensorFlow doesn't know gcs://.", "Write gs://BUCKET/FOLDER."),
-    (r"gs://(?![^/])", "It names no bucket.", "Write gs://BUCKET/FOLDER."),
-    (
-        "(?!gs://).*://",
-        "Records, runs and TPUs know folders of this machine and gs:// alone.",
-        "Name such a folder; `gcloud storage cp -r` copies to and from other places.",
-    ),
-)
-
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
     """Tell an address such as ``gs://bucket/folder`` from a path on this machine."""
@@ -38,45 +26,28 @@ def short(path: str | os.PathLike[str]) -> str:
     return path if is_remote(path) else pathlib.Path(path).absolute().name or path
 
 
-def address(path: str | os.PathLike[str]) -> str:
-    """Check how a folder (a path here, or ``gs://bucket/folder``) is named, before it is used.
-
-    Gives the same, with the home folder for ``~``: no shell writes it out in
-    ``--output=~/records``.
-
-    Raises:
-        CourseError: It is empty or made for another system, or an address that is not ``gs://``.
-    """
-    path = os.fspath(path)
-    for pattern, why, fix in _WRONG:
-        if re.match(pattern, path):
-            raise CourseError(f"{path[:60]!r} can't be used as a folder.", why, fix)
-    return os.path.expanduser(path)  # noqa: PTH111 (a Path would make one slash of two)
-
-
 def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     """Check a folder of this machine that is to be made whole; it must be absent or empty.
 
     Raises:
-        CourseError: It is in a bucket or not empty, or as `address`.
+        CourseError: It is in a bucket or not empty, or as `Folder`.
         files.CantWrite: As `Folder.check`.
     """
-    path = address(path)
-    if is_remote(path):
+    there = Folder(path)
+    if there.remote:
         raise CourseError(
-            f"{path[:60]!r} is no folder of this machine.",
+            f"{there.path[:60]!r} is no folder of this machine.",
             "A folder can be whole or absent on a disk; a bucket has no folders.",
             "Write to a folder here, then copy it: gcloud storage cp -r FOLDER gs://….",
         )
-    folder = pathlib.Path(path)
-    Folder(path).check()
-    if folder.exists() and any(folder.iterdir()):
+    there.check()
+    if there.list():
         raise CourseError(
-            f"{short(folder)} exists and is not empty.",
+            f"{short(there.path)} exists and is not empty.",
             "What is in it would be lost, or mixed with the new files.",
             "Name another folder, or remove this one first.",
         )
-    return folder
+    return pathlib.Path(there.path)
 
 
 def _sync(path: pathlib.Path) -> None:
@@ -95,18 +66,27 @@ class Folder:
     `files.CantWrite`; what isn't there is no error.
 
     Attributes:
-        path: Path or address, as given, without a slash at the end.
+        path: Path (with the home folder for ``~``) or address, without a slash at the end.
         absolute: The same from anywhere on this machine.
         remote: Whether it is an address.
 
     Raises:
-        CourseError: As `address`.
+        CourseError: It is neither a path nor ``gs://bucket/folder``.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         import fsspec
 
-        path = address(path)
+        path = os.fspath(path)
+        if not path.strip() or re.match(r"(?!gs://[^/])\w{2,}:/", path):
+            raise CourseError(
+                f"{path[:60]!r} can't be used as a folder.",
+                "Records, runs and TPUs know folders of this machine and gs://BUCKET/FOLDER alone.",
+                "Name a folder that is not empty text; write an address in full, as text: a Path "
+                "makes gs:/ of it.",
+            )
+        # No shell writes `~` out in `--output=~/records`, and a Path would make one slash of two.
+        path = os.path.expanduser(path)  # noqa: PTH111
         self.path, self.remote = path.rstrip("/") or "/", is_remote(path)
         if self.remote:
             # It logs each error with its stack; here every error is raised.
@@ -119,9 +99,6 @@ class Folder:
         self.absolute = self.path if self.remote else self._root
         # Each of fsspec's libraries has errors of its own, most of them no OSError.
         self._failures = Exception if self.remote else OSError
-
-    def __repr__(self) -> str:
-        return f"Folder({self.path!r})"
 
     def at(self, name: str) -> str:
         """Give the path or address of a file in the folder, as TensorFlow takes it."""
@@ -151,14 +128,7 @@ class Folder:
         except files.CantWrite:
             raise
         except self._failures as error:
-            if not self.remote:
-                raise files.cant_write(pathlib.Path(self._at(name)), error) from error
-            raise files.CantWrite(
-                f"{name} could not be written to the bucket.",
-                f"{type(error).__name__}: {error}",
-                "Check the bucket's name and that you may write to it, then run the same command "
-                "again; nothing already written is lost.",
-            ) from error
+            raise files.cant_write(pathlib.PurePath(self._at(name)), error) from error
 
     def check(self) -> None:
         """Find out whether the folder can be made and written to; nothing is made yet.
@@ -170,19 +140,16 @@ class Folder:
         """
         if self.remote:
             return
-        folder = there = pathlib.Path(self._root)
-        try:
-            while not (there.exists() or there.is_symlink()) and there != there.parent:
+        there = pathlib.Path(self._root)
+        with self._writing(""):
+            while not (there.exists() or there.is_symlink()):
                 there = there.parent
-            with tempfile.TemporaryFile(dir=there):
-                pass
-        except OSError as error:
-            raise files.cant_write(there / folder.name, error) from error
+            tempfile.TemporaryFile(dir=there).close()
 
-    def read(self, name: str, limit: int | None = None) -> bytes | None:
-        """Read a file, or its first ``limit`` bytes; None where there is none."""
+    def read(self, name: str) -> bytes | None:
+        """Read a file; None where there is none."""
         with self._reading(name):
-            return self._files.cat_file(self._at(name), end=limit)
+            return self._files.cat_file(self._at(name))
         return None
 
     def pieces(self, name: str) -> Iterator[bytes]:
@@ -199,34 +166,33 @@ class Folder:
             return True
         return False
 
+    def _entries(self, name: str = "") -> dict[str, dict]:
+        path = self._at(name)
+        with self._reading(name):
+            # A bucket's folder can hold an object that is named like the folder itself.
+            found = [x for x in self._files.ls(path, detail=True) if x["name"] != path]
+            return {x["name"].rstrip("/").rpartition("/")[2]: x for x in found}
+        return {}
+
     def list(self, name: str = "") -> list[str]:
         """Give the names of what is in the folder, or in one below it, in order."""
-        entries, path = [], self._at(name)
-        with self._reading(name):
-            entries = self._files.ls(path, detail=False)
-        # A bucket's folder can hold an object that is named like the folder itself.
-        inside = {entry.rstrip("/").rpartition("/")[2] for entry in entries if entry != path}
-        return sorted(inside)
+        return sorted(self._entries(name))
 
     def sizes(self) -> dict[str, int]:
         """Give the sizes of the files in the folder, in bytes, by name."""
-        entries = []
-        with self._reading(""):
-            entries = self._files.ls(self._root, detail=True)
-        files = (entry for entry in entries if entry["type"] != "directory")  # links are "link"
-        return {entry["name"].rpartition("/")[2]: entry["size"] for entry in files}
+        entries = self._entries().items()
+        return {name: x["size"] for name, x in entries if x["type"] != "directory"}
 
     def write(self, name: str, data: str | bytes | Iterable[bytes]) -> None:
         """Write a file, or the pieces of one, whole or not at all; text is written as UTF-8."""
-        data = data.encode() if isinstance(data, str) else data
+        path = pathlib.Path(self._at(name))
         with self._writing(name):
             if self.remote:
-                with tempfile.NamedTemporaryFile() as whole:
-                    whole.writelines([data] if isinstance(data, bytes) else data)
-                    whole.flush()
-                    self._files.put_file(whole.name, self._at(name))
+                with tempfile.TemporaryDirectory() as folder:
+                    whole = pathlib.Path(folder, path.name)
+                    files.write(whole, data)
+                    self._files.put_file(str(whole), self._at(name))
                 return
-            path = pathlib.Path(self._at(name))
             # What a killed run has left of this very file; its name begins like this.
             for left in path.parent.glob(f".{path.name}.*"):
                 left.unlink(missing_ok=True)

@@ -4,26 +4,27 @@ import contextlib
 import os
 import pathlib
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
 
 from helpers.base.errors import CourseError
-from helpers.base.settings import CODE
+from helpers.base.settings import ROOT
 from tpu_preflight.processes import TooLate, within
 
 
 @contextlib.contextmanager
-def variables_set(new: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables (value by name) of this process, and put back what was there."""
-    before = {name: os.environ.get(name) for name in new}
-    os.environ.update(new)
+def variables_set(
+    new: Mapping[str, Any], of: MutableMapping[str, Any] = os.environ
+) -> Iterator[None]:
+    """Set values by name, of this process's environment if no other; put back what was there."""
+    before = {name: of[name] for name in new if name in of}
+    of.update(new)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in new:
+            of.pop(name, None)
+        of.update(before)
 
 
 @contextlib.contextmanager
@@ -45,26 +46,25 @@ def served(
         log.open("wb") as output,
         subprocess.Popen(
             [str(word) for word in command],
-            cwd=CODE,
+            cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=output,
             start_new_session=True,  # a notebook's interrupt goes to the kernel's whole group
         ) as process,
+        contextlib.ExitStack() as stack,
     ):
-        try:
-            try:
-                port = within(seconds, process.stdout.readline)
-            except TooLate:
-                port = b""
-            if not port:
-                said = log.read_text("utf-8", "replace").strip().splitlines()[-12:]
-                raise CourseError(
-                    "A process of the course did not start.",
-                    "\n".join(said) or f"It was not ready within {seconds:g} seconds.",
-                    "Run the cell again; if it stays so, restart the kernel.",
-                )
+        stack.callback(process.kill)
+        port = b""
+        with contextlib.suppress(TooLate):
+            port = within(seconds, process.stdout.readline)
+        if port:
             yield process, int(port)
-        finally:
-            process.kill()
+            return
+        said = log.read_text("utf-8", "replace").strip().splitlines()[-12:]
+        raise CourseError(
+            "A process of the course did not start.",
+            "\n".join(said) or f"It was not ready within {seconds:g} seconds.",
+            "Run the cell again; if it stays so, restart the kernel.",
+        )

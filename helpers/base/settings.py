@@ -11,26 +11,14 @@ from helpers.base.errors import CourseError
 
 PACKAGE = "tensorflow-on-tpu"
 
-# What a Python must have on its path to import `helpers`: of a clone the clone itself.
-CODE = pathlib.Path(__file__).resolve().parents[2]
+# The course's folder, or what `helpers` is imported from where it alone was installed.
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def is_course(folder: pathlib.Path) -> bool:
     """Tell whether a folder is a clone of the course: helpers and notebooks side by side."""
     return (folder / "helpers/course").is_dir() and (folder / "notebooks").is_dir()
 
-
-def _around() -> tuple[pathlib.Path, ...]:
-    try:
-        here = pathlib.Path.cwd()
-    except FileNotFoundError:  # it was deleted, which the command line tells
-        return ()
-    return here, *here.parents
-
-
-# The course's folder: of this code, else around the current folder. Where only the helpers were
-# installed it is none: what needs the notebooks asks `is_course` and says so.
-ROOT = next(filter(is_course, (CODE, *_around())), CODE)
 
 # Read by TensorFlow, tf-keras and transformers while they are imported: too late afterwards.
 ENVIRONMENT = {
@@ -74,13 +62,9 @@ COMPILER = ("jax", "libtpu")
 DRIVER = "libtpu==0.0.14"
 
 
-class ImportedTooEarly(CourseError):
-    """TensorFlow was imported before its settings were made."""
-
-
 def version() -> str:
     """Give the course's own version: of the clone, or of what is installed."""
-    if (project := CODE / "pyproject.toml").exists():
+    if (project := ROOT / "pyproject.toml").exists():
         return tomllib.loads(project.read_text("utf-8"))["project"]["version"]
     return importlib.metadata.version(PACKAGE)
 
@@ -120,12 +104,9 @@ def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[st
     """
     wrong = [f"{name} is missing" for name in ANY_VERSION if name not in installed]
     for name in BOOTSTRAP:
-        found = installed.get(name)
-        if name == "tensorflow":
-            found = installed.get("tensorflow-tpu", found)
-        if found is None:
-            wrong.append(f"{name} is missing (the course uses {locked[name]})")
-        elif not f"{found}.".startswith(".".join(locked[name].split(".")[:2]) + "."):
+        for_tpu = installed.get("tensorflow-tpu") if name == "tensorflow" else None
+        found = for_tpu or installed.get(name, "missing")
+        if found.split(".")[:2] != locked[name].split(".")[:2]:
             wrong.append(f"{name} is {found} (the course uses {locked[name]})")
     return wrong
 

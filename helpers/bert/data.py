@@ -10,6 +10,7 @@ from helpers.base.errors import CourseError
 from helpers.text import corpus, documents, masking, records
 
 ROWS = 10_000  # maximum number of rows that tokens are counted in
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,20 +30,16 @@ def read(path: str | os.PathLike[str]) -> Data:
     """
     manifest = records.manifest(path)
     tokenizer = records.tokenizer_of(manifest)
-    names = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    special = {name: tokenizer.token_to_id(name) for name in names}
-    if missing := [name for name, number in special.items() if number is None]:
+    special = [tokenizer.token_to_id(name) for name in SPECIAL]
+    if None in special:
         raise CourseError(
-            f"The tokenizer of the records has no {', '.join(missing)}.",
+            f"The tokenizer of the records has not all of {', '.join(SPECIAL)}.",
             "BERT's masking needs these tokens: one to put in, and those never to choose.",
             "Train a BERT tokenizer (corpus.train_tokenizer) and write the records with it.",
         )
-    masks = masking.Masking(
-        manifest.settings.vocabulary,
-        special["[MASK]"],
-        tuple(special.values()),
-        max(1, round(masking.RATE * manifest.settings.sequence_length)),
-    )
+    settings = manifest.settings
+    predictions = max(1, round(masking.RATE * settings.sequence_length))
+    masks = masking.Masking(settings.vocabulary, special[-1], tuple(special), predictions)
     return Data(manifest, masks)
 
 
@@ -67,20 +64,16 @@ def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:
             yield ids[number == one]
 
 
-def count_tokens(data: Data) -> np.ndarray:
-    """Count the tokens that masking may choose in the first ``ROWS`` rows, int64 [vocabulary]."""
+def unigram(data: Data) -> tuple[np.ndarray, float]:
+    """Say how well one guesses who knows how frequent each token is and reads no context.
+
+    Tokens that masking may choose are counted in the first ``ROWS`` rows. Gives the logarithm of
+    each token's share, float64 [vocabulary], no token being impossible (one more of each is
+    counted); and the mean loss of guessing so, in nats per token.
+    """
     # Documents were distributed over the shards at random: the first rows are a fair sample.
     ids = records.first_rows(data.manifest, ROWS)["input_ids"]
     counts = np.bincount(ids.ravel(), minlength=data.masks.vocabulary)
     counts[list(data.masks.special_ids)] = 0
-    return counts
-
-
-def unigram(counts: np.ndarray) -> tuple[np.ndarray, float]:
-    """Say how well one guesses who knows how frequent each token is and reads no context.
-
-    Gives the logarithm of each token's share, float64 [vocabulary], no token being impossible (one
-    more of each is counted); and the mean loss of guessing so, in nats per token.
-    """
     scores = np.log((counts + 1) / (counts + 1).sum())
     return scores, float(-(counts * scores).sum() / counts.sum())

@@ -18,12 +18,8 @@ from helpers.bert.data import Data, sequences
 from helpers.bert.ngram import NGram, fit_ngram
 from helpers.bert.step import masked_scores
 from helpers.text import masking, records
-from helpers.text.records import HELD_OUT
 
 ROWS = 32  # documents that are guessed at a time
-
-Interval = tuple[float, float]
-
 
 Masked = dict[str, np.ndarray]  # what `step.masked_scores` takes, [documents, ...]
 
@@ -63,7 +59,7 @@ def fix_masks(
     return batch
 
 
-def mean(values: np.ndarray, weights: np.ndarray) -> tuple[float, Interval]:
+def mean(values: np.ndarray, weights: np.ndarray) -> tuple[float, tuple[float, float]]:
     """Give a mean over masked tokens, and its 95 % interval.
 
     Tokens of one document are alike, so documents are drawn, not tokens (a cluster bootstrap: Efron
@@ -92,8 +88,9 @@ def evaluate(
     """Let a model and its baselines (by language) guess the same masked tokens.
 
     Gives a row for each language and who guessed (``uniform``, ``unigram``, ``n-gram``, ``BERT``):
-    ``loss``, nats per masked token, and ``right``, the share of tokens whose likeliest guess is
-    right; each with the ends of its interval, as ``loss_low`` and so on.
+    ``loss``, nats per masked token; ``perplexity``, e to the loss; and ``right``, the share of
+    tokens whose likeliest guess is right. Loss and share have the ends of their intervals beside
+    them, as ``loss_low`` and so on.
     """
     found = {}
     for language, batch in held_out.items():
@@ -106,35 +103,22 @@ def evaluate(
             "n-gram": _guess_ngram(baselines[language], batch),
             "BERT": _guess(model, batch),
         }
-        for way, guessed in ways.items():
-            row = found[language, way] = {}
-            for name, values in zip(("loss", "right"), guessed, strict=True):
-                row[name], (row[f"{name}_low"], row[f"{name}_high"]) = mean(values, weights)
+        for way, (losses, right) in ways.items():
+            loss, (low, high) = mean(losses, weights)
+            row = {"loss": loss, "loss_low": low, "loss_high": high, "perplexity": np.exp(loss)}
+            share, (low, high) = mean(right, weights)
+            row |= {"right": share, "right_low": low, "right_high": high}
+            found[language, way] = row
     return pd.DataFrame.from_dict(found, orient="index")
 
 
-def rounded(table: pd.DataFrame) -> pd.DataFrame:
-    """Write what `evaluate` gives for people: as text, with e to the loss, the perplexity."""
-    rows = {
-        index: {
-            "loss": f"{row.loss:.2f}",
-            "95 %": f"{row.loss_low:.2f} to {row.loss_high:.2f}",
-            "perplexity": f"{np.exp(row.loss):,.0f}",
-            "right": f"{row.right:.0%}",
-            "95 % ": f"{row.right_low:.0%} to {row.right_high:.0%}",
-        }
-        for index, row in table.iterrows()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
 def _guess_ngram(ngram: NGram, batch: Masked) -> tuple[np.ndarray, np.ndarray]:
-    ids, labels = batch["input_ids"], batch["masked_ids"]
-    losses, right = np.zeros(labels.shape), np.zeros(labels.shape, bool)
+    labels, ids = batch["masked_ids"], batch["input_ids"]
+    losses, right = np.zeros((2, *labels.shape))
     for row, number in zip(*np.nonzero(batch["masked_weights"]), strict=True):
         at, label = batch["masked_positions"][row, number], labels[row, number]
         # As the model sees them: a neighbour may be [MASK], too.
-        chances = ngram.chances(int(ids[row, at - 1]), int(ids[row, min(at + 1, ids.shape[1] - 1)]))
+        chances = ngram.chances(ids[row, at - 1], ids[row, min(at + 1, ids.shape[1] - 1)])
         losses[row, number] = -np.log(chances[label])
         right[row, number] = chances.argmax() == label
     return losses, right
@@ -157,16 +141,9 @@ def evaluate_records(
     The n-gram is fitted to the first `data.ROWS` rows of the training's.
 
     Raises:
-        CourseError: There are no finished records, or another tokenizer wrote them.
+        CourseError: There are no finished records, or as `fix_masks` and `ngram.fit_ngram`.
     """
-    unseen = records.manifest(path)
-    if unseen.settings.tokenizer_sha256 != data.manifest.settings.tokenizer_sha256:
-        raise CourseError(
-            "The held-out records were written with another tokenizer than the training's.",
-            "The same id is another token there.",
-            "Write both with one call of `tpu-course prepare`.",
-        )
     length = data.manifest.settings.sequence_length
-    held_out = fix_masks(list(sequences(unseen)), data.masks, length)
+    held_out = fix_masks(list(sequences(records.manifest(path))), data.masks, length)
     ngram = fit_ngram(list(sequences(data.manifest)), data.masks.vocabulary)
-    return evaluate(model, {HELD_OUT: held_out}, {HELD_OUT: ngram})
+    return evaluate(model, {records.HELD_OUT: held_out}, {records.HELD_OUT: ngram})

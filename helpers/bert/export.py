@@ -26,58 +26,78 @@ from helpers.base import files, html
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, new_folder
 from helpers.bert import evaluation
-from helpers.bert.data import Data, count_tokens, read, unigram
-from helpers.bert.pretraining import RECENT, make, restore
-from helpers.bert.settings import LOG, Description, Settings
+from helpers.bert.data import Data, read
+from helpers.bert.pretraining import make, restore
+from helpers.bert.settings import LOG, Description
 from helpers.text import records
-from helpers.text.records import HELD_OUT
 
-PREPARED = "data"  # where a run keeps the shipped text, in its own folder
-SHIPPED = (
-    "Paragraphs of LibreOffice 7.4.7's help in Korean and English, nine of ten (the course's "
-    "`notebooks/data`). Licence of the text: Mozilla Public License 2.0."
-)
-UNNAMED = "Records that the course's `prepare` wrote. Name the text and its licence here."
+RECENT = 100  # losses that the card gives the mean of
 
 
-@dataclasses.dataclass(frozen=True)
-class Facts:
-    """What a model card says of a run."""
-
-    settings: Settings
-    manifest: records.Manifest
-    step: int  # steps done
-    loss: float  # mean training loss of the last steps, in nats per masked token
-    unigram: float  # loss of guessing by the tokens' frequencies alone, on the training text
-    text: str  # what the text is, and under which licence, in Markdown
-    results: (
-        pd.DataFrame | None
-    )  # of `evaluation.evaluate`, on text held out of the training, where there was any
-    finished: tuple[int, ...] = ()  # steps at which it was finished before more were asked for
-
-
-def card(facts: Facts) -> str:
-    """Write a model card: Markdown with the metadata that the Hugging Face Hub reads."""
-    options = {"undefined": jinja2.StrictUndefined, "keep_trailing_newline": True}
-    template = jinja2.Template(html.text("model_card.md"), trim_blocks=True, **options)
-    results = None if facts.results is None else evaluation.rounded(facts.results)
-    return template.render(facts=facts, results=results)
-
-
-def write(
-    model: TFPreTrainedModel,
-    tokenizer: str,
+def export(
+    run: str | os.PathLike[str],
     folder: str | os.PathLike[str],
-    model_card: str,
+    data: str | os.PathLike[str] | None = None,
+    results: pd.DataFrame | None = None,
 ) -> pathlib.Path:
-    """Write a model, its tokenizer (``tokenizer.json``) and its card (Markdown) into a new folder.
+    """Write a run's model, tokenizer and card into a new folder, and give its path.
 
-    After a crash the folder is whole or absent.
+    Args:
+        run: Output folder of `pretraining.run`, finished or not; nothing is changed there.
+        folder: On this machine; after a crash it is whole or absent.
+        data: The records that the run was trained on; None: where the run says that they are.
+        results: For the card, from `evaluation.evaluate`; None: they are computed on the records
+            in the folder ``held-out`` of the run's records, where there is one.
 
     Raises:
-        CourseError: The folder is not empty, is in a bucket, or can't be written.
+        CourseError: There is no run or no whole checkpoint, these are other records, or the folder
+            is not empty, is in a bucket, or can't be written.
     """
     folder = new_folder(folder)
+    model, source, described, losses = load(run, data)
+    beside = Folder(source.manifest.path)
+    if results is None and beside.exists(records.HELD_OUT):
+        results = evaluation.evaluate_records(model, source, beside.at(records.HELD_OUT))
+    template = jinja2.Template(html.text("model_card.md"), trim_blocks=True)
+    card = template.render(
+        settings=dataclasses.asdict(described.settings),
+        manifest=source.manifest,
+        step=len(losses),
+        loss=np.mean(losses[-RECENT:]),
+        results=None if results is None else results.round(2),
+    )
+    write(model, beside.read(records.TOKENIZER).decode(), folder, card)
+    return folder
+
+
+def load(
+    run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
+) -> tuple[tf.keras.Model, Data, Description, list[float]]:
+    """Read a run: the model of the newest whole checkpoint, data, settings, losses up to there.
+
+    Arguments and errors are as for `export`.
+    """
+    folder = Folder(run)
+    described = Description.of_trained(folder)
+    source = read(data or described.records)
+    if source.manifest.fingerprint != described.data:
+        raise CourseError(
+            "These records are not those that the run was trained on.",
+            "The model card would describe other data, and tokens may be numbered otherwise.",
+            "Give the records of the run with --data.",
+        )
+    model, _ = make(described.settings, source)
+    step = restore(tf.train.Checkpoint(model=model), folder)
+    log = (folder.read(LOG) or b"").splitlines()[:step]
+    return model, source, described, [json.loads(line)["loss"] for line in log]
+
+
+def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: str) -> None:
+    """Write a model, its tokenizer (``tokenizer.json``) and its card (Markdown), whole or not.
+
+    Raises:
+        CourseError: The folder can't be written.
+    """
     writing = folder.with_name(f".{folder.name}.writing")
     try:
         shutil.rmtree(writing, ignore_errors=True)  # of a call that was killed
@@ -89,13 +109,12 @@ def write(
         weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
         files.write(writing / "model.safetensors", weights)
         model.save_weights(writing / "tf_model.h5", save_format="h5")
-        files.write(writing / "README.md", model_card)
+        files.write(writing / "README.md", card)
         Folder(folder.parent).rename(writing.name, folder.name)
     except OSError as error:
         raise files.cant_write(folder, error) from error
     finally:
         shutil.rmtree(writing, ignore_errors=True)
-    return folder
 
 
 def _write_tokenizer(content: str, longest: int, folder: pathlib.Path) -> None:
@@ -122,55 +141,3 @@ def pytorch_weights(model: tf.keras.Model) -> dict[str, np.ndarray]:
         name, turn = convert_tf_weight_name_to_pt_weight_name(weight.name, tf_weight_shape=shape)
         found[name] = np.ascontiguousarray(value.T if turn is TransposeType.SIMPLE else value)
     return found
-
-
-def load(
-    run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
-) -> tuple[tf.keras.Model, Data, Facts]:
-    """Read a run as `pretraining.run` left it, finished or not; nothing is changed in its folder.
-
-    ``data`` are the records it was trained on; None: where the run says that they are. Gives the
-    model with the weights of the newest checkpoint, the data, and what is known of it.
-
-    Raises:
-        CourseError: There is no run, no whole checkpoint, or these are other records.
-    """
-    folder = Folder(run)
-    described = Description.of_trained(folder)
-    source = read(described.records_in(folder) if data is None else data)
-    if source.manifest.fingerprint != described.data:
-        raise CourseError(
-            "These records are not those that the run was trained on.",
-            "The model card would describe other data, and tokens may be numbered otherwise.",
-            "Give the records of the run with --data.",
-        )
-    scores, loss = unigram(count_tokens(source))
-    model, _ = make(described.settings, source, scores)
-    step = restore(tf.train.Checkpoint(model=model), folder)
-    rows = (folder.read(LOG) or b"").splitlines()[:step]
-    mean = float(np.mean([json.loads(row)["loss"] for row in rows][-RECENT:]))
-    text = SHIPPED if described.records == PREPARED else UNNAMED
-    kept = described.settings, source.manifest, step, mean, loss, text, None, described.finished
-    return model, source, Facts(*kept)
-
-
-def export(
-    run: str | os.PathLike[str],
-    folder: str | os.PathLike[str],
-    data: str | os.PathLike[str] | None = None,
-) -> Facts:
-    """Write a run's model, tokenizer and card, evaluate it for the card, and give what that says.
-
-    Held-out text is read from the folder ``held-out`` of the records, where there is one.
-
-    Raises:
-        CourseError: As `load` and `write`.
-    """
-    new_folder(folder)
-    model, source, facts = load(run, data)
-    beside = Folder(source.manifest.path)
-    if beside.exists(HELD_OUT):
-        results = evaluation.evaluate_records(model, source, beside.at(HELD_OUT))
-        facts = dataclasses.replace(facts, results=results)
-    write(model, beside.read(records.TOKENIZER).decode(), folder, card(facts))
-    return facts

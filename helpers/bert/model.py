@@ -9,25 +9,21 @@ import contextvars
 import zlib
 from collections.abc import Iterator
 
-import numpy as np
 import tensorflow as tf
 from transformers import BertConfig, TFBertForMaskedLM
-from transformers.modeling_tf_outputs import TFBaseModelOutputWithPoolingAndCrossAttentions
-from transformers.models.bert.modeling_tf_bert import TFBertMainLayer, TFBertMLMHead
+from transformers.modeling_tf_outputs import TFBaseModelOutput
+from transformers.models.bert.modeling_tf_bert import TFBertLayer, TFBertMainLayer, TFBertMLMHead
 
 from helpers.bert.settings import Configuration
 
 # What BERT itself adds to a forbidden position's score: e to this power is 0 in every float type.
 FORBIDDEN = -10_000.0
+# What Hugging Face's layers ask for and a masked language model has no use for.
+NOTHING = {"head_mask": None, "past_key_value": None, "output_attentions": False}
 
 
 class TFPackedBertMainLayer(TFBertMainLayer):
     """BERT without a head, for packed rows; see `TFPackedBertForMaskedLM`."""
-
-    def __init__(self, config: BertConfig, *inputs: object, **options: object) -> None:
-        if config.is_decoder:
-            raise ValueError("a masked language model reads in both directions: is_decoder=False")
-        super().__init__(config, *inputs, **options)
 
     def call(
         self,
@@ -37,46 +33,31 @@ class TFPackedBertMainLayer(TFBertMainLayer):
         position_ids: tf.Tensor | None = None,
         inputs_embeds: tf.Tensor | None = None,
         training: bool = False,
-        **asked: object,
-    ) -> TFBaseModelOutputWithPoolingAndCrossAttentions:
-        """Encode every position; arguments not named here are those of `TFBertMainLayer.call`.
+        **_: object,
+    ) -> TFBaseModelOutput:
+        """Encode every position, and give ``last_hidden_state`` [rows, length, hidden size].
 
         ``attention_mask`` holds the number of the position's sequence, 0 on padding,
         [rows, length]; without it a row is one sequence. ``position_ids`` restart in each sequence;
-        without them they count along the row, which is wrong for its second sequence.
-
-        Returns:
-            ``last_hidden_state``, floats [rows, length, hidden size], and what was asked for.
-
-        Raises:
-            ValueError: ``attention_mask`` is not 2-D, or ``head_mask`` is given.
+        without them they count along the row, which is wrong for its second sequence. What
+        `TFBertMainLayer.call` takes beside the arguments named here is not heeded.
         """
-        if asked.get("head_mask") is not None:
-            raise ValueError("TFBertMainLayer of transformers 4 takes no head_mask")
         given = input_ids, position_ids, token_type_ids, inputs_embeds
         hidden = self.embeddings(*given, training=training)
         if attention_mask is None:
             attention_mask = tf.ones(tf.shape(hidden)[:2], tf.int32)
-        sequence = _checked(attention_mask)
-        layers = [None] * self.config.num_hidden_layers
-        encoded = self.encoder(
-            hidden_states=hidden,
-            attention_mask=_between(sequence, sequence, hidden.dtype),
-            head_mask=layers,
-            encoder_hidden_states=None,
-            encoder_attention_mask=None,
-            past_key_values=layers,
-            use_cache=False,
-            output_attentions=bool(asked.get("output_attentions")),
-            output_hidden_states=bool(asked.get("output_hidden_states")),
-            return_dict=True,
-            training=training,
+        return TFBaseModelOutput(
+            self._through(self.encoder.layer, hidden, attention_mask, training)
         )
-        return TFBaseModelOutputWithPoolingAndCrossAttentions(
-            last_hidden_state=encoded.last_hidden_state,
-            hidden_states=encoded.hidden_states,
-            attentions=encoded.attentions,
-        )
+
+    def _through(
+        self, layers: list[TFBertLayer], hidden: tf.Tensor, sequence: tf.Tensor, training: bool
+    ) -> tf.Tensor:
+        alone = {"encoder_hidden_states": None, "encoder_attention_mask": None}
+        everywhere = _between(sequence, sequence, hidden.dtype)
+        for layer in layers:
+            hidden = layer(hidden, everywhere, training=training, **alone, **NOTHING)[0]
+        return hidden
 
     def encode_chosen(
         self, chosen: tf.Tensor, attention_mask: tf.Tensor, *, training: bool, **inputs: tf.Tensor
@@ -87,37 +68,22 @@ class TFPackedBertMainLayer(TFBertMainLayer):
         result is `call`'s at these positions, but for dropout, which is drawn for fewer values.
 
         ``chosen`` are positions in the row, int32 [rows, chosen]; other arguments are as for
-        `call`. Gives floats [rows, chosen, hidden size]; raises a ValueError as `call`.
+        `call`. Gives floats [rows, chosen, hidden size].
         """
-        sequence = _checked(attention_mask)
-        hidden = self.embeddings(**inputs, training=training)
-        options = {"head_mask": None, "past_key_value": None, "output_attentions": False}
-        options["training"] = training
-        alone = {"encoder_hidden_states": None, "encoder_attention_mask": None}
-        everywhere = _between(sequence, sequence, hidden.dtype)
         *layers, last = self.encoder.layer
-        for layer in layers:
-            hidden = layer(hidden, everywhere, **alone, **options)[0]
+        hidden = self.embeddings(**inputs, training=training)
+        hidden = self._through(layers, hidden, attention_mask, training)
         # Queries of the chosen, keys and values of all: what Hugging Face calls cross attention.
-        asking = tf.gather(sequence, chosen, batch_dims=1)
+        asking = tf.gather(attention_mask, chosen, batch_dims=1)
         attended = last.attention(
             tf.gather(hidden, chosen, batch_dims=1),
             None,
             encoder_hidden_states=hidden,
-            encoder_attention_mask=_between(asking, sequence, hidden.dtype),
-            **options,
+            encoder_attention_mask=_between(asking, attention_mask, hidden.dtype),
+            training=training,
+            **NOTHING,
         )[0]
         return last.bert_output(last.intermediate(attended), attended, training=training)
-
-
-def _checked(attention_mask: tf.Tensor) -> tf.Tensor:
-    sequence = tf.convert_to_tensor(attention_mask)
-    if sequence.shape.rank != 2:
-        raise ValueError(
-            f"attention_mask has the shape {tuple(sequence.shape)}; it must be [rows, length]: the "
-            "number of the sequence that the position belongs to, in a packed row"
-        )
-    return sequence
 
 
 def _between(queries: tf.Tensor, keys: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -136,9 +102,6 @@ class TFPackedBertForMaskedLM(TFBertForMaskedLM):
     is one sequence per row. ``from_pretrained`` reads a `TFBertForMaskedLM`, and the reverse.
 
     A row may be longer than ``max_position_embeddings``; its sequences may not.
-
-    Raises:
-        ValueError: The configuration has ``is_decoder``.
     """
 
     def __init__(self, config: BertConfig, *inputs: object, **options: object) -> None:
@@ -268,23 +231,18 @@ def pretraining_model(
         tf.keras.mixed_precision.set_global_policy(policy)
     for weight in model.trainable_variables:
         if not is_bias_or_norm(weight):
-            weight.assign(cut_normal(weight, seed) * config.initializer_range)
+            # By its name, without the model's own (a second model of a process is numbered): the
+            # same weight with the same seed is the same, whatever other weights there are.
+            name = zlib.crc32(weight.name.partition("/")[2].encode())
+            key, deviation = tf.constant([seed, name], tf.int64), config.initializer_range
+            drawn = tf.random.stateless_truncated_normal(
+                weight.shape, key, stddev=deviation, alg="philox"
+            )
+            weight.assign(drawn)
     return model
 
 
 _KERAS = tf.keras.layers.Dropout
-
-
-def cut_normal(weight: tf.Variable, seed: int) -> np.ndarray:
-    """Draw a weight's values: a normal distribution of deviation 1, cut at 2; float32."""
-    # By its name, without the model's own (a second model of a process is numbered): the same
-    # weight with the same seed is the same, whatever other weights there are.
-    name = weight.name.partition("/")[2].encode()
-    draw = np.random.default_rng([seed, zlib.crc32(name)])
-    values = draw.standard_normal(weight.shape, np.float32)
-    while (far := np.abs(values) > 2).any():
-        values[far] = draw.standard_normal(far.sum(), np.float32)
-    return values
 
 
 def is_bias_or_norm(weight: tf.Variable) -> bool:

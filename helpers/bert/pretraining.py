@@ -12,26 +12,22 @@ import dataclasses
 import json
 import math
 import os
-import pathlib
 import signal
-import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 
-import filelock
 import numpy as np
 import tensorflow as tf
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, is_remote
-from helpers.bert.data import Data, count_tokens, read, unigram
+from helpers.bert.data import Data, read, unigram
 from helpers.bert.model import pretraining_model
-from helpers.bert.settings import CHECKPOINTS, LOG, Description, Settings, begin, saved_steps
-from helpers.bert.step import Results, WarmUpLinearDecay, adamw, steps_function, training_step
+from helpers.bert.settings import CHECKPOINTS, LOG, Description, Settings, saved_steps
+from helpers.bert.step import WarmUpLinearDecay, adamw, steps_function, training_step
 from helpers.text import masking, records
 
-RECENT = 100  # losses that a run's description takes the mean of
 KEPT = 2  # checkpoints
-
 SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 # The client's disk, or its way to the bucket, also where the weights are elsewhere.
 HERE = tf.train.CheckpointOptions(experimental_io_device="/job:localhost")
@@ -44,7 +40,7 @@ class Progress:
     step: int  # steps done
     steps: int  # of the whole run
     loss: float  # of the last step, in nats per masked token
-    tokens: int  # without padding, since the report before
+    tokens_per_second: float  # without padding, since the report before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,20 +48,10 @@ class Run:
     """What a call of `run` did."""
 
     step: int  # steps done since the beginning of the run
-    steps: int  # of the whole run
     resumed: int  # the step at which this call began
     loss: np.ndarray  # of every step since the beginning, float64 [step]
-    unigram: float  # loss of guessing by the tokens' frequencies alone
     stopped: signal.Signals | None  # the signal that ended the call, if one did
     model: tf.keras.Model  # with the weights of the last step
-
-    def __repr__(self) -> str:
-        recent = f"{np.mean(self.loss[-RECENT:]):.2f}" if len(self.loss) else "unknown"
-        end = f", stopped by {SIGNALS[self.stopped]}" if self.stopped else ""
-        return (
-            f"step {self.step:,} of {self.steps:,}{end}; loss {recent} (mean of the last "
-            f"{min(RECENT, len(self.loss))}), unigram baseline {self.unigram:.2f}"
-        )
 
 
 def batches(data: Data, settings: Settings, start_step: int = 0) -> tf.data.Dataset:
@@ -88,18 +74,17 @@ def batches(data: Data, settings: Settings, start_step: int = 0) -> tf.data.Data
     return numbered.map(mask, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).prefetch(2)
 
 
-def make(
-    settings: Settings, data: Data, scores: np.ndarray
-) -> tuple[tf.keras.Model, tf.keras.optimizers.Optimizer]:
+def make(settings: Settings, data: Data) -> tuple[tf.keras.Model, tf.keras.optimizers.Optimizer]:
     """Make a run's model and optimizer as they are before the first step.
 
-    The head's bias starts at the logarithm of the tokens' frequencies (``scores``, from
-    `data.unigram`), which is where any training puts it first: the loss starts at the unigram
-    baseline, and what it falls below it is learned from context.
+    The head's bias starts at the logarithm of the tokens' frequencies, which is where any training
+    puts it first: the loss starts at the unigram baseline, and what it falls below it is learned
+    from context.
     """
     given = {name: getattr(settings, name) for name in ("dropout", "seed", "precision")}
     longest = data.manifest.settings.sequence_length
     model = pretraining_model(settings.size, data.masks.vocabulary, longest=longest, **given)
+    scores, _ = unigram(data)
     model.mlm.predictions.bias.assign(scores.astype(np.float32))
     schedule = WarmUpLinearDecay(settings.learning_rate, settings.warm_up, settings.steps)
     return model, adamw(model, schedule, settings.weight_decay)
@@ -113,83 +98,89 @@ def run(
     strategy: tf.distribute.Strategy | None = None,
     steps_per_execution: int = 1,
     save_every: int = 100,
-    jit: bool | None = None,
+    jit: bool = True,
     say: Callable[[str], None] = lambda text: None,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Run:
     """Pretrain, from the beginning or from where an earlier run in the same folder ended.
 
-    In the folder: ``settings.json``, ``log.jsonl`` (a line per step), ``checkpoints`` (the newest
-    two), ``tensorboard``. Ctrl-C and SIGTERM save after the step and end the call.
+    In the folder: ``settings.json``, ``checkpoints`` (the newest two), and ``log.jsonl``, a line
+    per step, written with each checkpoint. Ctrl-C and SIGTERM save after the step and end the call.
 
     Args:
         settings: What the numbers depend on.
         data: Folder of records, here or ``gs://``.
-        output: Folder of this run, here or ``gs://``.
+        output: Folder of this run, here or ``gs://``; one process at a time.
         strategy: From ``connection.connect``; None: this machine as it is.
         steps_per_execution: Steps for each time that Python is asked, from 1 on.
         save_every: Steps from one checkpoint to the next, from 1 on.
-        jit: Whether XLA compiles the step; None: yes, but on a TPU, which does so by itself.
+        jit: Whether XLA compiles the step; a TPU's is compiled in any case.
         say: Called with each line that a person should read.
         report: Called after each execution.
 
     Raises:
-        CourseError: The arguments don't fit each other; the folder holds another run, is in use or
-            can't be written; no checkpoint can be read; or a loss is no number. Also as
-            `data.read` and `records.dataset`.
+        CourseError: The arguments don't fit each other; the folder holds another run or can't be
+            written; no checkpoint can be read; or a loss is no number. Also as `data.read` and
+            `records.dataset`.
     """
     folder, source = Folder(output), read(data)
     strategy = strategy or tf.distribute.get_strategy()
-    replicas = strategy.num_replicas_in_sync
     _check(settings, source, strategy)
-    with locked(folder), signals(say) as received:
-        begin(folder, Description.of(settings, source.manifest, folder), say)
-        scores, baseline = unigram(count_tokens(source))
+    path = Folder(source.manifest.path).absolute
+    Description(settings, source.manifest.fingerprint, path).begin(folder)
+    with signals(say) as received:
         with strategy.scope():
-            model, optimizer = make(settings, source, scores)
-        if jit is None:
-            jit = not isinstance(strategy, tf.distribute.TPUStrategy)
-        numbers = {"seed": settings.seed, "clip_norm": settings.clip_norm}
-        step = training_step(model, optimizer, replicas=replicas, jit=jit, **numbers)
+            model, optimizer = make(settings, source)
+        step = training_step(
+            model,
+            optimizer,
+            seed=settings.seed,
+            clip_norm=settings.clip_norm,
+            replicas=strategy.num_replicas_in_sync,
+            jit=jit and not isinstance(strategy, tf.distribute.TPUStrategy),
+        )
         state = tf.train.Checkpoint(model=model, optimizer=optimizer)
         start = done = saved = restore(state, folder, say)
         if start:
             say(f"Going on after step {start:,} of {settings.steps:,}.")
         manager = tf.train.CheckpointManager(state, folder.at(CHECKPOINTS), KEPT, None, "step")
-        log = Log(folder, start)
+        # Steps after the checkpoint are computed again.
+        log = (folder.read(LOG) or b"").decode().splitlines(keepends=True)[:start]
         execute = steps_function(strategy, step)
         dataset = batches(source, settings, start)
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
         while done < settings.steps and not received:
+            begun = time.monotonic()
             # Never past a checkpoint or the end, whatever an earlier call has done.
-            until = (
-                settings.steps,
-                *(done - done % n + n for n in (steps_per_execution, save_every)),
-            )
-            rows = _rows(done, execute(iterator, done, min(until) - done))
-            _check_losses(rows, saved, settings.learning_rate)
-            done = min(until)
-            log.add(rows)
-            tokens = sum(row["tokens"] for row in rows)
-            report(Progress(done, settings.steps, rows[-1]["loss"], tokens))
+            next_stops = (done - done % each + each for each in (steps_per_execution, save_every))
+            until = min(settings.steps, *next_stops)
+            results = [value.numpy().tolist() for value in execute(iterator, done, until - done)]
+            for loss, norm, tokens in zip(*results, strict=True):
+                done += 1
+                _check_loss(done, loss, norm, saved, settings.learning_rate)
+                row = {"step": done, "loss": loss, "norm": norm, "tokens": tokens}
+                log.append(json.dumps(row) + "\n")
+            speed = sum(results[2]) / (time.monotonic() - begun)
+            report(Progress(done, settings.steps, loss, speed))
             if done % save_every == 0:
-                log.commit()
-                save(manager, done)
+                save(manager, done, folder, log)
                 saved = done
         if done != saved:
-            log.commit()
-            save(manager, done)
-    losses = np.array([row["loss"] for row in log.rows])
-    stopped = received[0] if received else None
-    return Run(done, settings.steps, start, losses, baseline, stopped, model)
+            save(manager, done, folder, log)
+    losses = np.array([json.loads(line)["loss"] for line in log])
+    return Run(done, start, losses, received[0] if received else None, model)
 
 
-def save(manager: tf.train.CheckpointManager, step: int) -> None:
-    """Write a checkpoint; TensorFlow writes its index last, then removes the oldest.
+def save(
+    manager: tf.train.CheckpointManager, step: int, folder: Folder, log: Iterable[str]
+) -> None:
+    """Write the log and a checkpoint; TensorFlow writes its index last, then removes the oldest.
 
     Raises:
         CourseError: It could not be written; the ones before stay.
     """
+    # Whole each time, because a bucket can't append; a checkpoint is larger.
+    folder.write(LOG, "".join(log))
     try:
         manager.save(step, options=HERE)
     except tf.errors.OpError as error:
@@ -214,12 +205,11 @@ def restore(
         try:
             found = state.read(folder.at(f"{CHECKPOINTS}/step-{step}"), HERE)
             found.assert_existing_objects_matched().expect_partial()
+            return step
         # What is read of an index has errors of Python's own.
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
             damage = type(error).__name__
             say(f"The checkpoint of step {step:,} is damaged ({damage}); trying the one before.")
-        else:
-            return step
     if steps:
         raise CourseError(
             f"None of the {len(steps)} checkpoints can be read.",
@@ -229,99 +219,25 @@ def restore(
     return 0
 
 
-class Log:
-    """The losses, a line of JSON for each step, and the curves for TensorBoard.
-
-    Lines of steps after the checkpoint (and half a line, the last) are taken away at the start:
-    these steps are computed again. In a bucket, where nothing can be appended, the whole log is
-    written with each checkpoint.
-    """
-
-    def __init__(self, folder: Folder, step: int) -> None:
-        self._folder = folder
-        self.rows: list[dict] = []
-        for line in (folder.read(LOG) or b"").decode().splitlines(keepends=True)[:step]:
-            if line.endswith("\n"):
-                self.rows.append(json.loads(line))
-        folder.write(LOG, _lines(self.rows))
-        if step == 0:  # of a start that failed: its curves would stay beside ours
-            folder.delete("tensorboard")
-        with tf.device("/job:localhost"):
-            self._board = tf.summary.create_file_writer(folder.at("tensorboard"))
-
-    def add(self, rows: list[dict]) -> None:
-        """Append what steps gave, and continue the curves."""
-        self.rows += rows
-        if not self._folder.remote:
-            self._folder.append(LOG, _lines(rows))
-        with tf.device("/job:localhost"), self._board.as_default(step=len(self.rows)):
-            for name in ("loss", "norm"):
-                tf.summary.scalar(name, rows[-1][name])
-
-    def commit(self) -> None:
-        """Make sure that what was added is there before the checkpoint that comes after it."""
-        if self._folder.remote:
-            self._folder.write(LOG, _lines(self.rows))
-        else:
-            self._folder.sync(LOG)
-        with tf.device("/job:localhost"):
-            self._board.flush()
-
-
-def _lines(rows: Iterable[dict]) -> str:
-    return "".join(json.dumps(row) + "\n" for row in rows)
-
-
-def _rows(first: int, outcome: Results) -> list[dict]:
-    values = (v.numpy().tolist() for v in (outcome.loss, outcome.norm, outcome.tokens))
-    return [
-        {"step": step, "loss": loss, "norm": norm, "tokens": tokens}
-        for step, (loss, norm, tokens) in enumerate(zip(*values, strict=True), first + 1)
-    ]
-
-
 @contextlib.contextmanager
 def signals(say: Callable[[str], None]) -> Iterator[list[signal.Signals]]:
-    """Take Ctrl-C and SIGTERM as a wish to stop after the step; a second one stops at once.
+    """Take Ctrl-C or SIGTERM as a wish to stop after the step; a second one stops at once.
 
     Gives a list of those that came.
     """
     received: list[signal.Signals] = []
 
     def receive(number: int, _: object) -> None:
-        if received:
-            raise KeyboardInterrupt
+        signal.signal(number, before[number])
         received.append(signal.Signals(number))
         say(f"{SIGNALS[number]}: saving after this step (once more: stop at once).")
 
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, receive) for number in SIGNALS} if main else {}
+    before = {number: signal.signal(number, receive) for number in SIGNALS}
     try:
         yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def locked(folder: Folder) -> contextlib.AbstractContextManager:
-    """Keep other processes out; the system opens the lock when this process ends, however.
-
-    Raises:
-        CourseError: Another process trains in the folder, or the folder is not writable.
-    """
-    if folder.remote:
-        return contextlib.nullcontext()
-    folder.check()
-    path = pathlib.Path(folder.path)
-    path.mkdir(parents=True, exist_ok=True)
-    try:
-        return filelock.FileLock(path / ".lock").acquire(blocking=False)
-    except filelock.Timeout:
-        raise CourseError(
-            f"Another process is training in {path.name}.",
-            "Two would overwrite each other's checkpoints.",
-            "Wait until it ends, or stop it (Ctrl-C there): then run this again to go on.",
-        ) from None
 
 
 def _check(settings: Settings, data: Data, strategy: tf.distribute.Strategy) -> None:
@@ -342,13 +258,12 @@ def _check(settings: Settings, data: Data, strategy: tf.distribute.Strategy) -> 
         )
 
 
-def _check_losses(rows: list[dict], saved: int, learning_rate: float) -> None:
-    for row in rows:
-        if not math.isfinite(row["loss"] + row["norm"]):
-            raise CourseError(
-                f"Loss {row['loss']}, gradient {row['norm']} at step {row['step']:,}.",
-                "Most often the learning rate is too high, or grows too fast.",
-                "Start again in another output folder with a third of the learning rate "
-                f"({learning_rate / 3:g}) or a longer warm-up; with bfloat16, try float32. The "
-                f"last checkpoint, of step {saved:,}, is from before.",
-            )
+def _check_loss(step: int, loss: float, norm: float, saved: int, learning_rate: float) -> None:
+    if not math.isfinite(loss + norm):
+        raise CourseError(
+            f"Loss {loss}, gradient {norm} at step {step:,}.",
+            "Most often the learning rate is too high, or grows too fast.",
+            f"Start again in another output folder with a third of the learning rate "
+            f"({learning_rate / 3:g}) or a longer warm-up; with bfloat16, try float32. The "
+            f"last checkpoint, of step {saved:,}, is from before.",
+        )

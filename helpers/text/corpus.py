@@ -1,12 +1,15 @@
-"""The shipped text, its tokenizer, and how a text is read and cleaned. Imports no TensorFlow."""
+"""The shipped text, how a text is read and cleaned, and tokenizers. Imports no TensorFlow."""
 
 import hashlib
+import json
+import os
 import pathlib
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import tokenizers
 from tokenizers import BertWordPieceTokenizer
 from tokenizers.processors import BertProcessing
 
@@ -48,7 +51,6 @@ def read(path: pathlib.Path) -> list[str]:
 
     Raises:
         NotUtf8: It has another encoding; the message names line and byte.
-        CourseError: There is no such file, or it holds no text.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -61,20 +63,7 @@ def read(path: pathlib.Path) -> list[str]:
             "Older Korean files are often CP949: `iconv -f CP949 -t UTF-8 FILE > NEW_FILE`; else "
             "it is damaged: copy it again, or ask who wrote it.",
         ) from None
-    except OSError as error:
-        raise CourseError(
-            f"The text {path.name} can't be read.",
-            f"{error.strerror}.",
-            "Check the path; the course's own text comes back with `git checkout notebooks/data`.",
-        ) from error
-    paragraphs = [line for line in re.split(r"\r\n?|\n", text) if line.strip()]
-    if not paragraphs:
-        raise CourseError(
-            f"The text {path.name} is empty.",
-            f"It has {len(text):,} characters, spaces and line ends at most.",
-            "A download or a copy was probably cut off: copy it again, or choose another file.",
-        )
-    return paragraphs
+    return [line for line in re.split(r"\r\n?|\n", text) if line.strip()]
 
 
 def clean(text: str) -> str:
@@ -113,13 +102,13 @@ def held_out(line: int) -> bool:
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> BertWordPieceTokenizer:
     """Train a WordPiece tokenizer that tells cases apart and leaves Hangul whole.
 
-    It has ``vocabulary`` tokens, BERT's five special ones included, and puts ``[CLS]`` before a
-    text and ``[SEP]`` after it. Training is not reproducible: two runs on one text number their
-    tokens differently. Train once and keep the file.
+    It has ``vocabulary`` tokens (fewer if the text has no more pairs of tokens that occur twice),
+    BERT's five special ones included, and puts ``[CLS]`` before a text and ``[SEP]`` after it.
+    Training is not reproducible: two runs on one text number their tokens differently. Train once
+    and keep the file.
 
     Raises:
         VocabularyTooSmall: The text has more characters than that; the message says how many.
-        CourseError: The text gives fewer tokens; the message says how many.
     """
     # strip_accents would decompose each Hangul syllable into its letters (NFD).
     tokenizer = BertWordPieceTokenizer(lowercase=False, strip_accents=False)
@@ -127,13 +116,6 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> BertWordPieceToken
         texts, vocab_size=vocabulary, limit_alphabet=ALPHABET, show_progress=False
     )
     given = tokenizer.get_vocab_size()
-    if given < vocabulary:
-        raise CourseError(
-            f"The text gives {given:,} tokens; {vocabulary:,} were asked for.",
-            "WordPiece joins pairs of tokens that occur at least twice, and none are left. A model "
-            "of the size asked for would have rows that no text reaches.",
-            f"Ask for at most {given - given % 100 or given:,} tokens, or give it more text.",
-        )
     if given > vocabulary:
         raise VocabularyTooSmall(
             f"The text needs at least {given:,} tokens; {vocabulary:,} were asked for.",
@@ -146,29 +128,69 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> BertWordPieceToken
     return tokenizer
 
 
-def kept_tokenizer(
-    path: pathlib.Path = DATA / "tokenizer.json", sha256: str = TOKENIZER_SHA256
-) -> pathlib.Path:
-    """Find a kept tokenizer, and make sure that its bytes have this SHA-256 (hexadecimal).
+def kept_tokenizer() -> pathlib.Path:
+    """Find the shipped text's tokenizer, and make sure that it is the one that was kept.
 
     Raises:
         CourseError: There is no such file, or it has other bytes: a model trained with the kept
             one would read noise.
     """
+    path = DATA / "tokenizer.json"
     found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "nothing"
-    if found != sha256:
+    if found != TOKENIZER_SHA256:
         raise CourseError(
             f"The tokenizer {path.name} is not there, or not the one that was kept.",
-            f"Its SHA-256 begins with {found[:12]}, the kept one's with {sha256[:12]}: its ids "
-            "mean other words, and training it again would give another one.",
+            f"Its SHA-256 begins with {found[:12]}, the kept one's with {TOKENIZER_SHA256[:12]}: "
+            "its ids mean other words, and training it again would give another one.",
             "Bring it back with `git checkout notebooks/data/tokenizer.json`.",
         )
     return path
 
 
-def load_tokenizer(path: pathlib.Path = DATA / "tokenizer.json") -> "BertTokenizerFast":
+def load_tokenizer() -> "BertTokenizerFast":
     """Load `kept_tokenizer` for use with ``transformers``."""
     from transformers import BertTokenizerFast  # Apache Beam's environment has none
 
-    file = str(kept_tokenizer(path))
+    file = str(kept_tokenizer())
     return BertTokenizerFast(tokenizer_file=file, do_lower_case=False, strip_accents=False)
+
+
+def canonical(tokenizer: Any) -> str:
+    """Write a tokenizer as JSON, the same however it was loaded, without padding or truncation.
+
+    Args:
+        tokenizer: A ``BertTokenizerFast``, a ``tokenizers`` tokenizer, a ``tokenizer.json``'s path.
+
+    Raises:
+        CourseError: There is no such file, it is no fast tokenizer, or it has no ``[CLS]``,
+            ``[SEP]`` and ``[PAD]``.
+    """
+    try:
+        if isinstance(tokenizer, str | os.PathLike):
+            text = pathlib.Path(tokenizer).read_text("utf-8")
+        else:
+            found = getattr(tokenizer, "backend_tokenizer", tokenizer)
+            text = getattr(found, "_tokenizer", found).to_str()
+        copy = tokenizers.Tokenizer.from_str(text)
+        copy.no_padding()
+        copy.no_truncation()
+        if len(copy.encode("").ids) != 2 or copy.token_to_id("[PAD]") is None:
+            raise ValueError("it puts no [CLS] and [SEP] around a text, or has no [PAD]")
+    except Exception as error:  # the library raises Exception itself
+        raise CourseError(
+            f"{str(tokenizer)[:80]} is no tokenizer that records can be written with.",
+            f"{type(error).__name__}: {str(error)[:200].rstrip('.')}.",
+            "Pass a BertTokenizerFast, a tokenizers.Tokenizer or the path of tokenizer.json, such "
+            "as corpus.train_tokenizer makes.",
+        ) from error
+    state = json.loads(copy.to_str())
+    return json.dumps(state, sort_keys=True, ensure_ascii=False, indent=1)
+
+
+def fingerprint(tokenizer: Any) -> str:
+    """Name a tokenizer (as for `canonical`) by what it does, however it was loaded.
+
+    Gives the SHA-256, in hexadecimal, of its vocabulary and rules; padding and truncation don't
+    count.
+    """
+    return hashlib.sha256(canonical(tokenizer).encode()).hexdigest()

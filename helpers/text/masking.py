@@ -5,7 +5,7 @@ number of masked positions is ``max_predictions_per_seq`` of google-research/ber
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -92,8 +92,10 @@ class Masking:
 
         flat, index = tf.reshape(ids, [-1]), at + tf.range(rows)[:, None] * length
         old = tf.gather(flat, index)
+        ordinary = np.setdiff1d(np.arange(self.vocabulary), self.special_ids).astype(np.int32)
+        drawn = tf.gather(ordinary, uniform(seeds[2], self.predictions, len(ordinary)))
         of_ten = uniform(seeds[1], self.predictions, 10)
-        other = tf.where(of_ten < TO_MASK + TO_RANDOM, self._ordinary(seeds[2], uniform), old)
+        other = tf.where(of_ten < TO_MASK + TO_RANDOM, drawn, old)
         new = tf.where(used, tf.where(of_ten < TO_MASK, self.mask_id, other), old)
         index, new = tf.reshape(index, [-1, 1]), tf.reshape(new, [-1])
         masked = tf.tensor_scatter_nd_update(flat, index, new)
@@ -107,11 +109,6 @@ class Masking:
     def _in(self, ids: tf.Tensor, some: tuple[int, ...]) -> tf.Tensor:
         """Tell which ids are among some, bool [rows, length]."""
         return tf.gather(np.isin(np.arange(self.vocabulary), some), ids)
-
-    def _ordinary(self, seed: tf.Tensor, uniform: Callable[..., tf.Tensor]) -> tf.Tensor:
-        """Draw an ordinary token for each masked position, int32 [rows, predictions]."""
-        ordinary = np.setdiff1d(np.arange(self.vocabulary), self.special_ids).astype(np.int32)
-        return tf.gather(ordinary, uniform(seed, self.predictions, len(ordinary)))
 
     def _words(
         self, ids: tf.Tensor, allowed: tf.Tensor, keys: tf.Tensor, wanted: tf.Tensor

@@ -21,10 +21,6 @@ PORT = 8470  # where a TPU's worker listens, and what TensorFlow adds to an addr
 SECONDS = 6.0  # a worker in the same region answers in milliseconds
 
 
-class CantConnect(CourseError):
-    """There is no TPU to use; `connect` falls back to the CPU if asked to."""
-
-
 def tensorflow_environment(place: Place) -> dict[str, str]:
     """List the variables that TensorFlow must find when it is imported in a place.
 
@@ -46,7 +42,7 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
     Gives such as ``["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]``.
 
     Raises:
-        CantConnect: Nobody listens there, no answer came in time, or it is no worker's.
+        CourseError: Nobody listens there, no answer came in time, or it is no worker's.
     """
     import grpc
 
@@ -55,44 +51,21 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
     with grpc.insecure_channel(target) as channel:
         ask = channel.unary_unary("/tensorflow.WorkerService/GetStatus")
         try:
+            # Devices stand in it with their names in plain text (tensorflow/core/protobuf/
+            # worker.proto, GetStatusResponse).
             answer = ask(b"", timeout=seconds)
         except grpc.RpcError as error:
-            said = " ".join((error.details() or "").split())[:200]
-            raise CantConnect(
+            raise CourseError(
                 f"No TensorFlow worker answers at {target}.",
-                f"gRPC says: {said}.",
+                f"gRPC says: {' '.join((error.details() or '').split())[:200]}.",
                 f"Check that the TPU still exists and is READY, and its port, {PORT}. If a "
                 "variable such as https_proxy is set, gRPC goes through that proxy: add the host "
                 "to no_grpc_proxy.",
             ) from None
-    # The answer lists the devices with their names in plain text
-    # (tensorflow/core/protobuf/worker.proto, GetStatusResponse).
     return [name.decode() for name in re.findall(rb"/device:([A-Z_]+:\d+)", answer)]
 
 
-def _strategy(target: str) -> "tf.distribute.Strategy":
-    """Connect: resolver, connection, initialisation, strategy."""
-    remote = is_address(target)
-    devices = devices_at(target) if remote else []  # before TensorFlow, which would wait for ever
-    import tensorflow as tf
-
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
-    tf.config.experimental_connect_to_cluster(resolver)
-    if remote and not any(name.startswith("TPU:") for name in devices):  # a rehearsal's worker
-        return tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0")
-    try:
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (tf.errors.OpError, RuntimeError) as error:
-        raise CantConnect(
-            "The TPU did not start.",
-            " ".join(str(error).split())[:300],
-            "See %explain, or `tpu-course doctor`: another program may hold the TPU, or this "
-            "TensorFlow may be the build for CPU and GPU.",
-        ) from error
-    return tf.distribute.TPUStrategy(resolver)
-
-
-def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.Strategy":
+def connect(tpu: str | None = None) -> "tf.distribute.Strategy":
     """Connect this kernel with its TPU: resolver, connection, initialisation, strategy.
 
     Call it once, before anything is computed: what was made before is lost. It prints one line
@@ -102,29 +75,38 @@ def connect(tpu: str | None = None, fallback: bool = False) -> "tf.distribute.St
     Args:
         tpu: ``"local"`` for a TPU in this machine, or the address of one in another
             (``"grpc://10.0.0.2:8470"``). None: what `detect` finds.
-        fallback: Whether to use this machine's CPU if there is no TPU.
 
     Raises:
-        CantConnect: There is no TPU, for a reason which the message says.
+        CourseError: There is no TPU, for a reason which the message says.
     """
-    place, where = detect(), ""
-    target = tpu or place.tpu
-    try:
-        if (target not in ("local", place.tpu) and not is_address(target)) or not target:
-            raise CantConnect(
-                f"{target!r:.60} is no address." if target else "This kernel has no TPU.",
-                f"It runs on {place.name} ({place.mark}).",
-                f"Give an address, connect('grpc://IP:{PORT}'), or take the CPU: fallback=True.",
-            )
-        strategy = _strategy(target)
-    except CantConnect as error:
-        if not fallback:
-            raise
-        import tensorflow as tf
+    place = detect()
+    target = tpu or place.tpu or ""
+    remote = is_address(target)
+    if target not in ("local", place.tpu) and not remote:
+        raise CourseError(
+            f"{target!r:.60} is no address." if target else "This kernel has no TPU.",
+            f"It runs on {place.name} ({place.mark}).",
+            f"Give an address, connect('grpc://IP:{PORT}'), or take this machine's CPU: "
+            "tf.distribute.get_strategy().",
+        )
+    devices = devices_at(target) if remote else []  # before TensorFlow, which would wait for ever
+    import tensorflow as tf
 
-        # The name in full: after an earlier connection, "/CPU:0" may be the worker's.
-        here = "/job:localhost/replica:0/task:0/device:CPU:0"
-        strategy, where = tf.distribute.OneDeviceStrategy(here), f" on this CPU: {error.what}"
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
+    tf.config.experimental_connect_to_cluster(resolver)
+    if remote and not any(name.startswith("TPU:") for name in devices):  # a rehearsal's worker
+        strategy = tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0")
+    else:
+        try:
+            tf.tpu.experimental.initialize_tpu_system(resolver)
+        except (tf.errors.OpError, RuntimeError) as error:
+            raise CourseError(
+                "The TPU did not start.",
+                " ".join(str(error).split())[:300],
+                "See %explain, or `tpu-course doctor`: another program may hold the TPU, or this "
+                "TensorFlow may be the build for CPU and GPU.",
+            ) from error
+        strategy = tf.distribute.TPUStrategy(resolver)
     replicas = strategy.num_replicas_in_sync
-    print(f"{type(strategy).__name__} with {replicas} replica{'s' * (replicas != 1)}{where}")  # noqa: T201
+    print(f"{type(strategy).__name__} with {replicas} replica{'s' * (replicas != 1)}")  # noqa: T201
     return strategy

@@ -14,7 +14,6 @@ the file system's source, ``tsl/platform/cloud/gcs_file_system.cc`` of TensorFlo
 """
 
 import datetime
-import email
 import http.server
 import json
 import os
@@ -35,35 +34,17 @@ CERTIFICATE = "certificate.pem"
 Resource = dict[str, Any]  # a bucket or an object as the JSON API describes it
 Answer = tuple[int, bytes | Resource, dict[str, str]]  # status, body (a dict as JSON), headers
 
+# A multipart upload begins with its boundary: the resource as JSON, then the data, byte for byte
+# (the standard library's e-mail parser changes ends of lines). The last boundary ends the data.
+MULTIPART = re.compile(
+    rb"(?P<mark>--\S+)(?P<eol>\r?\n).*?(?P=eol){2}(?P<about>.*?)(?P=eol)(?P=mark)(?P=eol)"
+    rb".*?(?P=eol){2}(?P<data>.*)(?P=eol)(?P=mark)--\s*",
+    re.DOTALL,
+)
+
 
 class Refusal(Exception):
     """An answer other than success: the HTTP status, and what the service says about it."""
-
-
-def refused(status: int, message: str) -> Answer:
-    """Make an answer other than success, as the service writes it."""
-    return status, {"error": {"code": status, "message": message}}, {}
-
-
-def _two_parts(content_type: str, body: bytes) -> tuple[Resource, bytes]:
-    """Split a multipart upload: the resource as JSON, then the data, byte for byte."""
-    # By hand: the e-mail parser of the standard library changes ends of lines in the data. The
-    # last boundary ends the data, which may hold gcsfs's own, always the same.
-    boundary = re.search(r"boundary=\"?([^\";]+)", content_type)
-    mark = re.escape(b"--" + boundary[1].encode()) if boundary else b"none"
-    parts = re.fullmatch(
-        rb"%b(?P<eol>\r?\n).*?(?P=eol){2}(.*?)(?P=eol)%b(?P=eol)(.*?)(?P=eol){2}(.*)(?P=eol)%b--\s*"
-        % (mark, mark, mark),
-        body,
-        re.DOTALL,
-    )
-    if parts is None:
-        raise Refusal(400, "Malformed multipart body.")
-    _, about, head, data = parts.groups()
-    return {
-        "contentType": email.message_from_bytes(head)["Content-Type"],
-        **json.loads(about),
-    }, data
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -73,17 +54,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # 40 ms for each request otherwise
     tls: ssl.SSLContext
     lock = threading.Lock()  # one request is answered at a time
-    buckets: ClassVar[dict[str, dict[str, tuple[Resource, bytes]]]] = {}
-    # Resumable uploads by session: the object's name and description, and what came so far.
-    uploads: ClassVar[dict[str, tuple[str, Resource, bytearray]]] = {}
+    buckets: ClassVar[dict[str, dict[str, tuple[Resource, bytes]]]]
+    # Resumable uploads by session: the object's name, and what came so far.
+    uploads: ClassVar[dict[str, tuple[str, bytearray]]] = {}
     _tunnel = ""
 
     def do_CONNECT(self) -> None:
         """Open a tunnel that ends here."""
         host, _, port = self.path.rpartition(":")
         if not host.endswith(SERVED) or port != "443":
-            self.close_connection = True
-            return self._reply(*refused(403, "This proxy serves gs:// only."))
+            return self.send_error(403, "This proxy serves gs:// only.")
         self.send_response(200, "Connection established")
         self.end_headers()
         self.request = self.tls.wrap_socket(self.connection, server_side=True)
@@ -99,28 +79,51 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.log_message("%s %s %s", self.command, path, int(code))
 
     def _serve(self) -> None:
+        """Carry a request out, or refuse it as the service would."""
         self.body, self.url = self._read_body(), urlsplit(self.path)
-        if self._tunnel not in ("", "www.googleapis.com", f"storage{SERVED}"):
-            return self._reply(*refused(404, f"{self._tunnel} is not served here, only storage."))
         self.query = dict(parse_qsl(self.url.query, keep_blank_values=True))
-        plain = f"http://{self.headers['Host']}"
-        self.address = f"https://{self._tunnel}" if self._tunnel else plain
         try:
-            answer = self._answer()
+            with self.lock:
+                status, body, headers = self._answer()
         except Refusal as refusal:
-            answer = refused(*refusal.args)
-        return self._reply(*answer)
-
-    def _answer(self) -> Answer:
-        """Carry the request out, or refuse it as the service would."""
-        for methods, path, method in _ROUTES:
-            match = re.fullmatch(path, self.url.path)
-            if match and self.command in methods:
-                with self.lock:
-                    return method(self, *map(unquote, match.groups()))
-        raise Refusal(501, f"{self.command} {self.url.path} is not served here.")
+            status, message = refusal.args
+            body, headers = {"error": {"code": status, "message": message}}, {}
+        kind = "application/octet-stream"
+        if isinstance(body, dict):
+            body, kind = json.dumps(body).encode(), "application/json; charset=UTF-8"
+        self.send_response(status)
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **headers}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
     do_GET = do_POST = do_PUT = do_DELETE = _serve
+
+    def _answer(self) -> Answer:
+        path = [unquote(part) for part in self.url.path.split("/")[1:]]
+        match [self.command, *path]:
+            case "GET", "storage", "v1", "b", bucket:
+                self._objects(bucket)
+                return 200, {"name": bucket}, {}
+            case "GET", "storage", "v1", "b", bucket, "o":
+                return 200, self._list(bucket), {}
+            case "POST" | "PUT", "upload", "storage", "v1", "b", bucket, "o":
+                return self._upload(bucket)
+            case "GET", "storage", "v1", "b", bucket, "o", name:
+                return 200, self._find(bucket, name)[0], {}
+            case "GET", "download", "storage", "v1", "b", bucket, "o", name:
+                return self._read(bucket, name)
+            case "DELETE", "storage", "v1", "b", bucket, "o", name:
+                self._find(bucket, name)
+                del self.buckets[bucket][name]
+                return 204, b"", {}
+            case "POST", "storage", "v1", "b", bucket, "o", name, "rewriteTo", "b", to, "o", new:
+                _, about, _ = self._put(to, new, self._find(bucket, name)[1])
+                return 200, {"done": True, "resource": about}, {}
+            case "GET", bucket, *parts if parts:  # the XML API: TensorFlow reads objects so
+                return self._read(bucket, "/".join(parts))
+        raise Refusal(501, f"{self.command} {self.url.path} is not served here.")
 
     def _read_body(self) -> bytes:
         """Read the request's body; a part of one is never taken for the whole."""
@@ -140,26 +143,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise ConnectionAbortedError("the client went away within its request")
         return data
 
-    def _reply(self, status: int, body: bytes | Resource, headers: dict[str, str]) -> None:
-        kind = "application/octet-stream"
-        if isinstance(body, dict):
-            body, kind = json.dumps(body).encode(), "application/json; charset=UTF-8"
-        self.send_response(status)
-        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **headers}
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _make(self) -> Answer:
-        name = json.loads(self.body)["name"]
-        if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", name):
-            raise Refusal(400, f"Invalid bucket name: '{name}'")
-        if name in self.buckets:
-            raise Refusal(409, "Your previous request to create the named bucket succeeded.")
-        self.buckets[name] = {}
-        return 200, {"name": name}, {}
-
     def _objects(self, bucket: str) -> dict[str, tuple[Resource, bytes]]:
         if bucket not in self.buckets:
             raise Refusal(404, "The specified bucket does not exist.")
@@ -170,25 +153,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise Refusal(404, f"No such object: {bucket}/{name}")
         return self.buckets[bucket][name]
 
-    def _put(self, bucket: str, name: str, data: bytes, about: Resource) -> Answer:
-        """Keep an object, and describe it, with what the client said about it."""
+    def _put(self, bucket: str, name: str, data: bytes) -> Answer:
+        """Keep an object, and describe it."""
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        resource = {
-            "bucket": bucket,
-            "name": name,
-            "size": str(len(data)),
-            "generation": str(time.time_ns()),
-            "updated": now,
-            "timeCreated": now,
-            "contentType": about.get("contentType") or "application/octet-stream",
-        }
-        self._objects(bucket)[name] = resource, data
-        return 200, resource, {}
+        about = {"bucket": bucket, "name": name, "size": str(len(data)), "updated": now}
+        about["generation"] = str(time.time_ns())
+        self._objects(bucket)[name] = about, data
+        return 200, about, {}
 
-    def _describe_bucket(self, bucket: str) -> Answer:
-        return 200, {"name": bucket, "objects": len(self._objects(bucket))}, {}
-
-    def _list(self, bucket: str) -> Answer:
+    def _list(self, bucket: str) -> Resource:
         """List all that begins with a prefix; what has the delimiter after it, as a prefix once."""
         prefix, delimiter = (self.query.get(name, "") for name in ("prefix", "delimiter"))
         items, prefixes = [], {}
@@ -198,14 +171,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 items.append(about)
             elif name.startswith(prefix):
                 prefixes[name[: cut + len(delimiter)]] = None
-        return 200, {"items": items, "prefixes": [*prefixes]}, {}
-
-    def _describe(self, bucket: str, name: str) -> Answer:
-        return 200, self._find(bucket, name)[0], {}
+        return {"items": items, "prefixes": [*prefixes]}
 
     def _read(self, bucket: str, name: str) -> Answer:
         about, data = self._find(bucket, name)
-        headers = {"Content-Type": about["contentType"], "X-Goog-Generation": about["generation"]}
+        headers = {"X-Goog-Generation": about["generation"]}
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if span is None:
             return 200, data, headers
@@ -216,43 +186,36 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         headers["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
         return 206, part, headers
 
-    def _delete(self, bucket: str, name: str) -> Answer:
-        self._find(bucket, name)
-        del self.buckets[bucket][name]
-        return 204, b"", {}
-
-    def _copy(self, bucket: str, name: str, target: str, new: str) -> Answer:
-        about, data = self._find(bucket, name)
-        return 200, {"done": True, "resource": self._put(target, new, data, about)[1]}, {}
-
     def _upload(self, bucket: str) -> Answer:
         """Take an object, the start of a resumable upload, or a part of one."""
         query, data, kind = self.query, self.body, self.query.get("uploadType")
         if "upload_id" in query:
             return self._continue(bucket, query["upload_id"])
-        about = {"contentType": self.headers.get("Content-Type", "")}
+        about = {}
         if kind == "resumable":
             about = json.loads(data or b"{}")
         elif kind == "multipart":
-            about, data = _two_parts(about["contentType"], data)
+            if (parts := MULTIPART.fullmatch(data)) is None:
+                raise Refusal(400, "Malformed multipart body.")
+            about, data = json.loads(parts["about"]), parts["data"]
         name = query.get("name") or about.get("name", "")
         if not name:
             raise Refusal(400, "Required object name.")
         if query.get("ifGenerationMatch") == "0" and name in self._objects(bucket):
             raise Refusal(412, "At least one of the pre-conditions you specified did not hold.")
         if kind != "resumable":
-            return self._put(bucket, name, data, about)
+            return self._put(bucket, name, data)
         self._objects(bucket)  # a missing one is told at the start
         session = secrets.token_urlsafe(24)
-        self.uploads[session] = name, about, bytearray()
-        place = f"{self.address}{self.url.path}?uploadType=resumable&upload_id={session}"
-        return 200, b"", {"Location": place}
+        self.uploads[session] = name, bytearray()
+        address = f"{'https' if self._tunnel else 'http'}://{self.headers['Host']}{self.url.path}"
+        return 200, b"", {"Location": f"{address}?uploadType=resumable&upload_id={session}"}
 
     def _continue(self, bucket: str, session: str) -> Answer:
         """Take the next part of a resumable upload, or say how far it is."""
         if session not in self.uploads:
             raise Refusal(404, "No such upload session.")
-        (name, about, data), size = self.uploads[session], len(self.body)
+        (name, data), size = self.uploads[session], len(self.body)
         whole = f"bytes 0-{size - 1}/{size}" if size else "bytes */0"
         given = self.headers.get("Content-Range", whole)
         span = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", given)
@@ -261,24 +224,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if span[1]:
             data[int(span[1]) :] = self.body
         if span[2] == str(len(data)):
-            return self._put(bucket, name, bytes(data), about)
+            return self._put(bucket, name, bytes(data))
         return 308, b"", {"Range": f"bytes=0-{len(data) - 1}"} if data else {}
-
-
-_BUCKET = "/storage/v1/b/([^/]+)"
-_OBJECT = f"{_BUCKET}/o/([^/]+)"
-# Methods, path, and what answers. Of the XML API, reading alone: TensorFlow reads objects so.
-_ROUTES = (
-    (("POST",), "/storage/v1/b", _Handler._make),
-    (("GET",), _BUCKET, _Handler._describe_bucket),
-    (("GET",), f"{_BUCKET}/o", _Handler._list),
-    (("POST", "PUT"), f"/upload{_BUCKET}/o", _Handler._upload),
-    (("GET",), _OBJECT, _Handler._describe),
-    (("GET",), f"/download{_OBJECT}", _Handler._read),
-    (("DELETE",), _OBJECT, _Handler._delete),
-    (("POST",), f"{_OBJECT}/rewriteTo/b/([^/]+)/o/([^/]+)", _Handler._copy),
-    (("GET",), "/([^/]+)/(.+)", _Handler._read),
-)
 
 
 def _certify(folder: pathlib.Path) -> ssl.SSLContext:
@@ -312,9 +259,12 @@ def _certify(folder: pathlib.Path) -> ssl.SSLContext:
 
 
 def main() -> None:
-    """Print the port, and serve until the parent is gone (arguments: folder, parent's process)."""
+    """Print the port, and serve until the parent is gone.
+
+    Arguments: a folder for the certificate, the parent's process, the name of the one bucket.
+    """
     folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-    _Handler.tls = _certify(folder)
+    _Handler.tls, _Handler.buckets = _certify(folder), {sys.argv[3]: {}}
     http.server.ThreadingHTTPServer.request_queue_size = 128
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

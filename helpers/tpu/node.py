@@ -59,22 +59,6 @@ def _way(root: pathlib.Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _hidden(folder: pathlib.Path) -> Iterator[str]:
-    """Name a folder so that the name means nothing in another process.
-
-    Descriptors are numbered per process, so ``/proc/self/fd/…`` leads there from the client
-    alone: no permission needed, and the worker's error is that of a file system without it.
-    """
-    import fcntl  # here: Windows has none, and gets `remote_node`'s message
-
-    low = os.open(folder, os.O_RDONLY)
-    high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 700)  # no worker has so many open
-    os.close(low)
-    yield f"/proc/self/fd/{high}"
-    os.close(high)
-
-
-@contextlib.contextmanager
 def remote_node(replicas: int = 8, environment: Mapping[str, str] | None = None) -> Iterator[Node]:
     """Rehearse a TPU Node: a TensorFlow worker in another process, with a file system of its own.
 
@@ -99,33 +83,44 @@ def remote_node(replicas: int = 8, environment: Mapping[str, str] | None = None)
             "Use Linux, WSL 2 on Windows, or Colab.",
         )
     given = dict(environment or {})
-    variables = {k: v for k, v in os.environ.items() if not PRIVATE.fullmatch(k)} | given
+    variables = {k: v for k, v in os.environ.items() if not PRIVATE.fullmatch(k)}
+    variables |= given | NO_CALL_BACK | {"HOME": "/tmp"}
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tpu-node-")))
         log, root, disk = folder / "worker.log", folder / "root", folder / "disk"
         root.mkdir()
         disk.mkdir()
-        packages = [x for x in sys.path if x.endswith(("site-packages", "dist-packages"))]
-        named = [value for value in given.values() if value.startswith("/")]
-        seen = (
-            [*SYSTEM, sys.base_prefix, sys.prefix, *packages, *named] if (way := _way(root)) else []
-        )
-        program = pathlib.Path(__file__).with_name("worker.py")
-        command = [*way, sys.executable, "-P", program, os.getpid(), replicas, folder, *seen]
-        variables |= NO_CALL_BACK | {"HOME": "/tmp"}
+        seen = [*SYSTEM, sys.base_prefix, sys.prefix]
+        seen += [x for x in sys.path if x.endswith(("site-packages", "dist-packages"))]
+        seen += [value for value in given.values() if value.startswith("/")]
+        way, program = _way(root), pathlib.Path(__file__).with_name("worker.py")
+        command = [*way, sys.executable, "-P", program, os.getpid(), replicas, folder]
+        command += seen if way else []
         process, port = stack.enter_context(served(command, variables, log, START_SECONDS))
-        stack.enter_context(variables_set(_client_variables(port)))
-        name = str(disk) if way else stack.enter_context(_hidden(disk))
+        direct = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy")  # noqa: SIM112
+        client = {
+            "COLAB_TPU_ADDR": f"127.0.0.1:{port}",
+            # gRPC obeys https_proxy, and would wait for ever for one that doesn't know the worker.
+            "no_grpc_proxy": ",".join(filter(None, [direct, "127.0.0.1", "localhost"])),
+            # Otherwise an operation on the worker may fail after the line that asked for it, or in
+            # silence: a checkpoint that the worker could not write raised in two of six tries.
+            "TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE": "false",
+        }
+        stack.enter_context(variables_set(client))
+        name = str(disk) if way else _hidden(disk, stack)
         yield Node(f"grpc://127.0.0.1:{port}", bool(way), name, log, process)
 
 
-def _client_variables(port: int) -> dict[str, str]:
-    direct = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""  # noqa: SIM112
-    return {
-        "COLAB_TPU_ADDR": f"127.0.0.1:{port}",
-        # gRPC obeys https_proxy, and would wait for ever for a proxy that doesn't know the worker.
-        "no_grpc_proxy": ",".join(filter(None, [direct, "127.0.0.1", "localhost"])),
-        # Otherwise an operation on the worker may fail after the line that asked for it, or in
-        # silence: a checkpoint that the worker could not write raised in two of six tries.
-        "TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE": "false",
-    }
+def _hidden(folder: pathlib.Path, stack: contextlib.ExitStack) -> str:
+    """Name a folder so that the name means nothing in another process.
+
+    Descriptors are numbered per process, so ``/proc/self/fd/…`` leads there from the client
+    alone: no permission needed, and the worker's error is that of a file system without it.
+    """
+    import fcntl  # here: Windows has none, and gets `remote_node`'s message
+
+    low = os.open(folder, os.O_RDONLY)
+    stack.callback(os.close, low)
+    high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 700)  # no worker has so many open
+    stack.callback(os.close, high)
+    return f"/proc/self/fd/{high}"

@@ -14,33 +14,20 @@ import tomllib
 from collections.abc import Mapping
 
 from helpers.base.language import translated
-from tpu_preflight.chips.hardware import (
-    ALL_CHIPS,
-    CHIPS,
-    CHIPS_PER_HOST,
-    Slice,
-    UnknownAccelerator,
-    slice_of,
-)
+from tpu_preflight.chips.hardware import ALL_CHIPS, Slice, UnknownAccelerator, slice_of
 
-LOCAL = ("colab_vm", "kaggle", "vertex", "tpu_vm")  # a TPU in this machine
+LOCAL = ("colab_vm", "kaggle", "tpu_vm")  # a TPU in this machine
 UNUSABLE = ("no_device", "tpu7x")  # a TPU is there, but not for TensorFlow
 ATTACHED = (*LOCAL, "pod_slice", *UNUSABLE)
 MARKS = (
-    *(
-        "COLAB_TPU_ADDR",
-        "COLAB_TPU_1VM",
-        "COLAB_RELEASE_TAG",
-        "KAGGLE_KERNEL_RUN_TYPE",
-        "KAGGLE_URL_BASE",
-    ),
-    *("ISTPUVM", "VERTEX_PRODUCT", "TPU_NAME", "TPU_ACCELERATOR_TYPE", "TPU_WORKER_HOSTNAMES"),
-    "TPU_WORKER_ID",
+    *("COLAB_TPU_ADDR", "COLAB_TPU_1VM", "COLAB_RELEASE_TAG"),
+    *("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_URL_BASE", "ISTPUVM"),
+    *("TPU_NAME", "TPU_ACCELERATOR_TYPE", "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"),
 )
 _TEXTS = tomllib.loads(pathlib.Path(__file__).with_name("places.toml").read_text("utf-8"))
 # Google's vendor number on the PCI bus (its network cards have it, too), and the device numbers
 # that jax 0.10 knows (jax/_src/hardware_utils.py). v2 and v3 share one.
-_BUS, _GOOGLE, _WSL = "sys/bus/pci/devices", "0x1ae0", "usr/lib/wsl/lib"
+_BUS, _GOOGLE = "sys/bus/pci/devices", "0x1ae0"
 _PCI = {number: name for name, chip in ALL_CHIPS.items() for number in chip.pci}
 
 
@@ -48,14 +35,14 @@ _PCI = {number: name for name, chip in ALL_CHIPS.items() for number in chip.pci}
 class Place:
     """Where a kernel runs."""
 
-    kind: str  # ``cpu``, ``gpu``, ``node``, or one of `ATTACHED`
+    kind: str  # ``cpu``, ``node``, or one of `ATTACHED`
     mark: str  # the signs by which it was recognised
     accelerator: Slice | None = None  # the TPU, if its type is known
     # What TensorFlow's resolver is given: ``"local"``, an address or a name; None without TPU.
     tpu: str | None = None
     # Variables that TensorFlow must find when it is imported here.
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    hint: str = ""  # what else must be known, in sentences
+    hint: str = ""  # what else must be known, a sentence
 
     @property
     def name(self) -> str:
@@ -69,7 +56,7 @@ class Place:
 
     @property
     def replicas(self) -> int | None:
-        """How many replicas a strategy has here; None if only the TPU or GPU itself can say."""
+        """How many replicas a strategy has here; None if only the TPU itself can say."""
         if self.accelerator:
             return self.accelerator.replicas
         return 1 if self.kind in ("cpu", *UNUSABLE) else None
@@ -119,19 +106,17 @@ def is_address(name: str) -> bool:
 
 
 def _kind(given: Mapping[str, str], device: str, chips: list[str]) -> str:
-    """Tell what kind of place has a TPU in this machine; empty if it has none."""
+    """Tell what kind of place has a TPU in this machine; ``cpu`` if it has none."""
     if "COLAB_TPU_1VM" in given:
         return "colab_vm"
     kaggle = any(name.startswith("KAGGLE") for name in given)
     if kaggle and given.get("ISTPUVM", "1" if device else "0") != "0":
         return "kaggle"
     if not device:
-        return "no_device" if chips else ""
+        return "no_device" if chips else "cpu"
     named, hosts = given.get("TPU_ACCELERATOR_TYPE", ""), given.get("TPU_WORKER_HOSTNAMES", "")
     if "tpu7x" in chips or named.startswith("tpu7x"):
         return "tpu7x"
-    if "VERTEX_PRODUCT" in given:
-        return "vertex"
     several = [
         "," in hosts and not hosts.startswith("WARNING"),
         given.get("TPU_WORKER_ID", "0") != "0",
@@ -143,8 +128,8 @@ def _kind(given: Mapping[str, str], device: str, chips: list[str]) -> str:
 def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike = "/") -> Place:
     """Find out where this kernel runs, by which marks, and what to do there; never raises.
 
-    It reads environment variables, and names and files in ``dev``, ``sys`` and ``usr`` below
-    ``root``, so it neither waits nor takes hold of a TPU. An address wins over a device.
+    It reads environment variables, and names and files in ``dev`` and ``sys`` below ``root``, so it
+    neither waits nor takes hold of a TPU. An address wins over a device.
     """
     given = {name: value for name in MARKS if (value := environment.get(name, "").strip())}
     marks = [f"{name}={value[:40]}" for name, value in given.items() if value.isprintable()]
@@ -160,24 +145,17 @@ def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike 
     files = [f"/dev/{name}" for name in _names(root, "dev", r"accel\d+")]
     files += [f"/dev/vfio/{name}" for name in _names(root, "dev/vfio", r"\d+") if chips or named]
     device = "" if bus == [] else "".join(files[:1])
-    kind, hints = _kind(given, device, chips), _TEXTS["hints"]
-    if not kind:
-        # In WSL 2 any graphics card is /dev/dxg; NVIDIA's driver brings its library along
-        # (microsoft/WSL#5604, 2020-07).
-        gpus = _names(root, "dev", r"nvidia\d+|kfd") + _names(root, _WSL, r"libcuda\.so\.1")
+    kind = _kind(given, device, chips)
+    if kind == "cpu":
         stray = [name for name in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if name in given]
-        hint = hints["stray"].format(name=stray[0]) if stray and not gpus else ""
-        mark = ", ".join([*gpus[:1], *marks]) or "no sign of a TPU"
-        return Place("gpu" if gpus else "cpu", mark, hint=hint)
+        hint = _TEXTS["hints"]["stray"].format(name=stray[0]) if stray else ""
+        return Place(kind, ", ".join(marks) or "no sign of a TPU", hint=hint)
 
     marks += [device] if device else []
     marks += [f"{len(chips)} {chips[0]} chips on the PCI bus"] if chips else []
-    if kind in LOCAL and not (accelerator and accelerator.hosts == 1):
-        # Four chips may be one host's of a larger slice; v2 and v3 look alike.
-        one = chips and chips[0] in CHIPS and chips[0] != "v3" and len(chips) != CHIPS_PER_HOST
-        counted = len(chips) * CHIPS[chips[0]].counted_per_chip if one else 0
-        accelerator = _slice(f"{chips[0]}-{counted}") if one else None
-    hint = hints["unknown"] if kind == "tpu_vm" and not accelerator else ""
+    if kind in LOCAL and accelerator is None and len(chips) in (1, 8):
+        # A whole v5e or v6e; four chips may be one host's of a larger slice.
+        accelerator = _slice(f"{chips[0]}-{len(chips)}")
     tpu, needs = ("local" if kind in LOCAL else None), {}
     # On a v5e, v5p or v6e TensorFlow drives the TPU by the plug-in interface PJRT (keras-io's
     # example distributed_embedding_tf.py, 2025-09). Not confirmed on a TPU.
@@ -189,4 +167,5 @@ def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike 
         # TensorFlow on TPU Pod slices"). Not confirmed on a TPU.
         needs = {"TPU_LOAD_LIBRARY": "0"}
         tpu = given.get("TPU_NAME") if environment.get("TPU_LOAD_LIBRARY") == "0" else None
+    hint = _TEXTS["hints"]["unknown"] if kind == "tpu_vm" and not accelerator else ""
     return Place(kind, ", ".join(marks), accelerator, tpu, needs, hint)

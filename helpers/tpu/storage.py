@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import http.client
 import json
 import os
 import pathlib
@@ -22,34 +21,25 @@ START_SECONDS = 30.0
 class EmbeddedStorage:
     """A running embedded storage; `embedded_gcs` makes it."""
 
-    folder: pathlib.Path
+    folder: pathlib.Path  # its certificate, and ``log.txt``: method, path and status of requests
     port: int  # where it listens, on 127.0.0.1 alone
     process: subprocess.Popen  # the server's
-    url: str  # a bucket that exists, such as ``gs://course-3f9a``
-
-    @property
-    def log(self) -> str:
-        """One line for each request so far: method, path, status. Never a credential."""
-        return (self.folder / "log.txt").read_text("utf-8")
-
-    @property
-    def certificate(self) -> pathlib.Path:
-        """The file with the certificate that a client must trust."""
-        return self.folder / gcs_server.CERTIFICATE
+    url: str  # its one bucket, such as ``gs://course-3f9a12c0``
 
     @property
     def environment(self) -> dict[str, str]:
         """What a child process needs to see the same ``gs://``, best from its start."""
         address, none = f"http://127.0.0.1:{self.port}", self.folder / "no-credentials"
         none.mkdir(exist_ok=True)
+        certificate = str(self.folder / gcs_server.CERTIFICATE)
         return {
             # TensorFlow, and whatever else uses libcurl
             "https_proxy": address,
             "HTTPS_PROXY": address,
             "no_proxy": "",
             "NO_PROXY": "",
-            "CURL_CA_BUNDLE": str(self.certificate),
-            "REQUESTS_CA_BUNDLE": str(self.certificate),
+            "CURL_CA_BUNDLE": certificate,
+            "REQUESTS_CA_BUNDLE": certificate,
             "GCS_STAT_CACHE_MAX_AGE": "0",  # what another process wrote is seen at once
             "GCS_RETRY_CONFIG_INIT_DELAY_TIME_US": "100000",
             "GCS_RETRY_CONFIG_MAX_RETRIES": "3",
@@ -66,54 +56,31 @@ class EmbeddedStorage:
             "no_grpc_proxy": "127.0.0.1,localhost",
         }
 
-    def bucket(self, name: str | None = None) -> str:
-        """Make another bucket, with a new name when none is given; give its address, ``gs://…``.
-
-        Raises:
-            ValueError: There is one of that name, or no bucket can have it.
-        """
-        name = name or f"course-{secrets.token_hex(4)}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        with contextlib.closing(connection):
-            connection.request("POST", "/storage/v1/b", json.dumps({"name": name}))
-            answer = json.load(connection.getresponse())
-        if "error" in answer:
-            raise ValueError(f"No bucket {name!r}: {answer['error']['message']}")
-        return f"gs://{name}"
-
 
 @contextlib.contextmanager
-def embedded_gcs(name: str | None = None) -> Iterator[EmbeddedStorage]:
+def embedded_gcs() -> Iterator[EmbeddedStorage]:
     """Start a ``gs://`` of this machine's own, for this process and those it starts.
 
     Inside, every ``gs://`` path leads to it: TensorFlow's, gcsfs's, and so that of pandas and
     datasets. Nothing leaves the machine, and no account is used. Other addresses can't be reached
     over https meanwhile. Processes of other users of this machine can reach it; it is for
     rehearsals. It ends with the block, and with this process, however that ends; its objects, which
-    lie in memory, go with it.
-
-    It holds a bucket ``name``, such as ``course-data``; a new one when not given. TensorFlow
-    remembers an object's size for 5 seconds: two storages one after the other in a process should
-    not have buckets of the same name.
+    lie in memory, go with it. In this process TensorFlow remembers an object's size for 5 seconds.
 
     Raises:
         CourseError: The process did not get ready.
-        ValueError: No bucket can have that name.
     """
     import fsspec.config  # before the environment is set: it keeps what it reads on import
 
-    conf, before = fsspec.config.conf, dict(fsspec.config.conf)
     with contextlib.ExitStack() as stack:
-        folder = pathlib.Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="embedded-gcs-"))
-        )
-        command = [sys.executable, "-m", gcs_server.__name__, str(folder), str(os.getpid())]
+        folder = tempfile.TemporaryDirectory(prefix="embedded-gcs-")
+        folder = pathlib.Path(stack.enter_context(folder))
+        bucket = f"course-{secrets.token_hex(4)}"  # TensorFlow may remember what another one held
+        command = [sys.executable, "-m", gcs_server.__name__, folder, os.getpid(), bucket]
         serving = served(command, os.environ, folder / "log.txt", START_SECONDS)
         process, port = stack.enter_context(serving)
-        storage = EmbeddedStorage(folder, port, process, f"gs://{name}")
-        storage = dataclasses.replace(storage, url=storage.bucket(name))
+        storage = EmbeddedStorage(folder, port, process, f"gs://{bucket}")
         stack.enter_context(variables_set(storage.environment))
-        stack.callback(conf.update, before)
-        stack.callback(conf.clear)
-        conf |= dict.fromkeys(("gs", "gcs"), json.loads(storage.environment["FSSPEC_GS"]))
+        options = dict.fromkeys(("gs", "gcs"), json.loads(storage.environment["FSSPEC_GS"]))
+        stack.enter_context(variables_set(options, fsspec.config.conf))
         yield storage

@@ -11,21 +11,16 @@ from terminal import call
 from helpers.base import files
 
 
-def test_text_and_bytes_are_written_and_folders_made(tmp_path):
-    files.write(tmp_path / "a/b.txt", "가\n")
-    assert (tmp_path / "a/b.txt").read_bytes() == "가\n".encode()
-    files.write(tmp_path / "a/b.txt", b"\x00")
-    assert (tmp_path / "a/b.txt").read_bytes() == b"\x00"
-    assert [p.name for p in (tmp_path / "a").iterdir()] == ["b.txt"]
-
-
-def test_a_new_file_has_the_usual_mode_and_an_old_one_keeps_its_own(tmp_path):
+def test_a_file_is_written_with_its_folders_and_keeps_its_mode(tmp_path):
+    path = tmp_path / "a/b.txt"
+    files.write(path, "가\n")
+    assert path.read_bytes() == "가\n".encode()
     (tmp_path / "usual").touch()
-    files.write(tmp_path / "new", "x")
-    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
-    (tmp_path / "usual").chmod(0o600)
-    files.write(tmp_path / "usual", "x")
-    assert (tmp_path / "usual").stat().st_mode & 0o777 == 0o600
+    assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
+    path.chmod(0o600)
+    files.write(path, iter([b"\x00", b"\x01"]))
+    assert path.read_bytes() == b"\x00\x01" and path.stat().st_mode & 0o777 == 0o600
+    assert [p.name for p in path.parent.iterdir()] == ["b.txt"]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +36,7 @@ def test_a_failed_write_is_told_and_leaves_the_old_content(tmp_path, monkeypatch
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(files.CantWrite, match=words):
         files.write(path, "new")
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_killed_writer_leaves_the_old_content(tmp_path):

@@ -1,14 +1,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from packed_text import config
-from runs import SAVE, STEPS, train
+from packed_text import CONFIG
+from runs import SAVE, STEPS, saved, train
 from transformers import TFBertForMaskedLM
 
-from helpers.base.folders import Folder
 from helpers.bert.data import prepare_shipped
 from helpers.bert.model import TFPackedBertForMaskedLM
-from helpers.bert.settings import saved_steps
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +21,7 @@ def whole(data, tmp_path_factory):
     output = tmp_path_factory.mktemp("whole")
     run = train(data, output)
     assert run.step == STEPS and run.resumed == 0 and run.stopped is None
-    assert saved_steps(Folder(output)) == [STEPS, STEPS - SAVE]
+    assert saved(output) == [STEPS, STEPS - SAVE]
     return output
 
 
@@ -32,7 +30,7 @@ def models(tmp_path_factory):
     """An ordinary BERT, and a packed one with its weights, read from its files."""
     tf.keras.utils.set_random_seed(1)
     folder = tmp_path_factory.mktemp("bert")
-    ordinary = TFBertForMaskedLM(config())
+    ordinary = TFBertForMaskedLM(CONFIG)
     ordinary(np.ones((1, 4), np.int32))
     ordinary.save_pretrained(folder)
     return ordinary, TFPackedBertForMaskedLM.from_pretrained(folder)

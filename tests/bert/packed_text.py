@@ -11,19 +11,17 @@ VOCABULARY = 500
 LENGTH = 64
 TOLERANCE = 1e-4
 SMALL = Configuration(2, 32, 2)
+CLS, SEP = 2, 3
 
-
-def config(**options):
-    return BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
-        max_position_embeddings=LENGTH,
-        initializer_range=0.15,  # larger than usual: logits of the size that training gives
-        **options,
-    )
+CONFIG = BertConfig(
+    vocab_size=VOCABULARY,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=128,
+    max_position_embeddings=LENGTH,
+    initializer_range=0.15,  # larger than usual: logits of the size that training gives
+)
 
 
 class Text:
@@ -33,34 +31,22 @@ class Text:
         draw = np.random.default_rng(seed)
         lengths = np.minimum(draw.geometric(1 / 16, count) + 2, LENGTH)
         tokens = draw.integers(5, VOCABULARY, lengths.sum(), dtype=np.int32)
-        chosen = draw.random(lengths.sum()) < 0.15
-        labels = np.where(chosen, tokens, -100).astype(np.int32)
+        labels = np.where(draw.random(len(tokens)) < 0.15, tokens, -100).astype(np.int32)
         used = np.arange(LENGTH) < lengths[:, None]
         ids, alone = np.zeros(used.shape, np.int32), np.full(used.shape, -100, np.int32)
         ids[used], alone[used] = tokens, labels
-        self.alone = {"input_ids": ids, "attention_mask": used.astype(np.int32), "labels": alone}
         packing = buckets.pack(lengths, 2 * LENGTH)
         assert max(len(row) for row in packing.rows) > 2
+        self.alone = {"input_ids": ids, "attention_mask": used.astype(np.int32), "labels": alone}
         self.packed = {
             "input_ids": packing.lay_out(tokens),
             "attention_mask": packing.segment_ids(),
             "position_ids": packing.position_ids(),
             "labels": packing.lay_out(labels, -100),
         }
-        for name, table in self.packed.items():  # and a row of padding alone
-            padding = np.full((1, 2 * LENGTH), -100 if name == "labels" else 0, np.int32)
-            self.packed[name] = np.concatenate([table, padding])
-        self._where = np.pad(
-            packing.lay_out(np.arange(len(tokens)), -1), [(0, 1), (0, 0)], constant_values=-1
-        )
-
-    def of_tokens(self, values):
-        """Put what was computed in one of the layouts into the tokens' order."""
-        values = np.asarray(values)
-        if len(values) == len(self.alone["input_ids"]):
-            return values[self.alone["attention_mask"] > 0]
-        filled = self._where >= 0
-        return values[filled][np.argsort(self._where[filled])]
+        where = packing.lay_out(np.arange(len(tokens)), -1).ravel()
+        # Where the tokens are in each layout, in the same order.
+        self.orders = np.flatnonzero(used), np.argsort(where, kind="stable")[-len(tokens) :]
 
 
 def gradients_of(model, batch, jit):
@@ -76,9 +62,6 @@ def gradients_of(model, batch, jit):
     names = [weight.name.partition("/")[2] for weight in model.trainable_variables]
     assert len(set(names)) == len(names)
     return logits, float(tf.reduce_mean(loss)), dict(zip(names, gradients, strict=True))
-
-
-CLS, SEP = 2, 3
 
 
 def some_documents(number, seed=0, vocabulary=60, longest=30):

@@ -4,11 +4,10 @@ import multiprocessing
 import os
 import pathlib
 import shutil
-import sys
 
 from helpers.base.folders import Folder
 from helpers.bert import pretraining
-from helpers.bert.settings import CONFIGURATIONS, Configuration, Settings, saved_steps
+from helpers.bert.settings import Configuration, Settings, saved_steps
 
 NANO = Configuration(1, 32, 1)
 STEPS = 60
@@ -60,12 +59,3 @@ def ended(process, seconds=120):
     process.join(seconds)
     assert process.exitcode is not None, "it hangs"
     return process.exitcode
-
-
-def command(*words):
-    """Run ``tpu-course pretrain`` in this process."""
-    from helpers import __main__
-
-    CONFIGURATIONS["nano"] = NANO
-    sys.argv = ["helpers", "pretrain", "--config", "nano", *map(str, words)]
-    __main__.command()

@@ -10,7 +10,7 @@ from runs import NANO
 
 from helpers.base.errors import CourseError
 from helpers.bert import evaluation
-from helpers.bert.data import read
+from helpers.bert.data import read, sequences
 from helpers.bert.model import pretraining_model
 from helpers.bert.ngram import fit_ngram
 from helpers.bert.step import loss_sum
@@ -21,12 +21,19 @@ pytestmark = pytest.mark.slow
 MASKS = masking.Masking(60, 4, (0, 1, 2, 3, 4), 5)
 
 
-@pytest.fixture(scope="module")
-def model():
-    return pretraining_model(NANO, 60, longest=32, dropout=0.5, seed=1)
+def test_records_give_their_documents_back(tmp_path):
+    texts, tokenizer = ["문서를 저장합니다.", "Save it.", "하나"] * 3, corpus.load_tokenizer()
+    made = records.write(texts, tmp_path, tokenizer, shards=1)
+    found = [ids.tolist() for ids in sequences(made)]
+    assert sorted(found) == sorted(tokenizer(texts)["input_ids"])
 
 
-# Masks.
+def test_a_tokenizer_without_a_token_to_mask_with_is_told(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(corpus.kept_tokenizer().read_text().replace("[MASK]", "[HIDE]"))
+    made = records.write(["하나"], tmp_path / "data", path, shards=1)
+    with pytest.raises(CourseError, match=r"has not all of .*\[MASK\]"):
+        read(made.path)
 
 
 # With [PAD]'s id as an ordinary token's, too: padding is never masked.
@@ -36,17 +43,15 @@ def test_masks_are_fixed_and_hold_the_documents(special):
     one, again = (evaluation.fix_masks(documents, masks, 16) for _ in range(2))
     for name, values in one.items():
         np.testing.assert_array_equal(values, again[name])
-    ids, mask = one["input_ids"], one["attention_mask"]
-    restored = ids.copy()
+    restored = one["input_ids"].copy()
     for row, number in zip(*np.nonzero(one["masked_weights"]), strict=True):
         at = one["masked_positions"][row, number]
+        assert restored[row, at] == 4  # [MASK], where training leaves one in ten as it stands
         restored[row, at] = one["masked_ids"][row, number]
-        assert ids[row, at] == 4  # [MASK], where training leaves one in ten as it stands
-        assert mask[row, at]
     for row, document in enumerate(documents):
         size = min(16, len(document))
         assert restored[row, :size].tolist() == document[:16]
-        assert mask[row].sum() == size
+        assert one["attention_mask"][row].tolist() == [1] * size + [0] * (16 - size)
         assert one["position_ids"][row, :size].tolist() == list(range(size))
     assert one["masked_weights"].sum() > 20
     other = evaluation.fix_masks(documents, masks, 16, seed=1)
@@ -59,9 +64,6 @@ def test_nothing_held_out_is_told(documents):
         evaluation.fix_masks(documents, MASKS, 16)
 
 
-# Scores.
-
-
 def test_a_mean_has_an_interval_over_documents():
     draw = np.random.default_rng(3)
     weights = (np.arange(6) < draw.integers(1, 7, (40, 1))).astype(float)
@@ -69,57 +71,30 @@ def test_a_mean_has_an_interval_over_documents():
     loss, interval = evaluation.mean(losses, weights)
     assert math.isclose(loss, np.average(losses, weights=weights))
     # A bootstrap by hand, with other draws: the same interval, up to the draws.
-    means = []
-    for _ in range(4000):
-        rows = draw.integers(0, 40, 40)
-        means.append(np.average(losses[rows], weights=weights[rows]))
+    drawn = draw.integers(0, 40, (4000, 40))
+    means = [np.average(losses[rows], weights=weights[rows]) for rows in drawn]
     np.testing.assert_allclose(interval, np.quantile(means, [0.025, 0.975]), rtol=0.05)
-    # Tokens of a document are alike here: drawing them by themselves would promise too much.
-    alone = [draw.choice(losses[weights > 0], int(weights.sum())).mean() for _ in range(1000)]
-    low, high = interval
-    assert high - low > 1.3 * np.diff(np.quantile(alone, [0.025, 0.975]))[0]
     alone = float(np.average(losses[0], weights=weights[0]))
     assert evaluation.mean(losses[:1], weights[:1]) == (alone, (alone, alone))
 
 
-# All together.
-
-
-def test_evaluate_gives_the_models_own_loss_and_the_baselines(model):
+def test_evaluate_gives_the_models_own_loss_and_the_baselines():
+    model = pretraining_model(NANO, 60, longest=32, dropout=0.5, seed=1)
     documents = {"a": some_documents(37, 1), "b": some_documents(45, 2)}
     held_out = {name: evaluation.fix_masks(some, MASKS, 32) for name, some in documents.items()}
-    ngrams = {name: fit_ngram(some_documents(50, 3), 60) for name in documents}
-    found = evaluation.evaluate(model, held_out, ngrams)
+    ngram = fit_ngram(some_documents(50, 3), 60)
+    found = evaluation.evaluate(model, held_out, dict.fromkeys(documents, ngram))
     for name, batch in held_out.items():
         labels, where = batch["masked_ids"], batch["masked_weights"] > 0
         expected = float(loss_sum(model, {k: tf.constant(v) for k, v in batch.items()}))
         loss, right = found.loc[name].loss, found.loc[name].right
         assert abs(loss["BERT"] - expected / where.sum()) < 1e-4
-        assert math.isclose(loss["uniform"], math.log(60))
+        assert math.isclose(found.perplexity[name, "uniform"], 60)
         assert math.isclose(right["uniform"], 1 / 60)
-        unigram = ngrams[name].unigram
-        assert math.isclose(loss["unigram"], -np.log(unigram[labels[where]]).mean())
+        assert math.isclose(loss["unigram"], -np.log(ngram.unigram[labels[where]]).mean())
         guessed = []
         for row, number in zip(*np.nonzero(where), strict=True):
             at, ids = batch["masked_positions"][row, number], batch["input_ids"][row]
-            chances = ngrams[name].chances(ids[at - 1], ids[min(at + 1, 31)])
+            chances = ngram.chances(ids[at - 1], ids[min(at + 1, 31)])
             guessed.append(-np.log(chances[labels[row, number]]))
         assert math.isclose(loss["n-gram"], np.mean(guessed))
-    assert evaluation.rounded(found).loc[("a", "uniform"), "perplexity"] == "60"
-
-
-@pytest.fixture(scope="module")
-def small():
-    return pretraining_model(NANO, 3000, longest=64)
-
-
-def test_held_out_records_are_evaluated(small, data, tmp_path):
-    data = read(data)
-    tokenizer = corpus.load_tokenizer()
-    records.write(["문서를 저장합니다. Save it."] * 20, tmp_path / "held", tokenizer, shards=1)
-    found = evaluation.evaluate_records(small, data, tmp_path / "held")
-    assert found.loss["held-out", "n-gram"] < found.loss["held-out", "uniform"]
-    other = corpus.train_tokenizer(["the same words again and again"] * 9, 40)
-    records.write(["again and again"] * 20, tmp_path / "other", other, shards=1)
-    with pytest.raises(CourseError, match="another tokenizer than the training's"):
-        evaluation.evaluate_records(small, data, tmp_path / "other")

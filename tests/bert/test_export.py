@@ -47,21 +47,15 @@ def exported(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("out") / "bert"
     result = CliRunner().invoke(app, ["export", str(run), str(folder)])
     assert result.exit_code == 0, result.output
-    assert "step 4 of 4" in result.output
     return folder
 
 
 @pytest.fixture(scope="module")
-def trained(run):
-    return export.load(run)[0]
-
-
-@pytest.fixture(scope="module")
-def scores(trained):
+def scores(run):
     """Ordinary rows with padding, and what our model says of their tokens."""
     rows = corpus.load_tokenizer()(TEXTS, padding=True, return_tensors="np")
     rows = {name: rows[name].astype(np.int32) for name in ("input_ids", "attention_mask")}
-    return rows | {"logits": trained(**rows).logits.numpy()}
+    return rows | {"logits": export.load(run)[0](**rows).logits.numpy()}
 
 
 def check_logits(found, scores):
@@ -77,9 +71,6 @@ def test_tensorflow_loads_it_with_equal_scores_and_its_tokenizer(exported, score
     loaded, kept = BertTokenizerFast.from_pretrained(exported), corpus.load_tokenizer()
     assert loaded(TEXTS)["input_ids"] == kept(TEXTS)["input_ids"]
     assert loaded.model_max_length == 64
-    config = json.loads((exported / "config.json").read_text())
-    assert config["architectures"] == ["BertForMaskedLM"]
-    assert config["vocab_size"] == 3000 and config["max_position_embeddings"] == 64
 
 
 CHILD = """
@@ -112,53 +103,39 @@ def test_todays_pytorch_loads_it_with_equal_scores(exported, scores, tmp_path):
     check_logits(np.load(tmp_path / "logits.npy"), scores)
 
 
-def test_pytorchs_weights_are_all_there_and_turned(trained):
-    found = export.pytorch_weights(trained)
-    assert len(found) == len(trained.weights)
+def test_pytorchs_weights_are_all_there_and_turned(run):
+    model = export.load(run)[0]
+    found = export.pytorch_weights(model)
+    assert len(found) == len(model.weights)
     assert found["cls.predictions.bias"].shape == (3000,)
-    dense = trained.bert.encoder.layer[1].intermediate.dense.kernel.numpy()
+    dense = model.bert.encoder.layer[1].intermediate.dense.kernel.numpy()
     name = "bert.encoder.layer.1.intermediate.dense.weight"
     np.testing.assert_array_equal(found[name], dense.T)
 
 
-def test_the_card_tells_data_settings_results_and_limits(exported, run):
+def test_the_card_tells_data_settings_and_results(exported, run):
     text = (exported / "README.md").read_text()
+    loss = np.mean([json.loads(line)["loss"] for line in (run / "log.jsonl").open()])
     for words in (
         "pipeline_tag: fill-mask",
-        "Mozilla Public License 2.0",
         "2,636 documents",
-        "| steps | 4 of 4 planned |",
-        "| text | guessed by | loss | 95 % | perplexity | right | 95 %  |\n| --- | --- | --- |",
+        f"4 of 4 steps, 32 rows; mean loss of the last steps {loss:.2f} nats",
+        "| learning_rate | 0.001 |",
+        "| text | guessed by | loss | loss_low | loss_high | perplexity | right |",
         "| held-out | n-gram |",
         "| held-out | BERT |",
-        "## Limits",
     ):
         assert words in text
-    loss = np.mean([json.loads(line)["loss"] for line in (run / "log.jsonl").open()])
-    assert f"| training loss | {loss:.2f} (counting words alone:" in text
 
 
 def test_records_may_be_moved_and_may_have_nothing_held_out(run, tmp_path):
-    mine, moved = shutil.copytree(run, tmp_path / "run"), tmp_path / "moved"
-    shutil.move(mine / "data", moved)
-    with pytest.raises(CourseError, match="no finished records"):
-        export.load(mine)
+    moved = shutil.copytree(run / "data", tmp_path / "moved")
     shutil.rmtree(moved / "held-out")
-    assert export.export(mine, tmp_path / "out", moved).results is None
-    assert "No text was held out" in (tmp_path / "out/README.md").read_text()
+    out = export.export(run, tmp_path / "out", moved)
+    assert "No text was held out" in (out / "README.md").read_text()
     records.write(["다른 문서"] * 20, tmp_path / "other", corpus.load_tokenizer(), shards=1)
     with pytest.raises(CourseError, match="not those that the run was trained on"):
-        export.load(mine, tmp_path / "other")
-
-
-def test_a_damaged_checkpoint_is_passed_over_and_nothing_is_changed(run, tmp_path):
-    broken = shutil.copytree(run, tmp_path / "run")
-    newest = broken / "checkpoints/step-4.data-00000-of-00001"
-    newest.write_bytes(newest.read_bytes()[:1000])
-    times = {path: path.stat().st_mtime_ns for path in broken.rglob("*")}
-    _, _, facts = export.load(broken)
-    assert facts.step == 2 and facts.settings == SETTINGS
-    assert {path: path.stat().st_mtime_ns for path in broken.rglob("*")} == times
+        export.load(run, tmp_path / "other")
 
 
 @pytest.mark.parametrize("failing", ["save_weights", "rename"])

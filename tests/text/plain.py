@@ -22,6 +22,15 @@ def contents(folder):
     return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
+def finished(folder):
+    """Digest and time of each shard that is described, so finished."""
+    return {
+        path.name: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
+        for path in folder.glob("shard-*.tfrecord")
+        if path.with_suffix(".json").exists()
+    }
+
+
 def copied(manifest, folder):
     """A copy of written records, in a folder that is there."""
     return pathlib.Path(shutil.copytree(manifest.path, folder, dirs_exist_ok=True))
@@ -46,10 +55,7 @@ def changed(change):
 
 def batches(path, count, **options):
     options = {"global_batch_size": 8, "seed": 0} | options
-    return [
-        {name: values.numpy() for name, values in batch.items()}
-        for batch in records.dataset(path, **options).take(count)
-    ]
+    return list(records.dataset(path, **options).take(count).as_numpy_iterator())
 
 
 def rows_of(some):
@@ -65,11 +71,10 @@ def write(texts, folder, tokenizer=TOKENIZER, **options):
     return records.write(texts, folder, tokenizer, **{"sequence_length": 64, "shards": 5} | options)
 
 
-def prepared(output, *, files=None, sequence_length=64, shards=6, **options):
+def prepared(output, *, files=None, shards=6, **options):
     """Write files, or the shipped text, as the command `prepare` does."""
     source = documents.find(list(map(str, files or corpus.shipped().values())))
-    options |= {"sequence_length": sequence_length, "shards": shards, "held_out": True}
-    return records.write(source, str(output), TOKENIZER, **options)
+    return write(source, output, shards=shards, held_out=True, **options)
 
 
 def refused(words, *arguments, error=CourseError, **options):
@@ -77,12 +82,3 @@ def refused(words, *arguments, error=CourseError, **options):
     with pytest.raises(error, match=words) as caught:
         write(*arguments, **options)
     return caught.value
-
-
-def finished(folder):
-    """Digest and time of each shard that is described, so finished."""
-    return {
-        path.name: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
-        for path in folder.glob("shard-*.tfrecord")
-        if path.with_suffix(".json").exists()
-    }

@@ -2,16 +2,11 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from helpers import runtime
-
-runtime.setup()
-
-import tensorflow as tf  # noqa: E402
-
-from helpers.text import masking  # noqa: E402
+from helpers.text import masking
 
 pytestmark = pytest.mark.slow
 
@@ -102,12 +97,8 @@ def test_shares_are_berts(continued, least):
         assert abs(z) < 4, (share, expected, z)
 
 
-def test_every_position_and_every_random_token_is_as_likely():
-    ids = text(20000, 40)
-    out = mask(ids, predictions=6)
-    counts = np.bincount(out["masked_positions"].ravel(), minlength=40)
-    p = 6 / 40
-    assert np.abs((counts - 20000 * p) / np.sqrt(20000 * p * (1 - p))).max() < 4.5
+def test_every_random_token_is_as_likely():
+    out = mask(text(20000, 40), predictions=6)
     new = np.take_along_axis(out["input_ids"], out["masked_positions"], 1)
     drawn = np.bincount(new[(new != MASK) & (new != out["masked_ids"])], minlength=VOCABULARY)
     assert drawn[:5].sum() == 0
@@ -140,32 +131,13 @@ def test_a_word_is_chosen_as_often_as_google_researchs_loop_chooses_it(continued
     assert np.abs(z).max() < 4.5
 
 
-def test_masks_of_neighbouring_draws_are_independent():
-    ids = text(2000, 40)
-    chosen = []
-    for at in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)):
-        out = mask(ids, at, predictions=6)
-        one = np.zeros(ids.shape, bool)
-        np.put_along_axis(one, out["masked_positions"], True, 1)
-        chosen.append(one)
-    p, n = 6 / 40, ids.size
-    for other in chosen[1:]:
-        both = (chosen[0] & other).sum()
-        assert abs(both - n * p * p) / np.sqrt(n * p * p * (1 - p * p)) < 4
+DRAWS = st.tuples(st.integers(0, 99), st.integers(0, 2**31 - 1), st.integers(0, 2**50))
 
 
-@given(
-    one=st.tuples(st.integers(0, 99), st.integers(0, 2**31 - 1), st.integers(0, 2**50)),
-    two=st.tuples(st.integers(0, 99), st.integers(0, 2**31 - 1), st.integers(0, 2**50)),
-)
-@settings(max_examples=100, deadline=None)
+@given(DRAWS, DRAWS)
+@settings(deadline=None)
 def test_draws_are_told_apart(one, two):
-    same = np.array_equal(masking.draw(*one), masking.draw(*two))
-    assert same == (one == two)
-
-
-def test_draw_is_known_by_hand():
-    assert masking.draw(3, 5, 9).numpy().tolist() == [3 * 2**31 + 5, 9]
+    assert np.array_equal(masking.draw(*one), masking.draw(*two)) == (one == two)
 
 
 @pytest.mark.parametrize("continuations", [(), CONTINUED])

@@ -6,7 +6,6 @@ from plain import batches, contents, copied, plain, refused, rows_of, write
 
 from helpers.base.errors import CourseError
 from helpers.text import records
-from helpers.text.records import rows
 
 pytestmark = pytest.mark.slow
 
@@ -32,15 +31,11 @@ def test_batches_are_static_and_int32(written):
     }
 
 
-@pytest.mark.parametrize("small", [False, True])
-def test_a_later_start_gives_the_undisturbed_runs_batches(written, monkeypatch, small):
-    if small:  # many blocks and pools, the last ones partial
-        monkeypatch.setattr(rows, "BLOCK_BYTES", 3 * written.record_bytes)
-        monkeypatch.setattr(rows, "POOL_BLOCKS", 4)
+def test_a_later_start_gives_the_undisturbed_runs_batches(written):
     steps = written.rows // 8
     whole = batches(written.path, 3 * steps)
     assert len(set(rows_of(whole[:steps]))) == steps * 8
-    for start in (1, steps, 2 * steps + 5, 3 * steps - 1):
+    for start in (1, steps // 2, steps, 2 * steps + 5, 3 * steps - 1):
         some = batches(written.path, min(2, 3 * steps - start), start_step=start)
         assert rows_of(some) == rows_of(whole[start : start + 2])
 
@@ -75,26 +70,21 @@ def flip_a_bit(data):
     return data
 
 
-WRONG_SIZE = (records.ShardDamaged, r"bytes; .* were written")
-
-
 @pytest.mark.parametrize(
-    ("damage", "words", "read_error", "read_words"),
+    ("damage", "words", "error"),
     [
-        (lambda data: data[:-100], WRONG_SIZE[1], *WRONG_SIZE),
-        (flip_a_bit, "checksum", tf.errors.DataLossError, "corrupted record"),
+        (lambda data: data[:-100], r"bytes; .* were written", records.ShardDamaged),
+        (flip_a_bit, r"checksum|corrupted record", tf.errors.DataLossError),
     ],
 )
-def test_a_damaged_shard_is_told_by_every_reader(
-    texts, written, tmp_path, damage, words, read_error, read_words
-):
+def test_a_damaged_shard_is_told_by_every_reader(texts, written, tmp_path, damage, words, error):
     path = copied(written, tmp_path) / written.shards[1].name
     path.write_bytes(damage(bytearray(path.read_bytes())))
     with pytest.raises(records.ShardDamaged, match=words) as caught:
         records.verify(tmp_path)
     assert path.name in caught.value.what
     refused(words, texts, tmp_path, error=records.ShardDamaged)
-    with pytest.raises(read_error, match=read_words):
+    with pytest.raises(error, match=words):
         batches(tmp_path, 60, global_batch_size=4)
     path.unlink()  # as the message says
     write(texts, tmp_path)
@@ -106,5 +96,5 @@ def test_what_is_missing_is_told(written, tmp_path):
         records.manifest(tmp_path)
     (copied(written, tmp_path) / written.shards[0].name).unlink()
     for read in (records.verify, lambda path: batches(path, 1)):
-        with pytest.raises(CourseError, match=written.shards[0].name):
+        with pytest.raises(records.ShardDamaged, match=written.shards[0].name):
             read(tmp_path)

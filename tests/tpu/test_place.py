@@ -21,7 +21,7 @@ CHIPS = {
 
 
 def machine(root: pathlib.Path, files: list[str], bus: str = "") -> pathlib.Path:
-    """Make a file system with files (``path`` or ``path=content``) and devices (``4 v5e``)."""
+    """Make a file system with empty files and devices on the PCI bus (``4 v5e``)."""
     times, _, chip = bus.partition(" ")
     for number in range(int(times or 0)):
         folder = root / f"sys/bus/pci/devices/0000:00:{number:02}.0"
@@ -29,9 +29,8 @@ def machine(root: pathlib.Path, files: list[str], bus: str = "") -> pathlib.Path
         for name, value in zip(("vendor", "device"), CHIPS.get(chip, chip).split(), strict=True):
             (folder / name).write_text(f"{value}\n")
     for file in files:
-        path, _, content = file.partition("=")
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(content)
+        (root / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / file).touch()
     return root
 
 
@@ -42,7 +41,7 @@ def test_a_place_is_told_as_its_source_describes_it(case, tmp_path):
     accelerator = found.accelerator and found.accelerator.name
     said = (found.kind, accelerator, found.replicas, found.tpu)
     assert " | ".join(map(str, said)) == case["expected"]
-    assert found.name in repr(found) and found.advice
+    assert found.name in repr(found) and found.advice in repr(found)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +52,7 @@ def test_a_place_is_told_as_its_source_describes_it(case, tmp_path):
         ({"TPU_NAME": "local"}, "tpu_vm"),
         ({"KAGGLE_KERNEL_RUN_TYPE": "Batch", "ISTPUVM": "0"}, "tpu_vm"),
         ({"TPU_NAME": "x", "TPU_WORKER_ID": "3"}, "pod_slice"),
+        ({"TPU_WORKER_HOSTNAMES": "a,b"}, "pod_slice"),
         ({"COLAB_TPU_1VM": ""}, "tpu_vm"),
     ],
 )
@@ -71,19 +71,11 @@ def test_what_tensorflow_must_find_when_it_is_imported(tmp_path):
     assert detect({"COLAB_TPU_ADDR": "10.0.0.2:8470"}, root).environment == {}
 
 
-@pytest.mark.parametrize(
-    ("environment", "file", "word"),
-    [
-        ({"TPU_NAME": "local"}, "", "TPU_NAME is set, but no TPU is attached"),
-        ({"TPU_NAME": "10.0.0.2:8470"}, "", "gs://"),
-        ({}, "dev/accel0", "local files will do"),
-        ({}, "dev/accel0", "Nothing here tells its type"),
-        ({"TPU_WORKER_HOSTNAMES": "a,b"}, "dev/accel0", "worker 0 alone"),
-        ({"TPU_ACCELERATOR_TYPE": "v5e-8"}, "dev/accel0", "TPU       v5e-8: chips: 8"),
-    ],
-)
-def test_advice_fits_the_place(environment, file, word, tmp_path):
-    assert word in repr(detect(environment, machine(tmp_path, [file] if file else [])))
+def test_what_else_must_be_known_is_said(tmp_path):
+    told = repr(detect({"TPU_NAME": "local"}, tmp_path))
+    assert "TPU_NAME is set, but no TPU is attached" in told
+    unknown = repr(detect({}, machine(tmp_path, ["dev/accel0"])))
+    assert "Nothing here tells its type" in unknown and "local files will do" in unknown
 
 
 VALUES = st.one_of(
@@ -96,12 +88,10 @@ VALUES = st.one_of(
         ]
     ),
 )
-FILES = ["dev/accel0", "dev/vfio/1", "dev/vfio/vfio", "dev/nvidia0", "dev/dxg"]
+FILES = ["dev/accel0", "dev/vfio/1", "dev/vfio/vfio"]
 
 
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     environment=st.dictionaries(st.sampled_from(place.MARKS), VALUES),
     files=st.lists(st.sampled_from(FILES), unique=True),

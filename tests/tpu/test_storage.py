@@ -7,22 +7,20 @@ import os
 import pathlib
 import socket
 import ssl
-import tempfile
 
 import fsspec.config
 import gcsfs
+import google.auth
 import numpy as np
-import pandas
 import psutil
 import pytest
 import tensorflow as tf
 from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from processes import child
+from processes import child, printed
 from terminal import gone, wait_for
 
-from helpers.base.errors import CourseError
 from helpers.tpu import storage
 
 pytestmark = pytest.mark.slow
@@ -34,13 +32,21 @@ def name(url):
     return url.removeprefix("gs://")
 
 
+def log(storage):
+    return (storage.folder / "log.txt").read_text("utf-8")
+
+
+def write(path, text):
+    with gfile.GFile(path, "w") as file:
+        file.write(text)
+
+
 # TensorFlow's own file system code, against the same calls on a local folder
 
 
 def text(root):
-    for name, words in (("t.txt", "hello\n한국어"), ("empty", "")):
-        with gfile.GFile(f"{root}/{name}", "w") as file:
-            file.write(words)
+    write(f"{root}/t.txt", "hello\n한국어")
+    write(f"{root}/empty", "")
     with gfile.GFile(f"{root}/t.txt", "a") as file:
         file.write("!")
     with pytest.raises(tf.errors.NotFoundError):
@@ -66,8 +72,7 @@ def big(root):
 
 def folders(root):
     gfile.makedirs(f"{root}/d/e")
-    with gfile.GFile(f"{root}/d/a b%20ü.txt", "w") as file:
-        file.write("x")
+    write(f"{root}/d/a b%20ü.txt", "x")
     gfile.copy(f"{root}/d/a b%20ü.txt", f"{root}/d/e/copy.txt")
     gfile.rename(f"{root}/d/a b%20ü.txt", f"{root}/d/renamed.txt")
     seen = [
@@ -75,29 +80,10 @@ def folders(root):
         [p.removeprefix(root) for p in gfile.glob(f"{root}/d/*/*.txt")],
         [gfile.isdir(f"{root}/d/{x}") for x in ("", "e", "renamed.txt", "none")],
         [gfile.exists(f"{root}/d/{x}") for x in ("e", "renamed.txt", "a b%20ü.txt")],
-        sorted((p.removeprefix(root).rstrip("/"), f) for p, _, f in gfile.walk(f"{root}/d")),
     ]
     gfile.remove(f"{root}/d/renamed.txt")
     gfile.rmtree(f"{root}/d/e")
     return [*seen, gfile.exists(f"{root}/d/renamed.txt"), gfile.exists(f"{root}/d/e")]
-
-
-def records(root):
-    rows = []
-    for compression in ("", "GZIP"):
-        for shard in range(3):
-            path = f"{root}/{compression}-{shard}.tfrecord"
-            with tf.io.TFRecordWriter(path, compression or None) as writer:
-                for value in range(100):
-                    writer.write(f"{shard}:{value}".encode() * 50)
-        files = tf.data.Dataset.list_files(f"{root}/{compression}-*.tfrecord", shuffle=False)
-        rows += files.interleave(
-            lambda file, compression=compression: tf.data.TFRecordDataset(file, compression),
-            cycle_length=3,
-            num_parallel_calls=3,
-            deterministic=True,
-        ).as_numpy_iterator()
-    return rows
 
 
 def checkpoints(root):
@@ -112,35 +98,9 @@ def checkpoints(root):
     return value.numpy().sum(), sorted(gfile.listdir(f"{root}/c"))
 
 
-def models(root):
-    model = tf.keras.Sequential([tf.keras.layers.Dense(3, input_shape=(2,))])
-    model.set_weights([np.ones((2, 3)), np.arange(3)])
-    model.save(f"{root}/saved")
-    model.save_weights(f"{root}/plain")
-    model.save_weights(f"{root}/one.h5")
-    model.set_weights([np.zeros((2, 3)), np.zeros(3)])
-    model.load_weights(f"{root}/plain")
-    saved = tf.keras.models.load_model(f"{root}/saved")
-    kept = [w.tolist() for w in (*model.get_weights(), *saved.get_weights())]
-    return kept, gfile.exists(f"{root}/one.h5")
-
-
-@pytest.mark.parametrize(
-    "case", [text, big, folders, records, checkpoints, models], ids=lambda case: case.__name__
-)
+@pytest.mark.parametrize("case", [text, big, folders, checkpoints], ids=lambda case: case.__name__)
 def test_tensorflow_sees_what_it_sees_on_a_disk(gs, tmp_path, case):
-    assert case(gs.bucket()) == case(str(tmp_path))
-
-
-def test_a_missing_bucket_is_tensorflows_error(gs):
-    missing = pytest.raises(tf.errors.NotFoundError, match=r"does not exist|not found")
-    with missing, gfile.GFile("gs://no-such-bucket/x", "w") as file:
-        file.write("x")
-    with missing:
-        gfile.glob("gs://no-such-bucket/*")
-
-
-# gcsfs, pandas, datasets
+    assert case(f"{gs.url}/{case.__name__}") == case(str(tmp_path))
 
 
 def test_gcsfs_does_what_a_local_disk_does(gs, tmp_path):
@@ -148,7 +108,7 @@ def test_gcsfs_does_what_a_local_disk_does(gs, tmp_path):
     blob = np.random.default_rng(1).bytes(11 << 20)
     seen = []
     for files, root in (
-        (gcsfs.GCSFileSystem(), name(gs.bucket())),
+        (gcsfs.GCSFileSystem(), f"{name(gs.url)}/gcsfs"),
         (local, str(tmp_path / "root")),
     ):
         files.pipe(f"{root}/a/x", b"hello")
@@ -173,55 +133,21 @@ def test_gcsfs_does_what_a_local_disk_does(gs, tmp_path):
     assert seen[0] == seen[1]
 
 
-def test_pandas_and_datasets_need_no_settings(gs):
-    import datasets
-
-    url = gs.bucket()
-    frame = pandas.DataFrame({"text": ["하나", "둘"], "n": [1, 2]})
-    frame.to_csv(f"{url}/x.csv", index=False)
-    pandas.testing.assert_frame_equal(pandas.read_csv(f"{url}/x.csv"), frame)
-    datasets.Dataset.from_pandas(frame).save_to_disk(f"{url}/ds")
-    assert datasets.load_from_disk(f"{url}/ds")["text"][:] == ["하나", "둘"]
-
-
-# Another process
-
-
-SERVE = """
+OTHER = """
 import sys
+import gcsfs
 import tensorflow as tf
-for line in sys.stdin:
-    try:
-        exec(line)
-    except Exception as error:
-        print(type(error).__name__, flush=True)
+path, other = f"{sys.argv[1]}/x", gcsfs.GCSFileSystem()
+for text in ("first", "second, longer"):
+    other.pipe(path, text.encode())
+    assert tf.io.gfile.GFile(path).read() == text
+    assert tf.io.gfile.stat(path).length == len(text)
+print("seen")
 """
 
 
-@pytest.fixture(scope="module")
-def other(gs):
-    """Another process with TensorFlow in it: give it a line to run; what it prints comes back."""
-    with child(SERVE, environment=gs.environment) as process:
-
-        def tell(line):
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-            return hear
-
-        def hear():
-            return process.stdout.readline().rstrip("\n")
-
-        yield tell
-
-
-def test_another_process_sees_the_same_objects_at_once_and_what_is_written_over(gs, other):
-    url = gs.bucket()
-    for line in ("first", "second, longer"):
-        with gfile.GFile(f"{url}/x", "w") as file:
-            file.write(line)
-        length = f"tf.io.gfile.stat('{url}/x').length"
-        hear = other(f"print(tf.io.gfile.GFile('{url}/x').read(), {length}, flush=True)")
-        assert hear() == f"{line} {len(line)}"
+def test_a_child_process_sees_at_once_what_another_client_writes_over(gs):
+    assert printed(OTHER, gs.url, environment=gs.environment) == "seen\n"
 
 
 # The server, by its own requests
@@ -238,19 +164,15 @@ def ask(gs, method, path, body=None, headers=None, connection=None):
     return answer, answer.read()
 
 
-def session(gs, name):
-    """Begin a resumable upload; where its parts go."""
-    start, _ = ask(gs, "POST", f"{UPLOAD}resumable&name={name}")
-    return start.headers["Location"].partition(str(gs.port))[2]
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.binary(max_size=30), st.lists(st.integers(0, 30), max_size=4), st.booleans())
 def test_however_an_upload_is_cut_the_object_is_the_whole(gs, data, cuts, known):
     def generation():
         return ask(gs, "GET", "/{}/cut")[0].headers.get("X-Goog-Generation")
 
-    path, before, answer = session(gs, "cut"), generation(), None
+    start, _ = ask(gs, "POST", f"{UPLOAD}resumable&name=cut")
+    path = start.headers["Location"].partition(str(gs.port))[2]
+    before, answer = generation(), None
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     for low, high in itertools.pairwise(edges):
         if answer is not None:
@@ -270,17 +192,16 @@ def test_however_an_upload_is_cut_the_object_is_the_whole(gs, data, cuts, known)
     "head",
     [
         b"Content-Length: 100\r\n\r\n" + b"x" * 50,
-        b"Transfer-Encoding: chunked\r\n\r\n32\r\n" + b"x" * 50 + b"\r\n",
         b"Transfer-Encoding: chunked\r\n\r\n64\r\n" + b"x" * 50,
     ],
-    ids=["length", "between chunks", "within a chunk"],
+    ids=["length", "within a chunk"],
 )
 def test_what_a_dying_client_sent_is_no_object(gs, head):
-    before = gs.log.count("ConnectionAbortedError")
+    before = log(gs).count("ConnectionAbortedError")
     path = f"{UPLOAD}media&name=half".format(name(gs.url))
     with socket.create_connection(("127.0.0.1", gs.port)) as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n".encode() + head)
-    assert wait_for(lambda: gs.log.count("ConnectionAbortedError") > before)
+    assert wait_for(lambda: log(gs).count("ConnectionAbortedError") > before)
     assert not gfile.exists(f"{gs.url}/half")
 
 
@@ -289,7 +210,6 @@ def test_what_a_dying_client_sent_is_no_object(gs, head):
     [
         ("GET", "/storage/v1/b/no-such-bucket", None, 404),
         ("PUT", "/{}/object", b"", 501),
-        ("POST", f"{UPLOAD}media&name=", b"", 400),
         ("POST", f"{UPLOAD}multipart", b"none", 400),
         ("DELETE", "/storage/v1/b/{}/o/none", None, 404),
         ("PUT", f"{UPLOAD}resumable&upload_id=none", b"abc", 404),
@@ -301,38 +221,29 @@ def test_a_request_that_can_not_be_carried_out_is_answered(gs, method, path, bod
 
 
 @pytest.mark.parametrize(
-    "target",
-    [
-        "example.com:443",
-        "googleapis.com.example.com:443",
-        "www.googleapis.com:80",
-        "evilgoogleapis.com:443",
-    ],
+    "target", ["googleapis.com.example.com:443", "evilgoogleapis.com:443", "www.googleapis.com:80"]
 )
 def test_other_addresses_are_refused(gs, target):
     assert ask(gs, "CONNECT", target)[0].status == 403
 
 
-def tunnel(gs, host, trusted):
-    """A connection as TensorFlow makes it: through the proxy, with TLS."""
-    context = ssl.create_default_context(cafile=trusted)
-    context.verify_flags |= ssl.VERIFY_X509_STRICT  # as from Python 3.13 on
-    connection = http.client.HTTPSConnection("127.0.0.1", gs.port, context=context, timeout=10)
-    connection.set_tunnel(host)
-    return connection
-
-
 def test_its_certificate_is_for_storage_alone_and_must_be_known(gs):
     assert gs.folder.stat().st_mode & 0o077 == 0
-    (certificate,) = x509.load_pem_x509_certificates(gs.certificate.read_bytes())
+    file = gs.folder / "certificate.pem"
+    (certificate,) = x509.load_pem_x509_certificates(file.read_bytes())
     extensions = {type(e.value): e.value for e in certificate.extensions}
     names = extensions[x509.SubjectAlternativeName].get_values_for_type(x509.DNSName)
-    assert names == ["*.googleapis.com"]
-    assert extensions[x509.BasicConstraints].ca is False
-    other_service = tunnel(gs, "oauth2.googleapis.com", gs.certificate)
-    assert ask(gs, "POST", "/token", b"refresh_token=x", None, other_service)[0].status == 404
-    with pytest.raises(ssl.SSLCertVerificationError):
-        tunnel(gs, "storage.googleapis.com", None).request("GET", "/")
+    assert (names, extensions[x509.BasicConstraints].ca) == (["*.googleapis.com"], False)
+    for trusted in (file, None):
+        context = ssl.create_default_context(cafile=trusted)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # as from Python 3.13 on
+        connection = http.client.HTTPSConnection("127.0.0.1", gs.port, context=context, timeout=10)
+        connection.set_tunnel("oauth2.googleapis.com")
+        if trusted:  # a tunnel to another service leads here, too
+            assert ask(gs, "POST", "/token", b"token=x", None, connection)[0].status == 501
+        else:
+            with pytest.raises(ssl.SSLCertVerificationError):
+                connection.request("GET", "/")
 
 
 def test_it_listens_on_this_machine_alone_and_calls_nobody(gs):
@@ -346,8 +257,8 @@ def test_a_token_that_a_client_sends_is_not_logged(gs):
     path = f"/storage/v1/b/{{}}/o?access_token={SECRET}&prefix=seen"
     ask(gs, "GET", path, headers={"Authorization": f"Bearer {SECRET}"})
     ask(gs, "POST", f"/token?refresh={SECRET}", b"code=" + SECRET.encode())
-    assert "/token 501" in gs.log
-    assert SECRET not in gs.log
+    assert "/token 501" in log(gs)
+    assert SECRET not in log(gs)
 
 
 # The storage's own process
@@ -357,33 +268,16 @@ def test_two_at_once_know_nothing_of_each_other_and_leave_all_as_it_was(monkeypa
     monkeypatch.setenv("https_proxy", "http://mine:1")
     monkeypatch.delenv("HTTPS_PROXY", raising=False)
     before, conf = dict(os.environ), json.dumps(fsspec.config.conf)
-    with pytest.raises(ZeroDivisionError), storage.embedded_gcs("course-data") as outer:
-        with gfile.GFile(f"{outer.url}/who", "w") as file:
-            file.write("outer")
+    with pytest.raises(ZeroDivisionError), storage.embedded_gcs() as outer:
+        write(f"{outer.url}/who", "outer")
         with storage.embedded_gcs() as inner:
-            assert not gfile.exists(outer.url)
-            assert inner.bucket("course-data") == outer.url == "gs://course-data"
-            with gfile.GFile(f"{outer.url}/who", "w") as file:
-                file.write("inner, longer")
-            assert fsspec.open(f"{outer.url}/who", "rt").open().read() == "inner, longer"
+            assert not gfile.exists(outer.url) and gfile.exists(inner.url)
         assert fsspec.open(f"{outer.url}/who", "rt").open().read() == "outer"
         assert all(os.environ[k] == v for k, v in outer.environment.items())
         raise ZeroDivisionError
     assert (dict(os.environ), json.dumps(fsspec.config.conf)) == (before, conf)
     for ended in (inner, outer):
         assert gone(ended.process.pid) and not ended.folder.exists()
-
-
-def test_a_name_that_a_bucket_can_not_have_is_told(gs):
-    for wish in ("UPPER", "a", "with space"):
-        with pytest.raises(ValueError, match="Invalid bucket name"):
-            gs.bucket(wish)
-    with pytest.raises(ValueError, match="succeeded"):
-        gs.bucket(name(gs.url))
-    before = dict(os.environ)
-    with pytest.raises(ValueError, match="Invalid"), storage.embedded_gcs("UPPER"):
-        pass
-    assert dict(os.environ) == before
 
 
 PARENT = """
@@ -393,7 +287,6 @@ signal.signal(signal.SIGINT, lambda *_: None)
 with storage.embedded_gcs() as running:
     os.killpg(0, signal.SIGINT)   # as a notebook's interrupt, which is not for the server
     time.sleep(0.2)
-    running.bucket("after-interrupt")
     if os.fork() == 0:   # has all pipes of its parent, beyond its end, as workers may
         print(running.process.pid, running.folder, flush=True)
     time.sleep(60)
@@ -403,39 +296,26 @@ with storage.embedded_gcs() as running:
 def test_it_outlives_an_interrupt_but_not_its_parent():
     with child(PARENT) as parent:
         server, folder = parent.stdout.readline().split()
-        assert psutil.pid_exists(int(server))
+        assert psutil.Process(int(server)).status() != psutil.STATUS_ZOMBIE
         parent.kill()
         parent.wait()
         assert gone(int(server))
         assert wait_for(lambda: not pathlib.Path(folder).exists())
 
 
-def test_a_process_that_does_not_get_ready_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(storage, "START_SECONDS", 0.0)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(CourseError, match="not ready within 0 seconds"), storage.embedded_gcs():
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("place", ["variable", "home"])
-def test_the_users_account_is_hidden_from_the_embedded_storage(monkeypatch, tmp_path, place):
-    import google.auth
-
+def test_the_users_account_is_hidden_from_the_embedded_storage(monkeypatch, tmp_path):
     login = tmp_path / ".config/gcloud/application_default_credentials.json"
     login.parent.mkdir(parents=True)
     about = {"type": "authorized_user", "client_id": "a", "quota_project_id": "p"}
     login.write_text(json.dumps({**about, "client_secret": "s", "refresh_token": "mine"}))
     monkeypatch.setenv("NO_GCE_CHECK", "true")  # google-auth would look for an account there, too
-    for variable in ("CLOUDSDK_CONFIG", "GOOGLE_APPLICATION_CREDENTIALS"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path if place == "home" else tmp_path / "other"))
-    if place == "variable":
-        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(login))
+    monkeypatch.delenv("CLOUDSDK_CONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(login))
     assert google.auth.default()[0].refresh_token == "mine"
     with storage.embedded_gcs() as running:
         with pytest.raises(google.auth.exceptions.DefaultCredentialsError):
             google.auth.default()
         assert gfile.exists(running.url)
-        assert "oauth2" not in running.log  # where TensorFlow would send it
+        assert "oauth2" not in log(running)  # where TensorFlow would send it
     assert google.auth.default()[0].refresh_token == "mine"

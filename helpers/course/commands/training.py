@@ -1,21 +1,35 @@
 """Commands for your own text and model: records, pretraining, export."""
 
+import enum
 import functools
 import os
 import pathlib
 import sys
-from typing import Annotated
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder
+from helpers.base.folders import Folder, new_folder
+from helpers.base.output import errors_only
 from helpers.base.settings import ENVIRONMENT
+from helpers.bert.settings import CONFIGURATIONS, Description, Settings
 from helpers.tpu.bucket import check_bucket
+from helpers.tpu.connection import connect, tensorflow_environment
+from helpers.tpu.place import detect
 
-_TEXT = "File, folder, 'pattern', -, gs://… or hf://NAME/CONFIG/SPLIT; can be repeated. "
+if TYPE_CHECKING:
+    from helpers.bert import pretraining
+
+QUIET = 10.0  # seconds between two lines
+Size = enum.StrEnum("Size", list(CONFIGURATIONS))
+
+_TEXT = "File, folder or 'pattern', here, gs://… or hf://datasets/…; can be repeated. "
 _TEXT += "Without: the shipped text."
 _RUNNER = "Apache Beam's: FnApiRunner, DataflowRunner, … Without: none."
 _TPU = "local, grpc://… or a TPU's name. Without: the CPU."
@@ -50,8 +64,8 @@ def prepare(
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
     A text is plain (a document on each line), JSON lines (.jsonl, .json) or Parquet, or one of
-    these in gzip, bz2 or xz; or a Hugging Face dataset. The library datasets reads it and keeps it
-    in its cache (HF_DATASETS_CACHE), which takes the room of the text.
+    these in gzip, bz2 or xz; here, in a bucket or on the Hugging Face Hub. The library datasets
+    reads it and keeps it in its cache (HF_DATASETS_CACHE), which takes the room of the text.
 
     One document in ten (the last of each ten of a file) is held out and written to DIR/held-out, in
     a tenth as many files, one at least. Killed or interrupted: the same command again goes on with
@@ -64,7 +78,7 @@ def prepare(
     - `tpu-course prepare -i ko.txt -i en.txt --tokenizer tokenizer.json -o records`
     - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
     - `tpu-course prepare -i web/ -i "books/*.jsonl.gz" --field body -o gs://mine/web`
-    - `tpu-course prepare -i hf://wikimedia/wikipedia/20231101.ko/train -o gs://mine/wiki`
+    - `tpu-course prepare -i "hf://datasets/wikimedia/wikipedia/20231101.ko/*" -o gs://mine/wiki`
     - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
       --runner DataflowRunner -- --project=mine --region=us-central1
       --temp_location=gs://mine/temporary --extra_package=WHEEL`: many machines, by Apache Beam
@@ -116,25 +130,26 @@ def pretrain(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Of this run: folder or gs://….")
     ],
-    config: Annotated[str, typer.Option(help="tiny, mini, small or base.")] = "tiny",
-    steps: Annotated[int, typer.Option(help="Of the whole run.")] = 1_000,
+    config: Annotated[Size, typer.Option(help="Size of the model.")] = Size.tiny,
+    steps: Annotated[int, typer.Option(min=1, help="Of the whole run.")] = 1_000,
     data: Annotated[
         str | None, typer.Option(metavar="DIR", help="Records, not the shipped text.")
     ] = None,
     tpu: Annotated[str | None, typer.Option(metavar="NAME", help=_TPU)] = None,
-    batch: Annotated[int, typer.Option(help="Rows per step, on all replicas together.")] = 32,
-    learning_rate: Annotated[float, typer.Option(help="The highest.")] = 2e-3,
-    warm_up: Annotated[int, typer.Option(help="Steps until it.")] = 100,
-    dropout: Annotated[float, typer.Option(help="Share of values.")] = 0.1,
+    batch: Annotated[int, typer.Option(min=1, help="Rows per step, on all replicas.")] = 32,
+    learning_rate: Annotated[float, typer.Option(min=0, help="The highest.")] = 2e-3,
+    warm_up: Annotated[int, typer.Option(min=0, help="Steps until it.")] = 100,
+    dropout: Annotated[float, typer.Option(min=0, max=0.9, help="Share of values.")] = 0.1,
     steps_per_execution: Annotated[int, typer.Option(min=1, help="On a TPU 50 or more.")] = 1,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.")] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, order, masks, dropout.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Of weights, order, masks, dropout.")
+    ] = 0,
 ) -> None:
     """Pretrain BERT; the same command again goes on where it ended, on one CPU to the last bit.
 
     Killed, crashed or interrupted: nothing is lost but the steps since the last checkpoint, and
-    they are done again with the same numbers. Ctrl-C and SIGTERM save first. A finished run goes
-    on when --steps is raised. Curves for TensorBoard are in DIR/tensorboard, the losses in
+    they are done again with the same numbers. Ctrl-C and SIGTERM save first. The losses are in
     DIR/log.jsonl.
 
     **Examples**
@@ -147,22 +162,91 @@ def pretrain(
     **Exit status**: 0 all steps are done · 2 can't begin or go on, with the reason · 130 stopped
     by Ctrl-C · 143 by SIGTERM; saved in both cases
     """
-    from helpers.bert import command
+    if tpu is not None and not tpu.strip():
+        raise CourseError(
+            "The TPU has no name.",
+            "What follows --tpu is empty: a variable in the command has no value, probably.",
+            "Write --tpu local, an address, or a TPU's name; or leave it out to use the CPU.",
+        )
+    # Before TensorFlow starts, which takes seconds.
+    folder = _folder(output, write=True)
+    Description.read(folder)
+    if data is not None:
+        from helpers.text import records
 
-    status = command.pretrain(
-        config,
-        output,
-        data,
-        tpu=tpu,
-        of_run={"steps_per_execution": steps_per_execution, "save_every": save_every},
-        steps=steps,
-        global_batch_size=batch,
-        learning_rate=learning_rate,
-        warm_up=warm_up,
+        records.steps_per_epoch(records.manifest(_folder(data, write=False).path), batch)
+    tf = _tensorflow(tensorflow_environment(detect()))
+    from helpers.bert.data import prepare_shipped
+    from helpers.bert.pretraining import run
+
+    strategy = connect(tpu) if tpu else None
+    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    wanted = Settings(
+        CONFIGURATIONS[config],
+        steps,
+        batch,
+        learning_rate,
+        warm_up,
         dropout=dropout,
+        precision="mixed_bfloat16" if on_tpu else "float32",
         seed=seed,
     )
-    raise typer.Exit(status)
+    try:
+        done = run(
+            wanted,
+            prepare_shipped(folder.at("data")) if data is None else data,
+            folder.path,
+            strategy=strategy,
+            steps_per_execution=steps_per_execution,
+            save_every=save_every,
+            say=typer.echo,
+            report=_reporter(),
+        )
+    except tf.errors.ResourceExhaustedError as error:
+        raise CourseError(
+            "A step needs more memory than there is.",
+            str(error).strip().splitlines()[0][:200],
+            "Take fewer rows (--batch).",
+        ) from error
+    typer.echo(f"Saved in {folder.path}: step {done.step:,} of {steps:,}.")
+    if done.stopped is not None:
+        typer.echo("Run the same command again to go on.")
+        raise typer.Exit(128 + done.stopped)  # as shells have it
+
+
+def _folder(path: str, *, write: bool) -> Folder:
+    """Find a folder, and whether it will do: on this disk at once, in a bucket with a question."""
+    folder = Folder(path)
+    if folder.remote:
+        check_bucket(folder.path, write=write)
+    elif write:
+        folder.check()
+    return folder
+
+
+def _tensorflow(environment: dict[str, str]) -> ModuleType:
+    typer.echo("Starting TensorFlow.")
+    os.environ.update(ENVIRONMENT | environment)
+    import tensorflow
+
+    errors_only(tensorflow)
+    return tensorflow
+
+
+def _reporter() -> Callable[["pretraining.Progress"], None]:
+    """Make what tells where a run is, a line now and then."""
+    last = float("-inf")
+
+    def report(now: "pretraining.Progress") -> None:
+        nonlocal last
+        if now.step == now.steps or time.monotonic() - last >= QUIET:
+            last = time.monotonic()
+            typer.echo(
+                f"step {now.step:,} of {now.steps:,} · loss {now.loss:.3f} · "
+                f"{now.tokens_per_second:,.0f} tokens/s"
+            )
+
+    return report
 
 
 def export(
@@ -181,6 +265,11 @@ def export(
 
     **Exit status**: 0 written · 2 can't be written, with the reason
     """
-    from helpers.bert import command
+    # Before TensorFlow starts, which takes seconds.
+    new_folder(folder)
+    Description.of_trained(_folder(run, write=False))
+    _tensorflow({})
+    from helpers.bert.export import export
 
-    typer.echo(command.export(run, folder, data))
+    written = export(run, folder, data)
+    typer.echo(f"Written to {written}. Its README.md says how well the model guesses.")

@@ -10,7 +10,6 @@ one process or by many machines, and have the same bytes. A shard is whole or ab
 
 from typing import Any
 
-from helpers.text.records.encoder import Encoder, fingerprint
 from helpers.text.records.format import (
     HELD_OUT,
     MANIFEST,
@@ -19,8 +18,11 @@ from helpers.text.records.format import (
     OtherSettings,
     OtherTokenizer,
     ShardDamaged,
+    manifest,
+    steps_per_epoch,
+    tokenizer_of,
+    verify,
 )
-from helpers.text.records.reading import manifest, steps_per_epoch, tokenizer_of, verify
 from helpers.text.records.writing import by_beam, by_processes, one_by_one, write
 
 

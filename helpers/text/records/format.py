@@ -1,22 +1,20 @@
 """What a folder of records holds: its settings, its shards, and what a record is."""
 
 import dataclasses
-import functools
 import hashlib
 import json
+import os
 import struct
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import google_crc32c
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+import tokenizers
 
 from helpers.base.errors import CourseError, unreadable
-from helpers.base.folders import short
+from helpers.base.folders import Folder, short
 
-FORMAT = 3
-SETTINGS = "settings.json"  # written first: the folder is for these settings from then on
+FORMAT = 4
 MANIFEST = "manifest.json"  # written last: all shards are there
 TOKENIZER = "tokenizer.json"
 HELD_OUT = "held-out"  # the folder, beside a training's records, of what was held out of them
@@ -40,7 +38,7 @@ class Settings:
 
     documents: str  # `documents.digest` of what was read: which they are
     part: str  # of these documents: ``all``, ``train`` or ``held-out``
-    tokenizer_sha256: str  # `fingerprint` of the tokenizer
+    tokenizer_sha256: str  # `corpus.fingerprint` of the tokenizer
     vocabulary: int  # number of tokens; ids are below it
     sequence_length: int  # positions per row; no sequence is longer
     shards: int  # number of files
@@ -51,6 +49,11 @@ class Settings:
             raise ValueError(f"sequence_length is {self.sequence_length}, not 3 to 65,536")
         if not 1 <= self.shards < 100_000:  # the names have five digits
             raise ValueError(f"shards is {self.shards}, not 1 to 99,999")
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the shards, in order."""
+        return [f"shard-{k:05}-of-{self.shards:05}.tfrecord" for k in range(self.shards)]
 
     @property
     def features(self) -> dict[str, str]:
@@ -69,19 +72,18 @@ class Shard:
 
     name: str  # its name in the folder
     documents: int  # documents in it
-    sequences: int  # pieces of documents in it, each with its own ``[CLS]`` and ``[SEP]``
     rows: int  # records, each of ``sequence_length`` positions
     tokens: int  # positions that hold a token, the special ones included
     bytes: int  # its size
     crc32c: str  # checksum of its bytes, in hexadecimal
 
     def check_size(self, size: int) -> None:
-        """Compare a size in bytes with the file's when it was written."""
+        """Compare a size in bytes with what was written; raise `ShardDamaged`."""
         if size != self.bytes:
             raise self._damaged(f"It has {size:,} bytes; {self.bytes:,} were written.")
 
     def check(self, pieces: Iterable[bytes]) -> None:
-        """Compare the file's bytes with those that were written."""
+        """Compare the file's bytes with those that were written; raise `ShardDamaged`."""
         crc = size = 0
         for piece in pieces:
             crc, size = google_crc32c.extend(crc, piece), size + len(piece)
@@ -107,9 +109,7 @@ class Manifest:
     shards: tuple[Shard, ...]  # in order
 
     # Of all shards together, as of each `Shard`.
-    documents, sequences, rows, tokens, bytes = map(
-        _sum_of, ("documents", "sequences", "rows", "tokens", "bytes")
-    )
+    documents, rows, tokens, bytes = map(_sum_of, ("documents", "rows", "tokens", "bytes"))
 
     @property
     def features(self) -> dict[str, str]:
@@ -127,44 +127,24 @@ class Manifest:
             "content": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
         }
 
-    @property
-    def record_bytes(self) -> int:
-        """Size of each record, with its frame: all are equally long."""
-        zeros = np.zeros((1, self.settings.sequence_length), np.int32)
-        return len(records(dict.fromkeys(self.features, zeros), self.features))
-
     def __repr__(self) -> str:
         positions = max(1, self.rows * self.settings.sequence_length)
         return (
-            f"{_some(self.documents, 'document')} in {_some(self.rows, 'row')} of "
+            f"{self.documents:,} documents in {self.rows:,} rows of "
             f"{self.settings.sequence_length}, {self.tokens / positions:.1%} tokens; "
-            f"{_some(len(self.shards), 'shard')}, {self.bytes / 1e6:.1f} MB"
+            f"{len(self.shards):,} shards, {self.bytes / 1e6:.1f} MB"
         )
 
 
-def _some(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'s' * (number != 1)}"
-
-
-def shard_name(number: int, shards: int) -> str:
-    """Give a file's name, such as ``shard-00000-of-00008.tfrecord``."""
-    return f"shard-{number:05}-of-{shards:05}.tfrecord"
-
-
-def description(name: str) -> str:
-    """Give the name of the file that describes a shard: the shard is finished when it is there."""
-    return name.replace(".tfrecord", ".json")
-
-
-def to_json(settings: Settings, **more: Any) -> bytes:
-    """Write settings, a manifest (with ``shards``) or a shard's description (with ``shard``)."""
-    content = {"format": FORMAT, "settings": dataclasses.asdict(settings)}
-    content |= {"features": settings.features} | more
+def to_json(settings: Settings, shards: Iterable[Shard]) -> bytes:
+    """Write a manifest; one with a single shard describes that shard while others are missing."""
+    content = {"format": FORMAT, "settings": vars(settings), "features": settings.features}
+    content["shards"] = list(map(vars, shards))
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
-def from_json(name: str, data: bytes) -> tuple[Settings, tuple[Shard, ...]]:
-    """Read what `to_json` wrote.
+def from_json(path: str, name: str, data: bytes) -> Manifest:
+    """Read what `to_json` wrote to a file of the folder ``path``.
 
     Raises:
         CourseError: It was changed, or is of another version.
@@ -174,60 +154,93 @@ def from_json(name: str, data: bytes) -> tuple[Settings, tuple[Shard, ...]]:
         content = json.loads(data)
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}, not {FORMAT}")
-        shards = [content["shard"]] if "shard" in content else content.get("shards", [])
-        return Settings(**content["settings"]), tuple(Shard(**shard) for shard in shards)
+        shards = tuple(Shard(**shard) for shard in content["shards"])
+        return Manifest(path, Settings(**content["settings"]), shards)
 
 
-def check_same(path: str, found: Settings, wanted: Settings) -> None:
+def check_same(table: Manifest, wanted: Settings) -> None:
     """Refuse to mix records of different settings in one folder.
 
     Raises:
         OtherTokenizer, OtherSettings: They differ.
     """
-    was, now = dataclasses.asdict(found), dataclasses.asdict(wanted)
+    was, now = vars(table.settings), vars(wanted)
     other = [key for key in was if was[key] != now[key]]
     if other:
         tokenizer = "tokenizer_sha256" in other
         what = "another tokenizer" if tokenizer else "other settings"
         raise (OtherTokenizer if tokenizer else OtherSettings)(
-            f"{short(path)} holds records of {what}.",
+            f"{short(table.path)} holds records of {what}.",
             f"{'; '.join(f'{key} is {was[key]} there, {now[key]} here' for key in other)}.",
             "Write to another folder, or delete this one.",
         )
 
 
-def check_tokenizer(path: str, beside: bytes, settings: Settings) -> None:
-    """Refuse a tokenizer that lies beside records that were made with another one.
+def manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Say what a folder of records, here or ``gs://bucket/folder``, holds.
 
     Raises:
-        OtherTokenizer: The file was exchanged.
+        CourseError: There are no records, not all shards are written, or the manifest was changed
+            by hand or is of another version.
     """
-    found = dataclasses.replace(settings, tokenizer_sha256=hashlib.sha256(beside).hexdigest())
-    check_same(path, found, settings)
+    path = os.fspath(path)
+    data = Folder(path).read(MANIFEST)
+    if data is None:
+        raise CourseError(
+            f"{short(path)} holds no finished records.",
+            f"There is no {MANIFEST}: the folder is another one, or not all shards are written.",
+            "Check the path, or run the command that writes them again: it goes on where it "
+            "stopped.",
+        )
+    return from_json(path, MANIFEST, data)
 
 
-@functools.cache
-def _example() -> type:
-    """Make the class of ``tf.train.Example``: importing TensorFlow for it would take seconds.
+def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
+    """Read the tokenizer that records were made with, which lies beside them.
 
-    Its map of features is, in the bytes, a list of entries (protobuf.dev, "Maps").
+    Raises:
+        OtherTokenizer: Another one lies there, or none.
     """
-    fields = {  # of each message: name, number, type, repeated
-        "Example": [("features", 1, "Features", False)],
-        "Features": [("feature", 1, "Entry", True)],
-        "Entry": [("key", 1, "", False), ("value", 2, "Feature", False)],
-        "Feature": [("bytes_list", 1, "BytesList", False)],
-        "BytesList": [("value", 1, "", True)],
-    }
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", syntax="proto3")
-    for message, some in fields.items():
-        made = file.message_type.add(name=message)
-        for name, number, kind, repeated in some:
-            of = {"type": 11, "type_name": f".{kind}"} if kind else {"type": 12}  # 12: bytes
-            made.field.add(name=name, number=number, label=3 if repeated else 1, **of)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Example"))
+    data = Folder(table.path).read(TOKENIZER)
+    if data is None or hashlib.sha256(data).hexdigest() != table.settings.tokenizer_sha256:
+        raise OtherTokenizer(
+            f"{short(table.path)} has not the tokenizer that its records were made with.",
+            f"Its {TOKENIZER} was exchanged, deleted or not copied.",
+            "Copy it again, or run the command that writes the records.",
+        )
+    return tokenizers.Tokenizer.from_str(data.decode())
+
+
+def verify(path: str | os.PathLike[str]) -> Manifest:
+    """Read every shard and compare its bytes with the manifest.
+
+    Raises:
+        ShardDamaged: A shard has other bytes, or isn't there.
+        CourseError: As `manifest`.
+    """
+    table = manifest(path)
+    for shard in table.shards:
+        shard.check(Folder(table.path).pieces(shard.name))
+    return table
+
+
+def steps_per_epoch(table: Manifest, global_batch_size: int) -> int:
+    """Give the number of whole batches; without one, raise a `CourseError`."""
+    if table.rows < global_batch_size:
+        raise CourseError(
+            f"{table.rows:,} rows: fewer than one batch of {global_batch_size:,}.",
+            "An epoch would have no step, for ever.",
+            "Take a smaller batch, or more text.",
+        )
+    return table.rows // global_batch_size
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Write a field of a protobuf message: a string or a message (protobuf.dev, "Encoding")."""
+    size, length = len(content), b""
+    while size > 127:
+        size, length = size >> 7, length + bytes([size & 127 | 128])
+    return bytes([number << 3 | 2]) + length + bytes([size]) + content
 
 
 def _crc(data: bytes) -> bytes:
@@ -239,20 +252,20 @@ def _crc(data: bytes) -> bytes:
 def records(rows: Mapping[str, np.ndarray], types: Mapping[str, str]) -> bytes:
     """Write rows, whole numbers [rows, sequence_length] by feature, as records of a TFRecord file.
 
-    A record is the length of the example, a checksum of that, the example, and its checksum. The
-    example has one byte string for each feature, all equally long.
+    A record is the length of a ``tf.train.Example``, a checksum of that, the example, and its
+    checksum. The example has one byte string for each feature, all equally long. It is written
+    without TensorFlow, whose import takes seconds.
     """
-    raw = {}
-    for name, values in rows.items():
-        kind = np.dtype(types[name]).newbyteorder("<")
-        raw[name] = values.astype(kind).view(f"V{kind.itemsize * values.shape[1]}")[:, 0].tolist()
-    make, parts = _example(), []
-    for row in zip(*raw.values(), strict=True):
-        example = make()
-        for name, numbers in zip(raw, row, strict=True):
-            entry = example.features.feature.add(key=name.encode())
-            entry.value.bytes_list.value.append(numbers)
-        data = example.SerializeToString()
+    numbers = [
+        values.astype(np.dtype(types[name]).newbyteorder("<")) for name, values in rows.items()
+    ]
+    parts = []
+    for row in zip(*numbers, strict=True):
+        features = b"".join(  # Example.features.feature is a map: entries of a key and a value
+            _field(1, _field(1, name.encode()) + _field(2, _field(1, _field(1, values.tobytes()))))
+            for name, values in zip(rows, row, strict=True)
+        )
+        data = _field(1, features)
         length = struct.pack("<Q", len(data))
         parts += (length, _crc(length), data, _crc(data))
     return b"".join(parts)

@@ -4,31 +4,26 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import hashlib
-import importlib
 import itertools
 import multiprocessing
 import os
-import pathlib
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import filelock
-import fsspec
 import google_crc32c
 import numpy as np
 import tokenizers
 
 from helpers.base.errors import CourseError
-from helpers.base.files import CantWrite
 from helpers.base.folders import Folder, short
-from helpers.text import buckets, documents
+from helpers.text import buckets, corpus, documents
 from helpers.text.records import format
-from helpers.text.records.encoder import Encoder, canonical
-from helpers.text.records.format import HELD_OUT, MANIFEST, SETTINGS, TOKENIZER, Manifest, Settings
+from helpers.text.records.format import HELD_OUT, MANIFEST, TOKENIZER, Manifest, Settings
 
 CHUNK = 1_000  # documents that are tokenized together
 WINDOW = 2**20  # tokens whose sequences are packed together: a bound for memory
@@ -43,66 +38,55 @@ class Job:
     settings: Settings
     tokenizer: str  # as JSON
 
-    @property
-    def names(self) -> list[str]:
-        """Give the shards' names, in order."""
-        return [format.shard_name(k, self.settings.shards) for k in range(self.settings.shards)]
-
-
-@functools.lru_cache(maxsize=2)
-def _encoder(tokenizer: str) -> Encoder:
-    return Encoder(tokenizers.Tokenizer.from_str(tokenizer))
-
 
 def write_shard(job: Job, number: int) -> int:
     """Write one shard, then its description: then it is finished. Gives 1, to be added up."""
-    encode, settings, folder = _encoder(job.tokenizer), job.settings, Folder(job.path)
-    counts = collections.Counter()
+    settings, folder, name = job.settings, Folder(job.path), job.settings.names[number]
+    tokenizer = tokenizers.Tokenizer.from_str(job.tokenizer)
+    tokenizer.enable_truncation(settings.sequence_length)
+    counts, crc = collections.Counter(), google_crc32c.Checksum()
 
     def pieces() -> Iterator[bytes]:
         drawn = settings.part, number, settings.shards, settings.seed
         texts = documents.documents(job.source, *drawn)
-        for sequences in _windows(texts, encode, settings, counts):
-            lengths = np.array([len(sequence) for sequence in sequences]) // encode.type.itemsize
-            packing = buckets.pack(lengths, settings.sequence_length)
-            ids = np.frombuffer(b"".join(sequences), encode.type)
+        for window in _windows(texts, tokenizer, counts):
+            packing = buckets.pack(list(map(len, window)), settings.sequence_length)
+            pad = tokenizer.token_to_id("[PAD]")
             features = {
-                "input_ids": packing.lay_out(ids, encode.pad_id),
+                "input_ids": packing.lay_out(np.concatenate(window), pad),
                 "attention_mask": packing.segment_ids(),
                 "position_ids": packing.position_ids(),
             }
             data = format.records(features, settings.features)
-            counts["sequences"] += len(sequences)
             counts["rows"] += len(packing.splits) - 1
             counts["tokens"] += packing.tokens
             counts["bytes"] += len(data)
-            counts["crc"] = google_crc32c.extend(counts["crc"], data)
+            crc.update(data)
             yield data
 
-    name = job.names[number]
     folder.write(name, pieces())
-    numbers = {key: counts[key] for key in ("documents", "sequences", "rows", "tokens", "bytes")}
-    shard = format.Shard(name, **numbers, crc32c=f"{counts['crc']:08x}")
-    folder.write(format.description(name), format.to_json(settings, shard=vars(shard)))
+    numbers = {key: counts[key] for key in ("documents", "rows", "tokens", "bytes")}
+    shard = format.Shard(name, **numbers, crc32c=crc.hexdigest().decode())
+    folder.write(name.replace(".tfrecord", ".json"), format.to_json(settings, [shard]))
     return 1
 
 
 def _windows(
-    texts: Iterator[str], encode: Encoder, settings: Settings, counts: collections.Counter
-) -> Iterator[list[bytes]]:
+    texts: Iterator[str], tokenizer: tokenizers.Tokenizer, counts: collections.Counter
+) -> Iterator[list[np.ndarray]]:
     """Give sequences ``[CLS] … [SEP]``, as many as are packed together.
 
-    Documents are cut into pieces as Hugging Face's overflowing tokens are.
+    Of a document that is longer than a row, the tokenizer's overflowing parts are sequences, too.
     """
-    room = (settings.sequence_length - 2) * encode.type.itemsize
     window, size = [], 0
     while chunk := list(itertools.islice(texts, CHUNK)):
-        for ids in filter(None, encode(chunk)):
-            counts["documents"] += 1
-            size += len(ids)
-            for start in range(0, len(ids), room):
-                window.append(encode.cls + ids[start : start + room] + encode.sep)
-        if size >= WINDOW * encode.type.itemsize:
+        for document in tokenizer.encode_batch_fast(chunk):
+            if len(document) > 2:  # more than [CLS] and [SEP]
+                counts["documents"] += 1
+                for part in (document, *document.overflowing):
+                    window.append(np.array(part.ids, np.int32))
+                    size += len(part)
+        if size >= WINDOW:
             yield window
             window, size = [], 0
     if window:
@@ -173,8 +157,6 @@ def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterato
             "python -m helpers prepare …`; elsewhere `python -m pip install apache-beam==2.77.0`.",
         ) from None
     try:
-        if "." in runner:  # a runner that Beam doesn't know by name brings options of its own
-            importlib.import_module(runner.rpartition(".")[0])
         options = PipelineOptions([f"--runner={runner}", *flags])
         with beam.Pipeline(options=options) as pipeline:
             _ = pipeline | beam.Create(tasks) | beam.Reshuffle() | beam.MapTuple(write_shard)
@@ -188,7 +170,7 @@ def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterato
 
 
 def write(
-    source: Sequence[str] | documents.Files,
+    source: documents.Source,
     output: str | os.PathLike[str],
     tokenizer: Any,
     *,
@@ -224,14 +206,12 @@ def write(
             writes to the folder.
         ValueError: A number is out of its range.
     """
-    if not isinstance(source, documents.Files):
-        source = documents.Listed(tuple(source))
-    text, folder = canonical(tokenizer), Folder(output)
+    text, folder = corpus.canonical(tokenizer), Folder(output)
     settings = Settings(
         documents=documents.digest(source),
         part="train" if held_out else "all",
         tokenizer_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        vocabulary=_encoder(text).vocabulary,
+        vocabulary=tokenizers.Tokenizer.from_str(text).get_vocab_size(),
         sequence_length=sequence_length,
         shards=shards,
         seed=seed,
@@ -241,8 +221,6 @@ def write(
         fewer = dataclasses.replace(settings, part=HELD_OUT, shards=max(1, shards // 10))
         jobs.append(Job(folder.at(HELD_OUT), source, fewer, text))
     with _alone(folder):
-        for job in jobs:
-            _claim(job)
         tasks = [(job, number) for job in jobs for number in _missing(job)]
         for number in run(tasks) if tasks else ():
             done(number, len(tasks))
@@ -258,20 +236,16 @@ def write(
     return written
 
 
-@contextlib.contextmanager
-def _alone(folder: Folder) -> Iterator[None]:
+def _alone(folder: Folder) -> contextlib.AbstractContextManager:
     """Keep other processes of this machine away from a folder; the lock ends with the process.
 
     A bucket has no lock: there two runs of equal settings write the same bytes, each object whole.
     """
     if folder.remote:
-        yield
-        return
+        return contextlib.nullcontext()
     folder.check()
-    pathlib.Path(folder.absolute).mkdir(parents=True, exist_ok=True)
     try:
-        with filelock.FileLock(folder.at(".lock"), timeout=0):
-            yield
+        return filelock.FileLock(folder.at(".lock")).acquire(timeout=0)
     except filelock.Timeout:
         raise CourseError(
             f"Another process writes to {short(folder.path)}.",
@@ -280,60 +254,35 @@ def _alone(folder: Folder) -> Iterator[None]:
         ) from None
 
 
-def _claim(job: Job) -> None:
-    """Make a folder one for these settings, if it is not one for others.
+def _finished(job: Job) -> dict[str, format.Shard]:
+    """Give the shards that are there and described, by name.
 
     Raises:
-        OtherTokenizer, OtherSettings: It is.
+        OtherTokenizer, OtherSettings: One of them, or the manifest, is of other settings.
     """
-    folder, content = Folder(job.path), format.to_json(job.settings)
-    if not folder.exists(SETTINGS):
-        if (manifest := folder.read(MANIFEST)) is not None:
-            format.from_json(MANIFEST, manifest)  # of an earlier version: that is told
-        if folder.remote:  # another machine may do the same now: one of the two is first
-            system, path = fsspec.core.url_to_fs(folder.at(SETTINGS), use_listings_cache=False)
-            try:
-                system.pipe_file(path, content, mode="create")
-            except FileExistsError:
-                pass
-            except Exception as error:  # gcsfs has many
-                raise CantWrite(
-                    f"{SETTINGS} could not be written to the bucket.",
-                    f"{type(error).__name__}: {error}",
-                    "Check the bucket's name and that you may write to it.",
-                ) from error
-        else:
-            folder.write(SETTINGS, content)
-    there, _ = format.from_json(SETTINGS, folder.read(SETTINGS))
-    format.check_same(folder.path, there, job.settings)
-    if (beside := folder.read(TOKENIZER)) is None:
-        folder.write(TOKENIZER, job.tokenizer)
-    else:
-        format.check_tokenizer(folder.path, beside, there)
+    folder, finished = Folder(job.path), {}
+    there = folder.sizes()
+    for name in there:
+        if name == MANIFEST or re.fullmatch(r"shard-.*\.json", name):
+            table = format.from_json(folder.path, name, folder.read(name))
+            format.check_same(table, job.settings)
+            if name != MANIFEST and table.shards[0].name in there:
+                finished[table.shards[0].name] = table.shards[0]
+    return finished
 
 
 def _missing(job: Job) -> list[int]:
-    """Give the numbers of the shards that are not finished; raise `ShardDamaged` if one is not."""
-    folder, missing = Folder(job.path), []
-    there = folder.sizes()
-    for number, name in enumerate(job.names):
-        if name in there and format.description(name) in there:
-            _described(folder, name).check(folder.pieces(name))
-        else:
-            missing.append(number)
-    return missing
-
-
-def _described(folder: Folder, name: str) -> format.Shard:
-    name = format.description(name)
-    return format.from_json(name, folder.read(name))[1][0]
+    """Give the numbers of the shards to write; raise `ShardDamaged` if a finished one is not."""
+    finished = _finished(job)
+    for name, shard in finished.items():
+        shard.check(Folder(job.path).pieces(name))
+    return [number for number, name in enumerate(job.settings.names) if name not in finished]
 
 
 def _finish(job: Job) -> Manifest:
-    """Collect a folder's shards, and write its manifest; all shards are there."""
-    folder = Folder(job.path)
-    shards = tuple(_described(folder, name) for name in job.names)
-    content = format.to_json(job.settings, shards=list(map(vars, shards)))
-    if folder.read(MANIFEST) != content:
-        folder.write(MANIFEST, content)
+    """Collect a folder's shards, which are all there, and write its manifest."""
+    folder, finished = Folder(job.path), _finished(job)
+    shards = tuple(finished[name] for name in job.settings.names)
+    folder.write(TOKENIZER, job.tokenizer)
+    folder.write(MANIFEST, format.to_json(job.settings, shards))
     return Manifest(job.path, job.settings, shards)

@@ -1,24 +1,17 @@
 """Several replicas on one CPU: logical devices with a real all-reduce between them."""
 
 import functools
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import tensorflow as tf
+import tensorflow as tf
 
 
 @functools.cache
-def replicas(n: int) -> "tf.distribute.MirroredStrategy":
-    """Split the CPU into ``n`` logical devices; give a ``MirroredStrategy`` with each as a replica.
+def replicas(n: int) -> tf.distribute.MirroredStrategy:
+    """Split the CPU into devices, each a replica, as notebooks 05 and 11 do.
 
     Asked again for the same number, it gives the same strategy: two strategies in a process would
     number their all-reduces alike, and TensorFlow would mix them up.
-
-    Raises:
-        RuntimeError: TensorFlow has made its devices already: restart the kernel, and ask first.
     """
-    import tensorflow as tf
-
     parts = [tf.config.LogicalDeviceConfiguration() for _ in range(n)]
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], parts)
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(n)])
