@@ -89,9 +89,9 @@ def lab(language: Language = None) -> None:
 
 def explain_log(
     log: Annotated[
-        pathlib.Path | None,
+        typer.FileBinaryRead,
         typer.Argument(metavar="LOG", help="File with the log; without it, what is piped in."),
-    ] = None,
+    ] = "-",
     page: Annotated[
         bool, typer.Option("--page", help="Print all symptoms as a page in Markdown.")
     ] = False,
@@ -110,15 +110,15 @@ def explain_log(
     if page:
         typer.echo(explain.page(), nl=False)
         return
-    if log is None and sys.stdin.isatty():
+    if log.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
-    found = explain.explain(explain.read(log) if log else explain.decode(sys.stdin.buffer.read()))
+    found = explain.explain(explain.decode(log.read()))
     typer.echo(repr(found))
     raise typer.Exit(0 if found else 1)
 
 
 def doctor() -> None:
-    """Look at everything that a run needs: versions, place, devices, chip, disk, memory.
+    """Look at everything that a run needs: versions, place, devices, chip, memory.
 
     Takes a minute at most, and asks nothing of the network.
 
@@ -130,7 +130,7 @@ def doctor() -> None:
 
     found = examination.doctor()
     typer.echo(repr(found))
-    raise typer.Exit(found.exit_status)
+    raise typer.Exit(int(any(finding.fix for finding in found.findings)))
 
 
 def solutions() -> None:
