@@ -82,7 +82,8 @@ def test_a_run_tells_by_its_status_and_opens_its_page_when_asked(command, monkey
     page = tmp_path / "workshop/index.html"
     said = command("run", "2", "--workshop")
     assert said == (1, f"Results: {page}\n", "") and not opened
-    assert given == [((["2"], course.course.NOTEBOOKS, page.parent), {"workshop": True})]
+    ((((notebook,), build), options),) = given
+    assert (notebook.number, build, options) == ("02", page.parent, {"workshop": True})
     assert command("run", "2", "--open")[0] == 1
     assert opened == [(tmp_path / "index.html").as_uri()]
 

@@ -39,7 +39,7 @@ class Pass:
     def test_its_core_passes_with_changed_parameters(self, tmp_path):
         name, console = self.notebook, Console(file=io.StringIO(), width=100)
         own = {"console": console, "workshop": True, "parameters": CHANGED[name]}
-        (result,) = run([name], build=tmp_path, **own)
+        (result,) = run([KNOWN[name]], tmp_path, **own)
         assert result.state == "passed", console.file.getvalue()
         node = nbformat.read(tmp_path / f"{name}.ipynb", 4)
         (at,) = tagged(node, "injected-parameters")

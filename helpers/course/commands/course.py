@@ -44,14 +44,14 @@ def run(
     **Exit status**: 0 all passed · 1 a notebook failed · 2 can't begin · 130 interrupted
     """
     folder, build = course.edition(language)
-    course.choose(wanted or [], course.notebooks(folder))
+    chosen = course.choose(wanted or [], course.notebooks(folder))
 
     from helpers.course import running  # seconds of Jupyter's imports: only for what can be run
 
     build = build / "workshop" if workshop else build  # never taken for a whole run
     page = build / "index.html"
     try:
-        results = running.run(wanted or [], folder, build, workshop=workshop)
+        results = running.run(chosen, build, workshop=workshop)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What is done: {page}", err=True)
         raise typer.Exit(130) from None
@@ -160,11 +160,11 @@ def store(wanted: Wanted = None) -> None:
 
     **Example**: `tpu-course store 02`. **Exit status**: as of `run`
     """
-    course.choose(wanted or [], course.notebooks())
+    chosen = course.choose(wanted or [], course.notebooks())
 
     from helpers.course import running
 
-    results = running.store(wanted or [])
+    results = running.store(chosen)
     raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 
