@@ -159,8 +159,6 @@ def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
             old = known[english]
             catalog.add(english, old.string, context=where, flags=old.flags)
     catalog.update(template, update_creation_date=False)
-    for message in catalog:
-        message.previous_id = []
 
 
 def to_do(catalog: Catalog) -> list[str]:

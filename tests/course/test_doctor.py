@@ -123,15 +123,10 @@ def test_memory_is_the_container_s_where_it_has_a_limit(tmp_path):
     assert doctor.check_memory(8 * doctor.GIB) == Finding("memory", "8.0 GiB free")
 
 
-def test_a_diagnosis_reads_well(cpu):
+def test_a_diagnosis_ends_with_what_to_do_first(cpu):
     well, ill = Finding("versions", "as locked"), Finding("wheel", "two wheels", "uninstall one")
     assert repr(Diagnosis((well,), cpu)).endswith(f"\nNext: {cpu.advice}")
-    assert repr(Diagnosis((well, ill), cpu)) == (
-        "✓ versions  as locked\n"
-        "✗ wheel     two wheels\n"
-        "            Fix: uninstall one\n"
-        "Next: uninstall one"
-    )
+    assert repr(Diagnosis((well, ill), cpu)).endswith("Fix: uninstall one\nNext: uninstall one")
 
 
 @pytest.mark.slow
