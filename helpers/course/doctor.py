@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import platform
 import re
 import subprocess
 import sys
@@ -25,7 +26,6 @@ from helpers.tpu.place import ATTACHED, LOCAL, UNUSABLE, Place, detect
 
 SECONDS = 60.0  # TensorFlow's import takes 4 to 10 seconds, a TPU's first answer some more
 WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
-PYTHONS = ((3, 11), (3, 13))
 GIB = 2**30
 CHIP = re.compile(r"/dev/(accel\d+|vfio/\d+)")
 ROOM = 1.0  # GiB of memory: TensorFlow with transformers takes 0.7 when imported (measured, CPU)
@@ -62,19 +62,13 @@ class Diagnosis:
         return "\n".join([*lines, f"{translated('Next')}: {translated(todo)}"])
 
 
-def check_versions(
-    found: Mapping[str, str], locked: Mapping[str, str], python: tuple[int, int]
-) -> Finding:
-    """Compare Python (major, minor) and packages (version by name) with the lock."""
-    wrong = settings.wrong_packages(dict(found), dict(locked))
-    if not PYTHONS[0] <= python <= PYTHONS[1]:
-        low, high = (".".join(map(str, x)) for x in PYTHONS)
-        wrong.append(f"Python is {python[0]}.{python[1]} (the course needs {low} to {high})")
-    if wrong:
+def check_versions(found: Mapping[str, str], locked: Mapping[str, str]) -> Finding:
+    """Compare packages, version by name, with the lock."""
+    if wrong := settings.wrong_packages(dict(found), dict(locked)):
         fix = "make lab, and choose its kernel; in Colab and on Kaggle run the setup cell"
         return Finding("versions", "; ".join(wrong), fix)
     tensorflow = found.get("tensorflow-tpu") or found["tensorflow"]
-    said = f"Python {'.'.join(map(str, python))}, TensorFlow {tensorflow}, "
+    said = f"Python {platform.python_version()}, TensorFlow {tensorflow}, "
     return Finding("versions", f"{said}transformers {found['transformers']}: as locked")
 
 
@@ -82,10 +76,8 @@ def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
     """Look for the wrong build of TensorFlow, or two of them in one folder."""
     wheels = [name for name in WHEELS if name in found]
     here = place.kind in LOCAL
-    pinned = (
-        f"tensorflow{'-tpu' * here}=={settings.locked_versions()['tensorflow']}"
-        + f" {settings.DRIVER}" * here
-    )
+    pinned = f"tensorflow{'-tpu' * here}=={settings.locked_versions()['tensorflow']}"
+    pinned += f" {settings.DRIVER}" * here
     mend = f"pip uninstall -y {' '.join(wheels)} && pip install {pinned}, then restart the kernel"
     if not wheels:
         return Finding("wheel", "TensorFlow is not installed", f"pip install {pinned}")
@@ -190,7 +182,7 @@ def doctor() -> Diagnosis:
     held = holders() if place.kind in ATTACHED else {}
     asked = Finding("devices", "not asked: the TPU is in use")
     findings = (
-        check_versions(found, settings.locked_versions(), sys.version_info[:2]),
+        check_versions(found, settings.locked_versions()),
         check_wheel(found, place),
         check_place(place),
         # From a notebook's `!` line, the kernel is one of those that started this process.

@@ -68,7 +68,7 @@ def test_help_has_the_learner_s_commands_first_and_an_example_of_each(command):
         assert status == 0 and f"tpu-course {name}" in out.replace("Usage: tpu-course", "")
 
 
-def test_a_run_tells_by_its_status_and_opens_its_page_when_asked(command, monkeypatch, tmp_path):
+def test_a_run_tells_by_its_status_and_opens_its_page_at_a_terminal(command, monkeypatch, tmp_path):
     monkeypatch.setattr(course.course, "BUILD", tmp_path)
     given, opened = [], []
     failed = running.Result("02_b", "failed", 1.5, 3, "ValueError: no")
@@ -79,8 +79,10 @@ def test_a_run_tells_by_its_status_and_opens_its_page_when_asked(command, monkey
     assert said == (1, f"Results: {page}\n", "") and not opened
     ((((notebook,), build), options),) = given
     assert (notebook.number, build, options) == ("02", page.parent, {"workshop": True})
-    assert command("run", "2", "--open")[0] == 1
-    assert opened == [(tmp_path / "index.html").as_uri()]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert command("run", "2", "--no-open")[0] == 1 and not opened
+    assert command("run", "2")[0] == 1 and opened == [(tmp_path / "index.html").as_uri()]
 
 
 def test_a_command_that_needs_no_tensorflow_and_no_jupyter_imports_neither():

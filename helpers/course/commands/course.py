@@ -16,7 +16,7 @@ from helpers.course import map as course
 
 _NUMBERS = "Numbers or names, such as 2, 02, 02_xla_rules."
 _EDITION = "The notebooks in another language, such as ko. Without: English."
-_OPEN = "Open the results in a browser. Without either: at a terminal with a screen."
+_CLOSED = "Don't open the results in a browser."
 Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS)]
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
 
@@ -26,7 +26,7 @@ def run(
     workshop: Annotated[
         bool, typer.Option("--workshop", help="Run only the core of each notebook, for a class.")
     ] = False,
-    open_page: Annotated[bool | None, typer.Option("--open/--no-open", help=_OPEN)] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help=_CLOSED)] = False,
     language: Language = None,
 ) -> None:
     """Run notebooks in order and write an index of the results: **build/index.html**.
@@ -57,7 +57,7 @@ def run(
         raise typer.Exit(130) from None
     typer.echo(f"Results: {page}")
     screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
-    if open_page or (open_page is None and sys.stdout.isatty() and screen):
+    if not no_open and sys.stdout.isatty() and screen:
         webbrowser.open(page.as_uri())
     raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
