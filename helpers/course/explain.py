@@ -24,12 +24,6 @@ MOST_MATCHES = 3
 REACH = 1500  # characters from a message to the words that must, or may not, stand near it
 LONGEST_EVIDENCE = 160
 
-# How sure a symptom is, in words.
-SURE = {
-    "certain": "certain: this message has this cause",
-    "likely": "likely: the usual cause of this message",
-    "note": "a note: this line alone ends no program",
-}
 NOTHING = "No known symptom is in this text."
 NO_CELL = (
     "No cell has failed since this kernel started. After a restart run the cell again, then "
@@ -124,15 +118,15 @@ class Explanation:
         """Give titles with labelled lines below them, in the language of messages."""
         blocks = []
         for symptom, seen in ((match.symptom, match.evidence) for match in self.matches):
-            lines = {"Seen": seen, "Sure": SURE.get(symptom.sure)}
-            lines |= {"Why": symptom.why, "Fix": symptom.fix}
+            lines = {"Seen": seen, "Why": symptom.why, "Fix": symptom.fix}
             lines |= {"Lesson": symptom.lesson and f"notebook {symptom.lesson}"}
-            blocks.append((symptom.name, lines | {"Thread": symptom.link}))
+            sure = "" if symptom.sure == "certain" else f" ({translated(symptom.sure)})"
+            blocks.append((translated(symptom.name) + sure, lines | {"Thread": symptom.link}))
         said = []
-        for title, lines in blocks or [(NOTHING, {"Line": self.unknown, "Try": TRY})]:
+        for title, lines in blocks or [(translated(NOTHING), {"Line": self.unknown, "Try": TRY})]:
             told = {translated(name): translated(text) for name, text in lines.items() if text}
             told = [f"{name}: {text}" for name, text in told.items()]
-            said.append("\n  ".join([translated(title), *told]))
+            said.append("\n  ".join([title, *told]))
         return "\n\n".join(said)
 
 
@@ -144,7 +138,7 @@ def explain(error: BaseException | str) -> Explanation:
     there is none, with the last error's line. A note is given only where there is nothing else.
     """
     if isinstance(error, PreflightError):
-        own = Symptom(error.what, (), error.why, error.fix, source="", lesson="", sure="")
+        own = Symptom(error.what, (), error.why, error.fix, source="", lesson="")
         return Explanation((Match(own, ""),))
     lines = clean(error if isinstance(error, str) else _text(error))
     # A message may be broken between words or, by a terminal's edge, within one.

@@ -13,6 +13,7 @@ from typing import Any
 import nbconvert
 import nbformat
 import papermill
+import typer
 from jupyter_client import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
@@ -99,8 +100,8 @@ def execute(
             said = words.read().decode("utf-8", "replace").splitlines()
             state, lines = "died", [*said, f"{error} (most often because memory ran out)"]
         node = nbformat.read(output, 4)
-    colourless = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip() for line in lines]
-    error = "\n".join([line for line in colourless if line.strip(" -")][-LAST_LINES:])
+    plain = [typer.unstyle(line).rstrip() for line in lines]
+    error = "\n".join([line for line in plain if line.strip(" -")][-LAST_LINES:])
     where = cell + 1 if state != "passed" else 0
     return Result(notebook.name, state, time.monotonic() - started, where, error), node
 

@@ -28,6 +28,7 @@ CHANGED = "The English has changed; the translation follows."
 MISSING = "Not translated yet."
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
+PARTS = ("name", "why", "fix")  # what is translated of a symptom
 # What a learner reads of data stands below one of the keys, and of code is each string of three
 # words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
@@ -196,10 +197,12 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     pages[SYMPTOMS] = _symptoms(catalog)
     made |= {name: _linked(page, code, own) for name, page in pages.items()}
     names = "|".join(map(re.escape, own))
-    readme = _badged(_page(catalog, ROOT / README), code)
+    readme = _page(catalog, ROOT / README)
     readme = re.sub(rf"(?<=\]\()notebooks/(?={names})", f"notebooks/{code}/", readme)
     written = {course.NOTEBOOKS / code / name: text for name, text in made.items()}
-    return written | {ROOT / f"README.{code}.md": readme}
+    written[ROOT / f"README.{code}.md"] = readme
+    badge = re.compile(r"(?<=/blob/main/notebooks/)(?=\d\d_)")
+    return {path: badge.sub(f"{code}/", text) for path, text in written.items()}
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:
@@ -208,13 +211,12 @@ def _page(catalog: Catalog, path: pathlib.Path) -> str:
 
 
 def _symptoms(catalog: Catalog) -> str:
-    rows = []
-    for row in explain.SYMPTOMS:
-        where = f"symptoms.toml symptom.{row.name}"
-        english = {part: getattr(row, part) for part in ("name", "why", "fix")}
-        own = {k: said(catalog, f"{where}.{k}", text, note=False) for k, text in english.items()}
-        rows.append(dataclasses.replace(row, **own))
-    return explain.page(rows, lambda text: said(catalog, SYMPTOMS, text, note=False))
+    told = {m.id: m.string for m in catalog if m.string and not m.fuzzy}
+    rows = [
+        dataclasses.replace(row, **{x: told.get(getattr(row, x), getattr(row, x)) for x in PARTS})
+        for row in explain.SYMPTOMS
+    ]
+    return explain.page(rows, lambda text: told.get(text, text))
 
 
 def _anchors(markdown: str) -> list[str]:
@@ -233,11 +235,7 @@ def _linked(text: str, code: str, own: Mapping[str, Mapping[str, str]]) -> str:
         return f"../../README.{code}.md" if name == "../README.md" else f"../{found[0]}"
 
     # Where a link of Markdown leads in the repository: a file, and an anchor there.
-    return re.sub(r"(?<=\]\()(?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?", led, _badged(text, code))
-
-
-def _badged(text: str, code: str) -> str:
-    return re.sub(r"(/blob/main/notebooks/)(?=\d\d_)", rf"\1{code}/", text)
+    return re.sub(r"(?<=\]\()(?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?", led, text)
 
 
 def write(code: str) -> tuple[list[str], list[pathlib.Path]]:

@@ -14,7 +14,6 @@ from conventions import METADATA
 from made_notebooks import quiet, write
 from terminal import call, without
 
-from helpers.base import files
 from helpers.base.settings import ROOT
 from helpers.course import running
 from helpers.course.map import notebooks
@@ -86,14 +85,6 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     # What is stored is what nbval sees, native output included.
     words = sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", path
     assert "3 passed" in call(*words, cwd=tmp_path, env=without("PYTEST")).stdout
-
-
-def test_a_taken_path_is_told_before_a_notebook_runs(tmp_path, monkeypatch):
-    write(tmp_path, "02_b", "1")
-    (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr(running, "execute", lambda *_: pytest.fail("a notebook was run"))
-    with pytest.raises(files.CantWrite):
-        running.run(notebooks(tmp_path), tmp_path / "taken", quiet())
 
 
 @pytest.fixture(scope="module")
