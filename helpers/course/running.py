@@ -13,7 +13,6 @@ from typing import Any
 import nbconvert
 import nbformat
 import papermill
-import typer
 from jupyter_client import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
@@ -100,7 +99,7 @@ def execute(
             said = words.read().decode("utf-8", "replace").splitlines()
             state, lines = "died", [*said, f"{error} (most often because memory ran out)"]
         node = nbformat.read(output, 4)
-    plain = [typer.unstyle(line).rstrip() for line in lines]
+    plain = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip() for line in lines]
     error = "\n".join([line for line in plain if line.strip(" -")][-LAST_LINES:])
     where = cell + 1 if state != "passed" else 0
     return Result(notebook.name, state, time.monotonic() - started, where, error), node
