@@ -8,11 +8,21 @@ import logging
 import os
 import pathlib
 import re
+import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 
+import filelock
+
 from helpers.base import files
 from helpers.base.errors import CourseError
+
+_BUCKET = (
+    "Make the bucket where the TPU is (gcloud storage buckets create gs://… --location=REGION), "
+    "log in (gcloud auth application-default login; in Colab auth.authenticate_user()), "
+    "or ask the bucket's owner to give your account roles/storage.objectAdmin. Then run the same "
+    "command again: nothing already written is lost."
+)
 
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
@@ -128,23 +138,51 @@ class Folder:
         except files.CantWrite:
             raise
         except self._failures as error:
+            if self.remote:
+                raise files.CantWrite(
+                    f"{self.path} could not be written to.",
+                    f"{type(error).__name__}: {str(error).strip()[:300]}",
+                    _BUCKET,
+                ) from error
             raise files.cant_write(pathlib.PurePath(self._at(name)), error) from error
 
     def check(self) -> None:
-        """Find out whether the folder can be made and written to; nothing is made yet.
-
-        Says nothing of a bucket: that takes a question to its storage (`tpu.bucket`).
+        """Find out whether the folder can be made and written to; nothing is left there.
 
         Raises:
-            files.CantWrite: It is a file or in one, its name is too long, or it is not writable.
+            files.CantWrite: It is a file or in one, its name is too long, or it is not writable;
+                the bucket is missing, can't be reached, or its storage refuses this account.
         """
         if self.remote:
+            probe = f".write-check-{secrets.token_hex(4)}"
+            self.write(probe, "")
+            self.delete(probe)
             return
         there = pathlib.Path(self._root)
         with self._writing(""):
             while not (there.exists() or there.is_symlink()):
                 there = there.parent
             tempfile.TemporaryFile(dir=there).close()
+
+    def alone(self) -> contextlib.AbstractContextManager:
+        """Keep other processes of this machine out; the lock ends with the process, however.
+
+        A bucket has no lock.
+
+        Raises:
+            CourseError: Another process is at work there, or as `check`.
+        """
+        if self.remote:
+            return contextlib.nullcontext()
+        self.check()
+        try:
+            return filelock.FileLock(self._at(".lock")).acquire(blocking=False)
+        except filelock.Timeout:
+            raise CourseError(
+                f"Another process writes to {short(self.path)}.",
+                "Two at once would be in each other's way.",
+                "Wait until it has ended (or stop it: Ctrl-C there), or name another folder.",
+            ) from None
 
     def read(self, name: str) -> bytes | None:
         """Read a file; None where there is none."""
@@ -203,20 +241,8 @@ class Folder:
         with self._writing(name), contextlib.suppress(FileNotFoundError):
             self._files.rm(self._at(name), recursive=True)
 
-    # On this disk only: a bucket can neither add to an object nor rename a folder at once.
-
-    def append(self, name: str, data: str) -> None:
-        """Add text to the end of a file on this disk."""
-        with self._writing(name), pathlib.Path(self._at(name)).open("a", encoding="utf-8") as file:
-            file.write(data)
-
-    def sync(self, name: str) -> None:
-        """Return when a file's content, or a folder's list of names, is on this disk for good."""
-        with self._writing(name):
-            _sync(pathlib.Path(self._at(name)))
-
     def rename(self, old: str, new: str) -> None:
-        """Give a finished folder of files its name, when all of it is on this disk for good."""
+        """Give a finished folder of this disk its name, when all of it is there for good."""
         source, target = pathlib.Path(self._at(old)), pathlib.Path(self._at(new))
         with self._writing(new):
             for path in source.iterdir():

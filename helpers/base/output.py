@@ -1,29 +1,9 @@
-"""Lets a command print on every output, and keeps TensorFlow's log off the terminal."""
+"""Lets a command print on every output."""
 
 import contextlib
-import ctypes
 import os
-import pathlib
 import sys
 from collections.abc import Iterator
-from types import ModuleType
-
-# Of the Abseil inside TensorFlow 2.20: absl::SetMinLogLevel.
-_SET_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
-_ERRORS = 2  # absl::LogSeverityAtLeast::kError
-
-
-def errors_only(tensorflow: ModuleType) -> None:
-    """Keep what TensorFlow logs below errors off the terminal, from Python and from C++.
-
-    Some lines of C++ (``I0000 … Compiled cluster using XLA!``) heed no ``TF_CPP_MIN_LOG_LEVEL``
-    (tensorflow/tensorflow#100442, read 2026-11). Where the library has no such function, they stay.
-    """
-    tensorflow.get_logger().setLevel("ERROR")
-    folder = pathlib.Path(tensorflow.__file__).parent
-    for library in folder.glob("libtensorflow_framework.*"):
-        with contextlib.suppress(OSError, AttributeError):
-            getattr(ctypes.CDLL(str(library)), _SET_LEVEL)(_ERRORS)
 
 
 @contextlib.contextmanager

@@ -4,21 +4,12 @@ import contextlib
 import importlib.metadata
 import pathlib
 import re
-import tomllib
 from collections.abc import Iterable
 
 from helpers.base.errors import CourseError
 
-PACKAGE = "tensorflow-on-tpu"
-
 # The course's folder, or what `helpers` is imported from where it alone was installed.
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def is_course(folder: pathlib.Path) -> bool:
-    """Tell whether a folder is a clone of the course: helpers and notebooks side by side."""
-    return (folder / "helpers/course").is_dir() and (folder / "notebooks").is_dir()
-
 
 # Read by TensorFlow, tf-keras and transformers while they are imported: too late afterwards.
 ENVIRONMENT = {
@@ -60,13 +51,6 @@ COMPILER = ("jax", "libtpu")
 # The lowest libtpu that tensorflow-tpu 2.20.0 asks for. With a newer one it found no TPU on Kaggle
 # (Kaggle/docker-python#1499, 2025-09). Not confirmed on a TPU by us.
 DRIVER = "libtpu==0.0.14"
-
-
-def version() -> str:
-    """Give the course's own version: of the clone, or of what is installed."""
-    if (project := ROOT / "pyproject.toml").exists():
-        return tomllib.loads(project.read_text("utf-8"))["project"]["version"]
-    return importlib.metadata.version(PACKAGE)
 
 
 def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str, str]:

@@ -120,15 +120,15 @@ def run(
 
     Raises:
         CourseError: The arguments don't fit each other; the folder holds another run or can't be
-            written; no checkpoint can be read; or a loss is no number. Also as `data.read` and
-            `records.dataset`.
+            written; another process trains there; no checkpoint can be read; or a loss is no
+            number. Also as `data.read` and `records.dataset`.
     """
     folder, source = Folder(output), read(data)
     strategy = strategy or tf.distribute.get_strategy()
     _check(settings, source, strategy)
     path = Folder(source.manifest.path).absolute
     Description(settings, source.manifest.fingerprint, path).begin(folder)
-    with signals(say) as received:
+    with folder.alone(), signals(say) as received:
         with strategy.scope():
             model, optimizer = make(settings, source)
         step = training_step(

@@ -42,7 +42,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from helpers.base import files
-from helpers.base.output import errors_only
 from helpers.base.settings import ENVIRONMENT
 from helpers.xla.bridge import bridge
 from tpu_preflight import compiler
@@ -54,7 +53,7 @@ import numpy as np
 import tensorflow as tf
 import tf_keras
 
-errors_only(tf)
+tf.get_logger().setLevel("ERROR")
 messages.MACHINERY.append(__file__)  # its own frames are no part of a model
 
 DATA = pathlib.Path(__file__).resolve().parent

@@ -1,5 +1,8 @@
 """One set of operations on the disk and in a bucket: the same answers."""
 
+import unittest.mock
+
+import gcsfs
 import pytest
 
 from helpers import runtime
@@ -34,12 +37,9 @@ def test_what_is_written_is_read_listed_and_deleted(folder):
     assert folder.list() == ["a.txt"] and not folder.exists("below")
 
 
-def test_a_folder_is_written_to_in_steps_and_named_at_the_end(tmp_path):
+def test_a_folder_is_named_when_it_is_whole_and_one_process_at_a_time_writes_to_it(tmp_path):
     folder = Folder(tmp_path)
-    for text in ("one\n", "둘\n"):
-        folder.append("log", text)
-    folder.sync("log")
-    assert folder.read("log") == "one\n둘\n".encode()
+    folder.write("log", "one\n")
     folder.write(".new/state", "x")
     folder.rename(".new", "step-1")
     assert folder.list() == ["log", "step-1"] and folder.read("step-1/state") == b"x"
@@ -48,6 +48,10 @@ def test_a_folder_is_written_to_in_steps_and_named_at_the_end(tmp_path):
     (tmp_path / ".b.txt.left").touch()
     folder.write("log", "x")
     assert folder.list() == [".b.txt.left", "log", "step-1"]
+    with folder.alone(), pytest.raises(CourseError, match="Another process writes"):
+        folder.alone()
+    with folder.alone():
+        pass
 
 
 @pytest.mark.parametrize(
@@ -98,5 +102,19 @@ def test_what_cant_be_read_is_told_and_is_not_taken_for_missing(folder, monkeypa
 
 
 def test_a_bucket_that_is_not_there_is_told(gs):
-    with pytest.raises(files.CantWrite, match=r"x could not be written\.\n.*records"):
-        Folder("gs://course-no-such-bucket/records").write("x", "x")
+    there = Folder("gs://course-no-such-bucket/records")
+    for ask in (there.check, lambda: there.write("x", "x")):
+        with pytest.raises(files.CantWrite, match="no-such-bucket/records could not be") as caught:
+            ask()
+        assert "buckets create" in caught.value.fix
+
+
+def test_a_bucket_is_asked_before_a_run_and_nothing_is_left_there(gs, monkeypatch):
+    folder = Folder(f"{gs.url}/asked")
+    folder.check()
+    assert folder.list() == []
+    refused = gcsfs.retry.HttpError({"code": 403, "message": "The account lacks it."})
+    monkeypatch.setattr(folder._files, "put_file", unittest.mock.Mock(side_effect=refused))
+    with pytest.raises(files.CantWrite, match="The account lacks it") as caught:
+        folder.check()
+    assert "application-default login" in caught.value.fix

@@ -10,8 +10,6 @@ import pytest
 from conventions import ROOT
 from terminal import call, without
 
-from helpers.base.settings import ENVIRONMENT
-
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "helpers"]
@@ -47,17 +45,3 @@ def test_no_color_is_obeyed_on_a_terminal(words, no_colour, coloured):
     said = os.read(reader, 2**16).decode(errors="replace")
     os.close(writer), os.close(reader)
     assert bool(re.search(r"\x1b\[[\d;]*(3|9)[0-7]m", said)) is coloured
-
-
-def test_what_tensorflow_logs_below_errors_stays_off_the_terminal():
-    program = (
-        "import tensorflow as tf\n"
-        "from helpers.base.output import errors_only\n"
-        "tf.get_logger().warning('before')\n"
-        "errors_only(tf)\n"
-        "tf.get_logger().warning('cos')\n"
-        "tf.function(tf.cos, jit_compile=True)(1.0)\n"
-    )
-    done = call(sys.executable, "-c", program, env=bare() | ENVIRONMENT)
-    said = [line for line in done.stderr.splitlines() if line.strip()]
-    assert done.returncode == 0 and len(said) == 1 and said[0].endswith("before"), said

@@ -22,6 +22,7 @@ from runs import NANO, SAVE, SETTINGS, STEPS, child, copy, ended, log, saved, tr
 from terminal import wait_for
 
 from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
 from helpers.bert.data import read, unigram
 from helpers.bert.settings import CONFIGURATIONS
 from helpers.text import corpus, records
@@ -54,7 +55,8 @@ def test_every_step_has_one_line_and_learning_lowers_the_loss(whole, data, tmp_p
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
     loss = losses(whole)
     _, baseline = unigram(read(data))
-    assert abs(np.mean(loss[:5]) - baseline) < 0.15  # the head start: where counting words is
+    # The head start: where counting words is, and not at the logarithm of the vocabulary (8.0).
+    assert abs(np.mean(loss[:5]) - baseline) < 0.4
     # Beside weights that stay: the same texts and masks, so the difference isn't luck.
     still = train(data, tmp_path, dataclasses.replace(SETTINGS, learning_rate=1e-12)).loss
     assert loss[0] == still[0] and np.mean(loss[-20:]) < np.mean(still[-20:]) - 0.005
@@ -170,6 +172,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(data, t
 def test_another_run_is_refused_and_the_same_data_elsewhere_is_not(whole, data, tmp_path):
     moved = shutil.copytree(data, tmp_path / "moved")
     assert train(moved, copy(whole, tmp_path)).step == STEPS
+    with Folder(whole).alone(), pytest.raises(CourseError, match="Another process writes"):
+        train(data, whole)
     with pytest.raises(CourseError, match="steps 60 there, 20 now"):
         train(data, whole, SHORT)
     tokenizer = corpus.load_tokenizer()

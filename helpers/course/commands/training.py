@@ -16,10 +16,8 @@ from rich.progress import Progress
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, new_folder
-from helpers.base.output import errors_only
 from helpers.base.settings import ENVIRONMENT
 from helpers.bert.settings import CONFIGURATIONS, Description, Settings
-from helpers.tpu.bucket import check_bucket
 from helpers.tpu.connection import connect, tensorflow_environment
 from helpers.tpu.place import detect
 
@@ -96,8 +94,7 @@ def prepare(
             "Write --input before a text, or --runner before --.",
         )
     source = documents.find(texts or list(corpus.shipped().values()), field)
-    if Folder(output).remote:
-        check_bucket(output)
+    Folder(output).check()
     run = records.one_by_one
     if runner:
         run = functools.partial(records.by_beam, runner=runner, flags=beam_options or ())
@@ -169,12 +166,13 @@ def pretrain(
             "Write --tpu local, an address, or a TPU's name; or leave it out to use the CPU.",
         )
     # Before TensorFlow starts, which takes seconds.
-    folder = _folder(output, write=True)
+    folder = Folder(output)
+    folder.check()
     Description.read(folder)
     if data is not None:
         from helpers.text import records
 
-        records.steps_per_epoch(records.manifest(_folder(data, write=False).path), batch)
+        records.steps_per_epoch(records.manifest(data), batch)
     tf = _tensorflow(tensorflow_environment(detect()))
     from helpers.bert.data import prepare_shipped
     from helpers.bert.pretraining import run
@@ -214,22 +212,12 @@ def pretrain(
         raise typer.Exit(128 + done.stopped)  # as shells have it
 
 
-def _folder(path: str, *, write: bool) -> Folder:
-    """Find a folder, and whether it will do: on this disk at once, in a bucket with a question."""
-    folder = Folder(path)
-    if folder.remote:
-        check_bucket(folder.path, write=write)
-    elif write:
-        folder.check()
-    return folder
-
-
 def _tensorflow(environment: dict[str, str]) -> ModuleType:
     typer.echo("Starting TensorFlow.")
     os.environ.update(ENVIRONMENT | environment)
     import tensorflow
 
-    errors_only(tensorflow)
+    tensorflow.get_logger().setLevel("ERROR")
     return tensorflow
 
 
@@ -267,7 +255,7 @@ def export(
     """
     # Before TensorFlow starts, which takes seconds.
     new_folder(folder)
-    Description.of_trained(_folder(run, write=False))
+    Description.of_trained(Folder(run))
     _tensorflow({})
     from helpers.bert.export import export
 

@@ -2,7 +2,6 @@
 
 import collections
 import concurrent.futures
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -14,13 +13,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import filelock
 import google_crc32c
 import numpy as np
 import tokenizers
 
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder, short
+from helpers.base.folders import Folder
 from helpers.text import buckets, corpus, documents
 from helpers.text.records import format
 from helpers.text.records.format import HELD_OUT, MANIFEST, TOKENIZER, Manifest, Settings
@@ -220,7 +218,8 @@ def write(
     if held_out:
         fewer = dataclasses.replace(settings, part=HELD_OUT, shards=max(1, shards // 10))
         jobs.append(Job(folder.at(HELD_OUT), source, fewer, text))
-    with _alone(folder):
+    # Two runs of equal settings write the same bytes to a bucket, each object whole.
+    with folder.alone():
         tasks = [(job, number) for job in jobs for number in _missing(job)]
         for number in run(tasks) if tasks else ():
             done(number, len(tasks))
@@ -234,24 +233,6 @@ def write(
             "Look at what you read: a wrong path is common.",
         )
     return written
-
-
-def _alone(folder: Folder) -> contextlib.AbstractContextManager:
-    """Keep other processes of this machine away from a folder; the lock ends with the process.
-
-    A bucket has no lock: there two runs of equal settings write the same bytes, each object whole.
-    """
-    if folder.remote:
-        return contextlib.nullcontext()
-    folder.check()
-    try:
-        return filelock.FileLock(folder.at(".lock")).acquire(timeout=0)
-    except filelock.Timeout:
-        raise CourseError(
-            f"Another process writes to {short(folder.path)}.",
-            "Two at once would be in each other's way.",
-            "Wait until it has ended, or write to another folder.",
-        ) from None
 
 
 def _finished(job: Job) -> dict[str, format.Shard]:
