@@ -9,19 +9,13 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from helpers.base.settings import ROOT
-
-if TYPE_CHECKING:
-    from babel.messages import Catalog
 
 ENGLISH = "en"
 NOTEBOOKS, WORK = ROOT / "notebooks", ROOT / "work"
 LOCALE = NOTEBOOKS / "locale"
-BLANK = re.compile(r"\{[^{}\n]+\}")
-FIRST = r"((?:(?![;(]|, ).)*)"
-ENOUGH = 3  # words of a pattern, from which on its blanks may hold several words
+BLANK = re.compile(r"\{([^{}\n]+)\}")
 # In gettext's order (gnu.org/software/gettext/manual, "Locale Environment Variables", 2026-11).
 VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 
@@ -47,52 +41,40 @@ def language(
     folder = folder or pathlib.Path.cwd()
     if folder in (NOTEBOOKS, WORK):
         return ENGLISH
-    if folder.parent in (NOTEBOOKS, WORK) and file(folder.name).is_file():
+    if folder.parent in (NOTEBOOKS, WORK) and folder.name in translations():
         return folder.name
     wanted = next((environment[name] for name in VARIABLES if environment.get(name)), ENGLISH)
     code = re.split(r"[_.@]", wanted, maxsplit=1)[0]
-    return code if re.fullmatch("[a-z]{2,3}", code) and file(code).is_file() else ENGLISH
-
-
-def read(path: pathlib.Path) -> "Catalog":
-    """Read a translation.
-
-    Raises:
-        babel.messages.pofile.PoFileError: It isn't in gettext's PO form.
-    """
-    from babel.messages import pofile
-
-    with path.open("rb") as stream:
-        return pofile.read_po(stream, abort_invalid=True)
+    return code if code in translations() else ENGLISH
 
 
 @functools.cache
 def _messages(code: str) -> tuple[dict[str, str], list[tuple[re.Pattern[str], str, list[str]]]]:
     """Give what is translated: whole messages, and patterns, the longest first."""
-    told = {m.id: m.string for m in read(file(code)) if m.id and m.string and not m.fuzzy}
+    from babel.messages import pofile
+
+    with file(code).open("rb") as stream:
+        messages = pofile.read_po(stream, abort_invalid=True)
+    told = {m.id: m.string for m in messages if m.id and m.string and not m.fuzzy}
     longest = sorted(filter(BLANK.search, told), key=lambda english: -len(BLANK.sub("", english)))
-    patterns = [(_pattern(english), told[english], _blanks(english)) for english in longest]
+    patterns = [(_pattern(x), told[x], [*dict.fromkeys(BLANK.findall(x))]) for x in longest]
     return told, patterns
-
-
-def _blanks(english: str) -> list[str]:
-    return list(dict.fromkeys(BLANK.findall(english)))
 
 
 def _pattern(english: str) -> re.Pattern[str]:
     """Make a regular expression of a message with blanks: a group for each that is new."""
-    # With few words of its own a pattern would fit what it isn't meant for.
     words = re.findall("[A-Za-z]{2,}", BLANK.sub(" ", english))
-    blank = "(.*?)" if len(words) >= ENOUGH else r"(\S+?)"
-    parts, seen, pattern = BLANK.split(english), [], ""
-    for part, name in zip(parts, [*BLANK.findall(english), ""], strict=True):
-        pattern += re.escape(part)
-        if name in seen:
-            pattern += rf"(?:\{seen.index(name) + 1})"
-        elif name:
-            # Of two side by side the second begins with a sign: "; the slowest is …".
-            pattern += FIRST if f"{name}{{" in english else blank
-            seen.append(name)
+    # A pattern of few words would fit what it isn't meant for. Brackets close where they opened.
+    blank = r"(\S+?)" if len(words) < 3 else r"((?:\([^()]*\)|[^()])*?)"
+    pattern, seen = "", []
+    for at, part in enumerate(BLANK.split(english)):
+        if at % 2 == 0:
+            pattern += re.escape(part)
+        elif part in seen:
+            pattern += rf"(?:\{seen.index(part) + 1})"
+        else:  # of two side by side the second begins with a sign: "; the slowest is …"
+            pattern += r"((?:(?![;(]|, ).)*)" if f"{{{part}}}{{" in english else blank
+            seen.append(part)
     return re.compile(pattern, re.DOTALL)
 
 
@@ -110,14 +92,8 @@ def translated(text: str, code: str | None = None) -> str:
     if ";\n" in text:  # a list of messages
         said = (translated(part, code) for part in text.removesuffix(".").split(";\n"))
         return ";\n".join(said) + "." * text.endswith(".")
-    for pattern, string, blanks in patterns:
-        found = pattern.fullmatch(text)
-        # A sentence before brackets may have its own.
-        if found and any(")" in said.partition("(")[0] for said in found.groups()):
-            found = re.fullmatch(pattern.pattern.replace("(.*?)", "(.*)"), text, re.DOTALL)
-        if found:
-            words = dict(zip(blanks, found.groups(), strict=True))
-            return BLANK.sub(
-                lambda blank, words=words: translated(words.get(blank[0], blank[0]), code), string
-            )
+    for pattern, string, names in patterns:
+        if found := pattern.fullmatch(text):
+            words = dict(zip(names, (translated(x, code) for x in found.groups()), strict=True))
+            return BLANK.sub(lambda blank, words=words: words.get(blank[1], blank[0]), string)
     return text

@@ -6,12 +6,11 @@ ever nor keeps a TPU. Imports no TensorFlow itself.
 
 import contextlib
 import dataclasses
-import glob
 import json
 import os
 import pathlib
+import platform
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -19,27 +18,17 @@ from collections.abc import Collection, Mapping
 
 import psutil
 
+from helpers.base import settings
 from helpers.base.language import translated
-from helpers.base.settings import (
-    DRIVER,
-    ENVIRONMENT,
-    ROOT,
-    installed,
-    locked_versions,
-    wrong_packages,
-)
 from helpers.course.explain import explain
 from helpers.tpu import connection
 from helpers.tpu.place import ATTACHED, LOCAL, UNUSABLE, Place, detect
 
 SECONDS = 60.0  # TensorFlow's import takes 4 to 10 seconds, a TPU's first answer some more
 WHEELS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
-PYTHONS = ((3, 11), (3, 13))
 GIB = 2**30
 CHIP = re.compile(r"/dev/(accel\d+|vfio/\d+)")
-# GiB. TensorFlow with transformers takes 0.7 of memory when imported (measured, CPU); models and
-# data come on top. A small run writes some megabytes.
-ROOM = {"disk": 0.2, "memory": 1.0}
+ROOM = 1.0  # GiB of memory: TensorFlow with transformers takes 0.7 when imported (measured, CPU)
 ASK = """\
 import json
 import tensorflow as tf
@@ -63,11 +52,6 @@ class Diagnosis:
     findings: tuple[Finding, ...]  # in the order of the examination
     place: Place  # where this kernel runs
 
-    @property
-    def exit_status(self) -> int:
-        """For a shell: 1 when something must be mended, else 0."""
-        return int(any(finding.fix for finding in self.findings))
-
     def __repr__(self) -> str:
         lines = []
         for finding in self.findings:
@@ -78,19 +62,13 @@ class Diagnosis:
         return "\n".join([*lines, f"{translated('Next')}: {translated(todo)}"])
 
 
-def check_versions(
-    found: Mapping[str, str], locked: Mapping[str, str], python: tuple[int, int]
-) -> Finding:
-    """Compare Python (major, minor) and packages (version by name) with the lock."""
-    wrong = wrong_packages(dict(found), dict(locked))
-    if not PYTHONS[0] <= python <= PYTHONS[1]:
-        low, high = (".".join(map(str, x)) for x in PYTHONS)
-        wrong.append(f"Python is {python[0]}.{python[1]} (the course needs {low} to {high})")
-    if wrong:
+def check_versions(found: Mapping[str, str], locked: Mapping[str, str]) -> Finding:
+    """Compare packages, version by name, with the lock."""
+    if wrong := settings.wrong_packages(dict(found), dict(locked)):
         fix = "make lab, and choose its kernel; in Colab and on Kaggle run the setup cell"
         return Finding("versions", "; ".join(wrong), fix)
     tensorflow = found.get("tensorflow-tpu") or found["tensorflow"]
-    said = f"Python {'.'.join(map(str, python))}, TensorFlow {tensorflow}, "
+    said = f"Python {platform.python_version()}, TensorFlow {tensorflow}, "
     return Finding("versions", f"{said}transformers {found['transformers']}: as locked")
 
 
@@ -98,18 +76,19 @@ def check_wheel(found: Mapping[str, str], place: Place) -> Finding:
     """Look for the wrong build of TensorFlow, or two of them in one folder."""
     wheels = [name for name in WHEELS if name in found]
     here = place.kind in LOCAL
-    pinned = f"tensorflow{'-tpu' * here}=={locked_versions()['tensorflow']}" + f" {DRIVER}" * here
+    pinned = f"tensorflow{'-tpu' * here}=={settings.locked_versions()['tensorflow']}"
+    pinned += f" {settings.DRIVER}" * here
     mend = f"pip uninstall -y {' '.join(wheels)} && pip install {pinned}, then restart the kernel"
     if not wheels:
         return Finding("wheel", "TensorFlow is not installed", f"pip install {pinned}")
     if len(wheels) > 1:
         said = f"{' and '.join(wheels)} are installed together and overwrite each other's files"
-        return Finding("wheel", said, mend)
     # Google's machine images ("tpu_vm") have a TensorFlow for TPU under the ordinary name.
-    if here and wheels != ["tensorflow-tpu"] and place.kind != "tpu_vm":
+    elif here and wheels != ["tensorflow-tpu"] and place.kind != "tpu_vm":
         said = f"{wheels[0]} is the build for CPU and GPU, but a TPU is in this machine"
-        return Finding("wheel", said, mend)
-    return Finding("wheel", f"{wheels[0]}, alone")
+    else:
+        return Finding("wheel", f"{wheels[0]}, alone")
+    return Finding("wheel", said, mend)
 
 
 def check_place(place: Place) -> Finding:
@@ -119,17 +98,16 @@ def check_place(place: Place) -> Finding:
     return Finding("place", f"{translated(place.name)} ({place.mark}){accelerator}", fix)
 
 
-def holders(root: str | os.PathLike = "/") -> dict[int, str]:
+def holders() -> dict[int, str]:
     """Find the processes that hold a TPU chip: name by id, of those that may be looked at."""
     found = {}
-    # pathlib's own glob fails where a process ends meanwhile.
-    for name in glob.iglob("proc/[0-9]*/fd/*", root_dir=root):  # noqa: PTH207
-        link = pathlib.Path(root, name)
-        process = link.parents[1]
-        with contextlib.suppress(OSError):  # closed or ended meanwhile, or it is somebody else's
-            if CHIP.fullmatch(str(link.readlink())):
-                found[int(process.name)] = (process / "comm").read_text("utf-8", "replace").strip()
-    return dict(sorted(found.items()))
+    for process in psutil.process_iter(["name"]):
+        # It ended meanwhile, or it is somebody else's.
+        with contextlib.suppress(OSError, psutil.Error):
+            files = [*pathlib.Path(f"/proc/{process.pid}/fd").iterdir()]
+            if any(CHIP.fullmatch(os.path.realpath(file)) for file in files):
+                found[process.pid] = process.info["name"]
+    return found
 
 
 def check_chip(held: Mapping[int, str], own: Collection[int]) -> Finding:
@@ -155,8 +133,8 @@ def check_devices(
     try:
         done = subprocess.run(
             command or (sys.executable, "-c", ASK),
-            env=os.environ | ENVIRONMENT | connection.tensorflow_environment(place),
-            cwd=ROOT,
+            env=os.environ | settings.ENVIRONMENT | connection.tensorflow_environment(place),
+            cwd=settings.ROOT,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -180,10 +158,10 @@ def check_devices(
     return Finding("devices", listed)
 
 
-def check_room(name: str, free: float) -> Finding:
-    """Judge the ``disk`` that is free where the course lies, or the ``memory``, in bytes."""
-    fix = "make room, close other notebooks and programs" if free < ROOM[name] * GIB else ""
-    return Finding(name, f"{free / GIB:.1f} GiB free", fix)
+def check_memory(free: float) -> Finding:
+    """Judge the memory that is free, in bytes."""
+    fix = "make room, close other notebooks and programs" if free < ROOM * GIB else ""
+    return Finding("memory", f"{free / GIB:.1f} GiB free", fix)
 
 
 def free_memory(root: str | os.PathLike = "/") -> float:
@@ -199,18 +177,17 @@ def free_memory(root: str | os.PathLike = "/") -> float:
 
 def doctor() -> Diagnosis:
     """Look at everything that a run needs; nothing is asked of the network."""
-    place, this, found = detect(), psutil.Process(), installed(WHEELS)
+    place, this, found = detect(), psutil.Process(), settings.installed(WHEELS)
     # Elsewhere such files are other devices: a virtual machine with a GPU holds one of /dev/vfio.
     held = holders() if place.kind in ATTACHED else {}
     asked = Finding("devices", "not asked: the TPU is in use")
     findings = (
-        check_versions(found, locked_versions(), sys.version_info[:2]),
+        check_versions(found, settings.locked_versions()),
         check_wheel(found, place),
         check_place(place),
         # From a notebook's `!` line, the kernel is one of those that started this process.
         check_chip(held, {this.pid, *(parent.pid for parent in this.parents())}),
         asked if place.kind in LOCAL and held else check_devices(place),
-        check_room("disk", shutil.disk_usage(ROOT).free),
-        check_room("memory", free_memory()),
+        check_memory(free_memory()),
     )
     return Diagnosis(findings, place)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from helpers.base.errors import unreadable
 from helpers.base.language import translated
 from tpu_preflight.errors import PreflightError
 
@@ -25,13 +24,11 @@ MOST_MATCHES = 3
 REACH = 1500  # characters from a message to the words that must, or may not, stand near it
 LONGEST_EVIDENCE = 160
 
-# How sure a symptom is, in words.
-SURE = {
-    "certain": "certain: this message has this cause",
-    "likely": "likely: the usual cause of this message",
-    "note": "a note: this line alone ends no program",
-}
 NOTHING = "No known symptom is in this text."
+NO_CELL = (
+    "No cell has failed since this kernel started. After a restart run the cell again, then "
+    "%explain."
+)
 TRY = (
     "Give it the whole traceback, from the first line on; `tpu-course doctor` checks this machine."
 )
@@ -121,18 +118,15 @@ class Explanation:
         """Give titles with labelled lines below them, in the language of messages."""
         blocks = []
         for symptom, seen in ((match.symptom, match.evidence) for match in self.matches):
-            lines = {"Seen": seen, "Sure": SURE.get(symptom.sure)}
-            lines |= {"Why": symptom.why, "Fix": symptom.fix}
+            lines = {"Seen": seen, "Why": symptom.why, "Fix": symptom.fix}
             lines |= {"Lesson": symptom.lesson and f"notebook {symptom.lesson}"}
-            blocks.append((symptom.name, lines | {"Thread": symptom.link}))
-        if self.unknown:
-            blocks = [(NOTHING, {"Line": self.unknown, "Try": TRY})]
+            sure = "" if symptom.sure == "certain" else f" ({translated(symptom.sure)})"
+            blocks.append((translated(symptom.name) + sure, lines | {"Thread": symptom.link}))
         said = []
-        for title, lines in blocks or [(f"{NOTHING} {TRY}", {})]:
-            told = [
-                f"{translated(name)}: {translated(text)}" for name, text in lines.items() if text
-            ]
-            said.append("\n  ".join([translated(title), *told]))
+        for title, lines in blocks or [(translated(NOTHING), {"Line": self.unknown, "Try": TRY})]:
+            told = {translated(name): translated(text) for name, text in lines.items() if text}
+            told = [f"{name}: {text}" for name, text in told.items()]
+            said.append("\n  ".join([title, *told]))
         return "\n\n".join(said)
 
 
@@ -144,7 +138,7 @@ def explain(error: BaseException | str) -> Explanation:
     there is none, with the last error's line. A note is given only where there is nothing else.
     """
     if isinstance(error, PreflightError):
-        own = Symptom(error.what, (), error.why, error.fix, source="", lesson="", sure="")
+        own = Symptom(error.what, (), error.why, error.fix, source="", lesson="")
         return Explanation((Match(own, ""),))
     lines = clean(error if isinstance(error, str) else _text(error))
     # A message may be broken between words or, by a terminal's edge, within one.
@@ -178,18 +172,6 @@ def _text(error: BaseException) -> str:
         lines.append(f"{type(error).__name__}: {error}")
         error = error.__cause__ or error.__context__
     return "\n".join(lines)
-
-
-def read(path: pathlib.Path) -> str:
-    """Read a log from a file.
-
-    Raises:
-        CourseError: There is no such file, or it can't be read.
-    """
-    where = path.resolve().parent
-    fix = f"Look there (ls {where}), or paste the log: tpu-course explain, then Ctrl-D."
-    with unreadable(f"{path} can't be read.", fix):
-        return decode(path.read_bytes())
 
 
 def decode(data: bytes) -> str:
@@ -248,16 +230,10 @@ def explain_last(line: str = "") -> Explanation | None:
 
     helpers/install.sh gives it to each kernel of .venv, so that it is there before any cell ran.
     """
-    last = getattr(sys, "last_value", None)
-    if last is None:
-        print(  # noqa: T201
-            translated(
-                "No cell has failed since this kernel started. After a restart run the cell again, "
-                "then %explain."
-            )
-        )
-        return None
-    return explain(last)
+    if (last := getattr(sys, "last_value", None)) is not None:
+        return explain(last)
+    print(translated(NO_CELL))  # noqa: T201
+    return None
 
 
 def load_ipython_extension(shell: Any) -> None:  # an IPython.InteractiveShell

@@ -1,13 +1,12 @@
-"""The course's map: which notebooks there are, what they ask, which parameters they have.
+"""The course's map: which notebooks there are, and what they ask.
 
 Reads files only, and brings neither Jupyter nor TensorFlow along.
 """
 
-import ast
 import json
 import pathlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helpers.base import language
@@ -24,7 +23,6 @@ class Notebook:
 
     path: pathlib.Path  # its file, named ``NN_name.ipynb``
     title: str  # the question that it answers: its first heading
-    parameters: dict[str, object]  # default by name, from the cell tagged ``parameters``
 
     @property
     def name(self) -> str:
@@ -60,13 +58,7 @@ def load(path: pathlib.Path) -> Notebook:
     with unreadable(f"{path.name} can't be run.", fix):
         cells = json.loads(path.read_text("utf-8"))["cells"]
         title = re.match(r"#\s+(.+)", "".join(x for cell in cells[:1] for x in cell["source"]))
-        parameters = {}
-        for cell in cells:
-            if "parameters" in cell["metadata"].get("tags", ()):
-                for statement in ast.parse("".join(cell["source"])).body:
-                    name = ast.unparse(next(ast.iter_child_nodes(statement)))
-                    parameters[name] = ast.literal_eval(statement.value)
-        return Notebook(path, plain(title[1]), parameters)
+        return Notebook(path, plain(title[1]))
 
 
 def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
@@ -119,42 +111,3 @@ def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
                 f"Give a number or a name of these, such as {known[0].number}.",
             )
     return [n for n in known if not wanted or {n.name, n.number} & {*names.values()}]
-
-
-def values(
-    given: Iterable[tuple[str, str]], chosen: Sequence[Notebook]
-) -> dict[str, dict[str, object]]:
-    """Turn parameters from the command line into values by parameter, for each notebook's name.
-
-    The text of each is a Python literal; for a string it is the string itself, without quotes. A
-    chosen notebook without the parameter runs without it.
-
-    Raises:
-        CourseError: No chosen notebook has a parameter of this name, or the text is not of the
-            type of its default.
-    """
-    result: dict[str, dict[str, object]] = {notebook.name: {} for notebook in chosen}
-    for name, text in given:
-        having = [notebook for notebook in chosen if name in notebook.parameters]
-        if not having:
-            lists = [f"{n.name} has {', '.join(n.parameters) or 'none'}" for n in chosen]
-            raise CourseError(
-                f"No chosen notebook has a parameter {name!r}.",
-                f"Of the chosen ones, {'; '.join(lists)}.",
-                "Give one of these names, or choose another notebook.",
-            )
-        for notebook in having:
-            default = notebook.parameters[name]
-            read = {str: str, float: float}.get(type(default), ast.literal_eval)
-            try:
-                value = read(text)
-            except (ValueError, SyntaxError):
-                value = None
-            if type(value) is not type(default):
-                raise CourseError(
-                    f"{name} can't be {text!r}.",
-                    f"In {notebook.name} it is by default {default!r}.",
-                    f"Give a value of that type, such as -p {name} {default!r}.",
-                )
-            result[notebook.name][name] = value
-    return result

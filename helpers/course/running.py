@@ -7,7 +7,8 @@ import pathlib
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import nbconvert
 import nbformat
@@ -19,7 +20,7 @@ from rich.progress import Progress
 
 from helpers.base import files, html
 from helpers.course.doctor import GIB, free_memory
-from helpers.course.map import BUILD, NOTEBOOKS, Notebook, choose, notebooks, values
+from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
 
 # The notebooks that take longest, the longest first (2026-11): begun first, all end together.
@@ -46,9 +47,13 @@ class Result:
 
 
 def execute(
-    notebook: Notebook, parameters: dict[str, object], workshop: bool = False
+    notebook: Notebook, parameters: Mapping[str, object] | None = None, workshop: bool = False
 ) -> tuple[Result, nbformat.NotebookNode]:
-    """Run a notebook in a kernel of its own; give how it ended, and it with its outputs."""
+    """Run a notebook in a kernel of its own; give how it ended, and it with its outputs.
+
+    ``parameters`` are values for names of the cell tagged ``parameters``. A ``workshop`` leaves out
+    the cells tagged ``beyond-core``.
+    """
     node, cell, started = nbformat.read(notebook.path, 4), 0, time.monotonic()
     if workshop:
         node.cells = [c for c in node.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
@@ -94,25 +99,23 @@ def execute(
             said = words.read().decode("utf-8", "replace").splitlines()
             state, lines = "died", [*said, f"{error} (most often because memory ran out)"]
         node = nbformat.read(output, 4)
-    colourless = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip() for line in lines]
-    error = "\n".join([line for line in colourless if line.strip(" -")][-LAST_LINES:])
+    plain = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip() for line in lines]
+    error = "\n".join([line for line in plain if line.strip(" -")][-LAST_LINES:])
     where = cell + 1 if state != "passed" else 0
     return Result(notebook.name, state, time.monotonic() - started, where, error), node
 
 
 def run_all(
     chosen: Sequence[Notebook],
-    given: dict[str, dict[str, object]],
     keep: Callable[[Notebook, Result, nbformat.NotebookNode], None],
     console: Console | None = None,
-    workshop: bool = False,
     jobs: int = 1,
+    **options: Any,
 ) -> tuple[Result, ...]:
     """Run notebooks, each in a kernel of its own, and go on after one that fails.
 
-    Gives the results in the order of ``chosen``. ``given`` are changed parameters by the notebook's
-    name; ``keep`` is called as each notebook ends, one after another. An interrupt (Ctrl-C) ends
-    all kernels; what was kept stays.
+    Gives the results in the order of ``chosen``; ``options`` are `execute`'s. ``keep`` is called as
+    each notebook ends. An interrupt (Ctrl-C) ends all kernels; what was kept stays.
     """
     results: dict[str, Result] = {}
     console = console or Console(stderr=True)
@@ -121,7 +124,7 @@ def run_all(
         order.sort(key=lambda notebook: LONGEST.find(notebook.number) % len(LONGEST))
     bar = Progress(console=console, disable=not console.is_terminal)
     with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        begun = {pool.submit(execute, n, given.get(n.name, {}), workshop): n for n in order}
+        begun = {pool.submit(execute, n, **options): n for n in order}
         try:
             ended = concurrent.futures.as_completed(begun)
             for future in bar.track(ended, len(begun), description="notebooks"):
@@ -139,33 +142,21 @@ def run_all(
 
 
 def run(
-    wanted: Sequence[str] = (),
-    parameters: Iterable[tuple[str, str]] = (),
-    folder: pathlib.Path = NOTEBOOKS,
+    chosen: Sequence[Notebook],
     build: pathlib.Path = BUILD,
     console: Console | None = None,
-    workshop: bool = False,
+    **options: Any,
 ) -> tuple[Result, ...]:
     """Run notebooks and write an index of their results: ``build/index.html``.
 
     Two run at once where there are two cores and 8 GB of free memory. Each executed notebook is
     written to ``build``, also one that failed, as ``.ipynb`` and as a page; results of earlier runs
-    stay there.
-
-    Args:
-        wanted: Numbers or names; none means all.
-        parameters: Name and text of each changed parameter, see ``map.values``.
-        folder: Where the notebooks are.
-        build: Where the results go.
-        console: Where progress is shown; None: standard error.
-        workshop: Leave out the cells tagged ``beyond-core``.
+    stay there. ``options`` are `execute`'s.
 
     Raises:
-        CourseError: The input can't be used (then nothing has run), or a result can't be written.
+        CourseError: A result can't be written.
     """
-    known = notebooks(folder)
-    chosen = choose(wanted, known)
-    given = values(parameters, chosen)
+    known = notebooks(chosen[0].path.parent)
     jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * GIB else 1
     done: dict[str, Result] = {}
 
@@ -181,7 +172,7 @@ def run(
         index()
 
     index()  # now, so that a folder without permission is told at once
-    return run_all(chosen, given, keep, console, workshop, jobs)
+    return run_all(chosen, keep, console, jobs, **options)
 
 
 def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
@@ -197,9 +188,7 @@ def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
     return exporter.from_notebook_node(node, {"metadata": where})[0]
 
 
-def store(
-    wanted: Sequence[str] = (), folder: pathlib.Path = NOTEBOOKS, console: Console | None = None
-) -> tuple[Result, ...]:
+def store(chosen: Sequence[Notebook], console: Console | None = None) -> tuple[Result, ...]:
     """Run notebooks with their defaults and write the outputs into the notebooks themselves.
 
     One after another, because a neighbour would change the times that some outputs tell. A notebook
@@ -207,14 +196,14 @@ def store(
     so a second store of the same outputs changes nothing.
 
     Raises:
-        CourseError: The input can't be used, or a notebook can't be written.
+        CourseError: A notebook can't be written.
     """
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
         if result.state == "passed":
             files.write(notebook.path, nbformat.writes(_stripped(node)) + "\n")
 
-    return run_all(choose(wanted, notebooks(folder)), {}, keep, console)
+    return run_all(chosen, keep, console)
 
 
 def _stripped(node: nbformat.NotebookNode) -> nbformat.NotebookNode:

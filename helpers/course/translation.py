@@ -28,16 +28,18 @@ CHANGED = "The English has changed; the translation follows."
 MISSING = "Not translated yet."
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
-# Data in which a learner reads what stands below one of the keys.
-DATA = ("helpers/exercises/*.toml", "helpers/course/symptoms.toml", "helpers/tpu/places.toml")
-DATA += ("tpu_preflight/src/tpu_preflight/findings.toml",)
+PARTS = ("name", "why", "fix")  # what is translated of a symptom
+# What a learner reads of data stands below one of the keys, and of code is each string of three
+# words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
-# Code in which a learner reads each string of three words or more.
-_COURSE = "exercises/* course/doctor course/explain tpu/place xla/numerics"
-_TOOL = "* checks/* compiler/* estimate/* subjects/* chips/hardware program/from_tensorflow "
-_TOOL += "program/tracing"
-CODE = [f"helpers/{name}.py" for name in _COURSE.split()]
-CODE += [f"tpu_preflight/src/tpu_preflight/{name}.py" for name in _TOOL.split()]
+_COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml"
+_COURSE_CODE = "exercises/*.py course/doctor.py course/explain.py tpu/place.py xla/numerics.py"
+_TOOL = "*.py checks/*.py compiler/*.py estimate/*.py subjects/*.py chips/hardware.py "
+_TOOL += "program/from_tensorflow.py program/tracing.py"
+SOURCES = [f"helpers/{name}" for name in _COURSE.split()]
+SOURCES += ["tpu_preflight/src/tpu_preflight/findings.toml"]
+SOURCES += [f"helpers/{name}" for name in _COURSE_CODE.split()]
+SOURCES += [f"tpu_preflight/src/tpu_preflight/{name}" for name in _TOOL.split()]
 
 
 def blocks(markdown: str) -> list[str]:
@@ -49,10 +51,12 @@ def blocks(markdown: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def _is_text(name: str, block: str) -> bool:
-    """Tell what is to be translated of a page: no code, and no heading that links lead to."""
-    heading = name == "GLOSSARY.md" and block.startswith("## ")
-    return not heading and not block.startswith("```") and bool(re.search("[A-Za-z]{2}", block))
+def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
+    """Cut a page, and tell what of it is to be translated: no code, no heading with links to it."""
+    for part in blocks(path.read_text("utf-8")):
+        heading = path.name == "GLOSSARY.md" and part.startswith("## ")
+        left = heading or part.startswith("```") or not re.search("[A-Za-z]{2}", part)
+        yield part, not left
 
 
 def _cells(notebook: pathlib.Path) -> Iterator[tuple[str, str]]:
@@ -118,12 +122,10 @@ def texts() -> list[tuple[str, str]]:
     """Collect all that is to be translated, each once: where it stands, and the English."""
     found = [text for notebook in course.notebooks() for text in _cells(notebook.path)]
     for path in (ROOT / README, *(course.NOTEBOOKS / name for name in PAGES)):
-        parts = blocks(path.read_text("utf-8"))
-        found += [(path.name, part) for part in parts if _is_text(path.name, part)]
+        found += [(path.name, part) for part, is_text in _parts(path) if is_text]
     explain.page(say=lambda text: found.append((SYMPTOMS, text)) or text)
-    for patterns, read_texts in ((DATA, _data), (CODE, _code)):
-        for path in (path for pattern in patterns for path in sorted(ROOT.glob(pattern))):
-            found += read_texts(path)
+    for path in (path for pattern in SOURCES for path in sorted(ROOT.glob(pattern))):
+        found += (_data if path.suffix == ".toml" else _code)(path)
     found += [(WORDS, CHANGED), (WORDS, MISSING)]
     for code in language.translations():
         found += [(WORDS, message.id) for message in read(code) if message.context == WORDS]
@@ -138,7 +140,10 @@ def read(code: str) -> Catalog:
         babel.messages.pofile.PoFileError: The file isn't in gettext's PO form.
     """
     path = language.file(code)
-    return language.read(path) if path.is_file() else Catalog(locale=code, fuzzy=False)
+    if not path.is_file():
+        return Catalog(locale=code, fuzzy=False)
+    with path.open("rb") as stream:
+        return pofile.read_po(stream, abort_invalid=True)
 
 
 def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
@@ -155,8 +160,6 @@ def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
             old = known[english]
             catalog.add(english, old.string, context=where, flags=old.flags)
     catalog.update(template, update_creation_date=False)
-    for message in catalog:
-        message.previous_id = []
 
 
 def to_do(catalog: Catalog) -> list[str]:
@@ -178,11 +181,10 @@ def said(catalog: Catalog, where: str, english: str, note: bool = True) -> str:
 
 def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     """Make the notebooks and pages in a language: text by file."""
-    folder = course.NOTEBOOKS / code
     nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
     # The files of the folder, each with the anchors that are called otherwise there.
     own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
-    cells = [(name, c) for name, n in nodes.items() for c in n["cells"]]
+    cells = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]
     cells = [(name, cell) for name, cell in cells if cell["cell_type"] == "markdown"]
     for name, cell in cells:
         english = "".join(cell["source"])
@@ -191,40 +193,36 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     for _, cell in cells:
         cell["source"] = _linked(cell["source"], code, own).splitlines(keepends=True)
     made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
-    for name in PAGES:
-        page = _page(catalog, course.NOTEBOOKS / name)
-        made[name] = _linked(page, code, own)
-    made[SYMPTOMS] = _linked(_symptoms(catalog), code, own)
-    readme = re.sub(
-        rf"(?<=\]\()notebooks/(?={'|'.join(map(re.escape, own))})",
-        f"notebooks/{code}/",
-        _badged(_page(catalog, ROOT / README), code),
-    )
-    return {folder / name: text for name, text in made.items()} | {
-        ROOT / f"README.{code}.md": readme
-    }
+    pages = {name: _page(catalog, course.NOTEBOOKS / name) for name in PAGES}
+    pages[SYMPTOMS] = _symptoms(catalog)
+    made |= {name: _linked(page, code, own) for name, page in pages.items()}
+    names = "|".join(map(re.escape, own))
+    readme = _page(catalog, ROOT / README)
+    readme = re.sub(rf"(?<=\]\()notebooks/(?={names})", f"notebooks/{code}/", readme)
+    written = {course.NOTEBOOKS / code / name: text for name, text in made.items()}
+    written[ROOT / f"README.{code}.md"] = readme
+    badge = re.compile(r"(?<=/blob/main/notebooks/)(?=\d\d_)")
+    return {path: badge.sub(f"{code}/", text) for path, text in written.items()}
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:
-    parts = blocks(path.read_text("utf-8"))
-    return "".join(said(catalog, path.name, x) if _is_text(path.name, x) else x for x in parts)
+    parts = _parts(path)
+    return "".join(said(catalog, path.name, x) if is_text else x for x, is_text in parts)
 
 
 def _symptoms(catalog: Catalog) -> str:
-    rows = []
-    for row in explain.SYMPTOMS:
-        where = f"symptoms.toml symptom.{row.name}"
-        english = {part: getattr(row, part) for part in ("name", "why", "fix")}
-        own = {k: said(catalog, f"{where}.{k}", text, note=False) for k, text in english.items()}
-        rows.append(dataclasses.replace(row, **own))
-    return explain.page(rows, lambda text: said(catalog, SYMPTOMS, text, note=False))
+    told = {m.id: m.string for m in catalog if m.string and not m.fuzzy}
+    rows = [
+        dataclasses.replace(row, **{x: told.get(getattr(row, x), getattr(row, x)) for x in PARTS})
+        for row in explain.SYMPTOMS
+    ]
+    return explain.page(rows, lambda text: told.get(text, text))
 
 
 def _anchors(markdown: str) -> list[str]:
     """Name the headings of a text as JupyterLab does; brackets would end a link."""
-    headings = re.findall(r"^#+ (.*)$", markdown, re.MULTILINE)
-    names = (course.plain(heading).replace(" ", "-") for heading in headings)
-    return [name.replace("(", "%28").replace(")", "%29") for name in names]
+    names = map(course.plain, re.findall(r"^#+ (.*)$", markdown, re.MULTILINE))
+    return [re.sub("[ ()]", lambda x: {" ": "-", "(": "%28", ")": "%29"}[x[0]], n) for n in names]
 
 
 def _linked(text: str, code: str, own: Mapping[str, Mapping[str, str]]) -> str:
@@ -237,11 +235,7 @@ def _linked(text: str, code: str, own: Mapping[str, Mapping[str, str]]) -> str:
         return f"../../README.{code}.md" if name == "../README.md" else f"../{found[0]}"
 
     # Where a link of Markdown leads in the repository: a file, and an anchor there.
-    return re.sub(r"(?<=\]\()(?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?", led, _badged(text, code))
-
-
-def _badged(text: str, code: str) -> str:
-    return re.sub(r"(/blob/main/notebooks/)(?=\d\d_)", rf"\1{code}/", text)
+    return re.sub(r"(?<=\]\()(?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?", led, text)
 
 
 def write(code: str) -> tuple[list[str], list[pathlib.Path]]:

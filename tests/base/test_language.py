@@ -50,5 +50,5 @@ def test_a_message_is_translated_with_what_fills_its_blanks(korean, text, said):
 
 
 def test_english_reads_no_translation(korean, monkeypatch):
-    monkeypatch.setattr(language, "read", None)
+    monkeypatch.setattr(language, "file", None)
     assert language.translated("a smaller batch", "en") == "a smaller batch"

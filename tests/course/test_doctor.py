@@ -35,17 +35,16 @@ def vm(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "python", "told", "well"),
+    ("found", "told", "well"),
     [
-        (GOOD, (3, 11), "Python 3.11, TensorFlow 2.20.0, transformers 4.57", True),
-        (TPU_WHEEL, (3, 13), "TensorFlow 2.20.0", True),
-        (GOOD | {"transformers": "5.1.0"}, (3, 11), "transformers is 5.1.0", False),
-        ({}, (3, 11), "tensorflow is missing", False),
-        (GOOD, (3, 10), "Python is 3.10 (the course needs 3.11 to 3.13)", False),
+        (GOOD, "TensorFlow 2.20.0, transformers 4.57", True),
+        (TPU_WHEEL, "TensorFlow 2.20.0", True),
+        (GOOD | {"transformers": "5.1.0"}, "transformers is 5.1.0", False),
+        ({}, "tensorflow is missing", False),
     ],
 )
-def test_versions(found, python, told, well):
-    finding = doctor.check_versions(found, LOCKED, python)
+def test_versions(found, told, well):
+    finding = doctor.check_versions(found, LOCKED)
     assert told in finding.said and bool(finding.fix) != well
 
 
@@ -84,7 +83,7 @@ def test_a_real_holder_is_seen_and_then_the_tpu_is_not_asked(monkeypatch, tmp_pa
     monkeypatch.setattr(doctor, "check_devices", lambda place: pytest.fail("asked"))
     monkeypatch.setattr(doctor, "detect", lambda: vm)
     found = {finding.name: finding for finding in doctor.doctor().findings}
-    assert [*found] == ["versions", "wheel", "place", "chip", "devices", "disk", "memory"]
+    assert [*found] == ["versions", "wheel", "place", "chip", "devices", "memory"]
     # The notebook that asks is no other process.
     assert (found["chip"].fix, found["devices"].said[:9]) == ("", "not asked")
 
@@ -119,20 +118,14 @@ def test_memory_is_the_container_s_where_it_has_a_limit(tmp_path):
     assert doctor.free_memory(tmp_path) == 2000
     (folder / "memory.max").write_text("max\n")
     assert doctor.free_memory(tmp_path) > 10_000
-    assert doctor.check_room("memory", 0.5 * doctor.GIB).fix
-    assert doctor.check_room("disk", 0.5 * doctor.GIB) == Finding("disk", "0.5 GiB free")
+    assert doctor.check_memory(0.5 * doctor.GIB).fix
+    assert doctor.check_memory(8 * doctor.GIB) == Finding("memory", "8.0 GiB free")
 
 
-def test_a_diagnosis_reads_well_and_says_by_its_status_whether_all_is(cpu):
+def test_a_diagnosis_ends_with_what_to_do_first(cpu):
     well, ill = Finding("versions", "as locked"), Finding("wheel", "two wheels", "uninstall one")
-    assert (Diagnosis((well,), cpu).exit_status, Diagnosis((well, ill), cpu).exit_status) == (0, 1)
     assert repr(Diagnosis((well,), cpu)).endswith(f"\nNext: {cpu.advice}")
-    assert repr(Diagnosis((well, ill), cpu)) == (
-        "✓ versions  as locked\n"
-        "✗ wheel     two wheels\n"
-        "            Fix: uninstall one\n"
-        "Next: uninstall one"
-    )
+    assert repr(Diagnosis((well, ill), cpu)).endswith("Fix: uninstall one\nNext: uninstall one")
 
 
 @pytest.mark.slow

@@ -13,11 +13,6 @@ def string_under_xla(x):
     return tf.strings.length(tf.strings.as_string(x))
 
 
-@tf.function(jit_compile=True)
-def size_under_xla(x):
-    return tf.range(tf.reduce_sum(x))
-
-
 def damaged_checkpoint(folder):
     saved = tf.train.Checkpoint(v=tf.Variable(tf.zeros([1000])))
     prefix = saved.write(str(folder / "ckpt"))
@@ -26,33 +21,23 @@ def damaged_checkpoint(folder):
     saved.read(prefix)
 
 
-@pytest.mark.parametrize(
-    ("name", "fail"),
-    [
-        ("The resolver doesn't know which TPU", lambda _: Resolver()),
-        ("The TPU's name can't be looked up", lambda _: Resolver("my-tpu")),
-        (
-            "TensorFlow has no TPU inside",
-            lambda _: tf.tpu.experimental.initialize_tpu_system(Resolver(tpu="local")),
-        ),
-        ("Code of TensorFlow 1", lambda _: tf.contrib),
-        ("An operation that XLA doesn't have", lambda _: string_under_xla(tf.constant([1]))),
-        (
-            "A size that is known too late",
-            lambda _: size_under_xla.experimental_get_compiler_ir(tf.TensorSpec([2], "int32"))(),
-        ),
-        (
-            "A label out of range",
-            lambda _: tf.nn.sparse_softmax_cross_entropy_with_logits([-100], [[1.0, 2.0]]),
-        ),
-        ("No checkpoint there", lambda folder: tf.train.Checkpoint().read(str(folder / "ckpt-1"))),
-        ("A damaged checkpoint", damaged_checkpoint),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_tensorflow_raises_today_is_explained(name, fail, monkeypatch, tmp_path):
+FAILING = {
+    "The resolver doesn't know which TPU": lambda _: Resolver(),
+    "TensorFlow has no TPU inside": lambda _: tf.tpu.experimental.initialize_tpu_system(
+        Resolver(tpu="local")
+    ),
+    "An operation that XLA doesn't have": lambda _: string_under_xla(tf.constant([1])),
+    "A label out of range": lambda _: tf.nn.sparse_softmax_cross_entropy_with_logits(
+        [-100], [[1.0, 2.0]]
+    ),
+    "No checkpoint there": lambda folder: tf.train.Checkpoint().read(str(folder / "ckpt-1")),
+    "A damaged checkpoint": damaged_checkpoint,
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_what_tensorflow_raises_today_is_explained(name, monkeypatch, tmp_path):
     monkeypatch.delenv("TPU_NAME", raising=False)
-    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
     with pytest.raises(Exception) as caught:
-        fail(tmp_path)
+        FAILING[name](tmp_path)
     assert explain(caught.value).matches[0].symptom.name == name

@@ -14,9 +14,9 @@ from conventions import METADATA
 from made_notebooks import quiet, write
 from terminal import call, without
 
-from helpers.base import files
 from helpers.base.settings import ROOT
 from helpers.course import running
+from helpers.course.map import notebooks
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
     for name, sources in SOURCES.items():
         write(folder / "notebooks", name, *sources)
     before = {path: path.read_bytes() for path in (folder / "notebooks").iterdir()}
-    results = running.run((), (), folder / "notebooks", folder / "build", console)
+    results = running.run(notebooks(folder / "notebooks"), folder / "build", console)
     assert {path: path.read_bytes() for path in before} == before
     said = console.file.getvalue()
     assert [(result.name, result.state, result.cell) for result in results] == [
@@ -56,7 +56,7 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
 def test_a_changed_parameter_and_a_workshop(tmp_path):
     write(tmp_path, "02_b", "print(steps * 2)", "1/0", parameters="steps = 1", tags=["beyond-core"])
     build = tmp_path / "build"
-    running.run(["2"], [("steps", "21")], tmp_path, build, quiet(), workshop=True)
+    running.run(notebooks(tmp_path), build, quiet(), workshop=True, parameters={"steps": 21})
     cells = nbformat.read(build / "02_b.ipynb", 4).cells
     assert [o.text for c in cells for o in c.get("outputs", ())] == ["42\n"]
 
@@ -70,7 +70,7 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     node.cells[1].metadata |= {"scrolled": True, "vscode": {"languageId": "python"}}
     node.cells[2].metadata |= {"slideshow": {"slide_type": "slide"}, "tags": []}
     nbformat.write(node, path)
-    results = running.store((), tmp_path, quiet())
+    results = running.store(notebooks(tmp_path), quiet())
     assert [result.state for result in results] == ["passed", "failed"]
     assert bad.read_bytes() == untouched
     first, stored = path.read_bytes(), nbformat.read(path, 4)
@@ -80,19 +80,11 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     folded = {"tags": ["hide-input"], **running.FOLDED}
     assert [dict(cell.metadata) for cell in stored.cells] == [{}, *tags, folded]
     assert [cell.get("execution_count") for cell in stored.cells] == [None, 1, 2, 3]
-    running.store(["2"], tmp_path, quiet())
+    running.store(notebooks(tmp_path)[:1], quiet())
     assert path.read_bytes() == first
     # What is stored is what nbval sees, native output included.
     words = sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", path
     assert "3 passed" in call(*words, cwd=tmp_path, env=without("PYTEST")).stdout
-
-
-def test_a_taken_path_is_told_before_a_notebook_runs(tmp_path, monkeypatch):
-    write(tmp_path, "02_b", "1")
-    (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr(running, "execute", lambda *_: pytest.fail("a notebook was run"))
-    with pytest.raises(files.CantWrite):
-        running.run((), (), tmp_path, tmp_path / "taken", quiet())
 
 
 @pytest.fixture(scope="module")

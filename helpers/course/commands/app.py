@@ -41,8 +41,7 @@ app = typer.Typer(
 )
 for _title, _commands in GROUPS.items():
     for _name, _function in _commands.items():
-        own = course.Pairs if _name == "run" else None
-        app.command(_name, cls=own, rich_help_panel=_title)(_function)
+        app.command(_name, rich_help_panel=_title)(_function)
 
 
 def run() -> None:

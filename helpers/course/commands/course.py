@@ -1,6 +1,5 @@
 """The commands about the course itself: learn, run, understand an error, write another edition."""
 
-import ast
 import os
 import pathlib
 import sys
@@ -8,7 +7,6 @@ import webbrowser
 from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 from helpers.base import files
 from helpers.base import language as languages
@@ -17,31 +15,18 @@ from helpers.course import explain
 from helpers.course import map as course
 
 _NUMBERS = "Numbers or names, such as 2, 02, 02_xla_rules."
-_CHANGE = "Change a parameter (cell 'parameters'). Can be repeated. For each notebook that has it."
 _EDITION = "The notebooks in another language, such as ko. Without: English."
-_OPEN = "Open the results in a browser. Without either: at a terminal with a screen."
+_CLOSED = "Don't open the results in a browser."
 Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS)]
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
 
 
-class Pairs(TyperCommand):
-    """A command whose ``--parameter`` takes two words each time; typer has no way to say so."""
-
-    def __init__(self, *words: object, **options: object) -> None:
-        super().__init__(*words, **options)
-        next(each for each in self.params if each.name == "parameter").nargs = 2
-
-
 def run(
     wanted: Wanted = None,
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", "-p", metavar="NAME VALUE", help=_CHANGE),
-    ] = None,
     workshop: Annotated[
         bool, typer.Option("--workshop", help="Run only the core of each notebook, for a class.")
     ] = False,
-    open_page: Annotated[bool | None, typer.Option("--open/--no-open", help=_OPEN)] = None,
+    no_open: Annotated[bool, typer.Option("--no-open", help=_CLOSED)] = False,
     language: Language = None,
 ) -> None:
     """Run notebooks in order and write an index of the results: **build/index.html**.
@@ -53,28 +38,26 @@ def run(
 
     - `tpu-course run`: all notebooks
     - `tpu-course run 2 7 --no-open`: two of them, without opening a browser
-    - `tpu-course run 07 -p STEPS 50`: one, with a changed parameter
     - `tpu-course run --workshop`: the core of all notebooks; results go to build/workshop
     - `tpu-course run --language ko`: the Korean edition; results go to build/ko
 
     **Exit status**: 0 all passed · 1 a notebook failed · 2 can't begin · 130 interrupted
     """
-    pairs = [ast.literal_eval(pair) for pair in parameter or []]  # typer's: "('STEPS', '50')"
     folder, build = course.edition(language)
-    course.values(pairs, course.choose(wanted or [], course.notebooks(folder)))
+    chosen = course.choose(wanted or [], course.notebooks(folder))
 
     from helpers.course import running  # seconds of Jupyter's imports: only for what can be run
 
     build = build / "workshop" if workshop else build  # never taken for a whole run
     page = build / "index.html"
     try:
-        results = running.run(wanted or [], pairs, folder, build, workshop=workshop)
+        results = running.run(chosen, build, workshop=workshop)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What is done: {page}", err=True)
         raise typer.Exit(130) from None
     typer.echo(f"Results: {page}")
     screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
-    if open_page or (open_page is None and sys.stdout.isatty() and screen):
+    if not no_open and sys.stdout.isatty() and screen:
         webbrowser.open(page.as_uri())
     raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
@@ -106,9 +89,9 @@ def lab(language: Language = None) -> None:
 
 def explain_log(
     log: Annotated[
-        pathlib.Path | None,
+        typer.FileBinaryRead,
         typer.Argument(metavar="LOG", help="File with the log; without it, what is piped in."),
-    ] = None,
+    ] = "-",
     page: Annotated[
         bool, typer.Option("--page", help="Print all symptoms as a page in Markdown.")
     ] = False,
@@ -127,15 +110,15 @@ def explain_log(
     if page:
         typer.echo(explain.page(), nl=False)
         return
-    if log is None and sys.stdin.isatty():
+    if log.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
-    found = explain.explain(explain.read(log) if log else explain.decode(sys.stdin.buffer.read()))
+    found = explain.explain(explain.decode(log.read()))
     typer.echo(repr(found))
     raise typer.Exit(0 if found else 1)
 
 
 def doctor() -> None:
-    """Look at everything that a run needs: versions, place, devices, chip, disk, memory.
+    """Look at everything that a run needs: versions, place, devices, chip, memory.
 
     Takes a minute at most, and asks nothing of the network.
 
@@ -147,7 +130,7 @@ def doctor() -> None:
 
     found = examination.doctor()
     typer.echo(repr(found))
-    raise typer.Exit(found.exit_status)
+    raise typer.Exit(int(any(finding.fix for finding in found.findings)))
 
 
 def solutions() -> None:
@@ -177,11 +160,11 @@ def store(wanted: Wanted = None) -> None:
 
     **Example**: `tpu-course store 02`. **Exit status**: as of `run`
     """
-    course.choose(wanted or [], course.notebooks())
+    chosen = course.choose(wanted or [], course.notebooks())
 
     from helpers.course import running
 
-    results = running.store(wanted or [])
+    results = running.store(chosen)
     raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 
