@@ -1,4 +1,1 @@
-"""Where this kernel runs and how it reaches a TPU, or a rehearsal of one: worker, bucket, replicas.
-
-The rooms above may import it; it imports only ``base``.
-"""
+"""Where this kernel runs and how it reaches a TPU, or a rehearsal: worker and bucket."""

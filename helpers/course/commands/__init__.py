@@ -1,4 +1,1 @@
-"""What each command of ``tpu-course`` says in its help and does when it is called.
-
-A command imports what is heavy when it is called, so that ``--help`` stays quick.
-"""
+"""What each command of ``tpu-course`` says in its help and does; heavy imports come when called."""

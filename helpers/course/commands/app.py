@@ -1,9 +1,11 @@
 """The list of commands, in the groups of their readers, and what holds for all of them."""
 
+import os
+import sys
+
 import typer
 
 from helpers.base.language import translated
-from helpers.base.output import on_any_output
 from helpers.course.commands import course, training
 from tpu_preflight.errors import PreflightError
 
@@ -45,12 +47,17 @@ for _title, _commands in GROUPS.items():
 
 
 def run() -> None:
-    """Run the command line; an error of ours ends it with its message alone."""
-    with on_any_output() as colour:
-        try:
-            app(prog_name=NAME, color=colour)
-        except PreflightError as error:
-            what, why, fix = map(translated, (error.what, error.why, error.fix))
-            said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
-            typer.secho(said, err=True, fg="red", color=colour)
-            raise SystemExit(2) from None
+    """Run the command line; an error of ours ends it with its message alone.
+
+    A character that an encoding lacks (Windows' code pages, LANG=C) is printed as ``?``.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")
+    colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
+    try:
+        app(prog_name=NAME, color=colour)
+    except PreflightError as error:
+        what, why, fix = map(translated, (error.what, error.why, error.fix))
+        said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
+        typer.secho(said, err=True, fg="red", color=colour)
+        raise SystemExit(2) from None

@@ -5,8 +5,6 @@ import functools
 import os
 import pathlib
 import sys
-import time
-from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +22,6 @@ from helpers.tpu.place import detect
 if TYPE_CHECKING:
     from helpers.bert import pretraining
 
-QUIET = 10.0  # seconds between two lines
 Size = enum.StrEnum("Size", list(CONFIGURATIONS))
 
 _TEXT = "File, folder or 'pattern', here, gs://… or hf://datasets/…; can be repeated. "
@@ -189,23 +186,16 @@ def pretrain(
         precision="mixed_bfloat16" if on_tpu else "float32",
         seed=seed,
     )
-    try:
-        done = run(
-            wanted,
-            prepare_shipped(folder.at("data")) if data is None else data,
-            folder.path,
-            strategy=strategy,
-            steps_per_execution=steps_per_execution,
-            save_every=save_every,
-            say=typer.echo,
-            report=_reporter(),
-        )
-    except tf.errors.ResourceExhaustedError as error:
-        raise CourseError(
-            "A step needs more memory than there is.",
-            str(error).strip().splitlines()[0][:200],
-            "Take fewer rows (--batch).",
-        ) from error
+    done = run(
+        wanted,
+        prepare_shipped(folder.at("data")) if data is None else data,
+        folder.path,
+        strategy=strategy,
+        steps_per_execution=steps_per_execution,
+        save_every=save_every,
+        say=typer.echo,
+        report=_report,
+    )
     typer.echo(f"Saved in {folder.path}: step {done.step:,} of {steps:,}.")
     if done.stopped is not None:
         typer.echo("Run the same command again to go on.")
@@ -221,20 +211,13 @@ def _tensorflow(environment: dict[str, str]) -> ModuleType:
     return tensorflow
 
 
-def _reporter() -> Callable[["pretraining.Progress"], None]:
-    """Make what tells where a run is, a line now and then."""
-    last = float("-inf")
-
-    def report(now: "pretraining.Progress") -> None:
-        nonlocal last
-        if now.step == now.steps or time.monotonic() - last >= QUIET:
-            last = time.monotonic()
-            typer.echo(
-                f"step {now.step:,} of {now.steps:,} · loss {now.loss:.3f} · "
-                f"{now.tokens_per_second:,.0f} tokens/s"
-            )
-
-    return report
+def _report(now: "pretraining.Progress") -> None:
+    """Say where a run is, at each tenth step and at the end."""
+    if now.step % 10 == 0 or now.step == now.steps:
+        typer.echo(
+            f"step {now.step:,} of {now.steps:,} · loss {now.loss:.3f} · "
+            f"{now.tokens_per_second:,.0f} tokens/s"
+        )
 
 
 def export(
