@@ -16,6 +16,7 @@ import filelock
 
 from helpers.base import files
 from helpers.base.errors import CourseError
+from tpu_preflight.processes import within
 
 _BUCKET = (
     "Make the bucket where the TPU is (gcloud storage buckets create gs://… --location=REGION), "
@@ -154,9 +155,10 @@ class Folder:
                 the bucket is missing, can't be reached, or its storage refuses this account.
         """
         if self.remote:
-            probe = f".write-check-{secrets.token_hex(4)}"
-            self.write(probe, "")
-            self.delete(probe)
+            probe = self._at(f".write-check-{secrets.token_hex(4)}")
+            with self._writing(""):  # gcsfs itself would try again for half a minute
+                within(15, lambda: self._files.pipe_file(probe, b""))
+                self._files.rm(probe)
             return
         there = pathlib.Path(self._root)
         with self._writing(""):

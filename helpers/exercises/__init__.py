@@ -2,8 +2,7 @@
 
 Digits name exercises, letters questions: ``check("02-a", "b")``. The texts of notebook 02's are in
 ``notebook_02.toml`` beside this file; the exercise that asks for ``clip`` is checked by
-``_check_clip`` in ``notebook_02.py``. Stub, hints, solution and typical wrong answers stand
-together, so the editions of the course can't drift.
+``_check_clip`` in ``notebook_02.py``.
 """
 
 import copy

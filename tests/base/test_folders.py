@@ -114,7 +114,7 @@ def test_a_bucket_is_asked_before_a_run_and_nothing_is_left_there(gs, monkeypatc
     folder.check()
     assert folder.list() == []
     refused = gcsfs.retry.HttpError({"code": 403, "message": "The account lacks it."})
-    monkeypatch.setattr(folder._files, "put_file", unittest.mock.Mock(side_effect=refused))
+    monkeypatch.setattr(folder._files, "pipe_file", unittest.mock.Mock(side_effect=refused))
     with pytest.raises(files.CantWrite, match="The account lacks it") as caught:
         folder.check()
     assert "application-default login" in caught.value.fix
