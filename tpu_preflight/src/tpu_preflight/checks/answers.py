@@ -37,10 +37,7 @@ def check(subject: Subject, job: Job) -> list[Item]:
     dropped = _dropped(job.graph)
     if subject.sample is None:
         return [finding(4, "no_batches"), *dropped]
-    batches = subject.sample.batches
-    values = max(int(np.prod(shape)) for shape in subject.sample.largest)
-    held = sum(given.bytes for given in job.program.parameters if given.kind == "variable")
-    large = subject.model is not None and (held > MUCH_HELD or values > MANY_VALUES)
+    batches, large = subject.sample.batches, is_large(subject, job)
     if large:
         rows = rows_of(x.shape for x in batches[0])
         few = (x[:FEW_ROWS] if x.shape.rank and len(x) == rows else x for x in batches[0])
@@ -49,6 +46,13 @@ def check(subject: Subject, job: Job) -> list[Item]:
     found = (_compare(what, step, batches) for what, step in _steps(subject, job, large))
     item = next((item for item in found if item is not None), finding(4, "draws"))
     return [item, *dropped]
+
+
+def is_large(subject: Subject, job: Job) -> bool:
+    """Say whether a training step of the model takes long on a CPU."""
+    values = max(int(np.prod(shape)) for shape in subject.sample.largest)
+    held = sum(given.bytes for given in job.program.parameters if given.kind == "variable")
+    return subject.model is not None and (held > MUCH_HELD or values > MANY_VALUES)
 
 
 def _steps(subject: Subject, job: Job, large: bool) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -81,7 +85,7 @@ def _compare(what: str, step: Callable, batches: Sequence[pipeline.Batch]) -> It
         for operation in graph_operations(traced.graph).values()
         for output in operation.outputs
     )
-    with _kept(traced.variables) as restore:
+    with kept(traced.variables) as restore:
         for number, batch in enumerate(batches, 1):
             eager = _run(step, batch, restore, eagerly=True)
             again = _run(step, batch, restore, eagerly=True) if seeded else eager
@@ -97,15 +101,14 @@ def _compare(what: str, step: Callable, batches: Sequence[pipeline.Batch]) -> It
 
 
 @contextlib.contextmanager
-def _kept(variables: Sequence[Resource]) -> Iterator[Callable[[], None]]:
+def kept(variables: Sequence[Resource]) -> Iterator[Callable[[], None]]:
     """Give a function that puts the variables' values back; it is called at the end, too."""
-    held = [(v.handle, v.dtype) for v in variables]
-    values = [np.array(tf.raw_ops.ReadVariableOp(resource=h, dtype=d)) for h, d in held]
+    values = [v.read() for v in variables]
 
     def restore() -> None:
-        for (handle, dtype), value in zip(held, values, strict=True):
-            value = tf.constant(value, dtype)
-            tf.raw_ops.AssignVariableOp(resource=handle, value=value)
+        for variable, value in zip(variables, values, strict=True):
+            value = tf.constant(value, variable.dtype)
+            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 
     try:
         yield restore

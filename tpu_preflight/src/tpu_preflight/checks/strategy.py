@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute import values
 
 from tpu_preflight.checks.subject import Subject, variables_of
 from tpu_preflight.program import NotCompilable, Tracing, bridge, messages, trace
@@ -66,18 +67,30 @@ def _made_again(subject: Subject) -> tuple[list[Item], Any, Subject]:
     try:
         with strategy.scope(), tf.variable_creator_scope(_creator()):
             again = subject.factory()
+            again = again[0] if isinstance(again, tuple) else again
+            _build(again, subject)
     except tf.errors.OpError:  # it computes something, for which there is no TPU here
         return [finding(5, "runs_in_scope")], None, subject
     except Exception as error:  # whatever a scope makes the factory raise is the finding
         line = f"{type(error).__name__}: {messages.line_of(error)}"
         about = {"where": messages.source_of(error), "fix": _advice(line)["fix"]}
         return [finding(5, "raises", said=messages.shortened(line), **about)], None, subject
-    again = again[0] if isinstance(again, tuple) else again
     if subject.model is None:
         return [], strategy, subject.of(again)
     if again is subject.model:
         return [finding(5, "same_model")], None, subject
     return [_outside(strategy, again)], strategy, subject.of(again)
+
+
+def _build(model: Any, subject: Subject) -> None:
+    """Let Keras 3 build a model from a batch, as its ``fit`` does under a strategy alone.
+
+    Two replicas are handed over: Keras takes the mean of theirs.
+    """
+    if subject.sample is not None and hasattr(model, "_maybe_symbolic_build"):
+        batch = subject.packed(subject.sample.batches[0])
+        of_two = tf.nest.map_structure(lambda x: values.PerReplica((x, x)), batch)
+        model._maybe_symbolic_build(iterator=[(0, 0, iter([of_two]))])
 
 
 def _creator() -> Callable[..., Any]:
@@ -119,7 +132,11 @@ def _run(
         if strategy is not None:
             with create:
                 traced = trace(subject.step, *specs, strategy=strategy, timeout=subject.seconds)
-            return [finding(5, "run", **about)], traced
+            # Of a TPU's own variables a graph lists none.
+            outside = [] if alone else [v.name.partition(":")[0] for v in traced.graph.variables]
+            if outside:
+                about |= {"count": len(outside), "first": outside[0]}
+            return [finding(5, "uses_outside" if outside else "run", **about)], traced
     except NotCompilable as error:
         if error.reason == "late":
             return [finding(5, "run_late", said=error.what, **about)], None

@@ -96,10 +96,14 @@ class Subject:
         """Turn a function of one element of the data into one of its tensors, flat."""
 
         def step(*tensors: tf.Tensor) -> object:
-            return call(tf.nest.pack_sequence_as(self.structure, tensors, expand_composites=True))
+            return call(self.packed(tensors))
 
         step.__name__ = self.name
         return tf.autograph.experimental.do_not_convert(step) if self.plain else step
+
+    def packed(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """Make one element of the data of its tensors, flat."""
+        return tf.nest.pack_sequence_as(self.structure, tensors, expand_composites=True)
 
     def _forward(self, element: Any) -> object:
         return self.given(element[0] if isinstance(element, tuple) else element, training=False)
@@ -107,6 +111,9 @@ class Subject:
     def _call(self) -> Callable[[Any], Any]:
         """Make arguments of an element of the data, as tf.data's map does."""
         fn, structure = self.given, self.structure
+        if isinstance(fn, tf.types.experimental.PolymorphicFunction):
+            # As if it were never called: one of a module made its variables for the first model.
+            fn = fn._clone(None)
         if not isinstance(structure, tuple) or hasattr(structure, "_fields"):
             return fn
         if self.is_dataset and len(structure) > 1:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import messages
 from tpu_preflight.program.messages import Frame, Refusal
@@ -62,6 +64,12 @@ class Resource:
     handle: Any = dataclasses.field(repr=False)  # the tensor that stands for it
     dtype: Any = None  # of a variable's values; None for the others
 
+    def read(self) -> np.ndarray:
+        """Give a copy of a variable's value."""
+        import tensorflow as tf
+
+        return np.array(tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype))
+
 
 @dataclasses.dataclass(frozen=True)
 class Tracing:
@@ -102,10 +110,12 @@ def trace(
     replicas: int = 1,
     timeout: float | None = TIMEOUT,
     strategy: Any = None,
+    alike: bool = False,
 ) -> Tracing:
     """Let TensorFlow build the graph of a function; arguments as for `program.export`.
 
-    Under a ``strategy``, the graph is that of its ``run``, for `bridge.split`, not for XLA.
+    Under a ``strategy``, the graph is that of its ``run``, for `bridge.split`, not for XLA. With
+    ``alike``, all replicas hold the same rows: what they sum is a product, and the graph runs here.
 
     Raises:
         NotCompilable: TensorFlow refuses, the shapes aren't all known, or the time is over.
@@ -139,7 +149,7 @@ def trace(
         return fn(*arguments) if strategy is None else strategy.run(fn, args=arguments)
 
     step = tf.function(of_tensors, jit_compile=strategy is None)
-    adding = _gradients_added(replicas) if replicas > 1 else contextlib.nullcontext()
+    adding = _gradients_added(replicas, alike) if replicas > 1 else contextlib.nullcontext()
     try:
         with _limited(timeout, name), adding, _resources_read():
             concrete = step.get_concrete_function(*flat)
@@ -256,7 +266,7 @@ def _resources_read() -> contextlib.AbstractContextManager:
 
 
 @contextlib.contextmanager
-def _gradients_added(replicas: int) -> Iterator[None]:
+def _gradients_added(replicas: int, alike: bool) -> Iterator[None]:
     """Let optimizers add up their gradients across replicas, as they do under a TPUStrategy.
 
     Keras asks the current strategy's replica context to add. TPUStrategy's own operation has no
@@ -268,6 +278,9 @@ def _gradients_added(replicas: int) -> Iterator[None]:
     keys = itertools.count(1)
 
     def added(value: Any) -> Any:
+        if alike:
+            value = tf.convert_to_tensor(value)
+            return value * tf.cast(replicas, value.dtype)
         return tf.raw_ops.CollectiveReduceV2(
             input=tf.convert_to_tensor(value),
             group_size=replicas,
@@ -285,8 +298,9 @@ def _gradients_added(replicas: int) -> Iterator[None]:
 
     context = type(tf.distribute.get_replica_context())
     extended = type(tf.distribute.get_strategy().extended)
+    number = {"_num_replicas_in_sync": replicas} if alike else {}
     with (
         mock.patch.object(context, "all_reduce", all_reduce),
-        mock.patch.object(extended, "_use_merge_call", lambda self: False),
+        mock.patch.multiple(extended, _use_merge_call=lambda self: False, **number),
     ):
         yield

@@ -59,8 +59,7 @@ class OfJax:
 
         paths, _ = jax.tree.flatten_with_path(self._arguments)
         leaves = [(jax.tree_util.keystr(p[1:]) or str(p[0]), x) for p, x in paths]
-        as_taken = jax.dtypes.canonicalize_dtype  # 32 bits for NumPy's 64, unless jax_enable_x64
-        types = [(name, as_taken(x.dtype)) for name, x in leaves if hasattr(x, "dtype")]
+        types = [(name, _as_taken(x.dtype)) for name, x in leaves if hasattr(x, "dtype")]
         found = [finding(3, "float64", name=name) for name, t in types if t == np.float64]
         dtypes = ", ".join(sorted({str(t) for _, t in types}))
         found = found or [finding(3, "types", dtypes=dtypes)]
@@ -147,7 +146,7 @@ class OfJax:
         try:
             with contextlib.nullcontext() if compiled else jax.disable_jit():
                 flat, _ = jax.tree.flatten_with_path(function(*arguments))
-                return {f"result{jax.tree_util.keystr(p)}": np.asarray(x) for p, x in flat}
+                return {f"result{jax.tree_util.keystr(p)}": _array(x) for p, x in flat}
         except Exception as error:
             return error
 
@@ -257,14 +256,29 @@ class OfKerasOnJax(OfJax):
         return from_jax.export(self._function, (state, jax.tree.map(resized, batch))).program
 
 
+def _as_taken(dtype: Any) -> Any:
+    """Give the type that JAX makes of one: 32 bits for 64, unless jax_enable_x64; a key's own."""
+    from jax import dtypes
+
+    is_key = dtypes.issubdtype(dtype, dtypes.extended)
+    return dtype if is_key else dtypes.canonicalize_dtype(dtype)
+
+
+def _array(value: Any) -> np.ndarray:
+    """Read a result; of a typed key of ``jax.random`` its bits."""
+    import jax
+
+    is_key = jax.dtypes.issubdtype(getattr(value, "dtype", float), jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(value) if is_key else value)
+
+
 def _as_jax_takes_it(spec: Any) -> Any:
-    """Give a tensor the type that JAX makes of it: 32 bits for 64, unless jax_enable_x64."""
+    """Give a tensor the type that JAX makes of it."""
     import tensorflow as tf
-    from jax.dtypes import canonicalize_dtype
 
     if not isinstance(spec, tf.TensorSpec) or spec.dtype.name not in ("float64", "int64"):
         return spec
-    return tf.TensorSpec(spec.shape, canonicalize_dtype(spec.dtype.as_numpy_dtype))
+    return tf.TensorSpec(spec.shape, _as_taken(spec.dtype.as_numpy_dtype))
 
 
 def is_of_jax(given: object, data: object) -> bool:

@@ -10,6 +10,7 @@ from tpu_preflight.checks import (
     dataset,
     rules,
     strategy,
+    update,
     variables,
 )
 from tpu_preflight.checks.subject import Subject, rows_of
@@ -101,7 +102,7 @@ class OfTensorFlow(Subject):
         found, traced = strategy.check(self, job.specs)
         if traced is not None:
             found.append(rules.bridged(self.kind, traced))
-        return items + found
+        return items + found + update.check(self, job)
 
 
 def _with_rows(specs: Specs, rows: int | None, share: int | None) -> Specs:
