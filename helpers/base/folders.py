@@ -16,7 +16,6 @@ import filelock
 
 from helpers.base import files
 from helpers.base.errors import CourseError
-from tpu_preflight.processes import within
 
 _BUCKET = (
     "Make the bucket where the TPU is (gcloud storage buckets create gs://… --location=REGION), "
@@ -142,7 +141,7 @@ class Folder:
             if self.remote:
                 raise files.CantWrite(
                     f"{self.path} could not be written to.",
-                    f"{type(error).__name__}: {str(error).strip()[:300]}",
+                    f"{type(error).__name__}: {str(error).strip()[:300] or 'no answer'}",
                     _BUCKET,
                 ) from error
             raise files.cant_write(pathlib.PurePath(self._at(name)), error) from error
@@ -157,7 +156,7 @@ class Folder:
         if self.remote:
             probe = self._at(f".write-check-{secrets.token_hex(4)}")
             with self._writing(""):  # gcsfs itself would try again for half a minute
-                within(15, lambda: self._files.pipe_file(probe, b""))
+                self._files.pipe_file(probe, b"", timeout=15)
                 self._files.rm(probe)
             return
         there = pathlib.Path(self._root)

@@ -4,12 +4,12 @@ import contextlib
 import os
 import pathlib
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
-from tpu_preflight.processes import TooLate, within
 
 
 @contextlib.contextmanager
@@ -56,9 +56,10 @@ def served(
         contextlib.ExitStack() as stack,
     ):
         stack.callback(process.kill)
-        port = b""
-        with contextlib.suppress(TooLate):
-            port = within(seconds, process.stdout.readline)
+        late = threading.Timer(seconds, process.kill)
+        late.start()
+        port = process.stdout.readline()
+        late.cancel()
         if port:
             yield process, int(port)
             return

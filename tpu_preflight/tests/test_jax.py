@@ -60,6 +60,7 @@ def print_it(x):
         (jax.jit(mean), np.ones(8), 3, PASS, "float32"),
         (mean, jnp.ones(8), 4, PASS, "the same on this CPU"),
         (mean, VECTOR, 5, NOTHING, "no strategy"),
+        (jax.random.split, jax.random.key(0), 4, PASS, "the same on this CPU"),
         (lambda x: x + np.random.default_rng().normal(), jnp.ones(8), 4, WARN, "once and for all"),
         (lambda i: jnp.log(jnp.ones(4)[i] - 1), jnp.zeros(2, jnp.int32), 4, FAIL, "not finite"),
         (print_it, VECTOR, 5, WARN, "pure_callback"),

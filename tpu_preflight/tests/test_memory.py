@@ -11,11 +11,8 @@ from small_models import VECTOR, answer, mean, states, the
 
 from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
-from tpu_preflight.checks import variables
-from tpu_preflight.program import NotCompilable
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
 from tpu_preflight.subjects import opening
-from tpu_preflight.text import size
 
 pytestmark = pytest.mark.slow
 
@@ -118,30 +115,3 @@ def test_another_number_of_rows_is_exported_as_the_replicas_run_it():
 
     kind, job = opened(64)
     assert kind.program(job, 16).hlo == opened(16)[1].program.hlo != job.program.hlo
-
-
-OLD = tf.keras.optimizers.legacy
-WEIGHTS = (8 * 4 + 4) * 4  # bytes of the one dense layer
-
-
-# The slots of the papers: a momentum, two moments, three with AMSGrad.
-@pytest.mark.parametrize(
-    ("kind", "optimizer", "slots"),
-    [
-        (tf.keras, tf.keras.optimizers.SGD(momentum=0.9), 1),
-        (tf.keras, tf.keras.optimizers.Adam(), 2),
-        (tf.keras, tf.keras.optimizers.Adam(amsgrad=True), 3),
-        (tf.keras, OLD.SGD(), 0),
-        (tf.keras, OLD.Adam(), 2),
-        (keras, keras.optimizers.Adam(), 2),
-    ],
-)
-def test_variables_that_fit_nowhere_are_told_by_arithmetic(kind, optimizer, slots, monkeypatch):
-    model = kind.Sequential([kind.layers.Input([8]), kind.layers.Dense(4)])
-    model.compile(optimizer, "mse")
-    needed = WEIGHTS * (1 + slots)
-    monkeypatch.setattr(compiler, "available_bytes", lambda target: needed)
-    variables.check(model, [("v5e-8", 8)])
-    monkeypatch.setattr(compiler, "available_bytes", lambda target: needed - 1)
-    with pytest.raises(NotCompilable, match=f"need {size(needed)}"):
-        variables.check(model, [("v5e-8", 8)])

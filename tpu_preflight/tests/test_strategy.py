@@ -58,8 +58,9 @@ def test_a_model_without_a_factory_leaves_the_scope_open(no_compiler):
 class Own(tf.keras.Model):
     """Has a train step and a variable of its own, as many published examples do."""
 
-    def __init__(self, loss="none", touch=None):
+    def __init__(self, loss="none", touch=None, mean=lambda x: tf.reduce_sum(x) / 16):
         super().__init__()
+        self.mean = mean
         self.head, self.touch = tf.keras.layers.Dense(4), touch or (lambda count: None)
         self.count = tf.Variable(tf.zeros([4]), trainable=False)
         self.each = tf.keras.losses.SparseCategoricalCrossentropy(True, reduction=loss)
@@ -71,7 +72,7 @@ class Own(tf.keras.Model):
     def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(self.each(y, self(x, training=True)))
+            loss = self.mean(self.each(y, self(x, training=True)))
         weights = self.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
         return {"loss": loss}
@@ -86,8 +87,36 @@ def own(**options):
     return build
 
 
-def scattered(count):
-    count.scatter_nd_update([[0]], [1.0])
+class NoCall(keras.Model):
+    """Runs without a strategy, where Keras 3 doesn't call it before the first step."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = keras.layers.Dense(4)
+        self.compile("sgd")
+
+    def train_step(self, data):
+        return {"loss": tf.reduce_mean(self.head(data[0]))}
+
+
+BEFORE = tf.Variable(1.0)  # as a module makes it when it is imported
+FROM_BEFORE = lambda x, y: BEFORE.assign_add(tf.reduce_mean(x))  # noqa: E731
+SCATTER = lambda v: v.scatter_nd_update([[0]], [1.0])  # noqa: E731
+MADE = {}
+
+
+@tf.function
+def of_the_module(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.nn.compute_average_loss(tf.reduce_sum(MADE["model"](x) ** 2, 1))
+    weights = MADE["model"].trainable_variables
+    MADE["optimizer"].apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+    return loss
+
+
+def step_of_the_module():
+    MADE["model"], MADE["optimizer"] = dense(), tf.keras.optimizers.Adam()
+    return of_the_module, batches()
 
 
 def scaled_by_policy():
@@ -105,13 +134,18 @@ def scaled_by_policy():
     ("build", "says", "fix", "where"),
     [
         (own(), "", "", ""),
-        (own(loss="auto"), "Reduction.SUM", "compute_average_loss", "loss = tf.reduce_mean"),
+        (own(loss="auto"), "Reduction.SUM", "compute_average_loss", "loss = self.mean"),
         (own(touch=lambda v: v.assign_add(tf.ones([4]))), "", "", ""),
-        (own(touch=scattered), "NotImplementedError", "no scatter updates", "scatter_nd_update"),
+        (own(touch=SCATTER), "NotImplementedError", "no scatter updates", "scatter_nd_update"),
         (own(touch=lambda v: v[0].assign(1.0)), "'assign'", "assign it whole", "v[0].assign"),
         (scaled_by_policy, "Mixed precision is not supported", "mixed_bfloat16", "Dense"),
         (ready(run_eagerly=True), "run_eagerly=True", "Take", ""),
         (ready(keras), "", "", ""),
+        (lambda: (NoCall(), batches()), "Unable to automatically build", "a call method", ""),
+        (step_of_the_module, "", "", ""),
+        (lambda: (FROM_BEFORE, batches()), "made outside the scope: 1", "inside its scope", ""),
+        (own(mean=tf.reduce_mean), "8 times as much", "global_batch_size", ""),
+        (ready(dropout=0.5, optimizer="sgd"), "", "", ""),
     ],
 )
 def test_a_step_under_a_tpus_strategy(build, says, fix, where, no_compiler):

@@ -18,7 +18,6 @@ from tpu_preflight.chips import hardware
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import messages
 from tpu_preflight.report import Report, finding
-from tpu_preflight.subjects import opening
 from tpu_preflight.text import steady
 
 # For the child, unless the user set them otherwise: nothing here runs on a TPU; oneDNN's rounding
@@ -112,8 +111,6 @@ def _load(module: str, attribute: str) -> object:
     try:
         loaded = importlib.import_module(module)
     except Exception as error:  # whatever the module does wrong is the answer
-        if opening.wants_torch(error):
-            raise opening.no_torch() from error
         raise PreflightError(
             f"{module} could not be imported.",
             _said(error),

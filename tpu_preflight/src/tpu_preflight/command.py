@@ -2,12 +2,9 @@
 
 import argparse
 import dataclasses
-import functools
 import os
 import pathlib
-import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 
@@ -119,16 +116,6 @@ class _Progress:
             print(f"\r{'':<{self._wide}}\r", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _fitted(text: str) -> str:
-    """Break long lines where a terminal would, but between words, and indent what follows."""
-    if not sys.stdout.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    fill = functools.partial(textwrap.fill, width=width, break_long_words=False)
-    lines = text.splitlines()
-    return "\n".join(fill(x, subsequent_indent="    ") if len(x) > width else x for x in lines)
-
-
 def _report(given: argparse.Namespace) -> Report:
     targets = list(dict.fromkeys(given.target or ["v5e-8"]))
     typed = price.read(given.price, targets)
@@ -172,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream.reconfigure(errors="replace")  # a terminal may lack a sign
     try:
         report = _report(given)
-        print(report.json() if given.json else _fitted(repr(report)), flush=True)  # noqa: T201
+        print(report.json() if given.json else report, flush=True)  # noqa: T201
         return report.exit_status
     except PreflightError as error:
         what, why, fix = map(translated, (error.what, error.why, error.fix))

@@ -1,11 +1,10 @@
-"""Work with limits: a call in a thread, and a child process that may die, hang or eat memory.
+"""Work with limits: a child process that may die, hang or eat memory.
 
 A `Child` is asked by the process that started it; the child itself calls `serve`. A job is a line
 of JSON on the child's standard input, followed by bytes; its answer is the same on standard output,
 after lines that tell its stages. A child ends with its parent, whatever ends that one.
 """
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -19,11 +18,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
-
-Result = TypeVar("Result")
 
 # What is told, as JSON, and the bytes that go with it.
 Answer = tuple[dict[str, Any], bytes]
@@ -33,34 +30,6 @@ Progress = Callable[[str, float], None]
 
 # What a child must be able to import this package from.
 CODE = pathlib.Path(__file__).resolve().parents[1]
-
-
-class TooLate(Exception):
-    """A task did not end within its time limit."""
-
-
-def within(seconds: float, task: Callable[[], Result]) -> Result:
-    """Run a task that may hang, such as a name look-up, which no socket timeout reaches.
-
-    It runs in a thread of its own, which is left behind if it is late. Its result and its errors
-    are passed on.
-
-    Raises:
-        TooLate: The limit has passed; the message says so in one sentence.
-    """
-    future = concurrent.futures.Future()
-
-    def work() -> None:
-        try:
-            future.set_result(task())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, daemon=True).start()
-    concurrent.futures.wait([future], seconds)
-    if not future.done():
-        raise TooLate(f"No answer in {seconds:g} seconds.")
-    return future.result()
 
 
 def family(pid: int) -> list[psutil.Process]:

@@ -39,8 +39,6 @@ def refused(subject: Subject, error: NotCompilable, traced: Tracing | None) -> l
 
     ``traced`` is the step under ``run``, for TensorFlow's TPU bridge, where XLA lacks a kernel.
     """
-    if error.reason == "memory":
-        return [finding(6, "variables_alone", message=error.what)]
     what = error.what.replace(f" at {error.where}", "")
     if error.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {error.why}"

@@ -30,7 +30,7 @@ def check(
         subject: What was handed in, or what the factory made first.
         specs: What one replica gets.
         refused: Why XLA refused the step; empty where it did not. What can't be traced alone can't
-            in a scope either, and of a model that takes too much memory no second one is made.
+            in a scope either.
     """
     given, model = subject.given, subject.model
     marked = getattr(given, "_jit_compile", None)
@@ -41,8 +41,6 @@ def check(
         items = [finding(5, "left_on" if left_on else "not_set")]
         if getattr(given, "run_eagerly", False) is True:
             items.append(finding(5, "eagerly"))
-    if refused == "memory":
-        return items, None
     strategy, inside = None, subject
     if subject.factory is None:
         strategy = bridge.pretended_strategy()

@@ -12,7 +12,7 @@ from tpu_preflight.program.job import Job
 from tpu_preflight.report import Item, finding
 
 ALONG = 0.5  # cosine from which two changes of a variable have one direction
-NEAR = 0.65  # a change this near to the number of replicas (or its square) was not divided by it
+NEAR = 0.35  # a change this near to the number of replicas (or its square) was not divided by it
 SHARE = 0.3  # of the variables that change; statistics of a batch change as they should
 
 

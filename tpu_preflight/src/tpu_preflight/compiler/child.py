@@ -225,9 +225,9 @@ class Compiler:
         return told, gzip.compress(compiled.as_text().encode(), 1, mtime=0)
 
 
-def main(make: Callable[[], Compiler] = Compiler) -> None:
-    """Serve the process that started this one with the compiler that ``make`` gives."""
-    made = functools.cache(make)
+def main() -> None:
+    """Serve the process that started this one."""
+    made = functools.cache(Compiler)
 
     def answer(
         job: dict[str, Any], program: bytes, tell: Callable[[str], None]

@@ -11,7 +11,6 @@ from tpu_preflight.checks import (
     rules,
     strategy,
     update,
-    variables,
 )
 from tpu_preflight.checks.subject import Subject, rows_of
 from tpu_preflight.program import NotCompilable, Program, line_finder, program, trace
@@ -40,7 +39,6 @@ class OfTensorFlow(Subject):
         then. What AutoGraph would rewrite (an ``if`` or a loop on a tensor) raises without it, so a
         program that comes out is the same.
         """
-        variables.check(self.given, slices)
         if self.model is not None:
             self.plain = True
             try:
@@ -101,8 +99,8 @@ class OfTensorFlow(Subject):
         say("tracing as on a TPU")
         found, traced = strategy.check(self, job.specs)
         if traced is not None:
-            found.append(rules.bridged(self.kind, traced))
-        return items + found + update.check(self, job)
+            found += [rules.bridged(self.kind, traced), *update.check(self, job)]
+        return items + found
 
 
 def _with_rows(specs: Specs, rows: int | None, share: int | None) -> Specs:

@@ -32,15 +32,14 @@ def opened(given: Any, data: Any, seconds: float, say: Callable[[str], None]) ->
     if data is None and _is_factory(given):
         say("making the model")
         factory = given
-        try:
-            made = factory()
-        except ImportError as error:
-            if wants_torch(error):
-                raise no_torch() from error
-            raise
+        made = factory()
         given, data = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if _is_torch(given) or (is_model(given) and keras_backend(given) == "torch"):
-        raise no_torch()
+        raise PreflightError(
+            "This is PyTorch, which the preflight can't check.",
+            "It asks Google's compiler about programs of TensorFlow and JAX.",
+            "PyTorch has its own way to a TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
+        )
     if factory is not None:
         _check_made(factory, given)
     if is_model(given) and keras_backend(given) == "jax":
@@ -77,22 +76,6 @@ def _check_made(factory: Callable[[], Any], given: object) -> None:
     )
 
 
-def wants_torch(error: Exception) -> bool:
-    """Say whether an import failed for want of PyTorch."""
-    return isinstance(error, ImportError) and (
-        (error.name or "").partition(".")[0] in ("torch", "torch_xla") or "PyTorch" in str(error)
-    )
-
-
 def _is_torch(given: object) -> bool:
     kinds = (*type(given).__mro__, *(given.__mro__ if isinstance(given, type) else ()))
     return any(kind.__module__.partition(".")[0] in ("torch", "torch_xla") for kind in kinds)
-
-
-def no_torch() -> PreflightError:
-    """Say that PyTorch is another road."""
-    return PreflightError(
-        "This is PyTorch, which the preflight can't check.",
-        "It asks Google's compiler about programs of TensorFlow and JAX.",
-        "PyTorch has its own way to a TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
-    )
