@@ -11,9 +11,9 @@ from tpu_preflight.chips.hardware import slice_of
 def _check_replicas(answer: object) -> str:
     for name in ("v2-8", "v3-32", "v4-8", "v5p-16", "v5e-4", "v6e-8"):
         tpu = slice_of(name)
-        if returned(answer(name)) != tpu.replicas:
+        if (given := returned(answer(name))) != tpu.replicas:
             raise Wrong(
-                f"{name}: it is not {answer(name)!r}. It has {tpu.chips} chips; what is one "
+                f"{name}: it is not {given!r}. It has {tpu.chips} chips; what is one "
                 "replica there: a core, two cores that work as one, or a chip?"
             )
     return "Cores on v2 and v3, pairs of cores on v4 and v5p, chips on v5e and v6e."

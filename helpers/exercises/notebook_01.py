@@ -45,10 +45,10 @@ def _check_log_sum_exp(answer: object) -> str:
                 f"For the shape {list(np.shape(x))} it should give {list(truth.shape)}, one number "
                 f"for each row of the last dimension, not {list(given.shape)}."
             )
-        for row, right, mine in zip(x, truth, given, strict=True):
-            if not np.allclose(mine, right, atol=1e-3):
-                shown = [np.round(np.float64(given), 2).tolist() for given in (row, right, mine)]
-                raise Wrong("For {} it should give {}, not {}.".format(*shown))
+        for rows in zip(x, truth, given, strict=True):
+            if not np.allclose(rows[1], rows[2], atol=1e-3):
+                row, right, mine = (np.round(np.float64(x), 2).tolist() for x in rows)
+                raise Wrong(f"For {row} it should give {right}, not {mine}.")
     check_compiles(answer, tf.TensorSpec([4, 6]))
     return "Right for usual, very large and very small numbers, and XLA compiles it."
 
