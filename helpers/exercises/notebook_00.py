@@ -1,55 +1,56 @@
 """The exercises of notebook 00, what a TPU is."""
 
 import numpy as np
+import tensorflow as tf
 
-from helpers.display import systolic
-from helpers.exercises import Wrong, check_table, returned
+from helpers.exercises import Wrong, check_compiles, returned
+from tpu_preflight import preflight
 from tpu_preflight.chips.hardware import slice_of
 
 
 def _check_replicas(answer: object) -> str:
-    truth = {}
-    for name in ("v2-8", "v3-32", "v4-8", "v5e-4"):
+    for name in ("v2-8", "v3-32", "v4-8", "v5p-16", "v5e-4", "v6e-8"):
         tpu = slice_of(name)
-        truth[name] = (
-            tpu.replicas,
-            f"It has {tpu.chips} chips; what is one replica there: a core, two cores that work as "
-            "one, or a chip?",
-        )
-    check_table(answer, truth)
-    return "Cores on v2 and v3, pairs of cores on v4, chips on v5e: four rules, one attribute."
-
-
-def _check_busy_share(answer: object) -> str:
-    for rows, cells in ((1, 2), (2, 2), (5, 3), (12, 4)):
-        unit = systolic.multiply(np.ones((rows, cells), int), np.ones((cells, cells), int))
-        given = float(returned(answer(rows, cells)))
-        if not np.isclose(given, unit.utilisation, atol=1e-6):
+        if (given := returned(answer(name))) != tpu.replicas:
             raise Wrong(
-                f"rows={rows}, cells={cells}: each cell works in {rows} of {unit.ticks} ticks, "
-                f"{unit.utilisation:.4f} of the time; your formula says {given:.4f}."
+                f"{name}: it is not {given!r}. It has {tpu.chips} chips; what is one "
+                "replica there: a core, two cores that work as one, or a chip?"
             )
-    return (
-        "128 rows keep a third of 128 x 128 cells busy, but only a fifth of 256 x 256: a larger "
-        "unit wants a larger batch."
-    )
+    return "Cores on v2 and v3, pairs of cores on v4 and v5p, chips on v5e and v6e."
 
 
-def _check_hours_needed(answer: object) -> str:
-    for flops, name, efficiency in (
-        (1e18, "v5e-1", 1.0),
-        (1e18, "v5e-8", 0.5),
-        (3e19, "v3-8", 0.4),
-        (3e19, "v4-8", 0.4),
-    ):
-        tpu = slice_of(name)
-        truth = flops / (tpu.chips * tpu.chip.bf16_tflops * 1e12 * efficiency) / 3600
-        given = float(returned(answer(flops, name, efficiency)))
-        if np.isclose(given, truth * 3600, rtol=1e-6):
-            raise Wrong("These are seconds: an hour has 3600 of them.")
-        if not np.isclose(given, truth, rtol=1e-6):
+def _check_masked_mean(answer: object) -> str:
+    hidden = np.random.default_rng(0).normal(size=(3, 6, 4)).astype(np.float32)
+    length = np.array([2, 6, 1], np.int32)
+    truth = [rows[:n].mean(0) for rows, n in zip(hidden, length, strict=True)]
+    given = np.asarray(returned(answer(tf.constant(hidden), tf.constant(length))))
+    if given.shape != (3, 4):
+        raise Wrong(f"For hidden [3, 6, 4] it should give [3, 4], not {list(given.shape)}.")
+    for n, right, mine in zip(length, truth, given, strict=True):
+        if not np.allclose(mine, right, atol=1e-5):
             raise Wrong(
-                f"{flops:.0e} operations on {name} at {efficiency:.0%}: not {given:.4g} hours. "
-                f"Chips: {tpu.chips}, of {tpu.chip.bf16_tflops:g} TFLOP/s each."
+                f"A text of {n} tokens of 6: its mean begins {right[0]:.3f}, not {mine[0]:.3f}."
             )
-    return "Now multiply by chips and price, and you have the bill before the run."
+    check_compiles(answer, tf.TensorSpec([3, 6, 4]), tf.TensorSpec([3], tf.int32))
+    return "The same means, and each size is known before the program runs."
+
+
+def _check_build_program(answer: object) -> str:
+    rng = np.random.default_rng(0)
+    ids, length = rng.integers(1000, size=(100, 24), dtype=np.int32), np.arange(100) % 20 + 5
+    length, labels = length.astype(np.int32), (ids[:, 0] < 500).astype(np.int32)
+    model, _ = returned(answer(ids, length, labels))
+    if model.optimizer is None:
+        raise Wrong("The model has no optimizer and no loss yet: compile it.")
+    inside = np.arange(24) < length[:, None]
+    texts = {"ids": ids, "behind": np.where(inside, ids, 7), "within": np.where(inside, 7, ids)}
+    said = {k: np.asarray(model({"ids": x[:8], "length": length[:8]})) for k, x in texts.items()}
+    if not np.allclose(said["ids"], said["behind"], atol=1e-5):
+        raise Wrong("Other numbers after a text's length change what the model says of it.")
+    if np.allclose(said["ids"], said["within"], atol=1e-5):
+        raise Wrong("Other words within a text's length don't change what the model says of it.")
+    report = preflight(lambda: answer(ids, length, labels), target="v5e-8")
+    for item in report.items:
+        if item.state in ("fail", "warn"):
+            raise Wrong(f"{item.name}: {item.finding}. {item.fix}")
+    return f"{report.summary}. You have written a program that is ready for a TPU."

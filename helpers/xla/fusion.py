@@ -1,8 +1,8 @@
 """The kernels of a compiled program: what each computes, reads and writes, as a table.
 
-A kernel is one pass of the machine over memory: it reads its inputs, computes, and writes its
-results. A *fusion* is a kernel that does several operations in one pass, so that what lies
-between them never reaches memory.
+A kernel is a program that the device runs: it reads its inputs from memory, computes, and writes
+its results there. A *fusion* is a kernel that does several operations, so that what lies between
+them never reaches memory.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class Buffer:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """One pass over memory."""
+    """One program of the device."""
 
     operations: tuple[str, ...]  # what it computes, in XLA's names: ``reduce(add)`` is a sum
     reads: tuple[Buffer, ...]  # each once; constants are part of the kernel and left out

@@ -16,7 +16,7 @@ RUN, CELL, MOVE = 1_200_000, 120_000, 30_000
 BADGE = '<svg xmlns="http://www.w3.org/2000/svg" width="117" height="20"/>'
 
 # How many widgets a notebook has, where it has some.
-WIDGETS = {"00": 2, "03": 1}
+WIDGETS = {"03": 1}
 
 # Each cell that was run has a number; one whose source is folded shows none. Or one has failed.
 DONE = """cells => document.querySelector('[data-mime-type="application/vnd.jupyter.error"]')

@@ -92,6 +92,31 @@ def test_a_typical_wrong_answer_is_refused_with_its_own_words(name):
 
 
 SAID = {  # right in another way than the solution; mistakes told as what they are
+    "00-2": (
+        """def masked_mean(hidden, length):
+    keep = tf.cast(tf.range(hidden.shape[1]) < length[:, None], tf.float32)
+    return tf.einsum("tkw,tk->tw", hidden, keep) / tf.reduce_sum(keep, 1, keepdims=True)""",
+        "Exercise 00-2: right.",
+    ),
+    "00-3": (
+        """def build_program(ids, length, labels):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(2)])
+    return model, tf.data.Dataset.from_tensors(({"ids": ids, "length": length}, labels))""",
+        "compile it",
+    ),
+    "01-2": (
+        "def log_sum_exp(x): return x[..., 0] - tf.nn.log_softmax(x)[..., 0]",
+        "Exercise 01-2: right.",
+    ),
+    "01-3": (
+        """def make_step(weight, learning_rate):
+    def step(x, y):
+        error = x @ weight - y
+        weight.assign_sub(learning_rate * 2 * tf.transpose(x) @ error / 8)
+        return tf.reduce_mean(error**2)
+    return tf.function(step, jit_compile=True)""",
+        "Exercise 01-3: right.",
+    ),
     "09-3": (
         "def mean_so_far(x): return tf.cumsum(x, 1) / tf.range(1.0, x.shape[1] + 1)[:, None]",
         "Exercise 09-3: right. The same means",
