@@ -5,25 +5,7 @@ import itertools
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, check_compiles, check_table, returned
-from helpers.text.buckets import pack
-
-_LENGTHS = (9, 2, 30, 62, 17, 8)
-
-
-def _check_bills(answer: object) -> str:
-    pairs = np.reshape(_LENGTHS, (-1, 2))
-    widths = {
-        "all to 64": np.full(len(pairs), 64),
-        "longest in batch": pairs.max(1),
-        "multiple of 32": -(-pairs.max(1) // 32) * 32,
-    }
-    why = "Positions are rows times width, per batch; only a *new* shape is a compilation."
-    truth = {way: ((int(2 * width.sum()), len({*width})), why) for way, width in widths.items()}
-    packed = 64 * len(pack(_LENGTHS, 64).rows)
-    why = "Put as few rows of 64 side by side as will do."
-    check_table(answer, truth | {"packed in rows of 64": ((packed, 1), why)})
-    return "All four: 384 positions shrink to 128, and only packing keeps a single shape with them."
+from helpers.exercises import Wrong, check_compiles, returned
 
 
 def _check_may_attend(answer: object) -> str:
