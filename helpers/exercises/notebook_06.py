@@ -62,7 +62,7 @@ def _check_read(answer: object) -> str:
     return "Files side by side, records mixed, one parse for each batch, one shape."
 
 
-def _check_mask(answer: object) -> str:
+def _check_mask_batch(answer: object) -> str:
     ordinary, wanted = np.array([40, 18, 3, 14]), np.array([6, 3, 1, 2])
     ids = np.random.default_rng(6).permuted(
         np.where(np.arange(48) < ordinary[:, None], np.arange(5, 53), np.arange(48) % 4), axis=1
