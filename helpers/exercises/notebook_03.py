@@ -1,27 +1,11 @@
 """The exercises of notebook 03, padding and packing."""
 
+import itertools
+
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, check_compiles, check_table, returned
-from helpers.text.buckets import measure_edges, pack
-
-_LENGTHS = (9, 2, 30, 62, 17, 8)
-
-
-def _check_bills(answer: object) -> str:
-    pairs = np.reshape(_LENGTHS, (-1, 2))
-    widths = {
-        "all to 64": np.full(len(pairs), 64),
-        "longest in batch": pairs.max(1),
-        "multiple of 32": -(-pairs.max(1) // 32) * 32,
-    }
-    why = "Positions are rows times width, per batch; only a *new* shape is a compilation."
-    truth = {way: ((int(2 * width.sum()), len({*width})), why) for way, width in widths.items()}
-    packed = 64 * len(pack(_LENGTHS, 64).rows)
-    why = "Put as few rows of 64 side by side as will do."
-    check_table(answer, truth | {"packed in rows of 64": ((packed, 1), why)})
-    return "All four: 384 positions shrink to 128, and only packing keeps a single shape with them."
+from helpers.exercises import Wrong, check_compiles, returned
 
 
 def _check_may_attend(answer: object) -> str:
@@ -45,24 +29,30 @@ def _check_may_attend(answer: object) -> str:
     return "Each text sees itself and nothing else, and no softmax is empty."
 
 
-def _check_break_even(answer: object) -> str:
-    draw = np.random.default_rng(3)
-    for few, many in (([64], [16, 64]), ([32, 64], [8, 16, 24, 40, 64])):
-        lengths = np.minimum(draw.geometric(1 / 12, 200), 64)
-        saved = (
-            measure_edges(lengths, few).padded_tokens - measure_edges(lengths, many).padded_tokens
+def _check_in_buckets(answer: object) -> str:
+    lengths, seen = (5, 9, 2, 6, 5, 1, 7, 3, 9, 4, 5, 8, 2), []
+    texts = [list(range(10 * n + 1, 10 * n + 1 + length)) for n, length in enumerate(lengths)]
+    dataset = tf.data.Dataset.from_generator(
+        lambda: texts, output_signature=tf.TensorSpec([None], tf.int32)
+    )
+    given = returned(answer(dataset, [5, 9], 3))
+    if not isinstance(given, tf.data.Dataset) or not isinstance(given.element_spec, tuple):
+        raise Wrong("Return a tf.data.Dataset of pairs: (input_ids, attention_mask).")
+    for ids, mask in itertools.islice(given.as_numpy_iterator(), len(texts)):
+        if ids.shape not in ((3, 5), (3, 9)) or mask.shape != ids.shape:
+            shape = f"[{', '.join(map(str, ids.shape))}]"
+            raise Wrong(f"With edges 5 and 9, a batch of 3 can't have the shape {shape}.")
+        for row, real in zip(ids.tolist(), mask.astype(int).tolist(), strict=True):
+            text = next((text for text in texts if row[: len(text)] == text), None)
+            if not text or any(row[len(text) :]):
+                raise Wrong(f"The row {row} is not one text, then 0.")
+            if len(row) == 9 and len(text) <= 5:
+                raise Wrong(f"A text of {len(text)} tokens stands in a row of 9; 5 would do.")
+            if real != [1] * len(text) + [0] * (len(row) - len(text)):
+                raise Wrong(f"The mask of {row} must be 1 on tokens and 0 on padding, not {real}.")
+            seen.append(text[0])
+    if len(seen) != 9 or len({*seen}) != 9:
+        raise Wrong(
+            f"8 texts fit 5, 5 more fit 9: whole batches of 3 hold 9 texts, not {len(seen)}."
         )
-        expected = (len(many) - len(few)) * 3.0 / (saved * 1e-4)
-        given = float(returned(answer(lengths, few, many, 3.0, 1e-4)))
-        if np.isclose(given, expected * len(many) / (len(many) - len(few)), rtol=1e-6):
-            raise Wrong(
-                f"{len(few)} of its {len(many)} compilations you pay in any case: only the other "
-                f"{len(many) - len(few)} count."
-            )
-        if not np.isclose(given, expected, rtol=1e-6):
-            raise Wrong(
-                f"{len(many)} edges instead of {len(few)} save {saved:,} positions per epoch here, "
-                f"at 0.0001 s each, and take {len(many) - len(few)} more times 3 s to compile: "
-                f"not {given:.4g} epochs."
-            )
-    return "What the further compilations cost, divided by what an epoch saves."
+    return "Two shapes for texts of every length, and no batch that is not full."

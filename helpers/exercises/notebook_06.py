@@ -1,26 +1,13 @@
 """The exercises of notebook 06, text to records."""
 
+import itertools
+import pathlib
+import tempfile
+
 import numpy as np
 import tensorflow as tf
 
 from helpers.exercises import Wrong, returned
-
-
-def _check_plan(answer: object) -> str:
-    for case, wanted in {
-        (1_000, 5.0, 8, 4, 400): (25, 3),
-        (1_001, 5.0, 8, 4, 400): (26, 3),
-        (10**9, 4.0, 128, 4, 10**8): (1_953_125, 11),
-    }.items():
-        given = answer(*case)
-        if not isinstance(given, tuple) or len(given) != 2:
-            raise Wrong("Give two numbers: return rows, shards.")
-        names = ("text_bytes", "bytes_per_token", "row_length", "bytes_per_position", "shard_bytes")
-        told = ", ".join(f"{name}={value:,}" for name, value in zip(names, case, strict=True))
-        for what, mine, right in zip(("rows", "shards"), given, wanted, strict=True):
-            if mine != right:
-                raise Wrong(f"With {told} there are {right:,} {what}, not {mine:,}.")
-    return "Rows round up, and a row is never cut between two shards."
 
 
 def _records(rows: np.ndarray) -> tf.Tensor:
@@ -28,8 +15,7 @@ def _records(rows: np.ndarray) -> tf.Tensor:
     records = []
     for row in rows:
         record = tf.train.Example()
-        ids = row.astype("<u2").tobytes()
-        record.features.feature["input_ids"].bytes_list.value.append(ids)
+        record.features.feature["input_ids"].bytes_list.value.append(row.astype("<u2").tobytes())
         records.append(record.SerializeToString())
     return tf.constant(records)
 
@@ -46,7 +32,63 @@ def _check_parse_batch(answer: object) -> str:
     if not np.array_equal(given, rows):
         raise Wrong("The ids differ. They were written as little-endian uint16.")
     graph = tf.function(answer).get_concrete_function(tf.TensorSpec([None], tf.string)).graph
-    loops = [node.type for node in graph.get_operations() if "While" in node.type]
-    if loops:
+    if loops := [node.type for node in graph.get_operations() if "While" in node.type]:
         raise Wrong(f"It loops over the records ({loops[0]}): parse them in one call.")
     return "One call for the whole batch: the pipeline's overhead is paid once, not for each row."
+
+
+def _check_read(answer: object) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [str(pathlib.Path(folder, f"{number}.tfrecord")) for number in range(4)]
+        for number, path in enumerate(paths):
+            with tf.io.TFRecordWriter(path) as file:
+                for record in _records(np.arange(40).reshape(5, 8) + 100 * number).numpy():
+                    file.write(record)
+        given = returned(answer(paths, 6))
+        spec = getattr(given, "element_spec", None)
+        if not isinstance(spec, tf.TensorSpec):
+            raise Wrong("Return a tf.data.Dataset whose elements are one tensor.")
+        if spec.shape != [6, 8] or spec.dtype != tf.int32:
+            raise Wrong(f"Elements must be int32 (6, 8), not {spec.dtype.name} {spec.shape}.")
+        batches = list(itertools.islice(given.as_numpy_iterator(), 4))
+    rows = [tuple(row) for batch in batches for row in batch.tolist()]
+    if len({*rows}) < len(rows):
+        raise Wrong("A record comes more than once.")
+    if len(rows) != 18 or any(row[0] % 100 % 8 or row[-1] != row[0] + 7 for row in rows):
+        raise Wrong("20 records make 3 batches of 6, with the numbers that stand in the files.")
+    files = [row[0] // 100 for row in rows]
+    if sum(one != other for one, other in itertools.pairwise(files)) < 5:
+        raise Wrong("The records come file after file: nothing mixes them.")
+    return "Files side by side, records mixed, one parse for each batch, one shape."
+
+
+def _check_mask_batch(answer: object) -> str:
+    ordinary, wanted = np.array([40, 18, 3, 14]), [6, 3, 1, 2]
+    ids = np.random.default_rng(6).permuted(
+        np.where(np.arange(48) < ordinary[:, None], np.arange(5, 53), np.arange(48) % 4), axis=1
+    )
+    seen = []
+    for seed in ([6, 0], [6, 0], [6, 1], [7, 0]):
+        given = returned(answer(tf.constant(ids, tf.int32), tf.constant(seed, tf.int64)))
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise Wrong("Return two tensors: masked ids, labels.")
+        masked, labels = map(np.asarray, given)
+        if masked.shape != ids.shape or labels.shape != ids.shape:
+            raise Wrong(f"Both must have the shape {[*ids.shape]}.")
+        chosen = masked != ids
+        if (chosen & (ids < 5)).any():
+            raise Wrong("A special token was chosen: only those from 5 up may be.")
+        if (masked[chosen] != 4).any() or (labels != np.where(chosen, ids, -100)).any():
+            raise Wrong(
+                "A chosen token becomes 4 and is its label; labels are -100 everywhere else."
+            )
+        seen.append(chosen)
+    if not np.array_equal(*seen[:2]):
+        raise Wrong("The same seed chose other tokens: take tf.random.stateless_uniform.")
+    if any(np.array_equal(seen[0], other) for other in seen[2:]):
+        raise Wrong("Another seed chose the same tokens; both of its numbers count.")
+    for counts in (chosen.sum(1).tolist() for chosen in seen):
+        if counts != wanted:
+            told = f"{wanted} are to be chosen, not {counts}"
+            raise Wrong(f"Of {ordinary.tolist()} ordinary tokens {told}.")
+    return "As many tokens as wanted in each row, and any step's masks can be drawn again."

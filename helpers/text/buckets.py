@@ -7,7 +7,6 @@ Lengths are counted in tokens, edges and rows in positions. Notebook 03 makes ba
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ from helpers.base.errors import CourseError
 
 
 class TooLong(CourseError):
-    """A sequence does not fit into the longest bucket or the row."""
+    """A sequence does not fit into a row."""
 
 
 def _checked(lengths: npt.ArrayLike, longest: int | None = None) -> np.ndarray:
@@ -29,7 +28,7 @@ def _checked(lengths: npt.ArrayLike, longest: int | None = None) -> np.ndarray:
             f"{np.count_nonzero(array > longest):,} of {len(array):,} sequences are longer than "
             f"{longest} tokens; the longest has {array.max():,}.",
             "A sequence must fit whole: nothing is cut off unless you say so.",
-            f"Make the row or the last bucket {array.max()} long; pack() cuts with truncate=True.",
+            f"Make the row {array.max()} long, or let the tokenizer cut.",
         )
     return array.astype(np.int64)
 
@@ -59,25 +58,6 @@ class Edges:
             f"{sum(self.tokens):,} tokens in {self.padded_tokens:,} positions, "
             f"{self.efficiency:.1%} real"
         )
-
-
-def measure_edges(lengths: npt.ArrayLike, edges: Sequence[int]) -> Edges:
-    """Measure edges of your own (padded lengths, rising), to compare them with `optimal_edges`.
-
-    ``lengths`` are tokens per sequence, whole numbers, 1-D. An edge that no sequence needs stays,
-    with a count of 0.
-
-    Raises:
-        TooLong: A sequence is longer than the last edge.
-        ValueError: Lengths are not positive whole numbers, or edges don't rise.
-    """
-    if not len(edges) or edges[0] < 1 or np.any(np.diff(edges) <= 0):
-        raise ValueError("edges must rise: each bucket holds what is longer than the edge before")
-    array = _checked(lengths, edges[-1])
-    bucket = np.searchsorted(edges, array)
-    sequences = np.bincount(bucket, minlength=len(edges))
-    tokens = np.bincount(bucket, weights=array, minlength=len(edges)).astype(np.int64)
-    return Edges(*(tuple(map(int, row)) for row in (edges, sequences, tokens)))
 
 
 def optimal_edges(lengths: npt.ArrayLike, max_buckets: int, multiple: int = 8) -> Edges:
@@ -111,7 +91,9 @@ def optimal_edges(lengths: npt.ArrayLike, max_buckets: int, multiple: int = 8) -
             i = int(np.argmin(positions))
             best[j] = positions[i]
             chosen.append([*chosen_of_fewer[i], int(edge)])
-    return measure_edges(array, chosen[-1])
+    bucket = np.searchsorted(chosen[-1], array)
+    found = chosen[-1], np.bincount(bucket), np.bincount(bucket, weights=array)
+    return Edges(*(tuple(map(int, row)) for row in found))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -132,7 +114,7 @@ class Packing:
     @property
     def tokens(self) -> int:
         """Real tokens in all rows."""
-        return int(np.minimum(self.lengths, self.row_length).sum())
+        return int(self.lengths.sum())
 
     @property
     def efficiency(self) -> float:
@@ -140,12 +122,11 @@ class Packing:
         return self.tokens / ((len(self.splits) - 1) * self.row_length)
 
     def __repr__(self) -> str:
-        cut = int(np.count_nonzero(self.lengths > self.row_length))
         return (
             f"{len(self.lengths):,} sequences in {len(self.splits) - 1:,} rows of "
             f"{self.row_length}: {self.efficiency:.2%} real tokens, "
             f"up to {np.diff(self.splits).max()} sequences in a row"
-        ) + f"; {cut:,} sequences truncated" * (cut > 0)
+        )
 
     def lay_out(self, values: npt.ArrayLike, pad_value: int = 0) -> np.ndarray:
         """Write one feature of all sequences into the rows: the same dtype, [rows, row_length].
@@ -162,25 +143,21 @@ class Packing:
                 f"{values.shape} values, but {self.lengths.sum():,} tokens were packed"
             )
         starts = (np.cumsum(self.lengths) - self.lengths)[self.order]
-        kept = self._kept()
-        return self._fill(values[np.repeat(starts, kept) + _within(kept)], pad_value)
+        lengths = self.lengths[self.order]
+        return self._fill(values[np.repeat(starts, lengths) + _within(lengths)], pad_value)
 
     def segment_ids(self) -> np.ndarray:
         """Number the sequences of each row 1, 2, ...; 0 is padding. int32 [rows, row_length]."""
         numbers = _within(np.diff(self.splits)) + 1
-        return self._fill(np.repeat(numbers, self._kept()).astype(np.int32))
+        return self._fill(np.repeat(numbers, self.lengths[self.order]).astype(np.int32))
 
     def position_ids(self) -> np.ndarray:
         """Count each sequence's tokens from 0; 0 on padding. int32 [rows, row_length]."""
-        return self._fill(_within(self._kept()).astype(np.int32))
-
-    def _kept(self) -> np.ndarray:
-        """Give the length of each sequence in a row, in order."""
-        return np.minimum(self.lengths, self.row_length)[self.order]
+        return self._fill(_within(self.lengths[self.order]).astype(np.int32))
 
     def _fill(self, tokens: np.ndarray, pad_value: int = 0) -> np.ndarray:
         """Write what is known of all tokens, in order, to the beginnings of the rows."""
-        filled = np.add.reduceat(self._kept(), self.splits[:-1])
+        filled = np.add.reduceat(self.lengths[self.order], self.splits[:-1])
         rows = np.full((len(filled), self.row_length), pad_value, tokens.dtype)
         rows[np.arange(self.row_length) < filled[:, None]] = tokens
         return rows
@@ -191,7 +168,7 @@ def _within(counts: np.ndarray) -> np.ndarray:
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
-def pack(lengths: npt.ArrayLike, row_length: int, truncate: bool = False) -> Packing:
+def pack(lengths: npt.ArrayLike, row_length: int) -> Packing:
     """Put several sequences into each row so that almost no position stays empty.
 
     Best fit decreasing (Johnson and others, "Worst-case performance bounds for simple
@@ -202,16 +179,15 @@ def pack(lengths: npt.ArrayLike, row_length: int, truncate: bool = False) -> Pac
     Args:
         lengths: Tokens per sequence, whole numbers, 1-D.
         row_length: Positions per row.
-        truncate: Cut sequences longer than a row instead of refusing them.
 
     Raises:
-        TooLong: A sequence is longer than a row, and ``truncate`` is off.
+        TooLong: A sequence is longer than a row.
         ValueError: A number or a length is not positive, or there are no lengths.
     """
     if row_length < 1:
         raise ValueError(f"row_length is {row_length}: a row has at least one position")
-    given = _checked(lengths, None if truncate else row_length)
-    row = _best_fit(np.minimum(given, row_length), row_length)
+    given = _checked(lengths, row_length)
+    row = _best_fit(given, row_length)
     sizes = np.unique(row, return_counts=True)[1]
     return Packing(
         row_length, given, np.argsort(row, kind="stable"), np.append(0, np.cumsum(sizes))

@@ -185,12 +185,3 @@ def canonical(tokenizer: Any) -> str:
         ) from error
     state = json.loads(copy.to_str())
     return json.dumps(state, sort_keys=True, ensure_ascii=False, indent=1)
-
-
-def fingerprint(tokenizer: Any) -> str:
-    """Name a tokenizer (as for `canonical`) by what it does, however it was loaded.
-
-    Gives the SHA-256, in hexadecimal, of its vocabulary and rules; padding and truncation don't
-    count.
-    """
-    return hashlib.sha256(canonical(tokenizer).encode()).hexdigest()

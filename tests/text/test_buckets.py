@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.text import corpus
-from helpers.text.buckets import TooLong, measure_edges, optimal_edges, pack
+from helpers.text.buckets import TooLong, optimal_edges, pack
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 
@@ -38,7 +38,6 @@ def test_optimal_edges_are_the_best_of_all(lengths, count, multiple):
         lambda: optimal_edges([], 2),
         lambda: optimal_edges([3, 0, 4], 1),
         lambda: optimal_edges([3, 4], 0),
-        lambda: measure_edges([3, 4], [24, 8]),
         lambda: pack([3], 0),
         lambda: pack([3, 9], 24).lay_out([1, 2]),
     ],
@@ -50,7 +49,7 @@ def test_numbers_that_cant_be_are_refused(call):
 
 def test_what_does_not_fit_has_its_own_error():
     with pytest.raises(TooLong, match="1 of 4 sequences are longer than 16 tokens; the longest"):
-        measure_edges([3, 9, 9, 20], [8, 16])
+        pack([3, 9, 9, 20], 16)
 
 
 def best_fit(lengths, row_length):
@@ -103,11 +102,3 @@ def test_rows_of_512_are_filled_to_995_thousandths(language):
     packing = pack(lengths, 512)
     assert len(packing.rows) <= -(-packing.tokens // 512) + 1  # the fewest there can be
     assert pack(np.random.default_rng(1).choice(lengths, 150_000), 512).efficiency >= 0.995
-
-
-def test_truncated_rows_hold_the_beginnings():
-    packing = pack([3, 12, 4], 8, truncate=True)
-    assert packing.rows == [[1], [0, 2]] and packing.tokens == 15
-    assert repr(packing).endswith("; 1 sequences truncated")
-    rows = packing.lay_out(np.arange(19), -1)
-    assert rows.tolist() == [[*range(3, 11)], [0, 1, 2, 15, 16, 17, 18, -1]]

@@ -114,13 +114,13 @@ def test_load_refuses_another_tokenizer(tmp_path, monkeypatch):
         corpus.load_tokenizer()
 
 
-def test_a_tokenizer_has_one_fingerprint_however_it_is_loaded_and_set():
+def test_a_tokenizer_is_the_same_however_it_is_loaded_and_set():
     tokenizer = corpus.load_tokenizer()
     tokenizer("하나", padding="max_length", truncation=True, max_length=8)
-    assert corpus.fingerprint(tokenizer) == corpus.fingerprint(str(TOKENIZER))
+    assert corpus.canonical(tokenizer) == corpus.canonical(str(TOKENIZER))
     assert tokenizer.backend_tokenizer.truncation["max_length"] == 8
     other = changed(lambda own: own.add_tokens(["새로운"]))
-    assert corpus.fingerprint(other) != corpus.fingerprint(TOKENIZER)
+    assert corpus.canonical(other) != corpus.canonical(TOKENIZER)
 
 
 @pytest.mark.parametrize(
@@ -136,4 +136,4 @@ def test_a_tokenizer_has_one_fingerprint_however_it_is_loaded_and_set():
 )
 def test_what_is_no_tokenizer_of_bert_is_refused(tokenizer, words):
     with pytest.raises(CourseError, match=words):
-        corpus.fingerprint(tokenizer)
+        corpus.canonical(tokenizer)

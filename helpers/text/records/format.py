@@ -38,7 +38,7 @@ class Settings:
 
     documents: str  # `documents.digest` of what was read: which they are
     part: str  # of these documents: ``all``, ``train`` or ``held-out``
-    tokenizer_sha256: str  # `corpus.fingerprint` of the tokenizer
+    tokenizer_sha256: str  # SHA-256 of `corpus.canonical` of the tokenizer
     vocabulary: int  # number of tokens; ids are below it
     sequence_length: int  # positions per row; no sequence is longer
     shards: int  # number of files
