@@ -19,10 +19,9 @@ def _check_last_scores(answer: object) -> str:
         if "'T'" in str(error):
             error = Wrong("A tensor has no .T: write tf.transpose(table), or transpose_b=True.")
         raise error from None
-    if given.shape != (rows, words):
-        raise Wrong(f"[{rows}, {words}] scores are asked for, not {[*given.shape]}.")
-    if not np.allclose(given, np.einsum("rw,vw->rv", x[:, -1], table), atol=1e-5):
-        raise Wrong("These are the wrong scores: take the last position of each row.")
+    expected = np.einsum("rw,vw->rv", x[:, -1], table)
+    if given.shape != expected.shape or not np.allclose(given, expected, atol=1e-5):
+        raise Wrong("These are other scores: [rows, words], of the last position, are asked for.")
     graph = tf.function(answer).get_concrete_function(x, table).graph
     made = [tensor.shape for each in graph.get_operations() for tensor in each.outputs]
     if any(shape.rank and shape.num_elements() == rows * length * words for shape in made):
@@ -36,14 +35,12 @@ def _check_run_price(answer: object) -> str:
 
     batch = [tf.zeros([8, 2048]), tf.zeros([2048, 2048])]  # its bound is longer than the estimate
     given = np.ravel(returned(answer(product, batch, "v5e-8", 10**9, 2.0)))
-    if given.shape != (2,):
-        raise Wrong("Return one pair: the least and the most.")
     compiled = compiler.compile(program(trace(product, *batch)), "v5e-8", effort="full")
     factor = calibration.factor("v5e")
     bound, estimate = compiler.roofline(compiled).seconds, compiler.profile(compiled).seconds
     hours = np.array([factor.low, factor.high]) * 10**9 / 3600
     right = max(bound, estimate) * hours * 8 * 2.0
-    if not np.allclose(given, right, rtol=1e-3):
+    if given.shape != (2,) or not np.allclose(given, right, rtol=1e-3):
         said = "Did you take the longer of bound and estimate, and all chips?"
         raise Wrong(f"[8, 2048] times [2048, 2048]: {right.round(1)}, not {given.round(1)}. {said}")
     return "A range, from your step to the bill."
