@@ -111,7 +111,7 @@ def _text(cells: list[dict]) -> Iterator[str]:
 
 
 def _code(code: list[dict]) -> Iterator[str]:
-    longest = max(len(source(c).splitlines()) for c in code)
+    longest = max(len(source(c).splitlines()) for c in code if source(c)[:2] != "%%")
     if longest > LONGEST_CELL:
         yield f"a cell of {longest} lines (at most {LONGEST_CELL})"
     read = [source(c) for c in code if "hide-input" not in tags(c)]

@@ -1,39 +1,45 @@
 """The exercises of notebook 08, the preflight."""
 
+import contextlib
+import pathlib
+
 import numpy as np
 import tensorflow as tf
 
-from helpers.exercises import Wrong, returned
-from tpu_preflight.program import NotCompilable, export
+from helpers.exercises import Wrong, find, returned
+from tpu_preflight.apart import apart
+from tpu_preflight.errors import PreflightError
 
 
-def _check_mean_loss(answer: object) -> str:
-    logits = tf.constant([[2.0, 0.0], [0.0, 1.0], [3.0, 3.0]])
-    labels = tf.constant([0, 1, -100])
-    returned(answer(logits, tf.constant([0, 1, 1])))
+def _check_ready(answer: object) -> str:
+    numbers = tf.data.Dataset.range(150, output_type=tf.int32)
+    reviews = numbers.map(lambda at: {"text": "", "ids": 1 + tf.range(at % 40 + 1), "label": at})
+    given = returned(answer(reviews, 32))
+    kinds = [x.dtype for x in tf.nest.flatten(getattr(given, "element_spec", ()))]
+    if len(kinds) != 2 or tf.string in kinds or not isinstance(given.element_spec, tuple):
+        raise Wrong("Return a tf.data.Dataset of pairs (ids, label), without text.")
+    ids, labels = zip(*given.as_numpy_iterator(), strict=True)
+    if {len(some) for some in ids} != {64}:
+        raise Wrong(f"A batch has {len(ids[-1])} rows instead of 64.")
+    if (shape := (*given.element_spec[0].shape,)) != (64, 32):
+        raise Wrong(f"From the specification the ids are {shape}, not (64, 32): fix both sizes.")
+    at, place = np.ogrid[:128, 1:33]
+    expected = np.where(place <= at % 40 + 1, place, 0)
+    if not np.array_equal(np.c_[np.concatenate(ids), np.hstack(labels)], np.c_[expected, at]):
+        raise Wrong("Rows must keep order and label: the first 32 ids, then zeros where it ends.")
+    return "One shape, 8 rows for each replica, and nothing that a TPU can't take."
+
+
+def _check_my_model(answer: pathlib.Path) -> str:
+    if answer.read_text("utf-8").strip() == find("08-2").stub.partition("py\n")[2].strip():
+        raise NotImplementedError("08-2")
     try:
-        program = export(answer, tf.TensorSpec([3, 2]), tf.TensorSpec([3], tf.int32))
-    except NotCompilable as error:
-        raise Wrong(f"It does not compile: {error.what}") from error
-    if program.bounded:
-        shape = program.bounded[0].shape
-        raise Wrong(f"It compiles, but {shape} depends on values. Keep the full size.")
-    compiled = tf.function(answer, jit_compile=True)
-    expected = float(np.mean([np.log1p(np.exp(-2.0)), np.log1p(np.exp(-1.0))]))
-    given = float(returned(compiled(logits, labels)))
-    if not np.isclose(given, expected, atol=1e-5):
-        raise Wrong(f"With labels 0, 1 and -100 the mean is {expected:.4f}, not {given:.4f}.")
-    empty = float(compiled(logits, tf.constant([-100, -100, -100])))
-    if empty != 0.0:
-        raise Wrong(f"A batch without labels must give 0, not {empty:.4g}: look at 0/0.")
-
-    @tf.function(jit_compile=True)
-    def slope(logits: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            loss = answer(logits, labels)
-        return tape.gradient(loss, logits)
-
-    if not np.isfinite(slope(logits)).all():
-        raise Wrong("The value is right, but the gradient holds nan: make the label valid first.")
-    return "Static shapes, the right mean, a finite gradient, and 0 for a batch without labels."
+        with contextlib.chdir(answer.parent):
+            report = apart(f"{answer.stem}:build", ["v5e-8"])
+    except PreflightError as error:
+        raise Wrong(f"{error.what} {error.why}") from error
+    if left := [item for state in ("fail", "warn", "not checked") for item in report.find(state)]:
+        raise Wrong(f"{len(left)} to mend or to check, the first: {left[0]!r}")
+    if not all(e.rows and e.flops / e.rows > 25_000 for e in report.estimates):
+        raise Wrong("It is ready, but hardly anything is computed: layers are gone.")
+    return "Ready for a v5e-8, as far as a machine without a TPU can tell."
