@@ -57,6 +57,8 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
     editions = {language.LOCALE.name, *language.translations()}
     for path in folder.glob("[!.]*"):
+        if (work / path.name).is_symlink():  # as the course made it once
+            (work / path.name).unlink()
         if path.is_dir() and path.name not in editions:
             shutil.copytree(path, work / path.name, dirs_exist_ok=True)
         elif path.suffix not in ("", ".ipynb"):
