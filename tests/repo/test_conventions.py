@@ -37,6 +37,19 @@ def test_notebook_keeps_the_conventions(path):
         assert f"]({link})" in README
 
 
+def test_numbers_next_links_map_and_plans_agree():
+    texts = [[source(cell) for cell in load(path)["cells"]] for path in NOTEBOOKS]
+    names = [path.name for path in NOTEBOOKS]
+    after = [re.findall(r"^Next: .*\((\d\d_\w+\.ipynb)\)$", text[-1], re.M) for text in texts]
+    assert after == [[name] for name in names[1:]] + [[]]
+    (course,) = (text for text in texts[0] if text.startswith("## The course"))
+    assert (linked := re.findall(r"\d\d_\w+\.ipynb", course)) == sorted(linked)
+    headings = {line for text in texts for line in re.findall("^## (.+)", "\n".join(text), re.M)}
+    plans = (ROOT / "notebooks/TEACHING.md").read_text("utf-8")
+    for sections in re.findall(r"^\| \d+ \| \[.* \| (?!Exercise)(.+) \| .*\|$", plans, re.M):
+        assert {*sections.split("; ")} <= headings, sections
+
+
 def edit(old: str, new: str):
     """Replace words in the first cell that has them."""
 
