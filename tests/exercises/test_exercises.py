@@ -96,8 +96,7 @@ def test_a_typical_wrong_answer_is_refused_with_its_own_words(name):
         assert [i for i, said in enumerate(verdicts) if words in said.message] == [at], words
 
 
-# What people answered who had seen the text of an exercise and not its check, as they typed it:
-# blind/01.json is {"01-2": {"right": [source, ...], "wrong": [source, ...]}}.
+# Answers of people who had not seen the checks: {"01-2": {"right": [source], "wrong": [source]}}.
 BLIND = {path.stem: json.loads(path.read_text("utf-8")) for path in HERE.glob("blind/*.json")}
 
 
@@ -112,14 +111,11 @@ def test_five_right_answers_and_five_wrong_ones_are_told_apart(name):
             assert verdict.state == state, f"{source}\n{verdict}"
 
 
-NO_RETURN = "the return is missing|Return the dictionary|Return one|return rows"
-
-
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_forgotten_return_is_said(name):
     signature = re.search(r"^def .*:$", EXERCISES[name].stub, re.MULTILINE)[0]
     verdict = exercises.check(name, answer(name, f"{signature}\n    ...\n"))
-    assert verdict.state == "not right" and re.search(NO_RETURN, verdict.message), verdict
+    assert verdict.state == "not right" and "return" in verdict.message.lower(), verdict
 
 
 @pytest.mark.parametrize("name", EXERCISES)
