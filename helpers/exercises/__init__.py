@@ -185,8 +185,8 @@ def check(name: str, answer: object) -> Verdict:
     exercise = find(name)
     if not callable(answer):
         call = f'check("{name}", {exercise.answer})'
-        message = f"Give check the function itself, not what it returns: {call}."
-        return Verdict(name, "not right", message)
+        said = f"Give check the function itself, not what it returns: {call}."
+        return Verdict(name, "not right", said)
     try:
         return Verdict(name, "right", exercise.judge(name, answer))
     except Wrong as wrong:
