@@ -13,7 +13,7 @@ from helpers.base.settings import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
 
-# How much LLVM optimises what XLA makes. Tests compile much and compute little: a BERT's step takes
+# How much LLVM optimizes what XLA makes. Tests compile much and compute little: a BERT's step takes
 # four fifths of the processor time at level 0 (2026-11). Notebooks whose outputs are compared train
 # longer: three quarters at level 1. `make run` and `make browser` run them as a learner does.
 LEVEL = "--xla_backend_optimization_level={}"

@@ -126,7 +126,7 @@ def read(number: str) -> dict[str, Exercise | Question]:
     return {name: (Exercise if "stub" in x else Question)(**x) for name, x in texts.items()}
 
 
-# How each state of a verdict is shown: the card's colour, and a sign beside the word.
+# How each state of a verdict is shown: the card's color, and a sign beside the word.
 _SHOWN = {"right": ("good", "✓"), "not yet": ("wait", "…"), "not right": ("bad", "✗")}
 
 

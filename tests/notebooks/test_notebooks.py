@@ -1,7 +1,4 @@
-"""The core of every notebook runs alone, and with other parameters: none depends on its defaults.
-
-The cells that a workshop leaves out run where nbval compares all stored outputs.
-"""
+"""The core of every notebook runs alone, and with other parameters: none depends on its defaults."""
 
 import ast
 import tomllib
@@ -43,7 +40,6 @@ class Pass:
             assert len(tagged(node, tag)) == len(tagged(nbformat.read(known.path, 4), tag))
 
 
-# A class each, because `pytest --dist loadscope` gives a class to one process: so notebooks run
-# beside each other.
+# A class each, because `--dist loadscope` gives a class to one process: they run beside each other.
 for name in KNOWN:
     globals()[f"Test_{name}"] = type(f"Test_{name}", (Pass,), {"notebook": name})
