@@ -1,4 +1,4 @@
-"""The core of every notebook runs alone, and with other parameters: none depends on its defaults."""
+"""The core of each notebook runs alone, and with other parameters: none depends on its defaults."""
 
 import ast
 import tomllib
