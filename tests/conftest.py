@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import time
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,7 +13,7 @@ from helpers.base.settings import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
 
-# How much LLVM optimises what XLA makes. Tests compile much and compute little: a BERT's step takes
+# How much LLVM optimizes what XLA makes. Tests compile much and compute little: a BERT's step takes
 # four fifths of the processor time at level 0 (2026-11). Notebooks whose outputs are compared train
 # longer: three quarters at level 1. `make run` and `make browser` run them as a learner does.
 LEVEL = "--xla_backend_optimization_level={}"
@@ -42,18 +44,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.suffix == ".py" and item.path.stem not in LONGEST)
 
 
-class Levels:
-    """How much LLVM optimises in kernels that nbval starts, and in what a test starts."""
+class Cells:
+    """How nbval runs cells: with kernels of its own level, each cell twice in a row."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Set what the processes will be given that the item starts."""
         os.environ["XLA_FLAGS"] = LEVEL.format(int(item.path.suffix == ".ipynb"))
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """Press Shift+Enter twice: no error, and later cells still print what is stored.
+
+        One that takes longer than TWICE seconds runs once: all would take `make test` minutes more.
+        """
+        begun = time.monotonic()
+        yield
+        quick = time.monotonic() - begun < float(os.environ.get("TWICE", "1"))
+        if item.path.suffix == ".ipynb" and quick:
+            item.options["check"] = False
+            item.runtest()
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Notebooks aren't in this folder: what is to see them is registered."""
-    config.pluginmanager.register(Levels())
+    config.pluginmanager.register(Cells())
 
 
 @pytest.hookimpl(optionalhook=True)

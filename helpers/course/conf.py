@@ -40,10 +40,11 @@ nb_ipywidgets_js = {}
 suppress_warnings = ["myst.xref_missing", "myst.header", "misc.highlighting_failure"]
 smartquotes_action = "q"  # --flag stays --flag
 html_theme = "furo"
+# A browser refuses to fetch a page of the disk for its excerpt.
+LOCAL = "if (location.protocol == 'file:') DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false"
 html_static_path, templates_path = ["site/site.css"], ["site"]
-html_css_files = ["site.css"]
+html_css_files, html_js_files = ["site.css"], [(None, {"body": LOCAL})]
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
-html_show_search_summary = False  # a browser refuses to fetch it for a page of the disk
 html_sidebars = {"**": [f"sidebar/{x}.html" for x in ("brand", "search", "scroll-start")]}
 html_sidebars["**"] += ["sidebar/navigation.html", "sidebar/scroll-end.html", "languages.html"]
 

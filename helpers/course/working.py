@@ -16,8 +16,7 @@ from helpers.course.map import NOTEBOOKS, notebooks
 
 WORK = ROOT / "work"
 
-# Tags of the cells that a learner fills in.
-_ANSWERS = {"exercise", "question"}
+_ANSWERS = {"exercise", "question"}  # tags of the cells that a learner fills in
 
 
 def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list[pathlib.Path]:
@@ -25,8 +24,8 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
 
     A notebook that isn't there is copied, without its outputs: they would answer the questions. One
     whose original has changed since is written anew with the learner's answers in it, and the copy
-    as it was is kept in ``work/earlier``. What notebooks show and link to (texts, pictures, data)
-    is copied: the server shows no file outside of ``work``, so a link would not do.
+    as it was is kept in ``work/earlier``. What notebooks show and link to is copied: a server shows
+    no file outside of ``work``, so a link would not do.
 
     Raises:
         CourseError: A notebook is damaged, or the folder can't be written.
@@ -57,10 +56,12 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
     editions = {language.LOCALE.name, *language.translations()}
     for path in folder.glob("[!.]*"):
+        if (target := work / path.name).is_symlink():  # as the course made it once
+            target.unlink()
         if path.is_dir() and path.name not in editions:
-            shutil.copytree(path, work / path.name, dirs_exist_ok=True)
+            shutil.copytree(path, target, dirs_exist_ok=True)
         elif path.suffix not in ("", ".ipynb"):
-            shutil.copyfile(path, work / path.name)
+            shutil.copyfile(path, target)
     return renewed
 
 

@@ -126,7 +126,7 @@ def read(number: str) -> dict[str, Exercise | Question]:
     return {name: (Exercise if "stub" in x else Question)(**x) for name, x in texts.items()}
 
 
-# How each state of a verdict is shown: the card's colour, and a sign beside the word.
+# How each state of a verdict is shown: the card's color, and a sign beside the word.
 _SHOWN = {"right": ("good", "✓"), "not yet": ("wait", "…"), "not right": ("bad", "✗")}
 
 
@@ -184,10 +184,9 @@ def check(name: str, answer: object) -> Verdict:
         return Verdict(name, *question.judge(answer))
     exercise = find(name)
     if not callable(answer) and not isinstance(answer, pathlib.PurePath):
-        message = (
-            f'Give it the function itself, without brackets: check("{name}", {exercise.answer}).'
-        )
-        return Verdict(name, "not right", message)
+        call = f'check("{name}", {exercise.answer})'
+        said = f"Give check the function itself, not what it returns: {call}."
+        return Verdict(name, "not right", said)
     try:
         return Verdict(name, "right", exercise.judge(name, answer))
     except Wrong as wrong:
@@ -196,7 +195,7 @@ def check(name: str, answer: object) -> Verdict:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
         # Raised while a graph is made, the code that led there comes before the message.
         said = lines[-1 if lines[0] == "in user code:" else 0]
-        if isinstance(error, NotImplementedError) and said.endswith(name):  # TensorFlow's isn't
+        if said.removeprefix("NotImplementedError: ") == name:  # the stub's own, nobody else's
             message = f'Replace the line that raises NotImplementedError; hint("{name}") helps.'
             if not callable(answer):
                 message = f'The file is as it was given; hint("{name}") helps.'

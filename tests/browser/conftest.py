@@ -15,8 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv/bin/python"
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# What JupyterLab asks at its first start, in a corner of the page, answered.
-ANSWERED = '{"fetchNews": "false", "checkForUpdates": false}'
+# No window of its own, and whichever port is free.
+SERVER = '{"ServerApp": {"open_browser": false, "port": 0}}'
 
 
 def environment() -> dict[str, str]:
@@ -37,20 +37,15 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory):
-    """The address of a running JupyterLab, with a slash at its end, and its token."""
+    """The address of what `make lab` opens, with a slash at its end, and its token."""
     token = secrets.token_hex()
     own, folder = tmp_path_factory.mktemp("lab"), copied(tmp_path_factory.mktemp("course"))
-    settings = own / "JUPYTERLAB_SETTINGS_DIR/@jupyterlab/apputils-extension"
-    settings.mkdir(parents=True)
-    (settings / "notification.jupyterlab-settings").write_text(ANSWERED)
+    (own / "JUPYTER_CONFIG_DIR").mkdir()
+    (own / "JUPYTER_CONFIG_DIR/jupyter_server_config.json").write_text(SERVER)
     names = ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "JUPYTER_CONFIG_DIR")
     names += ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_DATA_HOME")
-    places = environment() | {name: str(own / name) for name in names}
-    # What `make lab` serves: the learner's copies, without stored outputs.
-    prepare = [PYTHON, "-c", "from helpers.course import working; working.prepare()"]
-    subprocess.run(prepare, cwd=folder, env=places, check=True)
-    command = [PYTHON, "-m", "jupyterlab", "--no-browser", "--allow-root", "--port=0"]
-    command += [f"--notebook-dir={folder / 'work'}", f"--IdentityProvider.token={token}"]
+    places = environment() | {name: str(own / name) for name in names} | {"JUPYTER_TOKEN": token}
+    command = [PYTHON, "-m", "helpers", "lab"]
     with (own / "log").open("w") as log:
         server = subprocess.Popen(command, cwd=folder, env=places, stderr=log)
     try:

@@ -25,16 +25,11 @@ DONE = """cells => document.querySelector('[data-mime-type="application/vnd.jupy
 
 @dataclasses.dataclass(frozen=True)
 class Notebook:
-    """A notebook that stands open and has been run.
-
-    Attributes:
-        said: What the page wrote to the browser's console as an error, its uncaught errors, and
-            the addresses of other machines that it asked.
-    """
+    """A notebook that stands open and has been run."""
 
     name: str
     page: Page
-    said: list[str]
+    said: list[str]  # errors of the page, and addresses of other machines that it asked
 
     @property
     def code(self) -> Locator:

@@ -1,8 +1,11 @@
 """Every exercise of the course, from one source: stub, solution, typical wrong answers, hints."""
 
+import json
 import pathlib
 import re
+import sys
 import tempfile
+import types
 
 import nbformat
 import numpy as np
@@ -17,6 +20,7 @@ from helpers.course.commands.app import app
 
 pytestmark = pytest.mark.slow
 
+HERE = pathlib.Path(__file__).parent
 NUMBERED = {path.stem[:2]: path for path in NOTEBOOKS}
 EXERCISES = {
     name: text
@@ -97,36 +101,27 @@ def test_a_typical_wrong_answer_is_refused_with_its_own_words(name):
         assert [i for i, said in enumerate(verdicts) if words in said.message] == [at], words
 
 
-SAID = {  # right in another way than the solution; mistakes told as what they are
-    "10-1": (
-        """def fine_tune(encoder, ids, labels, classes):
-    tokens = tf.keras.Input([None], dtype="int32")
-    model = tf.keras.Model(tokens, tf.keras.layers.Dense(classes)(encoder(tokens)[:, 0]))
-    model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.fit(ids, labels, 16, 10, verbose=0)
-    return model""",
-        "Exercise 10-1: right.",
-    ),
-    "04-2": ("def prepare(text): return np.char.lower(text)", "raised NotImplementedError: Cannot"),
-    "09-1": ("def last_scores(x, table): return x[:, -1] @ table.T", "has no attribute 'T'"),
-    "00-1": ("replicas = {'v2-8': 8}", 'the function itself, without brackets: check("00-1", repl'),
-    "11-1": ("def says(): return {}", "keys unchanged"),
-}
+# Answers of people who had not seen the checks: {"01-2": {"right": [source], "wrong": [source]}}.
+BLIND = {path.stem: json.loads(path.read_text("utf-8")) for path in HERE.glob("blind/*.json")}
 
 
-@pytest.mark.parametrize(("name", "source", "words"), [(n, *x) for n, x in SAID.items()])
-def test_what_another_answer_is_told(name, source, words):
-    assert words in repr(exercises.check(name, answer(name, source)))
-
-
-NO_RETURN = "the return is missing|Return the dictionary|Return one|return rows|has no 'build'"
+@pytest.mark.parametrize("name", [name for name in EXERCISES if name[:2] in BLIND])
+def test_five_right_answers_and_five_wrong_ones_are_told_apart(name):
+    given, exercise = BLIND[name[:2]][name], EXERCISES[name]
+    assert len({exercise.solution, *given["right"]}) >= 5, "right"
+    assert len({*exercise.wrong.values(), *given["wrong"]}) >= 5, "wrong"
+    for state, sources in (("right", given["right"]), ("not right", given["wrong"])):
+        for source in sources:
+            verdict = exercises.check(name, answer(name, source))
+            assert verdict.state == state, f"{source}\n{verdict}"
 
 
 @pytest.mark.parametrize("name", EXERCISES)
 def test_a_forgotten_return_is_said(name):
     signature = re.search(r"^def .*:$", EXERCISES[name].stub, re.MULTILINE)[0]
     verdict = exercises.check(name, answer(name, f"{signature}\n    ...\n"))
-    assert verdict.state == "not right" and re.search(NO_RETURN, verdict.message), verdict
+    said = re.search("[Rr]eturn|has no 'build'", verdict.message)  # a file has a function to find
+    assert verdict.state == "not right" and said, verdict
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -148,20 +143,37 @@ def test_an_unknown_exercise_is_told(name):
             ask(name)
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (ZeroDivisionError("by 0"), "raised ZeroDivisionError: by 0"),
-        (ValueError(), "raised ValueError: no message"),
-        (ValueError("in user code:\n\n  a\n\n  b\n"), "raised ValueError: b"),
-    ],
-)
-def test_what_an_answer_raises_is_said(error, words):
-    def answer(size):
-        raise error
+TRACED = "raise NotImplementedError('in user code:\\n\\n  a\\n\\n  NotImplementedError: 99-1')"
+SAID = {  # what the answer does with a graph's text, and what it is told
+    "return": "not right. Your function returns None: the return is missing.",
+    "raise NotImplementedError('99-1')": "not yet. Replace the line that raises NotImpl",
+    TRACED: 'not yet. Replace the line that raises NotImplementedError; hint("99-1") helps.',
+    "raise NotImplementedError('see 99-1')": "not right. Your code raised NotImplementedError: see",
+    "return np.char.lower(x)": "not right. Your code raised NotImplementedError: Cannot",
+    "return x.T": "has no attribute 'T'",
+    "raise ZeroDivisionError('by 0')": "not right. Your code raised ZeroDivisionError: by 0",
+    "raise ValueError": "raised ValueError: no message",
+    "raise ValueError('in user code:\\n\\n  a\\n\\n  b\\n')": "raised ValueError: b",
+    "return exercises.check_table(lambda: {}, {'a': (1, '')})": "keys unchanged",
+}
 
-    said = f"Exercise 07-1: not right. Your code {words}"
-    assert repr(exercises.check("07-1", answer)) == said
+
+@pytest.mark.parametrize("does", SAID)
+def test_what_an_answer_returns_or_raises_is_said(does, monkeypatch):
+    text = tf.TensorSpec([1], tf.string)
+
+    def judge(answer):
+        graph = tf.function(answer, autograph=False).get_concrete_function(text)
+        return exercises.returned(graph.structured_outputs)
+
+    module = types.SimpleNamespace(_check_f=judge)
+    monkeypatch.setitem(sys.modules, "helpers.exercises.notebook_99", module)
+    exercise = exercises.Exercise("", "f", [], "", {})
+    monkeypatch.setattr(exercises, "read", lambda number: {"99-1": exercise})
+    names = {"np": np, "exercises": exercises}
+    exec(f"def f(x):\n    {does}", names)
+    assert SAID[does] in repr(exercises.check("99-1", names["f"]))
+    assert 'not what it returns: check("99-1", f)' in repr(exercises.check("99-1", {}))
 
 
 def test_a_card_has_sign_and_word_and_escapes_what_it_says_but_for_code():

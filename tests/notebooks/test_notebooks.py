@@ -1,20 +1,15 @@
-"""The core of every notebook runs alone, and with other parameters: none depends on its defaults.
-
-The cells that a workshop leaves out run where nbval compares all stored outputs.
-"""
+"""The core of each notebook runs alone, and with other parameters: none depends on its defaults."""
 
 import ast
-import io
 import tomllib
 
 import nbformat
 import papermill
 import pytest
 from conventions import ROOT, tagged
-from rich.console import Console
 
 from helpers.course.map import notebooks
-from helpers.course.running import run
+from helpers.course.running import execute
 
 pytestmark = pytest.mark.slow
 
@@ -36,22 +31,15 @@ class Pass:
 
     notebook: str
 
-    def test_its_core_passes_with_changed_parameters(self, tmp_path):
-        name, console = self.notebook, Console(file=io.StringIO(), width=100)
-        own = {"console": console, "workshop": True, "parameters": CHANGED[name]}
-        (result,) = run([KNOWN[name]], tmp_path, **own)
-        assert result.state == "passed", console.file.getvalue()
-        node = nbformat.read(tmp_path / f"{name}.ipynb", 4)
-        (at,) = tagged(node, "injected-parameters")
-        namespace = {}
-        exec(node.cells[at].source, namespace)
-        assert {key: namespace[key] for key in CHANGED[name]} == CHANGED[name]
+    def test_its_core_passes_with_changed_parameters(self):
+        known = KNOWN[self.notebook]
+        result, node = execute(known, CHANGED[known.name], workshop=True)
+        assert result.state == "passed", result
         assert all(cell.execution_count for cell in node.cells if cell.cell_type == "code")
         for tag in ("setup", "exercise"):  # a workshop leaves out neither
-            assert len(tagged(node, tag)) == len(tagged(nbformat.read(KNOWN[name].path, 4), tag))
+            assert len(tagged(node, tag)) == len(tagged(nbformat.read(known.path, 4), tag))
 
 
-# A class each, because `pytest --dist loadscope` gives a class to one process: so notebooks run
-# beside each other.
+# A class each, because `--dist loadscope` gives a class to one process: they run beside each other.
 for name in KNOWN:
     globals()[f"Test_{name}"] = type(f"Test_{name}", (Pass,), {"notebook": name})

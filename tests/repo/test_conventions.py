@@ -37,6 +37,24 @@ def test_notebook_keeps_the_conventions(path):
         assert f"]({link})" in README
 
 
+def test_numbers_next_links_map_times_and_plans_agree():
+    texts = [[source(cell) for cell in load(path)["cells"]] for path in NOTEBOOKS]
+    names = [path.name for path in NOTEBOOKS]
+    after = [re.findall(r"^Next: .*\((\d\d_\w+\.ipynb)\)$", text[-1], re.M) for text in texts]
+    assert after == [[name] for name in names[1:]] + [[]]
+    (course,) = (text for text in texts[0] if text.startswith("## The course"))
+    assert (linked := re.findall(r"\d\d_\w+\.ipynb", course)) == sorted(linked)
+    time = r"# (.+)\n(?s:.*)\*\*Time\*\* about (\d+) minutes [^;]*?(?:, in (\d) sittings)?;"
+    for name, text in zip(names, texts, strict=True):
+        title, minutes, sittings = re.match(time, text[0]).groups()
+        row = f"[{name[:2]}](notebooks/{name}) | {title} | {minutes} min"
+        assert f"| {row}{f', {sittings} sittings' * bool(sittings)} |" in README
+    headings = {line for text in texts for line in re.findall("^## (.+)", "\n".join(text), re.M)}
+    plans = (ROOT / "notebooks/TEACHING.md").read_text("utf-8")
+    for sections in re.findall(r"^\| \d+ \| \[.* \| (?!Exercise)(.+) \| .*\|$", plans, re.M):
+        assert {*sections.split("; ")} <= headings, sections
+
+
 def edit(old: str, new: str):
     """Replace words in the first cell that has them."""
 

@@ -78,11 +78,10 @@ def lab(language: Language = None) -> None:
         working.prepare()  # what the edition links to: texts in English, pictures
     for path in working.prepare(work, folder):
         typer.echo(f"{path.name} has a new edition, with your answers; before: {work.name}/earlier")
-    settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names
+    settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names; no news
     first = (work / "00_start_here.ipynb").relative_to(working.WORK).as_posix()
     command = [sys.executable, "-m", "jupyterlab", "--allow-root"]  # it refuses root else
-    command += [f"--notebook-dir={working.WORK}"]
-    command += [f"--LabApp.default_url=/lab/tree/{first}"]
+    command += [f"--notebook-dir={working.WORK}", f"--LabApp.default_url=/lab/tree/{first}"]
     command += [f"--LabApp.app_settings_dir={settings}"]
     os.execv(command[0], command)
 
