@@ -23,8 +23,7 @@ with tf.io.TFRecordWriter(files) as writer:
         writer.write(tf.train.Example(features=features).SerializeToString())
 x, mask, fn = np.float32([-1, 0, 4]), np.float32([1, 1, 0]), lambda x: 2 * x
 def make_model():
-    one_hot = tf.keras.layers.Lambda(lambda ids: tf.one_hot(ids, 10))
-    return tf.keras.Sequential([one_hot, tf.keras.layers.Dense(10)])
+    return tf.keras.Sequential([tf.keras.layers.Embedding(10, 10)])
 def make_loss():
     return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)
 """
@@ -33,7 +32,7 @@ AFTER = """
 assert [*root.numpy()] == [0, 0, 2] and mean == -0.5 and [*fast.numpy()] == [-2, 0, 8]
 with tf.GradientTape() as tape:
     tape.watch(x := tf.constant(x))
-    root = tf.where(x > 0, tf.sqrt(tf.where(x > 0, x, 1.0)), 0.0)
+    exec(next(line for line in open(__file__) if line.startswith("root =")))
 assert [*tape.gradient(root, x).numpy()] == [0, 0, 0.25]
 assert strategy.num_replicas_in_sync == 2 and saved
 assert {tuple(ids.shape) for ids, _ in dataset} == {(16, 31), (16, 63), (16, 127)}
@@ -46,9 +45,9 @@ expected = -np.mean([each[(i, j, labels[i, j])] for i, j in at])
 one = tf.data.Dataset.from_tensors((ids, labels)).unbatch().batch(16)
 (batch,) = strategy.experimental_distribute_dataset(one)
 np.testing.assert_allclose(train_step(batch), expected, rtol=1e-4)
-model.layers[1].kernel.assign(tf.zeros([10, 10]))
+model.layers[0].embeddings.assign(tf.zeros([10, 10]))
 checkpoint.restore(saved)
-assert np.any(model.layers[1].kernel != 0)
+assert np.any(model.layers[0].embeddings != 0)
 """
 
 
