@@ -56,11 +56,6 @@ class Comparison(Shown):
         """Look up a row by name, such as ``XLA:CPU``."""
         return {row.how: row for row in self.rows}[how]
 
-    @property
-    def agree(self) -> bool:
-        """Whether no way refuses the function, and each that ran gave the first one's values."""
-        return not any(self.verdict(row).startswith("✗") for row in self.rows)
-
     def verdict(self, row: Row) -> str:
         """Say how a row compares with the first: ``✓ same``, ``✗ refused by XLA``."""
         if row.refused_by:
