@@ -40,13 +40,6 @@ class Node:
     log: pathlib.Path  # what it writes to standard output and error (``tf.print``, too)
     process: subprocess.Popen  # ``process.kill()`` is what a preemption does
 
-    def __repr__(self) -> str:
-        files = "its own" if self.apart else "yours, but for Node.disk: no namespaces here"
-        return (
-            f"worker at {self.address}\nfiles: {files}\ncall-backs to your Python: refused\n"
-            "network: yours; its port is open on every interface, without a password"
-        )
-
 
 def _way(root: pathlib.Path) -> list[str]:
     """Find what to put before a command so that it may mount; empty if the machine permits none."""
@@ -103,7 +96,7 @@ def remote_node(replicas: int = 8, environment: Mapping[str, str] | None = None)
             # gRPC obeys https_proxy, and would wait for ever for one that doesn't know the worker.
             "no_grpc_proxy": ",".join(filter(None, [direct, "127.0.0.1", "localhost"])),
             # Otherwise an operation on the worker may fail after the line that asked for it, or in
-            # silence: a checkpoint that the worker could not write raised in two of six tries.
+            # silence, as one of 32 checkpoints did that the worker could not write.
             "TF_ENABLE_EAGER_CLIENT_STREAMING_ENQUEUE": "false",
         }
         stack.enter_context(variables_set(client))

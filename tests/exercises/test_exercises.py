@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from conventions import NOTEBOOKS, tagged
+from replicas import replicas
 from typer.testing import CliRunner
 
 from helpers import exercises
@@ -19,6 +20,9 @@ from helpers.base.errors import CourseError
 from helpers.course.commands.app import app
 
 pytestmark = pytest.mark.slow
+# While tests are collected: later, after TensorFlow's first operation, the CPU can't be split.
+CPU, PART = tf.config.list_physical_devices("CPU")[0], tf.config.LogicalDeviceConfiguration()
+tf.config.set_logical_device_configuration(CPU, [PART, PART])
 
 HERE = pathlib.Path(__file__).parent
 NUMBERED = {path.stem[:2]: path for path in NOTEBOOKS}
@@ -36,7 +40,7 @@ def answer(name, source):
         file = pathlib.Path(tempfile.mkdtemp(), "my_model.py")
         file.write_text(source.removeprefix("%%writefile my_model.py\n"), "utf-8")
         return file
-    namespace = {"tf": tf, "np": np}
+    namespace = {"tf": tf, "np": np, "strategy": replicas(2)}
     exec(compile(source, f"<{name}>", "exec"), namespace)
     return namespace[EXERCISES[name].answer]
 
