@@ -44,9 +44,9 @@ ANY_VERSION = (
     "xprof",
 )
 
-# Google's TPU compiler, for notebooks 01, 02, 08, 09, 11. On a machine with a TPU the libtpu of
+# Google's TPU compiler, and what notebook 11 writes JAX with. On a machine with a TPU the libtpu of
 # DRIVER stands in its place.
-COMPILER = ("jax", "libtpu")
+COMPILER = ("jax", "libtpu", "flax", "optax")
 
 # The lowest libtpu that tensorflow-tpu 2.20.0 asks for. With a newer one it found no TPU on Kaggle
 # (Kaggle/docker-python#1499, 2025-09). Not confirmed on a TPU by us.
