@@ -155,7 +155,7 @@ def test_an_unknown_exercise_is_told(name):
     ],
 )
 def test_what_an_answer_raises_is_said(error, words):
-    def answer(size):
+    def answer(*_):
         raise error
 
     said = f"Exercise 07-1: not right. Your code {words}"
