@@ -24,9 +24,7 @@ ROWS = 32  # documents that are guessed at a time
 Masked = dict[str, np.ndarray]  # what `step.masked_scores` takes, [documents, ...]
 
 
-def fix_masks(
-    documents: Sequence[Sequence[int]], masks: masking.Masking, length: int, seed: int = 0
-) -> Masked:
+def fix_masks(documents: Sequence[Sequence[int]], masks: masking.Masking, length: int) -> Masked:
     """Mask held-out documents, the same way at every evaluation.
 
     If the masks were drawn anew each time, the loss would move by itself. Each chosen token becomes
@@ -48,7 +46,7 @@ def fix_masks(
     for row, document in enumerate(kept):
         size = min(len(document), length)
         ids[row, :size], used[row, :size] = document[:size], 1
-    masked = masks(tf.constant(ids), masking.draw(seed, 0, 0))
+    masked = masks(tf.constant(ids), masking.draw(0, 0, 0))
     batch = {name: tensor.numpy() for name, tensor in masked.items()}
     # Padding has the id 0 only by convention: whatever its id, it is not to be guessed.
     batch["masked_weights"] *= np.take_along_axis(used, batch["masked_positions"], axis=1)

@@ -13,7 +13,6 @@ import shutil
 
 import jinja2
 import numpy as np
-import pandas as pd
 import safetensors.numpy
 import tensorflow as tf
 from transformers import BertTokenizerFast, TFPreTrainedModel
@@ -38,16 +37,16 @@ def export(
     run: str | os.PathLike[str],
     folder: str | os.PathLike[str],
     data: str | os.PathLike[str] | None = None,
-    results: pd.DataFrame | None = None,
 ) -> pathlib.Path:
     """Write a run's model, tokenizer and card into a new folder, and give its path.
+
+    The card has the results on the records in the folder ``held-out`` of the run's records, where
+    there is one.
 
     Args:
         run: Output folder of `pretraining.run`, finished or not; nothing is changed there.
         folder: On this machine; after a crash it is whole or absent.
         data: The records that the run was trained on; None: where the run says that they are.
-        results: For the card, from `evaluation.evaluate`; None: they are computed on the records
-            in the folder ``held-out`` of the run's records, where there is one.
 
     Raises:
         CourseError: There is no run or no whole checkpoint, these are other records, or the folder
@@ -56,7 +55,8 @@ def export(
     folder = new_folder(folder)
     model, source, described, losses = load(run, data)
     beside = Folder(source.manifest.path)
-    if results is None and beside.exists(records.HELD_OUT):
+    results = None
+    if beside.exists(records.HELD_OUT):
         results = evaluation.evaluate_records(model, source, beside.at(records.HELD_OUT))
     template = jinja2.Template(html.text("model_card.md"), trim_blocks=True)
     card = template.render(

@@ -74,17 +74,15 @@ def adamw(
     model: tf.keras.Model,
     schedule: WarmUpLinearDecay | float,
     weight_decay: float = 0.01,
-    clip_norm: float | None = None,
 ) -> tf.keras.optimizers.AdamW:
     """Make BERT's optimizer: AdamW that leaves biases and layer norms undecayed.
 
     Numbers as in the paper, appendix A.2, epsilon as in google-research/bert; ``weight_decay`` is
-    the share of a weight that goes per step and unit of learning rate. With ``clip_norm`` it cuts
-    longer gradients by itself (`training_step` does so before). Its state is made here, so that a
-    checkpoint finds it.
+    the share of a weight that goes per step and unit of learning rate. Its state is made here, so
+    that a checkpoint finds it.
     """
-    numbers = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-6, "global_clipnorm": clip_norm}
-    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay, jit_compile=False, **numbers)
+    numbers = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-6, "jit_compile": False}
+    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay, **numbers)
     undecayed = [weight for weight in model.trainable_variables if is_bias_or_norm(weight)]
     optimizer.exclude_from_weight_decay(var_list=undecayed)
     optimizer.build(model.trainable_variables)

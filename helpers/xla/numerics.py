@@ -13,7 +13,7 @@ nothing here was compared with a TPU.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,8 @@ class Value:
     @property
     def share(self) -> float:
         """Norm of the difference as a share of the value's: 0.01 is one percent."""
-        return together([self])
+        apart = np.linalg.norm(self.exact.ravel() - self.rounded.ravel())
+        return float(apart / np.linalg.norm(self.exact.ravel())) if apart else 0.0
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -105,14 +106,6 @@ def compare(fn: Callable, *arguments: Any) -> Numbers:
     names = [f"result {i}" for i in range(len(shapes))] if len(shapes) > 1 else ["result"]
     results = tuple(map(Value, names, shapes, exact, rounded))
     return Numbers(traced.name, products, results)
-
-
-def together(values: Iterable[Value]) -> float:
-    """How far values are apart, taken together as one vector, as a share of its length."""
-    pairs = [(v.exact.ravel(), v.rounded.ravel()) for v in values]
-    exact, rounded = map(np.concatenate, zip(*pairs, strict=True))
-    apart = np.linalg.norm(exact - rounded)
-    return float(apart / np.linalg.norm(exact)) if apart else 0.0
 
 
 def _where_most(value: Value) -> tuple[str, str]:

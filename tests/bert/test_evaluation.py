@@ -54,8 +54,6 @@ def test_masks_are_fixed_and_hold_the_documents(special):
         assert one["attention_mask"][row].tolist() == [1] * size + [0] * (16 - size)
         assert one["position_ids"][row, :size].tolist() == list(range(size))
     assert one["masked_weights"].sum() > 20
-    other = evaluation.fix_masks(documents, masks, 16, seed=1)
-    assert (one["masked_positions"] != other["masked_positions"]).any()
 
 
 @pytest.mark.parametrize("documents", [[], [[CLS, SEP]], [[CLS, 1, SEP]]])
