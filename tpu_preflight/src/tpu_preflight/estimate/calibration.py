@@ -93,8 +93,8 @@ class Factor:
         whose = f"of {self.generation}" if self.own else others
         return (
             f"{self.generation}: {self.runs} published runs ({whose}) took {self.low:.2f} to "
-            f"{self.high:.2f} times the estimate, {self.middle:.2f} in the middle; foretold "
-            f"without themselves they were {self.error:.0%} off on average"
+            f"{self.high:.2f} times the estimate, {self.middle:.2f} as their geometric mean; "
+            f"foretold without themselves they were {self.error:.0%} off on average"
         )
 
 
