@@ -23,8 +23,9 @@ Go through the checklist for a TPU with your own model, on a machine without a T
 MODULE:NAME is a function without arguments that returns a Keras model and its dataset
 (or a function and its TensorSpecs); or such a pair itself; or a tf.function with an input
 signature. For JAX the pair is a function and a tuple of its arguments
-(jax.ShapeDtypeStruct), or a Keras model on JAX and its data. It is imported from the
-current folder and traced in a process of its own.
+(jax.ShapeDtypeStruct), or a Keras model on JAX and its data. A dataset's batch is global,
+divided by the replicas; specifications are what one replica gets. It is imported from
+the current folder and traced in a process of its own.
 """
 
 EXAMPLES = """\
