@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 LOCKED = {"tensorflow": "2.20.0", "tf-keras": "2.20.1", "transformers": "4.57.6"}
 LOCKED |= {"datasets": "5.0.1", "tokenizers": "0.22.2", "numpy": "2.4.6"}
-LOCKED |= {"jax": "0.10.2", "libtpu": "0.0.51"}
+LOCKED |= {"jax": "0.10.2", "libtpu": "0.0.51", "flax": "0.12.8", "optax": "0.2.8"}
 INSTALLED = LOCKED | dict.fromkeys(ANY_VERSION, "1.0")
 SETUP = "from helpers import runtime; runtime.setup()"
 
@@ -181,7 +181,7 @@ def plain(name: str) -> str:
 
 def imported(source: str) -> Iterator[str]:
     """Every module that a source names in an import, wherever the import stands."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(ast.parse(re.sub("(?m)^%.*", "", source))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
