@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import re
+import tempfile
 from typing import Any
 
 from tpu_preflight.chips import hardware
@@ -16,15 +17,6 @@ from tpu_preflight.text import steady
 
 # The jax with which the route was proved; another is tried, and the result says so.
 PROVED_JAX = "0.10"
-
-# How jaxlib (libtpu has other paths) says that it can't read back what libtpu made: 0.10.2 says it
-# of programs by libtpu 0.0.51 for TPU7x and v6e with full effort; of those by 0.0.42.1, which it
-# asks for, it read all that we asked about (2026-11).
-_UNREADABLE = "RET_CHECK failure (external/xla"
-_READABLE = (
-    "This jaxlib can't read back what this libtpu makes of it for {}. jaxlib 0.10.2 can with: "
-    "python -m pip install libtpu==0.0.42.1"
-)
 
 # Seconds after which a compile is given up. BERT-base takes half a minute on two cores.
 TIMEOUT = 600.0
@@ -152,9 +144,9 @@ def compile(
         notes.append(f"jax {found['jax']} is installed; {proved}")
     if known is None:
         try:
-            with process.taken() as child:
+            with process.taken() as child, tempfile.TemporaryDirectory() as folder:
                 limits = {"timeout": timeout, "most_memory": memory_limit, "progress": progress}
-                answer = child.ask(job, program.hlo, **limits)
+                answer = child.ask(job | {"folder": folder}, program.hlo, **limits)
             if answer[0]["verdict"] != "error":
                 notes.append(cache.write(key, answer))
         except NoAnswer as error:
@@ -197,8 +189,6 @@ def _numbers(program: Program, target: str, told: dict[str, Any], text: bytes) -
     verdict, message = told["verdict"], named(told["message"], program.names)
     if verdict == "error":  # of our own route, so it is no word of Google's
         verdict = "not available"
-    if _UNREADABLE in message:
-        verdict, message = "not available", _READABLE.format(target)
     known = {f.name for f in dataclasses.fields(Compiled)}
     numbers = {name: value for name, value in told.items() if name in known}
     if verdict == "out of memory" and (found := _NEEDED.search(message)):
