@@ -226,7 +226,8 @@ class Compiler:
         }
         # As libtpu wrote it: jaxlib 0.10.2 can't read back what libtpu 0.0.51 makes for v6e and
         # TPU7x, where the SparseCore gathers rows meanwhile (2026-11).
-        (text,) = pathlib.Path(job["folder"]).glob("*.after_codegen.txt")
+        texts = pathlib.Path(job["folder"]).glob("*.after_codegen.txt")
+        text = max(texts, key=os.path.getsize)
         return told, gzip.compress(text.read_bytes(), 1, mtime=0)
 
 
