@@ -5,6 +5,7 @@ import pytest
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import price
 from tpu_preflight.estimate.step import Estimate, Timing
+from tpu_preflight.report import Report
 
 
 def timing(target, low, high):
@@ -26,6 +27,8 @@ def test_a_price_is_steps_times_time_times_chips_times_what_was_typed():
     assert (found.chips, found.rows) == (4, 32)  # a v3-8 has 8 cores on 4 chips
     assert (found.low, found.high) == pytest.approx((8.0, 16.0))
     assert price.table([found])[0]["cost"] == "8.00 to 16.00"
+    alone = Report("f", ("v3-8",), (), (estimate("v3-8", 8),), (), (found,))
+    assert "All chips of v3-8 are charged, as if each device ran this" in repr(alone)
 
 
 @pytest.mark.parametrize(
