@@ -6,8 +6,9 @@ import re
 import pytest
 
 from tpu_preflight.chips.hardware import slice_of
-from tpu_preflight.estimate import calibration
-from tpu_preflight.estimate.calibration import Runs, factor, off, published
+from tpu_preflight.estimate import calibration, price
+from tpu_preflight.estimate.calibration import Runs, factor, least_ms, off, published
+from tpu_preflight.estimate.step import Timing
 
 
 def test_every_run_has_its_source_and_month_and_numbers_that_can_be():
@@ -34,17 +35,39 @@ RUNS = Runs([run("v2-8", 1.0), run("v2-8", 4.0), run("v2-8", 2.0, 9), run("v3-8"
 
 def test_a_run_is_foretold_from_the_others_alone():
     # Without the first two, v2 has one run left, so all others count: (2 · 8)^½ = 4.
-    # The third has two of its kind left: (1 · 4)^½ = 2. v3 has none: (1 · 4 · 2)^⅓ = 2.
-    assert [off(run, RUNS) for run in RUNS] == pytest.approx([-0.75, 0.0, 0.0, 3.0])
+    # The third has two of one program left, so all count: (1 · 4 · 8)^⅓. v3: (1 · 4 · 2)^⅓ = 2.
+    third = 2 / 32 ** (1 / 3) - 1
+    assert [off(run, RUNS) for run in RUNS] == pytest.approx([-0.75, 0.0, third, 3.0])
 
 
 def test_a_generation_with_too_few_runs_takes_all_and_says_so(monkeypatch):
     monkeypatch.setattr(calibration, "published", lambda: RUNS)
     v2, v3 = factor("v2"), factor("v3")
     assert (v2.runs, v2.own) == (3, True) and [v2.low, v2.high] == pytest.approx([1.0, 4.0])
-    assert v2.middle == pytest.approx(2.0) and v2.error == pytest.approx(0.25)
+    assert v2.middle == pytest.approx(2.0) and v2.error == pytest.approx((0.75 + 0.37) / 3, 0.01)
     assert (v3.runs, v3.own) == (4, False) and [v3.low, v3.high] == pytest.approx([1.0, 8.0])
     # From the other generation: 1/8, 4/8 and 2/8 of v3's, and 8/2 of v2's.
     assert v3.error == pytest.approx((7 / 8 + 4 / 8 + 6 / 8 + 3) / 4)
     assert "of all kinds" in repr(v3) and "of v2" in repr(v2)
     assert "of other kinds" in repr(factor("v5e"))
+
+
+# Of issue 33, read after the table was made: generation, estimate and what the run took, in ms.
+LATER = {
+    "flax, ResNet-50": ("v3", 43.3, [60.4]),
+    "flax, ResNet-50 on v2": ("v2", 76.1, [71.9]),
+    "Hugging Face, BERT-base on GLUE": ("v3", 19.6, [38, 41]),
+    "ViT-B/16, forward": ("v3", 195, [149]),
+    "ResNet-RS-101": ("v3", 155, [120]),
+    "ResNet-RS-152": ("v3", 535, [410]),
+}
+
+
+@pytest.mark.parametrize("run", LATER)
+def test_later_runs_lie_in_the_range_and_the_small_one_has_no_price(run):
+    generation, estimate, took = LATER[run]
+    low, high = factor(generation).range_ms(estimate)
+    assert all(low <= ms <= high for ms in took)
+    alone = Timing(f"{generation}-8", estimate, low, high, "", 0.5, 0, (), (), ())
+    assert len(price.prices([alone], [], 1000, {})) == (estimate > 31.7)
+    assert least_ms() == min(run.estimate_ms for run in published()) == 31.7

@@ -1,10 +1,13 @@
 """Checks 2 and 3: shapes, types, batches, Python and files of a dataset."""
 
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from small_models import batches, mean, states, the
 
+from tpu_preflight import checklist
 from tpu_preflight.checklist import preflight
 from tpu_preflight.checks import pipeline
 from tpu_preflight.errors import PreflightError
@@ -53,6 +56,12 @@ def test_what_is_said_of_a_dataset(dataset, name, state, says, no_compiler):
     result = preflight(mean, dataset, ["v5e-8", "v5e-1"])  # one replica needs no division
     (item,) = [item for item in result.items if name in item.name]
     assert item.state == state and says in repr(item)
+
+
+def test_data_that_no_program_takes_end_the_wait(no_compiler, monkeypatch):
+    monkeypatch.setattr(checklist, "DECIDED", 0.5)
+    result = preflight(lambda *_: time.sleep(99), column(["a"] * 16), "v5e-1")
+    assert "back from tracing within 0.5 s" in the(result, 1).finding and len(states(result, 3)) > 1
 
 
 def test_a_dataset_longer_than_the_sample_promises_no_more_than_was_seen(no_compiler):

@@ -13,7 +13,7 @@ from tpu_preflight.chips.hardware import ALL_CHIPS, CHIPS, UnknownAccelerator, s
 )
 def test_a_slice_is_what_its_name_means(name, chips, cores, replicas, hosts, gib, topology):
     found = slice_of(name)
-    counts = found.chips, found.cores, found.replicas, found.hosts
+    counts = found.chips, found.chips * found.chip.cores, found.replicas, found.hosts
     assert counts == (int(chips), int(cores), int(replicas), int(hosts))
     assert (found.name, found.topology) == (name, topology)
     assert repr(found) == (

@@ -8,7 +8,9 @@ import textwrap
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
+from flax import nnx
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from programs import ROOT
 from small_models import states, the
@@ -16,6 +18,7 @@ from small_models import states, the
 from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
 from tpu_preflight.errors import PreflightError
+from tpu_preflight.program import from_jax
 from tpu_preflight.report import FAIL, NOTHING, OPEN, PASS, WARN
 
 pytestmark = pytest.mark.slow
@@ -82,6 +85,22 @@ def test_float64_is_named_with_its_line(no_compiler):
     assert report.subject == "lambda"
 
 
+def nnx_step(model, optimizer, x):
+    gradients = nnx.grad(lambda model: jnp.mean(model(x) ** 2))(model)
+    optimizer.update(model, gradients)
+
+
+@pytest.mark.parametrize("fn", [nnx_step, nnx.jit(nnx_step)])
+def test_a_step_that_changes_modules_is_written_with_what_it_changes(fn):
+    model = nnx.Linear(256, 128, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+    x = jax.ShapeDtypeStruct((64, 256), jnp.float32)
+    exported = from_jax.export(*from_jax.without_modules(fn, (model, optimizer, x)))
+    shapes = [p.shape for p in exported.program.parameters]
+    assert shapes.count("f32[256,128]") == 3 == list(exported.program.results).count("f32[256,128]")
+    assert exported.program.hlo.count(b"dot_general") >= 2
+
+
 def dense(weights, x):
     with jax.named_scope("dense"):
         return jnp.sum(jnp.tanh(x @ weights) ** 2)
@@ -110,8 +129,16 @@ def test_shardings_say_what_lies_where():
     whole, parts = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in ((), ("data",)))
     weights = jax.ShapeDtypeStruct((256, 256), jnp.float32, sharding=whole)
     x = jax.ShapeDtypeStruct((64, 256), jnp.float32, sharding=parts)
-    (estimate,) = preflight(step, (weights, x), "v5e-8").estimates
-    assert 4 * 256 * 256 <= estimate.all_reduce_bytes <= 4 * 256 * 256 + 100
+    layers = jax.ShapeDtypeStruct((3, 256, 256), jnp.float32, sharding=whole)
+
+    def looped(layers, x):
+        return jax.grad(
+            lambda w: jnp.sum(jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), 0), x, w)[0])
+        )(layers)
+
+    for fn, given in ((step, weights), (looped, layers)):
+        (estimate,) = preflight(fn, (given, x), "v5e-8").estimates
+        assert 0 <= estimate.all_reduce_bytes - 4 * given.size <= 100
     with pytest.raises(PreflightError, match="over 8 devices; v5e-4 has 4"):
         preflight(step, (weights, x), "v5e-4")
 

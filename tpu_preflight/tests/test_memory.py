@@ -93,7 +93,7 @@ def test_the_largest_batch_is_told_with_its_reason(verdict, largest, state, monk
     def search(program_of, target, **options):
         assert program_of(24).arguments[0].shape == "f32[24,4]"
         attempt = compiler.Attempt(24, compiler.Compiled("mean", target, verdict))
-        return compiler.LargestBatch(target, largest, largest, "For a reason.", (attempt,))
+        return compiler.LargestBatch(target, largest, "For a reason.", (attempt,))
 
     monkeypatch.setattr(compiler, "compile", answer("compiles", peak_bytes=1000))
     monkeypatch.setattr(compiler, "largest_batch", search)

@@ -12,7 +12,6 @@ from small_models import the
 
 from tpu_preflight.checklist import preflight
 from tpu_preflight.chips import hardware
-from tpu_preflight.estimate import price
 from tpu_preflight.report import WARN
 
 SOURCE = ROOT / "src" / "tpu_preflight"
@@ -60,9 +59,6 @@ def test_it_gets_a_whole_verdict(with_v9x):
     assert known.compute_ms == pytest.approx(10 * new.compute_ms, rel=0.01)
     assert new.available_bytes == int(0.05 * 2**30) and new.flops == known.flops
     assert new.bound_ms <= report.timings[1].low_ms <= report.timings[1].high_ms
-    typed = price.read(["2", "v9x=3"], targets)
-    prices = price.prices(report.timings, report.estimates, 1000, typed)
-    assert [(p.chips, p.per_chip_hour) for p in prices] == [(1, 2.0), (1, 3.0)]
 
     large = the(preflight(product, (tf.TensorSpec([4096, 4096]),), "v9x-1"), 6)
     assert large.state == WARN and "of 51.2 MiB on each replica" in large.finding

@@ -130,13 +130,31 @@ def next_of():
     return lambda x: x + tf.cast(next(rows), tf.float32)
 
 
+def ctc(x):
+    labels = tf.sparse.from_dense(tf.ones([2, 3], tf.int32))
+    logits = tf.reshape(x, [2, 2, 2])
+    return tf.nn.ctc_loss(labels, logits, None, [2, 2], False, blank_index=-1)
+
+
+def summary():
+    writer = tf.summary.create_file_writer("ram://events")
+
+    def step(x):
+        with writer.as_default(step=1):
+            return tf.summary.scalar("loss", x[0])
+
+    return step
+
+
 @pytest.mark.parametrize(
     ("make", "spec", "words"),
     [
+        (lambda: ctc, F8, r"XLA has no CTCLoss(.|\n)*dense labels with their lengths"),
+        (summary, F8, r"uses the summary writer at test_program(.|\n)*Take tf.summary out"),
         (lambda: lambda x: x, tf.TensorSpec([None, 4]), "every dimension must be a number"),
         (lambda: lambda x: x, tf.RaggedTensorSpec([4, None]), "every dimension must be a number"),
         (lambda: lambda x: x, tf.TensorSpec([2], tf.string), "an argument of a type that XLA"),
-        (lambda: table().lookup, N, "lookup uses the lookup table ages"),
+        (lambda: table().lookup, N, "lookup uses the lookup table"),
         (next_of, F8, r"uses the iterator at test_program.py, line \d+: return lambda x"),
         (lambda: lambda x: tf.Variable(x) + 1, F8, "can't trace"),
         (lambda: lambda x: tf.ensure_shape(x, [9]), F8, "can't trace"),

@@ -5,13 +5,11 @@ import json
 import pathlib
 
 import jsonschema
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpu_preflight import report
 from tpu_preflight import text as texts
-from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate.price import Price
 from tpu_preflight.estimate.step import AllReduce, Estimate, Row, Timing
 from tpu_preflight.report import FAIL, OPEN, Item, Report
@@ -115,9 +113,3 @@ def test_an_installed_package_translates_what_is_shown_but_not_the_json(monkeypa
     for form in (repr(shown), shown._repr_html_()):
         assert "IT FAILS" in form and "MEND IT" in form and "FIX" in form
     assert "it fails" in shown.json()
-
-
-@pytest.mark.parametrize("lost", ["{}", "[]", "nothing", '{"schema": 1}', '{"schema": 2}'])
-def test_what_is_no_report_says_so(lost):
-    with pytest.raises(PreflightError, match="no report of a preflight"):
-        Report.from_json(lost)

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import pickle
 import re
 
 import programs
@@ -14,13 +13,12 @@ from programs import (
     compile_all,
     product,
     product_program,
-    python,
     small_model,
     train_step,
 )
 
 from tpu_preflight import compiler
-from tpu_preflight.compiler import cache, export, process
+from tpu_preflight.compiler import export, process
 from tpu_preflight.errors import PreflightError
 
 pytestmark = [*programs.COMPILER, pytest.mark.slow]
@@ -49,17 +47,6 @@ def test_a_products_numbers_are_those_of_a_hand_count():
     assert compiled.output_bytes == 256 * 256 * 4
     assert compiled.bytes_accessed >= 3 * 256 * 256 * 4
     assert compiled.peak_bytes >= compiled.argument_bytes + compiled.output_bytes
-
-
-def test_a_donated_variable_takes_no_second_place():
-    weights = tf.Variable(tf.zeros([1024, 1024]))
-
-    def step(x):
-        weights.assign_add(x)
-        return tf.reduce_sum(x)
-
-    compiled = compiler.compile(export(step, tf.TensorSpec([1024, 1024])))
-    assert compiled.peak_bytes < 3 * 1024 * 1024 * 4
 
 
 @pytest.mark.parametrize("target", ["v2-8", "v3-8", "v4-8", "v5e-1", "v5e-4", "v5p-8", "v6e-1"])
@@ -127,17 +114,6 @@ def test_a_limit_of_time_or_memory_ends_the_compiler(slow, limit, verdict, told)
     assert result.message.startswith("The compiler was stopped") and told in result.message
 
 
-def test_a_program_can_be_pickled_and_compiled_without_tensorflow(tmp_path):
-    (tmp_path / "program").write_bytes(pickle.dumps(product_program(64)))
-    script = (
-        "import pickle, pathlib, sys\n"
-        "from tpu_preflight import compiler\n"
-        f"program = pickle.loads(pathlib.Path({str(tmp_path / 'program')!r}).read_bytes())\n"
-        "print(compiler.compile(program).verdict, 'tensorflow' in sys.modules)\n"
-    )
-    assert python(script) == "compiles False\n"
-
-
 def test_a_block_has_one_process_and_another_where_that_dies_or_is_busy(slow, children):
     with compiler.started(), compiler.started():
         (ahead,) = children()
@@ -188,14 +164,12 @@ def test_without_the_packages_the_one_command_is_told(monkeypatch, found, system
     assert result.whole_message.endswith(end)
 
 
-def test_a_program_that_jaxlib_cannot_read_back_is_no_refusal(monkeypatch):
-    # As jaxlib 0.10.2 said of BERT-base for a v6e by libtpu 0.0.51.
-    said = "INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) proto"
-    answer = {"verdict": "refused", "message": said}, b""
-    monkeypatch.setattr(process.Child, "ask", lambda *_, **__: answer)
-    monkeypatch.setattr(cache, "read", lambda _: None)
-    monkeypatch.setattr(cache, "write", lambda *_: "")
-    result = compiler.compile(product_program(8), "v6e-8", effort="full")
-    assert result.verdict == "not available"
-    assert "can't read back what this libtpu makes of it for v6e-8" in result.message
-    assert "libtpu==0.0.42.1" in result.message
+def test_rows_that_a_sparsecore_gathers_are_no_hindrance():
+    def step(table, ids, w):  # jaxlib 0.10.2 can't read back what libtpu 0.0.51 makes of it
+        return tf.reduce_sum(tf.gather(table, ids) @ w)
+
+    specs = tf.TensorSpec([8192, 256]), tf.TensorSpec([2048], tf.int32), tf.TensorSpec([256, 256])
+    found = compiler.compile(export(step, *specs), "v6e-8", effort="full")
+    assert found.ok and found.peak_bytes >= 4 * 8192 * 256
+    assert found.flops == pytest.approx(2 * 2048 * 256 * 256, rel=0.05)
+    assert "async-update(" in found.hlo

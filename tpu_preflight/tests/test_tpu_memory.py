@@ -93,7 +93,7 @@ def test_the_largest_batch_is_found_within_a_few_attempts(fixed, each, bend, uni
     ("memory", "most", "largest", "reason"),
     [
         (lambda n: 1e12, 1 << 30, 0, "A batch of 8 does not fit: Too much."),
-        (lambda n: 1.0 * n, 1 << 30, 4096, "More than 4096 was not tried."),
+        (lambda n: 1.0 * n, 1 << 30, 4096, "ends at 4096; more may fit."),
         (lambda n: 1e6 * n, 1000, 32, "crashed. It was stopped."),
     ],
 )
@@ -102,13 +102,3 @@ def test_the_reason_why_a_search_ends(monkeypatch, memory, most, largest, reason
     found = largest_batch(lambda n: n, "v5e-8", most=4096)
     assert found.largest == largest
     assert reason in found.reason
-
-
-def test_the_largest_batch_of_a_real_program():
-    def layer(n):
-        return export(lambda x: tf.nn.softmax(x) @ tf.ones([2**14, 128]), tf.TensorSpec([n, 2**14]))
-
-    found = largest_batch(layer, "v5e-8", smallest=4096, most=10**6)
-    # Its argument alone takes 64 KiB a row.
-    assert 0.5 < found.largest * 2**16 / available_bytes("v5e-8") <= 1
-    assert found.attempts[-1].compiled.verdict in ("compiles", "out of memory")

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,10 +76,12 @@ def apart(
 
     memory_limit = memory_limit or processes.memory_limit()
     asking = {"timeout": timeout, "most_memory": memory_limit, "progress": say}
-    child = processes.Child("tpu_preflight.apart", environment, pathlib.Path.cwd())
     try:
-        with contextlib.closing(child):
-            answer, _ = child.ask(job, **asking, stage="importing")
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as own:  # what it leaves goes
+            environment["TMPDIR"] = own
+            child = processes.Child("tpu_preflight.apart", environment, pathlib.Path.cwd())
+            with contextlib.closing(child):
+                answer, _ = child.ask(job, **asking, stage="importing")
     except processes.NoAnswer as error:
         why, fix = _ended(error, timeout, memory_limit)
         return Report(name, tuple(targets), (finding(1, "ended", why=why, fix=fix),))

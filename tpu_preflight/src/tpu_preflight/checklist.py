@@ -17,8 +17,10 @@ from tpu_preflight.estimate import timing
 from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.program import TIMEOUT, NotCompilable
 from tpu_preflight.program.job import Job
-from tpu_preflight.report import Item, Report, finding
+from tpu_preflight.report import FAIL, Item, Report, finding
 from tpu_preflight.subjects import opening
+
+DECIDED = 30.0  # seconds for tracing where the data decide already: no program for a TPU takes them
 
 
 def preflight(
@@ -85,6 +87,8 @@ def preflight(
         for name in targets:
             hardware.slice_of(name, kind.is_jax)
         items, has_batch = kind.check_data(batches, slices, node, say)
+        if any(item.state == FAIL and item.name.startswith("tensor ") for item in items):
+            kind.seconds = min(trace_seconds, DECIDED)
         if has_batch:
             search = search_seconds if largest_batch else None
             found, estimates, jobs = _ask(kind, slices, search, say)

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import os
 import pathlib
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -97,26 +98,6 @@ def _positive(word: str) -> int:
     return int(word)
 
 
-class _Progress:
-    """Tells what is being done: one line that changes in a terminal, a line each elsewhere."""
-
-    def __init__(self) -> None:
-        self._start, self._wide = time.monotonic(), 0
-
-    def tell(self, stage: str) -> None:
-        line = f"preflight, {time.monotonic() - self._start:3.0f} s: {translated(stage)}"
-        if sys.stderr.isatty():
-            line = line[: os.get_terminal_size(2).columns - 1]
-            print(f"\r{line:<{self._wide}}", end="", file=sys.stderr, flush=True)  # noqa: T201
-            self._wide = len(line)
-        else:
-            print(line, file=sys.stderr, flush=True)  # noqa: T201
-
-    def end(self) -> None:
-        if self._wide:
-            print(f"\r{'':<{self._wide}}\r", end="", file=sys.stderr, flush=True)  # noqa: T201
-
-
 def _report(given: argparse.Namespace) -> Report:
     targets = list(dict.fromkeys(given.target or ["v5e-8"]))
     typed = price.read(given.price, targets)
@@ -130,19 +111,21 @@ def _report(given: argparse.Namespace) -> Report:
     before = given.baseline and baseline.read(given.baseline)
     if given.html is not None:
         files.check(given.html, ".html")  # now: the check takes minutes
-    progress = _Progress()
-    try:
-        report = apart(
-            given.name,
-            targets,
-            node=given.node,
-            largest_batch=given.largest_batch,
-            profile=profile,
-            timeout=given.timeout or SECONDS * (1 + len(targets) * profile),
-            progress=progress.tell,
-        )
-    finally:
-        progress.end()
+    start = time.monotonic()
+
+    def tell(stage: str) -> None:
+        line = f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}"
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+    report = apart(
+        given.name,
+        targets,
+        node=given.node,
+        largest_batch=given.largest_batch,
+        profile=profile,
+        timeout=given.timeout or SECONDS * (1 + len(targets) * profile),
+        progress=tell,
+    )
     if given.steps is not None and report.timings:
         found = price.prices(report.timings, report.estimates, given.steps, typed)
         report = dataclasses.replace(report, prices=found)
@@ -156,6 +139,7 @@ def _report(given: argparse.Namespace) -> Report:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry the command out; gives its exit status."""
     given = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with its folder, and what it started
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # a terminal may lack a sign
     try:

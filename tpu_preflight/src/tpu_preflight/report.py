@@ -205,6 +205,13 @@ class Report(Shown):
         if self.prices:
             yield Table.by_target(price.table(self.prices))
             yield Heading(price.verdict(self.prices))
+            # Compiled for one device of several: a function of JAX without shardings.
+            for e in self.estimates:
+                if e.replicas > 1 and e.all_reduce_bytes is None:
+                    yield (
+                        f"All chips of {e.target} are charged, as if each device ran this program "
+                        "on rows of its own; what they would send each other isn't counted."
+                    )
         yield from map(repr, self.changes)
 
 

@@ -86,7 +86,7 @@ def check(
         compiled.all_reduce_bytes if compiled.replicas > 1 else None,
         rows or None,
     )
-    about |= {"note": f" ({compiled.note})" if compiled.note else "", "gradients": ""}
+    about["gradients"] = ""
     about["used"] = (
         f"{size(compiled.peak_bytes)} of {size(compiled.available_bytes)} on each replica "
         f"({size(compiled.argument_bytes)} of it variables and batch)"

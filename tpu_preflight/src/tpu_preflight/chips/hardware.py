@@ -39,7 +39,6 @@ class Chip:
     # Devices that TensorFlow sees, each with its own copy of the model. A v4 or v5p chip joins its
     # two cores to one device, so this is 1 there.
     replicas: int
-    matrix_unit: int  # rows (and columns) of one matrix unit
     clock_ghz: float  # cycles of a core in a nanosecond
     pci: tuple[str, ...]  # device numbers on the PCI bus; another kind may have the same
     sizes: tuple[int, ...]  # numbers after the dash in the accelerator types that exist
@@ -89,15 +88,11 @@ class Slice:
     # device per chip there (for v4 if it is told so), but one per core for v2, v3 and TPU7x.
     topology: str
 
-    @property
-    def cores(self) -> int:
-        """TensorCores of all chips."""
-        return self.chips * self.chip.cores
-
     def __repr__(self) -> str:
         return (
-            f"{self.name}: chips: {self.chips}, cores: {self.cores}, replicas: {self.replicas} "
-            f"with {self.chip.hbm_gib / self.chip.replicas:g} GiB each, hosts: {self.hosts}"
+            f"{self.name}: chips: {self.chips}, cores: {self.chips * self.chip.cores}, "
+            f"replicas: {self.replicas} with {self.chip.hbm_gib / self.chip.replicas:g} GiB each, "
+            f"hosts: {self.hosts}"
         )
 
 

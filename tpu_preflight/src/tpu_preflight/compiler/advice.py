@@ -191,12 +191,7 @@ def _padding(step: Step, kernel: Kernel) -> Iterator[Advice]:
 
 def _rows(kernel: Kernel) -> Advice:
     """Tell of a loop that takes or changes one row of a tensor in each of its rounds."""
-    text = f"a loop of {kernel.runs:,} rounds, one row in each"
-    if "Unique" in kernel.name:
-        text = (
-            f"{text}: tf.unique, by which older optimizers add up an embedding's rows; "
-            "with a dense gradient (tf.convert_to_tensor) there is no such loop"
-        )
+    text = f"a loop of {kernel.runs:,} rounds, one row in each: tf.unique makes one, too"
     return Advice("rows", text, kernel.seconds)
 
 

@@ -3,28 +3,16 @@
 import dataclasses
 import gzip
 import re
+import tempfile
 from typing import Any
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.compiler import cache, process
-from tpu_preflight.compiler.walking import repeated_flops
+from tpu_preflight.compiler.walking import repeated
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.processes import NoAnswer, Progress
 from tpu_preflight.program import Program, named
 from tpu_preflight.text import steady
-
-# The jax with which the route was proved; another is tried, and the result says so.
-PROVED_JAX = "0.10"
-
-# How jaxlib (libtpu has other paths) says that it can't read back what libtpu made: 0.10.2 says it
-# of programs by libtpu 0.0.51 for TPU7x and v6e with full effort; of those by 0.0.42.1, which it
-# asks for, it read all that we asked about (2026-11).
-_UNREADABLE = "RET_CHECK failure (external/xla"
-_READABLE = (
-    "This jaxlib can't read back what this libtpu makes of it for {}. jaxlib 0.10.2 can with: "
-    "python -m pip install libtpu==0.0.42.1"
-)
 
 # Seconds after which a compile is given up. BERT-base takes half a minute on two cores.
 TIMEOUT = 600.0
@@ -46,7 +34,6 @@ class Compiled:
     verdict: str
     message: str = ""  # what was said, in a line; empty where it compiles
     whole_message: str = dataclasses.field(default="", repr=False)  # the same, whole
-    note: str = ""  # what else there is to know, such as another version of jax; mostly empty
     versions: str = ""  # versions of jax and libtpu
     replicas: int = 1  # devices that the program was compiled for
     # Floating-point operations of one run. A loop counts as often as it goes round, where the
@@ -146,24 +133,19 @@ def compile(
     found, job = process.versions(), _job(program, slice_) | {"effort": effort}
     key = cache.key(program.hlo, job, found)
     answer = known = cache.read(key)
-    notes = []
-    if not found["jax"].startswith(f"{PROVED_JAX}."):
-        proved = f"this route was proved with jax {PROVED_JAX}"
-        notes.append(f"jax {found['jax']} is installed; {proved}")
     if known is None:
         try:
-            with process.taken() as child:
+            with process.taken() as child, tempfile.TemporaryDirectory() as folder:
                 limits = {"timeout": timeout, "most_memory": memory_limit, "progress": progress}
-                answer = child.ask(job, program.hlo, **limits)
+                answer = child.ask(job | {"folder": folder}, program.hlo, **limits)
             if answer[0]["verdict"] != "error":
-                notes.append(cache.write(key, answer))
+                cache.write(key, answer)
         except NoAnswer as error:
             verdict, message = process.failure(error, "compiler", timeout, memory_limit)
             answer = {"verdict": verdict, "message": message}, b""
     return dataclasses.replace(
         result,
-        **_numbers(program, target, *answer),
-        note="; ".join(filter(None, notes)),
+        **_numbers(program, *answer),
         versions=f"jax {found['jax']}, libtpu {found['libtpu']}",
         cached=known is not None,
     )
@@ -192,22 +174,18 @@ def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
     return job
 
 
-def _numbers(program: Program, target: str, told: dict[str, Any], text: bytes) -> dict[str, Any]:
+def _numbers(program: Program, told: dict[str, Any], text: bytes) -> dict[str, Any]:
     """Read what the child told, as fields of `Compiled`."""
     verdict, message = told["verdict"], named(told["message"], program.names)
     if verdict == "error":  # of our own route, so it is no word of Google's
         verdict = "not available"
-    if _UNREADABLE in message:
-        verdict, message = "not available", _READABLE.format(target)
     known = {f.name for f in dataclasses.fields(Compiled)}
     numbers = {name: value for name, value in told.items() if name in known}
     if verdict == "out of memory" and (found := _NEEDED.search(message)):
         numbers["peak_bytes"] = int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2]])
     if verdict == "compiles":
-        program_text = gzip.decompress(text).decode()
-        numbers["flops"] += repeated_flops(program_text)
-        reduced = " ".join(_REDUCE.findall(program_text))
-        numbers["all_reduce_bytes"] = sum(map(shape_bytes, re.findall(r"\w+\[[\d,<=]*\]", reduced)))
+        computed, numbers["all_reduce_bytes"] = repeated(gzip.decompress(text).decode())
+        numbers["flops"] += computed
         between = told["temporary_bytes"] - told["alias_bytes"]
         together = told["argument_bytes"] + told["output_bytes"] + between
         numbers["peak_bytes"] = told["peak_bytes"] or together
@@ -227,4 +205,3 @@ def _short(verdict: str, message: str) -> str:
 
 
 _NEEDED = re.compile(r"required for HLO temporaries \(([\d.]+)([MGT])\)")
-_REDUCE = re.compile(r" = (\(.*?\)|\S+) all-reduce(?:-start)?\(")

@@ -18,7 +18,7 @@ from tpu_preflight.processes import Answer
 MOST_BYTES = 256_000_000
 
 # Changes when entries of the cache change their meaning.
-_FORMAT = 4
+_FORMAT = 5
 
 
 def folder() -> pathlib.Path:
@@ -44,16 +44,13 @@ def read(key: str) -> Answer | None:
     return answer
 
 
-def write(key: str, answer: Answer) -> str:
-    """Keep an answer and make room; say what prevented it, if anything did."""
+def write(key: str, answer: Answer) -> None:
+    """Keep an answer and make room; without room on the disk, the next time asks again."""
     told, text = answer
-    try:
-        data = json.dumps(told).encode() + b"\n" + text
+    data = json.dumps(told).encode() + b"\n" + text
+    with contextlib.suppress(OSError):
         files.replace(folder() / key, [gzip.compress(data, 1, mtime=0)])
         _make_room()
-    except OSError as error:
-        return f"the result could not be kept for the next time: {error.strerror}"
-    return ""
 
 
 def _make_room() -> None:

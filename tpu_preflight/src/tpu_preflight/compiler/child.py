@@ -8,6 +8,7 @@ one process are one too many. Knows nothing of caches, limits and messages for p
 import functools
 import gzip
 import os
+import pathlib
 import re
 import time
 from collections.abc import Callable
@@ -154,9 +155,9 @@ class Compiler:
         In the job: ``topology``, ``chip`` (how its cores are joined, where it isn't libtpu's
         default), ``devices`` (how many that makes), ``replicas``, ``mesh`` (axes and sizes of the
         devices), ``shardings`` (for each parameter, the axes over which each dimension lies),
-        ``donated`` (parameters whose memory holds a result), ``effort``, and ``form``: of
-        ``stablehlo``, a text that jax divides over the mesh, or ``hlo``, a serialised
-        ``HloModuleProto`` of one replica.
+        ``donated`` (parameters whose memory holds a result), ``effort``, ``folder`` (where libtpu
+        writes what it makes), and ``form``: of ``stablehlo``, a text that jax divides over the
+        mesh, or ``hlo``, a serialised ``HloModuleProto`` of one replica.
         """
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -186,7 +187,8 @@ class Compiler:
             jax.ShapeDtypeStruct(shape, x.dtype, sharding=NamedSharding(mesh, spec))
             for shape, x, spec in zip(shapes, inputs, specs, strict=True)
         ]
-        options = {"optimization_level": 9} if job["effort"] == "least" else None
+        options = {"optimization_level": 9} if job["effort"] == "least" else {}
+        options |= {"xla_dump_to": job["folder"], "xla_dump_hlo_as_text": True}
         jitted = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
         return jitted.lower(*arguments).compile(compiler_options=options)
 
@@ -222,7 +224,11 @@ class Compiler:
             "temporary_bytes": memory.temp_size_in_bytes,
             "peak_bytes": getattr(memory, "peak_memory_in_bytes", 0),
         }
-        return told, gzip.compress(compiled.as_text().encode(), 1, mtime=0)
+        # As libtpu wrote it: jaxlib 0.10.2 can't read back what libtpu 0.0.51 makes for v6e and
+        # TPU7x, where the SparseCore gathers rows meanwhile (2026-11).
+        texts = pathlib.Path(job["folder"]).glob("*.after_codegen.txt")
+        text = max(texts, key=os.path.getsize)
+        return told, gzip.compress(text.read_bytes(), 1, mtime=0)
 
 
 def main() -> None:

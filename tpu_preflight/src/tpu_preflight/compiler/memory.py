@@ -115,7 +115,6 @@ class LargestBatch:
 
     target: str  # such as ``v5e-8``
     largest: int  # the largest batch on one device that compiled; 0 when none did
-    without_recomputing: int  # the largest that compiled without parts computed twice
     reason: str  # why not more, in a sentence
     attempts: tuple[Attempt, ...]  # all that was tried, in order
 
@@ -190,7 +189,7 @@ def largest_batch(
     elif full := [a for a in attempts if a.batch == refused and not a.compiled.ok]:
         reason = f"A batch of {refused} does not fit: {full[0].compiled.message}"
     elif low == most // smallest:
-        reason = f"More than {most} was not tried."
+        reason = f"The search ends at {most}; more may fit."
     else:
         taken, there = largest.compiled.peak_bytes, largest.compiled.available_bytes
         reason = f"It takes {size(taken)} of {size(there)}; more was not tried."
@@ -201,7 +200,7 @@ def largest_batch(
             f"instead of {once:.3g}. Up to {low * smallest} it does not."
         )
     found = largest.batch if largest else 0
-    return LargestBatch(target, found, low * smallest, reason, tuple(attempts))
+    return LargestBatch(target, found, reason, tuple(attempts))
 
 
 def _recomputes(attempts: list[Attempt]) -> bool:

@@ -2,7 +2,7 @@
 
 With full effort, the compiler writes its cost model's ``estimated_cycles`` into each kernel of the
 program. Over the clock that is a time: an estimate for one device that computes and nothing else.
-The all-reduce, the input and the host are not in it.
+The all-reduce, the input and the host are not in it, nor what a SparseCore does meanwhile.
 """
 
 import collections
@@ -11,14 +11,13 @@ import re
 from collections.abc import Callable
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.compiler.advice import Kernel, Program, hbm_bytes, together
 from tpu_preflight.compiler.ask import Compiled
 from tpu_preflight.compiler.cost import per_device
 from tpu_preflight.compiler.walking import flops, walk
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.instructions import computations
-from tpu_preflight.program.messages import Source, forward_name
+from tpu_preflight.program.messages import Source, forward_name, place
 
 # XLA's own names, for what it adds itself.
 _OWN = re.compile(r"[a-z\-_]+(?:\.\d+)*")
@@ -104,17 +103,21 @@ class Profile:
         """Group by the first ``depth`` parts of the layer's path, its gradient included."""
         own = re.compile(r"\.\d+$")  # XLA numbers what it adds itself
 
-        def layer(k: Kernel) -> str:
-            return "/".join(forward_name(k.name).split("/")[:-1][:depth]) or own.sub("", k.name)
+        return self._by(lambda k: _layer(k.name, depth) or own.sub("", k.name))
 
-        return self._by(layer)
-
-    def by_line(self, find: Callable[[str], Source | None]) -> tuple[Share, ...]:
+    def by_line(self, find: Callable[[str], Source | None], depth: int = 0) -> tuple[Share, ...]:
         """Group by the line of Python that made the operation, its gradient included.
 
-        ``find`` gives the line of one of TensorFlow's operations (`program.line_finder`).
+        ``find`` gives the line of one of TensorFlow's operations (`program.line_finder`). Lines of
+        libraries are one group, or one for each layer, named by ``depth`` parts of its path.
         """
-        return self._by(lambda k: str(source(k.name, find) or "lines of libraries"))
+        libraries = "lines of libraries"
+        return self._by(lambda k: place(source(k.name, find), _layer(k.name, depth)) or libraries)
+
+
+def _layer(name: str, depth: int) -> str:
+    """Give the first parts of the path of the layer that an operation belongs to."""
+    return "/".join(forward_name(name).split("/")[:-1][:depth])
 
 
 def source(name: str, find: Callable[[str], Source | None]) -> Source | None:
@@ -153,9 +156,9 @@ def profile(compiled: Compiled) -> Profile:
         i = step.instruction
         if i.opcode == "copy-start":  # of its two tensors the one in HBM is read or written
             copied += step.times * sum(map(hbm_bytes, i.laid_out))
-        if i.opcode in ("all-reduce", "all-reduce-start"):
+        if step.added_up:
             before = sum(k.seconds for k in kernels)
-            reduced.append((sum(map(shape_bytes, i.shapes)), i.opcode == "all-reduce", before))
+            reduced.append((step.times * step.added_up, i.opcode == "all-reduce", before))
         if step.cycles is None:
             continue
         # A kernel of several operations has all their names; a copy is of the first one's result.

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.program.instructions import Instruction, computations
 
-_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:shard_map/)?(?:tensorflow_module/?)?([^"]*)"')
 _UNKNOWN = 2**62  # the compiler's way to say that it doesn't know
@@ -49,6 +49,12 @@ class Step(NamedTuple):
         return [shape for name in self.instruction.operands for shape in self.shapes.get(name, ())]
 
     @property
+    def added_up(self) -> int:
+        """Bytes of the tensors that it adds up across the replicas."""
+        alike = self.instruction.opcode in ("all-reduce", "all-reduce-start")
+        return sum(map(shape_bytes, self.instruction.shapes)) if alike else 0
+
+    @property
     def touched(self) -> list[str]:
         """The shapes that it gives and takes."""
         return [*self.instruction.laid_out, *self.reads]
@@ -81,16 +87,17 @@ def walk(
             )
 
 
-def repeated_flops(text: str) -> float:
-    """Count what the rounds of loops after their first compute, in products and convolutions.
+def repeated(text: str) -> tuple[float, int]:
+    """Count what the rounds of loops after their first compute, and what all of them add up.
 
-    XLA's own count takes each loop's body once.
+    XLA's own count takes each loop's body once. Gives the operations of products and convolutions,
+    and the bytes of all all-reduces.
     """
-    if " while(" not in text:
-        return 0.0
     found, main = computations(text)
-    steps = (step for step in walk(found, main) if step.times > 1)
-    return sum((s.times - 1) * flops(s.instruction, found, s.shapes) for s in steps)
+    steps = [*walk(found, main)]
+    again = (s for s in steps if s.times > 1)
+    computed = sum((s.times - 1) * flops(s.instruction, found, s.shapes) for s in again)
+    return computed, sum(s.times * s.added_up for s in steps)
 
 
 def operation(attributes: str) -> str:
@@ -109,8 +116,6 @@ def _named_before(loop: Instruction, around: list[Instruction]) -> str:
 
 def _rounds(loop: Instruction, found: Mapping[str, list[Instruction]], name: str) -> int | None:
     """Tell how often a loop goes round: a counter that is compared with a number, by steps."""
-    if told := _TRIPS.search(loop.attributes):
-        return int(told[1])
     outside, condition, body = (
         {i.name: i for i in found[each]}
         for each in (name, loop.called("condition"), loop.called("body"))

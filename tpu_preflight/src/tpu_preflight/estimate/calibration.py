@@ -9,12 +9,14 @@ estimate leaves out (the gradients' way between devices, the input, the host, ch
 their code did otherwise than ours, and what the compiler of their year made of it. It is no
 promise. The runs are few, most are of 2018 to 2021, and six were sent in to benchmarks of speed. A
 step whose input or host is slow takes longer than the range says; a program with kernels written by
-hand (attention that isn't written out) can take less.
+hand (attention that isn't written out) can take less. Of a step with a smaller estimate than any of
+the table (`least_ms`) the host's dispatch and input are a larger part, and no run tells how large:
+its range ends where that of the smallest run does, and it has no price.
 
 Missing are v5e, v5p and v6e: we found no public run there of a model that TensorFlow's libraries
-have, with the batch and the time of its step (Marin's small Llamas on v5p have both; with full
-effort, our jaxlib couldn't read back the program that libtpu made of one); and ALBERT, whose one
-such run (xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as we build it.
+have, with the batch and the time of its step (Marin's small Llamas on v5p have both); and ALBERT,
+whose one such run (xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as we
+build it.
 
 Imports no TensorFlow.
 """
@@ -31,7 +33,7 @@ from tpu_preflight.shown import Link, Shown, Table
 
 TABLE = pathlib.Path(__file__).with_name("published.tsv")
 NEAR = 0.3  # of what the other runs foretell: the calibration's aim
-ENOUGH = 2  # runs of a generation for a factor of its own
+ENOUGH = 2  # programs of a generation for a factor of its own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +89,10 @@ class Factor:
     # How far off the runs were on average when foretold without themselves: 0.2 is a fifth.
     error: float
 
+    def range_ms(self, estimate: float) -> tuple[float, float]:
+        """Give the ends of the range of a step with such an estimate, in milliseconds."""
+        return estimate * self.low, max(estimate, least_ms()) * self.high
+
     def __repr__(self) -> str:
         among = any(run.generation == self.generation for run in published())
         others = f"of {'all' if among else 'other'} kinds, as this one has too few"
@@ -138,16 +144,21 @@ def published() -> Runs:
         )
 
 
+def least_ms() -> float:
+    """Give the smallest estimate among the published runs, in milliseconds."""
+    return min(run.estimate_ms for run in published())
+
+
 def _middle(runs: Iterable[Run]) -> float:
     """Give the ratios' geometric mean: twice too long and half of it are equally far from it."""
     return statistics.geometric_mean(run.ratio for run in runs)
 
 
 def _speaking_for(generation: str, runs: Iterable[Run]) -> list[Run]:
-    """Choose the runs of a generation; all where it has too few."""
+    """Choose the runs of a generation; all where it has too few, of too few programs."""
     runs = list(runs)
     own = [run for run in runs if run.generation == generation]
-    return own if len(own) >= ENOUGH else runs
+    return own if len({run.program for run in own}) >= ENOUGH else runs
 
 
 def off(run: Run, runs: Iterable[Run]) -> float:
@@ -162,7 +173,7 @@ def off(run: Run, runs: Iterable[Run]) -> float:
 def factor(generation: str) -> Factor:
     """Say how many times longer than the estimate a step takes, from published runs.
 
-    A generation (such as ``v3``) with fewer than two runs takes those of all generations.
+    A generation (such as ``v3``) with runs of fewer than two programs takes those of all.
     """
     every = published()
     runs = _speaking_for(generation, every)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tpu_preflight.chips import hardware
 from tpu_preflight.errors import PreflightError
+from tpu_preflight.estimate.calibration import least_ms
 from tpu_preflight.estimate.step import Estimate, Timing
 
 
@@ -74,6 +75,7 @@ def prices(
 ) -> tuple[Price, ...]:
     """Multiply steps, time, chips and price (from `read`), for each target with a time.
 
+    A step that is smaller than all published ones has no price: see `estimate.calibration`.
     The estimates of the same targets have the rows of a batch.
     """
     rows = {e.target: e.rows and e.rows * e.replicas for e in estimates}
@@ -88,6 +90,7 @@ def prices(
             per_chip_hour.get(t.target),
         )
         for t in timings
+        if t.ms >= least_ms()
     )
 
 

@@ -28,23 +28,30 @@ def estimate(job: Job, say: Callable[[str], None]) -> Timing | None:
 def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> Timing:
     """Read the estimate from a program compiled with full effort; ``find`` gives its lines."""
     found = compiler.profile(compiled)
+    depth = _depth(found)
     slice_ = hardware.slice_of(compiled.target, jax=True)
     factor = calibration.factor(slice_.chip.name)
     estimated, sent = found.seconds * 1e3, _all_reduce(found, slice_)
     both = estimated + (sent.high_ms if sent else 0.0)
+    (low, high), known = factor.range_ms(estimated), calibration.least_ms()
+    small = (
+        f"Below {known:.3g} ms, the smallest estimate of a published run, the host's dispatch and "
+        "input count, too, which are not known: the range ends where that run's does, and there is "
+        "no price; ask about a larger batch, or several steps in one program"
+    )
     least = compiler.roofline(compiled).seconds * 1e3
     return Timing(
         compiled.target,
         estimated,
-        max(estimated * factor.low, least),
-        max(estimated * factor.high, both, least),
-        repr(factor),
+        max(low, least),
+        max(high, both, least),
+        f"{factor!r};\n{small}" if estimated < known else repr(factor),
         found.compute_share,
         len(found.unknown) + found.endless,
         rows(found.by_operation()),
         # Layers that are alike would be told the same, one after the other.
-        tuple(dataclasses.replace(row, help="") for row in rows(_layers(found))),
-        rows(found.by_line(find)),
+        tuple(dataclasses.replace(row, help="") for row in rows(found.by_layer(depth))),
+        rows(found.by_line(find, depth)),
         sent,
     )
 
@@ -58,14 +65,12 @@ def _all_reduce(found: compiler.Profile, slice_: hardware.Slice) -> AllReduce | 
     return AllReduce(sent, len(found.all_reduces), waits, *bounds, slice_.chip.ici_quoted)
 
 
-def _layers(found: compiler.Profile) -> tuple[compiler.Share, ...]:
+def _depth(found: compiler.Profile) -> int:
     """Go down into the layers until there are enough of them to tell apart."""
-    groups = found.by_layer(1)
-    for depth in range(2, 6):
-        if sum(group.share for group in groups[:SHOWN]) < 0.9:
-            break
-        groups = found.by_layer(depth)
-    return groups
+    for depth in range(1, 5):
+        if sum(group.share for group in found.by_layer(depth)[:SHOWN]) < 0.9:
+            return depth
+    return 5
 
 
 def rows(groups: Iterable[compiler.Share]) -> tuple[Row, ...]:

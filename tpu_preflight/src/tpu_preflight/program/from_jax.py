@@ -9,6 +9,7 @@ import functools
 import math
 import pathlib
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -129,6 +130,31 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
 def is_jitted(fn: object) -> bool:
     """Say whether ``jax.jit`` made this."""
     return hasattr(fn, "trace") and hasattr(fn, "lower")
+
+
+def without_modules(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Callable, tuple]:
+    """Turn a function that changes modules of Flax NNX into one of arrays, with its arguments.
+
+    Their state goes in and comes out, each in its own memory, as ``nnx.jit`` does it where it isn't
+    told to donate. Any other function is given back as it is: what ``jax.jit`` made changes no
+    module.
+    """
+    import jax
+
+    nnx = sys.modules.get("flax.nnx")
+    modules = {i: x for i, x in enumerate(arguments) if nnx and isinstance(x, nnx.Pytree)}
+    if not modules or type(fn).__module__.startswith("jax"):
+        return fn, arguments
+    graph, state = nnx.split(modules)
+
+    def step(state: Any, *others: Any) -> tuple[Any, Any]:
+        merged, left = nnx.merge(graph, state), iter(others)
+        result = fn(*(merged[i] if i in merged else next(left) for i in range(len(arguments))))
+        return result, nnx.state(merged)
+
+    step.__name__ = getattr(fn, "__name__", "step")
+    others = [x for i, x in enumerate(arguments) if i not in modules]
+    return jax.jit(step), (state, *others)
 
 
 def _refused(error: Exception, name: str) -> NotCompilable:

@@ -17,6 +17,18 @@ from tpu_preflight.program import messages
 from tpu_preflight.program.messages import Frame, Refusal, Source
 from tpu_preflight.program.tracing import TIMEOUT, NotCompilable, Resource, Tracing, trace
 
+# What to write instead of what only the host can do, by TensorFlow's name of it; else in general.
+_CTC = (
+    "Hand in dense labels with their lengths, no SparseTensor, to tf.nn.ctc_loss(labels, logits, "
+    "label_length, logit_length, logits_time_major=False, blank_index=...)."
+)
+_FIXES = {
+    "CTCLoss": _CTC,
+    "CTCLossV2": _CTC,
+    "summary writer": "Take tf.summary out of the step: return the value, and write it "
+    "after the step or from a callback.",
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
@@ -166,15 +178,15 @@ def _held(held: Resource, traced: Tracing) -> NotCompilable:
     """Say that a table or an iterator is not for XLA, and where it is used."""
     told = Refusal("")
     for operation in graph_operations(traced.graph).values():
-        if operation.type.startswith(("LookupTable", "Iterator")):
+        if operation.type.startswith(("LookupTable", "Iterator", "Write")):
             source = messages.nearest_line(_frames(operation))
             layer = messages.layer_of(operation.name)
             told = Refusal("", operation=operation.type, source=source, layer=layer)
             break
     return NotCompilable(
-        f"{traced.name} uses the {held.kind} {held.name}".rstrip() + f"{_at(told)}.",
+        f"{traced.name} uses the {held.kind}{_at(told)}.",
         f"The {held.kind} lives on the host; XLA can't hold it.",
-        "Do this in the input pipeline, and hand in what was found.",
+        _FIXES.get(held.kind, "Do this in the input pipeline, and hand in what was found."),
         told,
         "no kernel",
     )
@@ -194,6 +206,7 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
     elif told.reason == "no kernel":
         what = f"XLA has no {told.operation}{_at(told)}."
         fix = "Do this in the input pipeline, before the model, or write it with other operations."
+        fix = _FIXES.get(told.operation, fix)
     elif told.reason == "size":
         what = f"The size that {told.operation} makes depends on a value{_at(told)}."
         fix = (

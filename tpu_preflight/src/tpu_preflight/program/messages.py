@@ -32,7 +32,7 @@ _FRAME = re.compile(r'File "(.+?)", line (\d+), in ([^\n]*)')
 # What stands before an error inside another's text.
 _HEADING = re.compile(
     r"\s*(?:\w+: )?(?:in user code:|Graph execution error:|Exception encountered when calling|"
-    r"Detected at node|\d+ root error\(s\) found)"
+    r"Could not automatically infer the output|Detected at node|\d+ root error\(s\) found)"
 )
 _NOISE = re.compile(r"\s+(?:\[\[|File )|\s*Stack trace|<stack traces unavailable>")
 
@@ -204,12 +204,12 @@ def _innermost(frames: Sequence[Frame]) -> Source | None:
     if not frames:
         return None
     path, line, function = frames[-1]
-    name = function.strip().rstrip("*").strip()  # AutoGraph marks its own with a star
+    name = (function or "").strip().rstrip("*").strip()  # AutoGraph marks its own with a star
     return Source(path, line, "" if name == "None" else name, linecache.getline(path, line).strip())
 
 
 def _text(error: BaseException) -> str:
-    text = str(error)
+    text = re.sub(r"\x1b\[[\d;]*m", "", str(error))  # Keras writes in bold
     inner = text.removeprefix("Failed getting HLO text: '")
     return text if inner == text else inner.removesuffix("'")
 

@@ -9,7 +9,6 @@ Imports TensorFlow only inside `trace`.
 import contextlib
 import dataclasses
 import functools
-import gc
 import itertools
 import os
 import re
@@ -172,20 +171,9 @@ def _resource(handle: Any, name: str) -> Resource:
         name = name or told.get("name", "").partition("/")[0]
         return Resource(name, "variable", handle, tf.as_dtype(known.shape_and_type[0].dtype))
     kind = told.get("type", "")
-    usual = {"lookup::": "lookup table", "Iterator": "iterator"}
+    usual = {"lookup::": "lookup table", "Iterator": "iterator", "SummaryWriter": "summary writer"}
     other = kind.rpartition("::")[2] or "resource"
-    return Resource(
-        _owners_name(handle), next((usual[part] for part in usual if part in kind), other), handle
-    )
-
-
-def _owners_name(handle: Any) -> str:
-    """Find the name that a table was given; TensorFlow's handle of it has a number only."""
-    for owner in gc.get_referrers(handle):
-        held = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
-        if isinstance(name := held.get("_name"), str) and any(x is handle for x in held.values()):
-            return name
-    return ""
+    return Resource(name, next((usual[part] for part in usual if part in kind), other), handle)
 
 
 def _untraceable(error: Exception, name: str) -> NotCompilable:

@@ -46,8 +46,8 @@ class OfJax:
                 "XLA compiles a function of JAX for one set of shapes at a time.",
                 "Write preflight(step, (state, batch)), with arrays or jax.ShapeDtypeStructs.",
             )
-        self._function = given
-        self._arguments = data if isinstance(data, tuple) else (data,)
+        arguments = data if isinstance(data, tuple) else (data,)
+        self._function, self._arguments = from_jax.without_modules(given, arguments)
         self._exported: from_jax.Exported | None = None
         self.name = getattr(given, "__name__", type(given).__name__)
 
