@@ -78,10 +78,10 @@ class Own(tf.keras.Model):
         return {"loss": loss}
 
 
-def own(**options):
+def own(optimizer="adam", **options):
     def build():
         model = Own(**options)
-        model.compile("adam")
+        model.compile(optimizer)
         return model, batches()
 
     return build
@@ -144,7 +144,8 @@ def scaled_by_policy():
         (lambda: (NoCall(), batches()), "Unable to automatically build", "a call method", ""),
         (step_of_the_module, "", "", ""),
         (lambda: (FROM_BEFORE, batches()), "made outside the scope: 1", "inside its scope", ""),
-        (own(mean=tf.reduce_mean), "8 times as much", "global_batch_size", ""),
+        (own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", ""),
+        (own(mean=tf.reduce_mean), "", "", ""),
         (ready(dropout=0.5, optimizer="sgd"), "", "", ""),
     ],
 )
