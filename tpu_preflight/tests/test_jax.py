@@ -51,6 +51,12 @@ def print_it(x):
     return x * jax.pure_callback(lambda a: a + 1, VECTOR, x)
 
 
+def counted(x):
+    calls = iter(range(9))  # as Flax counts them for its random numbers
+    add = lambda x, _: (x + jax.random.normal(jax.random.key(next(calls))), None)  # noqa: E731
+    return jax.lax.scan(add, x, length=3)[0]
+
+
 @pytest.mark.parametrize(
     ("fn", "given", "check", "state", "says"),
     [
@@ -63,6 +69,7 @@ def print_it(x):
         (jax.random.split, jax.random.key(0), 4, PASS, "the same on this CPU"),
         (lambda x: x + np.random.default_rng().normal(), jnp.ones(8), 4, WARN, "once and for all"),
         (lambda i: jnp.log(jnp.ones(4)[i] - 1), jnp.zeros(2, jnp.int32), 4, FAIL, "not finite"),
+        (jax.jit(counted), jnp.zeros(()), 4, PASS, "the same on this CPU"),
         (print_it, VECTOR, 5, WARN, "pure_callback"),
         (lambda x: x @ TABLE, jax.ShapeDtypeStruct((4, 512), jnp.float32), 1, WARN, "2 MB"),
     ],
