@@ -101,7 +101,7 @@ def look_up(x):
     ("step", "refused", "on_host", "where"),
     [
         (printing, "StringFormat", "PrintV2, StringFormat", "tf.print"),
-        (look_up, "the lookup table ages", "LookupTableFindV2", "AGES.lookup"),
+        (look_up, "the lookup table", "LookupTableFindV2", "AGES.lookup"),
     ],
 )
 def test_what_the_host_could_take_is_refused_and_said(

@@ -9,7 +9,6 @@ Imports TensorFlow only inside `trace`.
 import contextlib
 import dataclasses
 import functools
-import gc
 import itertools
 import os
 import re
@@ -174,18 +173,7 @@ def _resource(handle: Any, name: str) -> Resource:
     kind = told.get("type", "")
     usual = {"lookup::": "lookup table", "Iterator": "iterator"}
     other = kind.rpartition("::")[2] or "resource"
-    return Resource(
-        _owners_name(handle), next((usual[part] for part in usual if part in kind), other), handle
-    )
-
-
-def _owners_name(handle: Any) -> str:
-    """Find the name that a table was given; TensorFlow's handle of it has a number only."""
-    for owner in gc.get_referrers(handle):
-        held = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
-        if isinstance(name := held.get("_name"), str) and any(x is handle for x in held.values()):
-            return name
-    return ""
+    return Resource("", next((usual[part] for part in usual if part in kind), other), handle)
 
 
 def _untraceable(error: Exception, name: str) -> NotCompilable:
