@@ -80,6 +80,13 @@ def test_what_is_said_of_a_function(fn, given, check, state, says, no_compiler):
     assert item.state == state
 
 
+def test_a_step_that_flax_compiles_is_a_function_of_jax(no_compiler):
+    nnx = pytest.importorskip("flax.nnx")
+    given = nnx.Linear(4, 4, rngs=nnx.Rngs(0)), jnp.ones((2, 4))
+    report = preflight(nnx.jit(lambda model, x: model(x)), given, "v5e-1")
+    assert the(report, 1, "traces it").state == the(report, 4).state == PASS
+
+
 def test_float64_is_named_with_its_line(no_compiler):
     with jax.enable_x64(True):
         report = preflight(lambda x: mean(x * np.float64(2)), np.ones(8), "v5e-1")
