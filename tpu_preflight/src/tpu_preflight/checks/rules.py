@@ -46,7 +46,7 @@ def refused(subject: Subject, error: NotCompilable, traced: Tracing | None) -> l
     what = error.what.replace(f" at {error.where}", "")
     if error.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {error.why}"
-    sizes = subject.is_dataset and re.search("Cannot reshape|imensions must be eq", error.why)
+    sizes = subject.is_dataset and re.search(r"Cannot.reshape|must.be.equal", error.why)
     fix = BOOL_FIX if "as a Python `bool`" in error.message else SHARE_FIX if sizes else error.fix
     about = {"kind": subject.kind, "what": what, "fix": fix, "where": error.where}
     if traced is None:
