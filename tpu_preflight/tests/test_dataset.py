@@ -88,6 +88,13 @@ def test_a_node_sees_neither_this_disk_nor_this_python(node, state, tmp_path, no
     assert python.state == (FAIL if node else WARN)
 
 
+def test_tensors_of_several_first_sizes_are_divided_each_by_itself(no_compiler):
+    both = tf.data.Dataset.from_tensors((tf.zeros([32, 8]), tf.zeros([12, 8]))).repeat(2)
+    report = preflight(lambda x, y: (tf.reshape(x, [32, 8]), y), both, "v5e-8")
+    assert the(report, 1, "on this CPU").fix.startswith("Each replica gets its share")
+    assert "batch of 12" in the(report, 3, "be divided").finding
+
+
 def test_a_dataset_that_raises_and_one_that_is_empty(no_compiler):
     def breaks():
         raise ValueError("no such row")

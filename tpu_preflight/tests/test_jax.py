@@ -54,6 +54,12 @@ def print_it(x):
     return x * jax.pure_callback(lambda a: a + 1, VECTOR, x)
 
 
+def counted(x):
+    calls = iter(range(9))  # as Flax counts them for its random numbers
+    add = lambda x, _: (x + jax.random.normal(jax.random.key(next(calls))), None)  # noqa: E731
+    return jax.lax.scan(add, x, length=3)[0]
+
+
 @pytest.mark.parametrize(
     ("fn", "given", "check", "state", "says"),
     [
@@ -66,6 +72,7 @@ def print_it(x):
         (jax.random.split, jax.random.key(0), 4, PASS, "the same on this CPU"),
         (lambda x: x + np.random.default_rng().normal(), jnp.ones(8), 4, WARN, "once and for all"),
         (lambda i: jnp.log(jnp.ones(4)[i] - 1), jnp.zeros(2, jnp.int32), 4, FAIL, "not finite"),
+        (jax.jit(counted), jnp.zeros(()), 4, PASS, "the same on this CPU"),
         (print_it, VECTOR, 5, WARN, "pure_callback"),
         (lambda x: x @ TABLE, jax.ShapeDtypeStruct((4, 512), jnp.float32), 1, WARN, "2 MB"),
     ],
@@ -74,6 +81,13 @@ def print_it(x):
 def test_what_is_said_of_a_function(fn, given, check, state, says, no_compiler):
     item = the(preflight(fn, given, "v5e-1"), check, says)
     assert item.state == state
+
+
+def test_a_step_that_flax_compiles_is_a_function_of_jax(no_compiler):
+    nnx = pytest.importorskip("flax.nnx")
+    given = nnx.Linear(4, 4, rngs=nnx.Rngs(0)), jnp.ones((2, 4))
+    report = preflight(nnx.jit(lambda model, x: model(x)), given, "v5e-1")
+    assert the(report, 1, "traces it").state == the(report, 4).state == PASS
 
 
 def test_float64_is_named_with_its_line(no_compiler):

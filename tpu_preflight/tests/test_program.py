@@ -152,12 +152,10 @@ def summary():
         (lambda: ctc, F8, r"XLA has no CTCLoss(.|\n)*dense labels with their lengths"),
         (summary, F8, r"uses the summary writer at test_program(.|\n)*Take tf.summary out"),
         (lambda: lambda x: x, tf.TensorSpec([None, 4]), "every dimension must be a number"),
-        (lambda: lambda x: x, tf.RaggedTensorSpec([4, None]), "every dimension must be a number"),
         (lambda: lambda x: x, tf.TensorSpec([2], tf.string), "an argument of a type that XLA"),
         (lambda: table().lookup, N, "lookup uses the lookup table"),
         (next_of, F8, r"uses the iterator at test_program.py, line \d+: return lambda x"),
         (lambda: lambda x: tf.Variable(x) + 1, F8, "can't trace"),
-        (lambda: lambda x: tf.ensure_shape(x, [9]), F8, "can't trace"),
     ],
 )
 def test_other_refusals_say_what_is_wrong(make, spec, words):

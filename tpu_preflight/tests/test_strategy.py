@@ -78,10 +78,10 @@ class Own(tf.keras.Model):
         return {"loss": loss}
 
 
-def own(**options):
+def own(optimizer="adam", **options):
     def build():
         model = Own(**options)
-        model.compile("adam")
+        model.compile(optimizer)
         return model, batches()
 
     return build
@@ -102,6 +102,7 @@ class NoCall(keras.Model):
 BEFORE = tf.Variable(1.0)  # as a module makes it when it is imported
 FROM_BEFORE = lambda x, y: BEFORE.assign_add(tf.reduce_mean(x))  # noqa: E731
 SCATTER = lambda v: v.scatter_nd_update([[0]], [1.0])  # noqa: E731
+noisy = lambda generator: lambda x, y: x + generator.normal([8])  # noqa: E731
 MADE = {}
 
 
@@ -141,10 +142,12 @@ def scaled_by_policy():
         (scaled_by_policy, "Mixed precision is not supported", "mixed_bfloat16", "Dense"),
         (ready(run_eagerly=True), "run_eagerly=True", "Take", ""),
         (ready(keras), "", "", ""),
+        (lambda: (noisy(tf.random.Generator.from_seed(1)), batches()), "", "", ""),
         (lambda: (NoCall(), batches()), "Unable to automatically build", "a call method", ""),
         (step_of_the_module, "", "", ""),
         (lambda: (FROM_BEFORE, batches()), "made outside the scope: 1", "inside its scope", ""),
-        (own(mean=tf.reduce_mean), "8 times as much", "global_batch_size", ""),
+        (own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", ""),
+        (own(mean=tf.reduce_mean), "", "", ""),
         (ready(dropout=0.5, optimizer="sgd"), "", "", ""),
     ],
 )

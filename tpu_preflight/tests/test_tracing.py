@@ -16,25 +16,15 @@ pytestmark = pytest.mark.slow
 
 def never_returns(x):
     while True:
-        time.sleep(0.01)  # here
-
-
-def never_returns_and_catches(x):
-    while True:
         with contextlib.suppress(Exception):
             time.sleep(0.01)  # here
 
 
-@pytest.mark.parametrize("fn", [never_returns, never_returns_and_catches])
 @pytest.mark.parametrize("convert", [tf.function, tf.autograph.experimental.do_not_convert])
-def test_tracing_that_does_not_return_is_stopped_at_its_line(fn, convert):
+def test_tracing_that_does_not_return_is_stopped_at_its_line(convert):
     with pytest.raises(NotCompilable, match=r"come back from tracing within 0\.5 s") as raised:
-        trace(convert(fn), F8, timeout=0.5)
-    assert raised.value.source.code in (
-        "while True:",
-        "with contextlib.suppress(Exception):",
-        "time.sleep(0.01)  # here",
-    )
+        trace(convert(never_returns), F8, timeout=0.5)
+    assert raised.value.source.function == "never_returns"
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert trace(lambda x: x + 1, F8).concrete.structured_outputs.shape == [8]
 

@@ -100,13 +100,19 @@ def _division(
     rows = rows_of(sample.largest)
     for replicas in sorted({replicas for _, replicas in slices} - {1}):
         target = ", ".join(name for name, number in slices if number == replicas)
-        about = {"replicas": replicas, "target": target, "rows": rows}
-        if rows is None:
+        about = {"replicas": replicas, "target": target}
+        if rows is None:  # each tensor is divided by itself
             yield finding(3, "no_rows", **about)
-        elif rows % replicas:
-            yield finding(3, "indivisible", **about, more=-(-rows // replicas) * replicas)
-        else:
-            yield finding(3, "divisible", **about, share=rows // replicas)
+        if uneven := [n for n, *_ in filter(None, sample.largest) if n % replicas]:
+            yield finding(
+                3,
+                "indivisible",
+                **about,
+                rows=uneven[0],
+                more=-(-uneven[0] // replicas) * replicas,
+            )
+        elif rows is not None:
+            yield finding(3, "divisible", **about, rows=rows, share=rows // replicas)
     if rows is None:
         return
     if partial := {rows_of(shapes) for shapes in sample.shapes} - {rows, None}:

@@ -21,6 +21,10 @@ from tpu_preflight.program import (
 from tpu_preflight.report import Item, finding
 
 BOOL_FIX = "Write the decision with tf.where, tf.cond or an indicator variable."
+SHARE_FIX = (
+    "Each replica gets its share of the global batch, so take its rows from a tensor "
+    "(tf.shape(x)[0]) and no number that was set for the global batch."
+)
 
 
 def bridged(kind: str, traced: Tracing) -> Item:
@@ -42,7 +46,8 @@ def refused(subject: Subject, error: NotCompilable, traced: Tracing | None) -> l
     what = error.what.replace(f" at {error.where}", "")
     if error.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {error.why}"
-    fix = BOOL_FIX if "as a Python `bool`" in error.message else error.fix
+    sizes = subject.is_dataset and re.search(r"Cannot.reshape|must.be.equal", error.why)
+    fix = BOOL_FIX if "as a Python `bool`" in error.message else SHARE_FIX if sizes else error.fix
     about = {"kind": subject.kind, "what": what, "fix": fix, "where": error.where}
     if traced is None:
         return [finding(1, "refused", **about)]

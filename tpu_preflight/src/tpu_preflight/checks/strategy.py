@@ -130,8 +130,12 @@ def _run(
         if strategy is not None:
             with create:
                 traced = trace(subject.step, *specs, strategy=strategy, timeout=subject.seconds)
-            # Of a TPU's own variables a graph lists none.
-            outside = [] if alone else [v.name.partition(":")[0] for v in traced.graph.variables]
+            # Of a TPU's own variables a graph lists those of random generators.
+            outside = [
+                v.name.partition(":")[0]
+                for v in ([] if alone else traced.graph.variables)
+                if not strategy.extended.variable_created_in_scope(v)
+            ]
             if outside:
                 about |= {"count": len(outside), "first": outside[0]}
             return [finding(5, "uses_outside" if outside else "run", **about)], traced

@@ -31,16 +31,17 @@ def check(subject: Subject, job: Job) -> list[Item]:
     with contextlib.suppress(NotCompilable, tf.errors.OpError):
         shared = _changes(subject, part, replicas)
         times = {}
-        for key, (name, right) in _changes(subject, whole, 1).items():
-            ours = shared.get(key, (name, 0 * right))[1]
+        for key, right in _changes(subject, whole, 1).items():
+            ours = shared.get(key, 0 * right)
             along, size = np.vdot(ours, right), np.linalg.norm(right)
             if along > ALONG * size * np.linalg.norm(ours):
-                times[name] = along / size**2
-        wrong = [name for name, ratio in times.items() if _near(ratio, replicas)]
+                times[key] = along / size**2
+        wrong = [key for key, ratio in times.items() if _near(ratio, replicas)]
         if times and len(wrong) >= SHARE * len(times):
-            least = min(wrong, key=times.get)
-            about = {"replicas": replicas, "first": least, "times": times[least]}
-            return [finding(5, "update_differs", **about)]
+            # A weight, if one is among them: Adam divides by the gradients' size.
+            held, name, _ = least = min(wrong, key=lambda key: (key[0], times[key]))
+            about = {"replicas": replicas, "first": name, "times": times[least]}
+            return [finding(5, "state_differs" if held else "update_differs", **about)]
         if times:
             return [finding(5, "update", replicas=replicas)]
     return []
@@ -52,12 +53,17 @@ def _near(ratio: float, replicas: int) -> bool:
 
 def _changes(
     subject: Subject, batch: list[tf.Tensor], replicas: int
-) -> dict[int, tuple[str, np.ndarray]]:
-    """Run a step, and give how variables of floating-point numbers changed, and their names."""
+) -> dict[tuple[bool, str, int], np.ndarray]:
+    """Run a step, and give how variables of floating-point numbers changed.
+
+    Each is named by whether it is no weight, its name, and which it is.
+    """
     traced = trace(subject.step, *batch, replicas=replicas, alike=True)
     held = [v for v in traced.variables if v.dtype.is_floating]
+    weights = {id(v.handle) for v in traced.graph.trainable_variables}
     with answers.kept(traced.variables):
         before = [v.read().astype(float) for v in held]
         traced.function(*batch)
+        keys = [(id(v.handle) not in weights, v.name, id(v.handle)) for v in held]
         changes = (v.read() - old for v, old in zip(held, before, strict=True))
-        return {id(v.handle): (v.name, change) for v, change in zip(held, changes, strict=True)}
+        return dict(zip(keys, changes, strict=True))

@@ -89,7 +89,8 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
     try:
         # With every frame of an operation: of the usual ten, all may be a library's.
         with traceback_in_locations_limit(-1):
-            traced = jitted.trace(*arguments)
+            # flax.nnx.jit puts what JAX gives into an object of its own.
+            traced = getattr(made := jitted.trace(*arguments), "traced", made)
             jaxpr = traced.jaxpr.jaxpr
             calls = [o for o in _operations(jaxpr) if _CALL.search(o.primitive.name)]
             # jax can't write calls of Python for a TPU that isn't there.

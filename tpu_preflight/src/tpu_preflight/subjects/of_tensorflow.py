@@ -54,8 +54,9 @@ class OfTensorFlow(Subject):
         rows = rows_of(spec.shape for spec in self._specs)
         made = {}
         for replicas in dict.fromkeys(replicas for _, replicas in slices):
-            share = -(-rows // replicas) if self.is_dataset and rows is not None else rows
-            specs = _with_rows(self._specs, rows, share)
+            parts = replicas if self.is_dataset else 1  # a strategy divides each tensor by itself
+            share = rows and -(-rows // parts)
+            specs = _resized(self._specs, lambda size, parts=parts: -(-size // parts))
             exported, graph = self._export(specs, replicas)
             made[replicas] = Job("", replicas, share, specs, exported, line_finder(graph), graph)
         return [dataclasses.replace(made[replicas], target=target) for target, replicas in slices]
@@ -84,7 +85,9 @@ class OfTensorFlow(Subject):
 
     def program(self, job: Job, rows: int) -> Program:
         """Export for another number of rows."""
-        return self._export(_with_rows(job.specs, job.rows, rows), job.replicas)[0]
+        return self._export(
+            _resized(job.specs, lambda size: rows if size == job.rows else size), job.replicas
+        )[0]
 
     def check_refused(self, error: NotCompilable) -> list[Item]:
         """Say which operation, on which line; ask the TPU bridge where XLA lacks a kernel."""
@@ -103,11 +106,11 @@ class OfTensorFlow(Subject):
         return items + found
 
 
-def _with_rows(specs: Specs, rows: int | None, share: int | None) -> Specs:
-    """Put another number of rows where the specs have ``rows`` first."""
+def _resized(specs: Specs, size: Callable[[int], int]) -> Specs:
+    """Give each tensor another first size, by the one that it has."""
     return tuple(
-        tf.TensorSpec([share, *spec.shape[1:]], spec.dtype)
-        if rows is not None and spec.shape.rank and spec.shape[0] == rows
+        tf.TensorSpec([size(spec.shape[0]), *spec.shape[1:]], spec.dtype)
+        if spec.shape.rank and spec.shape[0] is not None
         else spec
         for spec in specs
     )
