@@ -155,7 +155,9 @@ def profile(compiled: Compiled) -> Profile:
             copied += step.times * sum(map(hbm_bytes, i.laid_out))
         if i.opcode in ("all-reduce", "all-reduce-start"):
             before = sum(k.seconds for k in kernels)
-            reduced.append((sum(map(shape_bytes, i.shapes)), i.opcode == "all-reduce", before))
+            reduced.append(
+                (step.times * sum(map(shape_bytes, i.shapes)), i.opcode == "all-reduce", before)
+            )
         if step.cycles is None:
             continue
         # A kernel of several operations has all their names; a copy is of the first one's result.
