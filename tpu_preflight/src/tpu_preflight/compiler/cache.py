@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import hashlib
 import json
+import os
 import pathlib
 import platform
 import time
@@ -27,8 +28,9 @@ def folder() -> pathlib.Path:
 
 
 def key(hlo: bytes, job: dict[str, Any], versions: dict[str, str]) -> str:
-    """Name the entry of a question: the module, what else is asked, and jax's and libtpu's."""
-    question = json.dumps([_FORMAT, job, versions, platform.machine()], sort_keys=True)
+    """Name the entry of a question: the module, what else is asked, versions, libtpu's flags."""
+    here = [platform.machine(), os.environ.get("LIBTPU_INIT_ARGS", "")]
+    question = json.dumps([_FORMAT, job, versions, *here], sort_keys=True)
     return hashlib.sha256(question.encode() + hlo).hexdigest()
 
 

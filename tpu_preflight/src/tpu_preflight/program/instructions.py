@@ -67,7 +67,8 @@ def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
     found: dict[str, list[Instruction]] = {}
     current = main = None
     try:
-        for line in text.splitlines():
+        # Metadata that a kernel of Pallas gives itself is written over several lines.
+        for line in re.sub(r'\n(?="|\}\})', "", text).splitlines():
             if head := re.match(r"(ENTRY )?%?(\S+) \(.*\{$", line):
                 current = head[2]
                 found[current] = []
