@@ -5,7 +5,7 @@ import math
 import pytest
 from tsv import table
 
-from tpu_preflight.chips.hardware import ALL_CHIPS, CHIPS, UnknownAccelerator, slice_of
+from tpu_preflight.chips.hardware import ALL_CHIPS, UnknownAccelerator, slice_of
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,5 @@ def test_an_unknown_type_is_refused(name, told):
         slice_of(name)
 
 
-def test_other_names_and_the_chip_read_well():
+def test_other_names_are_known():
     assert slice_of("v5litepod-8") == slice_of(" V5E-8\n") == slice_of("v5e-8")
-    assert slice_of("v7x-8", jax=True).name == "tpu7x-8"
-    assert repr(CHIPS["v3"]) == (
-        "TPU v3 chip: 123 TFLOP/s (bf16), 32 GiB at 900 GB/s, cores: 2, replicas: 2"
-    )

@@ -19,7 +19,6 @@ def test_the_second_answer_is_the_first_without_a_compiler(own_cache, monkeypatc
     again = compiler.compile(product_program(32))
     assert (first.cached, again.cached) == (False, True)
     assert dataclasses.replace(again, cached=False) == first
-    assert again.hlo == first.hlo
     assert len(list(own_cache.iterdir())) == 1
 
 

@@ -186,8 +186,10 @@ class Report(Shown):
         Raises:
             PreflightError: The disk is full, or the place is not writable.
         """
-        title = html.escape(self.summary)
-        files.write(pathlib.Path(path), PAGE.format(title=title, body=self._repr_html_()))
+        files.write(
+            pathlib.Path(path),
+            PAGE.format(title=html.escape(self.summary), body=self._repr_html_()),
+        )
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Shown`."""

@@ -36,7 +36,8 @@ def check(subject: Subject, job: Job) -> list[Item]:
             along, size = np.vdot(ours, right), np.linalg.norm(right)
             if along > ALONG * size * np.linalg.norm(ours):
                 times[key] = along / size**2
-        wrong = [key for key, ratio in times.items() if _near(ratio, replicas)]
+        powers = replicas, replicas**2
+        wrong = [k for k, t in times.items() if any(NEAR < t / p < 1 / NEAR for p in powers)]
         if times and len(wrong) >= SHARE * len(times):
             # A weight, if one is among them: Adam divides by the gradients' size.
             held, name, _ = least = min(wrong, key=lambda key: (key[0], times[key]))
@@ -45,10 +46,6 @@ def check(subject: Subject, job: Job) -> list[Item]:
         if times:
             return [finding(5, "update", replicas=replicas)]
     return []
-
-
-def _near(ratio: float, replicas: int) -> bool:
-    return any(NEAR < ratio / power < 1 / NEAR for power in (replicas, replicas**2))
 
 
 def _changes(
@@ -64,6 +61,7 @@ def _changes(
     with answers.kept(traced.variables):
         before = [v.read().astype(float) for v in held]
         traced.function(*batch)
-        keys = [(id(v.handle) not in weights, v.name, id(v.handle)) for v in held]
-        changes = (v.read() - old for v, old in zip(held, before, strict=True))
-        return dict(zip(keys, changes, strict=True))
+        return {
+            (id(v.handle) not in weights, v.name, id(v.handle)): v.read() - old
+            for v, old in zip(held, before, strict=True)
+        }

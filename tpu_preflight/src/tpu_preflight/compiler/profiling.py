@@ -66,11 +66,6 @@ class Profile:
         """The kernels' estimates together, one after the other."""
         return sum(k.seconds for k in self.kernels)
 
-    @property
-    def compute_share(self) -> float:
-        """Share of the time in which the matrix units would be busy at their peak rate."""
-        return sum(k.compute_seconds for k in self.kernels) / self.seconds if self.kernels else 0.0
-
     def _by(self, key: Callable[[Kernel], str]) -> tuple[Share, ...]:
         """Group the kernels, the largest group first."""
         groups = collections.defaultdict(list)
@@ -82,17 +77,18 @@ class Profile:
             for kernel in kernels:
                 waits[kernel.bound] += kernel.seconds
             seconds = sum(k.seconds for k in kernels)
-            share = Share(
-                name,
-                seconds,
-                seconds / self.seconds,
-                len(kernels),
-                max(waits, key=waits.get),
-                sum(k.flops for k in kernels),
-                sum(k.hbm_bytes for k in kernels),
-                together((advice for k in kernels for advice in k.advice), seconds),
+            shares.append(
+                Share(
+                    name,
+                    seconds,
+                    seconds / self.seconds,
+                    len(kernels),
+                    max(waits, key=waits.get),
+                    sum(k.flops for k in kernels),
+                    sum(k.hbm_bytes for k in kernels),
+                    together((advice for k in kernels for advice in k.advice), seconds),
+                )
             )
-            shares.append(share)
         return tuple(sorted(shares, key=lambda share: (-share.seconds, share.name)))
 
     def by_operation(self) -> tuple[Share, ...]:
@@ -101,9 +97,8 @@ class Profile:
 
     def by_layer(self, depth: int = 2) -> tuple[Share, ...]:
         """Group by the first ``depth`` parts of the layer's path, its gradient included."""
-        own = re.compile(r"\.\d+$")  # XLA numbers what it adds itself
-
-        return self._by(lambda k: _layer(k.name, depth) or own.sub("", k.name))
+        # XLA numbers what it adds itself.
+        return self._by(lambda k: _layer(k.name, depth) or re.sub(r"\.\d+$", "", k.name))
 
     def by_line(self, find: Callable[[str], Source | None], depth: int = 0) -> tuple[Share, ...]:
         """Group by the line of Python that made the operation, its gradient included.
@@ -111,8 +106,9 @@ class Profile:
         ``find`` gives the line of one of TensorFlow's operations (`program.line_finder`). Lines of
         libraries are one group, or one for each layer, named by ``depth`` parts of its path.
         """
-        libraries = "lines of libraries"
-        return self._by(lambda k: place(source(k.name, find), _layer(k.name, depth)) or libraries)
+        return self._by(
+            lambda k: place(source(k.name, find), _layer(k.name, depth)) or "lines of libraries"
+        )
 
 
 def _layer(name: str, depth: int) -> str:

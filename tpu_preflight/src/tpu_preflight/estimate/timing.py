@@ -46,7 +46,7 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
         max(low, least),
         max(high, both, least),
         f"{factor!r};\n{small}" if estimated < known else repr(factor),
-        found.compute_share,
+        sum(k.compute_seconds for k in found.kernels) / found.seconds if found.kernels else 0.0,
         len(found.unknown) + found.endless,
         rows(found.by_operation()),
         # Layers that are alike would be told the same, one after the other.
