@@ -1,6 +1,8 @@
 """The list of commands, in the groups of their readers, and what holds for all of them."""
 
 import os
+import pathlib
+import signal
 import sys
 
 import typer
@@ -46,14 +48,25 @@ for _title, _commands in GROUPS.items():
         app.command(_name, rich_help_panel=_title)(_function)
 
 
+def _terminate(number: int, _: object) -> None:
+    raise SystemExit(128 + number)  # as shells have it
+
+
 def run() -> None:
     """Run the command line; an error of ours ends it with its message alone.
 
-    A character that an encoding lacks (Windows' code pages, LANG=C) is printed as ``?``.
+    A character that an encoding lacks (Windows' code pages, LANG=C) is printed as ``?``. SIGTERM
+    ends what was started and leaves nothing half written, as Ctrl-C does.
     """
+    signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")
     colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
+    try:
+        pathlib.Path.cwd()
+    except OSError:
+        typer.echo("The current folder is gone. Go to another (cd) and try again.", err=True)
+        raise SystemExit(2) from None
     try:
         app(prog_name=NAME, color=colour)
     except PreflightError as error:
