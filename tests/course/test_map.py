@@ -20,7 +20,8 @@ def test_the_map_is_in_order_and_notebooks_are_chosen_by_number_or_name(tmp_path
     assert course.choose(["07_later", "7"], known) == [later]
 
 
-DAMAGED = [b"", b'{"cells": [', b"\xff\xfe", b"[]", b"{}", b'{"cells": []}', b'{"cells": [{"source": "# T"}]}']
+DAMAGED = [b"", b'{"cells": [', b"\xff\xfe", b"[]", b"{}", b'{"cells": []}']
+DAMAGED += [b'{"cells": [{"source": "# Of no form"}]}']
 
 
 @pytest.mark.parametrize("content", DAMAGED)
