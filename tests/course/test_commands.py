@@ -97,6 +97,11 @@ def test_a_folder_that_is_gone_is_told(command, tmp_path, monkeypatch):
     assert status == 2 and "The current folder is gone." in err
 
 
+def test_a_closed_output_does_no_harm(command, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert command("prepare", "-i", "b.txt")[0] == 2
+
+
 def test_sigterm_ends_a_command_in_order(command, monkeypatch):
     ended = []
 

@@ -59,7 +59,7 @@ def run() -> None:
     ends what was started and leaves nothing half written, as Ctrl-C does.
     """
     signal.signal(signal.SIGTERM, _terminate)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a shell's >&- closes one
         stream.reconfigure(errors="replace")
     colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
     try:

@@ -156,7 +156,7 @@ def _report(given: argparse.Namespace) -> Report:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry the command out; gives its exit status."""
     given = _parser().parse_args(arguments)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a shell's >&- closes one
         stream.reconfigure(errors="replace")  # a terminal may lack a sign
     try:
         report = _report(given)
