@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ import tokenizers
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, short
+from helpers.base.processes import end_with_parent
 from helpers.text import buckets, corpus, documents
 from helpers.text.records import format
 from helpers.text.records.format import HELD_OUT, MANIFEST, TOKENIZER, Manifest, Settings
@@ -110,7 +110,7 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
     # Ctrl-C reaches all processes. Those that start now ignore it: the parent says what happens,
     # when the shards at work are done.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, _end_with_parent)
+    pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, end_with_parent)
     results = pool.map(write_shard, *zip(*tasks, strict=True))
     signal.signal(signal.SIGINT, before)
     try:
@@ -124,14 +124,6 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    def watch() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterator[int]:
