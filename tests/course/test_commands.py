@@ -102,6 +102,13 @@ def test_a_closed_output_does_no_harm(command, monkeypatch):
     assert command("prepare", "-i", "b.txt")[0] == 2
 
 
+def test_a_full_disk_behind_the_output_is_told():
+    words = f"echo | {sys.executable} -m helpers explain > /dev/full"
+    done = call("sh", "-c", words)
+    assert done.returncode == 2 and done.stderr.startswith("The disk is full.")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_sigterm_ends_a_command_in_order(command, monkeypatch):
     ended = []
 

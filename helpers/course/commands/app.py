@@ -1,5 +1,6 @@
 """The list of commands, in the groups of their readers, and what holds for all of them."""
 
+import errno
 import os
 import pathlib
 import signal
@@ -73,4 +74,10 @@ def run() -> None:
         what, why, fix = map(translated, (error.what, error.why, error.fix))
         said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
         typer.secho(said, err=True, fg="red", color=colour)
+        raise SystemExit(2) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left would be written at the end
+        typer.echo("The disk is full. Make room and run the same command again.", err=True)
         raise SystemExit(2) from None
