@@ -18,10 +18,10 @@ def unreadable(what: str, fix: str, why: str = "") -> Iterator[None]:
     """Tell in three sentences that what is read inside was changed, cut off, or is something else.
 
     Raises:
-        CourseError: ``why`` is the error's own words, unless it is given.
+        CourseError: ``why``, and the error's own words.
     """
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         said = f"{type(error).__name__}: {str(error).rstrip('.')[:200]}."
-        raise CourseError(what, why or said, fix) from error
+        raise CourseError(what, f"{why} {said}".lstrip(), fix) from error

@@ -24,6 +24,8 @@ _BUCKET = (
     "command again: nothing already written is lost."
 )
 
+LARGEST = 2**30  # bytes of a file that is read whole: a log of ten million steps has fewer
+
 
 def is_remote(path: str | os.PathLike[str]) -> bool:
     """Tell an address such as ``gs://bucket/folder`` from a path on this machine."""
@@ -81,7 +83,7 @@ class Folder:
         remote: Whether it is an address.
 
     Raises:
-        CourseError: It is neither a path nor ``gs://bucket/folder``.
+        CourseError: It is neither a path in UTF-8 nor ``gs://bucket/folder``.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -94,6 +96,12 @@ class Folder:
                 "Records, runs and TPUs know folders of this machine and gs://BUCKET/FOLDER alone.",
                 "Name a folder that is not empty text; write an address in full, as text: a Path "
                 "makes gs:/ of it.",
+            )
+        if re.search(r"[\0\ud800-\udfff]", path):
+            raise CourseError(
+                f"The name of the folder {path[:60]!r} is not UTF-8.",
+                "TensorFlow takes names in UTF-8; archives of older Korean systems have CP949.",
+                "Rename it (mv, or convmv -f cp949 -t utf8 --notest), then run the same command.",
             )
         # No shell writes `~` out in `--output=~/records`, and a Path would make one slash of two.
         path = os.path.expanduser(path)  # noqa: PTH111
@@ -186,9 +194,22 @@ class Folder:
             ) from None
 
     def read(self, name: str) -> bytes | None:
-        """Read a file; None where there is none."""
+        """Read a file; None where there is none.
+
+        Raises:
+            CourseError: It is no file, has more than ``LARGEST`` bytes, or can't be read.
+        """
+        about = None
         with self._reading(name):
-            return self._files.cat_file(self._at(name))
+            about = self._files.info(self._at(name))
+        if about and (about["type"] != "file" or about["size"] > LARGEST):
+            raise CourseError(
+                f"{name} in {short(self.path)} can't be read.",
+                "It is a folder, a pipe or a device, or larger than any that the course writes.",
+                "Move it away; if a file of that name was yours, bring it back from a copy.",
+            )
+        with self._reading(name):
+            return self._files.cat_file(self._at(name)) if about else None
         return None
 
     def pieces(self, name: str) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """The environment of this process, and the processes that it starts to have something served."""
 
 import contextlib
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -69,3 +70,16 @@ def served(
             "\n".join(said) or f"It was not ready within {seconds:g} seconds.",
             "Run the cell again; if it stays so, restart the kernel.",
         )
+
+
+def end_with_parent() -> None:
+    """Let this process, one of a pool, end as soon as the one that started it has.
+
+    Here, where nothing heavy is imported: from then on it counts.
+    """
+
+    def watch() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -139,9 +139,17 @@ def evaluate_records(
     The n-gram is fitted to the first `data.ROWS` rows of the training's.
 
     Raises:
-        CourseError: There are no finished records, or as `fix_masks` and `ngram.fit_ngram`.
+        CourseError: There are no finished records, they are of another text, or as `fix_masks` and
+            `ngram.fit_ngram`.
     """
-    length = data.manifest.settings.sequence_length
-    held_out = fix_masks(list(sequences(records.manifest(path))), data.masks, length)
+    length, apart = data.manifest.settings.sequence_length, records.manifest(path)
+    trained, held = data.manifest.settings, apart.settings
+    if (held.documents, held.tokenizer_sha256) != (trained.documents, trained.tokenizer_sha256):
+        raise CourseError(
+            f"The records in {records.HELD_OUT} are of another text, or of another tokenizer.",
+            "Results on them would say nothing of this run.",
+            "Bring back what `tpu-course prepare` wrote, or move the folder away.",
+        )
+    held_out = fix_masks(list(sequences(apart)), data.masks, length)
     ngram = fit_ngram(list(sequences(data.manifest)), data.masks.vocabulary)
     return evaluate(model, {records.HELD_OUT: held_out}, {records.HELD_OUT: ngram})

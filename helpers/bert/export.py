@@ -27,7 +27,7 @@ from helpers.base.folders import Folder, new_folder
 from helpers.bert import evaluation
 from helpers.bert.data import Data, read
 from helpers.bert.pretraining import make, restore
-from helpers.bert.settings import LOG, Description
+from helpers.bert.settings import Description, read_log
 from helpers.text import records
 
 RECENT = 100  # losses that the card gives the mean of
@@ -53,7 +53,8 @@ def export(
             is not empty, is in a bucket, or can't be written.
     """
     folder = new_folder(folder)
-    model, source, described, losses = load(run, data)
+    model, source, described, step = load(run, data)
+    losses = [json.loads(line)["loss"] for line in read_log(Folder(run), step)]
     beside = Folder(source.manifest.path)
     results = None
     if beside.exists(records.HELD_OUT):
@@ -62,8 +63,8 @@ def export(
     card = template.render(
         settings=dataclasses.asdict(described.settings),
         manifest=source.manifest,
-        step=len(losses),
-        loss=np.mean(losses[-RECENT:]),
+        step=step,
+        loss=np.mean(losses[-RECENT:]) if losses else None,
         results=None if results is None else results.round(2),
     )
     write(model, beside.read(records.TOKENIZER).decode(), folder, card)
@@ -72,14 +73,14 @@ def export(
 
 def load(
     run: str | os.PathLike[str], data: str | os.PathLike[str] | None = None
-) -> tuple[tf.keras.Model, Data, Description, list[float]]:
-    """Read a run: the model of the newest whole checkpoint, data, settings, losses up to there.
+) -> tuple[tf.keras.Model, Data, Description, int]:
+    """Read a run: the model of the newest whole checkpoint, data, settings, and its step.
 
     Arguments and errors are as for `export`.
     """
     folder = Folder(run)
     described = Description.of_trained(folder)
-    source = read(data or described.records)
+    source = read(described.records if data is None else data)
     if source.manifest.fingerprint != described.data:
         raise CourseError(
             "These records are not those that the run was trained on.",
@@ -87,9 +88,7 @@ def load(
             "Give the records of the run with --data.",
         )
     model, _ = make(described.settings, source)
-    step = restore(tf.train.Checkpoint(model=model), folder)
-    log = (folder.read(LOG) or b"").splitlines()[:step]
-    return model, source, described, [json.loads(line)["loss"] for line in log]
+    return model, source, described, restore(tf.train.Checkpoint(model=model), folder)
 
 
 def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: str) -> None:

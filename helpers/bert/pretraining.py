@@ -23,7 +23,14 @@ from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, is_remote
 from helpers.bert.data import Data, read, unigram
 from helpers.bert.model import pretraining_model
-from helpers.bert.settings import CHECKPOINTS, LOG, Description, Settings, saved_steps
+from helpers.bert.settings import (
+    CHECKPOINTS,
+    LOG,
+    Description,
+    Settings,
+    read_log,
+    saved_steps,
+)
 from helpers.bert.step import WarmUpLinearDecay, adamw, steps_function, training_step
 from helpers.text import masking, records
 
@@ -145,7 +152,7 @@ def run(
             say(f"Going on after step {start:,} of {settings.steps:,}.")
         manager = tf.train.CheckpointManager(state, folder.at(CHECKPOINTS), KEPT, None, "step")
         # Steps after the checkpoint are computed again.
-        log = (folder.read(LOG) or b"").decode().splitlines(keepends=True)[:start]
+        log = read_log(folder, start)
         execute = steps_function(strategy, step)
         dataset = batches(source, settings, start)
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
@@ -154,7 +161,9 @@ def run(
             # Never past a checkpoint or the end, whatever an earlier call has done.
             next_stops = (done - done % each + each for each in (steps_per_execution, save_every))
             until = min(settings.steps, *next_stops)
-            results = [value.numpy().tolist() for value in execute(iterator, done, until - done)]
+            with records.reading(source.manifest.path):
+                given = execute(iterator, done, until - done)
+                results = [value.numpy().tolist() for value in given]
             for loss, norm, tokens in zip(*results, strict=True):
                 done += 1
                 _check_loss(done, loss, norm, saved, settings.learning_rate)
@@ -202,18 +211,22 @@ def restore(
         CourseError: There are some and none can be read.
     """
     for step in (steps := saved_steps(folder)):
+        path = folder.at(f"{CHECKPOINTS}/step-{step}")
         try:
-            found = state.read(folder.at(f"{CHECKPOINTS}/step-{step}"), HERE)
+            names = [name for name, _ in tf.train.list_variables(path)]
+            if sum(name.startswith("model/") for name in names) != len(state.model.variables):
+                raise ValueError("another model")
+            found = state.read(path, HERE)
             found.assert_existing_objects_matched().expect_partial()
             return step
-        # What is read of an index has errors of Python's own.
-        except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+        # What is read of an index has errors of Python's own; another model's lacks objects.
+        except (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError) as error:
             damage = type(error).__name__
             say(f"The checkpoint of step {step:,} is damaged ({damage}); trying the one before.")
     if steps:
         raise CourseError(
             f"None of the {len(steps)} checkpoints can be read.",
-            "Their files were changed or cut off after they were written.",
+            "Their files were changed or cut off after they were written, or are another model's.",
             "Bring them back from a copy, or start again in another output folder.",
         )
     return 0

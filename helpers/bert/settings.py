@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from typing import Any, Self
 
 from helpers.base.errors import CourseError, unreadable
@@ -10,6 +11,7 @@ from helpers.base.folders import Folder, short
 SETTINGS = "settings.json"
 LOG = "log.jsonl"
 CHECKPOINTS = "checkpoints"
+MOST = 512, 2**15, 512  # layers, width and heads of a model that is built
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +21,14 @@ class Configuration:
     layers: int  # encoder layers
     hidden: int  # width; the layer inside each encoder layer is four times as wide
     heads: int  # attention heads, each ``hidden / heads`` wide
+
+    def __post_init__(self) -> None:
+        sizes = self.layers, self.hidden, self.heads
+        # GPT-3 has 96 layers of 12,288: what is far beyond it would be built for hours.
+        if not all(type(x) is int and 0 < x <= most for x, most in zip(sizes, MOST, strict=True)):
+            raise ValueError(f"layers, hidden, heads: {sizes}, not whole numbers up to {MOST}")
+        if self.hidden % self.heads:
+            raise ValueError(f"{self.hidden} can't be divided by {self.heads} heads")
 
 
 # The miniatures of google-research/bert (README, "Smaller BERT models", March 2020) and BERT-base
@@ -46,6 +56,12 @@ class Settings:
     precision: str = "float32"  # or "mixed_bfloat16"
     seed: int = 0  # of weights, order, masks and dropout, below 2**32
 
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            kinds = (int, float) if field.type is float else field.type
+            if not isinstance(value := getattr(self, field.name), kinds):
+                raise TypeError(f"{field.name} is {value!r}")
+
 
 @dataclasses.dataclass(frozen=True)
 class Description:
@@ -69,7 +85,10 @@ class Description:
         with unreadable(what, fix, f"Its {SETTINGS} was changed, or is another program's."):
             run = json.loads(text)
             size = Configuration(**run["settings"].pop("size"))
-            return cls(**run | {"settings": Settings(size, **run["settings"])})
+            found = cls(**run | {"settings": Settings(size, **run["settings"])})
+            if not (isinstance(found.records, str) and isinstance(found.data, dict)):
+                raise TypeError("records or data")
+            return found
 
     @classmethod
     def of_trained(cls, folder: Folder) -> Self:
@@ -85,6 +104,15 @@ class Description:
                 f"There is no {SETTINGS}, or no checkpoint.",
                 f"Name the output folder of `tpu-course pretrain`, with {CHECKPOINTS} in it.",
             )
+        # Before a model is built for which there may be no room: the weights of its layers.
+        size, saved = there.settings.size, sum(Folder(folder.at(CHECKPOINTS)).sizes().values())
+        if saved < (least := 4 * 12 * size.layers * size.hidden**2):
+            raise CourseError(
+                f"The checkpoints of {short(folder.path)} are not of the model in its {SETTINGS}.",
+                f"They have {saved:,} bytes; {size.layers:,} layers of {size.hidden:,} take "
+                f"{least:,} or more.",
+                f"Bring {SETTINGS} and {CHECKPOINTS} back as they were written.",
+            )
         return there
 
     def begin(self, folder: Folder) -> None:
@@ -93,9 +121,16 @@ class Description:
         A run that saved nothing can be begun anew with other settings.
 
         Raises:
-            CourseError: The folder holds another run, or as `read`.
+            CourseError: The folder holds another run or files of its names, or as `read`.
         """
         there = self.read(folder)
+        others = [name for name in (LOG, CHECKPOINTS) if there is None and folder.exists(name)]
+        if others:
+            raise CourseError(
+                f"{short(folder.path)} has a {others[0]} and no {SETTINGS}.",
+                "It is of no run that can go on, and a new one would write over it.",
+                f"Name another output folder, or bring {SETTINGS} back.",
+            )
         if there not in (None, self) and saved_steps(folder):
             now, before = (dataclasses.asdict(run.settings) | run.data for run in (self, there))
             other = [
@@ -111,6 +146,25 @@ class Description:
 
 def saved_steps(folder: Folder) -> list[int]:
     """Give the steps of all checkpoints, whole or damaged, newest first."""
-    # The index is written last: without it, a checkpoint is none.
-    names = [name for name in folder.list(CHECKPOINTS) if name.endswith(".index")]
-    return sorted((int(name[len("step-") : -len(".index")]) for name in names), reverse=True)
+    # The index is written last: without it, a checkpoint is none. Other files are somebody's own.
+    found = (re.fullmatch(r"step-(\d{1,18})\.index", name) for name in folder.list(CHECKPOINTS))
+    return sorted((int(name[1]) for name in found if name), reverse=True)
+
+
+def read_log(folder: Folder, steps: int) -> list[str]:
+    """Read the lines of a run's first steps; none where the log was deleted.
+
+    Raises:
+        CourseError: A line was changed, or the last one of these steps is missing.
+    """
+    what = f"The {LOG} of {short(folder.path)} can't be read."
+    fix = "Bring it back from a copy; without one delete it: a new one begins with the next step."
+    with unreadable(what, fix):
+        lines = (folder.read(LOG) or b"").decode().splitlines(keepends=True)
+        rows = [json.loads(line) for line in lines]
+        kept = [line for line, row in zip(lines, rows, strict=True) if row["step"] <= steps]
+        if not all(isinstance(row["loss"], float) for row in rows):
+            raise ValueError("a line has no loss")
+        if steps and kept and rows[len(kept) - 1]["step"] != steps:
+            raise ValueError(f"line {len(kept):,} is not of step {steps:,}, the checkpoint's")
+        return kept

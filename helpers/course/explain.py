@@ -15,7 +15,7 @@ import tomllib
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 from helpers.base.language import translated
 from tpu_preflight.errors import PreflightError
@@ -23,6 +23,7 @@ from tpu_preflight.errors import PreflightError
 MOST_MATCHES = 3
 REACH = 1500  # characters from a message to the words that must, or may not, stand near it
 LONGEST_EVIDENCE = 160
+MOST_BYTES = 2**20  # of a log, from its beginning and again from its end
 
 NOTHING = "No known symptom is in this text."
 NO_CELL = (
@@ -172,6 +173,19 @@ def _text(error: BaseException) -> str:
         lines.append(f"{type(error).__name__}: {error}")
         error = error.__cause__ or error.__context__
     return "\n".join(lines)
+
+
+def read(log: BinaryIO) -> tuple[bytes, int]:
+    """Read a log; of a long one what it begins and ends with.
+
+    Gives that, at most twice ``MOST_BYTES``, and the number of bytes that were left out.
+    """
+    first, last, left_out = log.read(MOST_BYTES), b"", 0
+    while piece := log.read(MOST_BYTES):
+        last += piece
+        left_out += max(0, len(last) - MOST_BYTES)
+        last = last[-MOST_BYTES:]
+    return first + last, left_out
 
 
 def decode(data: bytes) -> str:

@@ -56,7 +56,10 @@ def load(path: pathlib.Path) -> Notebook:
     """
     fix = f"Get it back with `git restore notebooks/{path.name}`."
     with unreadable(f"{path.name} can't be run.", fix):
-        cells = json.loads(path.read_text("utf-8"))["cells"]
+        content = json.loads(path.read_text("utf-8"))
+        if (form := content["nbformat"]) != 4:
+            raise ValueError(f"its form is {form}, not 4")
+        cells = content["cells"]
         title = re.match(r"#\s+(.+)", "".join(x for cell in cells[:1] for x in cell["source"]))
         return Notebook(path, plain(title[1]))
 
@@ -102,7 +105,8 @@ def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
     Raises:
         CourseError: One of ``wanted`` is neither number nor name of a known notebook.
     """
-    names = {word: pathlib.PurePath(word).name.removesuffix(".ipynb").zfill(2) for word in wanted}
+    stems = {word: pathlib.PurePath(word).name.removesuffix(".ipynb") for word in wanted}
+    names = {word: stem and stem.zfill(2) for word, stem in stems.items()}  # "" is no 00
     for word, name in names.items():
         if not any(name in (notebook.name, notebook.number) for notebook in known):
             raise CourseError(

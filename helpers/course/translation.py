@@ -33,7 +33,7 @@ PARTS = ("name", "why", "fix")  # what is translated of a symptom
 # words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
 _COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml"
-_COURSE_CODE = "exercises/*.py course/doctor.py course/explain.py tpu/place.py xla/numerics.py"
+_COURSE_CODE = "exercises/*.py course/doctor.py course/explain.py tpu/place.py"
 _TOOL = "*.py checks/*.py compiler/*.py estimate/*.py subjects/*.py chips/hardware.py "
 _TOOL += "program/from_tensorflow.py program/tracing.py"
 SOURCES = [f"helpers/{name}" for name in _COURSE.split()]

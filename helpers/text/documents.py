@@ -4,16 +4,21 @@ An Arrow file is read from its start, some thousand rows at a time, by each shar
 documents from it: that is a small part of what tokenizing them takes, and needs no memory.
 """
 
+import codecs
 import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import os
 import pathlib
 import re
+import tarfile
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 
 import datasets
+import fsspec
 import numpy as np
 import pyarrow
 import pyarrow.compute
@@ -65,6 +70,12 @@ def _matching(given: str) -> list[str]:
                 return resolve_pattern(pattern, str(pathlib.Path.cwd()))
     except Exception as error:  # of the library of each kind of storage
         raise _unreadable(given, error) from error
+    if re.match(r"/(dev|proc/\w+)/fd/", path):  # as a shell writes <(zcat x.gz)
+        raise CourseError(
+            "A text is a pipe.",
+            "It is read more than once, and a pipe gives its bytes only once.",
+            "Write it to a file first; .gz, .bz2 and .xz are read as they are.",
+        )
     raise CourseError(
         f"The text {given[:80]} is not there.",
         "No file of this name exists, none fits the pattern, or the folder has none.",
@@ -83,12 +94,24 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
     kind = _KINDS.get(ending, "text")
     column = "text" if kind == "text" else field
     try:
+        other = _is_no_text(path, ending) if kind == "text" else ""
+    except Exception as error:  # of the library of each kind of storage
+        raise _unreadable(name, error) from error
+    if other:
+        raise CourseError(
+            f"The text {name} can't be used.",
+            f"It is {other}, and each of its lines would be a document.",
+            "Unpack an archive and name its folder. Name JSON lines .jsonl; of a table make them: "
+            "pandas.read_csv(FILE).to_json('NEW.jsonl', orient='records', lines=True).",
+        )
+    try:
         # `load_dataset` would map the files into memory, too: that counts as this process's memory.
         builder = datasets.load_dataset_builder(kind, data_files=[path])
         builder.download_and_prepare()
     except Exception as error:
         raise _unreadable(name, error) from error
-    found = {field: feature.dtype for field, feature in builder.info.features.items()}
+    features = builder.info.features.items()
+    found = {field: getattr(feature, "dtype", "a structure") for field, feature in features}
     if found.get(column) not in ("string", "large_string"):
         raise CourseError(
             f"The text {name} can't be used.",
@@ -96,6 +119,18 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
             "Name the field with the text (--field NAME), or choose another file.",
         )
     return sorted(pathlib.Path(builder.cache_dir).glob("*.arrow")), column
+
+
+def _is_no_text(path: str, ending: str) -> str:
+    """Say what a file is that ``datasets`` would read as plain text; empty where it is text."""
+    with fsspec.open(path, "rb") as file:
+        if tarfile.is_tarfile(file) or zipfile.is_zipfile(file):
+            return "an archive"
+    with fsspec.open(path, "rb", compression="infer") as file:
+        begins = file.read(3).removeprefix(codecs.BOM_UTF8) + file.read(1)
+    return (
+        "JSON" if re.match(rb'\[?\{"', begins) else "a table" if ending in (".csv", ".tsv") else ""
+    )
 
 
 def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
@@ -117,6 +152,9 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
     fix = "Check that you may read it; if it is cut off or damaged, copy it again."
     if isinstance(error, datasets.arrow_writer.SchemaInferenceError | StopIteration):
         why = "It is empty."
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        why = f"There is no room for it in the cache of the library datasets ({error.strerror})."
+        fix = "Make room, or set HF_DATASETS_CACHE to a folder on another disk."
     if isinstance(error, UnicodeDecodeError):
         why = f"It is not UTF-8: byte 0x{error.object[error.start]:02x} ({error.reason})."
         fix = "Write it in UTF-8; from older Korean files `iconv -f CP949 -t UTF-8 FILE > NEW`."

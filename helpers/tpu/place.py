@@ -20,7 +20,7 @@ LOCAL = ("colab_vm", "kaggle", "tpu_vm")  # a TPU in this machine
 UNUSABLE = ("no_device", "tpu7x")  # a TPU is there, but not for TensorFlow
 ATTACHED = (*LOCAL, "pod_slice", *UNUSABLE)
 MARKS = (
-    *("COLAB_TPU_ADDR", "COLAB_TPU_1VM", "COLAB_RELEASE_TAG"),
+    *("COLAB_TPU_ADDR", "COLAB_TPU_1VM", "COLAB_RELEASE_TAG", "VERTEX_PRODUCT"),
     *("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_URL_BASE", "ISTPUVM"),
     *("TPU_NAME", "TPU_ACCELERATOR_TYPE", "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"),
 )
@@ -107,7 +107,8 @@ def is_address(name: str) -> bool:
 
 def _kind(given: Mapping[str, str], device: str, chips: list[str]) -> str:
     """Tell what kind of place has a TPU in this machine; ``cpu`` if it has none."""
-    if "COLAB_TPU_1VM" in given:
+    enterprise = given.get("VERTEX_PRODUCT") == "COLAB_ENTERPRISE"
+    if "COLAB_TPU_1VM" in given or (enterprise and device):
         return "colab_vm"
     kaggle = any(name.startswith("KAGGLE") for name in given)
     if kaggle and given.get("ISTPUVM", "1" if device else "0") != "0":

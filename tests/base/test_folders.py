@@ -1,12 +1,13 @@
 """One set of operations on the disk and in a bucket: the same answers."""
 
+import os
 import unittest.mock
 
 import gcsfs
 import pytest
 
 from helpers import runtime
-from helpers.base import files
+from helpers.base import files, folders
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
 
@@ -76,10 +77,28 @@ def test_a_folder_that_can_not_be_written_to_is_told_before(tmp_path, name, told
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_what_is_no_file_or_too_large_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "LARGEST", 3)
+    folder = Folder(tmp_path)
+    folder.write("small", "abc")
+    folder.write("large", "abcd")
+    os.mkfifo(tmp_path / "pipe")  # it would be waited for
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    assert folder.read("small") == b"abc"
+    for name in ("large", "pipe", "endless", "."):
+        with pytest.raises(CourseError, match="can't be read"):
+            folder.read(name)
+
+
 @pytest.mark.parametrize("name", ["", "gcs:/mine/out", "gcs://mine/out", "gs:///out", "s3://mine"])
 def test_a_name_that_would_be_misunderstood_is_refused(name):
     with pytest.raises(CourseError, match=r"can't be used as a folder[\s\S]*gs://BUCKET/FOLDER"):
         Folder(name)
+
+
+def test_a_name_in_another_encoding_is_refused():
+    with pytest.raises(CourseError, match=r"is not UTF-8[\s\S]*convmv"):
+        Folder(os.fsdecode("기록".encode("cp949")))
 
 
 def test_names_that_are_usual_stay_and_the_home_folder_is_found(monkeypatch):
@@ -94,7 +113,7 @@ def test_what_cant_be_read_is_told_and_is_not_taken_for_missing(folder, monkeypa
     def silent(*_, **__):
         raise ConnectionError("no way there")
 
-    for name in ("cat_file", "ls"):
+    for name in ("info", "cat_file", "ls"):
         monkeypatch.setattr(folder._files, name, silent)
     with pytest.raises(CourseError, match=r"could not be read\.\n.*ConnectionError") as caught:
         getattr(folder, ask)("below")

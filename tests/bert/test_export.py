@@ -136,6 +136,37 @@ def test_records_may_be_moved_and_may_have_nothing_held_out(run, tmp_path):
     records.write(["다른 문서"] * 20, tmp_path / "other", corpus.load_tokenizer(), shards=1)
     with pytest.raises(CourseError, match="not those that the run was trained on"):
         export.load(run, tmp_path / "other")
+    shutil.move(tmp_path / "other", moved / "held-out")
+    with pytest.raises(CourseError, match="are of another text"):
+        export.export(run, tmp_path / "again", moved)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "says"),
+    [
+        ("settings.json", b'"layers": 2', b'"layers": 1000000', "whole numbers up to"),
+        ("settings.json", b'"heads": 2', b'"heads": 7', "by 7 heads"),
+        ("settings.json", b'"hidden": 64', b'"hidden": 6400', "are not of the model"),
+        ("settings.json", b'"layers": 2', b'"layers": 1', "another model's"),
+        ("settings.json", b'"layers": 2', b'"layers": 3', "another model's"),
+        ("settings.json", b'"records"', b"[" * 100_000, "settings.json was changed"),
+        ("log.jsonl", b'"loss"', b'"lost"', "KeyError"),
+        ("log.jsonl", b'"loss"', b"\xff", "UnicodeDecodeError"),
+        ("log.jsonl", b'{"step": 4', b'{"step": 5', "not of step 4"),
+    ],
+)
+def test_a_run_that_was_changed_is_told_in_one_message(run, tmp_path, name, old, new, says):
+    path = pathlib.Path(shutil.copytree(run, tmp_path / "run")) / name
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(CourseError, match=says):
+        export.export(tmp_path / "run", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_deleted_log_costs_the_card_a_number_alone(run, tmp_path):
+    (shutil.copytree(run, tmp_path / "run") / "log.jsonl").unlink()
+    text = (export.export(tmp_path / "run", tmp_path / "out") / "README.md").read_text()
+    assert "4 of 4 steps, 32 rows." in text and "nan" not in text
 
 
 @pytest.mark.parametrize("failing", ["save_weights", "rename"])

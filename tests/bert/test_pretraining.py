@@ -182,6 +182,14 @@ def test_another_run_is_refused_and_the_same_data_elsewhere_is_not(whole, data, 
         train(tmp_path / "other", whole)
 
 
+@pytest.mark.parametrize("name", ["log.jsonl", "checkpoints/checkpoint"])
+def test_files_of_somebody_else_are_not_taken_for_a_run(data, tmp_path, name):
+    Folder(tmp_path).write(name, "mine")
+    with pytest.raises(CourseError, match=r"and no settings.json"):
+        train(data, tmp_path)
+    assert Folder(tmp_path).read(name) == b"mine"
+
+
 def upload(data, url):
     for path in filter(pathlib.Path.is_file, pathlib.Path(data).iterdir()):
         tf.io.gfile.copy(str(path), f"{url}/data/{path.name}")

@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shlex
+import signal
 import sys
 import tomllib
 
@@ -40,7 +41,9 @@ def command(tmp_path, monkeypatch, capsys):
         out, err = capsys.readouterr()
         return left.value.code, out, err
 
-    return run
+    before = signal.getsignal(signal.SIGTERM)
+    yield run
+    signal.signal(signal.SIGTERM, before)
 
 
 def plain(text):
@@ -83,6 +86,40 @@ def test_a_run_tells_by_its_status_and_opens_its_page_at_a_terminal(command, mon
     monkeypatch.setenv("DISPLAY", ":0")
     assert command("run", "2", "--no-open")[0] == 1 and not opened
     assert command("run", "2")[0] == 1 and opened == [(tmp_path / "index.html").as_uri()]
+
+
+def test_a_folder_that_is_gone_is_told(command, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    status, _, err = command("prepare")
+    monkeypatch.chdir(tmp_path)
+    assert status == 2 and "The current folder is gone." in err
+
+
+def test_a_closed_output_does_no_harm(command, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert command("prepare", "-i", "b.txt")[0] == 2
+
+
+def test_a_full_disk_behind_the_output_is_told():
+    words = f"echo | {sys.executable} -m helpers explain > /dev/full"
+    done = call("sh", "-c", words)
+    assert done.returncode == 2 and done.stderr.startswith("The disk is full.")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_sigterm_ends_a_command_in_order(command, monkeypatch):
+    ended = []
+
+    def stopped(*_, **__):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            ended.append("kernels")
+
+    monkeypatch.setattr(running, "run", stopped)
+    assert command("run", "2") == (143, "", "") and ended
 
 
 def test_a_command_that_needs_no_tensorflow_and_no_jupyter_imports_neither():

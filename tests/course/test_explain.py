@@ -1,5 +1,6 @@
 """Each symptom on what people pasted, in any form; none on an error that has another cause."""
 
+import io
 import re
 import sys
 import time
@@ -79,6 +80,16 @@ def test_colours_prompts_times_and_broken_lines_are_read(text):
 )
 def test_bytes_of_any_encoding_become_text(data):
     assert names(module.decode(data)) == [NAME]
+
+
+def test_of_a_long_log_the_beginning_and_the_end_are_read(monkeypatch):
+    monkeypatch.setattr(module, "MOST_BYTES", 4)
+    for data, found in (
+        (b"", (b"", 0)),
+        (b"abcdefgh", (b"abcdefgh", 0)),
+        (b"abcdefghijk", (b"abcdhijk", 3)),
+    ):
+        assert module.read(io.BytesIO(data)) == found
 
 
 @given(st.text())

@@ -21,6 +21,7 @@ def test_the_map_is_in_order_and_notebooks_are_chosen_by_number_or_name(tmp_path
 
 
 DAMAGED = [b"", b'{"cells": [', b"\xff\xfe", b"[]", b"{}", b'{"cells": []}']
+DAMAGED += [b'{"cells": [{"source": "# Of no form"}]}']
 
 
 @pytest.mark.parametrize("content", DAMAGED)

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import tarfile
 
 import pandas as pd
 import pytest
@@ -98,12 +99,27 @@ def test_a_bucket_is_read(tmp_path):
 
 
 PACKED = gzip.compress(plain(LINES * 50))
+
+
+def archive(mode):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode=mode) as tar:
+        tar.addfile(tarfile.TarInfo("a.txt"), io.BytesIO())
+    return file.getvalue()
+
+
 WRONG = {
+    "several.txt.gz": (archive("w:gz"), "an archive"),
+    "several.tar": (archive("w"), "an archive"),
+    "lines.txt": (objects(LINES), "is JSON"),
+    "array.txt.gz": (gzip.compress(b"[%s]" % objects(LINES[:1])), "is JSON"),
+    "table.csv": (b"id,text\n1,one\n", "a table"),
     "empty.txt": (b"", "is empty"),
     "old.txt": ("Title\n옛날 문서입니다.\n".encode("cp949"), "not UTF-8: byte 0xbf"),
     "cut.txt.gz": (PACKED[:-30], "end-of-stream|EOF"),
     "damaged.txt.gz": (PACKED[:-8] + b"12345678", "CRC"),
     "column.jsonl": (objects(LINES).replace(b'"body"', b'"bodies"'), "field 'body', but {'id'"),
+    "object.jsonl": (b'{"body": {"ko": "\xeb\xac\xb8"}}', "but {'body': 'a structure'}"),
     "number.jsonl": (b'{"body": 3}', "but {'body': 'int64'}"),
     "cut.jsonl": (objects(LINES)[:-5], "JSON"),
     "table.parquet": (b"PAR1 and then nothing", "Parquet"),

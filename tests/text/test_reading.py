@@ -1,5 +1,7 @@
 """Reading: every row once in each epoch, from any step, on any number of machines."""
 
+import json
+
 import pytest
 import tensorflow as tf
 from plain import batches, contents, copied, plain, refused, rows_of, write
@@ -71,24 +73,40 @@ def flip_a_bit(data):
 
 
 @pytest.mark.parametrize(
-    ("damage", "words", "error"),
-    [
-        (lambda data: data[:-100], r"bytes; .* were written", records.ShardDamaged),
-        (flip_a_bit, r"checksum|corrupted record", tf.errors.DataLossError),
-    ],
+    ("damage", "words"),
+    [(lambda data: data[:-100], r"bytes; .* were written"), (flip_a_bit, "checksum")],
 )
-def test_a_damaged_shard_is_told_by_every_reader(texts, written, tmp_path, damage, words, error):
+def test_a_damaged_shard_is_told_by_every_reader(texts, written, tmp_path, damage, words):
     path = copied(written, tmp_path) / written.shards[1].name
     path.write_bytes(damage(bytearray(path.read_bytes())))
     with pytest.raises(records.ShardDamaged, match=words) as caught:
         records.verify(tmp_path)
     assert path.name in caught.value.what
     refused(words, texts, tmp_path, error=records.ShardDamaged)
-    with pytest.raises(error, match=words):
+    with pytest.raises(records.ShardDamaged, match=words), records.reading(tmp_path):
         batches(tmp_path, 60, global_batch_size=4)
     path.unlink()  # as the message says
     write(texts, tmp_path)
     assert contents(tmp_path) == contents(written.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda table: table["shards"][1].update(rows=99), "99 rows of shard-00001"),
+        (lambda table: table["shards"][1].update(name="../mine.tfrecord"), "shards are not those"),
+        (lambda table: table["shards"].pop(), "shards are not those"),
+        (lambda table: table["settings"].update(vocabulary=70_000), "rows of shard-00000"),
+        (lambda table: table["settings"].update(vocabulary=60_000), "3,000 tokens, not 60,000"),
+    ],
+)
+def test_a_manifest_that_was_changed_by_hand_is_told(written, tmp_path, change, words):
+    path = copied(written, tmp_path) / records.MANIFEST
+    table = json.loads(path.read_text())
+    change(table)
+    path.write_text(json.dumps(table))
+    with pytest.raises(CourseError, match=words):
+        records.tokenizer_of(records.manifest(tmp_path))
 
 
 def test_what_is_missing_is_told(written, tmp_path):

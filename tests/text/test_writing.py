@@ -127,6 +127,18 @@ def test_too_few_documents_leave_empty_shards_and_none_held_out(tmp_path):
     assert not (tmp_path / "out" / records.HELD_OUT).exists()
 
 
+def test_files_of_somebody_else_stay(tmp_path):
+    (tmp_path / "text").write_text("하나\n둘\n")
+    mine = [tmp_path / f"out/{records.HELD_OUT}/mine", tmp_path / "other" / records.TOKENIZER]
+    for path in mine:
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+    prepared(tmp_path / "out", files=[tmp_path / "text"])
+    assert [*mine[0].parent.iterdir()] == mine[:1]
+    refused("tokenizer.json and no records", ["하나"], tmp_path / "other")
+    assert [path.read_text() for path in mine] == ["mine", "mine"]
+
+
 def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
     copied(written, tmp_path)
     other = changed(lambda t: t.add_tokens(["새로운"]))

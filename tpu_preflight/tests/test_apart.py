@@ -71,16 +71,16 @@ def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
 
 
 def test_nothing_is_left_of_a_command_that_was_ended(module):
-    command = [sys.executable, "-m", "tpu_preflight", "mine:sleeps"]
+    command = [sys.executable, "-m", "tpu_preflight", "mine:never_lets_go"]
     folder = module.with_name("temporary")
     folder.mkdir()
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(folder)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as ran:
-        members = []
-        while len(members) < 3:  # its child, and the compiler's
-            time.sleep(0.1)
-            members = family(ran.pid)
+        assert any(b"making the model" in line for line in ran.stderr)
+        time.sleep(1)
+        members = family(ran.pid)
         ran.terminate()
+    assert len(members) >= 4  # its child, the compiler's, and those who watch them
     _, left = psutil.wait_procs(members, timeout=3)
     assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == [*folder.iterdir()] == []
 

@@ -1,6 +1,9 @@
 """The list of commands, in the groups of their readers, and what holds for all of them."""
 
+import errno
 import os
+import pathlib
+import signal
 import sys
 
 import typer
@@ -46,18 +49,35 @@ for _title, _commands in GROUPS.items():
         app.command(_name, rich_help_panel=_title)(_function)
 
 
+def _terminate(number: int, _: object) -> None:
+    raise SystemExit(128 + number)  # as shells have it
+
+
 def run() -> None:
     """Run the command line; an error of ours ends it with its message alone.
 
-    A character that an encoding lacks (Windows' code pages, LANG=C) is printed as ``?``.
+    A character that an encoding lacks (Windows' code pages, LANG=C) is printed as ``?``. SIGTERM
+    ends what was started and leaves nothing half written, as Ctrl-C does.
     """
-    for stream in (sys.stdout, sys.stderr):
+    signal.signal(signal.SIGTERM, _terminate)
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a shell's >&- closes one
         stream.reconfigure(errors="replace")
     colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
+    try:
+        pathlib.Path.cwd()
+    except OSError:
+        typer.echo("The current folder is gone. Go to another (cd) and try again.", err=True)
+        raise SystemExit(2) from None
     try:
         app(prog_name=NAME, color=colour)
     except PreflightError as error:
         what, why, fix = map(translated, (error.what, error.why, error.fix))
         said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
         typer.secho(said, err=True, fg="red", color=colour)
+        raise SystemExit(2) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left would be written at the end
+        typer.echo("The disk is full. Make room and run the same command again.", err=True)
         raise SystemExit(2) from None

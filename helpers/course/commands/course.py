@@ -10,6 +10,7 @@ import typer
 
 from helpers.base import files
 from helpers.base import language as languages
+from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT
 from helpers.course import explain
 from helpers.course import map as course
@@ -111,7 +112,12 @@ def explain_log(
         return
     if log.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
-    found = explain.explain(explain.decode(log.read()))
+    data, left_out = explain.read(log)
+    if left_out:
+        typer.echo(
+            f"Read: the log's first and last MB, not the {left_out:,} bytes between.", err=True
+        )
+    found = explain.explain(explain.decode(data))
     typer.echo(repr(found))
     raise typer.Exit(0 if found else 1)
 
@@ -180,8 +186,17 @@ def translate(
 
     **Example**: `tpu-course translate ja` begins a Japanese one: notebooks/locale/ja.po
     """
+    from babel import localedata
+
     from helpers.course import translation
 
+    for code in codes or ():
+        if code == languages.ENGLISH or code not in localedata.locale_identifiers():
+            raise CourseError(
+                f"There is no translation into {code!r}.",
+                "A translation is named by its language's code, and English is what is translated.",
+                "Give a code such as ko, ja or pt_BR.",
+            )
     for code in codes or languages.translations():
         to_do, changed = translation.write(code)
         typer.echo(f"{code}: {len(changed)} files changed; to do: {len(to_do)}")

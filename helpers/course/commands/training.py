@@ -132,7 +132,9 @@ def pretrain(
     tpu: Annotated[str | None, typer.Option(metavar="NAME", help=_TPU)] = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows per step, on all replicas.")] = 32,
     learning_rate: Annotated[float, typer.Option(min=0, help="The highest.")] = 2e-3,
-    warm_up: Annotated[int, typer.Option(min=0, help="Steps until it.")] = 100,
+    warm_up: Annotated[
+        int | None, typer.Option(min=0, help="Steps until it. Without: 100, at most half.")
+    ] = None,
     dropout: Annotated[float, typer.Option(min=0, max=0.9, help="Share of values.")] = 0.1,
     steps_per_execution: Annotated[int, typer.Option(min=1, help="On a TPU 50 or more.")] = 1,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.")] = 100,
@@ -161,6 +163,13 @@ def pretrain(
             "The TPU has no name.",
             "What follows --tpu is empty: a variable in the command has no value, probably.",
             "Write --tpu local, an address, or a TPU's name; or leave it out to use the CPU.",
+        )
+    warm_up = min(100, steps // 2) if warm_up is None else warm_up
+    if warm_up > steps:
+        raise CourseError(
+            f"The warm-up has {warm_up:,} steps, the run {steps:,}.",
+            "The learning rate would not come to its highest before the end.",
+            "Take more --steps, or a --warm-up of a tenth of them.",
         )
     # Before TensorFlow starts, which takes seconds.
     folder = Folder(output)
@@ -196,7 +205,10 @@ def pretrain(
         say=typer.echo,
         report=_report,
     )
-    typer.echo(f"Saved in {folder.path}: step {done.step:,} of {steps:,}.")
+    if done.step:
+        typer.echo(f"Saved in {folder.path}: step {done.step:,} of {steps:,}.")
+    else:
+        typer.echo("Stopped before the first step: there is nothing to save.")
     if done.stopped is not None:
         typer.echo("Run the same command again to go on.")
         raise typer.Exit(128 + done.stopped)  # as shells have it

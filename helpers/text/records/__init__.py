@@ -28,7 +28,7 @@ from helpers.text.records.writing import by_beam, by_processes, one_by_one, writ
 
 def __getattr__(name: str) -> Any:
     """Import what needs TensorFlow when it is asked for: writing needs none, and Beam has none."""
-    if name not in ("dataset", "first_rows"):
+    if name not in ("dataset", "first_rows", "reading"):
         raise AttributeError(name)
     from helpers.text.records import rows
 

@@ -154,8 +154,21 @@ def from_json(path: str, name: str, data: bytes) -> Manifest:
         content = json.loads(data)
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}, not {FORMAT}")
-        shards = tuple(Shard(**shard) for shard in content["shards"])
-        return Manifest(path, Settings(**content["settings"]), shards)
+        table = Manifest(
+            path,
+            Settings(**content["settings"]),
+            tuple(Shard(**shard) for shard in content["shards"]),
+        )
+        # The names are opened, and the rows counted on: they follow from the rest.
+        names = [name.replace(".json", ".tfrecord")] if name != MANIFEST else table.settings.names
+        if [shard.name for shard in table.shards] != names:
+            raise ValueError("the shards are not those of the settings")
+        row = np.zeros([1, table.settings.sequence_length], np.int64)
+        each = len(records(dict.fromkeys(table.features, row), table.features))
+        for shard in table.shards:
+            if type(shard.rows) is not int or shard.rows < 0 or shard.bytes != shard.rows * each:
+                raise ValueError(f"{shard.rows} rows of {shard.name} are not {shard.bytes} bytes")
+        return table
 
 
 def check_same(table: Manifest, wanted: Settings) -> None:
@@ -206,9 +219,16 @@ def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
         raise OtherTokenizer(
             f"{short(table.path)} has not the tokenizer that its records were made with.",
             f"Its {TOKENIZER} was exchanged, deleted or not copied.",
-            "Copy it again, or run the command that writes the records.",
+            "Copy it again, or run the command that wrote the records: it writes what is missing.",
         )
-    return tokenizers.Tokenizer.from_str(data.decode())
+    tokenizer = tokenizers.Tokenizer.from_str(data.decode())
+    if (size := tokenizer.get_vocab_size()) != table.settings.vocabulary:
+        raise OtherTokenizer(
+            f"The {MANIFEST} of {short(table.path)} was changed.",
+            f"Its tokenizer has {size:,} tokens, not {table.settings.vocabulary:,}.",
+            "Bring it back from a copy, or write the records again, to another folder.",
+        )
+    return tokenizer
 
 
 def verify(path: str | os.PathLike[str]) -> Manifest:

@@ -1,13 +1,15 @@
 """Rows of records as batches: in an order that is a pure function of (seed, epoch, step)."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from helpers.base.folders import Folder
 from helpers.text import masking
-from helpers.text.records.format import Manifest, manifest, steps_per_epoch
+from helpers.text.records.format import Manifest, manifest, steps_per_epoch, verify
 
 
 def dataset(
@@ -104,10 +106,21 @@ def _permutation(count: int | tf.Tensor, seed: int, epoch: tf.Tensor, number: in
     return tf.argsort(keys, stable=True)
 
 
+@contextlib.contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Where TensorFlow meets a wrong checksum inside, name the shard: raise `ShardDamaged`."""
+    try:
+        yield
+    except tf.errors.DataLossError:
+        verify(path)
+        raise
+
+
 def first_rows(table: Manifest, count: int) -> dict[str, np.ndarray]:
     """Read at most ``count`` rows, drawn as `dataset` draws the first batch of seed 0.
 
     Gives its features, int32 [rows, sequence_length].
     """
-    batches = dataset(table.path, global_batch_size=min(count, table.rows), seed=0)
-    return {name: numbers.numpy() for name, numbers in next(iter(batches)).items()}
+    with reading(table.path):
+        batches = dataset(table.path, global_batch_size=min(count, table.rows), seed=0)
+        return {name: numbers.numpy() for name, numbers in next(iter(batches)).items()}

@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import re
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,7 +17,8 @@ import numpy as np
 import tokenizers
 
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder
+from helpers.base.folders import Folder, short
+from helpers.base.processes import end_with_parent
 from helpers.text import buckets, corpus, documents
 from helpers.text.records import format
 from helpers.text.records.format import HELD_OUT, MANIFEST, TOKENIZER, Manifest, Settings
@@ -110,7 +110,7 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
     # Ctrl-C reaches all processes. Those that start now ignore it: the parent says what happens,
     # when the shards at work are done.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, _end_with_parent)
+    pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, end_with_parent)
     results = pool.map(write_shard, *zip(*tasks, strict=True))
     signal.signal(signal.SIGINT, before)
     try:
@@ -124,14 +124,6 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
         ) from None
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    def watch() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterator[int]:
@@ -200,8 +192,8 @@ def write(
         OtherTokenizer, OtherSettings: The folder holds other records.
         ShardDamaged: What an earlier run wrote was changed since.
         files.CantWrite: The disk is full, or nothing can be written there.
-        CourseError: A file or the tokenizer can't be used, there is no document, or another process
-            writes to the folder.
+        CourseError: A file or the tokenizer can't be used, there is no document, another process
+            writes to the folder, or a file of somebody else is in the way.
         ValueError: A number is out of its range.
     """
     text, folder = corpus.canonical(tokenizer), Folder(output)
@@ -225,7 +217,7 @@ def write(
             done(number, len(tasks))
         written, *apart = [_finish(job) for job in jobs]
         for empty in (made for made in apart if not made.documents):
-            Folder(empty.path).delete("")
+            _delete(empty)
     if not written.documents:
         raise CourseError(
             "There are no documents.",
@@ -233,6 +225,15 @@ def write(
             "Look at what you read: a wrong path is common.",
         )
     return written
+
+
+def _delete(table: Manifest) -> None:
+    """Delete records; what else is in the folder is somebody's own."""
+    folder, names = Folder(table.path), table.settings.names
+    for name in (MANIFEST, TOKENIZER, *names, *(x.replace(".tfrecord", ".json") for x in names)):
+        folder.delete(name)
+    if not folder.list():
+        folder.delete("")
 
 
 def _finished(job: Job) -> dict[str, format.Shard]:
@@ -253,8 +254,20 @@ def _finished(job: Job) -> dict[str, format.Shard]:
 
 
 def _missing(job: Job) -> list[int]:
-    """Give the numbers of the shards to write; raise `ShardDamaged` if a finished one is not."""
-    finished = _finished(job)
+    """Give the numbers of the shards to write.
+
+    Raises:
+        ShardDamaged: A finished one is not what was written.
+        CourseError: A tokenizer lies there that no records came with.
+    """
+    folder, finished = Folder(job.path), _finished(job)
+    lies = None if finished or folder.exists(MANIFEST) else folder.read(TOKENIZER)
+    if lies not in (None, job.tokenizer.encode()):
+        raise CourseError(
+            f"{short(job.path)} holds a {TOKENIZER} and no records.",
+            "It may be your own, and that of the records would take its place.",
+            "Name another folder, or move the file away.",
+        )
     for name, shard in finished.items():
         shard.check(Folder(job.path).pieces(name))
     return [number for number, name in enumerate(job.settings.names) if name not in finished]

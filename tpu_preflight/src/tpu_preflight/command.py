@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry the command out; gives its exit status."""
     given = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with its folder, and what it started
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a shell's >&- closes one
         stream.reconfigure(errors="replace")  # a terminal may lack a sign
     try:
         report = _report(given)

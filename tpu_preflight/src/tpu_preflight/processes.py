@@ -64,7 +64,7 @@ def ending(status: int) -> str:
 
 def end(pid: int) -> None:
     """End a process that leads a session, and all that it started, whatever session that is in."""
-    kill(family(pid)[1:])
+    kill(member for member in family(pid)[1:] if member.pid != os.getpid())
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -216,13 +216,12 @@ def serve(
         prepare: Called ahead of the first job; whatever it raises is for the job to find out.
     """
     parent, own = int(sys.argv[1]), os.getpid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        end(own)
-
-    threading.Thread(target=watch, daemon=True).start()
+    if not os.fork():  # a thread would wait for code that keeps Python's lock
+        os.closerange(0, 3)  # whoever reads from this process sees its end
+        with contextlib.suppress(psutil.Error):
+            while os.getppid() == own and psutil.Process(own).ppid() == parent:
+                time.sleep(0.5)
+        sys.exit(end(own))
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with pathlib.Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)

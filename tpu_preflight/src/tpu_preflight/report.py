@@ -173,7 +173,7 @@ class Report(Shown):
                 raise ValueError(f"it is not of form {SCHEMA}, which this version writes")
             del plain["status"]
             return _made(cls, plain)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PreflightError(
                 "This text is no report of a preflight.",
                 f"{type(error).__name__}: {str(error).rstrip('.')[:200]}.",
