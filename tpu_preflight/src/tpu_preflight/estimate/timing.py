@@ -32,7 +32,6 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
     slice_ = hardware.slice_of(compiled.target, jax=True)
     factor = calibration.factor(slice_.chip.name)
     estimated, sent = found.seconds * 1e3, _all_reduce(found, slice_)
-    both = estimated + (sent.high_ms if sent else 0.0)
     (low, high), known = factor.range_ms(estimated), calibration.least_ms()
     small = (
         f"Below {known:.3g} ms, the smallest estimate of a published run, the host's dispatch and "
@@ -44,7 +43,7 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
         compiled.target,
         estimated,
         max(low, least),
-        max(high, both, least),
+        max(high, estimated + (sent.high_ms if sent else 0.0), least),
         f"{factor!r};\n{small}" if estimated < known else repr(factor),
         sum(k.compute_seconds for k in found.kernels) / found.seconds if found.kernels else 0.0,
         len(found.unknown) + found.endless,
