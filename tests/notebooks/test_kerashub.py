@@ -42,6 +42,6 @@ def test_kerashubs_gemma_trains_lora_alone_in_parts():
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-2000:]
     # In each of two layers, for the query's 8 heads and the value's one: [heads, 64, 8] and [8, 8].
-    result, trained, weights, *spread = run.stdout.splitlines()[-1].split()
+    _, trained, weights, *spread = run.stdout.splitlines()[-1].split()
     assert int(trained) == 2 * (8 * 64 * 8 + 8 * 8 + 64 * 8 + 8 * 8) < int(weights) / 6
     assert {"query", "key", "value", "ffw_linear", "token_embedding"} <= {*spread}
