@@ -58,11 +58,13 @@ def test_other_libraries_answer_as_well(name, target, module, monkeypatch):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")  # the learner's choice
     result = apart(f"mine:{name}", [target])
     assert result.status == "ready" and result.estimates, repr(result)
+    assert ("(Keras 3 on tensorflow) for" in result.summary) == (name == "keras_by_choice")
 
 
 def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
     result = apart("mine:keras_on_jax", ["v5e-8", "v5e-1"])
     told = {item.name: (item.state, item.finding) for item in result.items}
+    assert "(Keras 3 on jax) for v5e-8, v5e-1: ready" in result.summary
     assert {state for state, _ in told.values()} == {PASS, NOTHING}, repr(result)
     assert "float32" in told["types"][1] and "same on this CPU" in told["results on real values"][1]
     assert "JAX traces it" in told["train step under JAX"][1]

@@ -6,7 +6,6 @@ from small_models import VECTOR, batches, dense, mean, ready, the
 
 from tpu_preflight.checklist import preflight
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.report import FAIL, WARN
 
 pytestmark = pytest.mark.slow
 
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.slow
 def test_what_is_right_is_ready_and_progress_is_told_once_a_step(no_compiler):
     told = []
     result = preflight(ready(), target="v5e-8", progress=told.append)
-    assert result.status == "ready" and not result.find(FAIL) and not result.find(WARN)
+    assert result.summary.endswith(f" (tf-keras) for v5e-8: ready ({len(result.items)} pass)")
     assert {item.check for item in result.items} == {1, 2, 3, 4, 5, 6, 7}
     assert told[0] == "making the model" and len(told) == len(set(told)) >= 4
 
@@ -31,10 +30,8 @@ def test_a_model_without_an_optimizer_and_a_signature_without_data_will_do(no_co
     ("subject", "data", "target", "says"),
     [
         (3, VECTOR, "v5e-8", "type int"),
-        (dense, None, "v5e-8", "no data"),
         (lambda: None, None, "v5e-8", r"<lambda> \(test_checklist.py, line \d+\) returned None"),
         (lambda: (dense(), 1, 2), None, "v5e-8", "returned a value of type tuple"),
-        (mean, VECTOR, "v9-8", "v9-8"),
     ],
 )
 def test_what_cannot_be_checked(subject, data, target, says):

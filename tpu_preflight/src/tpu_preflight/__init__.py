@@ -3,6 +3,7 @@
 `preflight` goes through the checklist; `Report` is what it gives. The command is ``tpu-preflight``.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,12 +15,7 @@ __all__ = ["Report", "preflight"]
 
 def __getattr__(name: str) -> Any:
     # What needs only a chip's facts doesn't wait for the rest.
-    if name == "preflight":
-        from tpu_preflight.checklist import preflight
-
-        return preflight
-    if name == "Report":
-        from tpu_preflight.report import Report
-
-        return Report
+    if name in __all__:
+        home = "report" if name == "Report" else "checklist"
+        return getattr(importlib.import_module(f"{__name__}.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

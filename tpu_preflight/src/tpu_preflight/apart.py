@@ -147,9 +147,9 @@ def _answer(
             subject = _load(module, attribute)
             from tpu_preflight.checklist import preflight
 
-            pair = isinstance(subject, tuple) and len(subject) == 2
-            subject, data = subject if pair else (subject, None)
-            report = preflight(subject, data, **job["options"], progress=tell)
+            if not isinstance(subject, tuple) or len(subject) != 2:
+                subject = subject, None
+            report = preflight(*subject, **job["options"], progress=tell)
             return {"report": report.json()}, b""
     except PreflightError as error:
         return {"error": [error.what, error.why, error.fix]}, b""

@@ -17,6 +17,7 @@ from tpu_preflight.estimate import timing
 from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.program import TIMEOUT, NotCompilable
 from tpu_preflight.program.job import Job
+from tpu_preflight.program.models import keras_of
 from tpu_preflight.report import FAIL, Item, Report, finding
 from tpu_preflight.subjects import opening
 
@@ -96,7 +97,13 @@ def preflight(
             if profile:
                 timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
     items.sort(key=lambda item: item.check)
-    return Report(kind.name, targets, tuple(items), tuple(estimates), tuple(timings))
+    return Report(
+        kind.name if kind.model is None else f"{kind.name} ({keras_of(kind.model)})",
+        targets,
+        tuple(items),
+        tuple(estimates),
+        tuple(timings),
+    )
 
 
 def _ask(

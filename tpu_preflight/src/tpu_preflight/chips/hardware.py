@@ -125,7 +125,7 @@ def slice_of(accelerator_type: str, jax: bool = False) -> Slice:
         why = f"The kinds are {', '.join(kinds)} ({same}), as of {checked}."
         if chip:
             why = f"A {chip.name} comes in the sizes {', '.join(map(str, chip.sizes))}."
-        what = f"{accelerator_type[:40]!r} is no type of TPU that the course knows."
+        what = f"{accelerator_type[:40]!r} is no type of TPU that is known here."
         raise UnknownAccelerator(what, why, "Write kind, dash and size, such as v3-8 or v5e-8.")
     chips = int(size) // chip.counted_per_chip
     return Slice(

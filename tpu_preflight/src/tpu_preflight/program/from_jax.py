@@ -28,9 +28,9 @@ _ADVICE = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text("u
 # Types as StableHLO writes them, where XLA's text has another word.
 _TYPES = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 
-# What JAX puts around the name of a function that it transforms.
 _CALL = re.compile(r"callback|^debug_print$")  # an operation that calls Python
 _DONATED = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
+# What JAX puts around the name of a function that it transforms.
 _TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|remat|custom_[jv]+p)\(([^()]*)\)")
 
 

@@ -11,7 +11,7 @@ def is_model(thing: object) -> bool:
     )
 
 
-def keras_backend(model: object) -> str:
-    """Give the library that a Keras model computes with."""
-    modules = {base.__module__.partition(".")[0] for base in type(model).__mro__}
-    return "tensorflow" if "tf_keras" in modules else sys.modules["keras"].config.backend()
+def keras_of(model: object) -> str:
+    """Name the Keras of a model: ``tf-keras``, or ``Keras 3 on jax`` and what else it runs on."""
+    old = any(base.__module__.startswith("tf_keras") for base in type(model).__mro__)
+    return "tf-keras" if old else f"Keras 3 on {sys.modules['keras'].config.backend()}"

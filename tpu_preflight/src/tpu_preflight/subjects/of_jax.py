@@ -35,6 +35,7 @@ class OfJax:
 
     is_jax = True
     kind = "function"  # as a report calls what it judges
+    model: Any = None  # of Keras
 
     def __init__(self, given: Any, data: Any) -> None:
         if data is None or not callable(given):
@@ -197,7 +198,7 @@ class OfKerasOnJax(OfJax):
             return given.train_step(state, batch)
 
         super().__init__(jax.jit(train_step, donate_argnums=0), (state, batch))
-        self.name = given.name
+        self.name, self.model = given.name, given
 
     def check_data(
         self, batches: int, slices: Sequence[tuple[str, int]], node: bool, say: Callable

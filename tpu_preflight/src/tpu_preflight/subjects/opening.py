@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.program.models import is_model, keras_backend
+from tpu_preflight.program.models import is_model, keras_of
 from tpu_preflight.subjects.of_jax import OfJax, OfKerasOnJax, is_of_jax
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def opened(given: Any, data: Any, seconds: float, say: Callable[[str], None]) ->
         factory = given
         made = factory()
         given, data = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-    if _is_torch(given) or (is_model(given) and keras_backend(given) == "torch"):
+    if _is_torch(given) or (is_model(given) and keras_of(given) == "Keras 3 on torch"):
         raise PreflightError(
             "This is PyTorch, which the preflight can't check.",
             "It asks Google's compiler about programs of TensorFlow and JAX.",
@@ -42,7 +42,7 @@ def opened(given: Any, data: Any, seconds: float, say: Callable[[str], None]) ->
         )
     if factory is not None:
         _check_made(factory, given)
-    if is_model(given) and keras_backend(given) == "jax":
+    if is_model(given) and keras_of(given) == "Keras 3 on jax":
         return OfKerasOnJax(given, data)
     if is_of_jax(given, data):
         return OfJax(given, data)
