@@ -1,6 +1,7 @@
-"""Make ops.tsv and models.tsv again: what XLA for this CPU, and Google's TPU compiler, say of each.
+"""Make ops.tsv, layers.tsv and models.tsv again: what XLA here, and Google's compiler, say of each.
 
     python notebooks/data/make_tables.py ops        # some minutes
+    python notebooks/data/make_tables.py layers     # the same; Google's compiler isn't asked
     python notebooks/data/make_tables.py models     # half an hour; stopped, it goes on
 
 Everything is compiled from shapes and types alone; nothing is run.
@@ -12,6 +13,9 @@ code is an expression of the arguments; or, where they have no names, what takes
 Keras layer, several layers or a metric. A ``def`` without parameters makes the function, and its
 variables. ``gradient of:`` asks for the gradient of the result's sum with respect to the first
 argument. The code can name tf, np, tf_keras, its layers, and the kernels KERNEL_1D and KERNEL_2D.
+
+**A layer** is a row of layers.tsv, written in the same way, of Keras 3 (all layers) or of tf-keras
+(those for images and look-ups); ``instead`` is what to write where it is refused, by hand.
 
 **A model** is each TensorFlow class of transformers, built with random weights from the tiny
 configuration in tiny_models.toml.
@@ -48,7 +52,8 @@ from tpu_preflight import compiler
 from tpu_preflight.compiler import NotCompilable
 from tpu_preflight.program import graph_operations, messages, program, trace
 
-os.environ.update(ENVIRONMENT)
+os.environ.update(ENVIRONMENT, KERAS_BACKEND="tensorflow")
+import keras
 import numpy as np
 import tensorflow as tf
 import tf_keras
@@ -61,6 +66,7 @@ ROOT = DATA.parents[1]
 TARGET = "v5e-8"
 COLUMNS = {
     "ops": "subject name arguments code cpu tpu bridge bounded verdict message",
+    "layers": "subject name arguments code instead cpu bridge bounded verdict message",
     "models": "kind name cpu tpu training bridge bounded verdict where message",
 }
 ABOUT = f"from shapes and types alone; TPU {TARGET}, nothing was run"
@@ -71,9 +77,9 @@ PARTIAL = ROOT / "build" / "models.tsv"
 Row = dict[str, str]
 
 
-def versions() -> str:
+def versions(packages: tuple[str, ...] = PACKAGES) -> str:
     """Name what the verdicts depend on."""
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
 
 
 def read(path: pathlib.Path) -> list[Row]:
@@ -87,9 +93,9 @@ def read(path: pathlib.Path) -> list[Row]:
     ]
 
 
-def write(path: pathlib.Path, columns: str, rows: list[Row]) -> None:
+def write(path: pathlib.Path, columns: str, rows: list[Row], about: str = "") -> None:
     """Write a table; line feeds, tabs and backslashes in a text are escaped."""
-    lines = [f"# {versions()}; {ABOUT}", columns.replace(" ", "\t")]
+    lines = [f"# {about or f'{versions()}; {ABOUT}'}", columns.replace(" ", "\t")]
     for row in rows:
         cells = (row[name].replace("\\", "\\\\").replace("\n", "\\n") for name in columns.split())
         lines.append("\t".join(cell.replace("\t", "\\t") for cell in cells))
@@ -139,7 +145,7 @@ def on_bridge(fn: Callable, *specs: tf.TensorSpec) -> str:
 
 GRADIENT = "gradient of: "
 NAMES = {
-    **{"tf": tf, "np": np, "tf_keras": tf_keras, "layers": tf_keras.layers},
+    **{"tf": tf, "np": np, "keras": keras, "tf_keras": tf_keras, "layers": tf_keras.layers},
     "KERNEL_1D": np.ones([3, 3, 2], "float32"),
     "KERNEL_2D": np.ones([3, 3, 3, 2], "float32"),
 }
@@ -167,6 +173,13 @@ def function_of(row: Row, folder: str) -> Callable:
         fn = eval(f"lambda {', '.join(names)}: {code}" if names else code, NAMES)  # noqa: S307
     if isinstance(fn, tf_keras.metrics.Metric):
         fn = functools.partial(updated, fn)
+    elif (
+        isinstance(fn, keras.layers.Layer | tf_keras.layers.Layer)
+        and not specs[0].dtype.is_floating
+    ):
+        fn = functools.partial(looked_up, fn)
+    elif isinstance(fn, keras.layers.Layer):
+        fn = loss_and_gradients(keras.Sequential([fn]), specs[0].shape)
     elif isinstance(fn, tf_keras.layers.Layer | tuple):
         fn = loss_and_gradients(tf_keras.Sequential(fn), specs[0].shape)
     if row["code"].startswith(GRADIENT):
@@ -180,6 +193,11 @@ def updated(metric: tf_keras.metrics.Metric, labels: tf.Tensor, guesses: tf.Tens
     """Update a metric and read it."""
     metric.update_state(labels, guesses)
     return metric.result()
+
+
+def looked_up(layer: Callable, x: tf.Tensor) -> tf.Tensor:
+    """Call a layer whose input has no gradient."""
+    return layer(x)
 
 
 def gradient(fn: Callable, x: tf.Tensor, *rest: tf.Tensor) -> tf.Tensor:
@@ -202,8 +220,11 @@ def loss_and_gradients(model: tf_keras.Model, shape: tf.TensorShape) -> Callable
     return loss_and_gradients
 
 
-def operation(row: Row, folder: str) -> Row:
-    """Ask both compilers and the bridge about a row; functions are made anew for each of them."""
+def operation(row: Row, folder: str, google: bool = True) -> Row:
+    """Ask both compilers and the bridge about a row; functions are made anew for each of them.
+
+    Where Google's isn't asked, its verdict is taken to be that of XLA for this CPU.
+    """
     _, specs = arguments(row["arguments"])
     found = dict(row, bridge=on_bridge(function_of(row, folder), *specs), bounded="")
     try:
@@ -213,7 +234,7 @@ def operation(row: Row, folder: str) -> Row:
         return found | told | {"verdict": "refused"}
     fn = function_of(row, folder)
     refusal = on_cpu(tf.function(lambda *tensors: fn(*tensors), jit_compile=True), specs)
-    tpu, said = on_tpu(made)
+    tpu, said = on_tpu(made) if google else ("refused" if refusal else "compiles", "")
     cpu = "refused" if refusal else "compiles"
     bounded = "yes" if made.bounded else ""
     verdict = ("bounded" if bounded else "compiles") if tpu == "compiles" else "refused"
@@ -227,6 +248,15 @@ def ops() -> None:
     with tempfile.TemporaryDirectory() as folder, compiler.started():
         rows = [operation(row, folder) for row in read(DATA / "ops.tsv")]
     write(DATA / "ops.tsv", COLUMNS["ops"], rows)
+
+
+def layers() -> None:
+    """Fill in the verdicts of all layers; some take Google's compiler minutes."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [operation(row, folder, google=False) for row in read(DATA / "layers.tsv")]
+    packages = versions(("tensorflow", "keras", "tf_keras", "jax"))
+    about = f"{packages}; from shapes and types alone; XLA for this CPU and TensorFlow's TPU bridge"
+    write(DATA / "layers.tsv", COLUMNS["layers"], rows, about)
 
 
 # --- models ---------------------------------------------------------------------------------------
@@ -484,4 +514,4 @@ def models() -> None:
 
 
 if __name__ == "__main__":
-    {"ops": ops, "models": models}[sys.argv[1]]()
+    {"ops": ops, "layers": layers, "models": models}[sys.argv[1]]()

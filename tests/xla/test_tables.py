@@ -8,9 +8,9 @@ from conventions import ROOT
 from helpers.base.settings import locked_versions
 
 DATA = ROOT / "notebooks" / "data"
-OPS, MODELS = (
+OPS, LAYERS, MODELS = (
     pd.read_csv(DATA / f"{name}.tsv", sep="\t", skiprows=1, keep_default_na=False)
-    for name in ("ops", "models")
+    for name in ("ops", "layers", "models")
 )
 # Of each verdict one, and what takes a way of its own: AutoGraph, a variable, layers, a gradient.
 SAMPLE = (
@@ -19,12 +19,13 @@ SAMPLE = (
 )
 
 
-@pytest.mark.parametrize("name", ["ops", "models"])
+@pytest.mark.parametrize("name", ["ops", "layers", "models"])
 def test_a_table_is_of_the_locked_versions_and_has_each_name_once(name):
     first = (DATA / f"{name}.tsv").read_text("utf-8").partition("\n")[0]
-    for package in ("tensorflow", "transformers", "jax", "libtpu"):
+    keras = name == "layers"
+    for package in ("tensorflow", "jax", *(("keras",) if keras else ("transformers", "libtpu"))):
         assert f"{package} {locked_versions()[package]}" in first
-    assert {"ops": OPS, "models": MODELS}[name].name.is_unique
+    assert {"ops": OPS, "layers": LAYERS, "models": MODELS}[name].name.is_unique
 
 
 def test_the_numbers_that_notebook_02_tells():
@@ -51,3 +52,8 @@ def test_a_sample_of_operations_is_what_the_compilers_say_today(monkeypatch, tmp
     for name in SAMPLE:
         asked = {k: stored[name][k] for k in ("subject", "name", "arguments", "code")}
         assert tables.operation(asked, str(tmp_path)) == stored[name]
+    stored = {row["name"]: row for row in tables.read(DATA / "layers.tsv")}
+    for name in ("keras.RandomFlip", "keras.RandomRotation", "keras.CategoryEncoding"):
+        asked = {k: stored[name][k] for k in ("subject", "name", "arguments", "code", "instead")}
+        found = tables.operation(asked, str(tmp_path), google=False)
+        assert {k: found[k] for k in stored[name]} == stored[name]
