@@ -102,12 +102,10 @@ def settled(app: object, doctree: nodes.document) -> None:
             image.replace_self(nodes.Text(f"{image['alt']} "))
 
 
-def numbered(app: object, env: object) -> list[str]:
+def numbered(app: object, env: object) -> None:
     """Put a notebook's number before its title, in search results, too."""
-    for name, notebook in NUMBERED.items():
-        title = nodes.title("", f"{notebook.number} {notebook.title}")
-        env.titles[name] = env.longtitles[name] = title
-    return []
+    for name, n in NUMBERED.items():
+        env.titles[name] = env.longtitles[name] = nodes.title("", f"{n.number} {n.title}")
 
 
 def more(app: object) -> list[tuple[str, dict, str]]:
