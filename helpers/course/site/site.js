@@ -101,7 +101,7 @@ function takes() {
     const counts = texts.map((text) => words.filter((word) => text.includes(word)).length);
     const most = Math.max(...counts);
     // Of two or three words all are meant; a message's own names stand in no table.
-    const enough = words.length > 3 ? Math.max(most, words.length / 2) : words.length;
+    const enough = words.length > 3 ? Math.max(most - 1, words.length / 2) : words.length;
     rows.forEach((row, at) => (row.hidden = counts[at] < enough));
     document.getElementById("shown").textContent = rows.filter((row) => !row.hidden).length;
   }

@@ -95,12 +95,11 @@ class Factor:
         return estimate * self.low, max(estimate, least_ms()) * self.high
 
     def __repr__(self) -> str:
-        among = any(run.generation == self.generation for run in published())
-        others = f"{'all' if among else 'other'} kinds, as this one has too few"
+        kinds = "all" if self.generation in {run.generation for run in published()} else "other"
         return (
             f"{self.generation}: {self.runs} published runs "
-            f"(of {self.generation if self.own else others}) took {self.low:.2f} to "
-            f"{self.high:.2f} times the estimate, {self.middle:.2f} as their geometric mean; "
+            f"(of {self.generation if self.own else f'{kinds} kinds, as this one has too few'}) "
+            f"took {self.low:.2f} to {self.high:.2f} times the estimate, {self.middle:.2f} as their geometric mean; "
             f"foretold without themselves they were {self.error:.0%} off on average"
         )
 
@@ -187,8 +186,8 @@ def off(run: Run, runs: Iterable[Run]) -> float:
 
     Runs of the same program are no others.
     """
-    others = _speaking_for(run.generation, (x for x in runs if x.program != run.program))
-    return run.ratio / _middle(others) - 1
+    others = (x for x in runs if x.program != run.program)
+    return run.ratio / _middle(_speaking_for(run.generation, others)) - 1
 
 
 def factor(generation: str) -> Factor:

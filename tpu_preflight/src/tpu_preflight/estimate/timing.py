@@ -59,9 +59,9 @@ def _all_reduce(found: compiler.Profile, slice_: hardware.Slice) -> AllReduce | 
     if not found.all_reduces:
         return None
     sent = sum(a.bytes for a in found.all_reduces)
-    bounds = (seconds * 1e3 for seconds in compiler.all_reduce_seconds(slice_, sent))
+    low, high = compiler.all_reduce_seconds(slice_, sent)
     parts, waits = len(found.all_reduces), sum(a.waits for a in found.all_reduces)
-    return AllReduce(sent, parts, waits, *bounds, slice_.chip.ici_quoted)
+    return AllReduce(sent, parts, waits, low * 1e3, high * 1e3, slice_.chip.ici_quoted)
 
 
 def _depth(found: compiler.Profile) -> int:
