@@ -99,7 +99,8 @@ class Factor:
         return (
             f"{self.generation}: {self.runs} published runs "
             f"(of {self.generation if self.own else f'{kinds} kinds, as this one has too few'}) "
-            f"took {self.low:.2f} to {self.high:.2f} times the estimate, {self.middle:.2f} as their geometric mean; "
+            f"took {self.low:.2f} to {self.high:.2f} times the "
+            f"estimate, {self.middle:.2f} as their geometric mean; "
             f"foretold without themselves they were {self.error:.0%} off on average"
         )
 
