@@ -59,7 +59,8 @@ build/browser/.installed: .venv/.installed
 	@rm -rf build/browser
 	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/browser
 	@$(PYTHON_VENV) -m uv pip install -q --python build/browser/bin/python \
-	  "playwright==1.65.2" "pytest==8.4.2" "pytest-xdist==3.8.0"
+	  "playwright==1.65.2" "pytest==8.4.2" "pytest-xdist==3.8.0" \
+	  "axe-playwright-python==0.1.8"
 	@touch $@
 
 browser: build/browser/.installed site ## Try notebooks and pages in this machine's Chromium

@@ -15,13 +15,16 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.search import SearchLanguage
 
-from helpers.base.language import ENGLISH, translations
+from helpers.base.language import ENGLISH, translated, translations
 from helpers.base.settings import ROOT
 from helpers.course import map as course
+from helpers.course import pages
 
 EDITION = os.environ.get("EDITION", ENGLISH)
+os.environ["LC_ALL"] = EDITION  # the language of our messages
 FOLDER = course.edition(EDITION)[0].relative_to(ROOT)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+TAKE = "Will a TPU take it?"
 NUMBERED = {f"{FOLDER}/{n.name}": n for n in course.notebooks(ROOT / FOLDER)}
 
 project = html_title = "TensorFlow on TPU"
@@ -40,10 +43,8 @@ nb_ipywidgets_js = {}
 suppress_warnings = ["myst.xref_missing", "myst.header", "misc.highlighting_failure"]
 smartquotes_action = "q"  # --flag stays --flag
 html_theme = "furo"
-# A browser refuses to fetch a page of the disk for its excerpt.
-LOCAL = "if (location.protocol == 'file:') DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false"
-html_static_path, templates_path = ["site/site.css"], ["site"]
-html_css_files, html_js_files = ["site.css"], [(None, {"body": LOCAL})]
+html_static_path, templates_path = ["site/site.css", "site/site.js"], ["site"]
+html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_sidebars = {"**": [f"sidebar/{x}.html" for x in ("brand", "search", "scroll-start")]}
 html_sidebars["**"] += ["sidebar/navigation.html", "sidebar/scroll-end.html", "languages.html"]
@@ -67,7 +68,14 @@ PARTICLES = re.compile(
 
 
 def contents(app: object, docname: str, source: list[str]) -> None:
-    """List the pages in the sidebar: the notebooks by number, then the texts."""
+    """List the pages in the sidebar, notebooks by number, then texts; let a page answer."""
+    # In the list of headings an anchor would stand within a link; `slug` names the headings.
+    source[0] = re.sub(r'<a id="[\w-]+"></a>', "", source[0])
+    if docname in NUMBERED:
+        source[0] = pages.answered(source[0])
+    elif docname.endswith("TROUBLESHOOTING"):
+        form = f"\n```{{raw}} html\n{pages.symptoms()}\n```\n\n## "
+        source[0] = source[0].replace("\n## ", form, 1)
     if docname == root_doc:
         rows = [f"{n.number} {n.title} <{name}>" for name, n in NUMBERED.items()]
         rows += sorted(app.env.found_docs - {*NUMBERED, root_doc})
@@ -94,11 +102,24 @@ def settled(app: object, doctree: nodes.document) -> None:
             image.replace_self(nodes.Text(f"{image['alt']} "))
 
 
+def numbered(app: object, env: object) -> None:
+    """Put a notebook's number before its title, in search results, too."""
+    for name, n in NUMBERED.items():
+        env.titles[name] = env.longtitles[name] = nodes.title("", f"{n.number} {n.title}")
+
+
+def more(app: object) -> list[tuple[str, dict, str]]:
+    """Give the page that no file holds: a search in the tables of verdicts."""
+    context = {"title": translated(TAKE), "body": pages.verdicts()}
+    return [(f"{FOLDER}/takes", context, "page.html")]
+
+
 def page(app: object, name: str, template: str, context: dict, doctree: object) -> None:
     """Lead to the same page in the other languages, or to their first; mark the page to print."""
     if name.endswith("CHEATSHEET"):
         context["body"] = f'<div id="one-page">{context["body"]}</div>'
-    context["languages"] = []
+    context["take"], context["paste"] = map(translated, (TAKE, "Paste an error"))
+    context["here"], context["languages"] = FOLDER, []
     for code in sorted({ENGLISH, *translations()} - {EDITION}):
         folder = course.edition(code)[0].relative_to(ROOT)
         there = folder / pathlib.Path(name).name
@@ -122,5 +143,7 @@ def setup(app: object) -> None:
     app.add_search_language(Korean)
     app.connect("source-read", contents)
     app.connect("doctree-read", settled)
+    app.connect("env-updated", numbered)
+    app.connect("html-collect-pages", more)
     app.connect("html-page-context", page)
     app.connect("build-finished", first)

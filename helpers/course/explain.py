@@ -66,17 +66,17 @@ class Symptom:
 
         Empty where there is none.
         """
-        for found in _pattern("|".join(self.seen)).finditer(small):
+        for found in lowered("|".join(self.seen)).finditer(small):
             start, end = found.span()
             around = small[max(0, start - REACH) : end + REACH]
-            unless = self.unless and _pattern(self.unless).search(around)
-            if _pattern(self.near).search(around) and not unless:
+            unless = self.unless and lowered(self.unless).search(around)
+            if lowered(self.near).search(around) and not unless:
                 return _line(text, start, end)
         return ""
 
 
 @functools.cache
-def _pattern(written: str) -> re.Pattern[str]:
+def lowered(written: str) -> re.Pattern[str]:
     """Compile an expression of symptoms.toml for small letters, which are found five times faster.
 
     The letter after a backslash is no letter of the text.
@@ -152,7 +152,7 @@ def explain(error: BaseException | str) -> Explanation:
         if (evidence := next(filter(None, (symptom.evidence(*x) for x in both)), ""))
     ]
     matches = [match for match in found if match.symptom.sure != "note"]
-    raised = ["", *filter(_RAISED.match, lines)]
+    raised = ["", *filter(RAISED.match, lines)]
     if not matches and not raised[1:]:
         matches = found
     return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else raised[-1])
@@ -195,15 +195,15 @@ def decode(data: bytes) -> str:
 
 
 # Colours and links of a terminal, also where the invisible first character was lost on the way.
-_ESCAPES = re.compile(
+ESCAPES = re.compile(
     r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)"
     r"|(?:\^\[|\\x1b|\\033|\\u001b)?\[\d{1,3}(?:;\d{1,3}){0,4}m"
 )
 _TYPOGRAPHIC = str.maketrans("‘’“”\u00a0\r\b", "''\"\" \n\n")
 # A message that another one quotes: \" and \n, as JSON and Python write them.
-_QUOTED = re.compile(r"\\{1,4}(?:([\"'])|n(?=[\s\"'{}\[\](]))")
+QUOTED = re.compile(r"\\{1,4}(?:([\"'])|n(?=[\s\"'{}\[\](]))")
 # What programs and people write before each line: times, processes, quotation marks of mail.
-_BEFORE = re.compile(
+BEFORE = re.compile(
     r"\A(?:(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?:?\s+"
     r"|\((?:[\w.-]{1,40}[, ]{1,2}){0,2}pid=\d{1,9}[^)]{0,40}\)\s"
     r"|std(?:err|out):\s|\[?rank ?\d{1,5}\]?:\s|\[\d{1,5}\]\s|[|>]\s(?!>))+"
@@ -212,13 +212,13 @@ _BEFORE = re.compile(
 
 def clean(text: str) -> list[str]:
     """Split a pasted text into its lines, without colours, times and quotation marks of mail."""
-    text = html.unescape(_ESCAPES.sub("", text)).translate(_TYPOGRAPHIC)
-    text = _QUOTED.sub(lambda found: found[1] or "\n", text)
-    lines = (_BEFORE.sub("", " ".join(line.split()), count=1) for line in text.splitlines())
+    text = html.unescape(ESCAPES.sub("", text)).translate(_TYPOGRAPHIC)
+    text = QUOTED.sub(lambda found: found[1] or "\n", text)
+    lines = (BEFORE.sub("", " ".join(line.split()), count=1) for line in text.splitlines())
     return [line for line in lines if line]
 
 
-_RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
+RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
 
 
 def page(

@@ -1,14 +1,19 @@
 """The course as pages, as `make site` writes them, opened from the disk as a person opens them."""
 
 import re
+import tomllib
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from conftest import ROOT
+
+from helpers.course.explain import explain
 
 pytestmark = pytest.mark.xdist_group("site")
 
 SITE = ROOT / "build/site/html"
 PAGES = sorted(str(path.relative_to(SITE)) for path in SITE.rglob("*.html"))
+QUESTIONS = sorted((ROOT / "helpers/exercises").glob("notebook_*.toml"))
 SCREENS = {"light": {"width": 1280, "height": 1000}, "dark": {"width": 390, "height": 844}}
 
 
@@ -58,3 +63,67 @@ def test_the_cheat_sheet_prints_on_one_page_of_a4(page, folder):
     page.goto((SITE / folder / "CHEATSHEET.html").as_uri())
     pdf = page.pdf(prefer_css_page_size=True)
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 1
+
+
+@pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.stem)
+def test_a_question_is_answered_by_keyboard_in_the_words_of_check(page, path):
+    texts = tomllib.loads(path.read_text("utf-8"))
+    questions = {name: text for name, text in texts.items() if "right" in text}
+    (url,) = (SITE / "notebooks").glob(f"{path.stem[-2:]}_*.html")
+    page.goto(url.as_uri())
+    assert page.locator(".asked[aria-label^=Question] details").count() == sum(
+        1 + len(text["wrong"]) for text in questions.values()
+    )
+    for name, text in questions.items():
+        group = page.get_by_role("group", name=f"Question {name}", exact=True)
+        for letter, why in {**text["wrong"], text["right"]: text["because"]}.items():
+            summary = group.locator("summary").filter(has_text=f"({letter})")
+            card = summary.locator("xpath=..").locator("div")
+            assert not card.is_visible()
+            summary.press("Enter")
+            assert card.locator("p").inner_text() == why.replace("`", "")
+            assert card.inner_text().startswith("✓") == (letter == text["right"])
+
+
+def test_what_people_pasted_is_explained_as_by_the_command(page):
+    threads = tomllib.loads((ROOT / "tests/course/threads.toml").read_text("utf-8"))
+    texts = [*threads.pop("unrelated"), *(row["text"] for row in threads.values())]
+    page.goto((SITE / "notebooks/TROUBLESHOOTING.html").as_uri())
+    told = """texts => texts.map(text => {
+      const field = document.getElementById("pasted");
+      field.value = text;
+      field.dispatchEvent(new Event("input"));
+      return [...document.querySelectorAll("#told section")].map(
+        x => ["h2", "code"].map(y => x.querySelector(y).textContent.replaceAll("’", "'")));
+    })"""
+    for text, found in zip(texts, page.evaluate(told, texts), strict=True):
+        known = [(m.symptom.name, m.evidence) for m in explain(text).matches]
+        assert [(n[: len(k)], e) for (n, e), (k, _) in zip(found, known, strict=True)] == known
+
+
+def test_one_asks_what_a_tpu_takes_by_name_by_error_and_by_notebook(page):
+    page.goto((SITE / "notebooks/takes.html").as_uri())
+    rows = page.locator("#takes tbody tr:visible")
+    assert (every := rows.count()) > 500
+    page.get_by_label("Operation, layer").press_sequentially("TFSwinModel")
+    assert rows.count() == 1 and "refused" in rows.inner_text()
+    for words, name in (
+        ("Input 0 to node `my/ones` with op Fill must be a compile-time constant.", "fill_n"),
+        ("notebook 02 boolean_mask", "boolean_mask"),
+    ):
+        page.get_by_label("Operation, layer").fill(words)
+        assert 0 < rows.count() < every / 2
+        assert rows.filter(has_text=name).count()
+        assert page.get_by_role("status").inner_text() == f"{rows.count()} / {every}"
+
+
+@pytest.mark.parametrize("scheme", SCREENS)
+@pytest.mark.parametrize("name", ["02_xla_rules", "03_padding_buckets", "TROUBLESHOOTING", "takes"])
+def test_axe_finds_nothing_serious(name, scheme, browser):
+    page = browser.new_page(viewport=SCREENS[scheme], color_scheme=scheme)
+    page.goto((SITE / f"notebooks/{name}.html").as_uri())
+    page.locator("details").evaluate_all("all => all.forEach(x => { x.name = ''; x.open = true })")
+    found = Axe().run(page, options={"preload": False}).response["violations"]
+    serious = [x for x in found if x["impact"] in ("serious", "critical")]
+    assert [(x["id"], x["nodes"][0]["html"]) for x in serious] == []
+    page.close()

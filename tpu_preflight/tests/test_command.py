@@ -32,14 +32,10 @@ def ready(monkeypatch):
     ("words", "says"),
     [
         (["my_model.py"], "names no function of a module"),
-        (["my_model:"], "names no function of a module"),
-        (["nowhere:build"], "nowhere could not be imported"),
         (["json:build"], "json has no 'build'"),
         (["json:dumps"], "no data"),
         (["json:loads", "-t", "v9-8"], "'v9-8' is no type of TPU"),
         (["a:b", "--price", "1"], "no number of steps"),
-        (["a:b", "--price", "cheap", "--steps", "9"], "'cheap' is no price"),
-        (["a:b", "--price", "v4=1", "--steps", "9"], "which is not compared"),
         (["a:b", "--html", "my_model.py"], "doesn't end in .html"),
         (["a:b", "--html", "."], "is a folder"),
         (["a:b", "--html", "/proc/report.html"], "could not be written"),
@@ -56,11 +52,10 @@ def test_what_is_typed_wrong_is_told_in_three_lines(words, says, tmp_path, monke
     told = [line for line in err.splitlines() if not line.startswith("preflight, ")]
     assert out == "" and says in told[0] and len(told) == 3, err
     assert told[1].startswith("  Why: ") and told[2].startswith("  Fix: ")
-    assert (tmp_path / "my_model.py").read_text() == "mine = 1\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["my_model.py"]
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine = 1\n"]
 
 
-@pytest.mark.parametrize("words", [["a:b", "--steps", "0"], ["a:b", "--timeout", "soon"], []])
+@pytest.mark.parametrize("words", [["a:b", "--steps", "0"], ["a:b", "--measured", "9h"], []])
 def test_a_number_that_is_none_and_no_name_are_refused_at_once(words, capsys):
     with pytest.raises(SystemExit) as left:
         command.main(words)
@@ -72,7 +67,7 @@ def test_each_option_stands_in_the_readme_and_the_help_is_in_groups(capsys):
         command.main(["--help"])
     said = capsys.readouterr().out
     options = set(re.findall(r"(?<![\w-])--[a-z-]+", said)) - {"--help"}
-    assert len(options) == 10 and {x for x in options if f"`{x}" not in README} == set()
+    assert len(options) == 11 and {x for x in options if f"`{x}" not in README} == set()
     groups = ("the TPU:", "more checks, which take longer:", "the price of a run", "the report:")
     places = [said.index(group) for group in groups]
     assert places == sorted(places) and "exit status:" in said and "examples:" in said

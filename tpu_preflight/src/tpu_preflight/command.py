@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tpu_preflight import baseline, files
 from tpu_preflight.apart import apart
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.estimate import price
+from tpu_preflight.estimate import calibration, price
 from tpu_preflight.report import Report
 from tpu_preflight.text import translated
 
@@ -70,6 +70,10 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", action="store_true",
         help="estimate a step's time by operation, layer and line: minutes for a large model",
     )  # fmt: skip
+    more.add_argument(
+        "--measured", type=_milliseconds, metavar="MS",
+        help="what a step took on this TPU, such as 231ms: print it beside the estimate, as a row",
+    )  # fmt: skip
 
     cost = parser.add_argument_group("the price of a run, with a profile")
     cost.add_argument("--steps", type=_positive, metavar="N", help="how long the run is")
@@ -98,6 +102,10 @@ def _positive(word: str) -> int:
     return int(word)
 
 
+def _milliseconds(word: str) -> float:
+    return float(word.removesuffix("ms"))  # argparse tells what is none
+
+
 def _report(given: argparse.Namespace) -> Report:
     targets = list(dict.fromkeys(given.target or ["v5e-8"]))
     typed = price.read(given.price, targets)
@@ -107,7 +115,7 @@ def _report(given: argparse.Namespace) -> Report:
             "A run's price is steps x time of a step x chips x the price of a chip for an hour.",
             "Say how long the run is: --steps 100000.",
         )
-    profile = given.profile or given.steps is not None
+    profile = given.profile or given.measured is not None or given.steps is not None
     before = given.baseline and baseline.read(given.baseline)
     if given.html is not None:
         files.check(given.html, ".html")  # now: the check takes minutes
@@ -145,11 +153,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         report = _report(given)
         print(report.json() if given.json else report, flush=True)  # noqa: T201
+        for timing in report.timings if given.measured and not given.json else ():
+            print(calibration.row(timing, report.estimates, given.measured))  # noqa: T201
         return report.exit_status
     except PreflightError as error:
         what, why, fix = map(translated, (error.what, error.why, error.fix))
-        said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
-        print(said, file=sys.stderr)  # noqa: T201
+        print(  # noqa: T201
+            f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}", file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)  # noqa: T201

@@ -29,6 +29,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.shown import Link, Shown, Table
 
 TABLE = pathlib.Path(__file__).with_name("published.tsv")
@@ -94,12 +95,12 @@ class Factor:
         return estimate * self.low, max(estimate, least_ms()) * self.high
 
     def __repr__(self) -> str:
-        among = any(run.generation == self.generation for run in published())
-        others = f"of {'all' if among else 'other'} kinds, as this one has too few"
-        whose = f"of {self.generation}" if self.own else others
+        kinds = "all" if self.generation in {run.generation for run in published()} else "other"
         return (
-            f"{self.generation}: {self.runs} published runs ({whose}) took {self.low:.2f} to "
-            f"{self.high:.2f} times the estimate, {self.middle:.2f} as their geometric mean; "
+            f"{self.generation}: {self.runs} published runs "
+            f"(of {self.generation if self.own else f'{kinds} kinds, as this one has too few'}) "
+            f"took {self.low:.2f} to {self.high:.2f} times the "
+            f"estimate, {self.middle:.2f} as their geometric mean; "
             f"foretold without themselves they were {self.error:.0%} off on average"
         )
 
@@ -128,8 +129,10 @@ class Runs(Shown, tuple[Run, ...]):
         away = [
             f"{run.run} ({x:+.0%}): {run.remark or 'not known'}" for run, x in each if abs(x) > NEAR
         ]
-        near = f"{len(self) - len(away)} of {len(self)} steps lie within {NEAR:.0%}"
-        yield f"{near} of what the other runs foretell. Why the rest may not:"
+        yield (
+            f"{len(self) - len(away)} of {len(self)} steps lie within {NEAR:.0%} of what the other "
+            "runs foretell. Why the rest may not:"
+        )
         yield from away
 
 
@@ -142,6 +145,24 @@ def published() -> Runs:
             Run(**{name: kinds[name](value) for name, value in row.items()})
             for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         )
+
+
+def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> str:
+    """Write what a step took on a TPU as a row of the table; whoever measured fills in each ``?``.
+
+    The estimates, of which one has the timing's target, know devices, rows and the least time.
+    """
+    (estimate,) = (found for found in estimates if found.target == timing.target)
+    known = {
+        "target": timing.target,
+        "devices": str(estimate.replicas),
+        "rows": str(estimate.rows or "?"),
+        "published_ms": f"{measured_ms:g}",
+        "remark": "",
+        "estimate_ms": f"{timing.ms:.4g}",
+        "roofline_ms": f"{estimate.bound_ms:.4g}",
+    }
+    return "\t".join(known.get(field.name, "?") for field in dataclasses.fields(Run))
 
 
 def least_ms() -> float:
@@ -166,7 +187,7 @@ def off(run: Run, runs: Iterable[Run]) -> float:
 
     Runs of the same program are no others.
     """
-    others = (other for other in runs if other.program != run.program)
+    others = (x for x in runs if x.program != run.program)
     return run.ratio / _middle(_speaking_for(run.generation, others)) - 1
 
 

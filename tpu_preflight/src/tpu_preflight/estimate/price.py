@@ -119,12 +119,11 @@ def verdict(found: Sequence[Price]) -> str:
     priced = [p for p in found if p.per_chip_hour is not None]
     if len(priced) < 2:
         return said
-    each = {p.rows for p in priced}
-    by_row = len(each) > 1 and None not in each
-    costs = []  # low and high of each
-    for p in priced:
-        rows = p.rows if by_row else 1
-        costs.append((p.low / rows, p.high / rows, p.target))
+    by_row = None not in (each := {p.rows for p in priced}) and len(each) > 1
+    costs = [  # low and high of each
+        (p.low / rows, p.high / rows, p.target)
+        for p, rows in ((p, p.rows if by_row else 1) for p in priced)
+    ]
     (_, highest, name), *others = sorted(costs, key=lambda cost: cost[0] * cost[1])
     if near := [target for low, _, target in others if low < highest]:
         name = f"{name}, but the range of {', '.join(near)} overlaps with it"

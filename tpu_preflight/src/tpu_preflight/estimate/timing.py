@@ -59,17 +59,15 @@ def _all_reduce(found: compiler.Profile, slice_: hardware.Slice) -> AllReduce | 
     if not found.all_reduces:
         return None
     sent = sum(a.bytes for a in found.all_reduces)
-    bounds = (seconds * 1e3 for seconds in compiler.all_reduce_seconds(slice_, sent))
-    waits = sum(a.waits for a in found.all_reduces)
-    return AllReduce(sent, len(found.all_reduces), waits, *bounds, slice_.chip.ici_quoted)
+    low, high = compiler.all_reduce_seconds(slice_, sent)
+    parts, waits = len(found.all_reduces), sum(a.waits for a in found.all_reduces)
+    return AllReduce(sent, parts, waits, low * 1e3, high * 1e3, slice_.chip.ici_quoted)
 
 
 def _depth(found: compiler.Profile) -> int:
     """Go down into the layers until there are enough of them to tell apart."""
-    for depth in range(1, 5):
-        if sum(group.share for group in found.by_layer(depth)[:SHOWN]) < 0.9:
-            return depth
-    return 5
+    shares = ((d, sum(x.share for x in found.by_layer(d)[:SHOWN])) for d in range(1, 5))
+    return next((depth for depth, share in shares if share < 0.9), 5)
 
 
 def rows(groups: Iterable[compiler.Share]) -> tuple[Row, ...]:
@@ -77,9 +75,8 @@ def rows(groups: Iterable[compiler.Share]) -> tuple[Row, ...]:
     rows = [
         Row(g.name, g.seconds * 1e3, g.share, g.bound, g.flops, g.hbm_bytes, g.help) for g in groups
     ]
-    rest = rows[SHOWN:]
     rows = [r if r.share >= HELPED else dataclasses.replace(r, help="") for r in rows]
-    if len(rest) > 1:
+    if len(rest := rows[SHOWN:]) > 1:
         ms, share, flops, moved = (
             sum(getattr(row, name) for row in rest) for name in ("ms", "share", "flops", "bytes")
         )

@@ -1,0 +1,90 @@
+"""What the course's pages answer by themselves: questions, hints, a pasted error, a search.
+
+`make site` makes it from what `check`, `hint`, `explain` and the tables know; site.js moves it.
+"""
+
+import csv
+import json
+import pathlib
+import re
+from collections.abc import Iterator
+
+from helpers.base import html
+from helpers.base.language import translated
+from helpers.course import explain
+from helpers.course import map as course
+from helpers.exercises import Question, Verdict, find, hint, read
+
+CALLED = re.compile(r'^(check|hint)\("((\d\d)-\w+)"', re.MULTILINE)
+CHOICE = re.compile(r"(?:^- )?\(([a-e])\)\s+", re.MULTILINE)
+NAMES = re.compile(r"\b(?:tf|np|keras|layers|losses)(?:\.\w+)+|\bTF\w+")  # of code in a table
+BOUNDED = "Keep the full size and let a mask decide what counts."  # as the preflight says it
+
+
+def answered(source: str) -> str:
+    """Let a notebook, JSON, answer: its choices and hints stand where cells ask for them."""
+    notebook, text = json.loads(source), {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            text = cell
+        elif called := CALLED.search("".join(cell["source"])):
+            call, name, number = called.groups()
+            if isinstance(asked := read(number)[name], Question):
+                before, *parts = CHOICE.split("".join(text["source"]))
+                said = dict(zip(parts[::2], (x.strip(" -,\n") for x in parts[1::2]), strict=True))
+                text["source"] = before.rstrip()
+                cell["metadata"]["tags"].append("remove-input")
+                shown = [Verdict(name, *asked.judge(letter)) for letter in asked.letters]
+                labels = [f"({letter}) {said[letter]}" for letter in asked.letters]
+            elif call == "check" and f'hint(\\"{name}\\")"' in source:
+                shown = labels = []  # they stand below that cell
+            else:
+                shown = [hint(name) for _ in range(len(find(name).hints) + 1)]
+                labels = [each.title for each in shown]
+            cards = [html.Markup(each._repr_html_()) for each in shown]
+            page = html.render("asked.html", name=name, rows=[*zip(labels, cards, strict=True)])
+            output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": page}}
+            cell["outputs"] = [output] * bool(shown)
+    return json.dumps(notebook)
+
+
+def symptoms() -> str:
+    """Write the field for a pasted error, with `explain`'s own expressions for site.js.
+
+    A symptom's texts stand in the page already: ``row`` counts the rows of its tables.
+    """
+    order = sorted(explain.SYMPTOMS, key=lambda symptom: symptom.lesson)
+    data = {x: getattr(explain, x).pattern for x in ("ESCAPES", "QUOTED", "BEFORE", "RAISED")}
+    data |= {x: getattr(explain, x) for x in ("REACH", "MOST_MATCHES", "LONGEST_EVIDENCE")}
+    data["nothing"] = translated(explain.NOTHING)
+    data["symptoms"] = [
+        {"seen": "|".join(s.seen), "near": s.near, "unless": s.unless}
+        | {"note": s.sure == "note", "row": order.index(s)}
+        for s in explain.SYMPTOMS
+    ]
+    for row in data["symptoms"]:
+        row |= {x: explain.lowered(row[x]).pattern for x in ("seen", "near", "unless")}
+    return html.render("paste.html", data=html.Markup(json.dumps(data).replace("</", "<\\/")))
+
+
+def verdicts() -> str:
+    """Write the tables of what two compilers took and refused, as one table to search."""
+    known = course.notebooks()
+    used = {n.number: {*NAMES.findall(n.path.read_text("utf-8"))} for n in known}
+    paths = [course.NOTEBOOKS / f"data/{x}.tsv" for x in ("ops", "layers", "models")]
+    rows = [row for path in paths if path.is_file() for row in _verdicts(path, used)]
+    return html.render("takes.html", rows=rows, notebooks=known)
+
+
+def _verdicts(path: pathlib.Path, used: dict[str, set[str]]) -> Iterator[dict]:
+    lines = path.read_text("utf-8").splitlines()[1:]
+    for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
+        row = {"where": "", "code": "", "subject": row.get("kind"), "instead": ""} | row
+        names = {*NAMES.findall(row["code"] or row["name"])}
+        row["numbers"] = {n for n, own in used.items() if names and names <= own}
+        if found := explain.explain(row["message"]).matches:
+            row["numbers"].add(found[0].symptom.lesson)
+            row["instead"] = row["instead"] or found[0].symptom.fix
+        elif row["verdict"] == "bounded":
+            row |= {"numbers": row["numbers"] | {"02"}, "instead": row["instead"] or BOUNDED}
+        yield row | {"code": row["code"].replace("\\n", "\n")}
