@@ -2,18 +2,21 @@
 
 A translation is a file of gettext, ``notebooks/locale/ko.po``. Each of its messages knows where the
 English stands: when that changes, the message is fuzzy, and the English is shown until somebody has
-looked at it. Notebooks in the language are made from the English ones; their code and outputs are
-the same.
+looked at it. Notebooks in the language are made from the English ones; their programs are the same.
 """
 
 import ast
 import dataclasses
+import functools
+import inspect
 import io
+import itertools
 import json
 import pathlib
 import re
+import tokenize
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from babel.messages import Catalog, pofile
 
@@ -28,12 +31,14 @@ CHANGED = "The English has changed; the translation follows."
 MISSING = "Not translated yet."
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
+TITLES, COMMENTS = "titles of folded cells", "comments of cells"
 PARTS = ("name", "why", "fix")  # what is translated of a symptom
 # What a learner reads of data stands below one of the keys, and of code is each string of three
 # words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
 _COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml"
-_COURSE_CODE = "exercises/*.py course/doctor.py course/explain.py tpu/place.py"
+_COURSE_CODE = "exercises/*.py course/doctor.py course/explain.py tpu/place.py runtime.py"
+_COURSE_CODE += " display/expect.py xla/compare.py xla/compilations.py"
 _TOOL = "*.py checks/*.py compiler/*.py estimate/*.py subjects/*.py chips/hardware.py "
 _TOOL += "program/from_tensorflow.py program/tracing.py"
 SOURCES = [f"helpers/{name}" for name in _COURSE.split()]
@@ -51,6 +56,47 @@ def blocks(markdown: str) -> list[str]:
     return [part for part in parts if part]
 
 
+def commented(source: str, say: Callable[[str, str], str]) -> str:
+    """Write a cell's title, comments and docstrings as ``say`` gives them; the program stays.
+
+    ``say`` is given where a text belongs, and the text; lines of comments below each other are one.
+    """
+    head = re.match(r"(?:%%.*\n)?", source)[0]  # a magic's line, which is no Python
+    body, opens, spans = source[len(head) :], True, []
+    starts = [0, *itertools.accumulate(map(len, body.splitlines(keepends=True)))]
+    for token in tokenize.generate_tokens(io.StringIO(body).readline):
+        (row, column), (last, end) = token.start, token.end
+        start, stop = starts[row - 1] + column, starts[last - 1] + end
+        if token.type == tokenize.COMMENT or (opens and token.type == tokenize.STRING):
+            above = body[spans[-1][0] : start] if spans else ""
+            same = re.fullmatch(
+                rf"#(?! @title)[^\n]*(\n {{{column}}}#[^\n]*)*\n {{{column}}}", above
+            )
+            start = spans.pop()[0] if same and body[start] == "#" else start
+            spans.append((start, stop, "\n" + " " * column))
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            opens = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    done, at = head, 0
+    for start, stop, indent in spans:
+        text, title = body[start:stop], body.startswith("# @title ", start)
+        mark, closed = ("# @title " if title else "# "), ""
+        lines = [line.lstrip()[len(mark) :] for line in text.split("\n")]
+        if text[0] != "#":
+            mark, lines = "", inspect.cleandoc(text[3:-3]).split("\n")
+            closed = f'{indent * (len(lines) > 1)}"""'
+        said = say(TITLES if title else COMMENTS, "\n".join(lines)).split("\n")
+        new = "".join(f"{indent}{mark}{line}".rstrip(" ") for line in said)
+        done += body[at:start] + closed[-3:] + new.lstrip() + closed
+        at = stop
+    return done + body[at:]
+
+
+def _remarks(source: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    commented(source, lambda *text: found.append(text) or text[1])
+    return found
+
+
 def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
     """Cut a page, and tell what of it is to be translated: no code, no heading with links to it."""
     for part in blocks(path.read_text("utf-8")):
@@ -64,8 +110,8 @@ def _cells(notebook: pathlib.Path) -> Iterator[tuple[str, str]]:
         where, source = f"{notebook.name} {cell['id']}", "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             yield where, source
-        elif title := re.search(r"\A# @title (.*)", source):
-            yield "titles of folded cells", title[1]
+        else:
+            yield from _remarks(source)
         for output in cell.get("outputs", ()):
             for beside in output.get("metadata", {}).values():
                 yield f"{where} caption", beside["alt"]
@@ -184,8 +230,16 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
     # The files of the folder, each with the anchors that are called otherwise there.
     own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
-    cells = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]
-    cells = [(name, cell) for name, cell in cells if cell["cell_type"] == "markdown"]
+    every = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]
+    cells = [(name, cell) for name, cell in every if cell["cell_type"] == "markdown"]
+    for _, cell in every:
+        if cell["cell_type"] == "code":
+            say = functools.partial(said, catalog, note=False)
+            source = commented("".join(cell["source"]), say)
+            source = re.sub(
+                r"^runtime\.setup\(\)", f'runtime.setup(language="{code}")', source, flags=re.M
+            )
+            cell["source"] = source.splitlines(keepends=True)
     for name, cell in cells:
         english = "".join(cell["source"])
         cell["source"] = said(catalog, f"{name} {cell['id']}", english)

@@ -71,6 +71,18 @@ def test_a_note_stands_below_a_heading_and_in_no_table():
         assert said(catalog, "x", english) == english
 
 
+def test_comments_titles_and_docstrings_of_a_cell_are_texts_and_its_program_stays():
+    cell = (
+        "%%writefile a.py\n# @title One\n# Two,\n# three.\ndef f():\n"
+        '    """Four\n\n    x.\n    """\n    # five\n    return "# no"  # six\n'
+    )
+    found = []
+    assert translation.commented(cell, lambda *text: found.append(text) or text[1]) == cell
+    assert [text for _, text in found] == ["One", "Two,\nthree.", "Four\n\nx.", "five", "six"]
+    assert [where for where, _ in found] == [translation.TITLES, *[translation.COMMENTS] * 4]
+    assert "    # FIVE\n" in translation.commented(cell, lambda _, text: text.upper())
+
+
 @pytest.mark.parametrize("name", translation.PAGES)
 def test_the_blocks_of_a_page_are_the_page(name):
     text = (course.NOTEBOOKS / name).read_text("utf-8")
