@@ -8,6 +8,7 @@ looked at it. Notebooks in the language are made from the English ones; their pr
 import ast
 import dataclasses
 import functools
+import hashlib
 import inspect
 import io
 import itertools
@@ -17,6 +18,7 @@ import re
 import tokenize
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from babel.messages import Catalog, pofile
 
@@ -29,8 +31,13 @@ PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
 SYMPTOMS, README = "TROUBLESHOOTING.md", "README.md"
 CHANGED = "The English has changed; the translation follows."
 MISSING = "Not translated yet."
+# Google's pages that speak other languages, too: ?hl=ko.
+GOOGLE = re.compile(
+    r"\]\(https://(?:(?:docs\.)?cloud\.google\.com|www\.tensorflow\.org)/[^)#?\s]+(?=[)#])"
+)
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
+OUTPUTS_OF = "outputs_of"  # a notebook's metadata: of which English one its outputs are
 TITLES, COMMENTS = "titles of folded cells", "comments of cells"
 PARTS = ("name", "why", "fix")  # what is translated of a symptom
 # What a learner reads of data stands below one of the keys, and of code is each string of three
@@ -225,9 +232,34 @@ def said(catalog: Catalog, where: str, english: str, note: bool = True) -> str:
     return "\n\n".join(part for part in (heading, f"*{why}*", rest) if part)
 
 
+def fingerprint(notebook: Mapping[str, Any]) -> str:
+    """Name what a run in another language repeats: a notebook's programs and compared outputs."""
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    told = [
+        [
+            commented("".join(cell["source"]), lambda *_: ""),
+            "nbval-ignore-output" in cell["metadata"].get("tags", ()) or cell["outputs"],
+        ]
+        for cell in code
+    ]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+
+
+def _keep_outputs(node: dict[str, Any], path: pathlib.Path) -> None:
+    """Take the outputs that a run in the language has stored, if the English is still as it was."""
+    old = json.loads(path.read_text("utf-8")) if path.is_file() else {"metadata": {}}
+    if old["metadata"].get(OUTPUTS_OF) == fingerprint(node):
+        node["metadata"] = old["metadata"]
+        stored = {cell["id"]: cell for cell in old["cells"] if cell["cell_type"] == "code"}
+        for cell in node["cells"]:
+            cell |= {"outputs": stored[cell["id"]]["outputs"]} if cell["id"] in stored else {}
+
+
 def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     """Make the notebooks and pages in a language: text by file."""
     nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
+    for name, node in nodes.items():
+        _keep_outputs(node, course.NOTEBOOKS / code / name)
     # The files of the folder, each with the anchors that are called otherwise there.
     own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
     every = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]
@@ -256,7 +288,10 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     written = {course.NOTEBOOKS / code / name: text for name, text in made.items()}
     written[ROOT / f"README.{code}.md"] = readme
     badge = re.compile(r"(?<=/blob/main/notebooks/)(?=\d\d_)")
-    return {path: badge.sub(f"{code}/", text) for path, text in written.items()}
+    return {
+        path: GOOGLE.sub(rf"\g<0>?hl={code}", badge.sub(f"{code}/", text))
+        for path, text in written.items()
+    }
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:
