@@ -13,6 +13,10 @@ from helpers.course import translation
 
 CATALOG = translation.read("ko")
 FOLDER = course.NOTEBOOKS / "ko"
+# Wrong terms that can be searched for: notebooks/locale/ko.md has the right ones.
+WRONG = (
+    r"(?<![가-힣])(글(?![자씨쓴])|칸|루프(?!라인)|물결|색인|순방향|스코프|지표)|\d %|-\d\d에\s+읽"
+)
 CODE = r"(?s)```.*?```|``.+?``|`[^`]+`"
 
 
@@ -58,3 +62,8 @@ def test_it_has_the_links_and_the_blanks_of_the_english():
             links = [sorted(re.findall(r"\]\(([^)]*)\)", text)) for text in texts]
             blanks = [{*language.BLANK.findall(re.sub(CODE, "", text))} for text in texts]
             assert (links[0], blanks[0]) == (links[1], blanks[1]), message.context
+
+
+def test_its_terms_are_the_ones_that_were_chosen():
+    found = [(m.context, re.search(WRONG, m.string)) for m in CATALOG if m.id and m.string]
+    assert [(where, wrong[0]) for where, wrong in found if wrong] == []
