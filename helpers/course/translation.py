@@ -9,13 +9,10 @@ import ast
 import dataclasses
 import functools
 import hashlib
-import inspect
 import io
-import itertools
 import json
 import pathlib
 import re
-import tokenize
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -31,14 +28,18 @@ PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
 SYMPTOMS, README = "TROUBLESHOOTING.md", "README.md"
 CHANGED = "The English has changed; the translation follows."
 MISSING = "Not translated yet."
-# Google's pages that speak other languages, too: ?hl=ko.
-GOOGLE = re.compile(
-    r"\]\(https://(?:(?:docs\.)?cloud\.google\.com|www\.tensorflow\.org)/[^)#?\s]+(?=[)#])"
-)
+GOOGLE = r"\]\(https://(?:(?:docs\.)?cloud\.google\.com|www\.tensorflow\.org)/[^)#?\s]+(?=[)#])"
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
 OUTPUTS_OF = "outputs_of"  # a notebook's metadata: of which English one its outputs are
 TITLES, COMMENTS = "titles of folded cells", "comments of cells"
+# What isn't program in a cell: what stands before it, its mark, the text, what ends it.
+REMARKS = [
+    (TITLES, re.compile(r"\A()(# @title )(.*)()")),
+    (COMMENTS, re.compile(r'^( +)(""")(.*?)((?:\n +)?""")$', re.DOTALL | re.MULTILINE)),
+    (COMMENTS, re.compile(r"^( *)(# )(?!@title )(.*(?:\n\1# .*)*)()", re.MULTILINE)),
+    (COMMENTS, re.compile(r"(?<=\S)()(  # )(.*)()")),
+]
 PARTS = ("name", "why", "fix")  # what is translated of a symptom
 # What a learner reads of data stands below one of the keys, and of code is each string of three
 # words or more.
@@ -68,34 +69,16 @@ def commented(source: str, say: Callable[[str, str], str]) -> str:
 
     ``say`` is given where a text belongs, and the text; lines of comments below each other are one.
     """
-    head = re.match(r"(?:%%.*\n)?", source)[0]  # a magic's line, which is no Python
-    body, opens, spans = source[len(head) :], True, []
-    starts = [0, *itertools.accumulate(map(len, body.splitlines(keepends=True)))]
-    for token in tokenize.generate_tokens(io.StringIO(body).readline):
-        (row, column), (last, end) = token.start, token.end
-        start, stop = starts[row - 1] + column, starts[last - 1] + end
-        if token.type == tokenize.COMMENT or (opens and token.type == tokenize.STRING):
-            above = body[spans[-1][0] : start] if spans else ""
-            same = re.fullmatch(
-                rf"#(?! @title)[^\n]*(\n {{{column}}}#[^\n]*)*\n {{{column}}}", above
-            )
-            start = spans.pop()[0] if same and body[start] == "#" else start
-            spans.append((start, stop, "\n" + " " * column))
-        if token.type not in (tokenize.COMMENT, tokenize.NL):
-            opens = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
-    done, at = head, 0
-    for start, stop, indent in spans:
-        text, title = body[start:stop], body.startswith("# @title ", start)
-        mark, closed = ("# @title " if title else "# "), ""
-        lines = [line.lstrip()[len(mark) :] for line in text.split("\n")]
-        if text[0] != "#":
-            mark, lines = "", inspect.cleandoc(text[3:-3]).split("\n")
-            closed = f'{indent * (len(lines) > 1)}"""'
-        said = say(TITLES if title else COMMENTS, "\n".join(lines)).split("\n")
-        new = "".join(f"{indent}{mark}{line}".rstrip(" ") for line in said)
-        done += body[at:start] + closed[-3:] + new.lstrip() + closed
-        at = stop
-    return done + body[at:]
+    for where, pattern in REMARKS:
+
+        def said(found: re.Match[str], where: str = where) -> str:
+            indent, mark, text, end = found.groups()
+            line = f"\n{indent}{mark.strip(chr(34))}"
+            new = say(where, text.replace(line, "\n")).replace("\n", line)
+            return indent + mark + re.sub(r"\n +(?=\n)", "\n", new) + end
+
+        source = pattern.sub(said, source)
+    return source
 
 
 def _remarks(source: str) -> list[tuple[str, str]]:
@@ -234,14 +217,11 @@ def said(catalog: Catalog, where: str, english: str, note: bool = True) -> str:
 
 def fingerprint(notebook: Mapping[str, Any]) -> str:
     """Name what a run in another language repeats: a notebook's programs and compared outputs."""
-    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    told = [
-        [
-            commented("".join(cell["source"]), lambda *_: ""),
-            "nbval-ignore-output" in cell["metadata"].get("tags", ()) or cell["outputs"],
-        ]
-        for cell in code
-    ]
+    told = []
+    for cell in (cell for cell in notebook["cells"] if cell["cell_type"] == "code"):
+        compared = "nbval-ignore-output" not in cell["metadata"].get("tags", ())
+        program = commented("".join(cell["source"]), lambda *_: "")
+        told.append((program, cell["outputs"] if compared else ()))
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
 
 
@@ -268,9 +248,7 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
         if cell["cell_type"] == "code":
             say = functools.partial(said, catalog, note=False)
             source = commented("".join(cell["source"]), say)
-            source = re.sub(
-                r"^runtime\.setup\(\)", f'runtime.setup(language="{code}")', source, flags=re.M
-            )
+            source = source.replace("\nruntime.setup()", f'\nruntime.setup(language="{code}")')
             cell["source"] = source.splitlines(keepends=True)
     for name, cell in cells:
         english = "".join(cell["source"])
@@ -288,10 +266,8 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     written = {course.NOTEBOOKS / code / name: text for name, text in made.items()}
     written[ROOT / f"README.{code}.md"] = readme
     badge = re.compile(r"(?<=/blob/main/notebooks/)(?=\d\d_)")
-    return {
-        path: GOOGLE.sub(rf"\g<0>?hl={code}", badge.sub(f"{code}/", text))
-        for path, text in written.items()
-    }
+    hl = rf"\g<0>?hl={code}"  # Google's pages speak the language, too
+    return {p: re.sub(GOOGLE, hl, badge.sub(f"{code}/", x)) for p, x in written.items()}
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:
