@@ -81,10 +81,11 @@ def commented(source: str, say: Callable[[str, str], str]) -> str:
     return source
 
 
-def _remarks(source: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    commented(source, lambda *text: found.append(text) or text[1])
-    return found
+def _told(name: str, cell: Mapping[str, Any], say: Callable[[str, str], str]) -> str:
+    """Write a cell as ``say`` gives its texts: all of Markdown, of code what isn't program."""
+    source = "".join(cell["source"])
+    is_code = cell["cell_type"] == "code"
+    return commented(source, say) if is_code else say(f"{name} {cell['id']}", source)
 
 
 def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
@@ -95,16 +96,19 @@ def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
         yield part, not left
 
 
-def _cells(notebook: pathlib.Path) -> Iterator[tuple[str, str]]:
+def _cells(notebook: pathlib.Path) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+
+    def say(where: str, text: str) -> str:
+        found.append((where, text))
+        return text
+
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
-        where, source = f"{notebook.name} {cell['id']}", "".join(cell["source"])
-        if cell["cell_type"] == "markdown":
-            yield where, source
-        else:
-            yield from _remarks(source)
+        _told(notebook.name, cell, say)
         for output in cell.get("outputs", ()):
             for beside in output.get("metadata", {}).values():
-                yield f"{where} caption", beside["alt"]
+                say(f"{notebook.name} {cell['id']} caption", beside["alt"])
+    return found
 
 
 def _data(path: pathlib.Path) -> Iterator[tuple[str, str]]:
@@ -203,14 +207,14 @@ def to_do(catalog: Catalog) -> list[str]:
     return [m.context for m in catalog if m.id and (m.fuzzy or not m.string)]
 
 
-def said(catalog: Catalog, where: str, english: str, note: bool = True) -> str:
+def said(catalog: Catalog, where: str, english: str) -> str:
     """Give a message's translation, or the English, with a note below its heading."""
     message = catalog.get(english, where)
     if message and message.string and not message.fuzzy:
         return message.string
-    if not note or re.match(r"\||- |\d+\. ", english):  # it would break the table or the list
-        return english
-    why = said(catalog, WORDS, CHANGED if message and message.string else MISSING, note=False)
+    if where in (TITLES, COMMENTS, WORDS) or re.match(r"\||- |\d+\. ", english):
+        return english  # a note would break the program, the table or the list
+    why = said(catalog, WORDS, CHANGED if message and message.string else MISSING)
     heading, rest = re.fullmatch(r"(#+ [^\n]*|)\n*(.*)", english, re.DOTALL).groups()
     return "\n\n".join(part for part in (heading, f"*{why}*", rest) if part)
 
@@ -242,20 +246,17 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
         _keep_outputs(node, course.NOTEBOOKS / code / name)
     # The files of the folder, each with the anchors that are called otherwise there.
     own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
-    every = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]
-    cells = [(name, cell) for name, cell in every if cell["cell_type"] == "markdown"]
-    for _, cell in every:
-        if cell["cell_type"] == "code":
-            say = functools.partial(said, catalog, note=False)
-            source = commented("".join(cell["source"]), say)
-            source = source.replace("\nruntime.setup()", f'\nruntime.setup(language="{code}")')
-            cell["source"] = source.splitlines(keepends=True)
+    cells = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]
     for name, cell in cells:
         english = "".join(cell["source"])
-        cell["source"] = said(catalog, f"{name} {cell['id']}", english)
-        own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
+        cell["source"] = _told(name, cell, functools.partial(said, catalog))
+        if cell["cell_type"] == "markdown":
+            own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
+    setup = f'\nruntime.setup(language="{code}")'
     for _, cell in cells:
-        cell["source"] = _linked(cell["source"], code, own).splitlines(keepends=True)
+        text = cell["source"].replace("\nruntime.setup()", setup)
+        text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
+        cell["source"] = text.splitlines(keepends=True)
     made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
     pages = {name: _page(catalog, course.NOTEBOOKS / name) for name in PAGES}
     pages[SYMPTOMS] = _symptoms(catalog)
