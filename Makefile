@@ -1,7 +1,7 @@
 # Two commands are enough: `make run` and `make test`. Each target makes .venv when it is missing
 # or older than the lock.
 .DEFAULT_GOAL := help
-.PHONY: help run test check pytorch beam browser slides site lab lint spelling lock colab kaggle
+.PHONY: help run test check libraries beam browser slides site lab lint spelling lock colab kaggle
 .DELETE_ON_ERROR:
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
@@ -36,8 +36,15 @@ build/pytorch/.installed: .venv/.installed
 check: lint ## Check in a minute: style, and the tests that run no notebook and train nothing long
 	@$(PYTHON_VENV) -m pytest -q -n 2 -m "not slow" tests tpu_preflight/tests
 
-pytorch: build/pytorch/.installed ## Load an exported model with today's PyTorch (some GB, apart)
-	@$(PYTHON_VENV) -m pytest -q -k pytorch tests/bert/test_export.py
+build/kerashub/.installed: .venv/.installed
+	@rm -rf build/kerashub
+	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/kerashub
+	@$(PYTHON_VENV) -m uv pip install -q --python build/kerashub/bin/python \
+	  "keras-hub==0.32.0" "jax==0.10.2"
+	@touch $@
+
+libraries: build/pytorch/.installed build/kerashub/.installed ## Try today's PyTorch and KerasHub (some GB, apart)
+	@$(PYTHON_VENV) -m pytest -q -k "pytorch or kerashub" tests/bert/test_export.py tests/notebooks/test_kerashub.py
 
 build/beam/.installed: tests/repo/beam.txt .venv/.installed
 	@rm -rf build/beam

@@ -192,6 +192,8 @@ class Folder:
                 "Two at once would be in each other's way.",
                 "Wait until it has ended (or stop it: Ctrl-C there), or name another folder.",
             ) from None
+        except OSError as error:  # somebody else's file, or a folder
+            raise files.cant_write(pathlib.PurePath(self._at(".lock")), error) from error
 
     def read(self, name: str) -> bytes | None:
         """Read a file; None where there is none.

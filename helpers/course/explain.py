@@ -143,13 +143,13 @@ def explain(error: BaseException | str) -> Explanation:
         return Explanation((Match(own, ""),))
     lines = clean(error if isinstance(error, str) else _text(error))
     # A message may be broken between words or, by a terminal's edge, within one.
-    texts = ["\n".join(lines), "".join(lines)]
+    texts = dict.fromkeys(["\n".join(lines), "".join(lines)])
     # In small letters, in one line: as many characters as before, whatever they are.
     both = [(t, t.encode("ascii", "replace").decode().lower().replace("\n", " ")) for t in texts]
     found = [
         Match(symptom, evidence)
         for symptom in SYMPTOMS
-        if (evidence := symptom.evidence(*both[0]) or symptom.evidence(*both[1]))
+        if (evidence := next(filter(None, (symptom.evidence(*x) for x in both)), ""))
     ]
     matches = [match for match in found if match.symptom.sure != "note"]
     raised = ["", *filter(_RAISED.match, lines)]

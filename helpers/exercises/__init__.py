@@ -161,7 +161,7 @@ def find(name: str) -> Exercise:
     Raises:
         CourseError: There is none of this name.
     """
-    found = read(name[:2]).get(name)
+    found = read(str(name)[:2]).get(name)
     if not isinstance(found, Exercise):
         raise CourseError(
             f"There is no exercise {name!r}.",
@@ -179,7 +179,7 @@ def check(name: str, answer: object) -> Verdict:
     Raises:
         CourseError: There is no exercise or question of this name.
     """
-    question = read(name[:2]).get(name)
+    question = read(str(name)[:2]).get(name)
     if isinstance(question, Question):
         return Verdict(name, *question.judge(answer))
     exercise = find(name)
@@ -191,7 +191,7 @@ def check(name: str, answer: object) -> Verdict:
         return Verdict(name, "right", exercise.judge(name, answer))
     except Wrong as wrong:
         return Verdict(name, "not right", str(wrong))
-    except Exception as error:  # whatever the learner's code raises is an answer, too
+    except (Exception, SystemExit) as error:  # whatever the learner's code raises is an answer
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
         # Raised while a graph is made, the code that led there comes before the message.
         said = lines[-1 if lines[0] == "in user code:" else 0]

@@ -10,6 +10,7 @@ import dataclasses
 import errno
 import functools
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -41,7 +42,7 @@ class Files:
 Source = Files | Sequence[str]  # or the documents themselves
 
 
-def find(inputs: Sequence[str], field: str = "text") -> Files:
+def find(inputs: Sequence[str], field: str = "text", output: str = "") -> Files:
     """Find the files that the inputs name; in whatever order they are named, it is the same.
 
     A file is JSON lines if its name ends with .json, .jsonl or .ndjson, Parquet with .parquet, else
@@ -51,12 +52,15 @@ def find(inputs: Sequence[str], field: str = "text") -> Files:
         inputs: Files, folders, patterns such as ``texts/*.gz``, each here, ``gs://…`` or
             ``hf://datasets/…`` (the Hugging Face Hub). Hidden files are passed over.
         field: What holds the text in JSON lines and Parquet.
+        output: Where records are written: those of an earlier run are no text.
 
     Raises:
         CourseError: There is no such file.
     """
     _arrow_files.cache_clear()  # files may have changed since
-    found = {path for given in inputs for path in _matching(given)}
+    own = re.escape(output) + r"/(held-out/)?(shard-[\d-]+-of-\d+|manifest|tokenizer)\.\w+"
+    found = {path.replace("/./", "/") for given in inputs for path in _matching(given)}
+    found -= {path for path in found if output and re.fullmatch(own, path)}
     # By name first: then it doesn't count where the folders are.
     return Files(tuple(sorted(found, key=lambda path: (path.rpartition("/")[2], path))), field)
 
@@ -94,7 +98,7 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
     kind = _KINDS.get(ending, "text")
     column = "text" if kind == "text" else field
     try:
-        other = _is_no_text(path, ending) if kind == "text" else ""
+        other = _other_kind(path, ending, kind)
     except Exception as error:  # of the library of each kind of storage
         raise _unreadable(name, error) from error
     if other:
@@ -104,6 +108,7 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
             "Unpack an archive and name its folder. Name JSON lines .jsonl; of a table make them: "
             "pandas.read_csv(FILE).to_json('NEW.jsonl', orient='records', lines=True).",
         )
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # every error is raised
     try:
         # `load_dataset` would map the files into memory, too: that counts as this process's memory.
         builder = datasets.load_dataset_builder(kind, data_files=[path])
@@ -121,16 +126,19 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
     return sorted(pathlib.Path(builder.cache_dir).glob("*.arrow")), column
 
 
-def _is_no_text(path: str, ending: str) -> str:
-    """Say what a file is that ``datasets`` would read as plain text; empty where it is text."""
+def _other_kind(path: str, ending: str, kind: str) -> str:
+    """Say what a file is that its name doesn't tell; empty where it is of its kind."""
     with fsspec.open(path, "rb") as file:
-        if tarfile.is_tarfile(file) or zipfile.is_zipfile(file):
+        if kind == "text" and (tarfile.is_tarfile(file) or zipfile.is_zipfile(file)):
             return "an archive"
     with fsspec.open(path, "rb", compression="infer") as file:
-        begins = file.read(3).removeprefix(codecs.BOM_UTF8) + file.read(1)
-    return (
-        "JSON" if re.match(rb'\[?\{"', begins) else "a table" if ending in (".csv", ".tsv") else ""
-    )
+        begins = file.read(2**20).removeprefix(codecs.BOM_UTF8)
+    for line in begins.splitlines() if kind == "json" else ():
+        with contextlib.suppress(ValueError):
+            json.loads(line)  # what is nested too deeply is an error here; pyarrow would crash
+    if kind == "text" and re.match(rb'\[?\{"', begins):
+        return "JSON"
+    return "a table" if ending in (".csv", ".tsv") else ""
 
 
 def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
@@ -152,12 +160,13 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
     fix = "Check that you may read it; if it is cut off or damaged, copy it again."
     if isinstance(error, datasets.arrow_writer.SchemaInferenceError | StopIteration):
         why = "It is empty."
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EEXIST):
         why = f"There is no room for it in the cache of the library datasets ({error.strerror})."
         fix = "Make room, or set HF_DATASETS_CACHE to a folder on another disk."
     if isinstance(error, UnicodeDecodeError):
         why = f"It is not UTF-8: byte 0x{error.object[error.start]:02x} ({error.reason})."
-        fix = "Write it in UTF-8; from older Korean files `iconv -f CP949 -t UTF-8 FILE > NEW`."
+        fix = "Write it in UTF-8: `iconv -f CP949 -t UTF-8 FILE > NEW` from older Korean files, "
+        fix += "-f UTF-16 from what Windows calls Unicode."
     return CourseError(f"The text {name} can't be read.", why, fix)
 
 

@@ -51,8 +51,9 @@ def test_a_folder_is_named_when_it_is_whole_and_one_process_at_a_time_writes_to_
     assert folder.list() == [".b.txt.left", "log", "step-1"]
     with folder.alone(), pytest.raises(CourseError, match="Another process writes"):
         folder.alone()
-    with folder.alone():
-        pass
+    (tmp_path / "other/.lock").mkdir(parents=True)
+    with folder.alone(), pytest.raises(files.CantWrite, match="Is a directory"):
+        Folder(tmp_path / "other").alone()
 
 
 @pytest.mark.parametrize(

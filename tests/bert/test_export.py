@@ -89,7 +89,7 @@ print(json.dumps({"version": transformers.__version__, "ids": ids, "told": told}
 """
 
 
-@pytest.mark.skipif(not PYTORCH.exists(), reason="needs PyTorch apart: make pytorch")
+@pytest.mark.skipif(not PYTORCH.exists(), reason="needs PyTorch apart: make libraries")
 def test_todays_pytorch_loads_it_with_equal_scores(exported, scores, tmp_path):
     np.savez(tmp_path / "rows.npz", texts=json.dumps(TEXTS), **scores)
     clean = without("PYTHON") | {"HF_HUB_OFFLINE": "1"}

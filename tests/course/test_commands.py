@@ -20,7 +20,7 @@ MISUSES = tomllib.loads((ROOT / "tests/course/misuses.toml").read_text("utf-8"))
 LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its frame
 FILES = {
     **{"a.txt": "one\ntwo\n", "empty.txt": "", "a.jsonl": '{"body": "one"}\n'},
-    **{"folder/x": "mine", "other/settings.json": '{"theme": "dark"}'},
+    **{"folder/x": "mine", "other/settings.json": '{"theme": "dark"}', "a.log.gz": "\x1f\x8b"},
 }
 
 
@@ -29,7 +29,7 @@ def command(tmp_path, monkeypatch, capsys):
     """The command line in a folder with some files; gives its status, output and errors."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_text(text, "latin-1")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     monkeypatch.setenv("COLUMNS", "80")
@@ -59,7 +59,7 @@ def test_a_misuse_ends_with_one_message_and_leaves_nothing(line, command, monkey
     assert len(err.strip().splitlines()) <= LONGEST, err
     there = {str(path) for path in pathlib.Path().rglob("*") if path.is_file()}
     assert there == {*FILES}
-    assert all(pathlib.Path(name).read_text() == text for name, text in FILES.items())
+    assert all(pathlib.Path(name).read_text("latin-1") == text for name, text in FILES.items())
 
 
 def test_help_has_the_learner_s_commands_first_and_an_example_of_each(command):
@@ -97,7 +97,9 @@ def test_a_folder_that_is_gone_is_told(command, tmp_path, monkeypatch):
     assert status == 2 and "The current folder is gone." in err
 
 
-def test_a_closed_output_does_no_harm(command, monkeypatch):
+def test_a_closed_output_or_input_does_no_harm(command, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    assert command("explain")[0] == 1
     monkeypatch.setattr(sys, "stdout", None)
     assert command("prepare", "-i", "b.txt")[0] == 2
 

@@ -140,7 +140,7 @@ def test_hints_come_in_steps_and_end_in_the_solution(name, monkeypatch):
     assert solution == again == f"Solution of {name}:\n\n{exercise.solution.strip()}"
 
 
-@pytest.mark.parametrize("name", ["02-99", "99-1", "2-1", ""])
+@pytest.mark.parametrize("name", ["02-99", "99-1", "2-1", "", 2, None])
 def test_an_unknown_exercise_is_told(name):
     for ask in (exercises.hint, lambda x: exercises.check(x, print)):
         with pytest.raises(CourseError, match=r"(?s)no exercise.*such as 02-1"):
@@ -157,6 +157,7 @@ SAID = {  # what the answer does with a graph's text, and what it is told
     "return x.T": "has no attribute 'T'",
     "raise ZeroDivisionError('by 0')": "not right. Your code raised ZeroDivisionError: by 0",
     "raise ValueError": "raised ValueError: no message",
+    "raise SystemExit(3)": "raised SystemExit: 3",
     "raise ValueError('in user code:\\n\\n  a\\n\\n  b\\n')": "raised ValueError: b",
     "return exercises.check_table(lambda: {}, {'a': (1, '')})": "keys unchanged",
 }

@@ -84,6 +84,10 @@ def test_files_are_found_in_any_order_in_folders_and_by_patterns(tmp_path):
     folder, pattern = str(tmp_path / "texts"), str(tmp_path / "texts" / "*.txt")
     for inputs in ([one, two], [two, one], [one, one, two], [folder], [pattern], [folder, two]):
         assert documents.find(inputs) == wanted
+    for name in ("shard-00000-of-00008.tfrecord", "tokenizer.json"):  # of an earlier run
+        write(tmp_path / "texts/out", name, b"{}")
+    for given in (folder, f"{folder}/."):
+        assert documents.find([given, one], output=f"{folder}/out") == wanted
     for nothing in (str(tmp_path / "none"), ""):
         with pytest.raises(CourseError, match="is not there"):
             documents.find([nothing])
@@ -121,17 +125,19 @@ WRONG = {
     "column.jsonl": (objects(LINES).replace(b'"body"', b'"bodies"'), "field 'body', but {'id'"),
     "object.jsonl": (b'{"body": {"ko": "\xeb\xac\xb8"}}', "but {'body': 'a structure'}"),
     "number.jsonl": (b'{"body": 3}', "but {'body': 'int64'}"),
+    "deep.jsonl": (b'{"body": ' + b"[" * 10**5, "RecursionError"),
+    "utf-16.txt": (b"\xff\xfea\0", "-f UTF-16"),
     "cut.jsonl": (objects(LINES)[:-5], "JSON"),
     "table.parquet": (b"PAR1 and then nothing", "Parquet"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_file_has_one_clear_error_that_names_it(tmp_path, name):
+def test_a_wrong_file_has_one_clear_error_that_names_it(tmp_path, name, caplog):
     data, words = WRONG[name]
     inputs = [write(tmp_path, name, data)]
     if name.endswith((".txt", ".gz")):
         inputs.append(write(tmp_path, "good.txt", plain(LINES)))
     with pytest.raises(CourseError, match=words) as caught:
         all_of(documents.find(inputs, "body"))
-    assert f"The text {name} " in caught.value.what
+    assert f"The text {name} " in caught.value.what and not caplog.records

@@ -60,7 +60,8 @@ def run() -> None:
     ends what was started and leaves nothing half written, as Ctrl-C does.
     """
     signal.signal(signal.SIGTERM, _terminate)
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # a shell's >&- closes one
+    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))  # closed by <&-
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # and >&- one of these
         stream.reconfigure(errors="replace")
     colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
     try:

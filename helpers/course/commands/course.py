@@ -117,6 +117,9 @@ def explain_log(
         typer.echo(
             f"Read: the log's first and last MB, not the {left_out:,} bytes between.", err=True
         )
+    if data.startswith(b"\x1f\x8b"):
+        why, fix = "It is a file of gzip.", "Unpack it on the way: `zcat LOG | tpu-course explain`."
+        raise CourseError("The log is compressed.", why, fix)
     found = explain.explain(explain.decode(data))
     typer.echo(repr(found))
     raise typer.Exit(0 if found else 1)

@@ -90,7 +90,8 @@ def prepare(
             "A text is named with --input; other words are options for Apache Beam.",
             "Write --input before a text, or --runner before --.",
         )
-    source = documents.find(texts or list(corpus.shipped().values()), field)
+    texts = texts or list(corpus.shipped().values())
+    source = documents.find(texts, field, Folder(output).absolute)
     Folder(output).check()
     run = records.one_by_one
     if runner:
