@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 
+from helpers.base import language as languages
 from helpers.base import settings
 from helpers.base.errors import CourseError
 from helpers.course import explain
 from helpers.tpu.connection import connect, tensorflow_environment
 from helpers.tpu.place import Place, detect
+from tpu_preflight import text
 
 __all__ = ["connect", "detect", "setup"]
 
@@ -54,7 +56,7 @@ def _send_native_log_to_the_terminal() -> None:
         os.dup2(terminal, 2)
 
 
-def setup(seed: int = 0) -> None:
+def setup(seed: int = 0, language: str | None = None) -> None:
     """Prepare this kernel: check the packages, set the environment, import TensorFlow, set seeds.
 
     In a notebook it also adds ``%explain``, for the cell after one that failed. Call it once,
@@ -62,12 +64,16 @@ def setup(seed: int = 0) -> None:
 
     Args:
         seed: For Python's, NumPy's and TensorFlow's global generators.
+        language: Of the messages, such as ``ko``; None is what folder or environment say.
 
     Raises:
         CourseError: TensorFlow is already imported, with other settings; a needed package is
             missing or of another release than the lock; or, on Colab and Kaggle, the packages were
             installed just now, and the kernel must be restarted.
     """
+    if language:
+        os.environ[languages.CHOSEN] = language
+    text.translator = lambda: languages.translated  # also where the course is not installed
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell:
         explain.load_ipython_extension(shell)  # first: what fails below can be explained, too
@@ -89,4 +95,5 @@ def setup(seed: int = 0) -> None:
     if shell:
         _send_native_log_to_the_terminal()
     transformers = importlib.metadata.version("transformers")
-    print(f"Ready: TensorFlow {tf.__version__}, transformers {transformers}, seed {seed}.")  # noqa: T201
+    ready = f"Ready: TensorFlow {tf.__version__}, transformers {transformers}, seed {seed}."
+    print(languages.translated(ready))  # noqa: T201

@@ -130,14 +130,15 @@ TOO_EARLY = "CourseError: TensorFlow is already imported, without TF_USE_LEGACY_
     [
         ("import tensorflow", ENVIRONMENT, "Ready: "),
         ("import sys; sys.modules['tensorflow'] = object()", {}, TOO_EARLY),
+        ("runtime.setup(language='ko')", ENVIRONMENT, "준비됨: TensorFlow"),
     ],
-    ids=["with its settings", "without"],
+    ids=["with its settings", "without", "in Korean"],
 )
 def test_in_a_notebook_setup_adds_explain(first, variables, said):
     """Also where it fails because TensorFlow came first with other settings."""
     done = python(
         "from IPython.testing.globalipapp import start_ipython; shell = start_ipython()\n"
-        f"{first}\ntry:\n    {SETUP}\n"
+        f"from helpers import runtime; {first}\ntry:\n    {SETUP}\n"
         "except Exception as error:\n    print(f'{type(error).__name__}: {error}')\n"
         "assert 'explain' in shell.magics_manager.magics['line']",
         **variables,

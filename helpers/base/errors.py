@@ -4,13 +4,18 @@ import contextlib
 from collections.abc import Iterator
 
 from tpu_preflight.errors import PreflightError
+from tpu_preflight.text import translated
 
 
 class CourseError(PreflightError):
     """An error with a cause and a remedy (``what``, ``why``, ``fix``, a sentence each).
 
-    Derived only where someone catches or shows the class.
+    Derived only where someone catches or shows the class. Read, it is in the user's language.
     """
+
+    def __str__(self) -> str:
+        what, why, fix = map(translated, (self.what, self.why, self.fix))
+        return f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
 
 
 @contextlib.contextmanager

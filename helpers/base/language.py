@@ -16,6 +16,7 @@ ENGLISH = "en"
 NOTEBOOKS, WORK = ROOT / "notebooks", ROOT / "work"
 LOCALE = NOTEBOOKS / "locale"
 BLANK = re.compile(r"\{([^{}\n]+)\}")
+CHOSEN = "COURSE_LANGUAGE"  # set by the setup cell of a translated notebook
 # In gettext's order (gnu.org/software/gettext/manual, "Locale Environment Variables", 2026-11).
 VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 
@@ -35,10 +36,12 @@ def language(
 ) -> str:
     """Say which language messages have: a code such as ``ko``, or ``en``.
 
-    In a folder of notebooks it is the notebooks' own, elsewhere what the environment asks for, as
-    far as it is translated.
+    It is what the setup cell chose; else in a folder of notebooks the notebooks' own, elsewhere
+    what the environment asks for, as far as it is translated.
     """
     folder = folder or pathlib.Path.cwd()
+    if environment.get(CHOSEN) in translations():
+        return environment[CHOSEN]
     if folder in (NOTEBOOKS, WORK):
         return ENGLISH
     if folder.parent in (NOTEBOOKS, WORK) and folder.name in translations():

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -19,8 +20,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from helpers.base import files, html
+from helpers.course import translation
 from helpers.course.doctor import GIB, free_memory
-from helpers.course.map import BUILD, Notebook, notebooks
+from helpers.course.map import BUILD, NOTEBOOKS, Notebook, notebooks
 from tpu_preflight import processes
 
 # The notebooks that take longest, the longest first (2026-11): begun first, all end together.
@@ -201,7 +203,11 @@ def store(chosen: Sequence[Notebook], console: Console | None = None) -> tuple[R
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
         if result.state == "passed":
-            files.write(notebook.path, nbformat.writes(_stripped(node)) + "\n")
+            node, english = _stripped(node), NOTEBOOKS / notebook.path.name
+            if english != notebook.path:
+                of = translation.fingerprint(json.loads(english.read_text("utf-8")))
+                node.metadata[translation.OUTPUTS_OF] = of
+            files.write(notebook.path, nbformat.writes(node) + "\n")
 
     return run_all(chosen, keep, console)
 

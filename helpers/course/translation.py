@@ -2,18 +2,20 @@
 
 A translation is a file of gettext, ``notebooks/locale/ko.po``. Each of its messages knows where the
 English stands: when that changes, the message is fuzzy, and the English is shown until somebody has
-looked at it. Notebooks in the language are made from the English ones; their code and outputs are
-the same.
+looked at it. Notebooks in the language are made from the English ones; their programs are the same.
 """
 
 import ast
 import dataclasses
+import functools
+import hashlib
 import io
 import json
 import pathlib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from babel.messages import Catalog, pofile
 
@@ -26,14 +28,25 @@ PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
 SYMPTOMS, README = "TROUBLESHOOTING.md", "README.md"
 CHANGED = "The English has changed; the translation follows."
 MISSING = "Not translated yet."
+GOOGLE = r"\]\(https://(?:(?:docs\.)?cloud\.google\.com|www\.tensorflow\.org)/[^)#?\s]+(?=[)#])"
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
+OUTPUTS_OF = "outputs_of"  # a notebook's metadata: of which English one its outputs are
+TITLES, COMMENTS = "titles of folded cells", "comments of cells"
+# What isn't program in a cell: what stands before it, its mark, the text, what ends it.
+REMARKS = [
+    (TITLES, re.compile(r"\A()(# @title )(.*)()")),
+    (COMMENTS, re.compile(r'^( +)(""")(.*?)((?:\n +)?""")$', re.DOTALL | re.MULTILINE)),
+    (COMMENTS, re.compile(r"^( *)(# )(?!@title )(.*(?:\n\1# .*)*)()", re.MULTILINE)),
+    (COMMENTS, re.compile(r"(?<=\S)()(  # )(.*)()")),
+]
 PARTS = ("name", "why", "fix")  # what is translated of a symptom
 # What a learner reads of data stands below one of the keys, and of code is each string of three
 # words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
 _COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml"
-_COURSE_CODE = "exercises/*.py course/doctor.py course/explain.py tpu/place.py"
+_COURSE_CODE = "exercises/*.py course/doctor.py course/explain.py tpu/place.py runtime.py"
+_COURSE_CODE += " display/expect.py xla/compare.py xla/compilations.py"
 _TOOL = "*.py checks/*.py compiler/*.py estimate/*.py subjects/*.py chips/hardware.py "
 _TOOL += "program/from_tensorflow.py program/tracing.py"
 SOURCES = [f"helpers/{name}" for name in _COURSE.split()]
@@ -51,6 +64,30 @@ def blocks(markdown: str) -> list[str]:
     return [part for part in parts if part]
 
 
+def commented(source: str, say: Callable[[str, str], str]) -> str:
+    """Write a cell's title, comments and docstrings as ``say`` gives them; the program stays.
+
+    ``say`` is given where a text belongs, and the text; lines of comments below each other are one.
+    """
+    for where, pattern in REMARKS:
+
+        def said(found: re.Match[str], where: str = where) -> str:
+            indent, mark, text, end = found.groups()
+            line = f"\n{indent}{mark.strip(chr(34))}"
+            new = say(where, text.replace(line, "\n")).replace("\n", line)
+            return indent + mark + re.sub(r"\n +(?=\n)", "\n", new) + end
+
+        source = pattern.sub(said, source)
+    return source
+
+
+def _told(name: str, cell: Mapping[str, Any], say: Callable[[str, str], str]) -> str:
+    """Write a cell as ``say`` gives its texts: all of Markdown, of code what isn't program."""
+    source = "".join(cell["source"])
+    is_code = cell["cell_type"] == "code"
+    return commented(source, say) if is_code else say(f"{name} {cell['id']}", source)
+
+
 def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
     """Cut a page, and tell what of it is to be translated: no code, no heading with links to it."""
     for part in blocks(path.read_text("utf-8")):
@@ -59,16 +96,19 @@ def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
         yield part, not left
 
 
-def _cells(notebook: pathlib.Path) -> Iterator[tuple[str, str]]:
+def _cells(notebook: pathlib.Path) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+
+    def say(where: str, text: str) -> str:
+        found.append((where, text))
+        return text
+
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
-        where, source = f"{notebook.name} {cell['id']}", "".join(cell["source"])
-        if cell["cell_type"] == "markdown":
-            yield where, source
-        elif title := re.search(r"\A# @title (.*)", source):
-            yield "titles of folded cells", title[1]
+        _told(notebook.name, cell, say)
         for output in cell.get("outputs", ()):
             for beside in output.get("metadata", {}).values():
-                yield f"{where} caption", beside["alt"]
+                say(f"{notebook.name} {cell['id']} caption", beside["alt"])
+    return found
 
 
 def _data(path: pathlib.Path) -> Iterator[tuple[str, str]]:
@@ -167,31 +207,56 @@ def to_do(catalog: Catalog) -> list[str]:
     return [m.context for m in catalog if m.id and (m.fuzzy or not m.string)]
 
 
-def said(catalog: Catalog, where: str, english: str, note: bool = True) -> str:
+def said(catalog: Catalog, where: str, english: str) -> str:
     """Give a message's translation, or the English, with a note below its heading."""
     message = catalog.get(english, where)
     if message and message.string and not message.fuzzy:
         return message.string
-    if not note or re.match(r"\||- |\d+\. ", english):  # it would break the table or the list
-        return english
-    why = said(catalog, WORDS, CHANGED if message and message.string else MISSING, note=False)
+    if where in (TITLES, COMMENTS, WORDS) or re.match(r"\||- |\d+\. ", english):
+        return english  # a note would break the program, the table or the list
+    why = said(catalog, WORDS, CHANGED if message and message.string else MISSING)
     heading, rest = re.fullmatch(r"(#+ [^\n]*|)\n*(.*)", english, re.DOTALL).groups()
     return "\n\n".join(part for part in (heading, f"*{why}*", rest) if part)
+
+
+def fingerprint(notebook: Mapping[str, Any]) -> str:
+    """Name what a run in another language repeats: a notebook's programs and compared outputs."""
+    told = []
+    for cell in (cell for cell in notebook["cells"] if cell["cell_type"] == "code"):
+        compared = "nbval-ignore-output" not in cell["metadata"].get("tags", ())
+        program = commented("".join(cell["source"]), lambda *_: "")
+        told.append((program, cell["outputs"] if compared else ()))
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
+
+
+def _keep_outputs(node: dict[str, Any], path: pathlib.Path) -> None:
+    """Take the outputs that a run in the language has stored, if the English is still as it was."""
+    old = json.loads(path.read_text("utf-8")) if path.is_file() else {"metadata": {}}
+    if old["metadata"].get(OUTPUTS_OF) == fingerprint(node):
+        node["metadata"] = old["metadata"]
+        stored = {cell["id"]: cell for cell in old["cells"] if cell["cell_type"] == "code"}
+        for cell in node["cells"]:
+            cell |= {"outputs": stored[cell["id"]]["outputs"]} if cell["id"] in stored else {}
 
 
 def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     """Make the notebooks and pages in a language: text by file."""
     nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
+    for name, node in nodes.items():
+        _keep_outputs(node, course.NOTEBOOKS / code / name)
     # The files of the folder, each with the anchors that are called otherwise there.
     own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
     cells = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]
-    cells = [(name, cell) for name, cell in cells if cell["cell_type"] == "markdown"]
     for name, cell in cells:
         english = "".join(cell["source"])
-        cell["source"] = said(catalog, f"{name} {cell['id']}", english)
-        own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
+        cell["source"] = _told(name, cell, functools.partial(said, catalog))
+        if cell["cell_type"] == "markdown":
+            own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
+    setup = f'\nruntime.setup(language="{code}")'
     for _, cell in cells:
-        cell["source"] = _linked(cell["source"], code, own).splitlines(keepends=True)
+        text = cell["source"].replace("\nruntime.setup()", setup)
+        text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
+        cell["source"] = text.splitlines(keepends=True)
     made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
     pages = {name: _page(catalog, course.NOTEBOOKS / name) for name in PAGES}
     pages[SYMPTOMS] = _symptoms(catalog)
@@ -202,7 +267,8 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     written = {course.NOTEBOOKS / code / name: text for name, text in made.items()}
     written[ROOT / f"README.{code}.md"] = readme
     badge = re.compile(r"(?<=/blob/main/notebooks/)(?=\d\d_)")
-    return {path: badge.sub(f"{code}/", text) for path, text in written.items()}
+    hl = rf"\g<0>?hl={code}"  # Google's pages speak the language, too
+    return {p: re.sub(GOOGLE, hl, badge.sub(f"{code}/", x)) for p, x in written.items()}
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:

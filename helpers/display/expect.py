@@ -29,7 +29,7 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
     try:
         yield
     except error as raised:
-        message = str(raised)
+        message = raised.args[0] if isinstance(raised, PreflightError) else str(raised)
         if not re.search(match, message):
             raise CourseError(
                 f"{type(raised).__name__} came, but its message does not contain {match!r}.",

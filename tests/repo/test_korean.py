@@ -1,9 +1,11 @@
 """The Korean edition is in step with the English, and says the same."""
 
+import ast
+import json
 import re
 import warnings
 
-from conventions import ROOT
+from conventions import ROOT, source
 
 from helpers.base import language
 from helpers.course import map as course
@@ -11,6 +13,10 @@ from helpers.course import translation
 
 CATALOG = translation.read("ko")
 FOLDER = course.NOTEBOOKS / "ko"
+# Wrong terms that can be searched for: notebooks/locale/ko.md has the right ones.
+WRONG = (
+    r"(?<![가-힣])(글(?![자씨쓴])|칸|루프(?!라인)|물결|색인|순방향|스코프|지표)|\d %|-\d\d에\s+읽"
+)
 CODE = r"(?s)```.*?```|``.+?``|`[^`]+`"
 
 
@@ -30,6 +36,24 @@ def test_it_is_in_step():
     assert {*FOLDER.iterdir()} == {path for path in made if path.parent == FOLDER}
 
 
+def programs(path) -> list[str]:
+    """A notebook's cells of code, without comments and docstrings."""
+    cells = [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
+    trees = [ast.parse(re.sub(r"\A%%.*", "", source(cell))) for cell in cells]
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
+            del node.body[0]
+    return [ast.dump(tree) for tree in trees]
+
+
+def test_its_programs_are_the_english_ones_but_for_the_language_of_the_setup():
+    setup = ast.dump(ast.parse('runtime.setup(language="ko")').body[0])
+    for notebook in course.notebooks():
+        first, *korean = programs(FOLDER / notebook.path.name)
+        same = first.replace(setup, ast.dump(ast.parse("runtime.setup()").body[0]))
+        assert first != same and [same, *korean] == programs(notebook.path), notebook.name
+
+
 def test_it_has_the_links_and_the_blanks_of_the_english():
     switch = "[한국어](README.ko.md)"  # each edition's README leads to the other
     for message in CATALOG:
@@ -38,3 +62,8 @@ def test_it_has_the_links_and_the_blanks_of_the_english():
             links = [sorted(re.findall(r"\]\(([^)]*)\)", text)) for text in texts]
             blanks = [{*language.BLANK.findall(re.sub(CODE, "", text))} for text in texts]
             assert (links[0], blanks[0]) == (links[1], blanks[1]), message.context
+
+
+def test_its_terms_are_the_ones_that_were_chosen():
+    found = [(m.context, re.search(WRONG, m.string)) for m in CATALOG if m.id and m.string]
+    assert [(where, wrong[0]) for where, wrong in found if wrong] == []

@@ -107,7 +107,7 @@ def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
 
 
 def test_an_installed_package_translates_what_is_shown_but_not_the_json(monkeypatch):
-    monkeypatch.setattr(texts, "_translator", lambda: str.upper)
+    monkeypatch.setattr(texts, "translator", lambda: str.upper)
     item = Item(1, "step", FAIL, "it fails", "mend it")
     shown = Report("model", ("v5e-8",), (item,))
     for form in (repr(shown), shown._repr_html_()):

@@ -160,19 +160,22 @@ def solutions() -> None:
     typer.echo(f"The teacher's edition: {folder}")
 
 
-def store(wanted: Wanted = None) -> None:
+def store(wanted: Wanted = None, language: Language = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
     The stored outputs are what `make test` compares on the next machine. A notebook that fails
-    stays as it is. `tpu-course translate` then carries them into the other languages.
+    stays as it is. `tpu-course translate` then carries them into the other languages, but for the
+    notebooks that have outputs of their own: `tpu-course store 02 --language ko`.
 
     **Example**: `tpu-course store 02`. **Exit status**: as of `run`
     """
-    chosen = course.choose(wanted or [], course.notebooks())
+    folder, _ = course.edition(language)
 
-    from helpers.course import running
+    from helpers.course import running, translation
 
-    results = running.store(chosen)
+    if folder != course.NOTEBOOKS:  # its programs are to be the English ones
+        translation.write(folder.name)
+    results = running.store(course.choose(wanted or [], course.notebooks(folder)))
     raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 

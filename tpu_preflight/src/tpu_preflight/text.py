@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 
 @functools.cache
-def _translator() -> Callable[[str], str]:
+def translator() -> Callable[[str], str]:
     """Find a package that translates what is said here: of the group ``tpu_preflight.translation``.
 
     Such an entry point (https://packaging.python.org/specifications/entry-points) is a function of
@@ -19,7 +19,7 @@ def _translator() -> Callable[[str], str]:
 
 def translated(text: str) -> str:
     """Give a text in the user's language, where an installed package translates it."""
-    return _translator()(text)
+    return translator()(text)
 
 
 def size(number: float) -> str:
