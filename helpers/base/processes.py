@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
+import psutil
+
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 
@@ -83,3 +85,14 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def free_memory(root: str | os.PathLike = "/") -> float:
+    """Bytes that programs can still have: the machine's, or the container's if that is less."""
+    free = psutil.virtual_memory().available
+    folder = pathlib.Path(root, "sys/fs/cgroup")
+    # No container, or one without a limit ("max").
+    with contextlib.suppress(OSError, ValueError):
+        limit = int((folder / "memory.max").read_text())
+        free = min(free, limit - int((folder / "memory.current").read_text()))
+    return max(0, free)

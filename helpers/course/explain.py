@@ -30,9 +30,7 @@ NO_CELL = (
     "No cell has failed since this kernel started. After a restart run the cell again, then "
     "%explain."
 )
-TRY = (
-    "Give it the whole traceback, from the first line on; `tpu-course doctor` checks this machine."
-)
+TRY = "Give it the whole traceback, from the first line on."
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import json
 import os
 import pathlib
 import re
@@ -20,9 +19,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from helpers.base import files, html
-from helpers.course import translation
-from helpers.course.doctor import GIB, free_memory
-from helpers.course.map import BUILD, NOTEBOOKS, Notebook, notebooks
+from helpers.base.processes import free_memory
+from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
 
 # The notebooks that take longest, the longest first (2026-11): begun first, all end together.
@@ -159,7 +157,7 @@ def run(
         CourseError: A result can't be written.
     """
     known = notebooks(chosen[0].path.parent)
-    jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * GIB else 1
+    jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * 2**30 else 1
     done: dict[str, Result] = {}
 
     def index() -> None:
@@ -203,11 +201,7 @@ def store(chosen: Sequence[Notebook], console: Console | None = None) -> tuple[R
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
         if result.state == "passed":
-            node, english = _stripped(node), NOTEBOOKS / notebook.path.name
-            if english != notebook.path:
-                of = translation.fingerprint(json.loads(english.read_text("utf-8")))
-                node.metadata[translation.OUTPUTS_OF] = of
-            files.write(notebook.path, nbformat.writes(node) + "\n")
+            files.write(notebook.path, nbformat.writes(_stripped(node)) + "\n")
 
     return run_all(chosen, keep, console)
 

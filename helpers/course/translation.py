@@ -8,7 +8,6 @@ looked at it. Notebooks in the language are made from the English ones; their pr
 import ast
 import dataclasses
 import functools
-import hashlib
 import io
 import json
 import pathlib
@@ -31,7 +30,6 @@ MISSING = "Not translated yet."
 GOOGLE = r"\]\(https://(?:(?:docs\.)?cloud\.google\.com|www\.tensorflow\.org)/[^)#?\s]+(?=[)#])"
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
-OUTPUTS_OF = "outputs_of"  # a notebook's metadata: of which English one its outputs are
 TITLES, COMMENTS = "titles of folded cells", "comments of cells"
 # What isn't program in a cell: what stands before it, its mark, the text, what ends it.
 REMARKS = [
@@ -45,7 +43,7 @@ PARTS = ("name", "why", "fix")  # what is translated of a symptom
 # words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
 _COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml"
-_COURSE_CODE = "exercises/*.py course/doctor.py course/explain.py tpu/place.py runtime.py"
+_COURSE_CODE = "exercises/*.py course/explain.py tpu/place.py runtime.py"
 _COURSE_CODE += " display/expect.py xla/compare.py xla/compilations.py"
 _TOOL = "*.py checks/*.py compiler/*.py estimate/*.py subjects/*.py chips/hardware.py "
 _TOOL += "program/from_tensorflow.py program/tracing.py"
@@ -219,31 +217,9 @@ def said(catalog: Catalog, where: str, english: str) -> str:
     return "\n\n".join(part for part in (heading, f"*{why}*", rest) if part)
 
 
-def fingerprint(notebook: Mapping[str, Any]) -> str:
-    """Name what a run in another language repeats: a notebook's programs and compared outputs."""
-    told = []
-    for cell in (cell for cell in notebook["cells"] if cell["cell_type"] == "code"):
-        compared = "nbval-ignore-output" not in cell["metadata"].get("tags", ())
-        program = commented("".join(cell["source"]), lambda *_: "")
-        told.append((program, cell["outputs"] if compared else ()))
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:12]
-
-
-def _keep_outputs(node: dict[str, Any], path: pathlib.Path) -> None:
-    """Take the outputs that a run in the language has stored, if the English is still as it was."""
-    old = json.loads(path.read_text("utf-8")) if path.is_file() else {"metadata": {}}
-    if old["metadata"].get(OUTPUTS_OF) == fingerprint(node):
-        node["metadata"] = old["metadata"]
-        stored = {cell["id"]: cell for cell in old["cells"] if cell["cell_type"] == "code"}
-        for cell in node["cells"]:
-            cell |= {"outputs": stored[cell["id"]]["outputs"]} if cell["id"] in stored else {}
-
-
 def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     """Make the notebooks and pages in a language: text by file."""
     nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
-    for name, node in nodes.items():
-        _keep_outputs(node, course.NOTEBOOKS / code / name)
     # The files of the folder, each with the anchors that are called otherwise there.
     own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
     cells = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]

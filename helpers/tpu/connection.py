@@ -103,8 +103,8 @@ def connect(tpu: str | None = None) -> "tf.distribute.Strategy":
             raise CourseError(
                 "The TPU did not start.",
                 " ".join(str(error).split())[:300],
-                "See %explain, or `tpu-course doctor`: another program may hold the TPU, or this "
-                "TensorFlow may be the build for CPU and GPU.",
+                "See %explain: another program may hold the TPU, or this TensorFlow may be the "
+                "build for CPU and GPU.",
             ) from error
         strategy = tf.distribute.TPUStrategy(resolver)
     replicas = strategy.num_replicas_in_sync

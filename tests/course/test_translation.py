@@ -83,31 +83,6 @@ def test_comments_titles_and_docstrings_of_a_cell_are_texts_and_its_program_stay
     assert "    # FIVE\n" in translation.commented(cell, lambda _, text: text.upper())
 
 
-def test_outputs_stored_in_a_language_stay_until_the_english_changes(tmp_path):
-    def cell(source: str, output: str) -> dict:
-        return {
-            "id": "a",
-            "cell_type": "code",
-            "metadata": {},
-            "source": source,
-            "outputs": [output],
-        }
-
-    english = {"metadata": {}, "cells": [cell("f()  # one", "yes")]}
-    stored = {"metadata": {translation.OUTPUTS_OF: translation.fingerprint(english)}}
-    path = tmp_path / "a.ipynb"
-    path.write_text(json.dumps(stored | {"cells": [cell("f()  # 하나", "네")]}), "utf-8")
-    for source, output, kept in (
-        ("f()  # 1", "yes", "네"),
-        ("g()", "yes", "yes"),
-        ("f()", "no", "no"),
-    ):
-        node = {"metadata": {}, "cells": [cell(source, output)]}
-        translation._keep_outputs(node, path)
-        assert node["cells"][0]["outputs"] == [kept]
-        assert (translation.OUTPUTS_OF in node["metadata"]) == (kept == "네")
-
-
 @pytest.mark.parametrize("name", translation.PAGES)
 def test_the_blocks_of_a_page_are_the_page(name):
     text = (course.NOTEBOOKS / name).read_text("utf-8")

@@ -20,7 +20,6 @@ GROUPS = {
         "lab": course.lab,
         "run": course.run,
         "explain": course.explain_log,
-        "doctor": course.doctor,
     },
     "Your own text and model": {
         "prepare": training.prepare,

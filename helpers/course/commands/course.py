@@ -125,22 +125,6 @@ def explain_log(
     raise typer.Exit(0 if found else 1)
 
 
-def doctor() -> None:
-    """Look at everything that a run needs: versions, place, devices, chip, memory.
-
-    Takes a minute at most, and asks nothing of the network.
-
-    **Example**: `tpu-course doctor`
-
-    **Exit status**: 0 nothing must be mended · 1 something must
-    """
-    from helpers.course import doctor as examination
-
-    found = examination.doctor()
-    typer.echo(repr(found))
-    raise typer.Exit(int(any(finding.fix for finding in found.findings)))
-
-
 def solutions() -> None:
     """Write the teacher's edition: the notebooks with the solutions in: **build/solutions**.
 
@@ -160,22 +144,19 @@ def solutions() -> None:
     typer.echo(f"The teacher's edition: {folder}")
 
 
-def store(wanted: Wanted = None, language: Language = None) -> None:
+def store(wanted: Wanted = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
     The stored outputs are what `make test` compares on the next machine. A notebook that fails
-    stays as it is. `tpu-course translate` then carries them into the other languages, but for the
-    notebooks that have outputs of their own: `tpu-course store 02 --language ko`.
+    stays as it is. `tpu-course translate` then carries them into the other languages.
 
     **Example**: `tpu-course store 02`. **Exit status**: as of `run`
     """
-    folder, _ = course.edition(language)
+    chosen = course.choose(wanted or [], course.notebooks())
 
-    from helpers.course import running, translation
+    from helpers.course import running
 
-    if folder != course.NOTEBOOKS:  # its programs are to be the English ones
-        translation.write(folder.name)
-    results = running.store(course.choose(wanted or [], course.notebooks(folder)))
+    results = running.store(chosen)
     raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 
