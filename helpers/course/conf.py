@@ -44,7 +44,9 @@ suppress_warnings = ["myst.xref_missing", "myst.header", "misc.highlighting_fail
 smartquotes_action = "q"  # --flag stays --flag
 html_theme = "furo"
 html_static_path, templates_path = ["site/site.css", "site/site.js"], ["site"]
-html_css_files, html_js_files = ["site.css"], ["site.js"]
+# A page that no server sends can't fetch the texts in which Sphinx's search shows a word.
+LOCAL = "if (location.protocol == 'file:') DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false"
+html_css_files, html_js_files = ["site.css"], [(None, {"body": LOCAL}), "site.js"]
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_sidebars = {"**": [f"sidebar/{x}.html" for x in ("brand", "search", "scroll-start")]}
 html_sidebars["**"] += ["sidebar/navigation.html", "sidebar/scroll-end.html", "languages.html"]

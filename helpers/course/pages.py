@@ -79,7 +79,7 @@ def verdicts() -> str:
 def _verdicts(path: pathlib.Path, used: dict[str, set[str]]) -> Iterator[dict]:
     lines = path.read_text("utf-8").splitlines()[1:]
     for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
-        row = {"where": "", "code": "", "subject": row.get("kind"), "instead": ""} | row
+        row = {"where": "", "code": "", "tpu": "", "subject": row.get("kind"), "instead": ""} | row
         names = {*NAMES.findall(row["code"] or row["name"])}
         row["numbers"] = {n for n, own in used.items() if names and names <= own}
         if found := explain.explain(row["message"]).matches:
