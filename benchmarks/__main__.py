@@ -10,7 +10,7 @@ import re
 from helpers.base.settings import ENVIRONMENT
 
 NAMES = {
-    "pretraining": "the step beside Hugging Face's, and PyTorch's after `make pytorch` (minutes)",
+    "pretraining": "the step beside Hugging Face's, and PyTorch's after `make libraries` (minutes)",
     "prepare": "text to records: time and memory with the text's size (20 minutes, 8 GB)",
     "published": "compile published training runs for TPUs again: estimates (more than an hour)",
     "fine_tuning": "train what notebook 10 shows (forty minutes)",

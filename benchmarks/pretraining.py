@@ -26,7 +26,7 @@ ROWS = 16
 STEPS, ROUNDS = 4, 5  # steps per round
 IGNORED = -100  # the label that Hugging Face's loss leaves out
 ROOT = pathlib.Path(__file__).parents[1]
-PYTORCH = ROOT / "build" / "pytorch" / "bin" / "python"  # made by `make pytorch`
+PYTORCH = ROOT / "build" / "pytorch" / "bin" / "python"  # made by `make libraries`
 
 # A batch and a round of steps, by name.
 Ways = dict[str, tuple[dict[str, np.ndarray], Callable[[], object]]]
@@ -193,7 +193,7 @@ def run(small: bool) -> Iterator[tuple[str, list[dict[str, str]]]]:
             ways["ours, padded"] = text.whole, ours(size, text, text.whole)
             ways["ours, packed"] = text.packed, ours(size, text, text.packed)
             found += rows(name, ways, 1 if small else ROUNDS)
-    apart = "" if other else " (`make pytorch` installs PyTorch, apart; then it is compared)"
+    apart = "" if other else " (`make libraries` installs PyTorch, apart; then it is compared)"
     yield (
         f"a step, {ROWS} rows of {LENGTH}, AdamW, dropout 0.1, real tokens per second{apart}",
         found,
