@@ -1,4 +1,4 @@
-"""The PyTorch side of the benchmark `pretraining`: run by `make libraries`'s Python, asked by lines.
+"""The PyTorch side of the benchmark `pretraining`: run by the Python of `make libraries`.
 
 It knows no TensorFlow and nothing of the helpers. A line of JSON in, a line of JSON out: a
 configuration makes a model, whose number is the answer; ``[number, steps]`` does some steps and
