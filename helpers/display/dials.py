@@ -43,10 +43,7 @@ class Dial:
     """
 
     def __init__(self, label: str, draw: Callable, values: Iterable, start: object = None) -> None:
-        """Draw every value: ``draw(value)`` gives a figure of matplotlib and its caption.
-
-        The caption says in a sentence what one sees, to a reader who can't see it.
-        """
+        """Draw every value: ``draw(value)`` gives a figure of matplotlib and what it shows."""
         self.label, self.states = translated(label), {}
         for value in values:
             fig, words = draw(value)
@@ -57,5 +54,4 @@ class Dial:
         return f"{self.label} {self.start}: {self.states[self.start][1]}"
 
     def _repr_html_(self) -> str:
-        rows = [(value, html.Markup(svg), words) for value, (svg, words) in self.states.items()]
-        return html.render("dial.html", label=self.label, start=self.start, rows=rows)
+        return html.render("dial.html", dial=self)

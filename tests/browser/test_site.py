@@ -35,6 +35,18 @@ def test_it_asks_the_network_for_nothing_and_a_phone_scrolls_it_one_way_only(nam
     page.close()
 
 
+@pytest.mark.parametrize("folder", ["", "ko"])
+def test_the_first_page_has_a_card_of_each_notebook_with_its_picture_or_print(
+    page, folder
+):
+    page.goto((SITE / folder / "index.html").as_uri())
+    cards = page.locator(".cards a")
+    there = [(SITE / folder / card.get_attribute("href")).is_file() for card in cards.all()]
+    assert there == [True] * 13
+    pictures = cards.locator("img").evaluate_all("all => all.map(i => i.naturalWidth && i.alt)")
+    assert len(pictures) == 10 and all(pictures) and cards.locator("pre").count() == 3
+
+
 def test_a_symptom_is_found_by_the_words_of_its_message(page):
     page.goto((SITE / "notebooks/00_start_here.html").as_uri())
     field = page.get_by_role("textbox", name="Search")
@@ -131,7 +143,7 @@ def test_one_asks_what_a_tpu_takes_by_name_by_error_and_by_notebook(page):
         assert rows.filter(has_text=name).count()
         assert page.get_by_role("status").inner_text() == f"{rows.count()} / {every}"
     page.goto((SITE / "ko/notebooks/ko/takes.html").as_uri())
-    page.locator("#wanted").fill("노트북 거부됨")
+    page.locator("#wanted").fill("노트북 거부")
     assert 0 < rows.count() < every and "노트북" in rows.last.inner_text()
 
 
