@@ -32,7 +32,7 @@ def test_notebook_keeps_the_conventions(path):
     assert problems(notebook, path.name) == []
     setup = source(notebook["cells"][tagged(notebook, "setup")[0]])
     assert setup == source(first["cells"][tagged(first, "setup")[0]])
-    assert f'REPOSITORY = "{repository()}"' in setup
+    assert f"git clone --depth=1 {repository()}\n" in setup
     for link in (f"notebooks/{path.name}", *badges(path.name).values()):
         assert f"]({link})" in README
 
