@@ -231,10 +231,7 @@ def page(
         parts[::2] = [re.sub(r"([_*<])", r"\\\1", part) for part in parts[::2]]  # else it is code
         return "`".join(parts)
 
-    def code(text: str) -> str:
-        return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-    return render("symptoms.md", symptoms=symptoms, say=say, plain=plain, code=code)
+    return render("symptoms.md", symptoms=symptoms, say=say, plain=plain)
 
 
 def explain_last(line: str = "") -> Explanation | None:

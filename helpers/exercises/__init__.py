@@ -179,9 +179,7 @@ class Verdict:
     def _repr_html_(self) -> str:
         kind, sign = _SHOWN[self.state]
         words, text = f"{sign} {translated(self.state)}", translated(self.message)
-        return html.render(
-            "card.html", kind=kind, title=self.title, words=words, text=text, code=""
-        )
+        return html.render("card.html", kind=kind, title=self.title, words=words, text=text)
 
 
 def find(name: str) -> Exercise:
@@ -248,10 +246,8 @@ class Hint:
         return f"{self.title}: {self.text}" if self.text else f"{self.title}:\n\n{self.solution}"
 
     def _repr_html_(self) -> str:
-        words = f"{'?' if self.text else '='} {self.title}"
-        return html.render(
-            "card.html", kind="hint", title="", words=words, text=self.text, code=self.solution
-        )
+        words, card = f"{'?' if self.text else '='} {self.title}", "card.html"
+        return html.render(card, kind="hint", words=words, text=self.text, code=self.solution)
 
 
 def hint(name: str) -> Hint:
