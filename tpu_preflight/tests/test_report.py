@@ -78,10 +78,9 @@ def test_both_forms_show_every_item(given_report):
         assert html.escape(item.finding, quote=False) in page
 
 
-def test_the_page_stands_alone_and_follows_the_readers_theme(tmp_path):
+def test_the_page_stands_alone_and_follows_the_readers_theme():
     item = Item(1, "<b>", FAIL, "a < b & c", "fix <it>", "x = y  # <")
-    Report("model", ("v5e-8",), (item,)).save_html(tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
+    page = Report("model", ("v5e-8",), (item,)).html()
     assert "<b>" not in page and "a &lt; b &amp; c" in page
     for part in ("1 &lt;b&gt;:", ">✗ fail<", "fix &lt;it&gt;", ">x = y  # &lt;</code>"):
         assert part in item._repr_html_() and part in page

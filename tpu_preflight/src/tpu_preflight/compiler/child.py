@@ -175,7 +175,8 @@ class Compiler:
             module, inputs, results = self._read(self._stablehlo(program), self._translate)
         else:
             module, inputs, results = self._read(program, self._strip)
-        run, shapes = self._calling(module, results), [x.shape for x in inputs]
+        run = functools.partial(self._module.bind, module=module, results=results)
+        shapes = [x.shape for x in inputs]
         if job["form"] == "hlo" and replicas > 1:
             same = [PartitionSpec()] * len(results)
             run = jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=same, check_vma=False)
@@ -191,14 +192,6 @@ class Compiler:
         options |= {"xla_dump_to": job["folder"], "xla_dump_hlo_as_text": True}
         jitted = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
         return jitted.lower(*arguments).compile(compiler_options=options)
-
-    def _calling(self, module: bytes, results: tuple) -> Callable[..., Any]:
-        """Give a function that jax can trace and whose program is the module."""
-
-        def run(*arguments: Any) -> Any:
-            return self._module.bind(*arguments, module=module, results=results)
-
-        return run
 
     def answer(self, job: dict[str, Any], program: bytes) -> processes.Answer:
         """Compile and measure; give what is to be told, and the program's compressed text."""

@@ -16,7 +16,6 @@ class Roofline:
     `estimate.calibration`.
 
     Attributes:
-        target: Such as ``v5e-8``.
         compute_seconds: Operations over the peak rate in bfloat16, the fastest type.
         hbm_seconds: What the program is given and gives back (variables, batch, results), read or
             written once, over the memory's bandwidth. A table of which it reads a few rows
@@ -25,7 +24,6 @@ class Roofline:
             replica.
     """
 
-    target: str
     compute_seconds: float
     hbm_seconds: float
     link_seconds: float = 0.0
@@ -35,13 +33,6 @@ class Roofline:
         """The largest of the three."""
         return max(self.compute_seconds, self.hbm_seconds, self.link_seconds)
 
-    @property
-    def limit(self) -> str:
-        """What the bound comes from: ``compute``, ``HBM`` or ``interconnect``."""
-        sides = {"compute": self.compute_seconds, "HBM": self.hbm_seconds}
-        sides["interconnect"] = self.link_seconds
-        return max(sides, key=sides.get)
-
 
 def roofline(compiled: Compiled) -> Roofline:
     """Bound the time of one run of a program that compiles from below, for one device."""
@@ -49,7 +40,7 @@ def roofline(compiled: Compiled) -> Roofline:
     peak, bandwidth = per_device(slice_.chip)
     moved = compiled.argument_bytes + compiled.output_bytes
     link = all_reduce_seconds(slice_, compiled.all_reduce_bytes)[0] if compiled.replicas > 1 else 0
-    return Roofline(compiled.target, compiled.flops / peak, moved / bandwidth, link)
+    return Roofline(compiled.flops / peak, moved / bandwidth, link)
 
 
 def all_reduce_seconds(slice_: hardware.Slice, size: float) -> tuple[float, float]:
