@@ -11,6 +11,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from jax.experimental.pallas.ops.tpu import flash_attention, splash_attention
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 from programs import ROOT
 from small_models import states, the
@@ -135,6 +136,36 @@ def test_googles_compiler_measures_a_step_by_line_and_by_chip():
     assert "x @ weights" in timing.lines[0].name and timing.lines[0].share > 0.5
     assert timing.operations[0].name == "dot_general"
     assert any("dense" in layer.name for layer in timing.layers)
+
+
+@pytest.mark.parametrize("kernel", ["flash", "splash"])
+def test_a_kernel_of_pallas_is_counted_by_the_blocks_that_its_mask_leaves(kernel):
+    def attend(q, k, v):
+        if kernel == "flash":
+            return flash_attention.flash_attention(q, k, v, causal=True)
+        sizes = {f"block_{name}": 128 for name in ("q", "kv", "q_dkv", "kv_dkv", "q_dq", "kv_dq")}
+        sizes |= {"block_kv_compute": 128, "block_kv_dkv_compute": 128}
+        mask = splash_attention.MultiHeadMask([splash_attention.CausalMask((512, 512))] * 2)
+        sizes = splash_attention.BlockSizes(**sizes)
+        made = splash_attention.make_splash_mha(
+            mask, head_shards=1, q_seq_shards=1, block_sizes=sizes
+        )
+        return jax.vmap(made)(q, k, v)
+
+    def looped(q, k, v):
+        block = jax.checkpoint(lambda c, _: (attend(c, k, v).astype(c.dtype), None))
+        return jnp.sum(jax.lax.scan(block, q, length=3)[0] ** 2)
+
+    given = (jax.ShapeDtypeStruct((1, 2, 512, 128), jnp.bfloat16),) * 3
+    program = from_jax.export(jax.jit(jax.grad(looped, argnums=(0, 1, 2))), given).program
+    done = compiler.compile(program, "v5e-1", effort="full")
+    found = compiler.profile(done)
+    # Four rows of blocks with 1 to 4 of them; forward twice with two products, then four and three.
+    left = 3 * (2 + 2 + 4 + 3) * 2 * 2 * 512 * 512 * 128 * (1 + 2 + 3 + 4) / 16
+    counted = [k for k in found.kernels if k.kind == "custom-call"]
+    assert sum(k.flops for k in counted) == left and not found.unknown
+    assert done.flops > left and all(k.advice[0].kind == "bound" for k in counted)
+    assert all(k.seconds == max(k.compute_seconds, k.hbm_seconds) for k in counted)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")

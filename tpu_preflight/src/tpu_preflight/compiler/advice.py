@@ -44,7 +44,7 @@ _MOVES = {"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "cons
 class Advice:
     """What would help one kernel."""
 
-    kind: str  # ``layout``, ``padding``, ``float32``, ``rows`` or ``head``
+    kind: str  # ``layout``, ``padding``, ``float32``, ``rows``, ``head`` or ``bound``
     text: str  # what was seen, and what would help
     seconds: float  # the part of the kernel's time that it concerns
 

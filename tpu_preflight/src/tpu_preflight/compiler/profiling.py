@@ -11,13 +11,19 @@ import re
 from collections.abc import Callable
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.compiler.advice import Kernel, Program, hbm_bytes, together
+from tpu_preflight.compiler.advice import Advice, Kernel, Program, hbm_bytes, together
 from tpu_preflight.compiler.ask import Compiled
 from tpu_preflight.compiler.cost import per_device
 from tpu_preflight.compiler.walking import flops, walk
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.program.messages import Source, forward_name, place
+
+# What is told of a kernel of Pallas, for which the compiler has no estimate.
+BOUND = (
+    "bound",
+    "a bound, no estimate: its products at the peak rate, or its tensors once from memory",
+)
 
 # XLA's own names, for what it adds itself.
 _OWN = re.compile(r"[a-z\-_]+(?:\.\d+)*")
@@ -53,7 +59,9 @@ class Profile:
     """The kernels of a step on one device of a target, the longest first."""
 
     target: str  # such as ``v5e-8``
-    kernels: tuple[Kernel, ...]  # each kernel that the compiler has an estimate for
+    # Each kernel that the compiler has an estimate for, and those of Pallas whose operations are
+    # known, with a bound.
+    kernels: tuple[Kernel, ...]
     # Names of kernels without one. Their time is missing from the sum.
     unknown: tuple[str, ...]
     endless: int  # loops whose number of rounds the compiler doesn't know; they count once
@@ -162,15 +170,16 @@ def profile(compiled: Compiled) -> Profile:
         if step.loop and (not name or _OWN.fullmatch(name)):
             name = step.loop
         name = name or i.name
-        if step.cycles < 0:
+        computed = step.times * flops(i, found, step.shapes)
+        if step.cycles < 0 and not computed:
             unknown.append(name)
             continue
-        computed = step.times * flops(i, found, step.shapes)
         moved = step.times * sum(map(hbm_bytes, step.touched))
-        seconds = step.times * step.cycles / (chip.clock_ghz * 1e9)
         least = computed / peak, moved / bandwidth
+        told = step.cycles >= 0
+        seconds = step.times * step.cycles / (chip.clock_ghz * 1e9) if told else max(least)
         kernel = Kernel(name, i.opcode, step.times, seconds, computed, moved, *least)
-        helps = tuple(program.advice(step, kernel))
+        helps = tuple(program.advice(step, kernel)) if told else (Advice(*BOUND, seconds),)
         kernels.append(dataclasses.replace(kernel, advice=helps))
     whole = sum(k.seconds for k in kernels) or 1.0
     all_reduces = tuple(AllReduce(size, waits, at / whole) for size, waits, at in reduced)

@@ -11,9 +11,11 @@ import numpy as np
 
 from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.program.instructions import Instruction, computations
+from tpu_preflight.program.pallas import PRODUCTS
 
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:shard_map/)?(?:tensorflow_module/?)?([^"]*)"')
+_TOLD = re.compile(rf'"{PRODUCTS}":"(\d+)"|"cost_estimate":\{{[^}}]*"flops":"(\d+)"')
 _UNKNOWN = 2**62  # the compiler's way to say that it doesn't know
 # What gives a value as it took it.
 SAME_VALUE = ("copy", "bitcast", "copy-done", "copy-start", "reshape")
@@ -95,9 +97,14 @@ def repeated(text: str) -> tuple[float, int]:
     """
     found, main = computations(text)
     steps = [*walk(found, main)]
-    again = (s for s in steps if s.times > 1)
-    computed = sum((s.times - 1) * flops(s.instruction, found, s.shapes) for s in again)
+    again = ((s, s.times - _in_xlas(s.instruction)) for s in steps)
+    computed = sum(more * flops(s.instruction, found, s.shapes) for s, more in again if more)
     return computed, sum(s.times * s.added_up for s in steps)
+
+
+def _in_xlas(i: Instruction) -> bool:
+    """Whether XLA's own count has it: of the kernels of Pallas, those whose authors tell it."""
+    return i.opcode != "custom-call" or '"cost_estimate":{' in i.attributes
 
 
 def operation(attributes: str) -> str:
@@ -160,11 +167,16 @@ def origin(
 def flops(
     i: Instruction, found: Mapping[str, list[Instruction]], shapes: Mapping[str, Sequence[str]]
 ) -> float:
-    """Count the operations of the matrix products and convolutions in an instruction."""
+    """Count the operations of the matrix products and convolutions in an instruction.
+
+    Of a kernel of Pallas what `program.pallas` counted, else what its author tells.
+    """
     if i.opcode == "fusion":
         inside = found[i.called("calls")]
         inner = {j.name: j.laid_out for j in inside}
         return sum(flops(j, found, inner) for j in inside)
+    if i.opcode == "custom-call" and (told := _TOLD.search(i.attributes)):
+        return float(told[1] or told[2])
     if i.opcode not in ("convolution", "dot"):
         return 0.0
     left, right = (sizes(shapes[name][0]) for name in i.operands)
