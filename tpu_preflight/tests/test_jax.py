@@ -168,6 +168,52 @@ def test_a_kernel_of_pallas_is_counted_by_the_blocks_that_its_mask_leaves(kernel
     assert all(k.seconds == max(k.compute_seconds, k.hbm_seconds) for k in counted)
 
 
+def sent(step, given, target):
+    """Give the bytes that a chip sends, by kind; together they are what is told of the program."""
+    done = compiler.compile(from_jax.export(step, given).program, target, effort="full")
+    kinds = dict.fromkeys(("all-gather", "reduce-scatter", "all-reduce", "collective-permute"), 0)
+    for one in compiler.profile(done).exchanges:
+        kinds[one.kind] += one.sent
+    assert sum(kinds.values()) == done.sent_bytes
+    return [*kinds.values()][:3]
+
+
+def test_what_the_devices_of_a_mesh_send_each_other_is_counted_by_hand():
+    layers, width, inner = 3, 1024, 4096
+
+    def shaped(mesh, shape, *spec):
+        sharding = NamedSharding(mesh, PartitionSpec(*spec))
+        return jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=sharding)
+
+    def loss(weights, x):
+        layer = lambda x, w: (x + jax.nn.relu(x @ w[0]) @ w[1], None)  # noqa: E731
+        return jnp.sum(jax.lax.scan(layer, x, weights)[0].astype(jnp.float32) ** 2)
+
+    def step(weights, x):
+        return jax.tree.map(jnp.subtract, weights, jax.grad(loss)(weights, x))
+
+    mesh = AbstractMesh((2, 4), ("data", "fsdp"))
+    weights = (
+        shaped(mesh, (layers, width, inner), None, "fsdp"),
+        shaped(mesh, (layers, inner, width), None, None, "fsdp"),
+    )
+    x = shaped(mesh, (8192, width), ("data", "fsdp"))
+    sharded = jax.jit(step, out_shardings=tuple(w.sharding for w in weights))
+    # Both are gathered forward and backward, their gradients scattered over the four that share
+    # them, and each part is added up with the other four's.
+    weight = 2 * layers * width * inner
+    gathered, scattered, added = sent(sharded, (weights, x), "v5e-8")
+    assert (gathered, added) == (4 * weight * 3 / 4, 2 * (2 * weight / 4) / 2)
+    assert scattered == pytest.approx(2 * weight * 3 / 4, rel=0.05)
+    # Copies of the weights on all devices of the target.
+    for chips in (4, 16):
+        mesh = AbstractMesh((chips,), ("data",))
+        weights = tuple(shaped(mesh, w.shape) for w in weights)
+        given = weights, shaped(mesh, (chips * 1024, width), "data")
+        kinds = sent(jax.jit(step), given, f"v5e-{chips}")
+        assert kinds == [0, 0, 2 * (2 * weight) * (chips - 1) / chips]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
 def test_shardings_say_what_lies_where():
     mesh = AbstractMesh((8,), ("data",))

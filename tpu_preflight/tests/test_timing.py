@@ -34,7 +34,7 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
     assert first.name.endswith("y = x @ weight") and first.share > 0.5
     least = report.estimates[0].bound_ms
     assert least <= found.ms and 0.9 * least <= found.low_ms <= found.high_ms
-    assert "published runs" in found.factor and found.all_reduce is None
+    assert "published runs" in found.factor and found.exchanges == ()
     assert 0 < found.busy <= 1 and found.missing == 0
     for table in (found.operations, found.layers, found.lines):
         assert sum(row.ms for row in table) == pytest.approx(found.ms)

@@ -24,7 +24,7 @@ def test_the_roofline_is_division():
     assert bound.seconds == bound.hbm_seconds
     whole = compiler.roofline(dataclasses.replace(compiled, target="v5e-8", flops=197e12))
     assert (whole.compute_seconds, whole.hbm_seconds) == pytest.approx((1.0, 900 / 819))
-    shared = {"target": "v5e-8", "replicas": 8, "all_reduce_bytes": 400e9}
+    shared = {"target": "v5e-8", "replicas": 8, "sent_bytes": 700e9}
     third = compiler.roofline(dataclasses.replace(compiled, **shared))
     assert third.seconds == third.link_seconds == pytest.approx(3.5)
 

@@ -136,8 +136,6 @@ def _largest_batch(
     if seconds is None:
         return [], found.largest or None
     about = {"target": job.target, "rows": found.largest, "reason": found.reason}
-    if found.largest:
-        return [finding(6, "largest", **about)], found.largest
-    if [*found.tried.values()][-1].verdict == "out of memory":
-        return [finding(6, "largest_none", **about)], 0
-    return [finding(6, "largest_unknown", **about)], None
+    none = [*found.tried.values()][-1].verdict == "out of memory"
+    key = "largest" if found.largest else "largest_none" if none else "largest_unknown"
+    return [finding(6, key, **about)], found.largest if found.largest or none else None

@@ -2,7 +2,8 @@
 
 With full effort, the compiler writes its cost model's ``estimated_cycles`` into each kernel of the
 program. Over the clock that is a time: an estimate for one device that computes and nothing else.
-The all-reduce, the input and the host are not in it, nor what a SparseCore does meanwhile.
+What devices send each other, the input and the host are not in it, nor what a SparseCore does
+meanwhile.
 """
 
 import collections
@@ -14,7 +15,7 @@ from tpu_preflight.chips import hardware
 from tpu_preflight.compiler.advice import Advice, Kernel, Program, hbm_bytes, together
 from tpu_preflight.compiler.ask import Compiled
 from tpu_preflight.compiler.cost import per_device
-from tpu_preflight.compiler.walking import flops, walk
+from tpu_preflight.compiler.walking import Exchange, exchange, flops, walk
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.program.messages import Source, forward_name, place
@@ -44,17 +45,6 @@ class Share:
 
 
 @dataclasses.dataclass(frozen=True)
-class AllReduce:
-    """Tensors that are added up across the replicas at one place in the program."""
-
-    bytes: float  # of all of them
-    # Whether the next kernel waits until that is done. If not, the program goes on with others
-    # meanwhile.
-    waits: bool
-    at: float  # where in the step, by the kernels' time: 0 the beginning, 1 the end
-
-
-@dataclasses.dataclass(frozen=True)
 class Profile:
     """The kernels of a step on one device of a target, the longest first."""
 
@@ -66,8 +56,8 @@ class Profile:
     unknown: tuple[str, ...]
     endless: int  # loops whose number of rounds the compiler doesn't know; they count once
     copied_bytes: float  # bytes copied between HBM and the chip while kernels run
-    # Where replicas add up their gradients; the time for it is in no kernel's.
-    all_reduces: tuple[AllReduce, ...] = ()
+    # What the devices send each other, a loop's rounds together; it is in no kernel's time.
+    exchanges: tuple[Exchange, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -154,15 +144,14 @@ def profile(compiled: Compiled) -> Profile:
     found, main = computations(compiled.hlo)
     steps = list(walk(found, main))
     program = Program(found, main, steps)
-    kernels, unknown, copied = [], [], 0.0
-    reduced: list[tuple[float, bool, float]] = []
+    kernels, unknown, exchanges, copied = [], [], [], 0.0
     for step in steps:
         i = step.instruction
         if i.opcode == "copy-start":  # of its two tensors the one in HBM is read or written
             copied += step.times * sum(map(hbm_bytes, i.laid_out))
-        if step.added_up:
-            before = sum(k.seconds for k in kernels)
-            reduced.append((step.times * step.added_up, i.opcode == "all-reduce", before))
+        if sent := exchange(i, found, chip.replicas):
+            size, each = step.times * sent.bytes, step.times * sent.sent
+            exchanges.append(sent._replace(bytes=size, sent=each))
         if step.cycles is None:
             continue
         # A kernel of several operations has all their names; a copy is of the first one's result.
@@ -181,9 +170,7 @@ def profile(compiled: Compiled) -> Profile:
         kernel = Kernel(name, i.opcode, step.times, seconds, computed, moved, *least)
         helps = tuple(program.advice(step, kernel)) if told else (Advice(*BOUND, seconds),)
         kernels.append(dataclasses.replace(kernel, advice=helps))
-    whole = sum(k.seconds for k in kernels) or 1.0
-    all_reduces = tuple(AllReduce(size, waits, at / whole) for size, waits, at in reduced)
     kernels.sort(key=lambda k: (-k.seconds, k.name))
     endless = sum(step.endless for step in steps)
-    told = tuple(kernels), tuple(unknown), endless, copied, all_reduces
+    told = tuple(kernels), tuple(unknown), endless, copied, tuple(exchanges)
     return Profile(compiled.target, *told)

@@ -243,8 +243,12 @@ def _numbered(
         sources[name] = source
         return len(sources) - 1, name
 
+    operations: list[Any] = []
+    module.operation.walk(
+        lambda each: operations.append(each) or ir.WalkResult.ADVANCE, ir.WalkOrder.PRE_ORDER
+    )
     with module.context:
-        for operation in _walk(module.operation):
+        for operation in operations[1:]:
             place = operation.location
             if not isinstance(place, ir.NameLoc):
                 operation.location = ir.Location.unknown()
@@ -260,15 +264,6 @@ def _numbered(
     text = module.operation.get_asm(enable_debug_info=True)
     of_arguments = re.compile(r'^(#loc\d*) = loc\((?!"tf_op_).*$', re.MULTILINE)
     return sources, float64, of_arguments.sub(r"\1 = loc(unknown)", text)
-
-
-def _walk(operation: Any) -> Iterator[Any]:
-    """Give the operations inside one, each before those inside it."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from _walk(inner.operation)
 
 
 def _frames(place: Any) -> list[Frame]:
