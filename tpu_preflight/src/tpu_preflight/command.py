@@ -67,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
         "--largest-batch", action="store_true", help="search for the largest batch that fits"
     )
     more.add_argument(
+        "--vary", type=_varied, action="append", default=[], metavar="NAME=A,B",
+        help="values for an argument of your function, such as rows=4,6: which of them fit?",
+    )  # fmt: skip
+    more.add_argument(
         "--profile", action="store_true",
         help="estimate a step's time by operation, layer and line: minutes for a large model",
     )  # fmt: skip
@@ -102,6 +106,13 @@ def _positive(word: str) -> int:
     return int(word)
 
 
+def _varied(word: str) -> tuple[str, list[int | str]]:
+    name, _, values = word.partition("=")
+    if not (name.isidentifier() and values):
+        raise argparse.ArgumentTypeError(f"{word!r} is no name with values: rows=4,6")
+    return name, [int(v) if v.isdecimal() else v for v in values.split(",")]
+
+
 def _milliseconds(word: str) -> float:
     return float(word.removesuffix("ms"))  # argparse tells what is none
 
@@ -128,6 +139,7 @@ def _report(given: argparse.Namespace) -> Report:
         targets,
         node=given.node,
         largest_batch=given.largest_batch,
+        vary=dict(given.vary),
         profile=profile,
         timeout=given.timeout or SECONDS * (1 + len(targets) * profile),
         progress=tell,

@@ -126,11 +126,10 @@ def _largest_batch(
         return [finding(6, "largest_without_rows", target=job.target)], None
     less = {"most": job.rows - 1, "known": {job.rows: compiled}} if job.rows > 1 else {"most": 1}
     found = compiler.largest_batch(
-        lambda rows: export(job, rows),
+        lambda rows: say(f"{job.target}: a batch of {rows:,}") or export(job, rows),
         job.target,
         smallest=8 if job.rows > 8 else 1,
         seconds=seconds or TIMEOUT,
-        progress=lambda stage, passed: say(f"{job.target}: {stage}"),
         **(less if compiled.verdict == "out of memory" else {}),
     )
     if seconds is None:

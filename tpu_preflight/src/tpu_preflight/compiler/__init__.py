@@ -13,7 +13,7 @@ Imports TensorFlow only inside ``export``.
 """
 
 from tpu_preflight.compiler.advice import Kernel
-from tpu_preflight.compiler.ask import Compiled, available_bytes, compile
+from tpu_preflight.compiler.ask import Compiled, compile
 from tpu_preflight.compiler.cost import Roofline, link_seconds, per_device, roofline
 from tpu_preflight.compiler.memory import LargestBatch, Padding, largest_batch, padding
 from tpu_preflight.compiler.process import started, versions

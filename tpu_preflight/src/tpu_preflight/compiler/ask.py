@@ -34,7 +34,6 @@ class Compiled:
     verdict: str
     message: str = ""  # what was said, in a line; empty where it compiles
     whole_message: str = dataclasses.field(default="", repr=False)  # the same, whole
-    versions: str = ""  # versions of jax and libtpu
     replicas: int = 1  # devices that the program was compiled for
     # Floating-point operations of one run. A loop counts as often as it goes round, where the
     # compiled text tells.
@@ -65,15 +64,6 @@ class Compiled:
     def hlo(self) -> str:
         """The compiled program in XLA's text form; empty where nothing was compiled."""
         return named(gzip.decompress(self._text).decode(), self._names)
-
-
-def available_bytes(target: str) -> int:
-    """Look up the bytes of HBM that a program may use on one device of a target.
-
-    Raises:
-        hardware.UnknownAccelerator: There is no such target.
-    """
-    return int(hardware.slice_of(target, jax=True).chip.available_gib * 2**30)
 
 
 def compile(
@@ -120,7 +110,7 @@ def compile(
         missing,
         missing,
         replicas=program.replicas,
-        available_bytes=available_bytes(target),
+        available_bytes=int(slice_.chip.available_gib * 2**30),
         effort=effort,
     )
     if missing:
@@ -141,7 +131,6 @@ def compile(
     return dataclasses.replace(
         result,
         **_numbers(program, slice_.chip.replicas, *answer),
-        versions=f"jax {found['jax']}, libtpu {found['libtpu']}",
         cached=known is not None,
     )
 

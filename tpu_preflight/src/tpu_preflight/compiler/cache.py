@@ -28,8 +28,8 @@ def folder() -> pathlib.Path:
 
 def key(hlo: bytes, job: dict[str, Any], versions: dict[str, str]) -> str:
     """Name the entry of a question: the module, what else is asked, versions, libtpu's flags."""
-    here = [platform.machine(), os.environ.get("LIBTPU_INIT_ARGS", "")]
-    question = json.dumps([_FORMAT, job, versions, *here], sort_keys=True)
+    flags = os.environ.get("LIBTPU_INIT_ARGS", "")
+    question = json.dumps([_FORMAT, job, versions, platform.machine(), flags], sort_keys=True)
     return hashlib.sha256(question.encode() + hlo).hexdigest()
 
 

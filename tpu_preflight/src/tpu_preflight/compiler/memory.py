@@ -10,7 +10,6 @@ from tpu_preflight.chips.layout import Layout
 from tpu_preflight.compiler import ask, process
 from tpu_preflight.compiler.ask import TIMEOUT, Compiled
 from tpu_preflight.compiler.walking import operation
-from tpu_preflight.processes import Progress
 from tpu_preflight.program import Program
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.text import size
@@ -123,7 +122,6 @@ def largest_batch(
     most: int = 65_536,
     known: Mapping[int, Compiled] | None = None,
     seconds: float = TIMEOUT,
-    progress: Progress | None = None,
 ) -> LargestBatch:
     """Search for the largest batch that fits one device, with the compiler's least effort.
 
@@ -140,16 +138,11 @@ def largest_batch(
         most: Where to stop.
         known: A batch of more than ``most`` that doesn't fit, and what the compiler said of it.
         seconds: Time limit of the whole search; the attempt that is running then is ended.
-        progress: As for `compile`; the stage says the attempt and the batch.
 
     Raises:
         NotCompilable: The function can't be exported.
     """
     tried, deadline = dict(known or {}), time.monotonic() + seconds
-
-    def tell(stage: str, passed: float) -> None:
-        if progress is not None:
-            progress(f"attempt {len(tried) + 1}, batch {batch}: {stage}", passed)
 
     # In units of the smallest batch: what the largest that fits is, and what is too many.
     units, low, high = 1, 0, most // smallest + 1
@@ -157,7 +150,7 @@ def largest_batch(
         while low < units < high:
             batch = units * smallest
             program, left = program_of(batch), deadline - time.monotonic()
-            tried[batch] = last = ask.compile(program, target, timeout=left, progress=tell)
+            tried[batch] = last = ask.compile(program, target, timeout=left)
             if last.ok:
                 low = units
                 if last.peak_bytes >= _ENOUGH * last.available_bytes:

@@ -39,8 +39,6 @@ class Share:
     share: float  # of the whole step, 0 to 1
     kernels: int  # how many there are
     bound: str  # what most of their time waits for, as for `Kernel`
-    flops: float = 0.0  # operations of their matrix products and convolutions
-    hbm_bytes: float = 0.0  # bytes that they read from and write to the device's memory
     help: str = ""  # what would help them most, where the program shows it; mostly empty
 
 
@@ -82,8 +80,6 @@ class Profile:
                     seconds / self.seconds,
                     len(kernels),
                     max(waits, key=waits.get),
-                    sum(k.flops for k in kernels),
-                    sum(k.hbm_bytes for k in kernels),
                     together((advice for k in kernels for advice in k.advice), seconds),
                 )
             )

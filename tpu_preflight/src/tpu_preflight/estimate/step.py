@@ -70,8 +70,6 @@ class Row:
     # device's memory at its bandwidth) or ``vector`` (neither: the vector unit, or memory on the
     # chip); empty for several parts together.
     bound: str
-    flops: float = 0.0  # floating-point operations of its products and convolutions
-    bytes: float = 0.0  # what it reads from and writes to the device's memory (HBM)
     help: str = ""  # what would help, where the compiled program shows it
 
 

@@ -76,13 +76,9 @@ def _depth(found: compiler.Profile) -> int:
 
 def rows(groups: Iterable[compiler.Share]) -> tuple[Row, ...]:
     """Write groups of kernels as rows: the longest, and the others added up."""
-    rows = [
-        Row(g.name, g.seconds * 1e3, g.share, g.bound, g.flops, g.hbm_bytes, g.help) for g in groups
-    ]
+    rows = [Row(g.name, g.seconds * 1e3, g.share, g.bound, g.help) for g in groups]
     rows = [r if r.share >= HELPED else dataclasses.replace(r, help="") for r in rows]
     if len(rest := rows[SHOWN:]) > 1:
-        ms, share, flops, moved = (
-            sum(getattr(row, name) for row in rest) for name in ("ms", "share", "flops", "bytes")
-        )
-        rows[SHOWN:] = [Row(f"{len(rest)} more", ms, share, "", flops, moved)]
+        ms, share = (sum(getattr(row, name) for row in rest) for name in ("ms", "share"))
+        rows[SHOWN:] = [Row(f"{len(rest)} more", ms, share, "")]
     return tuple(rows)
