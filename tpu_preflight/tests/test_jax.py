@@ -212,6 +212,9 @@ def test_shardings_say_what_lies_where():
     x = jax.ShapeDtypeStruct((64, 256), jnp.float32, sharding=parts)
     (estimate,) = preflight(step, (weights, x), "v5e-8").estimates
     assert 0 <= estimate.all_reduce_bytes - 4 * weights.size <= 100
+    uneven = jax.ShapeDtypeStruct((60, 256), jnp.float32, sharding=parts)
+    item = the(preflight(step, (weights, uneven), "v5e-8"), 1)
+    assert "multiple of the mesh's axis" in item.fix and "sharding.py" not in repr(item)
     with pytest.raises(PreflightError, match="over 8 devices; v5e-4 has 4"):
         preflight(step, (weights, x), "v5e-4")
 
