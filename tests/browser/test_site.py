@@ -36,9 +36,7 @@ def test_it_asks_the_network_for_nothing_and_a_phone_scrolls_it_one_way_only(nam
 
 
 @pytest.mark.parametrize("folder", ["", "ko"])
-def test_the_first_page_has_a_card_of_each_notebook_with_its_picture_or_print(
-    page, folder
-):
+def test_the_first_page_has_a_card_of_each_notebook_with_its_picture_or_print(page, folder):
     page.goto((SITE / folder / "index.html").as_uri())
     cards = page.locator(".cards a")
     there = [(SITE / folder / card.get_attribute("href")).is_file() for card in cards.all()]
