@@ -152,18 +152,6 @@ def useful(scale: int, rows: int, length: int) -> float:
     return rows * length * 6 * (sum(map(math.prod, shapes)) + layers * length * heads * HEAD)
 
 
-def attention(scale: int, rows: int, length: int, chip: hardware.Chip) -> float:
-    """Bound the seconds of the attention's kernels, for which the compiler has no estimate.
-
-    Of its blocks those that the mask leaves, each with two products forward (twice, as neither way
-    keeps the result), four for the gradients of key and value, three for the query's.
-    """
-    layers, _, heads, _ = weights(scale)["query"][0]
-    left = (1 + BLOCK / length) / 2
-    products = (2 + 2 + 4 + 3) * 2 * rows * heads * HEAD * length**2
-    return layers * left * products / compiler.per_device(chip)[0]
-
-
 def filled(row: dict[str, str]) -> dict[str, str]:
     """Compile a row's step with full effort, and fill in what follows from it."""
     scale = int(row["model"].removesuffix("B"))
@@ -172,12 +160,12 @@ def filled(row: dict[str, str]) -> dict[str, str]:
     program = export(scale, row["target"], rows, length, tensor, row["kept"]).program
     done = compiler.compile(program, row["target"], effort="full", timeout=TIMEOUT)
     found = compiler.profile(done)
-    sent = sum(added.bytes for added in found.all_reduces if added.waits)
+    waited = (one for one in found.exchanges if one.waits and one.kind == "all-reduce")
+    sent = sum(one.sent for one in waited)
     told = {
         "published_seconds": useful(scale, rows, length) / float(row["published_tflops"]) / 1e12,
         "kernels_seconds": found.seconds,
-        "attention_seconds": attention(scale, rows, length, slice_.chip),
-        "all_reduce_seconds": compiler.all_reduce_seconds(slice_, sent)[0],
+        "all_reduce_seconds": compiler.link_seconds(slice_, sent)[0],
     }
     published, *parts = told.values()
     told |= {"estimated_seconds": sum(parts), "ratio": published / sum(parts)}

@@ -41,7 +41,7 @@ def test_it_is_in_step():
 def programs(path) -> list[str]:
     """A notebook's cells of code, without comments and docstrings."""
     cells = [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
-    trees = [ast.parse(re.sub(r"\A%%.*", "", source(cell))) for cell in cells]
+    trees = [ast.parse(re.sub("(?m)^( *)[%!].*", r"\1pass", source(cell))) for cell in cells]
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
             del node.body[0]

@@ -52,7 +52,7 @@ def test_mended_it_is_ready_with_its_memory(tmp_path):
     (tmp_path / "my_model.py").write_text(program)
     done = run("jax", tmp_path, "my_model:build", "--json")
     report = json.loads(done.stdout)
-    assert (done.returncode, report["status"], report["schema"]) == (0, "ready", 2), done.stderr
+    assert (done.returncode, report["status"], report["schema"]) == (0, "ready", 3), done.stderr
     # Weights and rows in, weights out in the same memory, scores in between.
     weights, rows = 4 * 512 * 1024, 4 * 8192 * 512
     assert weights + rows <= report["estimates"][0]["peak_bytes"] <= 3 * (weights + rows)

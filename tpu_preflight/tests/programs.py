@@ -1,8 +1,6 @@
 """Small programs for the compiler's tests."""
 
-import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
@@ -45,16 +43,3 @@ def small_model():
 
 def train_step(model):
     return lambda x, y: model.train_step((x, y))
-
-
-def python(script, **environment):
-    """Run a script in a process of its own; give what it printed."""
-    paths = os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests")))
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"PYTHONPATH": paths} | environment,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -6,6 +6,7 @@ import tensorflow as tf
 from transformers import BertConfig, TFBertForMaskedLM
 
 from tpu_preflight import compiler
+from tpu_preflight.chips.hardware import slice_of
 
 KINDS = {"argvalues": [tf.keras, keras], "ids": ["tf_keras", "keras3"]}
 VECTOR = (tf.TensorSpec([8]),)
@@ -15,7 +16,7 @@ def answer(verdict, **fields):
     """A compiler that gives this answer to everything."""
 
     def compile(program, target, **options):
-        available = compiler.available_bytes(target)
+        available = int(slice_of(target, jax=True).chip.available_gib * 2**30)
         return compiler.Compiled(program.name, target, verdict, available_bytes=available, **fields)
 
     return compile

@@ -1,5 +1,6 @@
 """The whole checklist, and what it takes."""
 
+import jax
 import pytest
 import tensorflow as tf
 from small_models import VECTOR, batches, dense, mean, ready, the
@@ -32,6 +33,8 @@ def test_a_model_without_an_optimizer_and_a_signature_without_data_will_do(no_co
         (3, VECTOR, "v5e-8", "type int"),
         (lambda: None, None, "v5e-8", r"<lambda> \(test_checklist.py, line \d+\) returned None"),
         (lambda: (dense(), 1, 2), None, "v5e-8", "returned a value of type tuple"),
+        (type("Torch", (), {"__module__": "torch.nn"})(), VECTOR, "v5e-8", "This is PyTorch"),
+        (jax.jit(mean), None, "v5e-1", "no arguments"),
     ],
 )
 def test_what_cannot_be_checked(subject, data, target, says):

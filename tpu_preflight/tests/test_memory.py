@@ -11,6 +11,7 @@ from small_models import VECTOR, answer, mean, states, the
 
 from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
+from tpu_preflight.compiler import ask
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
 from tpu_preflight.subjects import opening
 
@@ -71,14 +72,15 @@ def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build, t
         assert 4 * parameters < estimate.peak_bytes < estimate.available_bytes
 
 
-@pytest.mark.parametrize(("fits", "says"), [(128, "96 rows"), (64, "48 rows"), (1, None)])
+@pytest.mark.parametrize(("fits", "says"), [(128, "112 rows"), (64, "64 rows"), (1, None)])
 def test_where_a_batch_is_too_large_a_smaller_one_is_tried(fits, says, monkeypatch):
     def compile(program, target, **options):
         rows = int(program.arguments[0].shape.partition("[")[2].rstrip("]"))
         verdict = "out of memory" if rows > fits else "compiles"
         return answer(verdict, peak_bytes=rows * 2**30 // 8)(program, target)
 
-    monkeypatch.setattr(compiler, "compile", compile)
+    for asked in (compiler, ask):
+        monkeypatch.setattr(asked, "compile", compile)
     result = preflight(mean, (tf.TensorSpec([161]),), "v5e-1")
     fix = the(result, 6).fix
     assert "bfloat16" in fix
@@ -92,8 +94,8 @@ def test_where_a_batch_is_too_large_a_smaller_one_is_tried(fits, says, monkeypat
 def test_the_largest_batch_is_told_with_its_reason(verdict, largest, state, monkeypatch):
     def search(program_of, target, **options):
         assert program_of(24).arguments[0].shape == "f32[24,4]"
-        attempt = compiler.Attempt(24, compiler.Compiled("mean", target, verdict))
-        return compiler.LargestBatch(target, largest, "For a reason.", (attempt,))
+        tried = {24: compiler.Compiled("mean", target, verdict)}
+        return compiler.LargestBatch(largest, "For a reason.", tried)
 
     monkeypatch.setattr(compiler, "compile", answer("compiles", peak_bytes=1000))
     monkeypatch.setattr(compiler, "largest_batch", search)

@@ -1,12 +1,15 @@
 """From a TensorFlow function to XLA's program: what it says of itself, and what refuses."""
 
 import hashlib
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from programs import F8, ROOT, STEP_SPECS, N, product, python, small_model, train_step
+from programs import F8, ROOT, STEP_SPECS, N, product, small_model, train_step
 
 from tpu_preflight.program import NotCompilable, Parameter, export
 
@@ -56,7 +59,9 @@ def test_the_same_function_gives_the_same_program_in_another_process():
         "from programs import *\n"
         "print(hashlib.sha256(export(train_step(small_model()), *STEP_SPECS).hlo).hexdigest())"
     )
-    there = python(script)
+    paths = os.pathsep.join(map(str, (ROOT / "src", ROOT / "tests")))
+    command, environment = [sys.executable, "-c", script], os.environ | {"PYTHONPATH": paths}
+    there = subprocess.check_output(command, env=environment, text=True)
     here = [export(train_step(small_model()), *STEP_SPECS).hlo for _ in range(2)]
     assert [hashlib.sha256(hlo).hexdigest() for hlo in here] == there.split() * 2
     assert str(ROOT).encode() not in here[0] and b"site-packages" not in here[0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tpu_preflight import report
 from tpu_preflight import text as texts
 from tpu_preflight.estimate.price import Price
-from tpu_preflight.estimate.step import AllReduce, Estimate, Row, Timing
+from tpu_preflight.estimate.step import Estimate, Exchange, Row, Timing
 from tpu_preflight.report import FAIL, OPEN, Item, Report
 
 items = st.builds(
@@ -29,10 +29,10 @@ estimates = st.builds(Estimate, **kinds, all_reduce_bytes=..., largest_rows=...)
 rows = st.lists(
     st.builds(Row, ms=numbers, share=numbers, flops=numbers, bytes=numbers), min_size=1, max_size=3
 ).map(tuple)
-sent = st.builds(AllReduce, bytes=numbers, low_ms=numbers, high_ms=numbers)
+sent = st.lists(st.builds(Exchange, bytes=numbers, low_ms=numbers, high_ms=numbers)).map(tuple)
 times = {"ms": numbers, "low_ms": numbers, "high_ms": numbers, "busy": numbers}
 tables = {"operations": rows, "layers": rows, "lines": rows}
-timings = st.builds(Timing, **times, **tables, all_reduce=st.none() | sent)
+timings = st.builds(Timing, **times, **tables, exchanges=sent)
 hours = {"low_hours": numbers, "high_hours": numbers, "per_chip_hour": st.none() | numbers}
 prices = st.builds(Price, rows=st.none() | st.integers(1, 999), **hours)
 reports = st.builds(
@@ -78,10 +78,9 @@ def test_both_forms_show_every_item(given_report):
         assert html.escape(item.finding, quote=False) in page
 
 
-def test_the_page_stands_alone_and_follows_the_readers_theme(tmp_path):
+def test_the_page_stands_alone_and_follows_the_readers_theme():
     item = Item(1, "<b>", FAIL, "a < b & c", "fix <it>", "x = y  # <")
-    Report("model", ("v5e-8",), (item,)).save_html(tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
+    page = Report("model", ("v5e-8",), (item,)).html()
     assert "<b>" not in page and "a &lt; b &amp; c" in page
     for part in ("1 &lt;b&gt;:", ">✗ fail<", "fix &lt;it&gt;", ">x = y  # &lt;</code>"):
         assert part in item._repr_html_() and part in page
@@ -95,7 +94,7 @@ def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
             Row("2 more", 0.5, 0.25, ""),
         )
 
-    sent = AllReduce(420 * 2**20, 4, 4, 3.9, 7.7)
+    sent = (Exchange("all-reduce", 420 * 2**20, 4, 4, 3.9, 7.7),)
     tables = parts("MatMul"), parts("bert/layer"), parts("y = <x>")
     timing = Timing("v5e-8", 2.0, 2.4, 9.7, "v5e: from 3 runs", 0.4, 3, *tables, sent)
     shown = Report("model", ("v5e-8",), (), (), (timing,))

@@ -34,7 +34,7 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
     assert first.name.endswith("y = x @ weight") and first.share > 0.5
     least = report.estimates[0].bound_ms
     assert least <= found.ms and 0.9 * least <= found.low_ms <= found.high_ms
-    assert "published runs" in found.factor and found.all_reduce is None
+    assert "published runs" in found.factor and found.exchanges == ()
     assert 0 < found.busy <= 1 and found.missing == 0
     for table in (found.operations, found.layers, found.lines):
         assert sum(row.ms for row in table) == pytest.approx(found.ms)
@@ -53,11 +53,3 @@ def test_what_does_not_compile_with_full_effort_has_no_time(no_compiler, monkeyp
     monkeypatch.setattr(compiler, "compile", compile)
     report = preflight(lambda x: x + 1.0, (tf.TensorSpec([8]),), "v5e-1", profile=True)
     assert asked == ["least", "full"] and report.timings == ()
-
-
-def test_many_parts_become_nine_rows():
-    shares = [compiler.Share(f"part {n}", 20.0 - n, 0.1, 1, "HBM") for n in range(20)]
-    rows = timing.rows(shares)
-    assert [row.name for row in rows[-2:]] == ["part 7", "12 more"]
-    assert rows[-1].ms == pytest.approx(1e3 * sum(20.0 - n for n in range(8, 20)))
-    assert timing.rows(shares[:9])[-1].name == "part 8"

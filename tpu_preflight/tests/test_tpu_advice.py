@@ -19,13 +19,6 @@ def order(transposed):
     return step, SPEC([2048, 4096])
 
 
-def width(n):
-    def step(x, w):
-        return tf.reduce_sum(tf.nn.relu(tf.reshape(x, [2**20 // n, n]) @ w) ** 2, 0)
-
-    return step, SPEC([2**20]), SPEC([n, n])
-
-
 def precision(dtype):
     def step(x, w):
         x, w = tf.cast(x, dtype), tf.cast(w, dtype)
@@ -35,14 +28,6 @@ def precision(dtype):
         return tf.reduce_sum(tf.cast(x, tf.float32))
 
     return step, SPEC([2**18, 256]), SPEC([256, 256])
-
-
-def rows(unique):
-    def step(table, ids):
-        ids, places = tf.unique(ids) if unique else (ids, tf.range(2048))
-        return tf.reduce_sum(tf.gather(table, ids)) + tf.reduce_sum(tf.cast(places, tf.float32))
-
-    return step, SPEC([1000, 128]), SPEC([2048], tf.int32)
 
 
 def head(every):
@@ -64,14 +49,12 @@ class TestWithGooglesCompiler:
         ("kind", "says", "with_fault", "without"),
         [
             ("layout", "is written again in another order", order(1), order(0)),
-            ("padding", "fills 2 of 128 places, 98% of the tile is empty", width(2), width(128)),
             (
                 "float32",
                 "bfloat16 (mixed precision) halves that",
                 precision(tf.float32),
                 precision(tf.bfloat16),
             ),
-            ("rows", "a loop of 2,048 rounds", rows(1), rows(0)),
             ("head", "16,000 scores for each of 2,048 positions", head(1), head(0)),
         ],
     )

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from programs import compile_all
 
 from tpu_preflight.compiler import (
-    AllReduce,
     Compiled,
+    Exchange,
     compile,
     export,
     profile,
@@ -69,10 +69,11 @@ def test_groups_add_up_to_the_step():
     assert found.by_layer(5)[1].name == "net/dense/MatMul"
 
 
-def test_what_is_added_up_across_replicas_is_told_with_its_place():
+def test_what_is_added_up_across_replicas_is_told_with_whether_the_program_waits():
     found = profile(compiled(TOGETHER, target="v5e-8"))
-    sizes = {8 * 128 * 4 + 8: (True, 0.25), 8 * 128 * 4: (False, 1.0), 3 * 8 * 128 * 4: (True, 1.0)}
-    assert found.all_reduces == tuple(AllReduce(size, *told) for size, told in sizes.items())
+    sizes = {8 * 128 * 4 + 8: True, 8 * 128 * 4: False, 3 * 8 * 128 * 4: True}
+    expected = (Exchange("all-reduce", size, size * 2 * 7 / 8, w) for size, w in sizes.items())
+    assert found.exchanges == tuple(expected)
     assert [k.name for k in found.kernels] == ["net/dense/Exp", "net/dense/Neg"]
     assert [s.name for s in found.by_layer()] == ["net/dense"]
 

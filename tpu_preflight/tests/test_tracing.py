@@ -1,7 +1,6 @@
-"""Tracing runs the learner's Python, which may go on for ever, print, or fork."""
+"""Tracing runs the learner's Python, which may go on for ever."""
 
 import contextlib
-import os
 import signal
 import time
 
@@ -27,16 +26,3 @@ def test_tracing_that_does_not_return_is_stopped_at_its_line(convert):
     assert raised.value.source.function == "never_returns"
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert trace(lambda x: x + 1, F8).concrete.structured_outputs.shape == [8]
-
-
-def test_a_model_that_prints_and_forks_while_it_is_traced(capfd):
-    def noisy(x):
-        print("traced")  # noqa: T201
-        if (child := os.fork()) > 0:
-            os.waitpid(child, 0)
-        return x + 1.0
-
-    traced = trace(tf.autograph.experimental.do_not_convert(noisy), F8)
-    # The fork's copy has ended, and did not come here.
-    assert traced.concrete.structured_outputs.shape == [8]
-    assert "traced" in capfd.readouterr().out

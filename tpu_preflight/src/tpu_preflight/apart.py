@@ -33,7 +33,7 @@ def apart(
     timeout: float = 900.0,
     memory_limit: int | None = None,
     progress: Callable[[str], None] | None = None,
-    **options: bool | int,
+    **options: Any,
 ) -> Report:
     """Import ``module:name`` from the current folder in a child process and go through the list.
 

@@ -7,19 +7,21 @@ what they held before.
 """
 
 import concurrent.futures
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tpu_preflight import compiler
 from tpu_preflight.checks import memory
 from tpu_preflight.chips import hardware
 from tpu_preflight.estimate import timing
-from tpu_preflight.estimate.step import Estimate, Timing
+from tpu_preflight.estimate.step import Estimate, Timing, flop
 from tpu_preflight.program import TIMEOUT, NotCompilable
 from tpu_preflight.program.job import Job
 from tpu_preflight.program.models import keras_of
 from tpu_preflight.report import FAIL, Item, Report, finding
 from tpu_preflight.subjects import opening
+from tpu_preflight.text import size
 
 DECIDED = 30.0  # seconds for tracing where the data decide already: no program for a TPU takes them
 
@@ -31,6 +33,7 @@ def preflight(
     *,
     node: bool = False,
     largest_batch: bool = False,
+    vary: Mapping[str, Sequence[Any]] | None = None,
     search_seconds: float = 300.0,
     trace_seconds: float = TIMEOUT,
     profile: bool = False,
@@ -61,6 +64,8 @@ def preflight(
         node: Whether the TPU is another machine (a TPU Node), which can't call back and can't see
             this disk.
         largest_batch: Whether to search for the largest batch that fits: some three compiles more.
+        vary: Arguments of the factory, each with values to try, such as ``{"rows": [4, 6],
+            "remat": ["full", "dots"]}``: which combinations fit, and what each costs at least.
         search_seconds: For that search, on each target; what was found until then counts.
         trace_seconds: After which tracing is given up, with the line where it was.
         profile: Whether to estimate a step's time, too, by operation, layer and line: one compile
@@ -94,6 +99,8 @@ def preflight(
             search = search_seconds if largest_batch else None
             found, estimates, jobs = _ask(kind, slices, search, say)
             items += found
+            for values in itertools.product(*vary.values()) if vary else ():
+                items += _varied(subject, dict(zip(vary, values, strict=True)), slices, say)
             if profile:
                 timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
     items.sort(key=lambda item: item.check)
@@ -104,6 +111,29 @@ def preflight(
         tuple(estimates),
         tuple(timings),
     )
+
+
+def _varied(
+    factory: Callable[..., Any],
+    given: Mapping[str, Any],
+    slices: Sequence[tuple[str, int]],
+    say: Callable[[str], None],
+) -> Iterator[Item]:
+    """Say whether the step fits that a factory makes of these arguments, and its least time."""
+    kind = opening.opened(*factory(**given), TIMEOUT, say)
+    kind.check_data(1, slices, False, say)
+    for job in kind.jobs(slices):
+        compiled = memory.compile_for(job, say)
+        about = {
+            "target": job.target,
+            "given": ", ".join(f"{name}={value}" for name, value in given.items()),
+            "taken": size(compiled.peak_bytes),
+            "there": size(compiled.available_bytes),
+            "flops": flop(compiled.flops),
+            "ms": f"{compiler.roofline(compiled).seconds * 1e3:.3g}",
+            "said": compiled.message,
+        }
+        yield finding(6, "varied" if compiled.ok else "varied_not", **about)
 
 
 def _ask(

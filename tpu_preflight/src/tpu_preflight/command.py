@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tpu_preflight import baseline, files
+from tpu_preflight import baseline
 from tpu_preflight.apart import apart
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import calibration, price
@@ -32,7 +32,7 @@ the current folder and traced in a process of its own.
 EXAMPLES = """\
 examples:
   tpu-preflight my_model:build --target v5e-8
-  tpu-preflight my_model:build -t v3-8 -t v5e-8 --html report.html
+  tpu-preflight my_model:build -t v3-8 -t v5e-8 --html > report.html
   tpu-preflight my_model:build --json --baseline main.json > report.json
   tpu-preflight my_model:build -t v5e-8 -t v6e-8 --steps 100000 --price v5e=1.2 --price v6e=2.7
 
@@ -67,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
         "--largest-batch", action="store_true", help="search for the largest batch that fits"
     )
     more.add_argument(
+        "--vary", type=_varied, action="append", default=[], metavar="NAME=A,B",
+        help="values for an argument of your function, such as rows=4,6: which of them fit?",
+    )  # fmt: skip
+    more.add_argument(
         "--profile", action="store_true",
         help="estimate a step's time by operation, layer and line: minutes for a large model",
     )  # fmt: skip
@@ -84,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 
     form = parser.add_argument_group("the report")
     form.add_argument("--json", action="store_true", help="print it as JSON")
-    form.add_argument("--html", type=pathlib.Path, metavar="FILE", help="write it as a page, too")
+    form.add_argument("--html", action="store_true", help="print it as a page (HTML)")
     form.add_argument(
         "--baseline", type=pathlib.Path, metavar="FILE",
         help="an earlier --json report: what became worse since?",
@@ -102,6 +106,13 @@ def _positive(word: str) -> int:
     return int(word)
 
 
+def _varied(word: str) -> tuple[str, list[int | str]]:
+    name, _, values = word.partition("=")
+    if not (name.isidentifier() and values):
+        raise argparse.ArgumentTypeError(f"{word!r} is no name with values: rows=4,6")
+    return name, [int(v) if v.isdecimal() else v for v in values.split(",")]
+
+
 def _milliseconds(word: str) -> float:
     return float(word.removesuffix("ms"))  # argparse tells what is none
 
@@ -117,8 +128,6 @@ def _report(given: argparse.Namespace) -> Report:
         )
     profile = given.profile or given.measured is not None or given.steps is not None
     before = given.baseline and baseline.read(given.baseline)
-    if given.html is not None:
-        files.check(given.html, ".html")  # now: the check takes minutes
     start = time.monotonic()
 
     def tell(stage: str) -> None:
@@ -130,6 +139,7 @@ def _report(given: argparse.Namespace) -> Report:
         targets,
         node=given.node,
         largest_batch=given.largest_batch,
+        vary=dict(given.vary),
         profile=profile,
         timeout=given.timeout or SECONDS * (1 + len(targets) * profile),
         progress=tell,
@@ -139,8 +149,6 @@ def _report(given: argparse.Namespace) -> Report:
         report = dataclasses.replace(report, prices=found)
     if before is not None:
         report = dataclasses.replace(report, changes=baseline.compare(report, before))
-    if given.html is not None:
-        report.save_html(given.html)
     return report
 
 
@@ -152,8 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream.reconfigure(errors="replace")  # a terminal may lack a sign
     try:
         report = _report(given)
-        print(report.json() if given.json else report, flush=True)  # noqa: T201
-        for timing in report.timings if given.measured and not given.json else ():
+        form = report.json() if given.json else report.html() if given.html else report
+        print(form, flush=True)  # noqa: T201
+        for timing in report.timings if given.measured and form is report else ():
             print(calibration.row(timing, report.estimates, given.measured))  # noqa: T201
         return report.exit_status
     except PreflightError as error:

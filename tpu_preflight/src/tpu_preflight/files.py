@@ -4,10 +4,7 @@ import os
 import pathlib
 import secrets
 import shutil
-import tempfile
 from collections.abc import Iterable
-
-from tpu_preflight.errors import PreflightError
 
 
 def replace(path: pathlib.Path, pieces: Iterable[bytes]) -> None:
@@ -30,43 +27,3 @@ def replace(path: pathlib.Path, pieces: Iterable[bytes]) -> None:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def write(path: pathlib.Path, data: str | bytes) -> None:
-    """Replace a file by ``data``; text is written as UTF-8.
-
-    Raises:
-        PreflightError: The disk is full, or the folder is not writable.
-    """
-    try:
-        replace(path, [data.encode() if isinstance(data, str) else data])
-    except OSError as error:
-        raise _refused(path, error) from error
-
-
-def _refused(path: pathlib.Path, error: OSError) -> PreflightError:
-    return PreflightError(
-        f"{path.name[:60]} could not be written.",
-        f"{error.strerror}: {path.parent}.",
-        "Name a folder that is writable, on a disk with room; what stood there is untouched.",
-    )
-
-
-def check(path: pathlib.Path, suffix: str) -> None:
-    """Raise now what `write` would raise later; nothing is left there.
-
-    Raises:
-        PreflightError: The name ends otherwise (it may be something of yours that would be
-            overwritten), it is a folder's, or nothing can be written there.
-    """
-    if path.is_dir() or path.suffix.lower() != suffix:
-        raise PreflightError(
-            f"{path} is a folder." if path.is_dir() else f"{path} doesn't end in {suffix}.",
-            "One file is written there, and what has its name would be lost.",
-            f"Name a file such as report{suffix}.",
-        )
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise _refused(path, error) from error

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from tpu_preflight import files
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import price
 from tpu_preflight.estimate.price import Price
@@ -21,7 +20,7 @@ from tpu_preflight.shown import PAGE, Heading, Shown, Table, escaped
 from tpu_preflight.text import translated
 
 # Of the JSON: it changes when a field changes its name or its meaning.
-SCHEMA = 2
+SCHEMA = 3
 
 PASS, WARN, FAIL, OPEN, NOTHING = "pass", "warn", "fail", "not checked", "does not apply"
 STATES = (FAIL, WARN, OPEN, PASS, NOTHING)
@@ -180,16 +179,9 @@ class Report(Shown):
                 "Make a new one: tpu-preflight module:name --json",
             ) from error
 
-    def save_html(self, path: str | pathlib.Path) -> None:
-        """Write the report as one page that opens anywhere, without network.
-
-        Raises:
-            PreflightError: The disk is full, or the place is not writable.
-        """
-        files.write(
-            pathlib.Path(path),
-            PAGE.format(title=html.escape(self.summary), body=self._repr_html_()),
-        )
+    def html(self) -> str:
+        """Write the report as one page that opens anywhere, without network."""
+        return PAGE.format(title=html.escape(self.summary), body=self._repr_html_())
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Shown`."""

@@ -3,10 +3,10 @@
 It also has the last word on check 1.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 
 from tpu_preflight import compiler
+from tpu_preflight.compiler.ask import TIMEOUT
 from tpu_preflight.compiler.memory import mend
 from tpu_preflight.estimate import fit
 from tpu_preflight.estimate.step import Estimate, flop
@@ -16,7 +16,6 @@ from tpu_preflight.report import Item, finding
 from tpu_preflight.text import size
 
 NEAR_LIMIT = 0.9  # of the memory: above it the compiler may compute parts twice to save some
-AIM = 0.8  # of the memory: what a smaller batch is tried with
 MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
 
 # Exports a job's program for another number of rows.
@@ -64,10 +63,8 @@ def check(
         later = unanswered([job.target], "Google's compiler gave no answer")
         return [finding(1, key, **about), *later], None
     items, rows = [], None  # the most rows that fit, where that was looked for
-    if seconds is not None:
-        items, rows = _largest_batch(export, job, seconds, say)
-    elif full:
-        rows = _smaller_batch(export, job, compiled, say)
+    if seconds is not None or (full and job.rows and compiled.peak_bytes):
+        items, rows = _largest_batch(export, job, compiled, seconds, say)
     if full:
         about["ways"] = fit.ways(job.program, job.target, compiled.peak_bytes, job.rows, rows)
         return [*items, finding(1, "accepted", **about), finding(6, "too_large", **about)], None
@@ -114,41 +111,30 @@ def _padding(compiled: compiler.Compiled) -> Item:
     return finding(7, "no_padding", target=compiled.target)
 
 
-def _smaller_batch(
-    export: Export, job: Job, full: compiler.Compiled, say: Callable[[str], None]
-) -> int | None:
-    """Find rows that fit, in two compiles at most, where ``full`` needs too much; else None."""
-    if job.rows is None or not full.peak_bytes:
-        return None
-    rows = int(job.rows * AIM * full.available_bytes / full.peak_bytes)
-    for fewer in (rows, rows // 2):
-        fewer -= fewer % 8 if fewer > 8 else 0
-        if fewer < 1:
-            break
-        tried = dataclasses.replace(job, program=export(job, fewer))
-        compiled = compile_for(tried, lambda line: say(f"a smaller batch for {line}"))
-        if compiled.ok:
-            return fewer
-        if compiled.verdict != "out of memory":
-            break
-    return None
-
-
 def _largest_batch(
-    export: Export, job: Job, seconds: float, say: Callable[[str], None]
+    export: Export,
+    job: Job,
+    compiled: compiler.Compiled,
+    seconds: float | None,
+    say: Callable[[str], None],
 ) -> tuple[list[Item], int | None]:
-    """Search for the largest batch that fits, in rows on each replica; None if that's not known."""
+    """Search for the largest batch that fits, in rows on each replica; None if that's not known.
+
+    Not asked for, of a batch that doesn't fit, it is for what would help alone.
+    """
     if job.rows is None:
         return [finding(6, "largest_without_rows", target=job.target)], None
+    less = {"most": job.rows - 1, "known": {job.rows: compiled}} if job.rows > 1 else {"most": 1}
     found = compiler.largest_batch(
-        lambda rows: export(job, rows),
+        lambda rows: say(f"{job.target}: a batch of {rows:,}") or export(job, rows),
         job.target,
-        seconds=seconds,
-        progress=lambda stage, passed: say(f"{job.target}: {stage}"),
+        smallest=8 if job.rows > 8 else 1,
+        seconds=seconds or TIMEOUT,
+        **(less if compiled.verdict == "out of memory" else {}),
     )
+    if seconds is None:
+        return [], found.largest or None
     about = {"target": job.target, "rows": found.largest, "reason": found.reason}
-    if found.largest:
-        return [finding(6, "largest", **about)], found.largest
-    if found.attempts[-1].compiled.verdict == "out of memory":
-        return [finding(6, "largest_none", **about)], 0
-    return [finding(6, "largest_unknown", **about)], None
+    none = [*found.tried.values()][-1].verdict == "out of memory"
+    key = "largest" if found.largest else "largest_none" if none else "largest_unknown"
+    return [finding(6, key, **about)], found.largest if found.largest or none else None

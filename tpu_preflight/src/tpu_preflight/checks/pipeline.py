@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.program import messages
+from tpu_preflight.program import place_of
 
 _FILE = pathlib.Path(__file__).with_name("operations.toml")
 OPERATIONS = {what: set(names) for what, names in tomllib.loads(_FILE.read_text("utf-8")).items()}
@@ -66,7 +66,7 @@ def python_in(dataset: tf.data.Dataset) -> list[tuple[str, str]]:
             generators = leading_to(graph, {"GeneratorDataset"})
             what = "a generator" if generators else "a Python function"
             calls = generators or leading_to(graph, OPERATIONS["python"])
-            found += [(what, made_at(call)) for call in calls]
+            found += [(what, place_of(call)) for call in calls]
     return found
 
 
@@ -111,12 +111,6 @@ def _called(node: object) -> set[str]:
     for value in node.attr.values():
         names |= {value.func.name, *(f.name for f in value.list.func)}
     return names
-
-
-def made_at(operation: tf.Operation) -> str:
-    """Write the learner's line that made an operation; empty where no line is near."""
-    frames = ((frame.filename, frame.lineno, frame.name) for frame in operation.traceback)
-    return str(messages.nearest_line(frames) or "")
 
 
 def sample(dataset: tf.data.Dataset, batches: int, seconds: float = SECONDS) -> Sample:

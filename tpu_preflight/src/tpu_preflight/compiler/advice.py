@@ -1,8 +1,8 @@
 """The kernels of a step, and what would help them, where the compiled program shows it.
 
-Each piece of advice names what was seen in the program (a copy into another order, a padded
-dimension, float32 on its way through memory, a loop over rows, scores for every position) and how
-much of the kernel's time that concerns: no more than that can be saved.
+Each piece of advice names what was seen in the program (a copy into another order, float32 on its
+way through memory, scores for every position) and how much of the kernel's time that concerns: no
+more than that can be saved.
 """
 
 import collections
@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from tpu_preflight.chips.layout import shape_bytes
-from tpu_preflight.compiler.memory import mend, tiled
 from tpu_preflight.compiler.walking import SAME_VALUE, Step, flops, origin, sizes
 from tpu_preflight.program.instructions import Instruction
 from tpu_preflight.text import size
@@ -24,15 +23,10 @@ GRADIENT = "gradient_tape"
 # them; the rest of the kernels wait for the vector unit, or for memory on the chip.
 BOUND = 0.5
 
-# Padding is worth a word where a tensor takes so many times the memory of its values, so many
-# bytes, and is so large a part of what the kernel touches.
-EXPANSION, MUCH, PART = 1.5, 100_000, 0.5
+PART = 0.5  # of a kernel's traffic: with less of it in float32, that is not worth a word
 
 # Scores for a vocabulary: so many times more of them than values that go into each.
 VOCABULARY = 8
-
-# A loop of so many rounds without a product in it takes its time row by row.
-ROUNDS = 64
 
 # A piece of advice is given for a group of kernels where it concerns so much of their time.
 WORTH = 0.1
@@ -44,7 +38,7 @@ _MOVES = {"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "cons
 class Advice:
     """What would help one kernel."""
 
-    kind: str  # ``layout``, ``padding``, ``float32``, ``rows`` or ``head``
+    kind: str  # ``layout``, ``float32``, ``head`` or ``bound``
     text: str  # what was seen, and what would help
     seconds: float  # the part of the kernel's time that it concerns
 
@@ -117,12 +111,8 @@ class Program:
         inside = {j.opcode for j in self._inside(step.instruction)}
         if inside <= _MOVES:
             yield from _layout(step, kernel, "transpose" in inside)
-        yield from _padding(step, kernel)
         if kernel.bound == "HBM":
             yield from self._float32(step, kernel)
-        by_row = inside & {"dynamic-slice", "dynamic-update-slice"}
-        if kernel.runs >= ROUNDS and by_row and not inside & {"convolution", "dot"}:
-            yield _rows(kernel)
         product = self._product(step)
         if product is not None and GRADIENT not in kernel.name:
             rows, columns, depth = product
@@ -176,23 +166,6 @@ def _layout(step: Step, kernel: Kernel, transposed: bool) -> Iterator[Advice]:
             "let what reads it take the order that is there"
         )
         yield Advice("layout", text, kernel.seconds)
-
-
-def _padding(step: Step, kernel: Kernel) -> Iterator[Advice]:
-    """Find a tensor that is mostly padding, and most of what a kernel touches."""
-    layouts = [found for shape in step.touched if (found := tiled(shape)) is not None]
-    worst = max(layouts, key=lambda x: x.bytes - x.unpadded_bytes, default=None)
-    everything = sum(x.bytes for x in layouts)
-    much = worst is not None and worst.bytes >= max(MUCH, PART * everything)
-    if much and worst.expansion >= EXPANSION:
-        wasted = 1 - sum(x.unpadded_bytes for x in layouts) / everything
-        yield Advice("padding", mend(worst), kernel.seconds * wasted)
-
-
-def _rows(kernel: Kernel) -> Advice:
-    """Tell of a loop that takes or changes one row of a tensor in each of its rounds."""
-    text = f"a loop of {kernel.runs:,} rounds, one row in each: tf.unique makes one, too"
-    return Advice("rows", text, kernel.seconds)
 
 
 def hbm_bytes(shape: str) -> int:

@@ -34,7 +34,6 @@ class Compiled:
     verdict: str
     message: str = ""  # what was said, in a line; empty where it compiles
     whole_message: str = dataclasses.field(default="", repr=False)  # the same, whole
-    versions: str = ""  # versions of jax and libtpu
     replicas: int = 1  # devices that the program was compiled for
     # Floating-point operations of one run. A loop counts as often as it goes round, where the
     # compiled text tells.
@@ -49,6 +48,7 @@ class Compiled:
     peak_bytes: int = 0
     available_bytes: int = 0  # HBM that a program may use
     all_reduce_bytes: int = 0  # bytes of all tensors that are added up across the replicas
+    sent_bytes: float = 0.0  # bytes that each chip sends to others
     effort: str = "least"  # the compiler's effort, ``least`` or ``full``
     seconds: float = 0.0  # what the compiler took, without the start of its process
     cached: bool = False  # whether this is an earlier answer to the same question
@@ -64,15 +64,6 @@ class Compiled:
     def hlo(self) -> str:
         """The compiled program in XLA's text form; empty where nothing was compiled."""
         return named(gzip.decompress(self._text).decode(), self._names)
-
-
-def available_bytes(target: str) -> int:
-    """Look up the bytes of HBM that a program may use on one device of a target.
-
-    Raises:
-        hardware.UnknownAccelerator: There is no such target.
-    """
-    return int(hardware.slice_of(target, jax=True).chip.available_gib * 2**30)
 
 
 def compile(
@@ -100,22 +91,16 @@ def compile(
         progress: Called at each stage (``starting``, ``compiling``), with the seconds passed.
 
     Raises:
-        PreflightError: There is no such target or effort, or the program is for several replicas,
-            but not for the target's number.
+        PreflightError: There is no such target, or the program is for several replicas, but not for
+            the target's number.
     """
     slice_ = hardware.slice_of(target, jax=program.form == "stablehlo")
-    if effort not in ("least", "full"):
-        raise PreflightError(
-            f"There is no effort {effort!r}.",
-            "The compiler works with least or full effort.",
-            "Leave it out for the least, which is enough for a verdict.",
-        )
     if program.replicas not in (1, slice_.replicas):
         raise PreflightError(
-            f"{program.name} was exported for {program.replicas} replicas; {target} has "
-            f"{slice_.replicas}.",
-            "Gradients are added up across all replicas of a slice.",
-            f"Export it with replicas={slice_.replicas}, or with replicas=1 for one device alone.",
+            f"{program.name} lies over {program.replicas} devices; {target} has {slice_.replicas}.",
+            "Such a program is compiled for all devices of a target together.",
+            f"Make the mesh (or replicas=) of {slice_.replicas}, or ask about one device: without "
+            "shardings.",
         )
     missing = process.missing()
     result = Compiled(
@@ -125,7 +110,7 @@ def compile(
         missing,
         missing,
         replicas=program.replicas,
-        available_bytes=available_bytes(target),
+        available_bytes=int(slice_.chip.available_gib * 2**30),
         effort=effort,
     )
     if missing:
@@ -145,8 +130,7 @@ def compile(
             answer = {"verdict": verdict, "message": message}, b""
     return dataclasses.replace(
         result,
-        **_numbers(program, *answer),
-        versions=f"jax {found['jax']}, libtpu {found['libtpu']}",
+        **_numbers(program, slice_.chip.replicas, *answer),
         cached=known is not None,
     )
 
@@ -174,7 +158,7 @@ def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
     return job
 
 
-def _numbers(program: Program, told: dict[str, Any], text: bytes) -> dict[str, Any]:
+def _numbers(program: Program, cores: int, told: dict[str, Any], text: bytes) -> dict[str, Any]:
     """Read what the child told, as fields of `Compiled`."""
     verdict, message = told["verdict"], named(told["message"], program.names)
     if verdict == "error":  # of our own route, so it is no word of Google's
@@ -184,11 +168,9 @@ def _numbers(program: Program, told: dict[str, Any], text: bytes) -> dict[str, A
     if verdict == "out of memory" and (found := _NEEDED.search(message)):
         numbers["peak_bytes"] = int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2]])
     if verdict == "compiles":
-        computed, numbers["all_reduce_bytes"] = repeated(gzip.decompress(text).decode())
+        counted = repeated(gzip.decompress(text).decode(), cores)
+        computed, numbers["all_reduce_bytes"], numbers["sent_bytes"] = counted
         numbers["flops"] += computed
-        between = told["temporary_bytes"] - told["alias_bytes"]
-        together = told["argument_bytes"] + told["output_bytes"] + between
-        numbers["peak_bytes"] = told["peak_bytes"] or together
     said = {"verdict": verdict, "message": _short(verdict, message), "whole_message": message}
     return numbers | said | {"_text": text, "_names": program.names if text else ()}
 

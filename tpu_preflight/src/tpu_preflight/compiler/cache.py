@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import platform
-import time
 import zlib
 from typing import Any
 
@@ -29,8 +28,8 @@ def folder() -> pathlib.Path:
 
 def key(hlo: bytes, job: dict[str, Any], versions: dict[str, str]) -> str:
     """Name the entry of a question: the module, what else is asked, versions, libtpu's flags."""
-    here = [platform.machine(), os.environ.get("LIBTPU_INIT_ARGS", "")]
-    question = json.dumps([_FORMAT, job, versions, *here], sort_keys=True)
+    flags = os.environ.get("LIBTPU_INIT_ARGS", "")
+    question = json.dumps([_FORMAT, job, versions, platform.machine(), flags], sort_keys=True)
     return hashlib.sha256(question.encode() + hlo).hexdigest()
 
 
@@ -56,18 +55,13 @@ def write(key: str, answer: Answer) -> None:
 
 
 def _make_room() -> None:
-    """Remove the entries that were used longest ago, until the rest fits."""
-    entries = []
-    for path in folder().iterdir():
-        with contextlib.suppress(OSError):  # another process made room, too
-            status = path.stat()
-            if not path.name.startswith("."):
-                entries.append((status.st_mtime, status.st_size, path))
-            elif time.time() - status.st_mtime > 3600:
-                path.unlink()  # half an entry, from a process that was killed
-    total = sum(size for _, size, _ in entries)
-    for _, size, path in sorted(entries):
-        if total <= MOST_BYTES:
-            return
-        path.unlink(missing_ok=True)
-        total -= size
+    """Remove the entries that were used longest ago, until the rest fits.
+
+    What a killed process left half-written is such an entry, too.
+    """
+    about = [(path.stat(), path) for path in folder().iterdir()]
+    total = 0
+    for status, path in sorted(about, key=lambda entry: -entry[0].st_mtime):
+        total += status.st_size
+        if total > MOST_BYTES:
+            path.unlink(missing_ok=True)

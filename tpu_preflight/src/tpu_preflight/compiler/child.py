@@ -55,12 +55,6 @@ class Compiler:
         self._module.def_abstract_eval(lambda *_, module, results: list(results))
         mlir.register_lowering(self._module, self._lower)
 
-    def _operations(self, operation: Any) -> list[Any]:
-        """List all operations inside one, however deep."""
-        blocks = [block for region in operation.regions for block in region.blocks]
-        inner = [found.operation for block in blocks for found in block.operations]
-        return [x for found in inner for x in (found, *self._operations(found))]
-
     def _main(self, module: Any) -> Any:
         return self._mlir.ir.SymbolTable(module.operation)["main"]
 
@@ -141,7 +135,11 @@ class Compiler:
 
     def _translate(self, module: Any) -> None:
         """Mend what TensorFlow writes and jax or a TPU's plugin has not."""
-        for operation in self._operations(module.operation):
+        operations: list[Any] = []
+        module.operation.walk(
+            lambda each: operations.append(each) or self._mlir.ir.WalkResult.ADVANCE
+        )
+        for operation in operations:
             if operation.name == "mhlo.copy":
                 operation.results[0].replace_all_uses_with(operation.operands[0])
                 operation.erase()
@@ -175,7 +173,8 @@ class Compiler:
             module, inputs, results = self._read(self._stablehlo(program), self._translate)
         else:
             module, inputs, results = self._read(program, self._strip)
-        run, shapes = self._calling(module, results), [x.shape for x in inputs]
+        run = functools.partial(self._module.bind, module=module, results=results)
+        shapes = [x.shape for x in inputs]
         if job["form"] == "hlo" and replicas > 1:
             same = [PartitionSpec()] * len(results)
             run = jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=same, check_vma=False)
@@ -191,14 +190,6 @@ class Compiler:
         options |= {"xla_dump_to": job["folder"], "xla_dump_hlo_as_text": True}
         jitted = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
         return jitted.lower(*arguments).compile(compiler_options=options)
-
-    def _calling(self, module: bytes, results: tuple) -> Callable[..., Any]:
-        """Give a function that jax can trace and whose program is the module."""
-
-        def run(*arguments: Any) -> Any:
-            return self._module.bind(*arguments, module=module, results=results)
-
-        return run
 
     def answer(self, job: dict[str, Any], program: bytes) -> processes.Answer:
         """Compile and measure; give what is to be told, and the program's compressed text."""
@@ -220,9 +211,7 @@ class Compiler:
             "bytes_accessed": cost.get("bytes accessed", 0.0),
             "argument_bytes": memory.argument_size_in_bytes,
             "output_bytes": memory.output_size_in_bytes,
-            "alias_bytes": memory.alias_size_in_bytes,
-            "temporary_bytes": memory.temp_size_in_bytes,
-            "peak_bytes": getattr(memory, "peak_memory_in_bytes", 0),
+            "peak_bytes": memory.peak_memory_in_bytes,
         }
         # As libtpu wrote it: jaxlib 0.10.2 can't read back what libtpu 0.0.51 makes for v6e and
         # TPU7x, where the SparseCore gathers rows meanwhile (2026-11).

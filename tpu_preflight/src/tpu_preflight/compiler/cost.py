@@ -16,16 +16,13 @@ class Roofline:
     `estimate.calibration`.
 
     Attributes:
-        target: Such as ``v5e-8``.
         compute_seconds: Operations over the peak rate in bfloat16, the fastest type.
         hbm_seconds: What the program is given and gives back (variables, batch, results), read or
             written once, over the memory's bandwidth. A table of which it reads a few rows
             counts in full.
-        link_seconds: What is added up across the replicas, over all links of the chips; 0 for one
-            replica.
+        link_seconds: What a chip sends to others, over all its links; 0 for one device.
     """
 
-    target: str
     compute_seconds: float
     hbm_seconds: float
     link_seconds: float = 0.0
@@ -35,37 +32,25 @@ class Roofline:
         """The largest of the three."""
         return max(self.compute_seconds, self.hbm_seconds, self.link_seconds)
 
-    @property
-    def limit(self) -> str:
-        """What the bound comes from: ``compute``, ``HBM`` or ``interconnect``."""
-        sides = {"compute": self.compute_seconds, "HBM": self.hbm_seconds}
-        sides["interconnect"] = self.link_seconds
-        return max(sides, key=sides.get)
-
 
 def roofline(compiled: Compiled) -> Roofline:
     """Bound the time of one run of a program that compiles from below, for one device."""
     slice_ = hardware.slice_of(compiled.target, jax=True)
     peak, bandwidth = per_device(slice_.chip)
     moved = compiled.argument_bytes + compiled.output_bytes
-    link = all_reduce_seconds(slice_, compiled.all_reduce_bytes)[0] if compiled.replicas > 1 else 0
-    return Roofline(compiled.target, compiled.flops / peak, moved / bandwidth, link)
+    link, _ = link_seconds(slice_, compiled.sent_bytes)
+    return Roofline(compiled.flops / peak, moved / bandwidth, link)
 
 
-def all_reduce_seconds(slice_: hardware.Slice, size: float) -> tuple[float, float]:
-    """Bound the time in which the chips of a slice add up ``size`` bytes that each of them has.
+def link_seconds(slice_: hardware.Slice, sent: float) -> tuple[float, float]:
+    """Bound the time in which each chip of a slice sends so many bytes.
 
-    Of ``n`` chips each sends ``2 (n - 1) / n`` of the tensor (a part of it to be added up, then the
-    sums; Patarasuk and Yuan 2009, doi:10.1016/j.jpdc.2008.09.002). Two cores of one chip add up
-    theirs first. Nothing is taken off for the time that a message needs.
-
-    Gives seconds where all links of a chip are busy, as in a torus, and where only two are: the
-    chips as one ring, both ways round. A slice of few chips is no torus.
+    Nothing is taken off for the time that a message needs. Gives seconds where all links of a chip
+    are busy, as in a torus, and where only two are: the chips as one ring, both ways round. A slice
+    of few chips is no torus.
     """
-    chip = slice_.chip
-    sent = 2 * (slice_.chips - 1) / slice_.chips * size
-    each_way = chip.ici_gb_per_s * 1e9 / 2
-    return sent / each_way, sent / (each_way * 2 / chip.ici_links)
+    each_way = slice_.chip.ici_gb_per_s * 1e9 / 2
+    return sent / each_way, sent / (each_way * 2 / slice_.chip.ici_links)
 
 
 def per_device(chip: hardware.Chip) -> tuple[float, float]:

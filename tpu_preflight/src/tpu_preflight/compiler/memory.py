@@ -4,13 +4,12 @@ import collections
 import dataclasses
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tpu_preflight.chips.layout import Layout
 from tpu_preflight.compiler import ask, process
 from tpu_preflight.compiler.ask import TIMEOUT, Compiled
 from tpu_preflight.compiler.walking import operation
-from tpu_preflight.processes import Progress
 from tpu_preflight.program import Program
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.text import size
@@ -59,7 +58,7 @@ def mend(layout: Layout) -> str:
     """Say which dimension of a padded tensor wastes most of its tile, and what to do about it."""
     at = max(range(len(layout.padded)), key=lambda i: layout.padded[i] / _size(layout, i))
     given, there = _size(layout, at), layout.padded[at]
-    way = "merge it with a neighbour (reshape), or keep a longer dimension last"
+    way = "merge it with a neighbor (reshape), or keep a longer dimension last"
     if given == 1:
         way = "drop that dimension before (squeeze), or put a longer one in its place"
     elif layout.order[at] == 0:
@@ -102,25 +101,13 @@ def padding(compiled: Compiled) -> tuple[Padding, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Attempt:
-    """One batch size that was compiled."""
-
-    batch: int  # samples on one device
-    compiled: Compiled  # what the compiler said
-
-
-@dataclasses.dataclass(frozen=True)
 class LargestBatch:
     """What a search for the largest batch found."""
 
-    target: str  # such as ``v5e-8``
     largest: int  # the largest batch on one device that compiled; 0 when none did
     reason: str  # why not more, in a sentence
-    attempts: tuple[Attempt, ...]  # all that was tried, in order
+    tried: dict[int, Compiled]  # what the compiler said of each batch, in order
 
-
-# Above the smallest batch's operations per sample by more than this: parts are computed twice.
-_RECOMPUTED = 1.05
 
 # Shares of the memory that there is. The next batch is chosen to take AIM; one that takes ENOUGH
 # ends the search. Just below the limit a compile takes long, and computes parts twice.
@@ -133,92 +120,68 @@ def largest_batch(
     *,
     smallest: int = 8,
     most: int = 65_536,
+    known: Mapping[int, Compiled] | None = None,
     seconds: float = TIMEOUT,
-    progress: Progress | None = None,
 ) -> LargestBatch:
     """Search for the largest batch that fits one device, with the compiler's least effort.
 
-    Memory is nearly linear in the batch, so after two small batches the next one to try is where
-    the line meets nine tenths of the memory that there is; mostly that ends the search. What takes
-    at least 85 % of the memory, or nine tenths of a batch that doesn't fit, is not exceeded: there
-    the compiler begins to compute parts twice. With full effort the memory is somewhat different:
-    8 % less for BERT-base on a v3, 6 % more for a small BERT on a v5e (2026-11).
+    Memory is nearly linear in the batch, so the next one to try is where the line through two of
+    them meets nine tenths of the memory that there is; mostly that ends the search. What takes at
+    least 85 % of the memory, or nine tenths of a batch that doesn't fit, is not exceeded: there the
+    compiler begins to compute parts twice. With full effort the memory is somewhat different: 8 %
+    less for BERT-base on a v3, 6 % more for a small BERT on a v5e (2026-11).
 
     Args:
         program_of: Exports the program for a batch of that many samples on one device.
         target: As for `compile`.
         smallest: Where to begin; all batches tried are multiples of it.
         most: Where to stop.
+        known: A batch of more than ``most`` that doesn't fit, and what the compiler said of it.
         seconds: Time limit of the whole search; the attempt that is running then is ended.
-        progress: As for `compile`; the stage says the attempt and the batch.
 
     Raises:
         NotCompilable: The function can't be exported.
     """
-    attempts: list[Attempt] = []
-    plain: list[Attempt] = []  # those that compile, and compute nothing twice
-    deadline = time.monotonic() + seconds
+    tried, deadline = dict(known or {}), time.monotonic() + seconds
 
-    def tell(stage: str, passed: float) -> None:
-        if progress is not None:
-            progress(f"attempt {len(attempts) + 1}, batch {batch}: {stage}", passed)
-
-    # In units of the smallest batch: what the largest plain one is, and what is too many.
+    # In units of the smallest batch: what the largest that fits is, and what is too many.
     units, low, high = 1, 0, most // smallest + 1
     with process.started():
         while low < units < high:
             batch = units * smallest
             program, left = program_of(batch), deadline - time.monotonic()
-            compiled = ask.compile(program, target, timeout=left, progress=tell)
-            attempts.append(Attempt(batch, compiled))
-            if compiled.ok and not _recomputes(attempts):
+            tried[batch] = last = ask.compile(program, target, timeout=left)
+            if last.ok:
                 low = units
-                plain.append(attempts[-1])
-                if compiled.peak_bytes >= _ENOUGH * compiled.available_bytes:
+                if last.peak_bytes >= _ENOUGH * last.available_bytes:
                     break
-            elif compiled.verdict in ("compiles", "out of memory"):
+            elif last.verdict == "out of memory":
                 high = units
             else:
                 break
-            units = _next_units(plain, low, high, smallest, failed=len(plain) < len(attempts))
-    last, refused = attempts[-1], high * smallest
-    largest = max((a for a in attempts if a.compiled.ok), key=lambda a: a.batch, default=None)
-    if last.compiled.verdict not in ("compiles", "out of memory"):
-        reason = f"The search ended at {last.batch}: {last.compiled.verdict}. "
-        reason += last.compiled.message
-    elif full := [a for a in attempts if a.batch == refused and not a.compiled.ok]:
-        reason = f"A batch of {refused} does not fit: {full[0].compiled.message}"
+            units = _next_units(tried, low, high, smallest)
+    if last.verdict not in ("compiles", "out of memory"):
+        reason = f"The search ended at {batch}: {last.verdict}. {last.message}"
+    elif full := tried.get(high * smallest):
+        reason = f"A batch of {high * smallest} does not fit: {full.message}"
     elif low == most // smallest:
         reason = f"The search ends at {most}; more may fit."
     else:
-        taken, there = largest.compiled.peak_bytes, largest.compiled.available_bytes
+        taken, there = last.peak_bytes, last.available_bytes
         reason = f"It takes {size(taken)} of {size(there)}; more was not tried."
-    if largest is not None and largest not in plain:
-        once, twice = (a.compiled.flops / a.batch for a in (attempts[0], largest))
-        reason += (
-            f" Near the limit the compiler computes parts twice: {twice:.3g} flops per sample "
-            f"instead of {once:.3g}. Up to {low * smallest} it does not."
-        )
-    found = largest.batch if largest else 0
-    return LargestBatch(target, found, reason, tuple(attempts))
+    return LargestBatch(low * smallest, reason, tried)
 
 
-def _recomputes(attempts: list[Attempt]) -> bool:
-    """Whether parts are computed twice in the last attempt, to save memory."""
-    once, last = (a.compiled.flops / a.batch for a in (attempts[0], attempts[-1]))
-    return 0 < once * _RECOMPUTED < last
-
-
-def _next_units(plain: list[Attempt], low: int, high: int, unit: int, *, failed: bool) -> int:
+def _next_units(tried: Mapping[int, Compiled], low: int, high: int, unit: int) -> int:
     """Choose the next batch to try, in units; ``low`` or ``high`` when the search is over."""
+    failed = not all(answer.ok for answer in tried.values())
     if high - low <= max(1, low // 10 * failed):
         return low
     guess = 4 * low
-    if len(plain) > 1:
-        first, last = plain[0], plain[-1]
-        growth = (last.compiled.peak_bytes - first.compiled.peak_bytes) / (last.batch - first.batch)
-        left = _AIM * last.compiled.available_bytes - last.compiled.peak_bytes
-        if growth > 0:
-            guess = int((last.batch + left / growth) // unit)
+    told = sorted((rows, answer) for rows, answer in tried.items() if answer.peak_bytes)
+    (fewest, first), (most, last) = told[0], told[-1]
+    if (growth := last.peak_bytes - first.peak_bytes) > 0:
+        left = _AIM * last.available_bytes - last.peak_bytes
+        guess = int((most + left / growth * (most - fewest)) // unit)
     margin = max(1, (high - low) // 4) if failed else 1
     return min(max(guess, low + margin), high - margin)

@@ -2,7 +2,8 @@
 
 With full effort, the compiler writes its cost model's ``estimated_cycles`` into each kernel of the
 program. Over the clock that is a time: an estimate for one device that computes and nothing else.
-The all-reduce, the input and the host are not in it, nor what a SparseCore does meanwhile.
+What devices send each other, the input and the host are not in it, nor what a SparseCore does
+meanwhile.
 """
 
 import collections
@@ -11,13 +12,19 @@ import re
 from collections.abc import Callable
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.compiler.advice import Kernel, Program, hbm_bytes, together
+from tpu_preflight.compiler.advice import Advice, Kernel, Program, hbm_bytes, together
 from tpu_preflight.compiler.ask import Compiled
 from tpu_preflight.compiler.cost import per_device
-from tpu_preflight.compiler.walking import flops, walk
+from tpu_preflight.compiler.walking import Exchange, exchange, flops, walk
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.program.messages import Source, forward_name, place
+
+# What is told of a kernel of Pallas, for which the compiler has no estimate.
+BOUND = (
+    "bound",
+    "a bound, no estimate: its products at the peak rate, or its tensors once from memory",
+)
 
 # XLA's own names, for what it adds itself.
 _OWN = re.compile(r"[a-z\-_]+(?:\.\d+)*")
@@ -32,20 +39,7 @@ class Share:
     share: float  # of the whole step, 0 to 1
     kernels: int  # how many there are
     bound: str  # what most of their time waits for, as for `Kernel`
-    flops: float = 0.0  # operations of their matrix products and convolutions
-    hbm_bytes: float = 0.0  # bytes that they read from and write to the device's memory
     help: str = ""  # what would help them most, where the program shows it; mostly empty
-
-
-@dataclasses.dataclass(frozen=True)
-class AllReduce:
-    """Tensors that are added up across the replicas at one place in the program."""
-
-    bytes: float  # of all of them
-    # Whether the next kernel waits until that is done. If not, the program goes on with others
-    # meanwhile.
-    waits: bool
-    at: float  # where in the step, by the kernels' time: 0 the beginning, 1 the end
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,13 +47,15 @@ class Profile:
     """The kernels of a step on one device of a target, the longest first."""
 
     target: str  # such as ``v5e-8``
-    kernels: tuple[Kernel, ...]  # each kernel that the compiler has an estimate for
+    # Each kernel that the compiler has an estimate for, and those of Pallas whose operations are
+    # known, with a bound.
+    kernels: tuple[Kernel, ...]
     # Names of kernels without one. Their time is missing from the sum.
     unknown: tuple[str, ...]
     endless: int  # loops whose number of rounds the compiler doesn't know; they count once
     copied_bytes: float  # bytes copied between HBM and the chip while kernels run
-    # Where replicas add up their gradients; the time for it is in no kernel's.
-    all_reduces: tuple[AllReduce, ...] = ()
+    # What the devices send each other, a loop's rounds together; it is in no kernel's time.
+    exchanges: tuple[Exchange, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -84,8 +80,6 @@ class Profile:
                     seconds / self.seconds,
                     len(kernels),
                     max(waits, key=waits.get),
-                    sum(k.flops for k in kernels),
-                    sum(k.hbm_bytes for k in kernels),
                     together((advice for k in kernels for advice in k.advice), seconds),
                 )
             )
@@ -139,22 +133,21 @@ def profile(compiled: Compiled) -> Profile:
             + (
                 compiled.message or "The compiler's estimates are worth something with full effort."
             ),
-            'Compile it with effort="full".' if compiled.ok else "Mend what the compiler names.",
+            'Compile it with effort="full".' if compiled.ok else "Fix what the compiler names.",
         )
     chip = hardware.slice_of(compiled.target, jax=True).chip
     peak, bandwidth = per_device(chip)
     found, main = computations(compiled.hlo)
     steps = list(walk(found, main))
     program = Program(found, main, steps)
-    kernels, unknown, copied = [], [], 0.0
-    reduced: list[tuple[float, bool, float]] = []
+    kernels, unknown, exchanges, copied = [], [], [], 0.0
     for step in steps:
         i = step.instruction
         if i.opcode == "copy-start":  # of its two tensors the one in HBM is read or written
             copied += step.times * sum(map(hbm_bytes, i.laid_out))
-        if step.added_up:
-            before = sum(k.seconds for k in kernels)
-            reduced.append((step.times * step.added_up, i.opcode == "all-reduce", before))
+        if sent := exchange(i, found, chip.replicas):
+            size, each = step.times * sent.bytes, step.times * sent.sent
+            exchanges.append(sent._replace(bytes=size, sent=each))
         if step.cycles is None:
             continue
         # A kernel of several operations has all their names; a copy is of the first one's result.
@@ -162,19 +155,18 @@ def profile(compiled: Compiled) -> Profile:
         if step.loop and (not name or _OWN.fullmatch(name)):
             name = step.loop
         name = name or i.name
-        if step.cycles < 0:
+        computed = step.times * flops(i, found, step.shapes)
+        if step.cycles < 0 and not computed:
             unknown.append(name)
             continue
-        computed = step.times * flops(i, found, step.shapes)
         moved = step.times * sum(map(hbm_bytes, step.touched))
-        seconds = step.times * step.cycles / (chip.clock_ghz * 1e9)
         least = computed / peak, moved / bandwidth
+        told = step.cycles >= 0
+        seconds = step.times * step.cycles / (chip.clock_ghz * 1e9) if told else max(least)
         kernel = Kernel(name, i.opcode, step.times, seconds, computed, moved, *least)
-        helps = tuple(program.advice(step, kernel))
+        helps = tuple(program.advice(step, kernel)) if told else (Advice(*BOUND, seconds),)
         kernels.append(dataclasses.replace(kernel, advice=helps))
-    whole = sum(k.seconds for k in kernels) or 1.0
-    all_reduces = tuple(AllReduce(size, waits, at / whole) for size, waits, at in reduced)
     kernels.sort(key=lambda k: (-k.seconds, k.name))
     endless = sum(step.endless for step in steps)
-    told = tuple(kernels), tuple(unknown), endless, copied, all_reduces
+    told = tuple(kernels), tuple(unknown), endless, copied, tuple(exchanges)
     return Profile(compiled.target, *told)

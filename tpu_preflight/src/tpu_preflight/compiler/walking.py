@@ -11,9 +11,15 @@ import numpy as np
 
 from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.program.instructions import Instruction, computations
+from tpu_preflight.program.pallas import PRODUCTS
 
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:shard_map/)?(?:tensorflow_module/?)?([^"]*)"')
+_TOLD = re.compile(rf'"{PRODUCTS}":"(\d+)"|"cost_estimate":\{{[^}}]*"flops":"(\d+)"')
+_EXCHANGE = re.compile(
+    r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?"
+)
+_GROUPS = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\]<=|mesh\[(.*?)\] \{(.*?)\})")
 _UNKNOWN = 2**62  # the compiler's way to say that it doesn't know
 # What gives a value as it took it.
 SAME_VALUE = ("copy", "bitcast", "copy-done", "copy-start", "reshape")
@@ -49,12 +55,6 @@ class Step(NamedTuple):
         return [shape for name in self.instruction.operands for shape in self.shapes.get(name, ())]
 
     @property
-    def added_up(self) -> int:
-        """Bytes of the tensors that it adds up across the replicas."""
-        alike = self.instruction.opcode in ("all-reduce", "all-reduce-start")
-        return sum(map(shape_bytes, self.instruction.shapes)) if alike else 0
-
-    @property
     def touched(self) -> list[str]:
         """The shapes that it gives and takes."""
         return [*self.instruction.laid_out, *self.reads]
@@ -87,17 +87,78 @@ def walk(
             )
 
 
-def repeated(text: str) -> tuple[float, int]:
-    """Count what the rounds of loops after their first compute, and what all of them add up.
+class Exchange(NamedTuple):
+    """Tensors that the devices send each other at one place in a program."""
+
+    kind: str  # such as ``all-gather``; ``reduce-scatter`` where each keeps a part of the sum
+    bytes: int  # of the whole tensors
+    # Bytes that each chip sends: of n chips all but an n-th, and of an all-reduce twice that, first
+    # a part of it to be added up, then the sums (Patarasuk and Yuan 2009,
+    # doi:10.1016/j.jpdc.2008.09.002). Two cores of one chip have it from each other.
+    sent: float
+    # Whether the next kernel waits until that is done. If not, the program goes on with others
+    # meanwhile.
+    waits: bool = True
+
+
+def exchange(
+    i: Instruction, found: Mapping[str, list[Instruction]], cores: int, scatters: bool = False
+) -> Exchange | None:
+    """Say what an instruction sends; None if nothing, or if an earlier one has begun with it.
+
+    A chip is so many ``cores``, devices of their own. Of an all-reduce in a fusion that
+    ``scatters`` each device needs its part of the sum alone.
+    """
+    if i.opcode == "fusion":
+        called = i.called("calls")
+        if called.startswith("async_collective_fusion") or "collective-done" in i.name:
+            return None
+        parts = (exchange(j, found, cores, "reduce-scatter" in called) for j in found[called])
+        begun = next(filter(None, parts), None)
+        return begun and begun._replace(waits=not i.name.startswith("async-collective-start"))
+    if (told := _EXCHANGE.fullmatch(i.opcode)) is None:
+        return None
+    kind, start = told.groups()
+    shapes = [shape for shape in i.shapes if shape != "u32[]"]
+    if start and kind != "all-reduce":  # what is sent, and what it becomes
+        shapes = shapes[len(shapes) // 2 :]
+    size, devices = sum(map(shape_bytes, shapes)), _together(i.attributes)
+    size *= devices if kind == "reduce-scatter" else 1
+    kind = "reduce-scatter" if scatters else kind
+    others = 1 - min(1, cores / devices)
+    times = {"all-reduce": 2 * others, "collective-permute": 1}.get(kind, others)
+    return Exchange(kind, size, size * times, not start)
+
+
+def _together(attributes: str) -> int:
+    """Count the devices that take part: listed, as a table's width, or as axes of a mesh."""
+    if (told := _GROUPS.search(attributes)) is None:
+        return 1
+    listed, width, mesh, axes = told.groups()
+    if axes is None:
+        return int(width) if width else listed.count(",") + 1
+    sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh))
+    over = re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", axes)
+    return math.prod(int(part or sizes[axis]) for axis, part in over)
+
+
+def repeated(text: str, cores: int) -> tuple[float, int, float]:
+    """Count what the rounds of loops after their first compute, and what all of them send.
 
     XLA's own count takes each loop's body once. Gives the operations of products and convolutions,
-    and the bytes of all all-reduces.
+    the bytes of what is added up across devices, and those that each chip of so many ``cores``
+    sends.
     """
     found, main = computations(text)
     steps = [*walk(found, main)]
-    again = (s for s in steps if s.times > 1)
-    computed = sum((s.times - 1) * flops(s.instruction, found, s.shapes) for s in again)
-    return computed, sum(s.times * s.added_up for s in steps)
+    pallas = (s for s in steps if s.instruction.opcode == "custom-call")
+    # XLA's own count has those kernels of Pallas whose authors tell it.
+    untold = [(s, 1) for s in pallas if '"cost_estimate":{' not in s.instruction.attributes]
+    again = [*untold, *((s, s.times - 1) for s in steps if s.times > 1)]
+    computed = sum(more * flops(s.instruction, found, s.shapes) for s, more in again)
+    sent = [(s.times, e) for s in steps if (e := exchange(s.instruction, found, cores))]
+    added = sum(times * e.bytes for times, e in sent if "reduce" in e.kind)
+    return computed, added, sum(times * e.sent for times, e in sent)
 
 
 def operation(attributes: str) -> str:
@@ -160,11 +221,16 @@ def origin(
 def flops(
     i: Instruction, found: Mapping[str, list[Instruction]], shapes: Mapping[str, Sequence[str]]
 ) -> float:
-    """Count the operations of the matrix products and convolutions in an instruction."""
+    """Count the operations of the matrix products and convolutions in an instruction.
+
+    Of a kernel of Pallas what `program.pallas` counted, else what its author tells.
+    """
     if i.opcode == "fusion":
         inside = found[i.called("calls")]
         inner = {j.name: j.laid_out for j in inside}
         return sum(flops(j, found, inner) for j in inside)
+    if i.opcode == "custom-call" and (told := _TOLD.search(i.attributes)):
+        return float(told[1] or told[2])
     if i.opcode not in ("convolution", "dot"):
         return 0.0
     left, right = (sizes(shapes[name][0]) for name in i.operands)

@@ -8,7 +8,7 @@ from tpu_preflight.text import size
 
 BOUNDS = (
     "The least time is a bound, not a prediction: operations at the chip's peak rate, or "
-    "variables, batch and results once through its memory, or gradients over all its links to "
+    "variables, batch and results once through its memory, or what it sends over all its links to "
     "other chips. "
     "Traffic is what all kernels read and write; some of it stays on the chip. BERTurk's published "
     "run on a v3-8 (batch 128, 512 positions) took 302 ms a step, 3.2 times its bound of 93 ms. "
@@ -18,7 +18,7 @@ BOUNDS = (
 ESTIMATE = (
     "The estimate is the compiler's own, for one device that computes and nothing else. The range "
     "is what published runs took for each millisecond of it, with their gradients' way between the "
-    "devices, their input and their hosts in it; it is wider where the all-reduce here takes more "
+    "devices, their input and their hosts in it; it is wider where what yours send takes more "
     "than that. Where your input or your host is slow, a step takes longer."
 )
 
@@ -40,7 +40,7 @@ class Estimate:
     compute_ms: float  # ``flops`` at the chip's peak, in milliseconds
     # Variables, batch and results, once through the memory at its peak, in milliseconds.
     memory_ms: float
-    link_ms: float = 0.0  # gradients, over all links of the chips to others; 0 with one replica
+    link_ms: float = 0.0  # what a chip sends, over all its links to others; 0 with one replica
     # Gradients that each replica sends around per step; None with one replica or where it is not
     # known.
     all_reduce_bytes: int | None = None
@@ -70,16 +70,15 @@ class Row:
     # device's memory at its bandwidth) or ``vector`` (neither: the vector unit, or memory on the
     # chip); empty for several parts together.
     bound: str
-    flops: float = 0.0  # floating-point operations of its products and convolutions
-    bytes: float = 0.0  # what it reads from and writes to the device's memory (HBM)
     help: str = ""  # what would help, where the compiled program shows it
 
 
 @dataclasses.dataclass(frozen=True)
-class AllReduce:
-    """How the gradients get from device to device in a step."""
+class Exchange:
+    """What the devices send each other in a step, of one kind."""
 
-    bytes: float  # that each device adds up with the others
+    kind: str  # ``all-reduce`` (gradients, mostly), ``all-gather``, ``reduce-scatter`` and so on
+    bytes: float  # of the whole tensors
     parts: int  # places in the program where that happens
     waits: int  # of them, those for which the program waits; during the others it computes
     low_ms: float  # milliseconds where all links of a chip are busy
@@ -93,7 +92,7 @@ class AllReduce:
         if own := self.parts - self.waits:
             meanwhile = f"during {own} of them the program computes, so part of it may be hidden"
         return (
-            f"all-reduce: {size(self.bytes)} at {self.parts} places of the step, "
+            f"{self.kind}: {size(self.bytes)} at {self.parts} places of the step, "
             f"{self.low_ms:.2g} to {self.high_ms:.2g} ms over the interconnect; {meanwhile}"
             + "; its bandwidth is quoted from a paper, as Google's pages don't say it"
             * self.quoted
@@ -105,9 +104,9 @@ class Timing:
     """What a step takes on each device of a target."""
 
     target: str  # such as ``v5e-8``
-    ms: float  # milliseconds, by the compiler's estimate; without the all-reduce
+    ms: float  # milliseconds, by the compiler's estimate; without what devices send each other
     low_ms: float  # the same, as published runs make it: for a fast run; never less than the bound
-    high_ms: float  # for a slow one; never less than estimate and all-reduce together
+    high_ms: float  # for a slow one; never less than the estimate and what the program waits for
     factor: str  # where the range comes from, in a sentence
     busy: float  # share of them in which the matrix units would be busy at their peak rate
     # Kernels that the compiler has no estimate for, and loops of which it doesn't know the rounds;
@@ -116,8 +115,7 @@ class Timing:
     operations: tuple[Row, ...]  # the parts by kind of operation, the longest first, at most nine
     layers: tuple[Row, ...]  # the same by layer, gradients included
     lines: tuple[Row, ...]  # the same by the learner's line, gradients included
-    # The gradients' way between the devices; None with one replica.
-    all_reduce: AllReduce | None = None
+    exchanges: tuple[Exchange, ...] = ()  # what the devices send each other, by kind
 
     @property
     def summary(self) -> str:
@@ -130,8 +128,8 @@ class Timing:
 
     @property
     def notes(self) -> list[str]:
-        """Lines below it: where the range comes from, and the all-reduce."""
-        return [self.factor, *([self.all_reduce.summary] if self.all_reduce else [])]
+        """Lines below it: where the range comes from, and what the devices send each other."""
+        return [self.factor, *(sent.summary for sent in self.exchanges)]
 
 
 def parts(timing: Timing, title: str) -> Table:

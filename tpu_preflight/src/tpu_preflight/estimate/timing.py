@@ -1,12 +1,12 @@
 """How long a step takes, by operation, layer and line, as the TPU's compiler estimates it."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
 from tpu_preflight.estimate import calibration
-from tpu_preflight.estimate.step import AllReduce, Row, Timing
+from tpu_preflight.estimate.step import Exchange, Row, Timing
 from tpu_preflight.program.job import Job
 from tpu_preflight.program.messages import Source
 
@@ -31,7 +31,10 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
     depth = _depth(found)
     slice_ = hardware.slice_of(compiled.target, jax=True)
     factor = calibration.factor(slice_.chip.name)
-    estimated, sent = found.seconds * 1e3, _all_reduce(found, slice_)
+    estimated = found.seconds * 1e3
+    waited = sum(one.sent for one in found.exchanges if one.waits)
+    everything = sum(one.sent for one in found.exchanges)
+    slow, all_slow = (compiler.link_seconds(slice_, x)[1] * 1e3 for x in (waited, everything))
     (low, high), known = factor.range_ms(estimated), calibration.least_ms()
     small = (
         f"Below {known:.3g} ms, the smallest estimate of a published run, the host's dispatch and "
@@ -43,7 +46,7 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
         compiled.target,
         estimated,
         max(low, least),
-        max(high, estimated + (sent.high_ms if sent else 0.0), least),
+        max(high, estimated + slow, all_slow, least),
         f"{factor!r};\n{small}" if estimated < known else repr(factor),
         sum(k.compute_seconds for k in found.kernels) / found.seconds if found.kernels else 0.0,
         len(found.unknown) + found.endless,
@@ -51,17 +54,18 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
         # Layers that are alike would be told the same, one after the other.
         tuple(dataclasses.replace(row, help="") for row in rows(found.by_layer(depth))),
         rows(found.by_line(find, depth)),
-        sent,
+        tuple(_exchanges(found, slice_)),
     )
 
 
-def _all_reduce(found: compiler.Profile, slice_: hardware.Slice) -> AllReduce | None:
-    if not found.all_reduces:
-        return None
-    sent = sum(a.bytes for a in found.all_reduces)
-    low, high = compiler.all_reduce_seconds(slice_, sent)
-    parts, waits = len(found.all_reduces), sum(a.waits for a in found.all_reduces)
-    return AllReduce(sent, parts, waits, low * 1e3, high * 1e3, slice_.chip.ici_quoted)
+def _exchanges(found: compiler.Profile, slice_: hardware.Slice) -> Iterator[Exchange]:
+    """Add up what the devices send each other, by kind."""
+    for kind in dict.fromkeys(one.kind for one in found.exchanges):
+        each = [one for one in found.exchanges if one.kind == kind]
+        seconds = compiler.link_seconds(slice_, sum(one.sent for one in each))
+        size, waits = (sum(getattr(one, name) for one in each) for name in ("bytes", "waits"))
+        ms = (1e3 * time for time in seconds)
+        yield Exchange(kind, size, len(each), waits, *ms, slice_.chip.ici_quoted)
 
 
 def _depth(found: compiler.Profile) -> int:
@@ -72,13 +76,9 @@ def _depth(found: compiler.Profile) -> int:
 
 def rows(groups: Iterable[compiler.Share]) -> tuple[Row, ...]:
     """Write groups of kernels as rows: the longest, and the others added up."""
-    rows = [
-        Row(g.name, g.seconds * 1e3, g.share, g.bound, g.flops, g.hbm_bytes, g.help) for g in groups
-    ]
+    rows = [Row(g.name, g.seconds * 1e3, g.share, g.bound, g.help) for g in groups]
     rows = [r if r.share >= HELPED else dataclasses.replace(r, help="") for r in rows]
     if len(rest := rows[SHOWN:]) > 1:
-        ms, share, flops, moved = (
-            sum(getattr(row, name) for row in rest) for name in ("ms", "share", "flops", "bytes")
-        )
-        rows[SHOWN:] = [Row(f"{len(rest)} more", ms, share, "", flops, moved)]
+        ms, share = (sum(getattr(row, name) for row in rest) for name in ("ms", "share"))
+        rows[SHOWN:] = [Row(f"{len(rest)} more", ms, share, "")]
     return tuple(rows)

@@ -18,7 +18,7 @@ from unittest import mock
 import numpy as np
 
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.program import messages
+from tpu_preflight.program import messages, pallas
 from tpu_preflight.program.from_tensorflow import Parameter, Program
 from tpu_preflight.program.messages import Frame, Source
 from tpu_preflight.program.tracing import NotCompilable
@@ -95,7 +95,14 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
             calls = [o for o in _operations(jaxpr) if _CALL.search(o.primitive.name)]
             # jax can't write calls of Python for a TPU that isn't there.
             rule = type(next(iter(lowerings.values())))(_zeros, True)
-            with mock.patch.dict(lowerings, {call.primitive: rule for call in calls}):
+            rules = {call.primitive: rule for call in calls}
+            kinds = {o.primitive for o in _operations(jaxpr) if o.primitive.name == "pallas_call"}
+            for kind in kinds:
+                found = pallas.counted(
+                    jaxpr, dict(zip(jaxpr.constvars, traced.jaxpr.consts, strict=True))
+                )
+                rules[kind] = pallas.lowering(mlir._lowerings[kind], dict(found))
+            with mock.patch.dict(lowerings, rules):
                 module = traced.lower(lowering_platforms=("tpu",)).compiler_ir("stablehlo")
     except Exception as error:  # whatever the learner's function raises is the finding
         raise _refused(error, name) from error
@@ -177,19 +184,10 @@ def _refused(error: Exception, name: str) -> NotCompilable:
 # --- what the traced function holds -----------------------------------------------------------
 
 
-def _inside(parameters: Mapping[str, Any]) -> Iterator[Any]:
-    """Give the functions that an operation of a jaxpr holds."""
-    for value in parameters.values():
-        for inner in value if isinstance(value, tuple | list) else (value,):
-            inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns"):
-                yield inner
-
-
 def _operations(jaxpr: Any) -> Iterator[Any]:
     for operation in jaxpr.eqns:
         yield operation
-        for inner in _inside(operation.params):
+        for inner in pallas.inside(operation.params):
             yield from _operations(inner)
 
 
@@ -215,7 +213,7 @@ def _rounds(jaxpr: Any) -> float:
     for operation in jaxpr.eqns:
         times = operation.params.get("length", 1) if operation.primitive.name == "scan" else 1
         times = math.inf if operation.primitive.name == "while" else times
-        most = max([most, times, *(times * _rounds(i) for i in _inside(operation.params))])
+        most = max([most, times, *(times * _rounds(i) for i in pallas.inside(operation.params))])
     return most
 
 
@@ -245,8 +243,12 @@ def _numbered(
         sources[name] = source
         return len(sources) - 1, name
 
+    operations: list[Any] = []
+    module.operation.walk(
+        lambda each: operations.append(each) or ir.WalkResult.ADVANCE, ir.WalkOrder.PRE_ORDER
+    )
     with module.context:
-        for operation in _walk(module.operation):
+        for operation in operations[1:]:
             place = operation.location
             if not isinstance(place, ir.NameLoc):
                 operation.location = ir.Location.unknown()
@@ -262,15 +264,6 @@ def _numbered(
     text = module.operation.get_asm(enable_debug_info=True)
     of_arguments = re.compile(r'^(#loc\d*) = loc\((?!"tf_op_).*$', re.MULTILINE)
     return sources, float64, of_arguments.sub(r"\1 = loc(unknown)", text)
-
-
-def _walk(operation: Any) -> Iterator[Any]:
-    """Give the operations inside one, each before those inside it."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from _walk(inner.operation)
 
 
 def _frames(place: Any) -> list[Frame]:

@@ -30,32 +30,18 @@ class Instruction:
         return found and found[1]
 
 
-def _closing(text: str, start: int) -> int:
-    """Find the parenthesis that closes the one at ``start``."""
-    depth = 0
-    for at in range(start, len(text)):
-        depth += (text[at] in "([{") - (text[at] in ")]}")
-        if depth == 0:
-            return at
-    raise ValueError(f"a line without end: {text[:60]!r}")
+# Name, results, opcode, what stands between its parentheses, and attributes.
+_LINE = re.compile(r"(ROOT )?%?(\S+) = (.*?) ([a-z][\w\-]*)\((.*?)\)(|, [\w-]+=.*)", re.DOTALL)
 
 
 def _instruction(line: str) -> Instruction:
-    line = re.sub(r"/\*.*?\*/", "", line.strip())
-    name, _, rest = line.removeprefix("ROOT ").partition(" = ")
-    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
-    laid_out = tuple(re.findall(r"\w+\[[^\]]*\](?:\{[^}]*\})?", rest[:end]))
-    opening = rest.index("(", end)
-    closing = _closing(rest, opening)
-    return Instruction(
-        name.lstrip("%"),
-        tuple(shape.partition("{")[0] for shape in laid_out),
-        laid_out,
-        rest[end:opening].strip(),
-        rest[opening + 1 : closing],
-        rest[closing + 1 :],
-        line.startswith("ROOT "),
-    )
+    found = _LINE.fullmatch(re.sub(r"/\*.*?\*/", "", line.strip()))
+    if found is None:
+        raise ValueError(f"a line that is no instruction: {line.strip()[:60]!r}")
+    root, name, made, opcode, inside, attributes = found.groups()
+    laid_out = tuple(re.findall(r"\w+\[[^\]]*\](?:\{[^}]*\})?", made))
+    shapes = tuple(shape.partition("{")[0] for shape in laid_out)
+    return Instruction(name, shapes, laid_out, opcode, inside, attributes, bool(root))
 
 
 def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:

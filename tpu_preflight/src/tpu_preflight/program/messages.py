@@ -24,7 +24,7 @@ MACHINERY = [f"{_HERE}{os.sep}"]
 
 _PACKAGE = re.compile(r"(?:site|dist)-packages/")
 _CORE = re.compile(
-    r"packages/(?:tensorflow|keras|tf_keras)/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)|"
+    r"packages/(?:tensorflow|keras|tf_keras|jax)/|/lib/python3\.\d+/(?!(?:site|dist)-packages/)|"
     r"<frozen|^<__array|__autograph_generated_file"
 )
 

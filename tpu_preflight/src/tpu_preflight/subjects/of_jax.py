@@ -73,16 +73,8 @@ class OfJax:
         self, slices: Sequence[tuple[str, int]], arguments: tuple, rows: int | None
     ) -> list[Job]:
         self._exported = exported = from_jax.export(self._function, arguments)
-        program = exported.program
-        for target, devices in slices:
-            if program.replicas not in (1, devices):
-                raise PreflightError(
-                    f"The arguments lie over {program.replicas} devices; {target} has {devices}.",
-                    "A program with shardings is compiled for all devices of a target together.",
-                    f"Make the mesh of {devices}, or take the shardings out to ask about one "
-                    "device.",
-                )
-        return [Job(*target, rows, arguments, program, exported.find) for target in slices]
+        about = rows, arguments, exported.program, exported.find
+        return [Job(*target, *about) for target in slices]
 
     def program(self, job: Job, rows: int) -> Program:
         """Not asked for: which argument is the batch is not known, so no job has rows."""
