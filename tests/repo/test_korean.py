@@ -10,8 +10,7 @@ from conventions import ROOT, source
 from helpers.base import language
 from helpers.course import map as course
 from helpers.course import translation
-from helpers.display import figures
-from helpers.display.dials import Dial
+from helpers.display import dials, figures
 
 CATALOG = translation.read("ko")
 FOLDER = course.NOTEBOOKS / "ko"
@@ -57,18 +56,15 @@ def test_its_programs_are_the_english_ones_but_for_the_language_of_the_setup():
 
 
 def test_stored_captions_are_those_of_a_run_in_the_language(monkeypatch):
-    def shown():
-        caption = "8.0% of the cells busy, from the first tick to the last."
-        dial = Dial("rows of x", lambda rows: (figures.subplots()[0], caption), (1, 2))
-        return {"data": {"text/html": dial._repr_html_(), "text/plain": repr(dial)}}
-
-    english = shown()
-    monkeypatch.setenv(language.CHOSEN, "ko")
-    assert translation._captioned("ko", [english]) == {"outputs": [shown()]} != [english]
-    for path in FOLDER.glob("*.ipynb"):
-        told = path.read_text("utf-8")
-        outputs = re.findall('"alt": ".*"|<(?:figcaption><em|legend)>[^<]+', told)
-        assert [words for words in outputs if not re.search("[가-힣]", words)] == [], path.name
+    told, words = [], "8.0% of the cells busy, from the first tick to the last."
+    for code in ("en", "ko"):
+        monkeypatch.setattr(language, "language", lambda code=code: code)
+        dial = dials.Dial("rows of x", lambda _: (figures.subplots()[0], words), (1, 2))
+        told.append([{"html": dial._repr_html_(), "text": repr(dial)}])
+    assert translation._captioned("ko", told[0]) == {"outputs": told[1]} != {"outputs": told[0]}
+    for text in (path.read_text("utf-8") for path in FOLDER.glob("*.ipynb")):
+        found = re.findall('"alt": ".*"|<(?:figcaption><em|legend)>[^<]+', text)
+        assert [words for words in found if not re.search("[가-힣]", words)] == []
 
 
 def test_it_has_the_links_and_the_blanks_of_the_english():
