@@ -219,9 +219,7 @@ def clean(text: str) -> list[str]:
 RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
 
 
-def page(
-    symptoms: Sequence[Symptom] = SYMPTOMS, say: Callable[[str], str] = lambda text: text
-) -> str:
+def page(symptoms: Sequence[Symptom] = SYMPTOMS, say: Callable[[str], str] = str) -> str:
     """Write symptoms as one page in Markdown, ordered by notebook; ``say`` translates the rest."""
     from helpers.base.html import render
 

@@ -38,8 +38,7 @@ def drawing(fig: object, salt: str) -> str:
 class Dial:
     """A choice of values, each with its picture and a caption. It shows the first, or ``start``'s.
 
-    It is HTML and CSS alone: it turns in JupyterLab, in Colab and on a page. Where styles are left
-    out, as on GitHub, the captions stand below each other, each behind its value.
+    It is HTML and CSS alone. Where they are left out, as on GitHub, captions follow their values.
     """
 
     def __init__(self, label: str, draw: Callable, values: Iterable, start: object = None) -> None:

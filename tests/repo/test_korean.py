@@ -10,6 +10,8 @@ from conventions import ROOT, source
 from helpers.base import language
 from helpers.course import map as course
 from helpers.course import translation
+from helpers.display import figures
+from helpers.display.dials import Dial
 
 CATALOG = translation.read("ko")
 FOLDER = course.NOTEBOOKS / "ko"
@@ -52,6 +54,21 @@ def test_its_programs_are_the_english_ones_but_for_the_language_of_the_setup():
         first, *korean = programs(FOLDER / notebook.path.name)
         same = first.replace(setup, ast.dump(ast.parse("runtime.setup()").body[0]))
         assert first != same and [same, *korean] == programs(notebook.path), notebook.name
+
+
+def test_stored_captions_are_those_of_a_run_in_the_language(monkeypatch):
+    def shown():
+        caption = "8.0% of the cells busy, from the first tick to the last."
+        dial = Dial("rows of x", lambda rows: (figures.subplots()[0], caption), (1, 2))
+        return {"data": {"text/html": dial._repr_html_(), "text/plain": repr(dial)}}
+
+    english = shown()
+    monkeypatch.setenv(language.CHOSEN, "ko")
+    assert translation._captioned("ko", [english]) == {"outputs": [shown()]} != [english]
+    for path in FOLDER.glob("*.ipynb"):
+        told = path.read_text("utf-8")
+        outputs = re.findall('"alt": ".*"|<(?:figcaption><em|legend)>[^<]+', told)
+        assert [words for words in outputs if not re.search("[가-힣]", words)] == [], path.name
 
 
 def test_it_has_the_links_and_the_blanks_of_the_english():
