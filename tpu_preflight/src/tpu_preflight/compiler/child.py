@@ -173,7 +173,10 @@ class Compiler:
             module, inputs, results = self._read(self._stablehlo(program), self._translate)
         else:
             module, inputs, results = self._read(program, self._strip)
-        run = functools.partial(self._module.bind, module=module, results=results)
+
+        def run(*arguments: Any) -> Any:  # its name is the program's
+            return self._module.bind(*arguments, module=module, results=results)
+
         shapes = [x.shape for x in inputs]
         if job["form"] == "hlo" and replicas > 1:
             same = [PartitionSpec()] * len(results)

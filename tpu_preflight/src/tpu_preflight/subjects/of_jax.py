@@ -72,9 +72,8 @@ class OfJax:
     def _jobs(
         self, slices: Sequence[tuple[str, int]], arguments: tuple, rows: int | None
     ) -> list[Job]:
-        self._exported = exported = from_jax.export(self._function, arguments)
-        about = rows, arguments, exported.program, exported.find
-        return [Job(*target, *about) for target in slices]
+        self._exported = of = from_jax.export(self._function, arguments)
+        return [Job(*target, rows, arguments, of.program, of.find) for target in slices]
 
     def program(self, job: Job, rows: int) -> Program:
         """Not asked for: which argument is the batch is not known, so no job has rows."""
