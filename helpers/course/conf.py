@@ -4,6 +4,8 @@ They read the repository's texts and notebooks where they stand, with the stored
 executed or fetched. The README is the first page. ``EDITION`` chooses the language.
 """
 
+import html
+import json
 import os
 import pathlib
 import re
@@ -40,13 +42,16 @@ myst_heading_slug_func = "helpers.course.map.slug"
 nb_execution_mode = "off"
 nb_mime_priority_overrides = [("*", "application/vnd.jupyter.widget-view+json", None)]
 nb_ipywidgets_js = {}
+nb_code_prompt_show, nb_code_prompt_hide = map(translated, ("Show the code", "Hide the code"))
 suppress_warnings = ["myst.xref_missing", "myst.header", "misc.highlighting_failure"]
 smartquotes_action = "q"  # --flag stays --flag
 html_theme = "furo"
 html_static_path, templates_path = ["site/site.css", "site/site.js"], ["site"]
 # A page that no server sends can't fetch the texts in which Sphinx's search shows a word.
-LOCAL = "if (location.protocol == 'file:') DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false"
-html_css_files, html_js_files = ["site.css"], [(None, {"body": LOCAL}), "site.js"]
+FETCH = """if (location.protocol == "file:") window.fetch = async (url) => ({
+  text: async () => TEXTS[url.slice(document.documentElement.dataset.content_root.length)] });
+"""
+html_css_files, html_js_files = ["site.css"], ["site.js"]
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_sidebars = {"**": [f"sidebar/{x}.html" for x in ("brand", "search", "scroll-start")]}
 html_sidebars["**"] += ["sidebar/navigation.html", "sidebar/scroll-end.html", "languages.html"]
@@ -120,6 +125,8 @@ def more(app: object) -> list[tuple[str, dict, str]]:
 
 def page(app: object, name: str, template: str, context: dict, doctree: object) -> None:
     """Lead to the same page in the other languages, or to their first; mark the page to print."""
+    if name == "search":
+        app.add_js_file("texts.js")
     if name.endswith("CHEATSHEET"):
         context["body"] = f'<div id="one-page">{context["body"]}</div>'
     context["take"], context["paste"] = map(translated, (TAKE, "Paste an error"))
@@ -136,8 +143,14 @@ def page(app: object, name: str, template: str, context: dict, doctree: object) 
 
 
 def first(app: object, error: Exception | None) -> None:
-    """Give the first page the name that a server and a reader look for."""
-    out = pathlib.Path(app.outdir)
+    """Give the first page the name that a server and a reader look for; keep texts to search."""
+    out, texts = pathlib.Path(app.outdir), {}
+    for name in app.env.found_docs:
+        tree = app.env.get_doctree(name)
+        for raw in [*tree.findall(nodes.raw)]:
+            raw.parent.remove(raw)
+        texts[f"{name}.html"] = f'<div role="main">{html.escape(tree.astext())}</div>'
+    (out / "_static/texts.js").write_text(f"const TEXTS = {json.dumps(texts)};\n{FETCH}", "utf-8")
     shutil.copy(out / f"{root_doc}.html", out / "index.html")
     shutil.rmtree(out / "jupyter_execute", ignore_errors=True)  # the pictures, once more
 

@@ -61,7 +61,7 @@ def test_one_changes_the_language_and_finds_a_korean_word_before_its_particle(pa
     field = page.get_by_role("textbox").first
     field.fill("배치")
     field.press("Enter")
-    page.locator("#search-results li").nth(3).wait_for()
+    page.locator("#search-results .context").nth(3).wait_for()
     page.go_back()
     page.get_by_role("link", name="English").click()
     assert page.url.endswith("html/notebooks/03_padding_buckets.html")
