@@ -1,8 +1,12 @@
 """Check 5: jit_compile, and what was made outside the scope."""
 
+import contextlib
+
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
+from programs import python
 from small_models import KINDS, VECTOR, batches, classifier, dense, mean, ready, the
 
 from tpu_preflight.checklist import preflight
@@ -88,20 +92,35 @@ def own(optimizer="adam", **options):
 
 
 class NoCall(keras.Model):
-    """Runs without a strategy, where Keras 3 doesn't call it before the first step."""
+    """Keras 3 calls a model that isn't built, and its loss, before the first step of a strategy."""
 
-    def __init__(self):
+    def __init__(self, take=tf.identity, loss=None):
         super().__init__()
-        self.head = keras.layers.Dense(4)
-        self.compile("sgd")
+        self.head, self.take = keras.layers.Dense(4), take
+        self.compile("sgd", loss)
 
     def train_step(self, data):
-        return {"loss": tf.reduce_mean(self.head(data[0]))}
+        return {"loss": tf.reduce_mean(self.head(self.take(data)))}
+
+
+class WithCall(NoCall):
+    def call(self, x):
+        return self.head(self.take(x))
+
+
+def alone(make, element):
+    return lambda: (make(), batches().map(element))
+
+
+def partly(x):
+    """A seventh of the loss is the mean of a replica's own rows."""
+    return tf.reduce_sum(x) / 16 * 6 / 7 + tf.reduce_mean(x) / 7
 
 
 BEFORE = tf.Variable(1.0)  # as a module makes it when it is imported
 FROM_BEFORE = lambda x, y: BEFORE.assign_add(tf.reduce_mean(x))  # noqa: E731
 SCATTER = lambda v: v.scatter_nd_update([[0]], [1.0])  # noqa: E731
+LABEL, NAMED = lambda x, y: y, lambda x, y: {"a": x}
 noisy = lambda generator: lambda x, y: x + generator.normal([8])  # noqa: E731
 MADE = {}
 
@@ -128,29 +147,33 @@ def scaled_by_policy():
         tf.keras.mixed_precision.set_global_policy("float32")
 
 
-# What fit under MirroredStrategy on two logical CPUs says of the same models (2026-11): the second
-# and fourth raise the same there; the fifth only under a TPUStrategy, by TensorFlow's source
-# (python/distribute/tpu_values.py, __getitem__), as do the policy and run_eagerly.
-@pytest.mark.parametrize(
-    ("build", "says", "fix", "where"),
-    [
-        (own(), "", "", ""),
-        (own(loss="auto"), "Reduction.SUM", "compute_average_loss", "loss = self.mean"),
-        (own(touch=lambda v: v.assign_add(tf.ones([4]))), "", "", ""),
-        (own(touch=SCATTER), "NotImplementedError", "no scatter updates", "scatter_nd_update"),
-        (own(touch=lambda v: v[0].assign(1.0)), "'assign'", "assign it whole", "v[0].assign"),
-        (scaled_by_policy, "Mixed precision is not supported", "mixed_bfloat16", "Dense"),
-        (ready(run_eagerly=True), "run_eagerly=True", "Take", ""),
-        (ready(keras), "", "", ""),
-        (lambda: (noisy(tf.random.Generator.from_seed(1)), batches()), "", "", ""),
-        (lambda: (NoCall(), batches()), "Unable to automatically build", "a call method", ""),
-        (step_of_the_module, "", "", ""),
-        (lambda: (FROM_BEFORE, batches()), "made outside the scope: 1", "inside its scope", ""),
-        (own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", ""),
-        (own(mean=tf.reduce_mean), "", "", ""),
-        (ready(dropout=0.5, optimizer="sgd"), "", "", ""),
-    ],
-)
+# A model or function; of a preflight's failure what it says, the fix and the line; and what a real
+# fit does on two CPUs under MirroredStrategy, which is no TPU: the rule of TPUStrategy wins.
+CASES = [
+    (own(), "", "", "", "right"),
+    (own(loss="auto"), "Reduction.SUM", "compute_average_loss", "loss = self.mean", "raises"),
+    (own(touch=lambda v: v.assign_add(tf.ones([4]))), "", "", "", "right"),
+    (own(touch=SCATTER), "NotImplementedError", "no scatter updates", "scatter_nd", "raises"),
+    # tpu_values.py, __getitem__; mixed_precision of tf-keras; the module's variable is on the host.
+    (own(touch=lambda v: v[0].assign(1.0)), "'assign'", "assign it whole", "v[0].assign", "right"),
+    (scaled_by_policy, "Mixed precision is not", "mixed_bfloat16", "Dense", "right"),
+    (ready(run_eagerly=True), "run_eagerly=True", "Take", "", "right"),
+    (lambda: (FROM_BEFORE, batches()), "made outside the scope: 1", "its scope", "", "right"),
+    # tpu_strategy.py, _reduce_to: a TPUStrategy has no mean of a nest, so whole numbers stay whole.
+    (alone(lambda: WithCall(lambda x: tf.gather(tf.eye(8), x)), LABEL), "", "", "", "raises"),
+    (alone(lambda: WithCall(lambda x: x["a"], "mse"), NAMED), "'NoneType'", "names", "", "raises"),
+    (alone(NoCall, lambda x, y: x), "automatically build", "a call method", "", "raises"),
+    (ready(keras), "", "", "", "right"),
+    (lambda: (noisy(tf.random.Generator.from_seed(1)), batches()), "", "", "", "right"),
+    (step_of_the_module, "", "", "", "right"),
+    (own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", "", "more"),
+    (own("sgd", mean=partly), " 2 times as much", "global_batch_size", "", "more"),
+    (own(mean=tf.reduce_mean), "", "", "", "right"),
+    (ready(dropout=0.5, optimizer="sgd"), "", "", "", "right"),
+]
+
+
+@pytest.mark.parametrize(("build", "says", "fix", "where"), [case[:4] for case in CASES])
 def test_a_step_under_a_tpus_strategy(build, says, fix, where, no_compiler):
     result = preflight(build, target="v5e-8")
     failed = result.find(FAIL)
@@ -160,6 +183,45 @@ def test_a_step_under_a_tpus_strategy(build, says, fix, where, no_compiler):
         return
     (item,) = failed
     assert item.check == 5 and says in item.finding and fix in item.fix and where in item.where
+
+
+WITNESS = """
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import test_strategy
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+print(*(f"fit: {test_strategy.fitted(case[0], strategy)}" for case in test_strategy.CASES), sep="\\n")
+"""
+
+
+def fitted(build, strategy):
+    """Say whether a fit on two devices raises, or changes weights more than one device does."""
+    tf.keras.utils.set_random_seed(1)
+    start, changes = [], []
+    try:
+        for scope in (strategy.scope(), contextlib.nullcontext()):
+            with scope:
+                step, data = build()
+            if not hasattr(step, "fit"):
+                batch = next(iter(strategy.experimental_distribute_dataset(data)))
+                tf.function(strategy.run)(step, args=batch)
+                return "right"
+            step.fit(data, verbose=0)
+            start = start or step.get_weights()
+            step.set_weights(start)
+            step.fit(data.take(1), verbose=0)
+            pairs = zip(start, step.get_weights(), strict=True)
+            changes.append(np.concatenate([(new - old).ravel() for old, new in pairs]))
+    except Exception:
+        return "raises"
+    two, one = changes
+    return "more" if np.vdot(one, two) > 1.1 * np.vdot(one, one) else "right"
+
+
+def test_a_real_fit_on_two_devices_is_the_witness():
+    lines = python(WITNESS).splitlines()
+    assert [line[5:] for line in lines if line.startswith("fit: ")] == [case[4] for case in CASES]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ def _made_again(subject: Subject) -> tuple[list[Item], Any, Subject]:
 def _build(model: Any, subject: Subject) -> None:
     """Let Keras 3 build a model from a batch, as its ``fit`` does under a strategy alone.
 
-    Two replicas are handed over: Keras takes the mean of theirs.
+    Two replicas are handed over. Keras asks for the mean of theirs: a ``TPUStrategy`` gives the
+    first's, a ``MirroredStrategy`` means, which makes floating-point numbers of whole ones.
     """
     if subject.sample is not None and hasattr(model, "_maybe_symbolic_build"):
         batch = subject.packed(subject.sample.batches[0])
