@@ -112,15 +112,11 @@ def alone(make, element):
     return lambda: (make(), batches().map(element))
 
 
-def partly(x):
-    """A seventh of the loss is the mean of a replica's own rows."""
-    return tf.reduce_sum(x) / 16 * 6 / 7 + tf.reduce_mean(x) / 7
-
-
 BEFORE = tf.Variable(1.0)  # as a module makes it when it is imported
 FROM_BEFORE = lambda x, y: BEFORE.assign_add(tf.reduce_mean(x))  # noqa: E731
 SCATTER = lambda v: v.scatter_nd_update([[0]], [1.0])  # noqa: E731
 LABEL, NAMED = lambda x, y: y, lambda x, y: {"a": x}
+PARTLY = lambda x: tf.reduce_sum(x) / 16 * 6 / 7 + tf.reduce_mean(x) / 7  # noqa: E731
 noisy = lambda generator: lambda x, y: x + generator.normal([8])  # noqa: E731
 MADE = {}
 
@@ -167,7 +163,7 @@ CASES = [
     (lambda: (noisy(tf.random.Generator.from_seed(1)), batches()), "", "", "", "right"),
     (step_of_the_module, "", "", "", "right"),
     (own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", "", "more"),
-    (own("sgd", mean=partly), " 2 times as much", "global_batch_size", "", "more"),
+    (own("sgd", mean=PARTLY), " 2 times as much", "global_batch_size", "", "more"),
     (own(mean=tf.reduce_mean), "", "", "", "right"),
     (ready(dropout=0.5, optimizer="sgd"), "", "", "", "right"),
 ]
@@ -191,7 +187,7 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import test_strategy
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-print(*(f"fit: {test_strategy.fitted(case[0], strategy)}" for case in test_strategy.CASES), sep="\\n")
+print(*(test_strategy.fitted(case[0], strategy) for case in test_strategy.CASES))
 """
 
 
@@ -207,21 +203,19 @@ def fitted(build, strategy):
                 batch = next(iter(strategy.experimental_distribute_dataset(data)))
                 tf.function(strategy.run)(step, args=batch)
                 return "right"
-            step.fit(data, verbose=0)
+            step.fit(data.take(1), verbose=0)
             start = start or step.get_weights()
             step.set_weights(start)
             step.fit(data.take(1), verbose=0)
-            pairs = zip(start, step.get_weights(), strict=True)
-            changes.append(np.concatenate([(new - old).ravel() for old, new in pairs]))
+            changes.append([*map(np.ravel, map(np.subtract, step.get_weights(), start))])
     except Exception:
         return "raises"
-    two, one = changes
+    two, one = map(np.concatenate, changes)
     return "more" if np.vdot(one, two) > 1.1 * np.vdot(one, one) else "right"
 
 
 def test_a_real_fit_on_two_devices_is_the_witness():
-    lines = python(WITNESS).splitlines()
-    assert [line[5:] for line in lines if line.startswith("fit: ")] == [case[4] for case in CASES]
+    assert python(WITNESS).splitlines()[-1].split() == [case[4] for case in CASES]
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,15 @@ def check(subject: Subject, job: Job) -> list[Item]:
                 return [finding(5, "update", replicas=replicas)] if times else []
         # A weight, if one is among them: Adam divides by the gradients' size.
         least = min(wrong, key=lambda key: (key[0], times[key]))
-        about = {"replicas": replicas, "first": least[1], "times": times[least]}
-        return [finding(5, "state_differs" if least[0] else "update_differs", **about)]
+        return [
+            finding(
+                5,
+                "state_differs" if least[0] else "update_differs",
+                replicas=replicas,
+                first=least[1],
+                times=times[least],
+            )
+        ]
     return []
 
 
