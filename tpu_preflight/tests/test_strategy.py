@@ -94,7 +94,7 @@ def own(optimizer="adam", **options):
 class NoCall(keras.Model):
     """Keras 3 calls a model that isn't built, and its loss, before the first step of a strategy."""
 
-    def __init__(self, take=tf.identity, loss=None):
+    def __init__(self, take=lambda x: row(x), loss=None):
         super().__init__()
         self.head, self.take = keras.layers.Dense(4), take
         self.compile("sgd", loss)
@@ -108,14 +108,14 @@ class WithCall(NoCall):
         return self.head(self.take(x))
 
 
-def alone(make, element):
-    return lambda: (make(), batches().map(element))
+def alone(kind, element, *options):
+    return lambda: (kind(*options), batches().map(element))
 
 
 BEFORE = tf.Variable(1.0)  # as a module makes it when it is imported
 FROM_BEFORE = lambda x, y: BEFORE.assign_add(tf.reduce_mean(x))  # noqa: E731
 SCATTER = lambda v: v.scatter_nd_update([[0]], [1.0])  # noqa: E731
-LABEL, NAMED = lambda x, y: y, lambda x, y: {"a": x}
+row, part = lambda x: tf.gather(tf.eye(8), x), lambda x: x["a"]
 PARTLY = lambda x: tf.reduce_sum(x) / 16 * 6 / 7 + tf.reduce_mean(x) / 7  # noqa: E731
 noisy = lambda generator: lambda x, y: x + generator.normal([8])  # noqa: E731
 MADE = {}
@@ -156,9 +156,10 @@ CASES = [
     (ready(run_eagerly=True), "run_eagerly=True", "Take", "", "right"),
     (lambda: (FROM_BEFORE, batches()), "made outside the scope: 1", "its scope", "", "right"),
     # tpu_strategy.py, _reduce_to: a TPUStrategy has no mean of a nest, so whole numbers stay whole.
-    (alone(lambda: WithCall(lambda x: tf.gather(tf.eye(8), x)), LABEL), "", "", "", "raises"),
-    (alone(lambda: WithCall(lambda x: x["a"], "mse"), NAMED), "'NoneType'", "names", "", "raises"),
-    (alone(NoCall, lambda x, y: x), "automatically build", "a call method", "", "raises"),
+    (alone(WithCall, lambda x, y: {"a": y}, lambda x: row(part(x))), "", "", "", "raises"),
+    (alone(WithCall, lambda x, y: y), "convert 0.5", "in a tuple", "", "raises"),
+    (alone(WithCall, lambda x, y: {"a": x}, part, "mse"), "None values", "names", "", "raises"),
+    (alone(NoCall, lambda x, y: {"a": x}, part), "Unable to auto", "a call method", "", "raises"),
     (ready(keras), "", "", "", "right"),
     (lambda: (noisy(tf.random.Generator.from_seed(1)), batches()), "", "", "", "right"),
     (step_of_the_module, "", "", "", "right"),
