@@ -1,11 +1,10 @@
 """The report: its status, and the forms that show it."""
 
-import html
 import json
 import pathlib
 
 import jsonschema
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tpu_preflight import report
@@ -64,16 +63,6 @@ def test_json_keeps_everything_and_the_status_is_the_worst_that_was_found(given_
     assert given_report.exit_status == expected
     status = ("ready", "not ready", "can't tell", "ready")[expected]
     assert given_report.status == status and status in given_report.summary
-
-
-@given(reports)
-@settings(max_examples=10, deadline=None)
-def test_both_forms_show_every_item(given_report):
-    for item in given_report.items:
-        assert f"{report.SIGNS[item.state]} {item.check} {item.name}" in repr(given_report)
-        page = given_report._repr_html_()
-        assert f"<strong>{report.SIGNS[item.state]} {item.state}</strong>" in page
-        assert html.escape(item.finding, quote=False) in page
 
 
 def test_the_page_stands_alone_and_follows_the_readers_theme():

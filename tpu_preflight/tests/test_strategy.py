@@ -1,8 +1,14 @@
 """Check 5: jit_compile, and what was made outside the scope."""
 
+import contextlib
+import subprocess
+import sys
+
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
+from programs import ROOT
 from small_models import KINDS, VECTOR, batches, classifier, dense, mean, ready, the
 
 from tpu_preflight.checklist import preflight
@@ -87,21 +93,30 @@ def own(optimizer="adam", **options):
     return build
 
 
-class NoCall(keras.Model):
-    """Runs without a strategy, where Keras 3 doesn't call it before the first step."""
-
-    def __init__(self):
+class NoCall(keras.Model):  # which Keras 3 calls, and its loss, before a strategy's first step
+    def __init__(self, take=lambda x: row(x), loss=None):
         super().__init__()
-        self.head = keras.layers.Dense(4)
-        self.compile("sgd")
+        self.head, self.take = keras.layers.Dense(4), take
+        self.compile("sgd", loss)
 
     def train_step(self, data):
-        return {"loss": tf.reduce_mean(self.head(data[0]))}
+        return {"loss": tf.reduce_mean(self.head(self.take(data)))}
+
+
+class WithCall(NoCall):
+    def call(self, x):
+        return self.head(self.take(x))
+
+
+def alone(kind, element, *options):
+    return lambda: (kind(*options), batches().map(element))
 
 
 BEFORE = tf.Variable(1.0)  # as a module makes it when it is imported
 FROM_BEFORE = lambda x, y: BEFORE.assign_add(tf.reduce_mean(x))  # noqa: E731
 SCATTER = lambda v: v.scatter_nd_update([[0]], [1.0])  # noqa: E731
+row, part = lambda x: tf.gather(tf.eye(8), x), lambda x: x["a"]
+PARTLY = lambda x: tf.reduce_sum(x) / 16 * 6 / 7 + tf.reduce_mean(x) / 7  # noqa: E731
 noisy = lambda generator: lambda x, y: x + generator.normal([8])  # noqa: E731
 MADE = {}
 
@@ -128,29 +143,33 @@ def scaled_by_policy():
         tf.keras.mixed_precision.set_global_policy("float32")
 
 
-# What fit under MirroredStrategy on two logical CPUs says of the same models (2026-11): the second
-# and fourth raise the same there; the fifth only under a TPUStrategy, by TensorFlow's source
-# (python/distribute/tpu_values.py, __getitem__), as do the policy and run_eagerly.
-@pytest.mark.parametrize(
-    ("build", "says", "fix", "where"),
-    [
-        (own(), "", "", ""),
-        (own(loss="auto"), "Reduction.SUM", "compute_average_loss", "loss = self.mean"),
-        (own(touch=lambda v: v.assign_add(tf.ones([4]))), "", "", ""),
-        (own(touch=SCATTER), "NotImplementedError", "no scatter updates", "scatter_nd_update"),
-        (own(touch=lambda v: v[0].assign(1.0)), "'assign'", "assign it whole", "v[0].assign"),
-        (scaled_by_policy, "Mixed precision is not supported", "mixed_bfloat16", "Dense"),
-        (ready(run_eagerly=True), "run_eagerly=True", "Take", ""),
-        (ready(keras), "", "", ""),
-        (lambda: (noisy(tf.random.Generator.from_seed(1)), batches()), "", "", ""),
-        (lambda: (NoCall(), batches()), "Unable to automatically build", "a call method", ""),
-        (step_of_the_module, "", "", ""),
-        (lambda: (FROM_BEFORE, batches()), "made outside the scope: 1", "inside its scope", ""),
-        (own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", ""),
-        (own(mean=tf.reduce_mean), "", "", ""),
-        (ready(dropout=0.5, optimizer="sgd"), "", "", ""),
-    ],
-)
+# A model or function; of a preflight's failure what it says, the fix and the line; and what a real
+# fit does on two CPUs under MirroredStrategy, which is no TPU: the rule of TPUStrategy wins.
+CASES = [
+    (own(), "", "", "", "right"),
+    (own(loss="auto"), "Reduction.SUM", "compute_average_loss", "loss = self.mean", "raises"),
+    (own(touch=lambda v: v.assign_add(tf.ones([4]))), "", "", "", "right"),
+    (own(touch=SCATTER), "NotImplementedError", "no scatter updates", "scatter_nd", "raises"),
+    # tpu_values.py, __getitem__; mixed_precision of tf-keras; the module's variable is on the host.
+    (own(touch=lambda v: v[0].assign(1.0)), "'assign'", "assign it whole", "v[0].assign", "right"),
+    (scaled_by_policy, "Mixed precision is not", "mixed_bfloat16", "Dense", "right"),
+    (ready(run_eagerly=True), "run_eagerly=True", "Take", "", "right"),
+    (lambda: (FROM_BEFORE, batches()), "made outside the scope: 1", "its scope", "", "right"),
+    # tpu_strategy.py, _reduce_to: a TPUStrategy has no mean of a nest, so whole numbers stay whole.
+    (alone(WithCall, lambda x, y: {"a": y}, lambda x: row(part(x))), "", "", "", "raises"),
+    (alone(WithCall, lambda x, y: y), "convert 0.5", "in a tuple", "", "raises"),
+    (alone(WithCall, lambda x, y: {"a": x}, part, "mse"), "None values", "names", "", "raises"),
+    (alone(NoCall, lambda x, y: {"a": x}, part), "Unable to auto", "a call method", "", "raises"),
+    (lambda: (noisy(tf.random.Generator.from_seed(1)), batches()), "", "", "", "right"),
+    (step_of_the_module, "", "", "", "right"),
+    (own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", "", "more"),
+    (own("sgd", mean=PARTLY), " 2 times as much", "global_batch_size", "", "more"),
+    (own(mean=tf.reduce_mean), "", "", "", "right"),
+    (ready(dropout=0.5, optimizer="sgd"), "", "", "", "right"),
+]
+
+
+@pytest.mark.parametrize(("build", "says", "fix", "where"), [case[:4] for case in CASES])
 def test_a_step_under_a_tpus_strategy(build, says, fix, where, no_compiler):
     result = preflight(build, target="v5e-8")
     failed = result.find(FAIL)
@@ -162,10 +181,48 @@ def test_a_step_under_a_tpus_strategy(build, says, fix, where, no_compiler):
     assert item.check == 5 and says in item.finding and fix in item.fix and where in item.where
 
 
+WITNESS = """
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import test_strategy
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+print(*(test_strategy.fitted(case[0], strategy) for case in test_strategy.CASES))
+"""
+
+
+def fitted(build, strategy):
+    """Say whether a fit on two devices raises, or changes weights more than one device does."""
+    tf.keras.utils.set_random_seed(1)
+    start, changes = [], []
+    try:
+        for scope in (strategy.scope(), contextlib.nullcontext()):
+            with scope:
+                step, data = build()
+            if not hasattr(step, "fit"):
+                batch = next(iter(strategy.experimental_distribute_dataset(data)))
+                tf.function(strategy.run)(step, args=batch)
+                return "right"
+            step.fit(data.take(1), verbose=0)
+            start = start or step.get_weights()
+            step.set_weights(start)
+            step.fit(data.take(1), verbose=0)
+            changes.append([*map(np.ravel, map(np.subtract, step.get_weights(), start))])
+    except Exception:
+        return "raises"
+    two, one = map(np.concatenate, changes)
+    return "more" if np.vdot(one, two) > 1.1 * np.vdot(one, one) else "right"
+
+
+def test_a_real_fit_on_two_devices_is_the_witness():
+    command = [sys.executable, "-c", WITNESS]
+    told = subprocess.check_output(command, cwd=ROOT / "tests", text=True)
+    assert told.splitlines()[-1].split() == [case[4] for case in CASES]
+
+
 @pytest.mark.parametrize(
     ("model", "found"),
     [(Own(), []), (Own(loss="auto"), [FAIL]), (dense(), [])],
-    ids=["no loss of its own", "a loss that fails everywhere", "metrics without a scope"],
 )
 def test_without_a_factory_only_what_no_scope_would_mend_is_told(model, found):
     model.compile("adam", "mse", metrics=["accuracy"])

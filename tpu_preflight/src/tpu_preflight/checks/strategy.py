@@ -37,8 +37,9 @@ def check(
     if model is None:
         items = [finding(5, "marked" if marked else "not_set")]
     else:  # settings that are right on a CPU
-        left_on = getattr(given, "jit_compile", marked) is True
-        items = [finding(5, "left_on" if left_on else "not_set")]
+        items = [
+            finding(5, "left_on" if getattr(given, "jit_compile", marked) is True else "not_set")
+        ]
         if getattr(given, "run_eagerly", False) is True:
             items.append(finding(5, "eagerly"))
     strategy, inside = None, subject
@@ -83,7 +84,8 @@ def _made_again(subject: Subject) -> tuple[list[Item], Any, Subject]:
 def _build(model: Any, subject: Subject) -> None:
     """Let Keras 3 build a model from a batch, as its ``fit`` does under a strategy alone.
 
-    Two replicas are handed over: Keras takes the mean of theirs.
+    Two replicas are handed over. Keras asks for the mean of theirs: a ``TPUStrategy`` gives the
+    first's, a ``MirroredStrategy`` means, which makes floating-point numbers of whole ones.
     """
     if subject.sample is not None and hasattr(model, "_maybe_symbolic_build"):
         batch = subject.packed(subject.sample.batches[0])
@@ -159,8 +161,11 @@ def _outside(strategy: tf.distribute.Strategy, model: Any) -> Item:
     """Look which variables of a model, its optimizer and its metrics are not the strategy's."""
     variables = {}
     metrics = [(f"metric {m.name}", m) for m in getattr(model, "metrics", ())]
-    optimizer = getattr(model, "optimizer", None)
-    for label, owner in [("model", model), ("optimizer", optimizer), *metrics]:
+    for label, owner in [
+        ("model", model),
+        ("optimizer", getattr(model, "optimizer", None)),
+        *metrics,
+    ]:
         for variable in variables_of(owner):
             # A vocabulary is listed, too, and is no variable; Keras 3's own hold TensorFlow's.
             held = getattr(variable, "value", None)
