@@ -143,7 +143,7 @@ def pretrain(
         int, typer.Option(min=0, max=2**32 - 1, help="Of weights, order, masks, dropout.")
     ] = 0,
 ) -> None:
-    """Pretrain BERT; the same command again goes on where it ended, on one CPU to the last bit.
+    """Pretrain BERT; the same command resumes where it ended, on the same cores to the last bit.
 
     Killed, crashed or interrupted: nothing is lost but the steps since the last checkpoint, and
     they are done again with the same numbers. Ctrl-C and SIGTERM save first. The losses are in
