@@ -182,7 +182,7 @@ def plain(name: str) -> str:
 
 def imported(source: str) -> Iterator[str]:
     """Every module that a source names in an import, wherever the import stands."""
-    for node in ast.walk(ast.parse(re.sub("(?m)^%.*", "", source))):
+    for node in ast.walk(ast.parse(re.sub("(?m)^( *)[%!].*", r"\1pass", source))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -1,7 +1,4 @@
-"""Pages, written from the templates in the folder beside this file.
-
-``page.html`` is the frame that every page extends.
-"""
+"""Pages, written from the templates in the folder beside this file."""
 
 import functools
 import html

@@ -81,6 +81,8 @@ def contents(app: object, docname: str, source: list[str]) -> None:
     if docname == root_doc:
         rows = [f"{n.number} {n.title} <{name}>" for name, n in NUMBERED.items()]
         rows += sorted(app.env.found_docs - {*NUMBERED, root_doc})
+        cards = f"\n```{{raw}} html\n{pages.cards(NUMBERED)}\n```\n\n| "
+        source[0] = source[0].replace("\n| ", cards, 1)
         source[0] += "\n\n```{toctree}\n:hidden:\n\n" + "\n".join(rows) + "\n```\n"
 
 

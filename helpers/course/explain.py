@@ -219,9 +219,7 @@ def clean(text: str) -> list[str]:
 RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
 
 
-def page(
-    symptoms: Sequence[Symptom] = SYMPTOMS, say: Callable[[str], str] = lambda text: text
-) -> str:
+def page(symptoms: Sequence[Symptom] = SYMPTOMS, say: Callable[[str], str] = str) -> str:
     """Write symptoms as one page in Markdown, ordered by notebook; ``say`` translates the rest."""
     from helpers.base.html import render
 
@@ -231,10 +229,7 @@ def page(
         parts[::2] = [re.sub(r"([_*<])", r"\\\1", part) for part in parts[::2]]  # else it is code
         return "`".join(parts)
 
-    def code(text: str) -> str:
-        return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-    return render("symptoms.md", symptoms=symptoms, say=say, plain=plain, code=code)
+    return render("symptoms.md", symptoms=symptoms, say=say, plain=plain)
 
 
 def explain_last(line: str = "") -> Explanation | None:

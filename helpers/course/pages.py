@@ -3,11 +3,13 @@
 `make site` makes it from what `check`, `hint`, `explain` and the tables know; site.js moves it.
 """
 
+import base64
 import csv
+import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from helpers.base import html
 from helpers.base.language import translated
@@ -46,6 +48,13 @@ def answered(source: str) -> str:
             output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": page}}
             cell["outputs"] = [output] * bool(shown)
     return json.dumps(notebook)
+
+
+def cards(known: Mapping[str, course.Notebook]) -> str:
+    """Show notebooks, by page, each by one of its pictures or prints: of the cell tagged `card`."""
+    read = ((x, n, c) for x, n in known.items() for c in json.loads(n.path.read_bytes())["cells"])
+    cells = [(x, n, cell) for x, n, cell in read if "card" in cell["metadata"].get("tags", ())]
+    return html.render("cards.html", cells=cells, sha=hashlib.sha256, decode=base64.b64decode)
 
 
 def symptoms() -> str:

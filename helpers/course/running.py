@@ -192,8 +192,8 @@ def store(chosen: Sequence[Notebook], console: Console | None = None) -> tuple[R
     """Run notebooks with their defaults and write the outputs into the notebooks themselves.
 
     One after another, because a neighbour would change the times that some outputs tell. A notebook
-    that fails stays as it is. No times, no traces of the tools and no state of widgets are written,
-    so a second store of the same outputs changes nothing.
+    that fails stays as it is. No times and no traces of the tools are written, so a second store
+    of the same outputs changes nothing.
 
     Raises:
         CourseError: A notebook can't be written.

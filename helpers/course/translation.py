@@ -171,12 +171,7 @@ def texts() -> list[tuple[str, str]]:
 
 
 def read(code: str) -> Catalog:
-    """Read a language's translation; an empty one where there is none yet.
-
-    Raises:
-        babel.UnknownLocaleError: The code is no language's.
-        babel.messages.pofile.PoFileError: The file isn't in gettext's PO form.
-    """
+    """Read a language's translation; an empty one where there is none yet."""
     path = language.file(code)
     if not path.is_file():
         return Catalog(locale=code, fuzzy=False)
@@ -226,6 +221,8 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     for name, cell in cells:
         english = "".join(cell["source"])
         cell["source"] = _told(name, cell, functools.partial(said, catalog))
+        if language.file(code).is_file():
+            cell |= _captioned(code, cell.get("outputs"))
         if cell["cell_type"] == "markdown":
             own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
     setup = f'\nruntime.setup(language="{code}")'
@@ -245,6 +242,16 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     badge = re.compile(r"(?<=/blob/main/notebooks/)(?=\d\d_)")
     hl = rf"\g<0>?hl={code}"  # Google's pages speak the language, too
     return {p: re.sub(GOOGLE, hl, badge.sub(f"{code}/", x)) for p, x in written.items()}
+
+
+def _captioned(code: str, outputs: list[dict] | None) -> dict[str, list[dict]]:
+    """Say the captions of figures and dials in a language, in all that a cell's outputs hold."""
+    texts = {x["alt"] for output in outputs or () for x in output.get("metadata", {}).values()}
+    told = json.dumps(outputs, ensure_ascii=False)
+    texts.update(re.findall("<(?:figcaption><em|legend)>([^<]+)", told))
+    for english in sorted(texts, key=len, reverse=True):
+        told = told.replace(english, language.translated(english, code))
+    return {"outputs": json.loads(told)} if outputs else {}
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:
@@ -284,9 +291,6 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
     """Bring a language's translation in step and make its notebooks and pages.
 
     Gives what is to do (`to_do`), and the files that changed.
-
-    Raises:
-        CourseError: A file can't be written.
     """
     catalog, stream = read(code), io.BytesIO()
     update(catalog, texts())

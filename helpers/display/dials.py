@@ -1,53 +1,56 @@
-"""A picture that is redrawn while its controls move. Imports no TensorFlow."""
+"""A picture for each value of a dial, drawn beforehand: it turns without a kernel or a script."""
 
-import html
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import io
+import re
+from collections.abc import Callable, Iterable
 
-from IPython.display import display
+from helpers.base import html
+from helpers.base.language import translated
 
-from helpers.display.figures import Figure
-from tpu_preflight.errors import PreflightError
+# What matplotlib writes and a page does without, and what takes its place: colours of the page.
+SHORTER = (
+    (r"(?s)\A.*?(?=<svg )|<(metadata|style).*?</\1>", ""),
+    (r"<svg .*?(?=viewBox)", '<svg aria-hidden="true" '),
+    (r' (id="[\w.]*_\d+"|transform="rotate\(-0 .*?"|xmlns="[^"]*"|version="1.1")|xlink:', ""),
+    (r" font-family: [^;\"]+;?|; text-anchor: start", ""),
+    (r'<path d="[^"]*" style="fill: none"/>', ""),
+    (r"#000000", "currentColor"),
+    (r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1):g}"),
+    (r"\s*\n\s*", " "),
+    (r"> <", "><"),
+)
 
-if TYPE_CHECKING:
-    import ipywidgets
 
-VIEW = "application/vnd.jupyter.widget-view+json"
+def drawing(fig: object, salt: str) -> str:
+    """Close a figure of matplotlib, as SVG; ``salt`` tells its names from those of others."""
+    import matplotlib.pyplot as plt
+
+    told = io.StringIO()
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
+        fig.savefig(told, format="svg", transparent=True, metadata={"Date": None})
+    plt.close(fig)
+    svg = told.getvalue()
+    for pattern, better in SHORTER:
+        svg = re.sub(pattern, better, svg)
+    return svg
 
 
-class Dials:
-    """Controls with a picture below them. Works with ipywidgets 7 and 8.
+class Dial:
+    """A choice of values, each with its picture and a caption. It shows the first, or ``start``'s.
 
-    Attributes:
-        box: The whole widget: the controls side by side, then the picture with its caption.
-        picture: The part that changes.
+    It is HTML and CSS alone. Where they are left out, as on GitHub, captions follow their values.
     """
 
-    def __init__(self, draw: Callable[..., Figure], **controls: "ipywidgets.ValueWidget") -> None:
-        """Tie controls to ``draw``, which takes their values by name and gives a figure.
+    def __init__(self, label: str, draw: Callable, values: Iterable, start: object = None) -> None:
+        """Draw every value: ``draw(value)`` gives a figure of matplotlib and what it shows."""
+        self.label, self.states = translated(label), {}
+        for value in values:
+            fig, words = draw(value)
+            self.states[value] = drawing(fig, f"{label} {value}"), translated(words)
+        self.start = start if start in self.states else next(iter(self.states))
 
-        If it raises a `CourseError`, its message is shown instead of the picture.
-        """
-        import ipywidgets
+    def __repr__(self) -> str:
+        return f"{self.label} {self.start}: {self.states[self.start][1]}"
 
-        self._draw, self._controls = draw, controls
-        self.picture = ipywidgets.HTML()
-        self.box = ipywidgets.VBox([ipywidgets.HBox(list(controls.values())), self.picture])
-        for control in controls.values():
-            control.observe(self._redraw, names="value")
-
-    def _redraw(self, change: object = None) -> Figure | None:
-        try:
-            figure = self._draw(**{name: c.value for name, c in self._controls.items()})
-        except PreflightError as error:
-            self.picture.value = f"<pre>{html.escape(str(error))}</pre>"
-            return None
-        self.picture.value = figure.html
-        return figure
-
-    def _ipython_display_(self) -> None:
-        figure = self._redraw()  # for pages, where no widget moves
-        data, more = figure.image._repr_mimebundle_() if figure else ({}, {})
-        data["text/plain"] = "A running notebook shows a widget here."
-        data[VIEW] = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        display(data, metadata=more, raw=True)
+    def _repr_html_(self) -> str:
+        return html.render("dial.html", dial=self)

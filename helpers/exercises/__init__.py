@@ -67,6 +67,29 @@ def check_compiles(answer: Callable, *specs: object) -> None:
         raise Wrong("The number is right, but XLA's program holds a bounded shape (<=).")
 
 
+def check_cases(answer: Callable, solution: Callable, cases: list) -> None:
+    """Compare an answer with the solution in some cases, and let XLA compile it for the last.
+
+    Args:
+        answer: The learner's function of tensors, which returns one.
+        solution: The course's, which is right.
+        cases: The arguments of each call; ``[[1.0, 2.0], 3]`` are float32 [2] and an int32.
+    """
+    import numpy as np
+    import tensorflow as tf
+
+    for case in cases:
+        arguments = [tf.constant(value) for value in case]
+        right, given = np.asarray(solution(*arguments)), np.asarray(returned(answer(*arguments)))
+        given_for, shape = str(case)[1:-1], [*right.shape]
+        if [*given.shape] != shape:
+            raise Wrong(f"For {given_for} the shape should be {shape}, not {[*given.shape]}.")
+        if not np.allclose(given, right, atol=1e-3):
+            expected, mine = (np.round(np.float64(x), 3).tolist() for x in (right, given))
+            raise Wrong(f"For {given_for} it should give {expected}, not {mine}.")
+    check_compiles(answer, *map(tf.type_spec_from_value, arguments))
+
+
 @dataclasses.dataclass(frozen=True)
 class Exercise:
     """One exercise."""
@@ -76,18 +99,24 @@ class Exercise:
     hints: list[str]  # from a nudge to nearly the solution, which comes after them
     solution: str  # source that replaces the stub
     wrong: dict[str, str]  # typical wrong answers: source by words that the verdict must contain
-    # Of one that asks for a dictionary known beforehand: what to think about where a value is wrong
-    # (for each key, or for all), and what is said if all are right. It needs no check of its own.
+    # One that is compared with its solution needs no check of its own: the function of tensors in
+    # some cases, or the dictionary, with what to think about where a value is wrong (for each key,
+    # or for all). What is said if all is right is ``because``.
+    cases: list = dataclasses.field(default_factory=list)
     why: dict[str, str] | str = ""
     because: str = ""
 
     def judge(self, name: str, answer: Callable) -> str:
         """Say what an answer has shown; `Wrong` if it is not right."""
-        if not self.why:
-            module = importlib.import_module(f"helpers.exercises.notebook_{name[:2]}")
+        module = importlib.import_module(f"helpers.exercises.notebook_{name[:2]}")
+        if not self.because:
             return getattr(module, f"_check_{self.answer}")(answer)
-        names: dict[str, Callable] = {}
+        names: dict = {}
         exec(self.solution, names)
+        if self.cases:
+            names["tf"] = importlib.import_module("tensorflow")
+            check_cases(answer, names[self.answer], self.cases)
+            return self.because
         truth, why = names[self.answer](), self.why
         reasons = why if isinstance(why, dict) else dict.fromkeys(truth, why)
         check_table(answer, {key: (right, reasons[key]) for key, right in truth.items()})
@@ -150,9 +179,7 @@ class Verdict:
     def _repr_html_(self) -> str:
         kind, sign = _SHOWN[self.state]
         words, text = f"{sign} {translated(self.state)}", translated(self.message)
-        return html.render(
-            "card.html", kind=kind, title=self.title, words=words, text=text, code=""
-        )
+        return html.render("card.html", kind=kind, title=self.title, words=words, text=text)
 
 
 def find(name: str) -> Exercise:
@@ -219,10 +246,8 @@ class Hint:
         return f"{self.title}: {self.text}" if self.text else f"{self.title}:\n\n{self.solution}"
 
     def _repr_html_(self) -> str:
-        words = f"{'?' if self.text else '='} {self.title}"
-        return html.render(
-            "card.html", kind="hint", title="", words=words, text=self.text, code=self.solution
-        )
+        words, card = f"{'?' if self.text else '='} {self.title}", "card.html"
+        return html.render(card, kind="hint", words=words, text=self.text, code=self.solution)
 
 
 def hint(name: str) -> Hint:

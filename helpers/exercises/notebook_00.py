@@ -1,9 +1,8 @@
 """The exercises of notebook 00, what a TPU is."""
 
 import numpy as np
-import tensorflow as tf
 
-from helpers.exercises import Wrong, check_compiles, returned
+from helpers.exercises import Wrong, returned
 from tpu_preflight import preflight
 from tpu_preflight.chips.hardware import slice_of
 
@@ -17,22 +16,6 @@ def _check_replicas(answer: object) -> str:
                 "replica there: a core, two cores that work as one, or a chip?"
             )
     return "Cores on v2 and v3, pairs of cores on v4 and v5p, chips on v5e and v6e."
-
-
-def _check_masked_mean(answer: object) -> str:
-    hidden = np.random.default_rng(0).normal(size=(3, 6, 4)).astype(np.float32)
-    length = np.array([2, 6, 1], np.int32)
-    truth = [rows[:n].mean(0) for rows, n in zip(hidden, length, strict=True)]
-    given = np.asarray(returned(answer(tf.constant(hidden), tf.constant(length))))
-    if given.shape != (3, 4):
-        raise Wrong(f"For hidden [3, 6, 4] it should give [3, 4], not {list(given.shape)}.")
-    for n, right, mine in zip(length, truth, given, strict=True):
-        if not np.allclose(mine, right, atol=1e-5):
-            raise Wrong(
-                f"A text of {n} tokens of 6: its mean begins {right[0]:.3f}, not {mine[0]:.3f}."
-            )
-    check_compiles(answer, tf.TensorSpec([3, 6, 4]), tf.TensorSpec([3], tf.int32))
-    return "The same means, and each size is known before the program runs."
 
 
 def _check_build_program(answer: object) -> str:

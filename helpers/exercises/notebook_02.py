@@ -19,26 +19,6 @@ def _check_clip(answer: object) -> str:
     return "Same numbers, no conditional in XLA's program, and no AutoGraph needed."
 
 
-def _check_last_token(answer: object) -> str:
-    lengths, x = [2, 4, 1], np.arange(24, dtype=np.float32).reshape(3, 4, 2)
-    given = np.asarray(returned(answer(tf.constant(x), tf.constant(lengths))))
-    if given.shape != (3, 2) or not np.allclose(given, x[[0, 1, 2], [1, 3, 0]]):
-        raise Wrong(f"For the lengths {lengths} it is not the vector of each last token.")
-    check_compiles(answer, tf.TensorSpec([3, 4, 2]), tf.TensorSpec([3], tf.int32))
-    return "Each row's last token, and every shape in XLA's program is static."
-
-
-def _check_masked_accuracy(answer: object) -> str:
-    logits = tf.constant([[2.0, 1, 0], [0, 3, 1], [1, 0, 5], [4, 0, 0]])
-    cases = (([0, 1, 0, 0], 0.75), ([0, 2, -100, -100], 0.5), ([-1, 1, 2, 1], 2 / 3))
-    for labels, expected in (*cases, ([-100] * 4, 0.0)):
-        given = float(returned(answer(logits, tf.constant(labels))))
-        if not np.isclose(given, expected, atol=1e-5):
-            raise Wrong(f"For the labels {labels} it should be {expected:.3g}, not {given:.3g}.")
-    check_compiles(answer, tf.TensorSpec([4, 3]), tf.TensorSpec([4], tf.int32))
-    return "Right with all, some and no labels, and every shape in XLA's program is static."
-
-
 def _check_make_batches(answer: object) -> str:
     def read(last: int = 1) -> list:
         rows = tf.ragged.constant([[*range(1, n), last] for n in lengths], dtype=tf.int32)

@@ -39,7 +39,7 @@ def _check_my_model(answer: pathlib.Path) -> str:
     except PreflightError as error:
         raise Wrong(f"{error.what} {error.why}") from error
     if left := [item for state in ("fail", "warn", "not checked") for item in report.find(state)]:
-        raise Wrong(f"{len(left)} to mend or to check, the first: {left[0]!r}")
+        raise Wrong(f"{len(left)} to fix or to check, the first: {left[0]!r}")
     if not all(e.rows and e.flops / e.rows > 25_000 for e in report.estimates):
         raise Wrong("It is ready, but hardly anything is computed: layers are gone.")
     return "Ready for a v5e-8, as far as a machine without a TPU can tell."

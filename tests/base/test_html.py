@@ -34,6 +34,6 @@ def test_a_verdict_is_readable_on_its_ground():
     grounds = dict(re.findall(r'"(\w+)": "(#\w{6})"', html.text("chip.html")))
     assert set(grounds) == {"good", "wait", "bad", "hint"}
     for kind, ground in grounds.items():
-        card = html.render("card.html", kind=kind, title="", words="w", text="", code="")
+        card = html.render("card.html", kind=kind, words="w", text="")
         assert card.count(ground) == 2 and "color:#000000" in card
         assert contrast(ground, "#000000") >= 4.5, kind

@@ -35,6 +35,15 @@ def test_it_asks_the_network_for_nothing_and_a_phone_scrolls_it_one_way_only(nam
     page.close()
 
 
+@pytest.mark.parametrize("folder", ["", "ko"])
+def test_the_first_page_has_a_card_of_each_notebook_with_its_picture_or_print(page, folder):
+    page.goto((SITE / folder / "index.html").as_uri())
+    cards = page.locator(".cards a")
+    assert {(SITE / folder / c.get_attribute("href")).is_file() for c in cards.all()} == {True}
+    pictures = cards.locator("img").evaluate_all("all => all.map(i => i.naturalWidth && i.alt)")
+    assert (len(pictures), cards.locator("pre").count()) == (10, 3) and all(pictures)
+
+
 def test_a_symptom_is_found_by_the_words_of_its_message(page):
     page.goto((SITE / "notebooks/00_start_here.html").as_uri())
     field = page.get_by_role("textbox", name="Search")
@@ -85,6 +94,19 @@ def test_a_question_is_answered_by_keyboard_in_the_words_of_check(page, path):
             assert card.inner_text().startswith("✓") == (letter == text["right"])
 
 
+@pytest.mark.parametrize("path", [p for p in PAGES if (SITE / p).read_text().count('"dial"')])
+def test_a_dial_turns_without_a_kernel_to_what_its_words_say(page, path):
+    page.goto((SITE / path).as_uri())
+    for dial in page.locator(".dial").all():
+        said = []
+        for choice in dial.get_by_role("radio").all():
+            choice.check()
+            figure = dial.locator("figure:visible")
+            assert figure.count() == 1 and figure.locator("svg").bounding_box()["height"] > 80
+            said.append(figure.inner_text())
+        assert len({*said}) == len(said) >= 5
+
+
 def test_what_people_pasted_is_explained_as_by_the_command(page):
     threads = tomllib.loads((ROOT / "tests/course/threads.toml").read_text("utf-8"))
     texts = [*threads.pop("unrelated"), *(row["text"] for row in threads.values())]
@@ -115,6 +137,9 @@ def test_one_asks_what_a_tpu_takes_by_name_by_error_and_by_notebook(page):
         assert 0 < rows.count() < every / 2
         assert rows.filter(has_text=name).count()
         assert page.get_by_role("status").inner_text() == f"{rows.count()} / {every}"
+    page.goto((SITE / "ko/notebooks/ko/takes.html").as_uri())
+    page.locator("#wanted").fill("노트북 거부")
+    assert 0 < rows.count() < every and "노트북" in rows.last.inner_text()
 
 
 @pytest.mark.parametrize("scheme", SCREENS)

@@ -1,13 +1,12 @@
-"""Figures: one style, closed after drawing, with a caption; controls that redraw them."""
+"""Figures: one style, closed after drawing, with a caption; a dial of them."""
 
-import base64
 import re
+from xml.etree import ElementTree
 
-import ipywidgets
 import matplotlib.pyplot as plt
 
-from helpers.base.errors import CourseError
-from helpers.display import dials, figures
+from helpers.display import figures
+from helpers.display.dials import Dial
 
 
 def drawn(*points, alt="it rises"):
@@ -31,33 +30,21 @@ def test_figure_shows_a_closed_png_with_its_alt_text_and_a_caption_the_same_twic
     assert figure.png == drawn(1, 2)[1].png
 
 
-def numbered(number, word):
-    if number > 8:
-        raise CourseError(f"{number} is too much.", "<8> is the limit.", "Take less.")
-    return figures.Figure(f"png of number {number}, {word}".encode(), f'{number} & "{word}"')
-
-
-def test_the_picture_follows_every_control_and_a_page_has_the_first(monkeypatch):
-    stored = []
-    monkeypatch.setattr(dials, "display", lambda data, metadata, raw: stored.append(data))
-    slider = ipywidgets.IntSlider(value=4, min=1, max=12, description="number")
-    menu = ipywidgets.Dropdown(options=["a", "b"], value="a", description="word")
-    panel = dials.Dials(numbered, number=slider, word=menu)
-
-    def picture():
-        data = re.search(r'src="data:image/png;base64,([^"]*)"', panel.picture.value)
-        return base64.b64decode(data[1]).decode()
-
-    panel._ipython_display_()
-    (page,) = stored
-    assert base64.b64decode(page["image/png"]).decode() == picture() == "png of number 4, a"
-    assert page[dials.VIEW]["model_id"] == panel.box.model_id
-    assert page["text/plain"] == "A running notebook shows a widget here."
-    assert panel.picture.value.count("4 &amp; &quot;a&quot;") == 2  # text alternative and caption
-    slider.value, menu.value = 7, "b"
-    assert picture() == "png of number 7, b"
-    slider.value = 9
-    assert "9 is too much." in panel.picture.value and "&lt;8&gt; is" in panel.picture.value
-    assert "<img" not in panel.picture.value
-    slider.value = 8
-    assert picture() == "png of number 8, b"
+def test_a_dial_has_a_picture_and_its_words_for_each_value_and_needs_no_script():
+    dial = Dial("rows", lambda n: (drawn(1, n)[0], f"a < {n} & b"), (2, 30, 4), start=30)
+    assert repr(dial) == "rows 30: a < 30 & b" and plt.get_fignums() == []
+    html = re.sub(r"( checked| data-[\w-]+)(?=[ >])", r'\1=""', dial._repr_html_())
+    page = ElementTree.fromstring(re.sub("(<input.*?)>", r"\1/>", html))
+    labels, figures = page.findall(".//label"), page.findall(".//figure")
+    assert ["".join(label.itertext()).strip() for label in labels] == ["2", "30", "4"]
+    keys = [label.find("input").attrib for label in labels]
+    assert ["checked" in key for key in keys] == [False, True, False]
+    assert all("data-lm-suppress-shortcuts" in key for key in keys)  # JupyterLab's, of the arrows
+    assert [each.findtext(".//em") for each in figures] == [f"a < {n} & b" for n in (2, 30, 4)]
+    for figure in figures:
+        svg = ElementTree.tostring(figure.find("svg"), "unicode")
+        used = re.findall(r'(?:href="|url\()#(\w+)', svg)
+        assert used and {*used} <= {*re.findall(r' id="(\w+)"', svg)}
+        assert "currentColor" in svg and not re.search("#000000|#ffffff|script|http", svg)
+    names = [re.findall(r'id="(\w+)"', ElementTree.tostring(each, "unicode")) for each in figures]
+    assert not {*names[0]} & {*names[1]}  # what one draws isn't hidden with another

@@ -2,10 +2,23 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 
+import nbformat
 import pytest
-from conventions import METADATA, NOTEBOOKS, ROOT, badges, problems, repository, source, tagged
+from conventions import (
+    METADATA,
+    NOTEBOOKS,
+    ROOT,
+    badges,
+    problems,
+    repository,
+    source,
+    tagged,
+    tags,
+)
 from nbformat.v4 import new_output
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -32,9 +45,24 @@ def test_notebook_keeps_the_conventions(path):
     assert problems(notebook, path.name) == []
     setup = source(notebook["cells"][tagged(notebook, "setup")[0]])
     assert setup == source(first["cells"][tagged(first, "setup")[0]])
-    assert f'REPOSITORY = "{repository()}"' in setup
+    assert f"git clone --depth=1 {repository()}\n" in setup
     for link in (f"notebooks/{path.name}", *badges(path.name).values()):
         assert f"]({link})" in README
+
+
+def undefined(cells: list[dict]) -> str:
+    """Names that a notebook of these cells uses and doesn't define."""
+    words = "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"
+    command = [sys.executable, *words, "--stdin-filename", "core.ipynb", "-"]
+    given = nbformat.writes(nbformat.v4.new_notebook(cells=cells))
+    return subprocess.run(command, input=given, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_core_uses_no_name_that_a_skipped_cell_defines(path):
+    core = [c for c in nbformat.read(path, 4).cells if "beyond-core" not in tags(c)]
+    assert undefined(core) == "All checks passed!\n"
+    assert "core.ipynb" in undefined([*core, nbformat.v4.new_code_cell("of_a_skipped_cell")])
 
 
 def test_numbers_next_links_map_times_and_plans_agree():

@@ -10,6 +10,7 @@ from conventions import ROOT, source
 from helpers.base import language
 from helpers.course import map as course
 from helpers.course import translation
+from helpers.display import dials, figures
 
 CATALOG = translation.read("ko")
 FOLDER = course.NOTEBOOKS / "ko"
@@ -39,7 +40,7 @@ def test_it_is_in_step():
 def programs(path) -> list[str]:
     """A notebook's cells of code, without comments and docstrings."""
     cells = [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
-    trees = [ast.parse(re.sub(r"\A%%.*", "", source(cell))) for cell in cells]
+    trees = [ast.parse(re.sub("(?m)^( *)[%!].*", r"\1pass", source(cell))) for cell in cells]
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
             del node.body[0]
@@ -52,6 +53,18 @@ def test_its_programs_are_the_english_ones_but_for_the_language_of_the_setup():
         first, *korean = programs(FOLDER / notebook.path.name)
         same = first.replace(setup, ast.dump(ast.parse("runtime.setup()").body[0]))
         assert first != same and [same, *korean] == programs(notebook.path), notebook.name
+
+
+def test_stored_captions_are_those_of_a_run_in_the_language(monkeypatch):
+    told, words = [], "8.0% of the cells busy, from the first tick to the last."
+    for code in ("en", "ko"):
+        monkeypatch.setattr(language, "language", lambda code=code: code)
+        dial = dials.Dial("rows of x", lambda _: (figures.subplots()[0], words), (1, 2))
+        told.append([{"html": dial._repr_html_(), "text": repr(dial)}])
+    assert translation._captioned("ko", told[0]) == {"outputs": told[1]} != {"outputs": told[0]}
+    for text in (path.read_text("utf-8") for path in FOLDER.glob("*.ipynb")):
+        found = re.findall('"alt": ".*"|<(?:figcaption><em|legend)>[^<]+', text)
+        assert [words for words in found if not re.search("[가-힣]", words)] == []
 
 
 def test_it_has_the_links_and_the_blanks_of_the_english():

@@ -43,9 +43,9 @@ def test_a_run_is_foretold_from_the_others_alone():
 def test_a_generation_with_too_few_runs_takes_all_and_says_so(monkeypatch):
     monkeypatch.setattr(calibration, "published", lambda: RUNS)
     v2, v3 = factor("v2"), factor("v3")
-    assert (v2.runs, v2.own) == (3, True) and [v2.low, v2.high] == pytest.approx([1.0, 4.0])
+    assert (v2.runs, v2.of) == (3, "v2") and [v2.low, v2.high] == pytest.approx([1.0, 4.0])
     assert v2.middle == pytest.approx(2.0) and v2.error == pytest.approx((0.75 + 0.37) / 3, 0.01)
-    assert (v3.runs, v3.own) == (4, False) and [v3.low, v3.high] == pytest.approx([1.0, 8.0])
+    assert (v3.runs, v3.of[:4]) == (4, "all ") and [v3.low, v3.high] == pytest.approx([1.0, 8.0])
     # From the other generation: 1/8, 4/8 and 2/8 of v3's, and 8/2 of v2's.
     assert v3.error == pytest.approx((7 / 8 + 4 / 8 + 6 / 8 + 3) / 4)
     assert "of all kinds" in repr(v3) and "of v2" in repr(v2)

@@ -97,7 +97,7 @@ function takes() {
   const rows = [...document.querySelectorAll("#takes tbody tr")];
   const texts = rows.map((row) => row.textContent.toLowerCase());
   function filter() {
-    const words = [...new Set(wanted.value.toLowerCase().split(/[^\w.]+/).filter(Boolean))];
+    const words = [...new Set(wanted.value.toLowerCase().split(/[^\p{L}\p{N}_.]+/u).filter(Boolean))];
     const counts = texts.map((text) => words.filter((word) => text.includes(word)).length);
     const most = Math.max(...counts);
     // Of two or three words all are meant; a message's own names stand in no table.

@@ -154,7 +154,7 @@ def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterato
         raise CourseError(
             f"The pipeline failed on {runner}.",
             " ".join(str(error).split())[-600:] or type(error).__name__,
-            "Mend that and run the same command again: finished shards are kept.",
+            "Fix that and run the same command again: finished shards are kept.",
         ) from error
     yield len(tasks)
 

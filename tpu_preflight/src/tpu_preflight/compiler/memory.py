@@ -58,7 +58,7 @@ def mend(layout: Layout) -> str:
     """Say which dimension of a padded tensor wastes most of its tile, and what to do about it."""
     at = max(range(len(layout.padded)), key=lambda i: layout.padded[i] / _size(layout, i))
     given, there = _size(layout, at), layout.padded[at]
-    way = "merge it with a neighbour (reshape), or keep a longer dimension last"
+    way = "merge it with a neighbor (reshape), or keep a longer dimension last"
     if given == 1:
         way = "drop that dimension before (squeeze), or put a longer one in its place"
     elif layout.order[at] == 0:

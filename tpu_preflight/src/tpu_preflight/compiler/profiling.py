@@ -133,7 +133,7 @@ def profile(compiled: Compiled) -> Profile:
             + (
                 compiled.message or "The compiler's estimates are worth something with full effort."
             ),
-            'Compile it with effort="full".' if compiled.ok else "Mend what the compiler names.",
+            'Compile it with effort="full".' if compiled.ok else "Fix what the compiler names.",
         )
     chip = hardware.slice_of(compiled.target, jax=True).chip
     peak, bandwidth = per_device(chip)

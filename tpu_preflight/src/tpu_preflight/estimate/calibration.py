@@ -31,6 +31,7 @@ from typing import Any
 
 from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.shown import Link, Shown, Table
+from tpu_preflight.text import translated
 
 TABLE = pathlib.Path(__file__).with_name("published.tsv")
 NEAR = 0.3  # of what the other runs foretell: the calibration's aim
@@ -84,9 +85,7 @@ class Factor:
     middle: float  # the runs' geometric mean
     high: float  # of the slowest
     runs: int  # how many runs it comes from
-    # Whether they are of this generation; if not, it has too few, and they are all runs of the
-    # table.
-    own: bool
+    of: str  # of this generation; where it has too few, of all of the table, and why
     # How far off the runs were on average when foretold without themselves: 0.2 is a fifth.
     error: float
 
@@ -95,12 +94,9 @@ class Factor:
         return estimate * self.low, max(estimate, least_ms()) * self.high
 
     def __repr__(self) -> str:
-        kinds = "all" if self.generation in {run.generation for run in published()} else "other"
-        return (
-            f"{self.generation}: {self.runs} published runs "
-            f"(of {self.generation if self.own else f'{kinds} kinds, as this one has too few'}) "
-            f"took {self.low:.2f} to {self.high:.2f} times the "
-            f"estimate, {self.middle:.2f} as their geometric mean; "
+        return translated(
+            f"{self.generation}: {self.runs} published runs (of {self.of}) took {self.low:.2f} to "
+            f"{self.high:.2f} times the estimate, {self.middle:.2f} as their geometric mean; "
             f"foretold without themselves they were {self.error:.0%} off on average"
         )
 
@@ -203,4 +199,16 @@ def factor(generation: str) -> Factor:
         abs(off(run, (o for o in every if own or o.generation != run.generation))) for run in runs
     )
     ratios = [run.ratio for run in runs]
-    return Factor(generation, min(ratios), _middle(runs), max(ratios), len(runs), own, error)
+    return Factor(
+        generation,
+        min(ratios),
+        _middle(runs),
+        max(ratios),
+        len(runs),
+        generation
+        if own
+        else "all kinds, as this one has too few"
+        if generation in {run.generation for run in every}
+        else "other kinds, as this one has too few",
+        error,
+    )
