@@ -1,6 +1,5 @@
 """A function of JAX through the checklist: as it is traced and compiled."""
 
-import re
 import sys
 
 import jax
@@ -52,6 +51,12 @@ def print_it(x):
     return x * jax.pure_callback(lambda a: a + 1, VECTOR, x)
 
 
+def normalised(x):  # as Adam does a gradient of zero: that of what a softmax takes alike
+    alike = lambda b: jnp.sum(jax.nn.softmax(jnp.outer(jnp.sin(x), x) + b[:, None]) @ x)  # noqa: E731
+    gradient = jax.grad(alike)(jnp.zeros(64))
+    return gradient / (jnp.abs(gradient) + 1e-12)
+
+
 def counted(x):
     calls = iter(range(9))  # as Flax counts them for its random numbers
     add = lambda x, _: (x + jax.random.normal(jax.random.key(next(calls))), None)  # noqa: E731
@@ -61,16 +66,15 @@ def counted(x):
 @pytest.mark.parametrize(
     ("fn", "given", "check", "state", "says"),
     [
-        (mean, VECTOR, 1, PASS, "each size is known"),
-        (mean, VECTOR, 2, NOTHING, "compiles again"),
         (mean, VECTOR, 4, OPEN, "needs real values"),
         (jax.jit(mean), np.ones(8), 3, PASS, "float32"),
         (mean, jnp.ones(8), 4, PASS, "the same on this CPU"),
-        (mean, VECTOR, 5, NOTHING, "no strategy"),
+        (mean, VECTOR, 2, NOTHING, "compiles again"),
         (jax.random.split, jax.random.key(0), 4, PASS, "the same on this CPU"),
         (lambda x: x + np.random.default_rng().normal(), jnp.ones(8), 4, WARN, "once and for all"),
         (lambda i: jnp.log(jnp.ones(4)[i] - 1), jnp.zeros(2, jnp.int32), 4, FAIL, "not finite"),
         (jax.jit(counted), jnp.zeros(()), 4, PASS, "the same on this CPU"),
+        (normalised, jnp.linspace(0.1, 0.9, 64), 4, PASS, "what rounding decides: result"),
         (print_it, VECTOR, 5, WARN, "pure_callback"),
         (lambda x: x @ TABLE, jax.ShapeDtypeStruct((4, 512), jnp.float32), 1, WARN, "2 MB"),
     ],
@@ -231,5 +235,4 @@ def test_a_factorys_arguments_are_varied_to_see_which_of_them_fit():
     assert "does not fit: Total memory" in told["rows=4, remat=no on v5e-1"].finding
     # By hand: what each layer is given and no more; its product twice forward, two backward.
     again = told["rows=4, remat=yes on v5e-1"].finding
-    assert re.match(r"fits: \d+\.\d+ GiB of 15.75 GiB", again)
     assert f"{16 * 4 * 2 * 262_144 * 512**2 / 1e12:.3g} TFLOP" in again
