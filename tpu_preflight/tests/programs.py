@@ -1,20 +1,17 @@
 """Small programs for the compiler's tests."""
 
 import pathlib
-import sys
 
 import pytest
 import tensorflow as tf
 import tf_keras
+from small_models import LINUX
 
 from tpu_preflight import compiler
 from tpu_preflight.program import export
 
 # For tests that start the compiler: none of them leaves a process, or touches the user's cache.
-COMPILER = [
-    pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only"),
-    pytest.mark.usefixtures("own_cache", "children"),
-]
+COMPILER = [LINUX, pytest.mark.usefixtures("own_cache", "children")]
 ROOT = pathlib.Path(__file__).parents[1]
 F8, N = tf.TensorSpec([8]), tf.TensorSpec([], tf.int32)
 STEP_SPECS = tf.TensorSpec([4, 8]), tf.TensorSpec([4, 3])

@@ -1,13 +1,17 @@
 """Models and data to check, an answer of the compiler, and how to find an item of a report."""
 
+import sys
+
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from transformers import BertConfig, TFBertForMaskedLM
 
 from tpu_preflight import compiler
 from tpu_preflight.chips.hardware import slice_of
 
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
 KINDS = {"argvalues": [tf.keras, keras], "ids": ["tf_keras", "keras3"]}
 VECTOR = (tf.TensorSpec([8]),)
 

@@ -1,7 +1,5 @@
 """A function of JAX through the checklist: as it is traced and compiled."""
 
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 from flax import nnx
 from jax.experimental.pallas.ops.tpu import flash_attention, splash_attention
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
-from small_models import states, the
+from small_models import LINUX, states, the
 
 from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
@@ -120,7 +118,7 @@ def step(weights, x):
     return loss, weights - 0.1 * gradients
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
+@LINUX
 def test_googles_compiler_measures_a_step_by_line_and_by_chip():
     arguments = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((1024, 1024), (4096, 1024))]
     report = preflight(jax.jit(step, donate_argnums=0), (*arguments,), "v5e-1", profile=True)
@@ -204,7 +202,7 @@ def test_what_the_devices_of_a_mesh_send_each_other_is_counted_by_hand():
         assert kinds == [0, 0, 2 * (2 * weight) * (chips - 1) / chips]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
+@LINUX
 def test_shardings_say_what_lies_where():
     mesh = AbstractMesh((8,), ("data",))
     whole, parts = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in ((), ("data",)))
@@ -219,7 +217,7 @@ def test_shardings_say_what_lies_where():
         preflight(step, (weights, x), "v5e-4")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
+@LINUX
 def test_a_factorys_arguments_are_varied_to_see_which_of_them_fit():
     def build(rows=1, remat="no"):
         layer = lambda x, w: (x + jnp.tanh(jnp.sin(x @ w)), None)  # noqa: E731

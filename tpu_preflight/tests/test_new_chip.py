@@ -3,12 +3,11 @@
 import ast
 import pathlib
 import re
-import sys
 
 import pytest
 import tensorflow as tf
 from programs import ROOT
-from small_models import the
+from small_models import LINUX, the
 
 from tpu_preflight.checklist import preflight
 from tpu_preflight.chips import hardware
@@ -47,7 +46,7 @@ def test_its_slices_are_known_by_all_its_names(with_v9x):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
+@LINUX
 def test_it_gets_a_whole_verdict(with_v9x):
     def product(x):
         return tf.tanh(x @ x)

@@ -1,10 +1,8 @@
 """The time of a step, with Google's compiler."""
 
-import sys
-
 import pytest
 import tensorflow as tf
-from small_models import answer
+from small_models import LINUX, answer
 
 from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
@@ -13,7 +11,7 @@ from tpu_preflight.estimate import timing
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Google's compiler is for Linux only")
+@LINUX
 def test_the_line_that_takes_the_time_is_named_with_its_gradient():
     weight = tf.Variable(tf.ones([1024, 1024]))
 
