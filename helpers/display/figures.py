@@ -45,7 +45,8 @@ class Figure:
         self.png, self.alt = png, translated(alt)
         # Half its own pixels, so that it is sharp on a dense screen.
         self.width = int.from_bytes(png[16:20], "big") // 2
-        self.image = Image(png, alt=self.alt, width=self.width)
+        # As metadata: the IPython of Colab, 7.34, has no argument for it.
+        self.image = Image(png, width=self.width, metadata={"alt": self.alt})
 
     @property
     def html(self) -> str:
