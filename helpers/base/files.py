@@ -14,6 +14,7 @@ class CantWrite(CourseError):
 
 _CAUSES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "The disk is full"),
+    errno.ENOTEMPTY: "Another process has written there",
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "A file stands where a folder must be"),
 }
 

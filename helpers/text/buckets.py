@@ -184,8 +184,8 @@ def pack(lengths: npt.ArrayLike, row_length: int) -> Packing:
         TooLong: A sequence is longer than a row.
         ValueError: A number or a length is not positive, or there are no lengths.
     """
-    if row_length < 1:
-        raise ValueError(f"row_length is {row_length}: a row has at least one position")
+    if not 0 < row_length <= 2**24:
+        raise ValueError(f"row_length is {row_length}: a row has 1 to 2^24 positions")
     given = _checked(lengths, row_length)
     row = _best_fit(given, row_length)
     sizes = np.unique(row, return_counts=True)[1]

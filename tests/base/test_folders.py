@@ -45,10 +45,10 @@ def test_a_folder_is_named_when_it_is_whole_and_one_process_at_a_time_writes_to_
     folder.rename(".new", "step-1")
     assert folder.list() == ["log", "step-1"] and folder.read("step-1/state") == b"x"
     # What a killed write left goes with the next.
-    (tmp_path / ".log.left").touch()
-    (tmp_path / ".b.txt.left").touch()
+    for name in (".log.0123abcd", ".log.bak", ".b.txt.0123abcd"):
+        (tmp_path / name).touch()
     folder.write("log", "x")
-    assert folder.list() == [".b.txt.left", "log", "step-1"]
+    assert folder.list() == [".b.txt.0123abcd", ".log.bak", "log", "step-1"]
     with folder.alone(), pytest.raises(CourseError, match="Another process writes"):
         folder.alone()
     (tmp_path / "other/.lock").mkdir(parents=True)

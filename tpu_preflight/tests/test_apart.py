@@ -72,7 +72,8 @@ def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
     assert result.estimates[0].all_reduce_bytes >= 4 * (8 * 4 + 4)
 
 
-def test_nothing_is_left_of_a_command_that_was_ended(module):
+@pytest.mark.parametrize("end", [subprocess.Popen.terminate, subprocess.Popen.kill])
+def test_nothing_is_left_of_a_command_that_was_ended(end, module):
     command = [sys.executable, "-m", "tpu_preflight", "mine:never_lets_go"]
     folder = module.with_name("temporary")
     folder.mkdir()
@@ -81,7 +82,7 @@ def test_nothing_is_left_of_a_command_that_was_ended(module):
         assert any(b"making the model" in line for line in ran.stderr)
         time.sleep(1)
         members = family(ran.pid)
-        ran.terminate()
+        end(ran)
     assert len(members) >= 4  # its child, the compiler's, and those who watch them
     _, left = psutil.wait_procs(members, timeout=3)
     assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == [*folder.iterdir()] == []

@@ -10,7 +10,7 @@ import typer
 
 from helpers.base import files
 from helpers.base import language as languages
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.settings import ENVIRONMENT
 from helpers.course import explain
 from helpers.course import map as course
@@ -112,7 +112,8 @@ def explain_log(
         return
     if log.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
-    data, left_out = explain.read(log)
+    with unreadable("The log can't be read.", "Name a file with the text of the log."):
+        data, left_out = explain.read(log)
     if left_out:
         typer.echo(
             f"Read: the log's first and last MB, not the {left_out:,} bytes between.", err=True

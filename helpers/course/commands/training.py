@@ -126,7 +126,7 @@ def pretrain(
         str, typer.Option("--output", "-o", metavar="DIR", help="Of this run: folder or gs://….")
     ],
     config: Annotated[Size, typer.Option(help="Size of the model.")] = Size.tiny,
-    steps: Annotated[int, typer.Option(min=1, help="Of the whole run.")] = 1_000,
+    steps: Annotated[int, typer.Option(min=1, max=10**9, help="Of the whole run.")] = 1_000,
     data: Annotated[
         str | None, typer.Option(metavar="DIR", help="Records, not the shipped text.")
     ] = None,

@@ -70,18 +70,19 @@ def apart(
     path = os.pathsep.join(filter(None, (str(processes.CODE), os.environ.get("PYTHONPATH"))))
     environment = ENVIRONMENT | dict(os.environ) | {"PYTHONPATH": path}
 
-    def say(stage: str, passed: float) -> None:
-        if progress is not None:
-            progress(stage)
-
     memory_limit = memory_limit or processes.memory_limit()
-    asking = {"timeout": timeout, "most_memory": memory_limit, "progress": say}
     try:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as own:  # what it leaves goes
             environment["TMPDIR"] = own
             child = processes.Child("tpu_preflight.apart", environment, pathlib.Path.cwd())
             with contextlib.closing(child):
-                answer, _ = child.ask(job, **asking, stage="importing")
+                answer, _ = child.ask(
+                    job,
+                    timeout=timeout,
+                    most_memory=memory_limit,
+                    progress=(lambda stage, _: progress(stage)) if progress else None,
+                    stage="importing",
+                )
     except processes.NoAnswer as error:
         why, fix = _ended(error, timeout, memory_limit)
         return Report(name, tuple(targets), (finding(1, "ended", why=why, fix=fix),))
@@ -96,9 +97,11 @@ def _ended(error: processes.NoAnswer, timeout: float, memory_limit: int) -> tupl
         why = f"it was ended after the time limit of {timeout:g} s, while {error.stage}"
         return why, "Raise it with --timeout, or find what never ends."
     if error.cause == "memory":
-        why = f"it was ended because it took more than {memory_limit / 1e9:.1f} GB of this "
-        why += f"machine's memory, while {error.stage}"
-        return why, "Take fewer rows, a smaller model, or more memory."
+        took = f"more than {memory_limit / 1e9:.1f} GB of this machine's memory"
+        return (
+            f"it was ended because it took {took}, while {error.stage}",
+            "Take fewer rows, a smaller model, or more memory.",
+        )
     # The last line that the learner's code or a library wrote is mostly the reason.
     wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
     why = f"the process ended {error.cause}, while {error.stage}"
@@ -160,4 +163,4 @@ def _answer(
 
 
 if __name__ == "__main__":
-    processes.serve(_answer)
+    processes.serve(_answer, own_folder=os.environ["TMPDIR"])

@@ -101,8 +101,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(word: str) -> int:
-    if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is no whole number of 1 or more")
+    if not word.isdecimal() or not 0 < int(word) < 10**15:  # what is longer is no float
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no whole number from 1 to 10^15")
     return int(word)
 
 
@@ -165,7 +165,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for timing in report.timings if given.measured and form is report else ():
             print(calibration.row(timing, report.estimates, given.measured))  # noqa: T201
         return report.exit_status
-    except PreflightError as error:
+    except BrokenPipeError:  # who read it has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 2
+    except (PreflightError, OSError) as error:
+        if isinstance(error, OSError):
+            error = PreflightError(
+                "The disk can't be used.", f"{error}.", "Make room, or set TMPDIR."
+            )
         what, why, fix = map(translated, (error.what, error.why, error.fix))
         print(  # noqa: T201
             f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}", file=sys.stderr
@@ -174,6 +181,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)  # noqa: T201
         return 130
-    except BrokenPipeError:  # who read it has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 2

@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -62,9 +63,11 @@ def ending(status: int) -> str:
     return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
 
-def end(pid: int) -> None:
-    """End a process that leads a session, and all that it started, whatever session that is in."""
-    kill(member for member in family(pid)[1:] if member.pid != os.getpid())
+def end(pid: int, folder: str | None = None) -> None:
+    """End a process that leads a session, all that it started in any session, and its folder."""
+    kill(member for member in family(pid) if member.pid != os.getpid())
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -205,6 +208,7 @@ def _talk(
 def serve(
     answer: Callable[[dict[str, Any], bytes, Callable[[str], None]], Answer],
     prepare: Callable[[], object] | None = None,
+    own_folder: str | None = None,
 ) -> None:
     """Be a child: answer the jobs of the process that started this one, and end with it.
 
@@ -214,6 +218,7 @@ def serve(
     Args:
         answer: Is given a job, its bytes, and what to tell a stage with.
         prepare: Called ahead of the first job; whatever it raises is for the job to find out.
+        own_folder: Goes with this process where the one that made it was killed.
     """
     parent, own = int(sys.argv[1]), os.getpid()
     if not os.fork():  # a thread would wait for code that keeps Python's lock
@@ -221,7 +226,7 @@ def serve(
         with contextlib.suppress(psutil.Error):
             while os.getppid() == own and psutil.Process(own).ppid() == parent:
                 time.sleep(0.5)
-        sys.exit(end(own))
+        sys.exit(end(own, own_folder))
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with pathlib.Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
