@@ -53,10 +53,14 @@ def test_machines_share_each_global_batch(written, machines):
 
 
 def test_batches_that_cant_be_are_refused(written):
-    with pytest.raises(ValueError, match="a batch of 8 for 3 machines"):
-        batches(written.path, 1, input_context=tf.distribute.InputContext(3))
-    with pytest.raises(CourseError, match="fewer than one batch of 9,999"):
-        batches(written.path, 1, global_batch_size=9_999)
+    for words, options in (
+        ("a batch of 8 for 3 machines", {"input_context": tf.distribute.InputContext(3)}),
+        ("fewer than one batch of 9,999", {"global_batch_size": 9_999}),
+        ("0 rows from step 0", {"global_batch_size": 0}),
+        ("8 rows from step -1", {"start_step": -1}),
+    ):
+        with pytest.raises((CourseError, ValueError), match=words):
+            batches(written.path, 1, **options)
 
 
 def test_the_first_rows_are_drawn_from_all(written):

@@ -43,8 +43,10 @@ def dataset(
     Raises:
         ShardDamaged: A shard has another size, or isn't there.
         CourseError: As `manifest`, or there is not even one batch.
-        ValueError: The machines can't share a batch equally.
+        ValueError: The machines can't share a batch equally, or a number is below 1 or 0.
     """
+    if global_batch_size < 1 or start_step < 0:
+        raise ValueError(f"batches of {global_batch_size} rows from step {start_step} on")
     table, mine = manifest(path), slice(None)
     if input_context:
         machine, machines = input_context.input_pipeline_id, input_context.num_input_pipelines

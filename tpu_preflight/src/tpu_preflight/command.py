@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (PreflightError, OSError) as error:
         if isinstance(error, OSError):
             error = PreflightError(
-                "The disk can't be used.", f"{error}.", "Make room, or set TMPDIR."
+                "A file or a process can't be made.", f"{error}.", "Make room, or set TMPDIR."
             )
         what, why, fix = map(translated, (error.what, error.why, error.fix))
         print(  # noqa: T201
