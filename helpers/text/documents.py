@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import glob
 import hashlib
 import json
 import os
@@ -67,6 +68,8 @@ def find(inputs: Sequence[str], field: str = "text", output: str = "") -> Files:
 
 def _matching(given: str) -> list[str]:
     path = os.path.expanduser(given)  # noqa: PTH111 (a Path would make one slash of two)
+    if pathlib.Path(path).exists():
+        path = glob.escape(path)  # a file's own name may look like a pattern
     patterns = (path, f"{path.rstrip('/')}/**") if path else ()  # a file or pattern; a folder
     try:
         for pattern in patterns:
@@ -111,7 +114,7 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # every error is raised
     try:
         # `load_dataset` would map the files into memory, too: that counts as this process's memory.
-        builder = datasets.load_dataset_builder(kind, data_files=[path])
+        builder = datasets.load_dataset_builder(kind, data_files=[glob.escape(path)])
         builder.download_and_prepare()
     except Exception as error:
         raise _unreadable(name, error) from error

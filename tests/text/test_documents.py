@@ -44,7 +44,7 @@ def parquet(lines):
 
 
 KINDS = {
-    "a.txt": plain(LINES),
+    "a[1].txt": plain(LINES),
     "windows": "\ufeff".encode() + plain(LINES).replace(b"\n", b"\r\n"),
     "blank.txt": plain(f"{line}\n \n" for line in LINES),
     "a.txt.gz": gzip.compress(plain(LINES)),
@@ -77,9 +77,9 @@ def test_each_document_goes_to_one_shard_and_one_part(tmp_path):
 
 
 def test_files_are_found_in_any_order_in_folders_and_by_patterns(tmp_path):
-    for name in ("b.txt", "a.txt", ".hidden"):
+    for name in ("b[1].txt", "a.txt", ".hidden"):
         write(tmp_path / "texts", name, plain([name]))
-    one, two = (str(tmp_path / "texts" / name) for name in ("a.txt", "b.txt"))
+    one, two = (str(tmp_path / "texts" / name) for name in ("a.txt", "b[1].txt"))
     wanted = documents.Files((one, two))
     folder, pattern = str(tmp_path / "texts"), str(tmp_path / "texts" / "*.txt")
     for inputs in ([one, two], [two, one], [one, one, two], [folder], [pattern], [folder, two]):
