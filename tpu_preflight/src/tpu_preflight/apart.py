@@ -72,7 +72,9 @@ def apart(
 
     memory_limit = memory_limit or processes.memory_limit()
     try:
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as own:  # what it leaves goes
+        with tempfile.TemporaryDirectory(
+            "", "tpu-preflight-", ignore_cleanup_errors=True
+        ) as own:  # what it leaves goes
             environment["TMPDIR"] = own
             child = processes.Child("tpu_preflight.apart", environment, pathlib.Path.cwd())
             with contextlib.closing(child):

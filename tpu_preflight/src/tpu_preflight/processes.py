@@ -66,7 +66,7 @@ def ending(status: int) -> str:
 def end(pid: int, folder: str | None = None) -> None:
     """End a process that leads a session, all that it started in any session, and its folder."""
     kill(member for member in family(pid) if member.pid != os.getpid())
-    if folder:
+    if folder and "tpu-preflight-" in folder:  # as `apart` names it; no other
         shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
