@@ -104,7 +104,7 @@ def test_finished_shards_are_kept(texts, written, tmp_path):
     lost = [shard.name for shard in written.shards[2:4]]
     (tmp_path / lost[0]).unlink()
     (tmp_path / lost[1].replace(".tfrecord", ".json")).unlink()
-    (tmp_path / f".{lost[0]}.left").write_bytes(b"of a killed run")
+    (tmp_path / f".{lost[0]}.1234cdef").write_bytes(b"of a killed run")
     write(texts, tmp_path)
     assert contents(tmp_path) == contents(written.path)
     assert sorted(name for name, _ in before.items() - finished(tmp_path).items()) == lost
