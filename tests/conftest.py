@@ -35,8 +35,8 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # The modules that took longest in 2026-11. They begin early, after the notebooks, so that the
 # processes of `make test` end together.
 LONGEST = {
-    *("test_benchmarks", "test_pretraining", "test_notebooks", "test_running", "test_export"),
-    *("test_tpu_compiler", "test_step", "test_apart", "test_memory", "test_node"),
+    *("test_exercises", "test_pretraining", "test_running", "test_export", "test_model"),
+    *("test_tpu_compiler", "test_runtime", "test_apart", "test_memory", "test_notebooks"),
 }
 
 

@@ -64,6 +64,7 @@ def check_logits(found, scores):
     assert scores["logits"][used].std() > 0.1
 
 
+@pytest.mark.long
 def test_tensorflow_loads_it_with_equal_scores_and_its_tokenizer(exported, scores):
     model = TFBertForMaskedLM.from_pretrained(exported, use_safetensors=False)
     names = ("input_ids", "attention_mask")

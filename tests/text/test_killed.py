@@ -75,6 +75,7 @@ def long_text(tmp_path_factory, texts):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stop", "status", "told"),
     [
