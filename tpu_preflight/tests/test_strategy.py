@@ -228,10 +228,7 @@ def test_a_real_fit_on_two_devices_is_the_witness():
     assert told.splitlines()[-1].split() == [case[4] for case in CASES]
 
 
-@pytest.mark.parametrize(
-    ("model", "found"),
-    [(Own(), []), (Own(loss="auto"), [FAIL]), (dense(), [])],
-)
+@pytest.mark.parametrize("model, found", [(Own(), []), (Own("auto"), [FAIL]), (dense(), [])])
 def test_without_a_factory_only_what_no_scope_would_mend_is_told(model, found):
     model.compile("adam", "mse", metrics=["accuracy"])
     specs = tf.TensorSpec([2, 8]), tf.TensorSpec([2], tf.int32)

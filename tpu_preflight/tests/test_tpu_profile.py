@@ -12,13 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import compile_all
 
-from tpu_preflight.compiler import (
-    Compiled,
-    Exchange,
-    compile,
-    export,
-    profile,
-)
+from tpu_preflight.compiler import Compiled, Exchange, compile, export, profile
 from tpu_preflight.compiler.profiling import source
 from tpu_preflight.compiler.walking import multiplications
 
