@@ -40,9 +40,8 @@ reports = st.builds(
     prices=st.lists(prices, max_size=2).map(tuple),
     changes=st.lists(st.builds(report.Change), max_size=2).map(tuple),
 )
-SCHEMA = json.loads(
-    pathlib.Path(report.__file__).with_name("report.schema.json").read_text("utf-8")
-)
+FILE = pathlib.Path(report.__file__).with_name("report.schema.json")
+SCHEMA = json.loads(FILE.read_text("utf-8"))
 VALIDATOR = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
 VALIDATOR.check_schema(SCHEMA)  # once: it takes longer than all examples
 

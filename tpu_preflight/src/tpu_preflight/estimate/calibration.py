@@ -166,11 +166,6 @@ def least_ms() -> float:
     return min(run.estimate_ms for run in published())
 
 
-def _middle(runs: Iterable[Run]) -> float:
-    """Give the ratios' geometric mean: twice too long and half of it are equally far from it."""
-    return statistics.geometric_mean(run.ratio for run in runs)
-
-
 def _speaking_for(generation: str, runs: Iterable[Run]) -> list[Run]:
     """Choose the runs of a generation; all where it has too few, of too few programs."""
     runs = list(runs)
@@ -184,7 +179,8 @@ def off(run: Run, runs: Iterable[Run]) -> float:
     Runs of the same program are no others.
     """
     others = (x for x in runs if x.program != run.program)
-    return run.ratio / _middle(_speaking_for(run.generation, others)) - 1
+    ratios = (other.ratio for other in _speaking_for(run.generation, others))
+    return run.ratio / statistics.geometric_mean(ratios) - 1
 
 
 def factor(generation: str) -> Factor:
@@ -202,7 +198,7 @@ def factor(generation: str) -> Factor:
     return Factor(
         generation,
         min(ratios),
-        _middle(runs),
+        statistics.geometric_mean(ratios),  # twice too long is as far from it as half of it
         max(ratios),
         len(runs),
         generation
