@@ -65,6 +65,11 @@ MEAN = lambda x: tf.reduce_sum(x) / 16  # noqa: E731
 TWICE = lambda x: MEAN(x) / tf.distribute.get_strategy().num_replicas_in_sync  # noqa: E731
 
 
+def compares(x):  # each row with the others, as SimCLR does: a replica has fewer of them
+    near = -tf.square(x[:, None] - x) - 1e9 * tf.eye(len(x))
+    return TWICE(16 * tf.reduce_logsumexp(near, 1) / len(x))
+
+
 class Own(tf.keras.Model):
     """Has a train step and a variable of its own, as many published examples do."""
 
@@ -171,6 +176,7 @@ CASES = [
     (own(mean=tf.reduce_mean), "", "", "", "right"),
     (own("sgd", mean=TWICE), " 0.125 times as much", "Divide once", "", "less"),
     (own(mean=TWICE), "", "", "", "right"),  # Adam divides by the gradients' size
+    (own("sgd", mean=compares), "", "", "", "right"),
     (own(aside=tf.keras.Sequential), "lists all weights", "build(shape)", "", "raises"),
     (ready(dropout=0.5, optimizer="sgd"), "", "", "", "right"),
 ]
