@@ -22,6 +22,7 @@ MODULE = pathlib.Path(__file__).with_name("harmful_module.txt").read_text()
 @pytest.fixture
 def module(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(MODULE)
+    (tmp_path / "random.py").write_text("mine = 1")  # which would be taken for Python's
     monkeypatch.chdir(tmp_path)
     return tmp_path / "mine.py"
 
