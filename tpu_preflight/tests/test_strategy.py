@@ -88,7 +88,7 @@ class Own(tf.keras.Model):
         x, y = data
         with tf.GradientTape() as tape:
             loss = self.mean(self.each(y, self(x, training=True)))
-        weights = self.trainable_variables
+        weights = self.head.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
         return {"loss": loss}
 
@@ -124,6 +124,7 @@ def alone(kind, element, *options):
 BEFORE = tf.Variable(1.0)  # as a module makes it when it is imported
 FROM_BEFORE = lambda x, y: BEFORE.assign_add(tf.reduce_mean(x))  # noqa: E731
 SCATTER = lambda v: v.scatter_nd_update([[0]], [1.0])  # noqa: E731
+WIDE = lambda x: tf.repeat((x[0] if isinstance(x, tuple) else x)[:, None], 16, 1)  # noqa: E731
 row, part = lambda x: tf.gather(tf.eye(8), x), lambda x: x["a"]
 PARTLY = lambda x: tf.reduce_sum(x) / 16 * 6 / 7 + tf.reduce_mean(x) / 7  # noqa: E731
 noisy = lambda generator: lambda x, y: x + generator.normal([8])  # noqa: E731
@@ -168,6 +169,8 @@ CASES = [
     (alone(WithCall, lambda x, y: {"a": y}, lambda x: row(part(x))), "", "", "", "raises"),
     (alone(WithCall, lambda x, y: y), "convert 0.5", "in a tuple", "", "raises"),
     (alone(WithCall, lambda x, y: {"a": x}, part, "mse"), "None values", "names", "", "raises"),
+    # 16 labels go with 16 scores of a row, those of a replica don't.
+    (alone(WithCall, lambda x, y: (x, y[:, None]), WIDE, "mse"), "equal", "call it", "", "raises"),
     (alone(NoCall, lambda x, y: {"a": x}, part), "Unable to auto", "a call method", "", "raises"),
     (lambda: (noisy(tf.random.Generator.from_seed(1)), batches()), "", "", "", "right"),
     (step_of_the_module, "", "", "", "right"),

@@ -41,7 +41,7 @@ def check(
         items = [finding(5, "left_on" if left_on else "not_set")]
         if getattr(given, "run_eagerly", False) is True:
             items.append(finding(5, "eagerly"))
-    made, strategy, inside = _made_again(subject)
+    made, strategy, inside = _made_again(subject, specs)
     items += made
     if refused not in ("", "no kernel"):
         return items, None
@@ -49,7 +49,9 @@ def check(
     return items + found, traced
 
 
-def _made_again(subject: Subject) -> tuple[list[Item], Any, Subject]:
+def _made_again(
+    subject: Subject, specs: Sequence[tf.TensorSpec]
+) -> tuple[list[Item], Any, Subject]:
     """Call the factory, if any, once more, inside the scope of a ``TPUStrategy`` without a TPU.
 
     Nothing runs what is made there, so its large variables hold no values of their own. Gives what
@@ -63,7 +65,7 @@ def _made_again(subject: Subject) -> tuple[list[Item], Any, Subject]:
         with strategy.scope(), tf.variable_creator_scope(_creator()):
             again = subject.factory()
             again = again[0] if isinstance(again, tuple) else again
-            _build(again, subject)
+            _build(again, subject, specs)
     except tf.errors.OpError:  # it computes something, for which there is no TPU here
         return [finding(5, "runs_in_scope")], None, subject
     except Exception as error:  # whatever a scope makes the factory raise is the finding
@@ -77,15 +79,18 @@ def _made_again(subject: Subject) -> tuple[list[Item], Any, Subject]:
     return [_outside(strategy, again)], strategy, subject.of(again)
 
 
-def _build(model: Any, subject: Subject) -> None:
-    """Let Keras 3 build a model from a batch, as its ``fit`` does under a strategy alone.
+def _build(model: Any, subject: Subject, specs: Sequence[tf.TensorSpec]) -> None:
+    """Let Keras 3 build a model from a replica's rows, as its ``fit`` does under a strategy alone.
 
     Two replicas are handed over. Keras asks for the mean of theirs: a ``TPUStrategy`` gives the
     first's, a ``MirroredStrategy`` means, which makes floating-point numbers of whole ones.
     """
     if subject.sample is not None and hasattr(model, "_maybe_symbolic_build"):
-        batch = subject.packed(subject.sample.batches[0])
-        of_two = tf.nest.map_structure(lambda x: values.PerReplica((x, x)), batch)
+        part = [
+            x[: spec.shape[0]] if spec.shape.rank else x
+            for x, spec in zip(subject.sample.batches[0], specs, strict=True)
+        ]
+        of_two = tf.nest.map_structure(lambda x: values.PerReplica((x, x)), subject.packed(part))
         model._maybe_symbolic_build(iterator=[(0, 0, iter([of_two]))])
 
 
