@@ -134,8 +134,11 @@ def _report(given: argparse.Namespace) -> Report:
     start = time.monotonic()
 
     def tell(stage: str) -> None:
-        line = f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}"
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        print(  # noqa: T201
+            f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     report = apart(
         given.name,
@@ -159,6 +162,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry the command out; gives its exit status."""
     given = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with its folder, and what it started
+    # Closed by 2>&-, it is None, and print would take standard output in its place.
+    sys.stderr = sys.stderr or pathlib.Path(os.devnull).open("w")  # noqa: SIM115
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a shell's >&- closes one
         stream.reconfigure(errors="replace")  # a terminal may lack a sign
     try:
