@@ -1,12 +1,17 @@
 """The whole checklist, and what it takes."""
 
+import functools
+
 import jax
+import keras
 import pytest
 import tensorflow as tf
-from small_models import VECTOR, batches, dense, mean, ready, the
+from programs import F8
+from small_models import LINUX, VECTOR, batches, dense, mean, ready, the
 
 from tpu_preflight.checklist import preflight
 from tpu_preflight.errors import PreflightError
+from tpu_preflight.estimate.step import flop
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +30,16 @@ def test_a_model_without_an_optimizer_and_a_signature_without_data_will_do(no_co
     assert "forward pass" in the(result, 4).name and result.status == "ready"
     signed = tf.function(mean, input_signature=VECTOR)
     assert preflight(signed, target="v5e-1").status == "ready"
+
+
+@LINUX
+def test_a_keras_factorys_arguments_are_varied_as_if_each_were_asked_alone():
+    makes = [lambda n=1: (dense(keras), batches(8 * n)), lambda n=8: tf.function(sum, [[F8] * n])]
+    for make in makes:
+        report = preflight(make, target="v5e-8", vary={"n": [4]})
+        (told,) = (item.finding for item in report.items if item.name.startswith("n=4 on v5e-8"))
+        (alone,) = preflight(functools.partial(make, 4), target="v5e-8").estimates
+        assert alone.flops != report.estimates[0].flops and f"; {flop(alone.flops)}, " in told
 
 
 @pytest.mark.parametrize(
