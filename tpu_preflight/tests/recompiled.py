@@ -1,9 +1,8 @@
 """Two published runs rebuilt in TensorFlow and compiled with full effort: `make published`.
 
 They are the two of `published.tsv` that libtpu 0.0.51 compiles in the least processor time: 60 and
-78 s, where a BERT-base takes 83 and a ResNet, with its convolutions, 166 to 207 (2026-11). MaxText's
-take two idle cores 349 s (16B on v5e-256) to 1,797 s (128B on v5p-256), too long for each change:
-`python notebooks/data/maxtext.py 16B v5e-256`.
+78 s, where a BERT-base takes 83 and a ResNet, with its convolutions, 166 to 207 (2026-11). Those of
+MaxText (`notebooks/data/maxtext.py 16B v5e-256`) take 349 to 1,797 s on two idle cores.
 """
 
 import pytest

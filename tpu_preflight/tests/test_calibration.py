@@ -54,7 +54,8 @@ def test_a_generation_with_too_few_runs_takes_all_and_says_so(monkeypatch):
 
 def test_maxtexts_runs_stand_apart_and_without_their_mark_would_narrow_the_range(monkeypatch):
     def told(runs):
-        monkeypatch.setattr(calibration, "published", lambda table=Runs(runs): table)
+        table = Runs(runs)
+        monkeypatch.setattr(calibration, "published", lambda: table)
         return [factor(kind) for kind in ("v2", "v3", "v4", "v5e", "v5p", "v6e")], least_ms()
 
     every = published()

@@ -1,12 +1,9 @@
 """The whole checklist, and what it takes."""
 
-import functools
-
 import jax
 import keras
 import pytest
 import tensorflow as tf
-from programs import F8
 from small_models import LINUX, VECTOR, batches, dense, mean, ready, the
 
 from tpu_preflight.checklist import preflight
@@ -33,13 +30,15 @@ def test_a_model_without_an_optimizer_and_a_signature_without_data_will_do(no_co
 
 
 @LINUX
-def test_a_keras_factorys_arguments_are_varied_as_if_each_were_asked_alone():
-    makes = [lambda n=1: (dense(keras), batches(8 * n)), lambda n=8: tf.function(sum, [[F8] * n])]
-    for make in makes:
-        report = preflight(make, target="v5e-8", vary={"n": [4]})
-        (told,) = (item.finding for item in report.items if item.name.startswith("n=4 on v5e-8"))
-        (alone,) = preflight(functools.partial(make, 4), target="v5e-8").estimates
-        assert alone.flops != report.estimates[0].flops and f"; {flop(alone.flops)}, " in told
+@pytest.mark.parametrize("only", [False, True], ids=["keras", "only_a_function"])
+def test_a_factorys_arguments_are_varied_as_if_each_were_asked_alone(only):
+    def build(n=1):
+        return tf.function(sum, [VECTOR * n]) if only else (dense(keras), batches(8 * n))
+
+    report = preflight(build, target="v5e-8", vary={"n": [4]})
+    (told,) = (item.finding for item in report.items if item.name == "n=4 on v5e-8")
+    (alone,) = preflight(lambda: build(4), target="v5e-8").estimates
+    assert alone.flops != report.estimates[0].flops and f"; {flop(alone.flops)}, " in told
 
 
 @pytest.mark.parametrize(

@@ -221,8 +221,7 @@ def test_a_real_fit_on_two_devices_is_the_witness():
 
 
 @pytest.mark.parametrize(
-    ("model", "found"),
-    [(Own(), []), (Own(loss="auto"), [FAIL]), (dense(), [])],
+    ("model", "found"), [(Own(), []), (Own(loss="auto"), [FAIL]), (dense(), [])]
 )
 def test_without_a_factory_only_what_no_scope_would_mend_is_told(model, found):
     model.compile("adam", "mse", metrics=["accuracy"])
