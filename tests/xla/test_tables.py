@@ -25,7 +25,8 @@ def test_a_table_is_of_the_locked_versions_and_has_each_name_once(name):
     keras = name == "layers"
     for package in ("tensorflow", "jax", *(("keras",) if keras else ("transformers", "libtpu"))):
         assert f"{package} {locked_versions()[package]}" in first
-    assert {"ops": OPS, "layers": LAYERS, "models": MODELS}[name].name.is_unique
+    table = {"ops": OPS, "layers": LAYERS, "models": MODELS}[name]
+    assert table.name.is_unique and not table.verdict.isin(["", "not asked"]).any()
 
 
 def test_the_numbers_that_notebook_02_tells():
