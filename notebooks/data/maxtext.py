@@ -1,7 +1,7 @@
 """Make MaxText's rows of published.tsv again: steps that Google published, and their estimates.
 
     python notebooks/data/maxtext.py                # all rows, hours
-    python notebooks/data/maxtext.py 16B v5e-256    # one, six minutes; 128B on v5p-256 takes thirty
+    python notebooks/data/maxtext.py 16B v5e-256    # one, minutes; 128B on v5p-256 takes thirty
 
 Nothing is run. The step is MaxText's of 2023-11 to 2024-01, when the table came to be (its scripts
 and tables at 76bd53b, 128B on v5e as before pull 450, ``base.yml`` as in the fork shivajid/maxtext

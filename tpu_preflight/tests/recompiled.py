@@ -1,8 +1,8 @@
-"""Two published runs rebuilt in TensorFlow and compiled with full effort: `make published`.
+"""Three published runs built again, in TensorFlow or JAX, and compiled with full effort.
 
-They are the two of `published.tsv` that libtpu 0.0.51 compiles in the least processor time: 60 and
-78 s, where a BERT-base takes 83 and a ResNet, with its convolutions, 166 to 207 (2026-11). Those of
-MaxText (`notebooks/data/maxtext.py 16B v5e-256`) take 349 to 1,797 s on two idle cores.
+They take libtpu 0.0.51 little processor time: 60 and 78 s, and 180 for MaxText's 16B on 256 chips,
+where a BERT-base takes 83 and a ResNet, with its convolutions, 166 to 207 (2026-11). MaxText's 128B
+on v5p-256 takes half an hour: `python notebooks/data/maxtext.py 128B v5p-256`.
 """
 
 import pytest
