@@ -19,6 +19,7 @@ from typing import Any
 from babel.messages import Catalog, pofile
 
 from helpers.base import files, language
+from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.course import explain
 from helpers.course import map as course
@@ -39,8 +40,7 @@ REMARKS = [
     (COMMENTS, re.compile(r"(?<=\S)()(  # )(.*)()")),
 ]
 PARTS = ("name", "why", "fix")  # what is translated of a symptom
-# What a learner reads of data stands below one of the keys, and of code is each string of three
-# words or more.
+# A learner reads what stands below these keys of data, and code's strings of three words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
 _COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml"
 _COURSE_CODE = "exercises/*.py course/explain.py tpu/place.py runtime.py"
@@ -176,7 +176,11 @@ def read(code: str) -> Catalog:
     if not path.is_file():
         return Catalog(locale=code, fuzzy=False)
     with path.open("rb") as stream:
-        return pofile.read_po(stream, abort_invalid=True)
+        try:
+            return pofile.read_po(stream, abort_invalid=True)
+        except pofile.PoFileError as error:
+            what = f"{path.name} can't be read."
+            raise CourseError(what, f"{error} (lines from 0).", "Repair that line.") from error
 
 
 def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:

@@ -109,3 +109,6 @@ def test_it_is_written_once(tmp_path, monkeypatch):
     monkeypatch.setattr(translation, "generated", lambda code, catalog: {})
     assert [len(translation.write("eo")[1]) for _ in range(2)] == [1, 0]
     assert translation.read("eo").get(texts[0][1], texts[0][0]) is not None
+    language.file("eo").write_text("<<<<<<< HEAD\n")  # git's, of two translators
+    with pytest.raises(translation.CourseError, match=r"eo\.po can't be read"):
+        translation.read("eo")
