@@ -76,7 +76,8 @@ def _pattern(english: str) -> re.Pattern[str]:
         elif part in seen:
             pattern += rf"(?:\{seen.index(part) + 1})"
         else:  # of two side by side the second begins with a sign: "; the slowest is …"
-            pattern += r"((?:(?![;(]|, ).)*)" if f"{{{part}}}{{" in english else blank
+            beside = r"((?:(?![;(]|, ).)*)" if f"{{{part}}}{{" in english else blank
+            pattern += "(.*)" if part == "code" else beside
             seen.append(part)
     return re.compile(pattern, re.DOTALL)
 

@@ -2,7 +2,8 @@
 
 A translation is a file of gettext, ``notebooks/locale/ko.po``. Each of its messages knows where the
 English stands: when that changes, the message is fuzzy, and the English is shown until somebody has
-looked at it. Notebooks in the language are made from the English ones; their programs are the same.
+looked at it. Notebooks in the language are made from the English ones; their programs are the same. What
+a run in the language has stored in one (`tpu-course store --language`) stays with its program.
 """
 
 import ast
@@ -221,8 +222,6 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     for name, cell in cells:
         english = "".join(cell["source"])
         cell["source"] = _told(name, cell, functools.partial(said, catalog))
-        if language.file(code).is_file():
-            cell |= _captioned(code, cell.get("outputs"))
         if cell["cell_type"] == "markdown":
             own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
     setup = f'\nruntime.setup(language="{code}")'
@@ -230,6 +229,10 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
         text = cell["source"].replace("\nruntime.setup()", setup)
         text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
         cell["source"] = text.splitlines(keepends=True)
+    for name, node in nodes.items():
+        stored = _stored(course.NOTEBOOKS / code / name)
+        for cell in node["cells"]:
+            cell |= stored.get((cell["id"], _program(cell)), {})
     made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
     pages = {name: _page(catalog, course.NOTEBOOKS / name) for name in PAGES}
     pages[SYMPTOMS] = _symptoms(catalog)
@@ -244,14 +247,14 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     return {p: re.sub(GOOGLE, hl, badge.sub(f"{code}/", x)) for p, x in written.items()}
 
 
-def _captioned(code: str, outputs: list[dict] | None) -> dict[str, list[dict]]:
-    """Say the captions of figures and dials in a language, in all that a cell's outputs hold."""
-    texts = {x["alt"] for output in outputs or () for x in output.get("metadata", {}).values()}
-    told = json.dumps(outputs, ensure_ascii=False)
-    texts.update(re.findall("<(?:figcaption><em|legend)>([^<]+)", told))
-    for english in sorted(texts, key=len, reverse=True):
-        told = told.replace(english, language.translated(english, code))
-    return {"outputs": json.loads(told)} if outputs else {}
+def _program(cell: Mapping[str, Any]) -> str:
+    return commented("".join(cell["source"]), lambda *_: "")
+
+
+def _stored(notebook: pathlib.Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """Give what a notebook's cells printed, by their names and programs."""
+    cells = json.loads(notebook.read_text("utf-8"))["cells"] if notebook.is_file() else []
+    return {(c["id"], _program(c)): {"outputs": c["outputs"]} for c in cells if "outputs" in c}
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:
