@@ -2,8 +2,8 @@
 
 A translation is a file of gettext, ``notebooks/locale/ko.po``. Each of its messages knows where the
 English stands: when that changes, the message is fuzzy, and the English is shown until somebody has
-looked at it. Notebooks in the language are made from the English ones; their programs are the same. What
-a run in the language has stored in one (`tpu-course store --language`) stays with its program.
+looked at it. Notebooks in the language are made from the English ones; their programs are the same,
+and what a run in the language printed (`tpu-course store --language`) stays with its program.
 """
 
 import ast
@@ -43,14 +43,12 @@ PARTS = ("name", "why", "fix")  # what is translated of a symptom
 # What a learner reads of data stands below one of the keys, and of code is each string of three
 # words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
-_COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml"
-_COURSE_CODE = "exercises/*.py course/explain.py tpu/place.py runtime.py"
-_COURSE_CODE += " display/expect.py xla/compare.py xla/compilations.py"
-_TOOL = "*.py checks/*.py compiler/*.py estimate/*.py subjects/*.py chips/hardware.py "
-_TOOL += "program/from_tensorflow.py program/tracing.py"
+_COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml exercises/*.py course/explain.py"
+_COURSE += " tpu/place.py tpu/connection.py text/corpus.py text/records/format.py runtime.py"
+_COURSE += " bert/pretraining.py display/expect.py xla/compare.py xla/compilations.py"
+_TOOL = "findings.toml *.py checks/*.py compiler/*.py estimate/*.py subjects/*.py "
+_TOOL += "chips/hardware.py program/from_tensorflow.py program/tracing.py"
 SOURCES = [f"helpers/{name}" for name in _COURSE.split()]
-SOURCES += ["tpu_preflight/src/tpu_preflight/findings.toml"]
-SOURCES += [f"helpers/{name}" for name in _COURSE_CODE.split()]
 SOURCES += [f"tpu_preflight/src/tpu_preflight/{name}" for name in _TOOL.split()]
 
 
@@ -97,16 +95,11 @@ def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
 
 def _cells(notebook: pathlib.Path) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-
-    def say(where: str, text: str) -> str:
-        found.append((where, text))
-        return text
-
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
-        _told(notebook.name, cell, say)
+        _told(notebook.name, cell, lambda *said: found.append(said) or said[1])
         for output in cell.get("outputs", ()):
             for beside in output.get("metadata", {}).values():
-                say(f"{notebook.name} {cell['id']} caption", beside["alt"])
+                found.append((f"{notebook.name} {cell['id']} caption", beside["alt"]))
     return found
 
 
@@ -225,14 +218,18 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
         if cell["cell_type"] == "markdown":
             own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
     setup = f'\nruntime.setup(language="{code}")'
-    for _, cell in cells:
+    # Texts to learn from are in the language, too, where the course ships some.
+    learned = code if (course.NOTEBOOKS / "data" / f"{code}.txt").is_file() else language.ENGLISH
+    there = (course.NOTEBOOKS / code).glob("*.ipynb")
+    kept = [(p.name, c) for p in there for c in json.loads(p.read_text("utf-8"))["cells"]]
+    stored = {(n, c["id"], _program(c)): c["outputs"] for n, c in kept if "outputs" in c}
+    for name, cell in cells:
         text = cell["source"].replace("\nruntime.setup()", setup)
+        text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{learned}"')
         text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
         cell["source"] = text.splitlines(keepends=True)
-    for name, node in nodes.items():
-        stored = _stored(course.NOTEBOOKS / code / name)
-        for cell in node["cells"]:
-            cell |= stored.get((cell["id"], _program(cell)), {})
+        if (key := (name, cell["id"], _program(cell))) in stored:
+            cell["outputs"] = stored[key]
     made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
     pages = {name: _page(catalog, course.NOTEBOOKS / name) for name in PAGES}
     pages[SYMPTOMS] = _symptoms(catalog)
@@ -249,12 +246,6 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
 
 def _program(cell: Mapping[str, Any]) -> str:
     return commented("".join(cell["source"]), lambda *_: "")
-
-
-def _stored(notebook: pathlib.Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """Give what a notebook's cells printed, by their names and programs."""
-    cells = json.loads(notebook.read_text("utf-8"))["cells"] if notebook.is_file() else []
-    return {(c["id"], _program(c)): {"outputs": c["outputs"]} for c in cells if "outputs" in c}
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:

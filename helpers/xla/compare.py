@@ -84,8 +84,7 @@ class Comparison(Shown):
         told: dict[str, list[str]] = {}
         for row in self.rows:
             told.setdefault(row.message, []).append(row.how)
-        said = {message: ", ".join(map(translated, ways)) for message, ways in told.items()}
-        yield from (f"{said[message]}: {message}" for message in told if message)
+        yield from (f"{', '.join(map(translated, told[x]))}: {x}" for x in told if x)
 
 
 def _short(value: np.ndarray) -> str:

@@ -149,8 +149,8 @@ def store(wanted: Wanted = None, language: Language = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
     The stored outputs are what `make test` compares on the next machine. A notebook that fails
-    stays as it is. Other languages have outputs of their own; `tpu-course translate` carries the
-    English ones to cells that have none or whose program changed.
+    stays as it is. `tpu-course translate` carries English ones to the cells in another language
+    that have none of their own.
 
     **Example**: `tpu-course store 02 --language ko`. **Exit status**: as of `run`
     """

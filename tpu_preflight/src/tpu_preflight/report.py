@@ -65,8 +65,7 @@ class Item:
         text = f"<strong>{SIGNS[self.state]} {escaped(self.state)}</strong> · "
         text += f"{self.check} {escaped(self.name)}: {escaped(self.finding)}"
         if self.where:
-            code = escaped(self.where)
-            text += f'<br><code style="white-space:pre-wrap">{code}</code>'
+            text += f'<br><code style="white-space:pre-wrap">{escaped(self.where)}</code>'
         if self.fix:
             fix = escaped(self.fix).replace("\n", "<br>")
             text += f"<br><em>{escaped('Fix')}:</em> {fix}"
@@ -148,8 +147,8 @@ class Report(Shown):
         counts = Counter(item.state for item in self.items)
         words = {state: state.replace("does", "do", counts[state] > 1) for state in STATES}
         told = (translated(f"{counts[state]} {words[state]}") for state in STATES if counts[state])
-        words = translated(self.status), ", ".join(told)
-        return translated("{} for {}: {} ({})").format(self.subject, ", ".join(self.targets), *words)
+        words = ", ".join(self.targets), translated(self.status), ", ".join(told)
+        return translated("{} for {}: {} ({})").format(self.subject, *words)
 
     def find(self, state: str) -> tuple[Item, ...]:
         """Choose the items of one state, in the order of the checks."""
