@@ -16,7 +16,7 @@ CATALOG = translation.read("ko")
 FOLDER = course.NOTEBOOKS / "ko"
 # Wrong terms that can be searched for: notebooks/locale/ko.md has the right ones.
 WRONG = (
-    r"(?<![가-힣])(글(?![자씨쓴])|칸|루프(?!라인)|물결|색인|순방향|스코프|지표)|\d %|-\d\d에\s+읽"
+    r"(?<![가-힣])(글(?![자씨쓴])|칸|루프(?!라인)|물결|파동|색인|순방향|스코프|지표)|\d %|-\d\d에\s+읽"
 )
 CODE = r"(?s)```.*?```|``.+?``|`[^`]+`"
 
