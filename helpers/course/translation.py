@@ -220,16 +220,17 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     setup = f'\nruntime.setup(language="{code}")'
     # Texts to learn from are in the language, too, where the course ships some.
     learned = code if (course.NOTEBOOKS / "data" / f"{code}.txt").is_file() else language.ENGLISH
+    bare = functools.partial(commented, say=lambda *_: "")
     there = (course.NOTEBOOKS / code).glob("*.ipynb")
     kept = [(p.name, c) for p in there for c in json.loads(p.read_text("utf-8"))["cells"]]
-    stored = {(n, c["id"], _program(c)): c["outputs"] for n, c in kept if "outputs" in c}
+    stored = {(n, c["id"], bare("".join(c["source"]))): c.get("outputs") for n, c in kept}
     for name, cell in cells:
         text = cell["source"].replace("\nruntime.setup()", setup)
         text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{learned}"')
         text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
         cell["source"] = text.splitlines(keepends=True)
-        if (key := (name, cell["id"], _program(cell))) in stored:
-            cell["outputs"] = stored[key]
+        if outputs := stored.get((name, cell["id"], bare(text))):
+            cell["outputs"] = outputs
     made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
     pages = {name: _page(catalog, course.NOTEBOOKS / name) for name in PAGES}
     pages[SYMPTOMS] = _symptoms(catalog)
@@ -242,10 +243,6 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     badge = re.compile(r"(?<=/blob/main/notebooks/)(?=\d\d_)")
     hl = rf"\g<0>?hl={code}"  # Google's pages speak the language, too
     return {p: re.sub(GOOGLE, hl, badge.sub(f"{code}/", x)) for p, x in written.items()}
-
-
-def _program(cell: Mapping[str, Any]) -> str:
-    return commented("".join(cell["source"]), lambda *_: "")
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:

@@ -149,8 +149,7 @@ def store(wanted: Wanted = None, language: Language = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
     The stored outputs are what `make test` compares on the next machine. A notebook that fails
-    stays as it is. `tpu-course translate` carries English ones to the cells in another language
-    that have none of their own.
+    stays as it is. `tpu-course translate` then gives them to translated cells that have none.
 
     **Example**: `tpu-course store 02 --language ko`. **Exit status**: as of `run`
     """
