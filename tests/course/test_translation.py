@@ -3,7 +3,6 @@
 import json
 import re
 
-import pytest
 from conventions import ROOT
 
 from helpers.base import language
@@ -87,11 +86,10 @@ def test_comments_titles_and_docstrings_of_a_cell_are_texts_and_its_program_stay
     assert "    # FIVE\n" in translation.commented(cell, lambda _, text: text.upper())
 
 
-@pytest.mark.parametrize("name", translation.PAGES)
-def test_the_blocks_of_a_page_are_the_page(name):
-    text = (course.NOTEBOOKS / name).read_text("utf-8")
-    assert "".join(translation.blocks(text)) == text
-    assert not any(block.count("\n| ") for block in translation.blocks(text))
+def test_the_blocks_of_a_page_are_the_page():
+    for text in ((course.NOTEBOOKS / name).read_text("utf-8") for name in translation.PAGES):
+        assert "".join(translation.blocks(text)) == text
+        assert not any(block.count("\n| ") for block in translation.blocks(text))
 
 
 def test_messages_of_code_and_data_are_whole_and_their_values_are_blanks(tmp_path, monkeypatch):

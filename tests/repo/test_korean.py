@@ -6,7 +6,7 @@ import json
 import re
 import warnings
 
-from conventions import ROOT, source, tags
+from conventions import source, tags
 
 from helpers.base import language
 from helpers.course import map as course
