@@ -15,11 +15,7 @@ CODE = "eo"  # a pseudo-language under the code of Esperanto
 
 def pseudo(english: str) -> str:
     """Mark each line that has words, where Markdown allows it: this is the translation."""
-    lines = english.split("\n")
-    return "\n".join(
-        re.sub(r"^(\W*)(.*\w.*)$", r"\1‹\2›", line) if re.search("[a-z]", line) else line
-        for line in lines
-    )
+    return re.sub(r"(?m)^([^\w\n]*)(.*[a-z].*)$", r"\1‹\2›", english)
 
 
 def test_another_language_is_one_more_file_and_its_links_lead_to_what_there_is():

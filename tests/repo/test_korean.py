@@ -54,13 +54,14 @@ def test_its_programs_are_the_english_ones_but_for_the_language_of_setup_and_tex
 
 def printed(cell) -> str:
     shown = [o.get("data", {"text/plain": o.get("text", "")}) for o in cell["outputs"]]
-    return "\n".join("".join(x.get(f"text/{k}", "")) for x in shown for k in ("plain", "html"))
+    texts = ("".join(x.get(f"text/{kind}", "")) for x in shown for kind in ("plain", "html"))
+    return html.unescape("\n".join(texts))
 
 
 def english(cell) -> list[str]:
     """What a cell printed in English that isn't in its program and has a translation."""
     pieces = re.split(r"(?m)<[^>]*>|\n|: |^\W*\d ", printed(cell))
-    long = [html.unescape(x).strip() for x in pieces if len(re.findall("[A-Za-z]{2,}", x)) > 3]
+    long = [x.strip() for x in pieces if len(re.findall("[A-Za-z]{2,}", x)) > 3]
     return [x for x in long if x not in source(cell) and language.translated(x, "ko") != x]
 
 
