@@ -21,11 +21,9 @@ CODE = r"(?s)```.*?```|``.+?``|`[^`]+`"
 
 
 def test_it_is_in_step():
-    texts = {*translation.texts()}
-    there = {(message.context, message.id) for message in CATALOG if message.id}
-    behind = len(texts - there) + len(translation.to_do(CATALOG))
-    if behind:
-        warnings.warn(f"Korean: {behind} messages to do: tpu-course translate", stacklevel=1)
+    there = {(message.context, message.id) for message in CATALOG}
+    if behind := [*({*translation.texts()} - there), *translation.to_do(CATALOG)]:
+        warnings.warn(f"Korean: {len(behind)} messages to do: tpu-course translate", stacklevel=1)
     made = translation.generated("ko", CATALOG)
     changed = [p for p, text in made.items() if not p.is_file() or p.read_text("utf-8") != text]
     assert changed == [], "tpu-course translate"
