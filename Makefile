@@ -22,8 +22,8 @@ run: .venv/.installed ## Run all notebooks on this CPU and open an index of the 
 	@$(PYTHON_VENV) -m helpers run $(EDITION)
 
 test: .venv/.installed ## Check helpers, conventions, and that each notebook prints what is stored
-	@$(PYTHON_VENV) -m pytest -n auto --dist loadscope --no-loadscope-reorder \
-	  --nbval --nbval-current-env notebooks tests tpu_preflight/tests --ignore tests/notebooks
+	@$(PYTHON_VENV) -m pytest -n auto --dist loadscope --no-loadscope-reorder -m "not long" \
+	  --nbval --nbval-current-env notebooks tests tpu_preflight/tests
 
 build/pytorch/.installed: .venv/.installed
 	@rm -rf build/pytorch

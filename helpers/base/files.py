@@ -1,6 +1,7 @@
 """Files that are whole or absent."""
 
 import errno
+import glob
 import pathlib
 from collections.abc import Iterable
 
@@ -26,9 +27,14 @@ def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
     return CantWrite(
         f"{path.name[:60]} could not be written.",
         f"{why} ({path.parent.name or path.parent}).",
-        "Make room there, or name a folder or bucket that you may write to, then run the same "
-        "command again; nothing already written is lost.",
+        "Make room there, or name another folder or bucket that you may write to, then run the "
+        "same command again; nothing already written is lost.",
     )
+
+
+def leftovers(path: pathlib.Path) -> Iterable[pathlib.Path]:
+    """Find what killed processes left of a file or folder; a backup or a swap file isn't ours."""
+    return path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 8)
 
 
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:

@@ -255,8 +255,7 @@ class Folder:
                     files.write(whole, data)
                     self._files.put_file(str(whole), self._at(name))
                 return
-            # What a killed run has left of this very file; a backup or a swap file is not ours.
-            for left in path.parent.glob(f".{path.name}." + "[0-9a-f]" * 8):
+            for left in files.leftovers(path):
                 left.unlink(missing_ok=True)
             files.write(path, data)
 

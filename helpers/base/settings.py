@@ -4,7 +4,6 @@ import contextlib
 import importlib.metadata
 import pathlib
 import re
-from collections.abc import Iterable
 
 from helpers.base.errors import CourseError
 
@@ -70,10 +69,10 @@ def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str,
     return {name: version for name, version in pins if names.count(name) == 1}
 
 
-def installed(more: Iterable[str] = ()) -> dict[str, str]:
-    """Find the versions of the packages that the course needs, and of ``more``, where installed."""
+def installed() -> dict[str, str]:
+    """Find the versions of the packages that the course needs, where installed."""
     found = {}
-    for name in (*BOOTSTRAP, *ANY_VERSION, "tensorflow-tpu", *more):
+    for name in (*BOOTSTRAP, *ANY_VERSION, "tensorflow-tpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

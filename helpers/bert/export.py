@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import secrets
 import shutil
 
 import jinja2
@@ -97,9 +98,10 @@ def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: 
     Raises:
         CourseError: The folder can't be written.
     """
-    writing = folder.with_name(f".{folder.name}.writing")
+    writing = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
-        shutil.rmtree(writing, ignore_errors=True)  # of a call that was killed
+        for left in files.leftovers(folder):
+            shutil.rmtree(left, ignore_errors=True)
         writing.mkdir(parents=True)
         _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
         # The ordinary class: packed rows are a matter of the input, not of the weights.

@@ -135,8 +135,10 @@ def run(
     strategy = strategy or tf.distribute.get_strategy()
     _check(settings, source, strategy)
     path = Folder(source.manifest.path).absolute
-    Description(settings, source.manifest.fingerprint, path).begin(folder)
+    described = Description(settings, source.manifest.fingerprint, path)
+    described.check(folder)  # first: the lock would be a new file in a folder of somebody else
     with folder.alone(), signals(say) as received:
+        described.begin(folder)
         with strategy.scope():
             model, optimizer = make(settings, source)
         step = training_step(

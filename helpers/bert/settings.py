@@ -115,8 +115,8 @@ class Description:
             )
         return there
 
-    def begin(self, folder: Folder) -> None:
-        """Write down what the folder's run is, if it is a new one or the same.
+    def check(self, folder: Folder) -> None:
+        """Check that the folder's run is a new one or the same.
 
         A run that saved nothing can be begun anew with other settings.
 
@@ -141,6 +141,10 @@ class Description:
                 "A run goes on as it began.",
                 "Give the settings it was started with to go on, or take another output folder.",
             )
+
+    def begin(self, folder: Folder) -> None:
+        """Write down what the folder's run is; errors as of `check`."""
+        self.check(folder)
         folder.write(SETTINGS, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
 

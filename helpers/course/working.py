@@ -56,8 +56,7 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
     editions = {language.LOCALE.name, *language.translations()}
     for path in folder.glob("[!.]*"):
-        if (target := work / path.name).is_symlink():  # as the course made it once
-            target.unlink()
+        target = work / path.name
         if path.is_dir() and path.name not in editions:
             shutil.copytree(path, target, dirs_exist_ok=True)
         elif path.suffix not in ("", ".ipynb"):

@@ -172,8 +172,9 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(data, t
 def test_another_run_is_refused_and_the_same_data_elsewhere_is_not(whole, data, tmp_path):
     moved = shutil.copytree(data, tmp_path / "moved")
     assert train(moved, copy(whole, tmp_path)).step == STEPS
-    with Folder(whole).alone(), pytest.raises(CourseError, match="Another process writes"):
-        train(data, whole)
+    with Folder(moved).alone(), pytest.raises(CourseError, match="Another process writes"):
+        train(data, moved)
+    assert not Folder(moved).exists("settings.json")
     with pytest.raises(CourseError, match="steps 60 there, 20 now"):
         train(data, whole, SHORT)
     tokenizer = corpus.load_tokenizer()
@@ -187,7 +188,7 @@ def test_files_of_somebody_else_are_not_taken_for_a_run(data, tmp_path, name):
     Folder(tmp_path).write(name, "mine")
     with pytest.raises(CourseError, match=r"and no settings.json"):
         train(data, tmp_path)
-    assert Folder(tmp_path).read(name) == b"mine"
+    assert Folder(tmp_path).read(name) == b"mine" and not Folder(tmp_path).exists(".lock")
 
 
 def upload(data, url):

@@ -102,6 +102,7 @@ def test_a_step_is_that_of_hugging_faces_model_and_keras_optimizer(jit):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
+@pytest.mark.long
 def test_compiled_the_step_drops_the_same_values():
     (expected, _), (got, _) = (trained(BATCHES, jit=jit) for jit in (False, True))
     np.testing.assert_allclose(got.loss, expected.loss, rtol=1e-5)

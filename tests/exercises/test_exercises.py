@@ -109,6 +109,7 @@ def test_a_typical_wrong_answer_is_refused_with_its_own_words(name):
 BLIND = {path.stem: json.loads(path.read_text("utf-8")) for path in HERE.glob("blind/*.json")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", [name for texts in BLIND.values() for name in texts])
 def test_five_right_answers_and_five_wrong_ones_are_told_apart(name):
     given, exercise = BLIND[name[:2]][name], EXERCISES[name]

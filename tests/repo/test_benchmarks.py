@@ -13,6 +13,7 @@ from benchmarks import fine_tuning, pretraining
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_the_tables_have_every_row_and_say_what_they_were_measured_on():
     words = ("-m", "benchmarks", "--small", "pretraining", "prepare")
     done = call(sys.executable, *words, check=True)

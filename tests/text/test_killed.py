@@ -65,6 +65,9 @@ def test_killed_at_a_random_moment_and_run_again_gives_the_same_bytes(
     assert contents(tmp_path) == contents(undisturbed)
 
 
+AT_ALL = {"Ctrl-C": signal.SIGINT, "close the terminal": signal.SIGHUP}
+
+
 @pytest.fixture(scope="module")
 def long_text(tmp_path_factory, texts):
     path = tmp_path_factory.mktemp("long") / "text.txt"
@@ -72,10 +75,12 @@ def long_text(tmp_path_factory, texts):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stop", "status", "told"),
     [
         ("Ctrl-C", 130, "Stopped. Finished shards are kept"),
+        ("close the terminal", 129, ""),
         ("kill a worker", 2, "One of the processes was killed"),
         ("kill", -signal.SIGKILL, ""),
     ],
@@ -88,8 +93,8 @@ def test_what_stops_the_command_is_told_and_the_same_command_goes_on(
     run = started(*words, "-o", out, "--workers", "2", start_new_session=True)
     assert wait_for(lambda: finished(out), 120) and run.poll() is None
     family = psutil.Process(run.pid).children()
-    if stop == "Ctrl-C":
-        os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to all processes
+    if stop in AT_ALL:  # as a terminal does: to all processes
+        os.killpg(run.pid, AT_ALL[stop])
     elif stop == "kill":
         run.kill()
     else:
@@ -99,6 +104,8 @@ def test_what_stops_the_command_is_told_and_the_same_command_goes_on(
     assert len(family) >= 2 and all(gone(child.pid) for child in family)
     before = finished(out)
     assert 0 < len(before) < 30
+    if stop in AT_ALL:
+        assert not [*out.glob(".shard-*")]  # nothing half written
     for folder in (out, tmp_path / "alone"):
         assert started(*words, "-o", folder).wait() == 0
     assert before.items() <= finished(out).items()

@@ -42,6 +42,7 @@ def test_the_numbers_that_notebook_02_tells():
     assert f"{len(asked)} reach this compiler; for three of them its verdict differs" in text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_sample_of_operations_is_what_the_compilers_say_today(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(DATA)

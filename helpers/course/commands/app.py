@@ -56,9 +56,11 @@ def run() -> None:
     """Run the command line; an error of ours ends it with its message alone.
 
     A character that an encoding lacks (Windows' code pages, LANG=C) is printed as ``?``. SIGTERM
-    ends what was started and leaves nothing half written, as Ctrl-C does.
+    and a closed terminal end what was started and leave nothing half written, as Ctrl-C does.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup's
+        signal.signal(signal.SIGHUP, _terminate)
     sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))  # closed by <&-
     for stream in filter(None, (sys.stdout, sys.stderr)):  # and >&- one of these
         stream.reconfigure(errors="replace")

@@ -181,11 +181,8 @@ def translate(
 
     for code in codes or ():
         if code == languages.ENGLISH or code not in localedata.locale_identifiers():
-            raise CourseError(
-                f"There is no translation into {code!r}.",
-                "A translation is named by its language's code, and English is what is translated.",
-                "Give a code such as ko, ja or pt_BR.",
-            )
+            what = f"There is no translation into {code!r}."
+            raise typer.BadParameter(f"{what} Give a language's code, such as ko, ja or pt_BR.")
     for code in codes or languages.translations():
         to_do, changed = translation.write(code)
         typer.echo(f"{code}: {len(changed)} files changed; to do: {len(to_do)}")

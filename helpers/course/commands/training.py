@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, new_folder
 from helpers.base.settings import ENVIRONMENT
 from helpers.bert.settings import CONFIGURATIONS, Description, Settings
@@ -85,11 +84,8 @@ def prepare(
     from helpers.text import corpus, documents, records
 
     if beam_options and not runner:
-        raise CourseError(
-            f"{beam_options[0]!r} stands alone.",
-            "A text is named with --input; other words are options for Apache Beam.",
-            "Write --input before a text, or --runner before --.",
-        )
+        what = f"{beam_options[0]!r} stands alone."
+        raise typer.BadParameter(f"{what} Write --input before a text, or --runner before --.")
     texts = texts or list(corpus.shipped().values())
     source = documents.find(texts, field, Folder(output).absolute)
     Folder(output).check()
@@ -160,18 +156,12 @@ def pretrain(
     by Ctrl-C · 143 by SIGTERM; saved in both cases
     """
     if tpu is not None and not tpu.strip():
-        raise CourseError(
-            "The TPU has no name.",
-            "What follows --tpu is empty: a variable in the command has no value, probably.",
-            "Write --tpu local, an address, or a TPU's name; or leave it out to use the CPU.",
-        )
+        what = "--tpu is empty: a variable in the command has no value, probably."
+        raise typer.BadParameter(f"{what} Without --tpu, the CPU trains.")
     warm_up = min(100, steps // 2) if warm_up is None else warm_up
     if warm_up > steps:
-        raise CourseError(
-            f"The warm-up has {warm_up:,} steps, the run {steps:,}.",
-            "The learning rate would not come to its highest before the end.",
-            "Take more --steps, or a --warm-up of a tenth of them.",
-        )
+        what = f"The warm-up has {warm_up:,} steps, the run {steps:,}."
+        raise typer.BadParameter(f"{what} Take more --steps, or a --warm-up of a tenth of them.")
     # Before TensorFlow starts, which takes seconds.
     folder = Folder(output)
     folder.check()

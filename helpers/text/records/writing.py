@@ -107,12 +107,13 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
     A script that calls it has its main part under ``if __name__ == "__main__":``.
     """
     spawn = multiprocessing.get_context("spawn")
-    # Ctrl-C reaches all processes. Those that start now ignore it: the parent says what happens,
-    # when the shards at work are done.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C and a closed terminal reach all processes. Those that start now ignore them: the
+    # parent says what happens, when the shards at work are done.
+    before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)}
     pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, end_with_parent)
     results = pool.map(write_shard, *zip(*tasks, strict=True))
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
     try:
         yield from results
     except concurrent.futures.process.BrokenProcessPool:
