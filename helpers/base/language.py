@@ -68,7 +68,7 @@ def _pattern(english: str) -> re.Pattern[str]:
     """Make a regular expression of a message with blanks: a group for each that is new."""
     words = re.findall("[A-Za-z]{2,}", BLANK.sub(" ", english))
     # A pattern of few words would fit what it isn't meant for. Brackets close where they opened.
-    blank = r"(\S+?)" if len(words) < 3 else r"((?:\([^()]*\)|[^()])*?)"
+    blank = r"(\S+?)" if len(words) < 3 else r"((?:[(\[][^()]*\)|[^()])*?)"
     pattern, seen = "", []
     for at, part in enumerate(BLANK.split(english)):
         if at % 2 == 0:
