@@ -145,15 +145,16 @@ def solutions() -> None:
     typer.echo(f"The teacher's edition: {folder}")
 
 
-def store(wanted: Wanted = None) -> None:
+def store(wanted: Wanted = None, language: Language = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
     The stored outputs are what `make test` compares on the next machine. A notebook that fails
-    stays as it is. `tpu-course translate` then carries them into the other languages.
+    stays as it is. `tpu-course translate` then gives them to translated cells that have none.
 
-    **Example**: `tpu-course store 02`. **Exit status**: as of `run`
+    **Example**: `tpu-course store 02 --language ko`. **Exit status**: as of `run`
     """
-    chosen = course.choose(wanted or [], course.notebooks())
+    folder, _ = course.edition(language)
+    chosen = course.choose(wanted or [], course.notebooks(folder))
 
     from helpers.course import running
 
