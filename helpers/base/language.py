@@ -71,7 +71,7 @@ def _pattern(english: str) -> re.Pattern[str]:
     """Make a regular expression of a message with blanks: a group for each that is new."""
     words = re.findall("[A-Za-z]{2,}", BLANK.sub(" ", english))
     # A pattern of few words would fit what it isn't meant for. Brackets close where they opened.
-    blank = r"(\S+?)" if len(words) < 3 else r"((?:\([^()]*\)|[^()])*?)"
+    blank = r"(\S+?)" if len(words) < 3 else r"((?:[(\[][^()]*\)|[^()])*?)"
     pattern, seen = "", []
     for at, part in enumerate(BLANK.split(english)):
         if at % 2 == 0:
@@ -79,7 +79,8 @@ def _pattern(english: str) -> re.Pattern[str]:
         elif part in seen:
             pattern += rf"(?:\{seen.index(part) + 1})"
         else:  # of two side by side the second begins with a sign: "; the slowest is …"
-            pattern += r"((?:(?![;(]|, ).)*)" if f"{{{part}}}{{" in english else blank
+            beside = r"((?:(?![;(]|, ).)*)" if f"{{{part}}}{{" in english else blank
+            pattern += "(.*)" if part == "code" else beside
             seen.append(part)
     return re.compile(pattern, re.DOTALL)
 
