@@ -4,6 +4,7 @@ A message is looked up as a whole. One with ``{words}`` in braces is a pattern, 
 has in their places is looked up, too. Babel is imported only for another language than English.
 """
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -39,7 +40,9 @@ def language(
     It is what the setup cell chose; else in a folder of notebooks the notebooks' own, elsewhere
     what the environment asks for, as far as it is translated.
     """
-    folder = folder or pathlib.Path.cwd()
+    with contextlib.suppress(FileNotFoundError):  # somebody deleted it
+        folder = folder or pathlib.Path.cwd()
+    folder = folder or ROOT
     if environment.get(CHOSEN) in translations():
         return environment[CHOSEN]
     if folder in (NOTEBOOKS, WORK):
@@ -68,7 +71,7 @@ def _pattern(english: str) -> re.Pattern[str]:
     """Make a regular expression of a message with blanks: a group for each that is new."""
     words = re.findall("[A-Za-z]{2,}", BLANK.sub(" ", english))
     # A pattern of few words would fit what it isn't meant for. Brackets close where they opened.
-    blank = r"(\S+?)" if len(words) < 3 else r"((?:\([^()]*\)|[^()])*?)"
+    blank = r"(\S+?)" if len(words) < 3 else r"((?:[(\[][^()]*\)|[^()])*?)"
     pattern, seen = "", []
     for at, part in enumerate(BLANK.split(english)):
         if at % 2 == 0:
@@ -76,7 +79,8 @@ def _pattern(english: str) -> re.Pattern[str]:
         elif part in seen:
             pattern += rf"(?:\{seen.index(part) + 1})"
         else:  # of two side by side the second begins with a sign: "; the slowest is …"
-            pattern += r"((?:(?![;(]|, ).)*)" if f"{{{part}}}{{" in english else blank
+            beside = r"((?:(?![;(]|, ).)*)" if f"{{{part}}}{{" in english else blank
+            pattern += "(.*)" if part == "code" else beside
             seen.append(part)
     return re.compile(pattern, re.DOTALL)
 

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, is_remote
+from helpers.base.language import translated
 from helpers.bert.data import Data, read, unigram
 from helpers.bert.model import pretraining_model
 from helpers.bert.settings import (
@@ -151,7 +152,7 @@ def run(
         state = tf.train.Checkpoint(model=model, optimizer=optimizer)
         start = done = saved = restore(state, folder, say)
         if start:
-            say(f"Going on after step {start:,} of {settings.steps:,}.")
+            say(translated(f"Going on after step {start:,} of {settings.steps:,}."))
         manager = tf.train.CheckpointManager(state, folder.at(CHECKPOINTS), KEPT, None, "step")
         # Steps after the checkpoint are computed again.
         log = read_log(folder, start)
@@ -224,7 +225,8 @@ def restore(
         # What is read of an index has errors of Python's own; another model's lacks objects.
         except (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError) as error:
             damage = type(error).__name__
-            say(f"The checkpoint of step {step:,} is damaged ({damage}); trying the one before.")
+            words = f"The checkpoint of step {step:,} is damaged ({damage}); trying the one before."
+            say(translated(words))
     if steps:
         raise CourseError(
             f"None of the {len(steps)} checkpoints can be read.",
@@ -245,7 +247,8 @@ def signals(say: Callable[[str], None]) -> Iterator[list[signal.Signals]]:
     def receive(number: int, _: object) -> None:
         signal.signal(number, before[number])
         received.append(signal.Signals(number))
-        say(f"{SIGNALS[number]}: saving after this step (once more: stop at once).")
+        words = f"{SIGNALS[number]}: saving after this step (once more: stop at once)."
+        say(translated(words))
 
     before = {number: signal.signal(number, receive) for number in SIGNALS}
     try:

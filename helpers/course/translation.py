@@ -2,7 +2,8 @@
 
 A translation is a file of gettext, ``notebooks/locale/ko.po``. Each of its messages knows where the
 English stands: when that changes, the message is fuzzy, and the English is shown until somebody has
-looked at it. Notebooks in the language are made from the English ones; their programs are the same.
+looked at it. Notebooks in the language are made from the English ones; their programs are the same,
+and what a run in the language printed (`tpu-course store --language`) stays with its program.
 """
 
 import ast
@@ -19,6 +20,7 @@ from typing import Any
 from babel.messages import Catalog, pofile
 
 from helpers.base import files, language
+from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.course import explain
 from helpers.course import map as course
@@ -39,17 +41,14 @@ REMARKS = [
     (COMMENTS, re.compile(r"(?<=\S)()(  # )(.*)()")),
 ]
 PARTS = ("name", "why", "fix")  # what is translated of a symptom
-# What a learner reads of data stands below one of the keys, and of code is each string of three
-# words or more.
+# A learner reads what stands below these keys of data, and code's strings of three words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
-_COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml"
-_COURSE_CODE = "exercises/*.py course/explain.py tpu/place.py runtime.py"
-_COURSE_CODE += " display/expect.py xla/compare.py xla/compilations.py"
-_TOOL = "*.py checks/*.py compiler/*.py estimate/*.py subjects/*.py chips/hardware.py "
-_TOOL += "program/from_tensorflow.py program/tracing.py"
+_COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml exercises/*.py course/explain.py"
+_COURSE += " tpu/place.py tpu/connection.py text/corpus.py text/records/format.py runtime.py"
+_COURSE += " bert/pretraining.py display/expect.py xla/compare.py xla/compilations.py"
+_TOOL = "findings.toml *.py checks/*.py compiler/*.py estimate/*.py subjects/*.py "
+_TOOL += "chips/hardware.py program/from_tensorflow.py program/tracing.py"
 SOURCES = [f"helpers/{name}" for name in _COURSE.split()]
-SOURCES += ["tpu_preflight/src/tpu_preflight/findings.toml"]
-SOURCES += [f"helpers/{name}" for name in _COURSE_CODE.split()]
 SOURCES += [f"tpu_preflight/src/tpu_preflight/{name}" for name in _TOOL.split()]
 
 
@@ -96,16 +95,11 @@ def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
 
 def _cells(notebook: pathlib.Path) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
-
-    def say(where: str, text: str) -> str:
-        found.append((where, text))
-        return text
-
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
-        _told(notebook.name, cell, say)
+        _told(notebook.name, cell, lambda *said: found.append(said) or said[1])
         for output in cell.get("outputs", ()):
             for beside in output.get("metadata", {}).values():
-                say(f"{notebook.name} {cell['id']} caption", beside["alt"])
+                found.append((f"{notebook.name} {cell['id']} caption", beside["alt"]))
     return found
 
 
@@ -176,7 +170,11 @@ def read(code: str) -> Catalog:
     if not path.is_file():
         return Catalog(locale=code, fuzzy=False)
     with path.open("rb") as stream:
-        return pofile.read_po(stream, abort_invalid=True)
+        try:
+            return pofile.read_po(stream, abort_invalid=True)
+        except pofile.PoFileError as error:
+            what = f"{path.name} can't be read."
+            raise CourseError(what, f"{error} (lines from 0).", "Repair that line.") from error
 
 
 def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
@@ -221,15 +219,22 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     for name, cell in cells:
         english = "".join(cell["source"])
         cell["source"] = _told(name, cell, functools.partial(said, catalog))
-        if language.file(code).is_file():
-            cell |= _captioned(code, cell.get("outputs"))
         if cell["cell_type"] == "markdown":
             own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
     setup = f'\nruntime.setup(language="{code}")'
-    for _, cell in cells:
+    # Texts to learn from are in the language, too, where the course ships some.
+    learned = code if (course.NOTEBOOKS / "data" / f"{code}.txt").is_file() else language.ENGLISH
+    bare = functools.partial(commented, say=lambda *_: "")
+    there = (course.NOTEBOOKS / code).glob("*.ipynb")
+    kept = [(p.name, c) for p in there for c in json.loads(p.read_text("utf-8"))["cells"]]
+    stored = {(n, c["id"], bare("".join(c["source"]))): c.get("outputs") for n, c in kept}
+    for name, cell in cells:
         text = cell["source"].replace("\nruntime.setup()", setup)
+        text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{learned}"')
         text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
         cell["source"] = text.splitlines(keepends=True)
+        if outputs := stored.get((name, cell["id"], bare(text))):
+            cell["outputs"] = outputs
     made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
     pages = {name: _page(catalog, course.NOTEBOOKS / name) for name in PAGES}
     pages[SYMPTOMS] = _symptoms(catalog)
@@ -242,16 +247,6 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     badge = re.compile(r"(?<=/blob/main/notebooks/)(?=\d\d_)")
     hl = rf"\g<0>?hl={code}"  # Google's pages speak the language, too
     return {p: re.sub(GOOGLE, hl, badge.sub(f"{code}/", x)) for p, x in written.items()}
-
-
-def _captioned(code: str, outputs: list[dict] | None) -> dict[str, list[dict]]:
-    """Say the captions of figures and dials in a language, in all that a cell's outputs hold."""
-    texts = {x["alt"] for output in outputs or () for x in output.get("metadata", {}).values()}
-    told = json.dumps(outputs, ensure_ascii=False)
-    texts.update(re.findall("<(?:figcaption><em|legend)>([^<]+)", told))
-    for english in sorted(texts, key=len, reverse=True):
-        told = told.replace(english, language.translated(english, code))
-    return {"outputs": json.loads(told)} if outputs else {}
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from helpers.base.errors import CourseError
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.text import steady
+from tpu_preflight.text import steady, translated
 
 
 @contextlib.contextmanager
@@ -36,11 +36,12 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
                 "The library's wording differs from the version this cell was written for.",
                 "Read the message above, then compare your versions with requirements.txt.",
             ) from raised
-        lines = message.splitlines()
+        said = [(line,) for line in message.splitlines()]
         if isinstance(raised, PreflightError):  # its cause says little without what happened
-            lines = [*raised.what.splitlines(), f"{raised.what} {raised.why}", raised.fix]
-        line = next((x for x in lines if re.search(match, x)), " ".join(lines))
-        line = steady(line).removeprefix(f"{type(raised).__name__}: ")  # AutoGraph writes it, too
+            said = [(raised.what,), (raised.what, raised.why), (raised.fix,)]
+        told = next((x for x in said if re.search(match, " ".join(x))), (message,))
+        line = steady(" ".join(map(translated, told)))
+        line = line.removeprefix(f"{type(raised).__name__}: ")  # AutoGraph writes it, too
         if len(line) > 160:  # the advice that follows the matching sentence fits seldom
             until = re.match(rf".*?(?:{match}).*?(?:[.!?](?= [A-Z])|$)", line)
             line = until[0] if until else line

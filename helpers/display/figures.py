@@ -9,10 +9,9 @@ from IPython.display import Image, Markdown, display
 from helpers.base.language import translated
 
 # Okabe and Ito's palette (https://jfly.uni-koeln.de/color/): told apart with every common kind
-# of colour blindness. Lines also differ by marker, bars by hatch, so no figure needs colour.
+# of colour blindness. Lines also differ by marker, so no figure needs colour.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo")
 
 
 def subplots(width: float = 7.0, height: float = 3.0, **options: object) -> tuple:

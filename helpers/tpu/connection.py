@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
+from helpers.base.language import translated
 from helpers.tpu.place import Place, detect, is_address
 
 if TYPE_CHECKING:
@@ -108,5 +109,6 @@ def connect(tpu: str | None = None) -> "tf.distribute.Strategy":
             ) from error
         strategy = tf.distribute.TPUStrategy(resolver)
     replicas = strategy.num_replicas_in_sync
-    print(f"{type(strategy).__name__} with {replicas} replica{'s' * (replicas != 1)}")  # noqa: T201
+    said = f"{type(strategy).__name__} with {replicas} replica{'s' * (replicas != 1)}"
+    print(translated(said))  # noqa: T201
     return strategy

@@ -17,6 +17,7 @@ from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
 from tpu_preflight.program import messages
 from tpu_preflight.shown import Heading, Shown, Table
+from tpu_preflight.text import translated
 
 # Its own frames are no part of the learner's function.
 messages.MACHINERY.append(__file__)
@@ -83,7 +84,7 @@ class Comparison(Shown):
         told: dict[str, list[str]] = {}
         for row in self.rows:
             told.setdefault(row.message, []).append(row.how)
-        yield from (f"{', '.join(told[message])}: {message}" for message in told if message)
+        yield from (f"{', '.join(map(translated, told[x]))}: {x}" for x in told if x)
 
 
 def _short(value: np.ndarray) -> str:

@@ -6,25 +6,12 @@ from cases import cases
 
 from helpers.base import language
 
-MESSAGES = {
-    "a smaller batch": "더 작은 배치",
-    "{what} does not fit.": "{what}이(가) 들어가지 않습니다.",
-    "{what} does not fit {where}.": "{where}에 {what}이(가) 들어가지 않습니다.",
-    "Take {fix}, or {fix} twice.": "{fix}, 아니면 {fix} 두 번.",
-    "{program} for {target}": "{target}용 {program}",
-    "old": "낡은 말",
-    "memory": "메모리",
-    "It waits for {limit}{more}.": "{limit}을(를) 기다립니다{more}.",
-    "; {number} bytes are sent first": "; 먼저 {number}바이트를 보냅니다",
-    "{text} ({share} of this time)": "{text}(이 시간의 {share})",
-}
-
 
 @pytest.fixture
 def korean(tmp_path, monkeypatch):
     """A course in the folder of the test with a small translation."""
     catalog = Catalog(locale="ko")
-    for english, korean in MESSAGES.items():
+    for english, korean in cases(__file__, "messages").items():
         catalog.add(english, korean, flags={"fuzzy"} if english == "old" else ())
     folder = tmp_path / "notebooks" / "locale"
     folder.mkdir(parents=True)
@@ -44,11 +31,7 @@ def test_the_folder_of_notebooks_decides_then_the_environment(korean, environmen
 
 
 @pytest.mark.parametrize(("text", "said"), cases(__file__, "translated"))
-def test_a_message_is_translated_with_what_fills_its_blanks(korean, text, said):
+def test_a_message_is_translated_with_what_fills_its_blanks(korean, text, said, monkeypatch):
     assert language.translated(text, "ko") == said
+    monkeypatch.setattr(language, "file", None)  # English reads no translation
     assert language.translated(text, "en") == text
-
-
-def test_english_reads_no_translation(korean, monkeypatch):
-    monkeypatch.setattr(language, "file", None)
-    assert language.translated("a smaller batch", "en") == "a smaller batch"

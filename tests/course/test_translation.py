@@ -9,33 +9,21 @@ from conventions import ROOT
 from helpers.base import language
 from helpers.course import map as course
 from helpers.course import translation
-from helpers.course.translation import WORDS, said, to_do, update
+from helpers.course.translation import said, to_do, update
 
 CODE = "eo"  # a pseudo-language under the code of Esperanto
 
 
 def pseudo(english: str) -> str:
     """Mark each line that has words, where Markdown allows it: this is the translation."""
-    lines = english.split("\n")
-    return "\n".join(
-        re.sub(r"^(\W*)(.*\w.*)$", r"\1‹\2›", line) if re.search("[a-z]", line) else line
-        for line in lines
-    )
+    return re.sub(r"(?m)^([^\w\n]*)(.*[a-z].*)$", r"\1‹\2›", english)
 
 
-@pytest.fixture(scope="module")
-def made():
-    """Notebooks and pages of the pseudo-language."""
-    with pytest.MonkeyPatch.context() as patch:
-        texts = translation.texts()
-        patch.setattr(language, "LOCALE", ROOT / "nowhere")
-        catalog = translation.read(CODE)
-        for where, english in texts:
-            catalog.add(english, pseudo(english), context=where)
-        return translation.generated(CODE, catalog)
-
-
-def test_another_language_is_one_more_file_and_its_links_lead_to_what_there_is(made):
+def test_another_language_is_one_more_file_and_its_links_lead_to_what_there_is():
+    catalog = translation.read(CODE)
+    for where, english in translation.texts():
+        catalog.add(english, pseudo(english), context=where)
+    made = translation.generated(CODE, catalog)
     assert len(made) == len(course.notebooks()) + len(translation.PAGES) + 2
     for path, text in made.items():
         sources = [text]
@@ -46,6 +34,18 @@ def test_another_language_is_one_more_file_and_its_links_lead_to_what_there_is(m
             target = (path.parent / link).resolve()
             assert target in made or target.exists(), (path.name, link)
         assert f"/blob/main/notebooks/{CODE}/" in text or path.suffix == ".md"
+
+
+def test_what_a_cell_printed_stays_with_its_program(monkeypatch, tmp_path):
+    path = tmp_path / "ko" / "00_start_here.ipynb"
+    path.parent.mkdir()
+    text = (ROOT / "notebooks/ko" / path.name).read_text("utf-8")
+    text = text.replace("준비됨: Tensor", "kept: Tensor")  # the setup cell's
+    path.write_text(text.replace("1 mul", "gone").replace("size**3", "size**4"))
+    monkeypatch.setattr(course, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(translation, "PAGES", ())
+    made = translation.generated("ko", translation.read("ko"))[path]
+    assert "kept: Tensor" in made and "1 mul" in made and "gone" not in made
 
 
 def test_a_changed_text_keeps_its_translation_and_shows_the_english_until_it_is_redone():
@@ -63,14 +63,6 @@ def test_a_changed_text_keeps_its_translation_and_shows_the_english_until_it_is_
     assert to_do(catalog) == []
 
 
-def test_a_note_stands_below_a_heading_and_in_no_table():
-    catalog = translation.read("eo")
-    catalog.add(translation.MISSING, "Mankas.", context=WORDS)
-    assert said(catalog, "x", "## Title\n\nText.") == "## Title\n\n*Mankas.*\n\nText."
-    for english in ("| a row |", "- an item"):
-        assert said(catalog, "x", english) == english
-
-
 def test_comments_titles_and_docstrings_of_a_cell_are_texts_and_its_program_stays():
     cell = (
         "# @title One\n# Two,\n# three.\ndef f():\n"
@@ -83,11 +75,10 @@ def test_comments_titles_and_docstrings_of_a_cell_are_texts_and_its_program_stay
     assert "    # FIVE\n" in translation.commented(cell, lambda _, text: text.upper())
 
 
-@pytest.mark.parametrize("name", translation.PAGES)
-def test_the_blocks_of_a_page_are_the_page(name):
-    text = (course.NOTEBOOKS / name).read_text("utf-8")
-    assert "".join(translation.blocks(text)) == text
-    assert not any(block.count("\n| ") for block in translation.blocks(text))
+def test_the_blocks_of_a_page_are_the_page():
+    for text in ((course.NOTEBOOKS / name).read_text("utf-8") for name in translation.PAGES):
+        assert "".join(translation.blocks(text)) == text
+        assert not any(block.count("\n| ") for block in translation.blocks(text))
 
 
 def test_messages_of_code_and_data_are_whole_and_their_values_are_blanks(tmp_path, monkeypatch):
@@ -109,3 +100,6 @@ def test_it_is_written_once(tmp_path, monkeypatch):
     monkeypatch.setattr(translation, "generated", lambda code, catalog: {})
     assert [len(translation.write("eo")[1]) for _ in range(2)] == [1, 0]
     assert translation.read("eo").get(texts[0][1], texts[0][0]) is not None
+    language.file("eo").write_text("<<<<<<< HEAD\n")  # git's, of two translators
+    with pytest.raises(translation.CourseError, match=r"eo\.po can't be read"):
+        translation.read("eo")

@@ -232,6 +232,7 @@ def fitted(build, strategy):
     return "more" if times > 1.1 else "less" if times < 0.9 else "right"
 
 
+@pytest.mark.long
 def test_a_real_fit_on_two_devices_is_the_witness():
     command = [sys.executable, "-c", WITNESS]
     told = subprocess.check_output(command, cwd=ROOT / "tests", text=True)

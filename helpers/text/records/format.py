@@ -13,6 +13,7 @@ import tokenizers
 
 from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import Folder, short
+from helpers.base.language import translated
 
 FORMAT = 4
 MANIFEST = "manifest.json"  # written last: all shards are there
@@ -129,7 +130,7 @@ class Manifest:
 
     def __repr__(self) -> str:
         positions = max(1, self.rows * self.settings.sequence_length)
-        return (
+        return translated(
             f"{self.documents:,} documents in {self.rows:,} rows of "
             f"{self.settings.sequence_length}, {self.tokens / positions:.1%} tokens; "
             f"{len(self.shards):,} shards, {self.bytes / 1e6:.1f} MB"

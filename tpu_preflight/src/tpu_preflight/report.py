@@ -57,7 +57,7 @@ class Item:
     def __repr__(self) -> str:
         text = f"{SIGNS[self.state]} {self.check} "
         text += f"{translated(self.name)}: {translated(self.finding)}"
-        text += f"\n    at {self.where}" if self.where else ""
+        text += f"\n    {translated('at')} {translated(self.where)}" if self.where else ""
         return text + (f"\n    {translated('fix')}: {translated(self.fix)}" if self.fix else "")
 
     def _repr_html_(self) -> str:
@@ -65,8 +65,7 @@ class Item:
         text = f"<strong>{SIGNS[self.state]} {escaped(self.state)}</strong> · "
         text += f"{self.check} {escaped(self.name)}: {escaped(self.finding)}"
         if self.where:
-            code = html.escape(self.where, quote=False)
-            text += f'<br><code style="white-space:pre-wrap">{code}</code>'
+            text += f'<br><code style="white-space:pre-wrap">{escaped(self.where)}</code>'
         if self.fix:
             fix = escaped(self.fix).replace("\n", "<br>")
             text += f"<br><em>{escaped('Fix')}:</em> {fix}"
@@ -148,7 +147,8 @@ class Report(Shown):
         counts = Counter(item.state for item in self.items)
         words = {state: state.replace("does", "do", counts[state] > 1) for state in STATES}
         told = (translated(f"{counts[state]} {words[state]}") for state in STATES if counts[state])
-        return f"{self.subject} for {', '.join(self.targets)}: {self.status} ({', '.join(told)})"
+        words = ", ".join(self.targets), translated(self.status), ", ".join(told)
+        return translated("{} for {}: {} ({})").format(self.subject, *words)
 
     def find(self, state: str) -> tuple[Item, ...]:
         """Choose the items of one state, in the order of the checks."""
@@ -185,7 +185,7 @@ class Report(Shown):
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Shown`."""
-        yield Heading(f"Preflight of {self.summary}")
+        yield Heading(translated("Preflight of {}").format(self.summary))
         yield from self.items
         if self.estimates:
             yield Table.by_target(costs(self.estimates))
