@@ -12,7 +12,7 @@ from tpu_preflight.program.job import Job
 from tpu_preflight.report import Item, finding
 
 ALONG = 0.5  # cosine from which two changes of a variable have one direction
-MORE = 1.1  # times as large: rounding explains less
+MORE = 1.2  # times as large: rounding and Adam's epsilon explain less
 LESS = 0.75  # times as large: random numbers of a step make its changes seem a fifth smaller
 SHARE = 0.3  # of the variables that change; statistics of a batch change as they should
 RUNS = 8  # of a step that draws random numbers: the mean of so many is steady
