@@ -110,10 +110,10 @@ def _permutation(count: int | tf.Tensor, seed: int, epoch: tf.Tensor, number: in
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Where TensorFlow meets a wrong checksum inside, name the shard: raise `ShardDamaged`."""
+    """Where TensorFlow meets a wrong checksum or no file, name the shard: raise `ShardDamaged`."""
     try:
         yield
-    except tf.errors.DataLossError:
+    except (tf.errors.DataLossError, tf.errors.NotFoundError):
         verify(path)
         raise
 
