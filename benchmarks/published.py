@@ -17,6 +17,7 @@ import transformers as hf
 
 from helpers.base import files
 from helpers.bert.step import adamw
+from helpers.text.corpus import DATA
 from tpu_preflight import compiler
 from tpu_preflight.estimate import calibration
 from tpu_preflight.estimate.calibration import Run
@@ -263,6 +264,11 @@ def estimated(run: Run) -> Run:
     Raises:
         CourseError: It doesn't compile.
     """
+    if run.model.startswith("maxtext"):
+        sys.path.append(str(DATA))
+        import maxtext
+
+        return maxtext.estimated(maxtext.counted(run))
     compiled = compiler.compile(program(run), run.target, effort="full", timeout=TIMEOUT)
     seconds = compiler.profile(compiled).seconds, compiler.roofline(compiled).seconds
     estimate, roofline = (float(f"{s * 1e3:.3g}") for s in seconds)

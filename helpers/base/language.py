@@ -4,6 +4,7 @@ A message is looked up as a whole. One with ``{words}`` in braces is a pattern, 
 has in their places is looked up, too. Babel is imported only for another language than English.
 """
 
+import contextlib
 import functools
 import os
 import pathlib
@@ -39,7 +40,9 @@ def language(
     It is what the setup cell chose; else in a folder of notebooks the notebooks' own, elsewhere
     what the environment asks for, as far as it is translated.
     """
-    folder = folder or pathlib.Path.cwd()
+    with contextlib.suppress(FileNotFoundError):  # somebody deleted it
+        folder = folder or pathlib.Path.cwd()
+    folder = folder or ROOT
     if environment.get(CHOSEN) in translations():
         return environment[CHOSEN]
     if folder in (NOTEBOOKS, WORK):

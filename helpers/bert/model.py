@@ -206,8 +206,7 @@ def pretraining_model(
         longest: Length of the longest sequence.
         dropout: Share of hidden values and of attention dropped in training.
         seed: Of the weights.
-        precision: ``float32``, or ``mixed_bfloat16`` for a TPU: computes in bfloat16, keeps the
-            weights in float32.
+        precision: ``float32``, or ``mixed_bfloat16`` for a TPU: weights alone in float32.
     """
     config = BertConfig(
         vocab_size=vocabulary,

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from helpers.base import files, html
+from helpers.base.errors import CourseError
 from helpers.base.processes import free_memory
 from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
@@ -196,11 +197,15 @@ def store(chosen: Sequence[Notebook], console: Console | None = None) -> tuple[R
     of the same outputs changes nothing.
 
     Raises:
-        CourseError: A notebook can't be written.
+        CourseError: A notebook can't be written, or was changed while it ran.
     """
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
         if result.state == "passed":
+            now = nbformat.read(notebook.path, 4).cells
+            if [cell.source for cell in now] != [cell.source for cell in node.cells]:
+                what = f"{notebook.path.name} was changed while it ran."
+                raise CourseError(what, "The change would be lost.", "Run the same command again.")
             files.write(notebook.path, nbformat.writes(_stripped(node)) + "\n")
 
     return run_all(chosen, keep, console)

@@ -2,8 +2,7 @@
 
 A translation is a file of gettext, ``notebooks/locale/ko.po``. Each of its messages knows where the
 English stands: when that changes, the message is fuzzy, and the English is shown until somebody has
-looked at it. Notebooks in the language are made from the English ones; their programs are the same,
-and what a run in the language printed (`tpu-course store --language`) stays with its program.
+looked at it. Notebooks in the language are made from the English ones; their programs are the same.
 """
 
 import ast
@@ -20,6 +19,7 @@ from typing import Any
 from babel.messages import Catalog, pofile
 
 from helpers.base import files, language
+from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.course import explain
 from helpers.course import map as course
@@ -40,8 +40,7 @@ REMARKS = [
     (COMMENTS, re.compile(r"(?<=\S)()(  # )(.*)()")),
 ]
 PARTS = ("name", "why", "fix")  # what is translated of a symptom
-# What a learner reads of data stands below one of the keys, and of code is each string of three
-# words or more.
+# A learner reads what stands below these keys of data, and code's strings of three words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
 _COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml exercises/*.py course/explain.py"
 _COURSE += " tpu/place.py tpu/connection.py text/corpus.py text/records/format.py runtime.py"
@@ -170,7 +169,11 @@ def read(code: str) -> Catalog:
     if not path.is_file():
         return Catalog(locale=code, fuzzy=False)
     with path.open("rb") as stream:
-        return pofile.read_po(stream, abort_invalid=True)
+        try:
+            return pofile.read_po(stream, abort_invalid=True)
+        except pofile.PoFileError as error:
+            what = f"{path.name} can't be read."
+            raise CourseError(what, f"{error} (lines from 0).", "Repair that line.") from error
 
 
 def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
@@ -207,7 +210,7 @@ def said(catalog: Catalog, where: str, english: str) -> str:
 
 
 def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
-    """Make the notebooks and pages in a language: text by file."""
+    """Make the notebooks and pages in a language: text by file. What a program printed stays."""
     nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
     # The files of the folder, each with the anchors that are called otherwise there.
     own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
@@ -218,15 +221,14 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
         if cell["cell_type"] == "markdown":
             own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
     setup = f'\nruntime.setup(language="{code}")'
-    # Texts to learn from are in the language, too, where the course ships some.
-    learned = code if (course.NOTEBOOKS / "data" / f"{code}.txt").is_file() else language.ENGLISH
+    learned = (course.NOTEBOOKS / "data" / f"{code}.txt").is_file()  # texts in the language, too
     bare = functools.partial(commented, say=lambda *_: "")
     there = (course.NOTEBOOKS / code).glob("*.ipynb")
     kept = [(p.name, c) for p in there for c in json.loads(p.read_text("utf-8"))["cells"]]
     stored = {(n, c["id"], bare("".join(c["source"]))): c.get("outputs") for n, c in kept}
     for name, cell in cells:
         text = cell["source"].replace("\nruntime.setup()", setup)
-        text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{learned}"')
+        text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{code}"') if learned else text
         text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
         cell["source"] = text.splitlines(keepends=True)
         if outputs := stored.get((name, cell["id"], bare(text))):

@@ -72,8 +72,7 @@ def clean(text: str) -> str:
     - NFC: a Hangul syllable that came as its letters (as file names on a Mac do) becomes one
       character again, and an accent joins its letter. NFKC would change the meaning (x² to x2,
       ½ to 1⁄2) and tear ㅋㅋㅋ into letters of another block (https://unicode.org/reports/tr15/).
-    - No control characters, no zero-width space, no soft hyphen: a reader can't see them, but a
-      program can.
+    - No control characters, no zero-width space, no soft hyphen, which only a program can see.
     - One space for any white space, none at the ends: a document is one line.
     """
     text = INVISIBLE.sub("", CONTROL.sub("", text))
@@ -132,8 +131,7 @@ def kept_tokenizer() -> pathlib.Path:
     """Find the shipped text's tokenizer, and make sure that it is the one that was kept.
 
     Raises:
-        CourseError: There is no such file, or it has other bytes: a model trained with the kept
-            one would read noise.
+        CourseError: There is no such file, or another, in whose ids a kept model reads noise.
     """
     path = DATA / "tokenizer.json"
     found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "nothing"

@@ -177,8 +177,7 @@ def digest(source: Source) -> str:
     """Name documents by what they say and by their order, with 16 hexadecimal digits.
 
     Raises:
-        CourseError: A file can't be read, is empty or damaged, has another encoding, or lacks the
-            field.
+        CourseError: A file can't be read, is empty, damaged or not in UTF-8, or lacks the field.
     """
     total = hashlib.blake2b(digest_size=8)
     for column in _columns(source):

@@ -18,8 +18,7 @@ def recording(pattern: str) -> Iterator[list[str]]:
     list is in order of time.
 
     Raises:
-        CourseError: Another profiler runs already (these blocks can't be nested), or other code
-            stopped this one.
+        CourseError: Another profiler runs already (no block in another), or this one was stopped.
     """
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
@@ -64,8 +63,7 @@ def count_compilations() -> Iterator[Compilations]:
     a program (``hlo``) compiles it, too.
 
     Raises:
-        CourseError: Another profiler runs already (these blocks can't be nested), or other code
-            stopped this one.
+        CourseError: Another profiler runs already (no block in another), or this one was stopped.
     """
     compilations = Compilations()
     # XLA:CPU writes it once for each module that it turns into machine code.

@@ -21,7 +21,7 @@ from tpu_preflight import compiler
 HERE = pathlib.Path(__file__).parent
 ABOUT = "# one row of 512 tokens for each chip; jax 0.10.2, libtpu 0.0.51, 2026-11 (make_fits.py)\n"
 PLACES = {"v5e-1": ["replicated"], "v5e-8": ["replicated", "FSDP", "tensor"]}
-PLACES |= {"v6e-1": ["replicated"], "v6e-8": ["FSDP"]}
+PLACES |= {target.replace("v5e", "v6e"): places for target, places in PLACES.items()}
 STEPS = [
     ("Gemma 2B", "all weights", "v5e-8", "FSDP"),
     ("Gemma 2B", "LoRA", "v5e-1", "replicated"),
@@ -34,7 +34,7 @@ STEPS = [
 def notebook() -> dict[str, object]:
     """Define what notebook 12 defines, without running the rest of its cells."""
     (path,) = HERE.parent.glob("12_*.ipynb")
-    cells = nbformat.read(path, 4).cells
+    cells = (c for c in nbformat.read(path, 4).cells if "setup" not in c.metadata.get("tags", []))
     trees = [ast.parse(cell.source) for cell in cells if cell.cell_type == "code"]
     defined, kinds = (
         {"runtime": runtime},

@@ -1,16 +1,20 @@
-"""Make maxtext.tsv again: steps that Google published, and what its compiler estimates of them.
+"""Make MaxText's rows of published.tsv again: steps that Google published, and their estimates.
 
-    python notebooks/data/maxtext.py                # all rows, an hour
-    python notebooks/data/maxtext.py 32B v5e-256    # one
+    python notebooks/data/maxtext.py                # all rows, hours
+    python notebooks/data/maxtext.py 16B v5e-256    # one, minutes; 128B on v5p-256 takes thirty
 
-Nothing is run. The step is MaxText's of 2023-11 to 2024-01, when the table came to be, written
-again in plain JAX: sizes by its scale, attention and a ReLU's products side by side in a block, a
-norm before them, weights in float32 that are sharded over the axis ``fsdp`` (and ``tensor``),
-activations in bfloat16, Pallas' splash attention in blocks of 512, layers in a loop, AdamW behind a
-clipped norm.
+Nothing is run. The step is MaxText's of 2023-11 to 2024-01, when the table came to be (its scripts
+and tables at 76bd53b, 128B on v5e as before pull 450, ``base.yml`` as in the fork shivajid/maxtext
+at 10872a9), written again in plain JAX: sizes by its scale, attention and a ReLU's products side by
+side in a block, a norm before them, weights in float32 that are sharded over the axis ``fsdp`` (and
+``tensor``), activations in bfloat16, Pallas' splash attention in blocks of 512, layers in a loop,
+AdamW behind a clipped norm.
+
+Unlike the other rows', an estimate here is the kernels' time and that of the all-reduces that the
+program waits for; kernels of Pallas count with a bound.
 """
 
-import csv
+import dataclasses
 import math
 import pathlib
 import sys
@@ -22,12 +26,12 @@ from jax.experimental.pallas.ops.tpu import splash_attention as splash
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from helpers.base import files
 from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
+from tpu_preflight.estimate import calibration
+from tpu_preflight.estimate.calibration import Run
 from tpu_preflight.program import from_jax
 
-TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 TIMEOUT = 3600.0
 WORDS, HEAD, BLOCK = 32_768, 256, 512  # vocabulary, size of a head, rows of an attention's block
 HIDDEN, HEADS = P("fsdp", None, "tensor"), P("fsdp", None, "tensor", None)
@@ -152,38 +156,49 @@ def useful(scale: int, rows: int, length: int) -> float:
     return rows * length * 6 * (sum(map(math.prod, shapes)) + layers * length * heads * HEAD)
 
 
-def filled(row: dict[str, str]) -> dict[str, str]:
-    """Compile a row's step with full effort, and fill in what follows from it."""
-    scale = int(row["model"].removesuffix("B"))
-    rows, length, tensor = (int(row[name]) for name in ("rows", "length", "tensor"))
-    slice_ = hardware.slice_of(row["target"], jax=True)
-    program = export(scale, row["target"], rows, length, tensor, row["kept"]).program
-    done = compiler.compile(program, row["target"], effort="full", timeout=TIMEOUT)
-    found = compiler.profile(done)
+def _parts(run: Run) -> tuple[int, int, str]:
+    scale, tensor, kept = (part.partition("=")[2] for part in run.model.split()[1:])
+    return int(scale), int(tensor), kept
+
+
+def _rounded(run: Run, **seconds: float) -> Run:
+    return dataclasses.replace(run, **{k: float(f"{s * 1e3:.4g}") for k, s in seconds.items()})
+
+
+def counted(run: Run) -> Run:
+    """Fill in what follows from a row's published rate and MaxText's count of operations.
+
+    The bound is the useful operations at the peak rate, so it is as large a share of the published
+    time as the published MFU says.
+    """
+    operations = useful(_parts(run)[0], run.rows, run.size)
+    peak, _ = compiler.per_device(hardware.slice_of(run.target, jax=True).chip)
+    rate = float(run.computed.split()[0]) * 1e12
+    return _rounded(run, published_ms=operations / rate, roofline_ms=operations / peak)
+
+
+def estimated(run: Run) -> Run:
+    """Compile a row's step with full effort, and fill in the estimate."""
+    scale, tensor, kept = _parts(run)
+    program = export(scale, run.target, run.rows, run.size, tensor, kept).program
+    done = compiler.compile(program, run.target, effort="full", timeout=TIMEOUT)
+    found, slice_ = compiler.profile(done), hardware.slice_of(run.target, jax=True)
     waited = (one for one in found.exchanges if one.waits and one.kind == "all-reduce")
-    sent = sum(one.sent for one in waited)
-    told = {
-        "published_seconds": useful(scale, rows, length) / float(row["published_tflops"]) / 1e12,
-        "kernels_seconds": found.seconds,
-        "all_reduce_seconds": compiler.link_seconds(slice_, sent)[0],
-    }
-    published, *parts = told.values()
-    told |= {"estimated_seconds": sum(parts), "ratio": published / sum(parts)}
-    told |= {"gib": done.peak_bytes / 2**30}
-    return row | {name: f"{number:.3g}" for name, number in told.items()}
+    links, _ = compiler.link_seconds(slice_, sum(one.sent for one in waited))
+    return _rounded(run, estimate_ms=found.seconds + links)
 
 
 def main() -> None:
-    """Fill the rows that have all that is named, or every row."""
-    about, *table = TABLE.read_text("utf-8").splitlines(keepends=True)
-    rows = list(csv.DictReader(table, delimiter="\t"))
-    for at, row in enumerate(rows):
-        if set(sys.argv[1:]) <= set(row.values()):
-            rows[at] = filled(row)
-            print(*rows[at].values(), sep="\t", flush=True)
-            cells = [list(rows[0]), *(one.values() for one in rows)]
-            lines = ("\t".join(cell) + "\n" for cell in cells)
-            files.write(TABLE, about + "".join(lines))
+    """Fill MaxText's rows, or those that have all that is named, and write the table."""
+    sys.path.append(str(pathlib.Path(__file__).parents[2]))
+    from benchmarks import published
+
+    runs = list(calibration.published())
+    for at, run in enumerate(runs):
+        if run.apart and set(sys.argv[1:]) <= set(run.run.split()):
+            runs[at] = estimated(counted(run))
+            print(runs[at], flush=True)
+            published.write(runs)
 
 
 if __name__ == "__main__":

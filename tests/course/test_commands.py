@@ -14,7 +14,7 @@ from terminal import call
 import helpers.__main__ as commands
 from helpers.course import running
 from helpers.course.commands import course
-from helpers.course.commands.app import GROUPS
+from helpers.course.commands.app import GROUPS, translated
 
 MISUSES = tomllib.loads((ROOT / "tests/course/misuses.toml").read_text("utf-8"))["misuses"]
 LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its frame
@@ -93,6 +93,7 @@ def test_a_folder_that_is_gone_is_told(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     status, _, err = command("prepare")
+    assert translated("what was said") == "what was said"  # a preflight may say more
     monkeypatch.chdir(tmp_path)
     assert status == 2 and "The current folder is gone." in err
 
@@ -105,8 +106,7 @@ def test_a_closed_output_or_input_does_no_harm(command, monkeypatch):
 
 
 def test_a_full_disk_behind_the_output_is_told():
-    words = f"echo | {sys.executable} -m helpers explain > /dev/full"
-    done = call("sh", "-c", words)
+    done = call("sh", "-c", f"echo | {sys.executable} -m helpers explain > /dev/full")
     assert done.returncode == 2 and done.stderr.startswith("The disk is full.")
     assert len(done.stderr.splitlines()) == 1
 

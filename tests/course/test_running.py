@@ -55,9 +55,8 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
 
 def test_a_changed_parameter_and_a_workshop(tmp_path):
     write(tmp_path, "02_b", "print(steps * 2)", "1/0", parameters="steps = 1", tags=["beyond-core"])
-    build = tmp_path / "build"
-    running.run(notebooks(tmp_path), build, quiet(), workshop=True, parameters={"steps": 21})
-    cells = nbformat.read(build / "02_b.ipynb", 4).cells
+    running.run(notebooks(tmp_path), tmp_path, quiet(), workshop=True, parameters={"steps": 21})
+    cells = nbformat.read(tmp_path / "02_b.ipynb", 4).cells
     assert [o.text for c in cells for o in c.get("outputs", ())] == ["42\n"]
 
 
@@ -82,6 +81,9 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     assert [cell.get("execution_count") for cell in stored.cells] == [None, 1, 2, 3]
     running.store(notebooks(tmp_path)[:1], quiet())
     assert path.read_bytes() == first
+    write(tmp_path, "04_d", "import os\nos.system('sed -i s/sed/SED/ 04_d.ipynb')")
+    with pytest.raises(running.CourseError, match="changed while it ran"):
+        running.store(notebooks(tmp_path)[2:], quiet())
     # What is stored is what nbval sees, native output included.
     words = sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", path
     assert "3 passed" in call(*words, cwd=tmp_path, env=without("PYTEST")).stdout
@@ -105,8 +107,7 @@ def test_ctrl_c_and_a_kill_end_all_kernels_and_leave_whole_files(checkout, sent)
     """One notebook is done, and others are at work."""
     shutil.rmtree(checkout / "build", ignore_errors=True)
     marks = [checkout / "03_endless", checkout / "build/02_quick.html"]
-    for mark in marks:
-        mark.unlink(missing_ok=True)
+    marks[0].unlink(missing_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-m", "helpers", "run"],
         cwd=checkout,
@@ -129,7 +130,6 @@ def test_ctrl_c_and_a_kill_end_all_kernels_and_leave_whole_files(checkout, sent)
     assert process.returncode == (130 if interrupted else -sent)
     gone, alive = psutil.wait_procs(kernels, timeout=30)
     assert gone and not alive
-    kept = ["02_quick.html", "02_quick.ipynb", "index.html"]
     # SIGKILL can leave a hidden file that was on its way to its name.
     left = (p.name for p in (checkout / "build").iterdir() if interrupted or p.name[0] != ".")
-    assert sorted(left) == kept
+    assert sorted(left) == ["02_quick.html", "02_quick.ipynb", "index.html"]

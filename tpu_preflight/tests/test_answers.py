@@ -10,7 +10,7 @@ from tpu_preflight.checks import answers, differences
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
 
 pytestmark = pytest.mark.slow
-HALF = tf.bfloat16.as_numpy_dtype
+half = lambda *x: {"half": np.array(x, tf.bfloat16.as_numpy_dtype)}  # noqa: E731
 
 
 def test_a_label_out_of_range_is_caught_on_real_data(no_compiler):
@@ -57,12 +57,7 @@ def test_a_model_that_draws_is_compared_by_its_test_step(kind, no_compiler):
     [
         ({"loss": 1.7222, "accuracy": 0.25}, {"loss": 1.7247, "accuracy": 0.5}, 0.03, None),
         ({"loss": 1.7222}, {"loss": 1.7247}, 0.001, "loss: eager 1.722, compiled 1.725"),
-        (
-            {"half": np.array([1, 2, 3], HALF)},
-            {"half": np.array([1, 2, 4], HALF)},
-            0.03,
-            "eager 3, compiled 4",
-        ),
+        (half(1, 2, 3), half(1, 2, 4), 0.03, "eager 3, compiled 4"),
         ({"a": [1.0, 2.0]}, {"a": [1.0]}, 0.03, "a: eager [2], compiled 1"),
     ],
 )
@@ -72,17 +67,17 @@ def test_what_rounding_explains_is_the_same(eager, compiled, relative, said):
     assert said in item.finding if said else item is None
 
 
-@pytest.mark.parametrize("half", [tf.bfloat16, tf.float16, tf.float32])
-def test_the_tolerance_is_that_of_the_lowest_precision_in_the_step(half, no_compiler, monkeypatch):
+@pytest.mark.parametrize("kind", [tf.bfloat16, tf.float16, tf.float32])
+def test_the_tolerance_is_that_of_the_lowest_precision_in_the_step(kind, no_compiler, monkeypatch):
     asked = []
     monkeypatch.setattr(differences, "difference", lambda *given: asked.append(given[-1]))
 
     @tf.function
     def inner(x):
-        return tf.cast(tf.cast(x, half) * 2, tf.float32)
+        return tf.cast(tf.cast(x, kind) * 2, tf.float32)
 
     preflight(lambda x: inner(x), tf.data.Dataset.from_tensors(tf.ones([2])), "v5e-1")
-    assert asked == [differences.RELATIVE[half.name]]
+    assert asked == [differences.RELATIVE[kind.name]]
 
 
 @pytest.mark.parametrize("limit", ["MUCH_HELD", "MANY_VALUES"])

@@ -49,6 +49,7 @@ def test_code_that_dies_or_never_returns_is_a_result(name, limits, says, module)
 @pytest.mark.parametrize("name", ["mine:build", "mine:forks"])
 def test_code_that_imports_jax_first_or_forks_answers_once(name, module):
     module.write_text("import tensorflow, jax\n" * (name == "mine:build") + MODULE)
+    module.with_name("random.py").write_text("mine = 1")  # not to be taken for Python's
     result = apart(name, ["v5e-8"])
     assert result.status == "ready" and result.estimates
 

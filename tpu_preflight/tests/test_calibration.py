@@ -52,6 +52,19 @@ def test_a_generation_with_too_few_runs_takes_all_and_says_so(monkeypatch):
     assert "of other kinds" in repr(factor("v5e"))
 
 
+def test_maxtexts_runs_stand_apart_and_without_their_mark_would_narrow_the_range(monkeypatch):
+    def told(runs):
+        table = Runs(runs)
+        monkeypatch.setattr(calibration, "published", lambda: table)
+        return [factor(kind) for kind in ("v2", "v3", "v4", "v5e", "v5p", "v6e")], least_ms()
+
+    every = published()
+    assert [run.run[:7] for run in every if run.apart] == ["MaxText"] * 7
+    assert told(every) == told(run for run in every if not run.apart)
+    (_, _, _, v5e, v5p, _), _ = told(dataclasses.replace(run, apart="") for run in every)
+    assert v5e.of == "v5e" and v5e.high < 1.1 and v5p.of == "v5p" and v5p.low > 1.0
+
+
 # Of issue 33, read after the table was made: generation, estimate and what the run took, in ms.
 LATER = {
     "flax, ResNet-50": ("v3", 43.3, [60.4]),

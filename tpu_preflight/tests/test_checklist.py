@@ -1,12 +1,14 @@
 """The whole checklist, and what it takes."""
 
 import jax
+import keras
 import pytest
 import tensorflow as tf
-from small_models import VECTOR, batches, dense, mean, ready, the
+from small_models import LINUX, VECTOR, batches, dense, mean, ready, the
 
 from tpu_preflight.checklist import preflight
 from tpu_preflight.errors import PreflightError
+from tpu_preflight.estimate.step import flop
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +27,18 @@ def test_a_model_without_an_optimizer_and_a_signature_without_data_will_do(no_co
     assert "forward pass" in the(result, 4).name and result.status == "ready"
     signed = tf.function(mean, input_signature=VECTOR)
     assert preflight(signed, target="v5e-1").status == "ready"
+
+
+@LINUX
+@pytest.mark.parametrize("only", [False, True], ids=["keras", "only_a_function"])
+def test_a_factorys_arguments_are_varied_as_if_each_were_asked_alone(only):
+    def build(n=1):
+        return tf.function(sum, [VECTOR * n]) if only else (dense(keras), batches(8 * n))
+
+    report = preflight(build, target="v5e-8", vary={"n": [4]})
+    (told,) = (item.finding for item in report.items if item.name == "n=4 on v5e-8")
+    (alone,) = preflight(lambda: build(4), target="v5e-8").estimates
+    assert alone.flops != report.estimates[0].flops and f"; {flop(alone.flops)}, " in told
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,16 @@ def test_what_is_typed_wrong_is_told_in_three_lines(words, says, tmp_path, monke
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine = 1\n"]
 
 
-@pytest.mark.parametrize("words", ["a --steps 0", "a --measured h", "", f"a --timeout {10**400}"])
+TIMES = [f"a --measured={word}" for word in ("h", "nan", "-5", "inf", "0ms")]
+
+
+@pytest.mark.parametrize("words", ["a --steps 0", "", f"a --timeout {10**400}", *TIMES])
 def test_a_number_that_is_none_and_no_name_are_refused_at_once(words, capsys):
     with pytest.raises(SystemExit) as left:
         command.main(words.split())
-    assert left.value.code == 2 and "usage: tpu-preflight" in capsys.readouterr().err
+    usage, said = capsys.readouterr().err.rsplit("error:", 1)
+    assert left.value.code == 2 and "usage: tpu-preflight" in usage
+    assert "is no" in said or "are required" in said
 
 
 def test_each_option_stands_in_the_readme_and_the_help_is_in_groups(capsys):

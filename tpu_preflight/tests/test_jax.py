@@ -170,6 +170,7 @@ def sent(step, given, target):
     return [*kinds.values()][:3]
 
 
+@pytest.mark.long
 def test_what_the_devices_of_a_mesh_send_each_other_is_counted_by_hand():
     def shaped(mesh, shape, *spec):
         sharding = NamedSharding(mesh, PartitionSpec(*spec))

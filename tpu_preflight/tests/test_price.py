@@ -18,7 +18,7 @@ def estimate(target, replicas, rows=4):
 
 def test_a_measured_step_is_a_row_of_the_table_beside_its_estimate():
     told = calibration.row(timing("v3-8", 360.0, 720.0), [estimate("v3-8", 8)], 480.0)
-    assert told.replace("\t", " ") == "? v3-8 8 4 ? ? ? ? 480 ? ? ?  360 1"
+    assert told.replace("\t", " ") == "? v3-8 8 4 ? ? ? ? 480 ? ? ?   360 1"
 
 
 def test_a_price_is_steps_times_time_times_chips_times_what_was_typed():

@@ -40,9 +40,8 @@ reports = st.builds(
     prices=st.lists(prices, max_size=2).map(tuple),
     changes=st.lists(st.builds(report.Change), max_size=2).map(tuple),
 )
-SCHEMA = json.loads(
-    pathlib.Path(report.__file__).with_name("report.schema.json").read_text("utf-8")
-)
+FILE = pathlib.Path(report.__file__).with_name("report.schema.json")
+SCHEMA = json.loads(FILE.read_text("utf-8"))
 VALIDATOR = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
 VALIDATOR.check_schema(SCHEMA)  # once: it takes longer than all examples
 
@@ -98,5 +97,4 @@ def test_an_installed_package_translates_what_is_shown_but_not_the_json(monkeypa
     shown = Report("model", ("v5e-8",), (item,))
     for form in (repr(shown), shown._repr_html_()):
         assert "IT FAILS" in form and "MEND IT" in form and "LINE 9" in form
-    assert shown.summary == "model FOR v5e-8: NOT READY (1 FAIL)"
-    assert "it fails" in shown.json() and "line 9" in shown.json()
+    assert shown.summary == "model FOR v5e-8: NOT READY (1 FAIL)" and "it fails" in shown.json()

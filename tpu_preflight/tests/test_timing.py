@@ -22,10 +22,8 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
         weight.assign_sub(0.1 * tape.gradient(loss, weight))
         return loss
 
-    told = []
-    report = preflight(
-        step, (tf.TensorSpec([4096, 1024]),), "v5e-1", profile=True, progress=told.append
-    )
+    told, specs = [], (tf.TensorSpec([4096, 1024]),)
+    report = preflight(step, specs, "v5e-1", profile=True, progress=told.append)
     assert report.status == "ready" and "v5e-1, with full effort, minutes: compiling" in told
     (found,) = report.timings
     first = found.lines[0]

@@ -46,20 +46,15 @@ class TestWithGooglesCompiler:
     pytestmark = programs.COMPILER
 
     @pytest.mark.parametrize(
-        ("kind", "says", "with_fault", "without"),
+        ("kind", "says", "build", "with_fault", "without"),
         [
-            ("layout", "is written again in another order", order(1), order(0)),
-            (
-                "float32",
-                "bfloat16 (mixed precision) halves that",
-                precision(tf.float32),
-                precision(tf.bfloat16),
-            ),
-            ("head", "16,000 scores for each of 2,048 positions", head(1), head(0)),
+            ("layout", "is written again in another order", order, 1, 0),
+            ("float32", "bfloat16 (mixed precision) halves that", precision, "float32", "bfloat16"),
+            ("head", "16,000 scores for each of 2,048 positions", head, 1, 0),
         ],
     )
-    def test_advice_is_given_where_it_helps(self, kind, says, with_fault, without):
-        both = [export(*program) for program in (with_fault, without)]
+    def test_advice_is_given_where_it_helps(self, kind, says, build, with_fault, without):
+        both = [export(*build(given)) for given in (with_fault, without)]
         slow, fast = map(profile, compile_all(both, "v5e-1", effort="full"))
         told = {a.kind: a for k in slow.kernels for a in k.advice}
         assert says in told[kind].text

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from unittest.mock import Mock
 
 import programs
 import pytest
@@ -46,11 +47,7 @@ def test_the_oldest_entries_make_room(own_cache, monkeypatch):
     assert sorted(int(p.name) for p in own_cache.iterdir()) == [2, 3]
 
 
-def full(descriptor):
-    raise OSError(28, "No space left on device")
-
-
 def test_a_cache_that_cant_be_written_costs_the_memory_not_the_answer(own_cache, monkeypatch):
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", Mock(side_effect=OSError(28, "No space left")))
     assert compiler.compile(product_program(8)).ok
     assert [*own_cache.iterdir()] == []

@@ -8,14 +8,7 @@ import programs
 import pytest
 import tensorflow as tf
 import tf_keras
-from programs import (
-    STEP_SPECS,
-    compile_all,
-    product,
-    product_program,
-    small_model,
-    train_step,
-)
+from programs import STEP_SPECS, compile_all, product, product_program, small_model, train_step
 
 from tpu_preflight import compiler
 from tpu_preflight.compiler import export, process

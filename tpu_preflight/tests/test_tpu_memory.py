@@ -76,15 +76,14 @@ def test_the_largest_batch_is_found_within_a_few_attempts(fixed, each, bend, uni
     with pytest.MonkeyPatch.context() as monkeypatch:
         asked = fake_compiler(monkeypatch, memory)
         found = largest_batch(lambda n: n, "v5e-8", smallest=unit, most=65536)
-    there, tried = THERE, asked
-    assert [*found.tried] == tried and len(tried) <= 12
-    assert all(n % unit == 0 for n in tried)
+    assert [*found.tried] == asked and len(asked) <= 12
+    assert all(n % unit == 0 for n in asked)
     if found.largest == 0:
-        assert memory(unit) > there
+        assert memory(unit) > THERE
     else:
-        assert memory(found.largest) <= there
+        assert memory(found.largest) <= THERE
         above = max(unit, found.largest // 10 // unit * unit) + found.largest
-        enough = memory(found.largest) >= 0.85 * there or memory(above + unit) > there
+        enough = memory(found.largest) >= 0.85 * THERE or memory(above + unit) > THERE
         assert found.largest >= 65536 // unit * unit or enough
 
 

@@ -177,8 +177,7 @@ def write(
     The bytes depend on documents, tokenizer, ``sequence_length``, ``shards`` and ``seed`` alone.
 
     Args:
-        source: The documents, or where they are (`documents.find`). They are cleaned, and empty
-            ones left out.
+        source: The documents, or where they are (`documents.find`): cleaned, without empty ones.
         output: Folder here or ``gs://bucket/folder``.
         tokenizer: A ``BertTokenizerFast``, a ``tokenizers`` tokenizer, or a ``tokenizer.json``.
         sequence_length: Positions per row, at least 3. Longer documents become several sequences.

@@ -67,8 +67,7 @@ def apart(
     limits = {"search_seconds": timeout / 2 / max(1, len(targets)), "trace_seconds": timeout / 2}
     job = {"module": module, "attribute": attribute}
     job["options"] = {"target": list(targets)} | options | limits
-    path = os.pathsep.join(filter(None, (str(processes.CODE), os.environ.get("PYTHONPATH"))))
-    environment = ENVIRONMENT | dict(os.environ) | {"PYTHONPATH": path}
+    environment = ENVIRONMENT | dict(os.environ)
 
     memory_limit = memory_limit or processes.memory_limit()
     try:

@@ -68,14 +68,13 @@ def _worst(report: Report) -> dict[tuple[int, str], str]:
     return found
 
 
-def _ms(number: float) -> str:
-    return f"{number:.3g} ms"
-
-
 # Of each part of a report the numbers that are compared, and how they are written.
 _NUMBERS = {
-    "estimates": (("peak memory", "peak_bytes", size), ("least time", "bound_ms", _ms)),
-    "timings": (("estimated time", "ms", _ms),),
+    "estimates": (
+        ("peak memory", "peak_bytes", size),
+        ("least time", "bound_ms", "{:.3g} ms".format),
+    ),
+    "timings": (("estimated time", "ms", "{:.3g} ms".format),),
 }
 
 

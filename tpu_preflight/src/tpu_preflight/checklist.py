@@ -7,6 +7,7 @@ what they held before.
 """
 
 import concurrent.futures
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -120,20 +121,21 @@ def _varied(
     say: Callable[[str], None],
 ) -> Iterator[Item]:
     """Say whether the step fits that a factory makes of these arguments, and its least time."""
-    kind = opening.opened(*factory(**given), TIMEOUT, say)
+    kind = opening.opened(functools.partial(factory, **given), None, TIMEOUT, say)
     kind.check_data(1, slices, False, say)
     for job in kind.jobs(slices):
         compiled = memory.compile_for(job, say)
-        about = {
-            "target": job.target,
-            "given": ", ".join(f"{name}={value}" for name, value in given.items()),
-            "taken": size(compiled.peak_bytes),
-            "there": size(compiled.available_bytes),
-            "flops": flop(compiled.flops),
-            "ms": f"{compiler.roofline(compiled).seconds * 1e3:.3g}",
-            "said": compiled.message,
-        }
-        yield finding(6, "varied" if compiled.ok else "varied_not", **about)
+        yield finding(
+            6,
+            "varied" if compiled.ok else "varied_not",
+            target=job.target,
+            given=", ".join(f"{name}={value}" for name, value in given.items()),
+            taken=size(compiled.peak_bytes),
+            there=size(compiled.available_bytes),
+            flops=flop(compiled.flops),
+            ms=f"{compiler.roofline(compiled).seconds * 1e3:.3g}",
+            said=compiled.message,
+        )
 
 
 def _ask(

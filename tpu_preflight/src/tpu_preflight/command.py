@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import os
 import pathlib
+import re
 import signal
 import sys
 import time
@@ -114,7 +115,9 @@ def _varied(word: str) -> tuple[str, list[int | str]]:
 
 
 def _milliseconds(word: str) -> float:
-    return float(word.removesuffix("ms"))  # argparse tells what is none
+    if not re.fullmatch(r"(?=.*[1-9])\d{1,15}(\.\d+)?(ms)?", word):
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no time in milliseconds, such as 231ms")
+    return float(word.removesuffix("ms"))
 
 
 def _report(given: argparse.Namespace) -> Report:

@@ -92,7 +92,7 @@ class Child:
     Args:
         module: What it runs; it calls `serve`.
         environment: Its variables, all of them.
-        folder: Where it runs; Python imports from there, too.
+        folder: Where it runs; Python doesn't import from there, where a random.py may stand.
     """
 
     def __init__(
@@ -106,13 +106,14 @@ class Child:
         """Start the process; it gets ready without waiting for a job."""
         self._owner = os.getpid()
         self._written = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        path = os.pathsep.join(filter(None, (str(CODE), self._environment.get("PYTHONPATH"))))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", self._module, str(self._owner)],
+            [sys.executable, "-P", "-m", self._module, str(self._owner)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._written,
             cwd=self._folder,
-            env=self._environment,
+            env={**self._environment, "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
         )
 
@@ -198,7 +199,8 @@ def _talk(
     with contextlib.suppress(OSError, ValueError):  # it died, or was stopped
         process.stdin.write(json.dumps(job | {"size": len(data)}).encode() + b"\n" + data)
         process.stdin.flush()
-        while line := process.stdout.readline():
+        # The learner's code may write to whatever it finds open.
+        for line in (line for line in process.stdout if line.startswith(b"{")):
             message = json.loads(line)
             told.put((message, process.stdout.read(message["size"])))
             if "stage" not in message:

@@ -5,6 +5,21 @@ import importlib.metadata
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+# What differs from one run or machine to the next in an error's line, and what is left of it.
+_UNSTEADY = (
+    (r"\{\{function_node [^}]*\}\}", ""),
+    (r" compatible with node \{\{node [^}]*\}\}(.*?\))\{\{node [^}]*\}\}", r"\1"),
+    (r"\{\{node ([^}]*)\}\}", r"\1"),
+    (r"\[Op:[^\]]*\](?: name: ?\S*)?", ""),
+    (r"(__(?:inference|forward|backward)_[\w<>]+?)_\d+\b(?:\[[^\]]*\])?", r"\1"),
+    (r"__autograph_generated_file\w+\.py", "autograph"),
+    (r"Error in user-defined function passed to \S+ transformation.*?::\S+: ", ""),
+    (r'(?<![\w.:/])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1"),  # keep the file's name
+    (r"\b[EFIW]\d{4} [\d:.]+\s+\d+ ", ""),  # a log's time and process
+    (r"0x[0-9a-f]{6,}", "0x…"),
+    (r"\s+", " "),
+)
+
 
 @functools.cache
 def translator() -> Callable[[str], str]:
@@ -44,18 +59,6 @@ def steady(line: str) -> str:
     That is folders, addresses, and the numbers that TensorFlow gives to functions and nodes, but
     also its notes to itself (which device, which options), which tell a reader nothing.
     """
-    line = re.sub(r"\{\{function_node [^}]*\}\}", "", line)
-    line = re.sub(r" compatible with node \{\{node [^}]*\}\}(.*?\))\{\{node [^}]*\}\}", r"\1", line)
-    line = re.sub(r"\{\{node ([^}]*)\}\}", r"\1", line)
-    line = re.sub(r"\[Op:[^\]]*\](?: name: ?\S*)?", "", line)
-    line = re.sub(r"(__(?:inference|forward|backward)_[\w<>]+?)_\d+\b(?:\[[^\]]*\])?", r"\1", line)
-    line = re.sub(r"__autograph_generated_file\w+\.py", "autograph", line)
-    line = re.sub(
-        r"Error in user-defined function passed to \S+ transformation.*?::\S+: ", "", line
-    )
-    line = re.sub(
-        r'(?<![\w.:/])/(?:[^\s/:"\']+/)+([^\s/:"\']+)', r"\1", line
-    )  # keep the file's name
-    line = re.sub(r"\b[EFIW]\d{4} [\d:.]+\s+\d+ ", "", line)  # a log's time and process
-    line = re.sub(r"0x[0-9a-f]{6,}", "0x…", line)
-    return re.sub(r"\s+", " ", line).strip()
+    for pattern, kept in _UNSTEADY:
+        line = re.sub(pattern, kept, line)
+    return line.strip()

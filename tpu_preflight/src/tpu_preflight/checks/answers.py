@@ -60,9 +60,10 @@ def _steps(subject: Subject, job: Job, large: bool) -> Iterator[tuple[str, Calla
     if not (trains and (large or _draws(job.graph))):
         yield subject.kind, subject.step
     if trains:
-        few = f"on {FEW_ROWS} rows (model or batch is large)"
-        what = f"test step {few if large else '(the train step draws random numbers)'}"
-        yield what, subject.flat(subject.model.test_step)  # without dropout
+        why = "(the train step draws random numbers)"
+        if large:
+            why = f"on {FEW_ROWS} rows (model or batch is large)"
+        yield f"test step {why}", subject.flat(subject.model.test_step)  # without dropout
 
 
 def _draws(graph: tf.Graph, how: str = "drawn") -> bool:
@@ -106,9 +107,8 @@ def kept(variables: Sequence[Resource]) -> Iterator[Callable[[], None]]:
 
     def restore() -> None:
         for variable, value in zip(variables, values, strict=True):
-            tf.raw_ops.AssignVariableOp(
-                resource=variable.handle, value=tf.constant(value, variable.dtype)
-            )
+            value = tf.constant(value, variable.dtype)
+            tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
 
     try:
         yield restore

@@ -37,37 +37,35 @@ def check(
     if model is None:
         items = [finding(5, "marked" if marked else "not_set")]
     else:  # settings that are right on a CPU
-        items = [
-            finding(5, "left_on" if getattr(given, "jit_compile", marked) is True else "not_set")
-        ]
+        left_on = getattr(given, "jit_compile", marked) is True
+        items = [finding(5, "left_on" if left_on else "not_set")]
         if getattr(given, "run_eagerly", False) is True:
             items.append(finding(5, "eagerly"))
-    strategy, inside = None, subject
-    if subject.factory is None:
-        strategy = bridge.pretended_strategy()
-        items += [finding(5, "no_scope")] if model is not None else []
-    else:
-        made, strategy, inside = _made_again(subject)
-        items += made
+    made, strategy, inside = _made_again(subject, specs)
+    items += made
     if refused not in ("", "no kernel"):
         return items, None
     found, traced = _run(inside, specs, strategy)
     return items + found, traced
 
 
-def _made_again(subject: Subject) -> tuple[list[Item], Any, Subject]:
-    """Call the factory once more, inside the scope of a ``TPUStrategy`` that has no TPU.
+def _made_again(
+    subject: Subject, specs: Sequence[tf.TensorSpec]
+) -> tuple[list[Item], Any, Subject]:
+    """Call the factory, if any, once more, inside the scope of a ``TPUStrategy`` without a TPU.
 
     Nothing runs what is made there, so its large variables hold no values of their own. Gives what
     was seen (nothing of a function), the strategy and what was made; no strategy and the first
     where that can't be used.
     """
     strategy = bridge.pretended_strategy()
+    if subject.factory is None:
+        return [finding(5, "no_scope")] if subject.model is not None else [], strategy, subject
     try:
         with strategy.scope(), tf.variable_creator_scope(_creator()):
             again = subject.factory()
             again = again[0] if isinstance(again, tuple) else again
-            _build(again, subject)
+            _build(again, subject, specs)
     except tf.errors.OpError:  # it computes something, for which there is no TPU here
         return [finding(5, "runs_in_scope")], None, subject
     except Exception as error:  # whatever a scope makes the factory raise is the finding
@@ -81,15 +79,18 @@ def _made_again(subject: Subject) -> tuple[list[Item], Any, Subject]:
     return [_outside(strategy, again)], strategy, subject.of(again)
 
 
-def _build(model: Any, subject: Subject) -> None:
-    """Let Keras 3 build a model from a batch, as its ``fit`` does under a strategy alone.
+def _build(model: Any, subject: Subject, specs: Sequence[tf.TensorSpec]) -> None:
+    """Let Keras 3 build a model from a replica's rows, as its ``fit`` does under a strategy alone.
 
     Two replicas are handed over. Keras asks for the mean of theirs: a ``TPUStrategy`` gives the
     first's, a ``MirroredStrategy`` means, which makes floating-point numbers of whole ones.
     """
     if subject.sample is not None and hasattr(model, "_maybe_symbolic_build"):
-        batch = subject.packed(subject.sample.batches[0])
-        of_two = tf.nest.map_structure(lambda x: values.PerReplica((x, x)), batch)
+        part = [
+            x[: spec.shape[0]] if spec.shape.rank else x
+            for x, spec in zip(subject.sample.batches[0], specs, strict=True)
+        ]
+        of_two = tf.nest.map_structure(lambda x: values.PerReplica((x, x)), subject.packed(part))
         model._maybe_symbolic_build(iterator=[(0, 0, iter([of_two]))])
 
 
@@ -140,7 +141,11 @@ def _run(
             ]
             if outside:
                 about |= {"count": len(outside), "first": outside[0]}
+            elif hasattr(getattr(subject.model, "optimizer", None), "finalize_variable_values"):
+                _ = subject.model.trainable_variables  # as fit lists them when it ends
             return [finding(5, "uses_outside" if outside else "run", **about)], traced
+    except ValueError as error:  # of tf-keras: the step never called a part of the model
+        return [finding(5, "unlisted", said=messages.shortened(messages.line_of(error)))], traced
     except NotCompilable as error:
         if error.reason == "late":
             return [finding(5, "run_late", said=error.what, **about)], None
@@ -161,11 +166,8 @@ def _outside(strategy: tf.distribute.Strategy, model: Any) -> Item:
     """Look which variables of a model, its optimizer and its metrics are not the strategy's."""
     variables = {}
     metrics = [(f"metric {m.name}", m) for m in getattr(model, "metrics", ())]
-    for label, owner in [
-        ("model", model),
-        ("optimizer", getattr(model, "optimizer", None)),
-        *metrics,
-    ]:
+    optimizer = getattr(model, "optimizer", None)
+    for label, owner in [("model", model), ("optimizer", optimizer), *metrics]:
         for variable in variables_of(owner):
             # A vocabulary is listed, too, and is no variable; Keras 3's own hold TensorFlow's.
             held = getattr(variable, "value", None)

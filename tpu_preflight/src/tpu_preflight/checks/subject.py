@@ -63,7 +63,8 @@ class Subject:
             trained = getattr(given, "optimizer", None) is not None
             self.name, self.kind = given.name, "train step" if trained else "forward pass"
         elif callable(given):
-            name = getattr(_inner(given), "__name__", type(given).__name__)
+            inner = getattr(given, "python_function", given)
+            name = getattr(inner, "__name__", type(given).__name__)
             # AutoGraph takes a function that is called <lambda> for one, and doesn't find its
             # source.
             self.name, self.kind = name.strip("<>"), "function"
@@ -118,16 +119,12 @@ class Subject:
             return fn
         if self.is_dataset and len(structure) > 1:
             with contextlib.suppress(TypeError, ValueError):
-                signature = inspect.signature(_inner(fn))
+                signature = inspect.signature(getattr(fn, "python_function", fn))
                 signature.bind(structure)  # raises where it needs more than one
                 kinds = {parameter.kind for parameter in signature.parameters.values()}
                 if inspect.Parameter.VAR_POSITIONAL not in kinds:
                     return fn
         return lambda element: fn(*element)
-
-
-def _inner(fn: Callable) -> Callable:
-    return getattr(fn, "python_function", fn)
 
 
 def _spec(leaf: object) -> tf.TypeSpec:

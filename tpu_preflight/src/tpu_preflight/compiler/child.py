@@ -58,10 +58,6 @@ class Compiler:
     def _main(self, module: Any) -> Any:
         return self._mlir.ir.SymbolTable(module.operation)["main"]
 
-    def _retype(self, main: Any, inputs: list[Any], results: list[Any]) -> None:
-        ir = self._mlir.ir
-        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
-
     def _fill(self, module: Any) -> None:
         """Make each bounded result as large as its bound, as a TPU hands it to its host.
 
@@ -88,7 +84,9 @@ class Compiler:
                     value = hlo.SetDimensionSizeOp(value, size, i, results=[shape]).result
                 end.operands[at] = value
                 results.append(value.type)
-        self._retype(main, list(main.type.inputs), results)
+        main.attributes["function_type"] = ir.TypeAttr.get(
+            ir.FunctionType.get(list(main.type.inputs), results)
+        )
 
     def _lower(self, context: Any, *arguments: Any, module: bytes, results: tuple) -> Any:
         """Put the module into the program that jax builds, as a function, and call it."""

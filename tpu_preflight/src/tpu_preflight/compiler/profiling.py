@@ -37,7 +37,6 @@ class Share:
     name: str  # what they have in common
     seconds: float  # their estimates together
     share: float  # of the whole step, 0 to 1
-    kernels: int  # how many there are
     bound: str  # what most of their time waits for, as for `Kernel`
     help: str = ""  # what would help them most, where the program shows it; mostly empty
 
@@ -78,7 +77,6 @@ class Profile:
                     name,
                     seconds,
                     seconds / self.seconds,
-                    len(kernels),
                     max(waits, key=waits.get),
                     together((advice for k in kernels for advice in k.advice), seconds),
                 )

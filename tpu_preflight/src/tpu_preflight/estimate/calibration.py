@@ -13,10 +13,11 @@ hand (attention that isn't written out) can take less. Of a step with a smaller 
 the table (`least_ms`) the host's dispatch and input are a larger part, and no run tells how large:
 its range ends where that of the smallest run does, and it has no price.
 
-Missing are v5e, v5p and v6e: we found no public run there of a model that TensorFlow's libraries
-have, with the batch and the time of its step (Marin's small Llamas on v5p have both); and ALBERT,
-whose one such run (xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as we
-build it.
+MaxText's runs on v5e and v5p (`Run.apart`) are shown, foretold by the others, and count for no
+factor. Missing are other runs on v5e, v5p and v6e: we found none of a model that TensorFlow's
+libraries have, with the batch and the time of its step (Marin's small Llamas on v5p have both); and
+ALBERT, whose one such run (xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as
+we build it.
 
 Imports no TensorFlow.
 """
@@ -35,7 +36,6 @@ from tpu_preflight.text import translated
 
 TABLE = pathlib.Path(__file__).with_name("published.tsv")
 NEAR = 0.3  # of what the other runs foretell: the calibration's aim
-ENOUGH = 2  # programs of a generation for a factor of its own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +57,7 @@ class Run:
     source: str  # address
     checked: str  # month in which it was read there
     remark: str  # what else is known of the difference; may be empty
+    apart: str  # why it counts for no factor; empty for a run that does
     estimate_ms: float  # the compiler's estimate for one device, in milliseconds
     roofline_ms: float  # the bound (`compiler.roofline`), in milliseconds
 
@@ -117,7 +118,7 @@ class Runs(Shown, tuple[Run, ...]):
                 "estimate": f"{run.estimate_ms:g} ms",
                 "published": f"{run.published_ms:g} ms",
                 "ratio": f"{run.ratio:.2f}",
-                "foretold from others": f"{run.published_ms / (1 + longer):.3g} ms",
+                "foretold from others": f"{float(f'{run.published_ms / (1 + longer):.3g}'):g} ms",
                 "off": f"{longer:+.0%}",
             }
             for run, longer in each
@@ -155,6 +156,7 @@ def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> st
         "rows": str(estimate.rows or "?"),
         "published_ms": f"{measured_ms:g}",
         "remark": "",
+        "apart": "",
         "estimate_ms": f"{timing.ms:.4g}",
         "roofline_ms": f"{estimate.bound_ms:.4g}",
     }
@@ -163,19 +165,14 @@ def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> st
 
 def least_ms() -> float:
     """Give the smallest estimate among the published runs, in milliseconds."""
-    return min(run.estimate_ms for run in published())
-
-
-def _middle(runs: Iterable[Run]) -> float:
-    """Give the ratios' geometric mean: twice too long and half of it are equally far from it."""
-    return statistics.geometric_mean(run.ratio for run in runs)
+    return min(run.estimate_ms for run in published() if not run.apart)
 
 
 def _speaking_for(generation: str, runs: Iterable[Run]) -> list[Run]:
-    """Choose the runs of a generation; all where it has too few, of too few programs."""
-    runs = list(runs)
+    """Choose the runs of a generation; all if they are of one program. None is a run apart."""
+    runs = [run for run in runs if not run.apart]
     own = [run for run in runs if run.generation == generation]
-    return own if len({run.program for run in own}) >= ENOUGH else runs
+    return own if len({run.program for run in own}) > 1 else runs
 
 
 def off(run: Run, runs: Iterable[Run]) -> float:
@@ -184,7 +181,8 @@ def off(run: Run, runs: Iterable[Run]) -> float:
     Runs of the same program are no others.
     """
     others = (x for x in runs if x.program != run.program)
-    return run.ratio / _middle(_speaking_for(run.generation, others)) - 1
+    ratios = (other.ratio for other in _speaking_for(run.generation, others))
+    return run.ratio / statistics.geometric_mean(ratios) - 1
 
 
 def factor(generation: str) -> Factor:
@@ -192,7 +190,7 @@ def factor(generation: str) -> Factor:
 
     A generation (such as ``v3``) with runs of fewer than two programs takes those of all.
     """
-    every = published()
+    every = [run for run in published() if not run.apart]
     runs = _speaking_for(generation, every)
     own = all(run.generation == generation for run in runs)
     error = statistics.fmean(
@@ -202,7 +200,7 @@ def factor(generation: str) -> Factor:
     return Factor(
         generation,
         min(ratios),
-        _middle(runs),
+        statistics.geometric_mean(ratios),  # twice too long is as far from it as half of it
         max(ratios),
         len(runs),
         generation

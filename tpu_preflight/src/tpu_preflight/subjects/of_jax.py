@@ -223,11 +223,9 @@ class OfKerasOnJax(OfJax):
         """Divide the batch over the devices, so that gradients are added up across them."""
         jobs = []
         for target, devices in slices:
-            arguments, share = self._arguments, None
-            if self._rows is not None and self._rows % devices == 0:
-                share = self._rows // devices
-                if devices > 1:
-                    arguments = self._over(devices)
+            even = self._rows is not None and self._rows % devices == 0
+            arguments = self._over(devices) if even and devices > 1 else self._arguments
+            share = self._rows // devices if even else None
             jobs += self._jobs([(target, devices)], arguments, share)
         return jobs
 
