@@ -11,10 +11,9 @@ import shutil
 
 from helpers.base import files, language
 from helpers.base.errors import unreadable
-from helpers.base.settings import ROOT
 from helpers.course.map import NOTEBOOKS, notebooks
 
-WORK = ROOT / "work"
+WORK = language.WORK
 
 _ANSWERS = {"exercise", "question"}  # tags of the cells that a learner fills in
 

@@ -9,7 +9,7 @@ from conventions import ROOT
 from helpers.base import language
 from helpers.course import map as course
 from helpers.course import translation
-from helpers.course.translation import WORDS, said, to_do, update
+from helpers.course.translation import said, to_do, update
 
 CODE = "eo"  # a pseudo-language under the code of Esperanto
 
@@ -60,14 +60,6 @@ def test_a_changed_text_keeps_its_translation_and_shows_the_english_until_it_is_
     update(catalog, [("moved.ipynb one", other[1])])
     assert said(catalog, "moved.ipynb one", other[1]) == "몇 마디."
     assert to_do(catalog) == []
-
-
-def test_a_note_stands_below_a_heading_and_in_no_table():
-    catalog = translation.read("eo")
-    catalog.add(translation.MISSING, "Mankas.", context=WORDS)
-    assert said(catalog, "x", "## Title\n\nText.") == "## Title\n\n*Mankas.*\n\nText."
-    for english in ("| a row |", "- an item"):
-        assert said(catalog, "x", english) == english
 
 
 def test_comments_titles_and_docstrings_of_a_cell_are_texts_and_its_program_stays():

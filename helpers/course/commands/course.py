@@ -17,7 +17,6 @@ from helpers.course import map as course
 
 _NUMBERS = "Numbers or names, such as 2, 02, 02_xla_rules."
 _EDITION = "The notebooks in another language, such as ko. Without: English."
-_CLOSED = "Don't open the results in a browser."
 Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS)]
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
 
@@ -27,7 +26,7 @@ def run(
     workshop: Annotated[
         bool, typer.Option("--workshop", help="Run only the core of each notebook, for a class.")
     ] = False,
-    no_open: Annotated[bool, typer.Option("--no-open", help=_CLOSED)] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
     language: Language = None,
 ) -> None:
     """Run notebooks in order and write an index of the results: **build/index.html**.
