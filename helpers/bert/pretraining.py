@@ -225,8 +225,7 @@ def restore(
         # What is read of an index has errors of Python's own; another model's lacks objects.
         except (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError) as error:
             damage = type(error).__name__
-            words = f"The checkpoint of step {step:,} is damaged ({damage}); trying the one before."
-            say(translated(words))
+            say(f"The checkpoint of step {step:,} is damaged ({damage}); trying the one before.")
     if steps:
         raise CourseError(
             f"None of the {len(steps)} checkpoints can be read.",

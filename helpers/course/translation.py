@@ -2,8 +2,7 @@
 
 A translation is a file of gettext, ``notebooks/locale/ko.po``. Each of its messages knows where the
 English stands: when that changes, the message is fuzzy, and the English is shown until somebody has
-looked at it. Notebooks in the language are made from the English ones; their programs are the same,
-and what a run in the language printed (`tpu-course store --language`) stays with its program.
+looked at it. Notebooks in the language are made from the English ones; their programs are the same.
 """
 
 import ast
@@ -211,7 +210,7 @@ def said(catalog: Catalog, where: str, english: str) -> str:
 
 
 def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
-    """Make the notebooks and pages in a language: text by file."""
+    """Make the notebooks and pages in a language: text by file. What a program printed stays."""
     nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
     # The files of the folder, each with the anchors that are called otherwise there.
     own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
@@ -222,15 +221,14 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
         if cell["cell_type"] == "markdown":
             own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
     setup = f'\nruntime.setup(language="{code}")'
-    # Texts to learn from are in the language, too, where the course ships some.
-    learned = code if (course.NOTEBOOKS / "data" / f"{code}.txt").is_file() else language.ENGLISH
+    learned = (course.NOTEBOOKS / "data" / f"{code}.txt").is_file()  # texts in the language, too
     bare = functools.partial(commented, say=lambda *_: "")
     there = (course.NOTEBOOKS / code).glob("*.ipynb")
     kept = [(p.name, c) for p in there for c in json.loads(p.read_text("utf-8"))["cells"]]
     stored = {(n, c["id"], bare("".join(c["source"]))): c.get("outputs") for n, c in kept}
     for name, cell in cells:
         text = cell["source"].replace("\nruntime.setup()", setup)
-        text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{learned}"')
+        text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{code}"') if learned else text
         text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
         cell["source"] = text.splitlines(keepends=True)
         if outputs := stored.get((name, cell["id"], bare(text))):

@@ -93,9 +93,7 @@ def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
 
 def test_an_installed_package_translates_what_is_shown_but_not_the_json(monkeypatch):
     monkeypatch.setattr(texts, "translator", lambda: str.upper)
-    item = Item(1, "step", FAIL, "it fails", "mend it", "line 9, in call")
-    shown = Report("model", ("v5e-8",), (item,))
+    shown = Report("model", ("v5e-8",), (Item(1, "step", FAIL, "it fails", "mend it", "line 9"),))
     for form in (repr(shown), shown._repr_html_()):
         assert "IT FAILS" in form and "MEND IT" in form and "LINE 9" in form
-    assert shown.summary == "model FOR v5e-8: NOT READY (1 FAIL)"
-    assert "it fails" in shown.json() and "line 9" in shown.json()
+    assert shown.summary == "model FOR v5e-8: NOT READY (1 FAIL)" and "it fails" in shown.json()
