@@ -28,7 +28,8 @@ processes.serve(answer)
 @pytest.fixture
 def child(tmp_path):
     (tmp_path / "mine.py").write_text(CHILD)
-    with contextlib.closing(Child("mine", os.environ | {"PYTHONPATH": str(CODE)}, tmp_path)) as it:
+    there = os.environ | {"PYTHONPATH": str(tmp_path)}
+    with contextlib.closing(Child("mine", there, tmp_path)) as it:
         yield it
 
 
@@ -80,9 +81,9 @@ def test_an_error_of_the_progress_or_an_interruption_ends_a_child(child):
 
 
 PARENT = """
-import os, pathlib
-from tpu_preflight.processes import CODE, Child
-child = Child("mine", os.environ | {"PYTHONPATH": str(CODE)}, pathlib.Path.cwd())
+import os
+from tpu_preflight.processes import Child
+child = Child("mine", os.environ | {"PYTHONPATH": os.getcwd()})
 child.ask({"do": "subprocess.run(['sleep', '60'], start_new_session=True)"}, timeout=60)
 """
 
@@ -91,8 +92,9 @@ child.ask({"do": "subprocess.run(['sleep', '60'], start_new_session=True)"}, tim
 def test_a_child_and_what_it_started_end_with_a_parent_that_was_killed(child, number, tmp_path):
     command, environment = [sys.executable, "-c", PARENT], os.environ | {"PYTHONPATH": str(CODE)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment) as parent:
-        while len(members := family(parent.pid)) < 3:
+        while len(members := family(parent.pid)) < 3 and parent.poll() is None:
             time.sleep(0.1)
+        assert len(members) >= 3
         parent.send_signal(number)
     left = psutil.wait_procs(members, timeout=3)[1]
     # One that nobody waited for stays as a zombie.
