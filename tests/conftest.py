@@ -27,10 +27,9 @@ gc.set_threshold(20_000, 10, 50)
 settings.register_profile("course", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("course")
 
-# A shell ignores Ctrl-C for what it starts in the background, nohup a closed terminal, and so would
-# every process that a test starts and interrupts.
+# A shell ignores Ctrl-C for what it starts in the background, and so would every process that a
+# test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The modules that took longest in 2026-11. They begin early, after the notebooks, so that the
 # processes of `make test` end together.

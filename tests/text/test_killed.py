@@ -39,6 +39,7 @@ records.write(documents.find(list(corpus.shipped().values())), sys.argv[1],
 
 
 def started(*words, **options):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup a child would ignore it
     quiet = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True, "cwd": ROOT}
     return subprocess.Popen([*COMMAND, *map(str, words)], **quiet, **options)
 
