@@ -119,8 +119,12 @@ def test_an_answer_is_judged_at_once(notebook):
     texts = tomllib.loads(path.read_text("utf-8"))
     name, exercise = next((name, text) for name, text in texts.items() if "stub" in text)
     source = "cells => cells.map(cell => cell.querySelector('.cm-content')?.textContent ?? '')"
-    cells = notebook.code.evaluate_all(source)
-    at = next(at for at, text in enumerate(cells) if f'check("{name}"' in text)
+    found, tries = [], 0
+    while not found and (tries := tries + 1) < 60:  # JupyterLab draws a long notebook bit by bit
+        notebook.page.wait_for_timeout(1000)
+        cells = notebook.code.evaluate_all(source)
+        found = [at for at, text in enumerate(cells) if f'check("{name}"' in text]
+    at = found[0]
     words, wrong = next(iter(exercise["wrong"].items()))
     answer, asked = notebook.code.nth(at - 1), notebook.code.nth(at)
     for source, state in ((wrong, "not right"), (exercise["solution"], "right")):
