@@ -175,22 +175,27 @@ def run(
             speed = sum(results[2]) / (time.monotonic() - begun)
             report(Progress(done, settings.steps, loss, speed))
             if done % save_every == 0:
-                save(manager, done, folder, log)
+                save(manager, done, folder, log, described)
                 saved = done
         if done != saved:
-            save(manager, done, folder, log)
+            save(manager, done, folder, log, described)
     losses = np.array([json.loads(line)["loss"] for line in log])
     return Run(done, start, losses, received[0] if received else None, model)
 
 
 def save(
-    manager: tf.train.CheckpointManager, step: int, folder: Folder, log: Iterable[str]
+    manager: tf.train.CheckpointManager,
+    step: int,
+    folder: Folder,
+    log: Iterable[str],
+    described: Description,
 ) -> None:
     """Write the log and a checkpoint; TensorFlow writes its index last, then removes the oldest.
 
     Raises:
         CourseError: It could not be written; the ones before stay.
     """
+    described.begin(folder)  # somebody may have deleted it since, or put another in its place
     # Whole each time, because a bucket can't append; a checkpoint is larger.
     folder.write(LOG, "".join(log))
     try:

@@ -110,10 +110,12 @@ def _permutation(count: int | tf.Tensor, seed: int, epoch: tf.Tensor, number: in
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Where TensorFlow meets a wrong checksum or no file, name the shard: raise `ShardDamaged`."""
+    """Where TensorFlow can't read a shard that was there, name it: raise `ShardDamaged`."""
     try:
         yield
-    except (tf.errors.DataLossError, tf.errors.NotFoundError):
+    except tf.errors.ResourceExhaustedError:  # memory
+        raise
+    except tf.errors.OpError:
         verify(path)
         raise
 
