@@ -1,6 +1,7 @@
 """The command line: ``tpu-course``, and ``python -m helpers`` where it isn't installed."""
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -29,7 +30,7 @@ def command() -> None:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's
             signal.signal(number, stop)
     if not sys.flags.dev_mode:
-        sys.unraisablehook = lost
+        sys.unraisablehook, logging.lastResort, logging.raiseExceptions = lost, None, False
         warnings.simplefilter("ignore")  # a library's, which PYTHONWARNINGS=error would raise
     try:
         from helpers.course.commands import app

@@ -175,27 +175,24 @@ def run(
             speed = sum(results[2]) / (time.monotonic() - begun)
             report(Progress(done, settings.steps, loss, speed))
             if done % save_every == 0:
-                save(manager, done, folder, log, described)
+                described.begin(folder)  # deleted since, or another run's?
+                save(manager, done, folder, log)
                 saved = done
         if done != saved:
-            save(manager, done, folder, log, described)
+            described.begin(folder)
+            save(manager, done, folder, log)
     losses = np.array([json.loads(line)["loss"] for line in log])
     return Run(done, start, losses, received[0] if received else None, model)
 
 
 def save(
-    manager: tf.train.CheckpointManager,
-    step: int,
-    folder: Folder,
-    log: Iterable[str],
-    described: Description,
+    manager: tf.train.CheckpointManager, step: int, folder: Folder, log: Iterable[str]
 ) -> None:
     """Write the log and a checkpoint; TensorFlow writes its index last, then removes the oldest.
 
     Raises:
         CourseError: It could not be written; the ones before stay.
     """
-    described.begin(folder)  # somebody may have deleted it since, or put another in its place
     # Whole each time, because a bucket can't append; a checkpoint is larger.
     folder.write(LOG, "".join(log))
     try:

@@ -165,7 +165,9 @@ def canonical(tokenizer: Any) -> str:
     """
     try:
         if isinstance(tokenizer, str | os.PathLike):
-            text = pathlib.Path(tokenizer).read_text("utf-8")
+            if not (file := pathlib.Path(tokenizer)).is_file() or file.stat().st_size > 2**30:
+                raise ValueError("it is no file, or too large")
+            text = file.read_text("utf-8")
         else:
             found = getattr(tokenizer, "backend_tokenizer", tokenizer)
             text = getattr(found, "_tokenizer", found).to_str()

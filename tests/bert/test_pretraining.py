@@ -191,6 +191,44 @@ def test_files_of_somebody_else_are_not_taken_for_a_run(data, tmp_path, name):
     assert Folder(tmp_path).read(name) == b"mine" and not Folder(tmp_path).exists(".lock")
 
 
+@pytest.mark.parametrize("how", ["deleted", "renamed", "another run's"])
+def test_what_becomes_of_its_folder_while_it_trains_is_told_or_mended(data, whole, tmp_path, how):
+    output = tmp_path / "run"
+
+    def change(progress):
+        if progress.step == 5:
+            output.rename(tmp_path / "moved")
+            shutil.rmtree(tmp_path / "moved") if how == "deleted" else None
+            shutil.copytree(whole, output) if how == "another run's" else None
+
+    if how == "another run's":
+        with pytest.raises(CourseError, match="holds another run"):
+            train(data, output, SHORT, report=change)
+        assert log(output) == log(whole) and saved(output) == saved(whole)
+    else:
+        train(data, output, SHORT, report=change)
+        assert train(data, output, SHORT).resumed == len(losses(output)) == 20
+    if how != "deleted":  # it is a run as it was saved last
+        assert train(data, tmp_path / "moved", SHORT).resumed == 4
+
+
+@pytest.mark.parametrize("gone", ["", "shard-00001*.tfrecord"])
+def test_records_that_are_deleted_while_it_trains_are_told(data, tmp_path, gone):
+    copied, output = pathlib.Path(shutil.copytree(data, tmp_path / "data")), tmp_path / "run"
+
+    def delete(progress):
+        if progress.step == 5:
+            shutil.rmtree(copied) if not gone else next(copied.glob(gone)).unlink()
+
+    settings = dataclasses.replace(SETTINGS, steps=1_000)
+    with pytest.raises(CourseError, match="shard-00001" if gone else "no finished records"):
+        train(copied, output, settings, report=delete)
+    step, said = saved(output)[0], []
+    with pytest.raises(Ended):  # with the records brought back it goes on
+        train(data, output, settings, report=end_at(step + 1), say=said.append)
+    assert step >= 4 and said == [f"Going on after step {step} of 1,000."]
+
+
 def upload(data, url):
     for path in filter(pathlib.Path.is_file, pathlib.Path(data).iterdir()):
         tf.io.gfile.copy(str(path), f"{url}/data/{path.name}")

@@ -56,6 +56,8 @@ def run() -> None:
     sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))  # closed by <&-
     for stream in filter(None, (sys.stdout, sys.stderr)):  # and >&- one of these
         stream.reconfigure(errors="replace")
+    if os.environ.get("COLUMNS", "80").isdecimal() and int(os.environ.get("COLUMNS", "80")) < 40:
+        del os.environ["COLUMNS"]  # rich would show nothing
     colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
     try:
         with unreadable("The current folder is gone.", "Go to another (cd) and try again."):
