@@ -30,10 +30,7 @@ def leftovers(path: pathlib.Path) -> Iterable[pathlib.Path]:
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
     """Replace a file by the whole content, or by pieces of it in order: whole or absent.
 
-    Missing parent folders are made. Text is written as UTF-8, as it is.
-
-    Raises:
-        CantWrite: The disk is full, or the folder is not writable.
+    Missing parent folders are made, text is written as UTF-8. Raises `CantWrite`.
     """
     data = data.encode() if isinstance(data, str) else data
     try:

@@ -42,8 +42,7 @@ def export(
 ) -> pathlib.Path:
     """Write a run's model, tokenizer and card into a new folder, and give its path.
 
-    The card has the results on the records in the folder ``held-out`` of the run's records, where
-    there is one.
+    The card has the results on the records in ``held-out`` of the run's records, if there are.
 
     Args:
         run: Output folder of `pretraining.run`, finished or not; nothing is changed there.
@@ -51,8 +50,7 @@ def export(
         data: The records that the run was trained on; None: where the run says that they are.
 
     Raises:
-        CourseError: There is no run or no whole checkpoint, these are other records, or the folder
-            is not empty, is in a bucket, or can't be written.
+        CourseError: There is no whole run, these are other records, or the folder can't be made.
     """
     folder = new_folder(folder)
     model, source, described, step = load(run, data)

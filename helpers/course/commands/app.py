@@ -1,6 +1,5 @@
 """The list of commands, in the groups of their readers, and what holds for all of them."""
 
-import errno
 import os
 import pathlib
 import sys
@@ -56,8 +55,8 @@ def run() -> None:
     sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))  # closed by <&-
     for stream in filter(None, (sys.stdout, sys.stderr)):  # and >&- one of these
         stream.reconfigure(errors="replace")
-    if os.environ.get("COLUMNS", "80").isdecimal() and int(os.environ.get("COLUMNS", "80")) < 40:
-        del os.environ["COLUMNS"]  # rich would show nothing
+    if len(os.environ.get("COLUMNS", "80")) < 2:  # rich would show nothing
+        del os.environ["COLUMNS"]
     colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
     try:
         with unreadable("The current folder is gone.", "Go to another (cd) and try again."):
@@ -70,6 +69,6 @@ def run() -> None:
         what, why, fix = map(translated, (told.what, told.why, told.fix))
         said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
         typer.secho(said, err=True, fg="red", color=colour)
-        if getattr(error, "errno", None) == errno.ENOSPC:  # what is left would be written now
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if isinstance(error, OSError):  # what is left would be written now
+            sys.stdout = None
         raise SystemExit(2) from None
