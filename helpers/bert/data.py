@@ -46,7 +46,7 @@ def read(path: str | os.PathLike[str]) -> Data:
 def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) -> str:
     """Write the course's own text as records, its held-out paragraphs apart, as `prepare` does.
 
-    What is finished in ``output``, a folder here or ``gs://``, is kept. It is given back. Errors are
+    What is finished in ``output``, a folder here or ``gs://``, is kept. Gives it; errors
     as of `corpus.kept_tokenizer` and `records.write`.
     """
     source, tokenizer = documents.find(list(corpus.shipped().values())), corpus.kept_tokenizer()
