@@ -86,8 +86,8 @@ def test_files_are_found_in_any_order_in_folders_and_by_patterns(tmp_path):
         assert documents.find(inputs) == wanted
     for name in ("shard-00000-of-00008.tfrecord", "tokenizer.json"):  # of an earlier run
         write(tmp_path / "texts/out", name, b"{}")
-    for given in (folder, f"{folder}/."):
-        assert documents.find([given, one], output=f"{folder}/out") == wanted
+    for given, out in ((folder, "out"), (f"{folder}/.", "./out"), (folder, "out/../out")):
+        assert documents.find([given, one], output=f"{folder}/{out}") == wanted
     for nothing in (str(tmp_path / "none"), ""):
         with pytest.raises(CourseError, match="is not there"):
             documents.find([nothing])
