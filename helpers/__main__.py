@@ -1,12 +1,8 @@
 """The command line: ``tpu-course``, and ``python -m helpers`` where it isn't installed."""
 
-import contextlib
-import logging
 import os
 import signal
 import sys
-import threading
-import warnings
 
 
 def command() -> None:
@@ -24,15 +20,23 @@ def command() -> None:
     def lost(about: object) -> None:
         """Send a signal again that came where Python can't raise, as in a callback."""
         if received and isinstance(about.exc_value, KeyboardInterrupt | SystemExit):
+            import threading
+
             threading.Timer(0.1, os.kill, (os.getpid(), received[-1])).start()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's
             signal.signal(number, stop)
-    if not sys.flags.dev_mode:
-        sys.unraisablehook, logging.lastResort, logging.raiseExceptions = lost, None, False
-        warnings.simplefilter("ignore")  # a library's, which PYTHONWARNINGS=error would raise
+    for name in ("stdin", "stdout", "stderr"):  # closed (2>&-), another file would be in its place
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
     try:
+        import logging
+        import warnings
+
+        if not sys.flags.dev_mode:
+            sys.unraisablehook, logging.lastResort, logging.raiseExceptions = lost, None, False
+            warnings.simplefilter("ignore")  # a library's, which PYTHONWARNINGS=error would raise
         from helpers.course.commands import app
 
         app.run()
@@ -41,8 +45,7 @@ def command() -> None:
             raise
         said = f"This can't go on: {type(error).__name__}: {error}"
         said = "Stopped." if received or isinstance(error, KeyboardInterrupt) else said
-        with contextlib.suppress(AttributeError, OSError):  # standard error may be closed
-            sys.stderr.write(f"{said}\n")
+        print(said, file=sys.stderr)  # noqa: T201
         raise SystemExit(128 + received[-1] if received else 2) from None
 
 

@@ -48,12 +48,8 @@ for _title, _commands in GROUPS.items():
 
 
 def run() -> None:
-    """Run the command line; an error ends it with its message alone.
-
-    A character that an encoding lacks (Windows' code pages, LANG=C) is printed as ``?``.
-    """
-    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))  # closed by <&-
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # and >&- one of these
+    """Run the command line; an error ends it with its message alone."""
+    for stream in (sys.stdout, sys.stderr):  # for Windows' code pages, LANG=C
         stream.reconfigure(errors="replace")
     if len(os.environ.get("COLUMNS", "80")) < 2:  # rich would show nothing
         del os.environ["COLUMNS"]
