@@ -187,7 +187,7 @@ def test_records_that_are_deleted_while_it_trains_are_told(data, tmp_path, gone)
         if progress.step == 5:
             shutil.rmtree(copied) if not gone else next(copied.glob(gone)).unlink()
 
-    settings = dataclasses.replace(SETTINGS, steps=1_000)
+    settings = dataclasses.replace(SETTINGS, steps=1_000, global_batch_size=64)
     with pytest.raises(CourseError, match="shard-00001" if gone else "no finished records"):
         train(copied, output, settings, report=delete)
     step, said = saved(output)[0], []

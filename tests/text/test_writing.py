@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import shutil
 
 import numpy as np
 import pytest
@@ -108,6 +109,7 @@ def test_finished_shards_are_kept(texts, written, tmp_path):
     write(texts, tmp_path)
     assert contents(tmp_path) == contents(written.path)
     assert sorted(name for name, _ in before.items() - finished(tmp_path).items()) == lost
+    refused("is gone", texts, tmp_path / "a", done=lambda *_: shutil.rmtree(tmp_path / "a"))
 
 
 def test_documents_are_cleaned_and_empty_ones_left_out(tmp_path):

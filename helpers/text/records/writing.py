@@ -16,7 +16,7 @@ import google_crc32c
 import numpy as np
 import tokenizers
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import Folder, short
 from helpers.base.processes import end_with_parent
 from helpers.text import buckets, corpus, documents
@@ -260,7 +260,8 @@ def _missing(job: Job) -> list[int]:
 def _finish(job: Job) -> Manifest:
     """Collect a folder's shards, which are all there, and write its manifest."""
     folder, finished = Folder(job.path), _finished(job)
-    shards = tuple(finished[name] for name in job.settings.names)
+    with unreadable(f"A shard of {short(job.path)} is gone.", "Run the same command again."):
+        shards = tuple(finished[name] for name in job.settings.names)
     folder.write(TOKENIZER, job.tokenizer)
     folder.write(MANIFEST, format.to_json(job.settings, shards))
     return Manifest(job.path, job.settings, shards)
