@@ -1,8 +1,8 @@
 """Four published runs built again, in TensorFlow or JAX, and compiled with full effort.
 
-They take libtpu 0.0.51 little processor time: 60 and 78 s, and 180 and 230 for MaxText's 16B and 32B on
-256 chips, where a BERT-base takes 83 and a ResNet, with its convolutions, 166 to 207 (2026-11). MaxText's 128B
-on v5p-256 takes half an hour: `python notebooks/data/maxtext.py 128B v5p-256`.
+They take libtpu 0.0.51 little processor time: 60 and 78 s, and 180 and 230 for MaxText's 16B and
+32B on 256 chips, where a BERT-base takes 83 and a ResNet, with its convolutions, 166 to 207
+(2026-11). Its 128B on v5p-256 takes half an hour: `python notebooks/data/maxtext.py 128B v5p-256`.
 """
 
 import pytest
