@@ -22,7 +22,7 @@ def read(path: pathlib.Path) -> Report:
     """
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
-            raise OSError(f"there is no file of at most {LARGEST >> 20} MiB")
+            raise OSError(f"it is missing, no regular file, or larger than {LARGEST >> 20} MiB")
         return Report.from_json(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, PreflightError) as error:
         raise PreflightError(
