@@ -65,8 +65,7 @@ def apart(
         hardware.slice_of(target, jax=True)
     # The rest is for everything else: a search that takes longer still leaves a report.
     limits = {"search_seconds": timeout / 2 / max(1, len(targets)), "trace_seconds": timeout / 2}
-    options |= {"target": list(targets)} | limits
-    job = {"module": module, "attribute": attribute, "options": options}
+    options |= limits | {"target": list(targets)}
     environment = ENVIRONMENT | dict(os.environ)
 
     memory_limit = memory_limit or processes.memory_limit()
@@ -78,7 +77,7 @@ def apart(
             child = processes.Child("tpu_preflight.apart", environment, pathlib.Path.cwd(), own)
             with contextlib.closing(child):
                 answer, _ = child.ask(
-                    job,
+                    {"module": module, "attribute": attribute, "options": options},
                     timeout=timeout,
                     most_memory=memory_limit,
                     progress=(lambda stage, _: progress(stage)) if progress else None,

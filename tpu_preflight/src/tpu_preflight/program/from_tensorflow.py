@@ -222,8 +222,7 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
             "Read the line above: it is XLA's own. Cut the function down until it compiles.",
         ),
     }[told.reason]
-    reason = told.reason if told.reason == "no kernel" else ""
-    return NotCompilable(what, told.line[:500], _FIXES.get(told.operation, fix), told, reason)
+    return NotCompilable(what, told.line[:500], _FIXES.get(told.operation, fix), told, told.reason)
 
 
 def _shape_text(shape: Any) -> str:

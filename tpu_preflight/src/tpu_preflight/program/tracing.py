@@ -45,8 +45,8 @@ class NotCompilable(PreflightError):
         told: What TensorFlow or JAX says, where it does. Its ``operation`` and ``source``, where
             the operation was made, are attributes of the error, too; so are ``where``, the same in
             words, and ``message``, its whole text.
-        reason: ``no kernel`` (neither has a table or an iterator), ``late`` (tracing took too long,
-            and would again), ``memory``, or empty.
+        reason: ``no kernel`` (neither has a table or an iterator), ``size`` or ``argument`` (XLA
+            refuses one), ``late`` (tracing took too long, and would again), ``memory``, or empty.
     """
 
     def __init__(
