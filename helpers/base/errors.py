@@ -1,10 +1,18 @@
 """The shape of every error a learner can cause: what happened, why, what to do."""
 
 import contextlib
+import errno
 from collections.abc import Iterator
 
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.text import translated
+
+_CAUSES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "The disk is full"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "Too many files are open (ulimit -n)"),
+    errno.ENOTEMPTY: "Another process has written there",
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "A file stands where a folder must be"),
+}
 
 
 class CourseError(PreflightError):
@@ -18,6 +26,23 @@ class CourseError(PreflightError):
         return f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
 
 
+def cause(error: BaseException) -> str:
+    """Say in a few words, without a full stop, why something failed."""
+    said = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
+    return _CAUSES.get(getattr(error, "errno", None), " ".join(said.split())[:300].rstrip(".: "))
+
+
+def unforeseen(error: BaseException) -> CourseError:
+    """Make the message of an error that nothing else has told."""
+    where = getattr(error, "filename", None)
+    return CourseError(
+        "The command could not go on.",
+        f"{cause(error)}{f' ({where})' if where else ''}.",
+        "Change that and run the same command again: what is written is whole. "
+        "PYTHONDEVMODE=1 before it shows where it happens, for an issue.",
+    )
+
+
 @contextlib.contextmanager
 def unreadable(what: str, fix: str, why: str = "") -> Iterator[None]:
     """Tell in three sentences that what is read inside was changed, cut off, or is something else.
@@ -28,5 +53,4 @@ def unreadable(what: str, fix: str, why: str = "") -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        said = f"{type(error).__name__}: {str(error).rstrip('.')[:200]}."
-        raise CourseError(what, f"{why} {said}".lstrip(), fix) from error
+        raise CourseError(what, f"{why} {cause(error)}.".lstrip(), fix) from error

@@ -1,11 +1,10 @@
 """Files that are whole or absent."""
 
-import errno
 import glob
 import pathlib
 from collections.abc import Iterable
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, cause
 from tpu_preflight.files import replace
 
 
@@ -13,20 +12,11 @@ class CantWrite(CourseError):
     """A file could not be written; what stood there before is untouched."""
 
 
-_CAUSES = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "The disk is full"),
-    errno.ENOTEMPTY: "Another process has written there",
-    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "A file stands where a folder must be"),
-}
-
-
 def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
     """Make the error that says why ``path``, here or in a bucket, could not be written."""
-    said = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
-    why = _CAUSES.get(getattr(error, "errno", None), said.strip()[:300])
     return CantWrite(
         f"{path.name[:60]} could not be written.",
-        f"{why} ({path.parent.name or path.parent}).",
+        f"{cause(error)} ({path.parent.name or path.parent}).",
         "Make room there, or name another folder or bucket that you may write to, then run the "
         "same command again; nothing already written is lost.",
     )
@@ -40,10 +30,7 @@ def leftovers(path: pathlib.Path) -> Iterable[pathlib.Path]:
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
     """Replace a file by the whole content, or by pieces of it in order: whole or absent.
 
-    Missing parent folders are made. Text is written as UTF-8, as it is.
-
-    Raises:
-        CantWrite: The disk is full, or the folder is not writable.
+    Missing parent folders are made, text is written as UTF-8. Raises `CantWrite`.
     """
     data = data.encode() if isinstance(data, str) else data
     try:

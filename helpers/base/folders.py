@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import filelock
 
 from helpers.base import files
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, cause
 
 _BUCKET = (
     "Make the bucket where the TPU is (gcloud storage buckets create gs://… --location=REGION), "
@@ -73,8 +73,7 @@ def _sync(path: pathlib.Path) -> None:
 class Folder:
     """A folder that need not exist yet; names of what is in it may have slashes.
 
-    A file is whole or absent: on this disk it is renamed when all of it is written, and an object
-    in a bucket always is. What can't be read raises a `CourseError`, what can't be written
+    A file is whole or absent. What can't be read raises a `CourseError`, what can't be written
     `files.CantWrite`; what isn't there is no error.
 
     Attributes:
@@ -132,12 +131,9 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             pass
         except self._failures as error:
-            raise CourseError(
-                f"{name or self.path} could not be read.",
-                f"{type(error).__name__}: {str(error).strip()[:300]}",
-                "Check that you may read there, and run the same command again when it can be "
-                "reached; nothing was changed.",
-            ) from error
+            what, why = f"{name or self.path} could not be read.", f"{cause(error)}."
+            fix = "Check that you may read there, and run the same command again when it can be "
+            raise CourseError(what, why, f"{fix}reached; nothing was changed.") from error
 
     @contextlib.contextmanager
     def _writing(self, name: str) -> Iterator[None]:
@@ -147,19 +143,15 @@ class Folder:
             raise
         except self._failures as error:
             if self.remote:
-                raise files.CantWrite(
-                    f"{self.path} could not be written to.",
-                    f"{type(error).__name__}: {str(error).strip()[:300] or 'no answer'}",
-                    _BUCKET,
-                ) from error
+                what = f"{self.path} could not be written to."
+                raise files.CantWrite(what, f"{cause(error)}.", _BUCKET) from error
             raise files.cant_write(pathlib.PurePath(self._at(name)), error) from error
 
     def check(self) -> None:
         """Find out whether the folder can be made and written to; nothing is left there.
 
         Raises:
-            files.CantWrite: It is a file or in one, its name is too long, or it is not writable;
-                the bucket is missing, can't be reached, or its storage refuses this account.
+            files.CantWrite: It can't; the message says why.
         """
         if self.remote:
             probe = self._at(f".write-check-{secrets.token_hex(4)}")

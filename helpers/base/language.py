@@ -6,12 +6,19 @@ has in their places is looked up, too. Babel is imported only for another langua
 
 import contextlib
 import functools
+import io
 import os
 import pathlib
 import re
+import sys
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from helpers.base.errors import CourseError, cause
 from helpers.base.settings import ROOT
+
+if TYPE_CHECKING:
+    from babel.messages import Catalog
 
 ENGLISH = "en"
 NOTEBOOKS, WORK = ROOT / "notebooks", ROOT / "work"
@@ -54,13 +61,31 @@ def language(
     return code if code in translations() else ENGLISH
 
 
+def read(code: str) -> "Catalog":
+    """Read a language's translation; an empty one where there is none yet.
+
+    Raises:
+        CourseError: It can't be read, as after a merge that left git's marks in it.
+    """
+    from babel.messages import Catalog, pofile
+
+    if not (path := file(code)).is_file():
+        return Catalog(locale=code, fuzzy=False)
+    try:
+        return pofile.read_po(io.BytesIO(path.read_bytes()), abort_invalid=True)
+    except Exception as error:  # Babel's own, and what it meets in a file that isn't whole
+        what, why = f"{path.name} can't be read.", f"{cause(error)} (lines from 0)."
+        raise CourseError(what, why, "Repair that line.") from error
+
+
 @functools.cache
 def _messages(code: str) -> tuple[dict[str, str], list[tuple[re.Pattern[str], str, list[str]]]]:
     """Give what is translated: whole messages, and patterns, the longest first."""
-    from babel.messages import pofile
-
-    with file(code).open("rb") as stream:
-        messages = pofile.read_po(stream, abort_invalid=True)
+    try:
+        messages = read(code)
+    except CourseError as error:
+        sys.stderr.write(f"{error.what} {error.why} Messages are in English.\n")
+        messages = ()
     told = {m.id: m.string for m in messages if m.id and m.string and not m.fuzzy}
     longest = sorted(filter(BLANK.search, told), key=lambda english: -len(BLANK.sub("", english)))
     patterns = [(_pattern(x), told[x], [*dict.fromkeys(BLANK.findall(x))]) for x in longest]

@@ -81,9 +81,8 @@ def installed() -> dict[str, str]:
 def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[str]:
     """Compare what is installed with the lock (versions by name), by release (major.minor).
 
-    Gives one line for each package of ``BOOTSTRAP`` that is missing or of another release, and of
-    ``ANY_VERSION`` that is missing. ``tensorflow-tpu`` counts as ``tensorflow``: it is the same
-    library for another device.
+    Gives a line for each package of ``BOOTSTRAP`` or ``ANY_VERSION`` that is missing or of another
+    release. ``tensorflow-tpu`` counts as ``tensorflow``.
     """
     wrong = [f"{name} is missing" for name in ANY_VERSION if name not in installed]
     for name in BOOTSTRAP:

@@ -46,10 +46,8 @@ def read(path: str | os.PathLike[str]) -> Data:
 def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) -> str:
     """Write the course's own text as records, its held-out paragraphs apart, as `prepare` does.
 
-    What is finished in ``output``, a folder here or ``gs://``, is kept. It is given back.
-
-    Raises:
-        CourseError: As `corpus.kept_tokenizer` and `records.write`.
+    What is finished in ``output``, a folder here or ``gs://``, is kept. Gives it; errors
+    as of `corpus.kept_tokenizer` and `records.write`.
     """
     source, tokenizer = documents.find(list(corpus.shipped().values())), corpus.kept_tokenizer()
     options = {"sequence_length": sequence_length, "shards": 2, "held_out": True}

@@ -5,6 +5,7 @@ transformers 4 and 5 read, and `tf_model.h5` for `TFBertForMaskedLM`, which tran
 has. Beside them tokenizer and model card: without the tokens' numbers the weights mean nothing.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -41,8 +42,7 @@ def export(
 ) -> pathlib.Path:
     """Write a run's model, tokenizer and card into a new folder, and give its path.
 
-    The card has the results on the records in the folder ``held-out`` of the run's records, where
-    there is one.
+    The card has the results on the records in ``held-out`` of the run's records, if there are.
 
     Args:
         run: Output folder of `pretraining.run`, finished or not; nothing is changed there.
@@ -50,8 +50,7 @@ def export(
         data: The records that the run was trained on; None: where the run says that they are.
 
     Raises:
-        CourseError: There is no run or no whole checkpoint, these are other records, or the folder
-            is not empty, is in a bucket, or can't be written.
+        CourseError: There is no whole run, these are other records, or the folder can't be made.
     """
     folder = new_folder(folder)
     model, source, described, step = load(run, data)
@@ -101,17 +100,21 @@ def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: 
     writing = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
     try:
         for left in files.leftovers(folder):
-            shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(CourseError), Folder(left).alone():  # nobody writes there
+                shutil.rmtree(left, ignore_errors=True)
         writing.mkdir(parents=True)
-        _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
-        # The ordinary class: packed rows are a matter of the input, not of the weights.
-        config = model.config.to_diff_dict() | {"architectures": ["BertForMaskedLM"]}
-        files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
-        weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
-        files.write(writing / "model.safetensors", weights)
-        model.save_weights(writing / "tf_model.h5", save_format="h5")
-        files.write(writing / "README.md", card)
-        Folder(folder.parent).rename(writing.name, folder.name)
+        with Folder(writing).alone():
+            _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
+            # The ordinary class: packed rows are a matter of the input, not of the weights.
+            config = model.config.to_diff_dict() | {"architectures": ["BertForMaskedLM"]}
+            text = json.dumps(config, indent=2, sort_keys=True) + "\n"
+            files.write(writing / "config.json", text)
+            weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
+            files.write(writing / "model.safetensors", weights)
+            model.save_weights(writing / "tf_model.h5", save_format="h5")
+            files.write(writing / "README.md", card)
+            (writing / ".lock").unlink()
+            Folder(folder.parent).rename(writing.name, folder.name)
     except OSError as error:
         raise files.cant_write(folder, error) from error
     finally:

@@ -3,8 +3,7 @@
 What a step computes is a function of the settings, the data and the step's number alone: order and
 masks (`records`, `masking`), dropout (`model.Dropout`), learning rate. The state beside that is the
 weights and the optimizer's, and a checkpoint holds them. So a run that was killed and started again
-gives, on the same kind of machine, the very numbers of a run that was not. Notebook 07 has the same
-loop in some lines; here is what a long run needs beside it.
+gives, on the same kind of machine, the very numbers of a run that was not.
 """
 
 import contextlib
@@ -85,9 +84,8 @@ def batches(data: Data, settings: Settings, start_step: int = 0) -> tf.data.Data
 def make(settings: Settings, data: Data) -> tuple[tf.keras.Model, tf.keras.optimizers.Optimizer]:
     """Make a run's model and optimizer as they are before the first step.
 
-    The head's bias starts at the logarithm of the tokens' frequencies, which is where any training
-    puts it first: the loss starts at the unigram baseline, and what it falls below it is learned
-    from context.
+    The head's bias starts at the logarithm of the tokens' frequencies, where any training puts it
+    first: what the loss then falls is learned from context.
     """
     given = {name: getattr(settings, name) for name in ("dropout", "seed", "precision")}
     longest = data.manifest.settings.sequence_length
@@ -127,9 +125,8 @@ def run(
         report: Called after each execution.
 
     Raises:
-        CourseError: The arguments don't fit each other; the folder holds another run or can't be
-            written; another process trains there; no checkpoint can be read; or a loss is no
-            number. Also as `data.read` and `records.dataset`.
+        CourseError: The arguments don't fit each other; the folder holds another run, or can't be
+            used; or a loss is no number. Also as `data.read` and `records.dataset`.
     """
     folder, source = Folder(output), read(data)
     strategy = strategy or tf.distribute.get_strategy()
@@ -175,9 +172,11 @@ def run(
             speed = sum(results[2]) / (time.monotonic() - begun)
             report(Progress(done, settings.steps, loss, speed))
             if done % save_every == 0:
+                described.begin(folder)  # deleted since, or another run's?
                 save(manager, done, folder, log)
                 saved = done
         if done != saved:
+            described.begin(folder)
             save(manager, done, folder, log)
     losses = np.array([json.loads(line)["loss"] for line in log])
     return Run(done, start, losses, received[0] if received else None, model)

@@ -116,9 +116,7 @@ class Description:
         return there
 
     def check(self, folder: Folder) -> None:
-        """Check that the folder's run is a new one or the same.
-
-        A run that saved nothing can be begun anew with other settings.
+        """Check that the folder's run is a new one, has saved nothing, or is the same.
 
         Raises:
             CourseError: The folder holds another run or files of its names, or as `read`.

@@ -19,7 +19,6 @@ from typing import Any
 from babel.messages import Catalog, pofile
 
 from helpers.base import files, language
-from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.course import explain
 from helpers.course import map as course
@@ -159,21 +158,8 @@ def texts() -> list[tuple[str, str]]:
         found += (_data if path.suffix == ".toml" else _code)(path)
     found += [(WORDS, CHANGED), (WORDS, MISSING)]
     for code in language.translations():
-        found += [(WORDS, message.id) for message in read(code) if message.context == WORDS]
+        found += [(WORDS, m.id) for m in language.read(code) if m.context == WORDS]
     return list(dict.fromkeys(found))
-
-
-def read(code: str) -> Catalog:
-    """Read a language's translation; an empty one where there is none yet."""
-    path = language.file(code)
-    if not path.is_file():
-        return Catalog(locale=code, fuzzy=False)
-    with path.open("rb") as stream:
-        try:
-            return pofile.read_po(stream, abort_invalid=True)
-        except pofile.PoFileError as error:
-            what = f"{path.name} can't be read."
-            raise CourseError(what, f"{error} (lines from 0).", "Repair that line.") from error
 
 
 def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
@@ -285,7 +271,7 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
 
     Gives what is to do (`to_do`), and the files that changed.
     """
-    catalog, stream = read(code), io.BytesIO()
+    catalog, stream = language.read(code), io.BytesIO()
     update(catalog, texts())
     pofile.write_po(stream, catalog, width=0, ignore_obsolete=True)
     new = {language.file(code): stream.getvalue().decode()} | generated(code, catalog)

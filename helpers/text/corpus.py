@@ -101,10 +101,9 @@ def held_out(line: int) -> bool:
 def train_tokenizer(texts: Iterable[str], vocabulary: int) -> BertWordPieceTokenizer:
     """Train a WordPiece tokenizer that tells cases apart and leaves Hangul whole.
 
-    It has ``vocabulary`` tokens (fewer if the text has no more pairs of tokens that occur twice),
-    BERT's five special ones included, and puts ``[CLS]`` before a text and ``[SEP]`` after it.
-    Training is not reproducible: two runs on one text number their tokens differently. Train once
-    and keep the file.
+    It has ``vocabulary`` tokens at most, BERT's five special ones included, and puts ``[CLS]``
+    before a text and ``[SEP]`` after it. Two trainings on one text number their tokens differently:
+    keep the file.
 
     Raises:
         VocabularyTooSmall: The text has more characters than that; the message says how many.
@@ -156,16 +155,16 @@ def load_tokenizer() -> "BertTokenizerFast":
 def canonical(tokenizer: Any) -> str:
     """Write a tokenizer as JSON, the same however it was loaded, without padding or truncation.
 
-    Args:
-        tokenizer: A ``BertTokenizerFast``, a ``tokenizers`` tokenizer, a ``tokenizer.json``'s path.
+    Takes a ``BertTokenizerFast``, a ``tokenizers`` tokenizer, or a ``tokenizer.json``'s path.
 
     Raises:
-        CourseError: There is no such file, it is no fast tokenizer, or it has no ``[CLS]``,
-            ``[SEP]`` and ``[PAD]``.
+        CourseError: It is none of these, or has no ``[CLS]``, ``[SEP]`` and ``[PAD]``.
     """
     try:
         if isinstance(tokenizer, str | os.PathLike):
-            text = pathlib.Path(tokenizer).read_text("utf-8")
+            if not (file := pathlib.Path(tokenizer)).is_file() or file.stat().st_size > 2**30:
+                raise ValueError("it is no file, or too large")
+            text = file.read_text("utf-8")
         else:
             found = getattr(tokenizer, "backend_tokenizer", tokenizer)
             text = getattr(found, "_tokenizer", found).to_str()

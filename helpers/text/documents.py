@@ -1,7 +1,6 @@
 """Documents of files of any common kind: ``datasets`` reads them into Arrow files on the disk.
 
-An Arrow file is read from its start, some thousand rows at a time, by each shard that takes
-documents from it: that is a small part of what tokenizing them takes, and needs no memory.
+Each shard reads an Arrow file from its start, some thousand rows at a time.
 """
 
 import codecs
@@ -26,7 +25,7 @@ import pyarrow
 import pyarrow.compute
 from datasets.data_files import resolve_pattern
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, cause
 from helpers.text import corpus
 
 _KINDS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -59,9 +58,10 @@ def find(inputs: Sequence[str], field: str = "text", output: str = "") -> Files:
         CourseError: There is no such file.
     """
     _arrow_files.cache_clear()  # files may have changed since
-    own = re.escape(output) + r"/(held-out/)?(shard-[\d-]+-of-\d+|manifest|tokenizer)\.\w+"
+    real = os.path.realpath  # out/../out, or a link
+    own = re.escape(real(output)) + r"/(held-out/)?(shard-[\d-]+-of-\d+|manifest|tokenizer)\.\w+"
     found = {path.replace("/./", "/") for given in inputs for path in _matching(given)}
-    found -= {path for path in found if output and re.fullmatch(own, path)}
+    found -= {path for path in found if output and re.fullmatch(own, real(path))}
     # By name first: then it doesn't count where the folders are.
     return Files(tuple(sorted(found, key=lambda path: (path.rpartition("/")[2], path))), field)
 
@@ -159,7 +159,7 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
     """Make the error of a file that can't be read, from the error that is at its root."""
     while error.__cause__ is not None:
         error = error.__cause__
-    why = f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}."
+    why = f"{cause(error)}."
     fix = "Check that you may read it; if it is cut off or damaged, copy it again."
     if isinstance(error, datasets.arrow_writer.SchemaInferenceError | StopIteration):
         why = "It is empty."
@@ -174,11 +174,7 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
 
 
 def digest(source: Source) -> str:
-    """Name documents by what they say and by their order, with 16 hexadecimal digits.
-
-    Raises:
-        CourseError: A file can't be read, is empty, damaged or not in UTF-8, or lacks the field.
-    """
+    """Name documents, by what they say and their order; raise a `CourseError` for a bad file."""
     total = hashlib.blake2b(digest_size=8)
     for column in _columns(source):
         for texts in column:

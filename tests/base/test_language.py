@@ -1,5 +1,7 @@
 """Messages in another language: which one, and what becomes of blanks."""
 
+import re
+
 import pytest
 from babel.messages import Catalog, pofile
 from cases import cases
@@ -35,3 +37,12 @@ def test_a_message_is_translated_with_what_fills_its_blanks(korean, text, said, 
     assert language.translated(text, "ko") == said
     monkeypatch.setattr(language, "file", None)  # English reads no translation
     assert language.translated(text, "en") == text
+
+
+def test_a_translation_that_cant_be_read_leaves_messages_in_english(korean, capsys):
+    path = language.file("ko")
+    path.write_text("<<<<<<< HEAD\n" + path.read_text("utf-8"), "utf-8")  # git's, of a merge
+    for _ in range(2):  # and it is said once
+        assert language.translated("The disk", "ko") == "The disk"
+    out, err = capsys.readouterr()
+    assert not out and re.fullmatch(r"ko\.po can't be read.*on 0.*Messages are in English.\n", err)

@@ -1,20 +1,24 @@
 """An exported folder: the same scores in TensorFlow and in today's PyTorch, whole or absent."""
 
+import itertools
 import json
+import os
 import pathlib
+import random
 import shutil
 import unittest.mock
 
 import numpy as np
 import pytest
 from conventions import ROOT
-from runs import NANO
+from runs import NANO, child, ended
 from terminal import call, without
 from transformers import BertTokenizerFast, TFBertForMaskedLM
 from typer.testing import CliRunner
 
 from helpers.base import files
 from helpers.base.errors import CourseError
+from helpers.base.folders import Folder
 from helpers.bert import export, pretraining
 from helpers.bert.data import prepare_shipped
 from helpers.bert.model import pretraining_model
@@ -31,6 +35,8 @@ TEXTS = [
     "Select a file name and click [MASK] to save the file.",
     "Cell (A1)!",
 ]
+TOKENIZER = corpus.kept_tokenizer().read_text("utf-8")
+MOMENTS = random.SystemRandom().sample(range(1, 14), 3)  # others in each run of this test
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +155,6 @@ def test_records_may_be_moved_and_may_have_nothing_held_out(run, tmp_path):
         ("settings.json", b'"heads": 2', b'"heads": 7', "by 7 heads"),
         ("settings.json", b'"hidden": 64', b'"hidden": 6400', "are not of the model"),
         ("settings.json", b'"layers": 2', b'"layers": 1', "another model's"),
-        ("settings.json", b'"layers": 2', b'"layers": 3', "another model's"),
         ("settings.json", b'"records"', b"[" * 100_000, "settings.json was changed"),
         ("log.jsonl", b'"loss"', b'"lost"', "KeyError"),
         ("log.jsonl", b'"loss"', b"\xff", "UnicodeDecodeError"),
@@ -175,15 +180,33 @@ def test_a_failure_leaves_nothing_behind(tmp_path, monkeypatch, failing):
     model = pretraining_model(NANO, 3000, longest=16)
     owner = model if failing == "save_weights" else pathlib.Path
     full = unittest.mock.Mock(side_effect=OSError(28, "No space left on device"))
-    tokenizer = corpus.kept_tokenizer().read_text()
     with monkeypatch.context() as patch:
         patch.setattr(owner, failing, full)
         with pytest.raises(files.CantWrite, match="The disk is full"):
-            export.write(model, tokenizer, tmp_path / "out", "# Card")
+            export.write(model, TOKENIZER, tmp_path / "out", "# Card")
     assert list(tmp_path.iterdir()) == []
-    # What a killed call has left is in nobody's way.
-    for left in (".out.1234cdef", ".out.writing"):  # but a folder of the user's own stays
-        (tmp_path / left).mkdir()
-    export.write(model, tokenizer, tmp_path / "out", "# Card")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".out.writing", "out"]
-    assert (tmp_path / "out/README.md").read_text() == "# Card"
+
+
+def write(folder):
+    export.write(pretraining_model(NANO, 3000, longest=16), TOKENIZER, folder, "# Card")
+
+
+def killed(folder, number):
+    """Write a model, and kill this process as it syncs something for the given time."""
+    left, sync = itertools.count(1), os.fsync
+    os.fsync = lambda file: os.kill(os.getpid(), 9) if next(left) == number else sync(file)
+    write(folder)
+
+
+@pytest.mark.parametrize("number", MOMENTS)
+def test_killed_the_folder_is_whole_or_absent_and_the_next_call_makes_it(tmp_path, number):
+    mine = {tmp_path / ".out.writing", tmp_path / ".out.1234cdef"}
+    for path in mine:
+        path.mkdir()
+    (tmp_path / ".out.abcd1234").touch()
+    with Folder(tmp_path / ".out.1234cdef").alone():  # by somebody who writes there now
+        assert ended(child(killed, tmp_path / "out", number)) == -9
+        if not (tmp_path / "out").exists():
+            write(tmp_path / "out")
+    assert {*tmp_path.iterdir()} == mine | {tmp_path / "out", tmp_path / ".out.abcd1234"}
+    assert len([*(tmp_path / "out").iterdir()]) == 8

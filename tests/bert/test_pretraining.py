@@ -1,7 +1,6 @@
 """A run that is killed, stopped, moved or spread gives the losses of a run that was not."""
 
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
@@ -63,42 +62,26 @@ def test_every_step_has_one_line_and_learning_lowers_the_loss(whole, data, tmp_p
     assert all(0 < row["norm"] < 10 and 400 < row["tokens"] <= 8 * 64 for row in rows)
 
 
-def killed(data, output, how, number):
-    """Train until this process kills itself with SIGKILL."""
-
-    def kill(*_):
-        os.kill(os.getpid(), signal.SIGKILL)
+def killed(data, output, milliseconds):
+    """Train until this process kills itself with SIGKILL; every second step it saves."""
 
     def report(progress):
-        if progress.step == start + 1 and how == "at any moment":
-            threading.Timer(number / 1000, kill).start()
-        if how == "after a step" and progress.step == start + number:
-            kill()
+        if progress.step == start + 1:
+            threading.Timer(milliseconds / 1000, os.kill, (os.getpid(), signal.SIGKILL)).start()
         time.sleep(0.005)
 
-    start, saves, write = saved(output)[0], itertools.count(1), tf.train.CheckpointManager.save
-
-    def save(*arguments, **options):
-        if how == "while saving" and next(saves) == 2:
-            threading.Timer(number / 1000, kill).start()
-        return write(*arguments, **options)
-
-    tf.train.CheckpointManager.save = save
+    start = saved(output)[0]
     train(data, output, report=report)
 
 
 def test_killed_again_and_again_the_run_equals_the_undisturbed_one(whole, data, tmp_path):
     draw = random.SystemRandom()  # other moments in each run of this test
-    output = tmp_path / "run"
-    upper = {"at any moment": 60, "after a step": 4, "while saving": 15}  # ms or steps
-    moments = [(kind, draw.randint(1, most)) for kind, most in upper.items()]
-    draw.shuffle(moments)
-    steps = []
-    for kind, number in [*moments, ("after a step", 4)]:  # the last one sees that it goes on
-        process = child(killed, data, output, kind, number)
-        assert ended(process) == -signal.SIGKILL, moments
+    output, steps = tmp_path / "run", []
+    moments = [draw.randint(1, 60) for _ in range(4)]
+    for milliseconds in moments:
+        assert ended(child(killed, data, output, milliseconds)) == -signal.SIGKILL, moments
         steps.append(saved(output)[0])
-    assert steps == sorted(steps) and 0 < steps[-1] < STEPS
+    assert steps == sorted(steps) and steps[-1] < STEPS
     train(data, output)
     assert log(output) == log(whole), moments
     assert saved(output) == saved(whole)
@@ -128,9 +111,6 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(whole, data, tm
     assert said[0].startswith(f"The checkpoint of step {STEPS} is damaged (")
     assert said[1] == f"Going on after step {STEPS - SAVE} of {STEPS}."
     assert log(output) == log(whole)
-    # And a finished run only says so.
-    run = train(data, output, report=end_at(0))
-    assert run.resumed == run.step == len(run.loss) == STEPS
 
 
 def test_no_whole_checkpoint_is_an_error_and_not_a_new_start(whole, data, tmp_path):
@@ -189,6 +169,31 @@ def test_files_of_somebody_else_are_not_taken_for_a_run(data, tmp_path, name):
     with pytest.raises(CourseError, match=r"and no settings.json"):
         train(data, tmp_path)
     assert Folder(tmp_path).read(name) == b"mine" and not Folder(tmp_path).exists(".lock")
+
+
+def test_a_folder_that_is_deleted_or_renamed_while_it_trains_is_written_anew(data, tmp_path):
+    output = tmp_path / "run"
+    moves = {5: lambda: shutil.rmtree(output), 9: lambda: output.rename(tmp_path / "moved")}
+    train(data, output, SHORT, report=lambda now: moves.get(now.step, int)())
+    assert train(data, output, SHORT).resumed == len(losses(output)) == 20
+    assert train(data, tmp_path / "moved", SHORT).resumed == 8
+
+
+@pytest.mark.parametrize("gone", ["", "shard-00001*.tfrecord"])
+def test_records_that_are_deleted_while_it_trains_are_told(data, tmp_path, gone):
+    copied, output = pathlib.Path(shutil.copytree(data, tmp_path / "data")), tmp_path / "run"
+
+    def delete(progress):
+        if progress.step == 5:
+            shutil.rmtree(copied) if not gone else next(copied.glob(gone)).unlink()
+
+    settings = dataclasses.replace(SETTINGS, steps=1_000, global_batch_size=64)
+    with pytest.raises(CourseError, match="shard-00001" if gone else "no finished records"):
+        train(copied, output, settings, report=delete)
+    step, said = saved(output)[0], []
+    with pytest.raises(Ended):  # with the records brought back it goes on
+        train(data, output, settings, report=end_at(step + 1), say=said.append)
+    assert step >= 4 and said == [f"Going on after step {step} of 1,000."]
 
 
 def upload(data, url):

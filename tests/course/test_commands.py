@@ -1,11 +1,15 @@
 """The command line: one message for bad input, an example in each help, nothing heavy imported."""
 
+import errno
+import logging
 import pathlib
 import re
 import shlex
 import signal
 import sys
+import time
 import tomllib
+import unittest.mock
 
 import pytest
 from conventions import ROOT
@@ -13,11 +17,18 @@ from terminal import call
 
 import helpers.__main__ as commands
 from helpers.course import running
-from helpers.course.commands import course
-from helpers.course.commands.app import GROUPS, translated
+from helpers.course.commands import app, course
+from helpers.course.commands.app import GROUPS
 
 MISUSES = tomllib.loads((ROOT / "tests/course/misuses.toml").read_text("utf-8"))["misuses"]
 LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its frame
+ERRORS = [
+    MemoryError(),
+    RecursionError("a\nb"),
+    BrokenPipeError(),
+    ImportError("no x"),
+    *(OSError(errno.EMFILE, "Too many", "a.txt"), UnicodeEncodeError("ascii", "é", 0, 1, "no")),
+]
 FILES = {
     **{"a.txt": "one\ntwo\n", "empty.txt": "", "a.jsonl": '{"body": "one"}\n'},
     **{"folder/x": "mine", "other/settings.json": '{"theme": "dark"}', "a.log.gz": "\x1f\x8b"},
@@ -41,9 +52,13 @@ def command(tmp_path, monkeypatch, capsys):
         out, err = capsys.readouterr()
         return left.value.code, out, err
 
-    before = signal.getsignal(signal.SIGTERM)
+    for owner, name in ((sys, "unraisablehook"), (logging, "lastResort")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield run
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def plain(text):
@@ -88,14 +103,9 @@ def test_a_run_tells_by_its_status_and_opens_its_page_at_a_terminal(command, mon
     assert command("run", "2")[0] == 1 and opened == [(tmp_path / "index.html").as_uri()]
 
 
-def test_a_folder_that_is_gone_is_told(command, tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    status, _, err = command("prepare")
-    assert translated("what was said") == "what was said"  # a preflight may say more
-    monkeypatch.chdir(tmp_path)
-    assert status == 2 and "The current folder is gone." in err
+def test_a_folder_that_is_gone_is_told(command, monkeypatch):
+    monkeypatch.setattr(pathlib.Path, "cwd", unittest.mock.Mock(side_effect=FileNotFoundError))
+    assert "The current folder is gone." in command("prepare")[2]
 
 
 def test_a_closed_output_or_input_does_no_harm(command, monkeypatch):
@@ -107,16 +117,30 @@ def test_a_closed_output_or_input_does_no_harm(command, monkeypatch):
 
 def test_a_full_disk_behind_the_output_is_told():
     done = call("sh", "-c", f"echo | {sys.executable} -m helpers explain > /dev/full")
-    assert done.returncode == 2 and done.stderr.startswith("The disk is full.")
-    assert len(done.stderr.splitlines()) == 1
+    assert done.returncode == 2 and "Why: The disk is full.\n" in done.stderr
+    assert len(done.stderr.splitlines()) == 3
 
 
-def test_sigterm_ends_a_command_in_order(command, monkeypatch):
+@pytest.mark.parametrize("owner", [running, app])  # within a command, and around them
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_whatever_happens_is_told_without_a_traceback(command, monkeypatch, owner, error):
+    monkeypatch.setattr(owner, "run", unittest.mock.Mock(side_effect=error))
+    status, _, err = command("run", "2")
+    assert status == 2 and "Traceback" not in err and len(err.splitlines()) <= 3
+    assert type(error).__name__ in err or "Too many files are open (ulimit -n) (a.txt)." in err
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_sigterm_ends_a_command_in_order(command, monkeypatch, lost):
     ended = []
+
+    class Lost:  # what is raised in a destructor, Python only writes down
+        __del__ = staticmethod(lambda: signal.raise_signal(signal.SIGTERM))
 
     def stopped(*_, **__):
         try:
-            signal.raise_signal(signal.SIGTERM)
+            Lost() if lost else signal.raise_signal(signal.SIGTERM)
+            time.sleep(30)
         finally:
             ended.append("kernels")
 

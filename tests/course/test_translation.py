@@ -20,7 +20,7 @@ def pseudo(english: str) -> str:
 
 
 def test_another_language_is_one_more_file_and_its_links_lead_to_what_there_is():
-    catalog = translation.read(CODE)
+    catalog = language.read(CODE)
     for where, english in translation.texts():
         catalog.add(english, pseudo(english), context=where)
     made = translation.generated(CODE, catalog)
@@ -43,12 +43,12 @@ def test_what_a_cell_printed_stays_with_its_program(monkeypatch, tmp_path):
     path.write_text(text.replace("1 mul", "gone").replace("size**3", "size**4"))
     monkeypatch.setattr(course, "NOTEBOOKS", tmp_path)
     monkeypatch.setattr(translation, "PAGES", ())
-    made = translation.generated("ko", translation.read("ko"))[path]
+    made = translation.generated("ko", language.read("ko"))[path]
     assert "kept: T" in made and "1 mul" in made and "gone" not in made
 
 
 def test_a_changed_text_keeps_its_translation_and_shows_the_english_until_it_is_redone():
-    catalog = translation.read("eo")
+    catalog = language.read("eo")
     one, other = ("a.ipynb one", "Some words of it."), ("a.ipynb one", "Some words of them.")
     catalog.add(one[1], "몇 마디.", context=one[0])
     update(catalog, [other, ("a.ipynb two", "More.")])
@@ -98,7 +98,7 @@ def test_it_is_written_once(tmp_path, monkeypatch):
     monkeypatch.setattr(translation, "texts", lambda: texts)
     monkeypatch.setattr(translation, "generated", lambda code, catalog: {})
     assert [len(translation.write("eo")[1]) for _ in range(2)] == [1, 0]
-    assert translation.read("eo").get(texts[0][1], texts[0][0]) is not None
+    assert language.read("eo").get(texts[0][1], texts[0][0]) is not None
     language.file("eo").write_text("<<<<<<< HEAD\n")  # git's, of two translators
     with pytest.raises(translation.CourseError, match=r"eo\.po can't be read"):
-        translation.read("eo")
+        language.read("eo")

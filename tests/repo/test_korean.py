@@ -12,7 +12,7 @@ from helpers.base import language
 from helpers.course import map as course
 from helpers.course import translation
 
-CATALOG = translation.read("ko")
+CATALOG = language.read("ko")
 FOLDER = course.NOTEBOOKS / "ko"
 # Wrong terms that can be searched for: notebooks/locale/ko.md has the right ones.
 WRONG = r"(?<![가-힣])(글(?![자씨쓴])|칸|루프(?!라인)|물결|파동|색인|순방향|스코프|지표)"

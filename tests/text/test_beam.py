@@ -2,15 +2,13 @@
 
 import contextlib
 import functools
-import json
-import re
 import subprocess
 
 import psutil
 import pytest
 from conventions import ROOT
 from plain import contents, finished, prepared
-from terminal import call, without
+from terminal import without
 
 from helpers.base.errors import CourseError
 from helpers.text import corpus, documents, records
@@ -66,18 +64,6 @@ def test_what_a_worker_cant_read_is_told(tmp_path):
     (tmp_path / "old.txt").write_bytes("Title\n옛날 문서입니다.\n".encode("cp949"))
     told, _ = beam(tmp_path / "out", inputs=[tmp_path / "old.txt"], status=2)
     assert "old.txt can't be read" in told and "Traceback" not in told
-
-
-@installed
-def test_the_dataflow_command_is_one_that_beam_understands():
-    """The very words of notebook 06; the command's help has them with a project of its own."""
-    cells = json.loads((ROOT / "notebooks/06_bert_data.ipynb").read_text("utf-8"))["cells"]
-    (text,) = (t for cell in cells if "DataflowRunner" in (t := "".join(cell["source"])))
-    flags = re.search(r"--runner DataflowRunner -- (.+?)```", text, re.DOTALL)[1]
-    flags = flags.replace("\\\n", " ").split()
-    help_ = call(BEAM, "-m", "helpers", "prepare", "--help").stdout
-    for flag in flags:
-        assert flag.partition("=")[0] in help_
 
 
 def test_without_beam_the_way_to_it_is_told(tmp_path):

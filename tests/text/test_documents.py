@@ -86,8 +86,8 @@ def test_files_are_found_in_any_order_in_folders_and_by_patterns(tmp_path):
         assert documents.find(inputs) == wanted
     for name in ("shard-00000-of-00008.tfrecord", "tokenizer.json"):  # of an earlier run
         write(tmp_path / "texts/out", name, b"{}")
-    for given in (folder, f"{folder}/."):
-        assert documents.find([given, one], output=f"{folder}/out") == wanted
+    for given, out in ((folder, "out"), (f"{folder}/.", "./out"), (folder, "out/../out")):
+        assert documents.find([given, one], output=f"{folder}/{out}") == wanted
     for nothing in (str(tmp_path / "none"), ""):
         with pytest.raises(CourseError, match="is not there"):
             documents.find([nothing])
@@ -105,16 +105,15 @@ def test_a_bucket_is_read(tmp_path):
 PACKED = gzip.compress(plain(LINES * 50))
 
 
-def archive(mode):
+def archive():
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode=mode) as tar:
+    with tarfile.open(fileobj=file, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo("a.txt"), io.BytesIO())
     return file.getvalue()
 
 
 WRONG = {
-    "several.txt.gz": (archive("w:gz"), "an archive"),
-    "several.tar": (archive("w"), "an archive"),
+    "several.txt.gz": (archive(), "an archive"),
     "lines.txt": (objects(LINES), "is JSON"),
     "array.txt.gz": (gzip.compress(b"[%s]" % objects(LINES[:1])), "is JSON"),
     "table.csv": (b"id,text\n1,one\n", "a table"),
@@ -124,7 +123,6 @@ WRONG = {
     "damaged.txt.gz": (PACKED[:-8] + b"12345678", "CRC"),
     "column.jsonl": (objects(LINES).replace(b'"body"', b'"bodies"'), "field 'body', but {'id'"),
     "object.jsonl": (b'{"body": {"ko": "\xeb\xac\xb8"}}', "but {'body': 'a structure'}"),
-    "number.jsonl": (b'{"body": 3}', "but {'body': 'int64'}"),
     "deep.jsonl": (b'{"body": ' + b"[" * 10**5, "RecursionError"),
     "utf-16.txt": (b"\xff\xfea\0", "-f UTF-16"),
     "cut.jsonl": (objects(LINES)[:-5], "JSON"),

@@ -1,13 +1,12 @@
 """The list of commands, in the groups of their readers, and what holds for all of them."""
 
-import errno
 import os
 import pathlib
-import signal
 import sys
 
 import typer
 
+from helpers.base.errors import unforeseen, unreadable
 from helpers.base.language import translated
 from helpers.course.commands import course, training
 from tpu_preflight.errors import PreflightError
@@ -48,38 +47,24 @@ for _title, _commands in GROUPS.items():
         app.command(_name, rich_help_panel=_title)(_function)
 
 
-def _terminate(number: int, _: object) -> None:
-    raise SystemExit(128 + number)  # as shells have it
-
-
 def run() -> None:
-    """Run the command line; an error of ours ends it with its message alone.
-
-    A character that an encoding lacks (Windows' code pages, LANG=C) is printed as ``?``. SIGTERM
-    and a closed terminal end what was started and leave nothing half written, as Ctrl-C does.
-    """
-    signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup's
-        signal.signal(signal.SIGHUP, _terminate)
-    sys.stdin = sys.stdin or os.fdopen(os.open(os.devnull, os.O_RDONLY))  # closed by <&-
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # and >&- one of these
+    """Run the command line; an error ends it with its message alone."""
+    for stream in (sys.stdout, sys.stderr):  # for Windows' code pages, LANG=C
         stream.reconfigure(errors="replace")
+    if len(os.environ.get("COLUMNS", "80")) < 2:  # rich would show nothing
+        del os.environ["COLUMNS"]
     colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
     try:
-        pathlib.Path.cwd()
-    except OSError:
-        typer.echo("The current folder is gone. Go to another (cd) and try again.", err=True)
-        raise SystemExit(2) from None
-    try:
+        with unreadable("The current folder is gone.", "Go to another (cd) and try again."):
+            pathlib.Path.cwd()
         app(prog_name=NAME, color=colour)
-    except PreflightError as error:
-        what, why, fix = map(translated, (error.what, error.why, error.fix))
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        told = error if isinstance(error, PreflightError) else unforeseen(error)
+        what, why, fix = map(translated, (told.what, told.why, told.fix))
         said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
         typer.secho(said, err=True, fg="red", color=colour)
-        raise SystemExit(2) from None
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left would be written at the end
-        typer.echo("The disk is full. Make room and run the same command again.", err=True)
+        if isinstance(error, OSError):  # what is left would be written now
+            sys.stdout = None
         raise SystemExit(2) from None

@@ -194,8 +194,7 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
     """Say what a folder of records, here or ``gs://bucket/folder``, holds.
 
     Raises:
-        CourseError: There are no records, not all shards are written, or the manifest was changed
-            by hand or is of another version.
+        CourseError: There are no finished records, or as `from_json`.
     """
     path = os.fspath(path)
     data = Folder(path).read(MANIFEST)
@@ -233,12 +232,7 @@ def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
 
 
 def verify(path: str | os.PathLike[str]) -> Manifest:
-    """Read every shard and compare its bytes with the manifest.
-
-    Raises:
-        ShardDamaged: A shard has other bytes, or isn't there.
-        CourseError: As `manifest`.
-    """
+    """Compare every shard's bytes with the manifest; raise `ShardDamaged`, or as `manifest`."""
     table = manifest(path)
     for shard in table.shards:
         shard.check(Folder(table.path).pieces(shard.name))

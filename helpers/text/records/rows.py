@@ -22,27 +22,24 @@ def dataset(
 ) -> tf.data.Dataset:
     """Read rows for ever, in an order that is a pure function of (seed, epoch, step).
 
-    Each epoch takes the shards in an order of its own, and so the rows of each shard. That mixes
-    all documents: they were drawn to the shards. A run that starts at a later step computes in
-    which shard it is, and reads from there. Two shards or three are in memory at a time.
+    Each epoch takes the shards in an order of its own, and so the rows of each shard. A run that
+    starts at a later step reads from there. Two shards or three are in memory at a time.
 
     Args:
         path: Folder here or ``gs://bucket/folder``.
-        global_batch_size: Rows per step over all replicas and machines. An epoch has
-            ``rows // global_batch_size`` steps; the rows left over are others in each epoch.
+        global_batch_size: Rows per step over all replicas and machines; those left over at the
+            end of an epoch are others in each.
         seed: Of the run.
         start_step: Steps already done since the beginning of the run, over all epochs.
         input_context: From ``strategy.distribute_datasets_from_function``: each machine then gives
-            its own rows of each global batch, so that all together give the same on any number of
-            them. Each reads the bytes of all, and parses its own.
+            its own rows of each global batch.
 
     Returns:
         Batches ``input_ids``, ``attention_mask`` (1, 2, ... for the sequences of a row, 0 on
         padding) and ``position_ids``, each int32 [rows, sequence_length], for ever.
 
     Raises:
-        ShardDamaged: A shard has another size, or isn't there.
-        CourseError: As `manifest`, or there is not even one batch.
+        CourseError: A shard has another size, there is not even one batch, or as `manifest`.
         ValueError: The machines can't share a batch equally, or a number is below 1 or 0.
     """
     if global_batch_size < 1 or start_step < 0:
@@ -110,10 +107,12 @@ def _permutation(count: int | tf.Tensor, seed: int, epoch: tf.Tensor, number: in
 
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Where TensorFlow meets a wrong checksum or no file, name the shard: raise `ShardDamaged`."""
+    """Where TensorFlow can't read a shard that was there, name it: raise `ShardDamaged`."""
     try:
         yield
-    except (tf.errors.DataLossError, tf.errors.NotFoundError):
+    except tf.errors.ResourceExhaustedError:  # memory
+        raise
+    except tf.errors.OpError:
         verify(path)
         raise
 

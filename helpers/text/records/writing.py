@@ -16,7 +16,7 @@ import google_crc32c
 import numpy as np
 import tokenizers
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import Folder, short
 from helpers.base.processes import end_with_parent
 from helpers.text import buckets, corpus, documents
@@ -130,12 +130,8 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
 def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterator[int]:
     """Write shards with the machines of a Beam runner; raise a `CourseError` if it fails.
 
-    Files and folders must be where all workers see them. Each machine reads all documents.
-
-    Args:
-        tasks: What to write.
-        runner: Such as ``FnApiRunner`` (this machine) or ``DataflowRunner``.
-        flags: Beam's own options, such as ``--project=mine``.
+    All workers must see files and folders. ``runner`` is such as ``FnApiRunner`` (this machine),
+    ``flags`` are Beam's own options, such as ``--project=mine``.
     """
     try:
         import apache_beam as beam
@@ -179,7 +175,7 @@ def write(
     Args:
         source: The documents, or where they are (`documents.find`): cleaned, without empty ones.
         output: Folder here or ``gs://bucket/folder``.
-        tokenizer: A ``BertTokenizerFast``, a ``tokenizers`` tokenizer, or a ``tokenizer.json``.
+        tokenizer: As `corpus.canonical` takes it.
         sequence_length: Positions per row, at least 3. Longer documents become several sequences.
         shards: Number of files. For training, some 100 MB each, and several per reading machine.
         seed: Distributes documents over the shards.
@@ -189,11 +185,8 @@ def write(
         done: Called with the number of shards just written and of those to write in all.
 
     Raises:
-        OtherTokenizer, OtherSettings: The folder holds other records.
-        ShardDamaged: What an earlier run wrote was changed since.
-        files.CantWrite: The disk is full, or nothing can be written there.
-        CourseError: A file or the tokenizer can't be used, there is no document, another process
-            writes to the folder, or a file of somebody else is in the way.
+        OtherTokenizer, OtherSettings, ShardDamaged: The folder holds other records.
+        CourseError: A file, the tokenizer or the folder can't be used, or there is no document.
         ValueError: A number is out of its range.
     """
     text, folder = corpus.canonical(tokenizer), Folder(output)
@@ -237,11 +230,7 @@ def _delete(table: Manifest) -> None:
 
 
 def _finished(job: Job) -> dict[str, format.Shard]:
-    """Give the shards that are there and described, by name.
-
-    Raises:
-        OtherTokenizer, OtherSettings: One of them, or the manifest, is of other settings.
-    """
+    """Give the shards that are there and described, by name; errors as of `write`."""
     folder, finished = Folder(job.path), {}
     there = folder.sizes()
     for name in there:
@@ -254,12 +243,7 @@ def _finished(job: Job) -> dict[str, format.Shard]:
 
 
 def _missing(job: Job) -> list[int]:
-    """Give the numbers of the shards to write.
-
-    Raises:
-        ShardDamaged: A finished one is not what was written.
-        CourseError: A tokenizer lies there that no records came with.
-    """
+    """Give the numbers of the shards to write; errors as of `write`."""
     folder, finished = Folder(job.path), _finished(job)
     lies = None if finished or folder.exists(MANIFEST) else folder.read(TOKENIZER)
     if lies not in (None, job.tokenizer.encode()):
@@ -276,7 +260,8 @@ def _missing(job: Job) -> list[int]:
 def _finish(job: Job) -> Manifest:
     """Collect a folder's shards, which are all there, and write its manifest."""
     folder, finished = Folder(job.path), _finished(job)
-    shards = tuple(finished[name] for name in job.settings.names)
+    with unreadable(f"A shard of {short(job.path)} is gone.", "Run the same command again."):
+        shards = tuple(finished[name] for name in job.settings.names)
     folder.write(TOKENIZER, job.tokenizer)
     folder.write(MANIFEST, format.to_json(job.settings, shards))
     return Manifest(job.path, job.settings, shards)
