@@ -44,14 +44,22 @@ def test_code_that_dies_or_never_returns_is_a_result(name, limits, says, module)
     # multiprocessing's own children, of another test, stay
     family = psutil.Process().children(recursive=True)
     assert not [p for p in family if "-m tpu_preflight." in " ".join(p.cmdline())]
+    assert not left_over(module.parent)
 
 
-@pytest.mark.parametrize("name", ["mine:build", "mine:forks"])
+def left_over(folder):
+    """Say whether the daemon lives that the module started."""
+    file = folder / "daemon"
+    daemon = [p for p in psutil.process_iter() if file.exists() and str(p.pid) == file.read_text()]
+    return [p for p in daemon if p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("name", ["mine:build", "mine:forks", "mine:leaves"])
 def test_code_that_imports_jax_first_or_forks_answers_once(name, module):
     module.write_text("import tensorflow, jax\n" * (name == "mine:build") + MODULE)
     module.with_name("random.py").write_text("mine = 1")  # not to be taken for Python's
     result = apart(name, ["v5e-8"])
-    assert result.status == "ready" and result.estimates
+    assert result.status == "ready" and result.estimates and not left_over(module.parent)
 
 
 @pytest.mark.parametrize(("name", "target"), [("on_jax", "tpu7x-8"), ("keras_by_choice", "v5e-8")])
@@ -90,6 +98,7 @@ def test_nothing_is_left_of_a_command_that_was_ended(end, module):
 
 
 def test_the_command_prints_a_report_and_leaves_nothing(module):
+    module.with_name("json.py").write_text("mine = 1")  # not to be taken for Python's
     words = ["--json", "--steps", "1000", "--price", "v5e=1.2"]
     command = [sys.executable, "-m", "tpu_preflight", "mine:build", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}

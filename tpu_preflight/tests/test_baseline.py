@@ -1,6 +1,7 @@
 """A report beside an earlier one of the same model."""
 
 import dataclasses
+import os
 
 import pytest
 
@@ -57,8 +58,14 @@ def test_what_changed(before, now, expected):
 def test_a_baseline_that_does_not_fit_or_cannot_be_read(tmp_path):
     with pytest.raises(PreflightError, match="The baseline is for v6e-8, not for v5e-8"):
         baseline.compare(report(), report(targets=("v6e-8",)))
-    (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(PreflightError, match="no report of a preflight"):
-        baseline.read(tmp_path / "other.json")
-    (tmp_path / "kept.json").write_text(report().json())
-    assert baseline.read(tmp_path / "kept.json") == report()
+    path = tmp_path / "kept.json"
+    path.write_text(report().json())
+    assert baseline.read(path) == report()
+    os.truncate(path, 2**31)
+    for text, says in (("", "larger than 8 MiB"), ("{}", "not of form"), ("[]", "not of form")):
+        path.write_text(text) if text else None
+        with pytest.raises(PreflightError, match=f"can't be read as a report(.|\\n)*{says}"):
+            baseline.read(path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PreflightError, match="no regular file"):
+        baseline.read(tmp_path / "pipe")

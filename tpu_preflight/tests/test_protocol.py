@@ -2,15 +2,11 @@
 
 import contextlib
 import os
-import signal
-import subprocess
-import sys
-import time
 
 import psutil
 import pytest
 
-from tpu_preflight.processes import CODE, Child, NoAnswer, family
+from tpu_preflight.processes import Child, NoAnswer
 
 CHILD = """
 import os, signal, subprocess, sys, time
@@ -78,24 +74,3 @@ def test_an_error_of_the_progress_or_an_interruption_ends_a_child(child):
     with pytest.raises(KeyboardInterrupt):
         child.ask({"do": "time.sleep(60)"}, timeout=60, progress=interrupt)
     assert children() <= before
-
-
-PARENT = """
-import os
-from tpu_preflight.processes import Child
-child = Child("mine", os.environ | {"PYTHONPATH": os.getcwd()})
-child.ask({"do": "subprocess.run(['sleep', '60'], start_new_session=True)"}, timeout=60)
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_child_and_what_it_started_end_with_a_parent_that_was_killed(child, number, tmp_path):
-    command, environment = [sys.executable, "-c", PARENT], os.environ | {"PYTHONPATH": str(CODE)}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment) as parent:
-        while len(members := family(parent.pid)) < 3 and parent.poll() is None:
-            time.sleep(0.1)
-        assert len(members) >= 3
-        parent.send_signal(number)
-    left = psutil.wait_procs(members, timeout=3)[1]
-    # One that nobody waited for stays as a zombie.
-    assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []

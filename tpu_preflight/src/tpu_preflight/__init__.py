@@ -4,8 +4,8 @@
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # a type checker takes it for true; the folder may hold a typing.py
 if TYPE_CHECKING:
     from tpu_preflight.checklist import preflight
     from tpu_preflight.report import Report
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Report", "preflight"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # What needs only a chip's facts doesn't wait for the rest.
     if name in __all__:
         home = "report" if name == "Report" else "checklist"

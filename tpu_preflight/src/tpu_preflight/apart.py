@@ -65,8 +65,7 @@ def apart(
         hardware.slice_of(target, jax=True)
     # The rest is for everything else: a search that takes longer still leaves a report.
     limits = {"search_seconds": timeout / 2 / max(1, len(targets)), "trace_seconds": timeout / 2}
-    job = {"module": module, "attribute": attribute}
-    job["options"] = {"target": list(targets)} | options | limits
+    options |= limits | {"target": list(targets)}
     environment = ENVIRONMENT | dict(os.environ)
 
     memory_limit = memory_limit or processes.memory_limit()
@@ -75,10 +74,10 @@ def apart(
             "", "tpu-preflight-", ignore_cleanup_errors=True
         ) as own:  # what it leaves goes
             environment["TMPDIR"] = own
-            child = processes.Child("tpu_preflight.apart", environment, pathlib.Path.cwd())
+            child = processes.Child("tpu_preflight.apart", environment, pathlib.Path.cwd(), own)
             with contextlib.closing(child):
                 answer, _ = child.ask(
-                    job,
+                    {"module": module, "attribute": attribute, "options": options},
                     timeout=timeout,
                     most_memory=memory_limit,
                     progress=(lambda stage, _: progress(stage)) if progress else None,

@@ -9,6 +9,8 @@ from tpu_preflight.text import size
 
 TOLERANCE = 0.05  # share by which a time or a size may grow: another compiler changes it by less
 
+LARGEST = 8 << 20  # bytes of a file; a report has a few thousand
+
 _SEVERITY = {NOTHING: 0, PASS: 0, OPEN: 1, WARN: 2, FAIL: 3}
 
 
@@ -19,11 +21,13 @@ def read(path: pathlib.Path) -> Report:
         PreflightError: There is no such file, or it holds something else.
     """
     try:
+        if not path.is_file() or path.stat().st_size > LARGEST:
+            raise OSError(f"it is missing, no regular file, or larger than {LARGEST >> 20} MiB")
         return Report.from_json(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, UnicodeDecodeError, PreflightError) as error:
         raise PreflightError(
-            f"The baseline {path} can't be read.",
-            f"{type(error).__name__}: {error}.",
+            f"The baseline {path} can't be read as a report of a preflight.",
+            getattr(error, "why", f"{type(error).__name__}: {error}."),
             "Make one with the version to compare with: "
             "tpu-preflight module:name --json > baseline.json",
         ) from error

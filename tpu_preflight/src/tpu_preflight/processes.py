@@ -7,7 +7,6 @@ after lines that tell its stages. A child ends with its parent, whatever ends th
 
 import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import queue
@@ -19,6 +18,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from json import dumps, loads  # whatever the learner's module makes of json's
+from os import _exit
 from typing import Any
 
 import psutil
@@ -63,10 +64,16 @@ def ending(status: int) -> str:
     return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
 
 
-def end(pid: int, folder: str | None = None) -> None:
-    """End a process that leads a session, all that it started in any session, and its folder."""
-    kill(member for member in family(pid) if member.pid != os.getpid())
-    if folder and "tpu-preflight-" in folder:  # as `apart` names it; no other
+def end(pid: int, folder: str = "") -> None:
+    """End a process that leads a session, all that it started in any session, and its folder.
+
+    What left the family (a daemon) still has the folder for its temporary files.
+    """
+    own = "tpu-preflight-" in folder  # as `apart` names it; no other
+    others = psutil.process_iter(["environ"]) if own else ()
+    left = (each for each in others if (each.info["environ"] or {}).get("TMPDIR") == folder)
+    kill(member for member in (*family(pid), *left) if member.pid != os.getpid())
+    if own:
         shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
@@ -92,13 +99,19 @@ class Child:
     Args:
         module: What it runs; it calls `serve`.
         environment: Its variables, all of them.
+        own_folder: Its TMPDIR, if no other process has it: goes with it.
         folder: Where it runs; Python doesn't import from there, where a random.py may stand.
     """
 
     def __init__(
-        self, module: str, environment: Mapping[str, str], folder: pathlib.Path = CODE
+        self,
+        module: str,
+        environment: Mapping[str, str],
+        folder: pathlib.Path = CODE,
+        own_folder: str = "",
     ) -> None:
         self._module, self._environment, self._folder = module, environment, folder
+        self._own_folder = own_folder
         self._process: subprocess.Popen | None = None
         self._talking: threading.Thread | None = None
 
@@ -122,7 +135,7 @@ class Child:
         if self._process is None or self._owner != os.getpid():  # a fork of the owner ends nothing
             return
         process, self._process = self._process, None
-        end(process.pid)
+        end(process.pid, self._own_folder)
         process.wait()
         if self._talking is not None:
             self._talking.join(1)
@@ -197,11 +210,11 @@ def _talk(
 ) -> None:
     """Give a job to a child, and pass on what it tells."""
     with contextlib.suppress(OSError, ValueError):  # it died, or was stopped
-        process.stdin.write(json.dumps(job | {"size": len(data)}).encode() + b"\n" + data)
+        process.stdin.write(dumps(job | {"size": len(data)}).encode() + b"\n" + data)
         process.stdin.flush()
         # The learner's code may write to whatever it finds open.
         for line in (line for line in process.stdout if line.startswith(b"{")):
-            message = json.loads(line)
+            message = loads(line)
             told.put((message, process.stdout.read(message["size"])))
             if "stage" not in message:
                 return
@@ -210,7 +223,7 @@ def _talk(
 def serve(
     answer: Callable[[dict[str, Any], bytes, Callable[[str], None]], Answer],
     prepare: Callable[[], object] | None = None,
-    own_folder: str | None = None,
+    own_folder: str = "",
 ) -> None:
     """Be a child: answer the jobs of the process that started this one, and end with it.
 
@@ -236,8 +249,8 @@ def serve(
 
     def tell(told: dict[str, Any], data: bytes = b"") -> None:
         if os.getpid() != own:
-            os._exit(0)
-        answers.write(json.dumps(told | {"size": len(data)}).encode() + b"\n" + data)
+            _exit(0)
+        answers.write(dumps(told | {"size": len(data)}).encode() + b"\n" + data)
         answers.flush()
 
     if prepare is not None:
@@ -245,7 +258,7 @@ def serve(
             prepare()
     with contextlib.suppress(BrokenPipeError):
         while line := jobs.readline():
-            job = json.loads(line)
+            job = loads(line)
             data = jobs.read(job["size"])
             tell(*answer(job, data, lambda stage: tell({"stage": stage})))
     end(own)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import html
-import json
 import pathlib
 import re
 import tomllib
@@ -10,6 +9,7 @@ import types
 import typing
 from collections import Counter
 from collections.abc import Iterator
+from json import dumps, loads
 from typing import Any
 
 from tpu_preflight.errors import PreflightError
@@ -157,7 +157,7 @@ class Report(Shown):
     def json(self) -> str:
         """Write the report as JSON; ``from_json`` reads it."""
         plain = {"schema": SCHEMA, "status": self.status} | dataclasses.asdict(self)
-        return json.dumps(plain, indent=1, ensure_ascii=False)
+        return dumps(plain, indent=1, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
@@ -167,8 +167,8 @@ class Report(Shown):
             PreflightError: The text is something else, or of another version's form.
         """
         try:
-            plain = json.loads(text)
-            if plain.pop("schema", None) != SCHEMA:
+            plain = loads(text)
+            if not isinstance(plain, dict) or plain.pop("schema", None) != SCHEMA:
                 raise ValueError(f"it is not of form {SCHEMA}, which this version writes")
             del plain["status"]
             return _made(cls, plain)

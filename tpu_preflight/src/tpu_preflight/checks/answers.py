@@ -80,11 +80,7 @@ def _compare(what: str, step: Callable, batches: Sequence[pipeline.Batch]) -> It
     if _draws(traced.graph):
         return None
     seeded = _draws(traced.graph, "seeded")
-    relative = max(
-        differences.RELATIVE.get(output.dtype.name, differences.RELATIVE["float32"])
-        for operation in graph_operations(traced.graph).values()
-        for output in operation.outputs
-    )
+    relative = rounding(traced.graph)
     with kept(traced.variables) as restore:
         for number, batch in enumerate(batches, 1):
             eager = _run(step, batch, restore, eagerly=True)
@@ -98,6 +94,15 @@ def _compare(what: str, step: Callable, batches: Sequence[pipeline.Batch]) -> It
                 return item
     count = len(batches)
     return finding(4, "same", step=what, count=count, batches="batch" if count == 1 else "batches")
+
+
+def rounding(graph: tf.Graph) -> float:
+    """Say how far rounding takes a result of a graph, relative to it: by its lowest precision."""
+    return max(
+        differences.RELATIVE.get(output.dtype.name, differences.RELATIVE["float32"])
+        for operation in graph_operations(graph).values()
+        for output in operation.outputs
+    )
 
 
 @contextlib.contextmanager

@@ -81,16 +81,14 @@ def _types(structure: Any) -> list[Item]:
         # A pair's place says less than the name in it: ``0/input_ids``.
         about = {"name": re.sub(r"^(\d+/)+", "", path) or "the element"}
         if not isinstance(spec, tf.TensorSpec):
-            kind = type(spec).__name__.removesuffix("Spec")
-            items.append(finding(3, "not_dense", **about, kind=kind))
+            about["kind"] = type(spec).__name__.removesuffix("Spec")
+            items.append(finding(3, "not_dense", **about))
             continue
-        dtypes.add(spec.dtype.name)
-        if spec.dtype == tf.string:
-            items.append(finding(3, "text", **about))
-        elif not TPU_TYPE.fullmatch(spec.dtype.name):
-            items.append(finding(3, "other_type", **about, dtype=spec.dtype.name))
-        elif spec.dtype == tf.float64:
-            items.append(finding(3, "float64", **about))
+        about["dtype"] = name = spec.dtype.name
+        dtypes.add(name)
+        known = "" if TPU_TYPE.fullmatch(name) else "other_type"
+        if key := {"string": "text", "float64": "float64"}.get(name, known):
+            items.append(finding(3, key, **about))
     return items or [finding(3, "types", dtypes=", ".join(sorted(dtypes)))]
 
 

@@ -83,16 +83,16 @@ def check(
         compiled.all_reduce_bytes if compiled.replicas > 1 else None,
         rows or None,
     )
-    about["gradients"] = ""
-    about["used"] = (
-        f"{size(compiled.peak_bytes)} of {size(compiled.available_bytes)} on each replica "
-        f"({size(compiled.argument_bytes)} of it variables and batch)"
-    )
+    sent = size(estimate.all_reduce_bytes or 0)
+    about |= {
+        "used": f"{size(compiled.peak_bytes)} of {size(compiled.available_bytes)} on each replica "
+        f"({size(compiled.argument_bytes)} of it variables and batch)",
+        "gradients": f"; {sent} of gradients added across replicas"
+        * bool(estimate.all_reduce_bytes),
+        "flops": flop(estimate.flops),
+        "traffic": size(estimate.bytes),
+    }
     near = compiled.peak_bytes > NEAR_LIMIT * compiled.available_bytes
-    about |= {"flops": flop(estimate.flops), "traffic": size(estimate.bytes)}
-    if estimate.all_reduce_bytes:
-        sent = size(estimate.all_reduce_bytes)
-        about["gradients"] = f"; {sent} of gradients added across replicas"
     return [
         *items,
         finding(1, "compiled", **about),

@@ -135,14 +135,13 @@ def _spec(leaf: object) -> tf.TypeSpec:
 
 def _refuse_strategy(model: Any) -> None:
     strategy = getattr(model, "distribute_strategy", None)
-    if strategy is None or isinstance(strategy, type(tf.distribute.get_strategy())):
-        return
-    raise PreflightError(
-        f"The model was made under a {type(strategy).__name__}.",
-        "The TPU's compiler is asked about a step without this machine's strategy in it.",
-        "Hand in the function that makes the model: it is called outside a scope, and once more "
-        "inside, to see that everything is made there.",
-    )
+    if not isinstance(strategy, type(tf.distribute.get_strategy()) | None):
+        raise PreflightError(
+            f"The model was made under a {type(strategy).__name__}.",
+            "The TPU's compiler is asked about a step without this machine's strategy in it.",
+            "Hand in the function that makes the model: it is called outside a scope, and once "
+            "more inside, to see that everything is made there.",
+        )
 
 
 def rows_of(shapes: Iterable[Sequence[int] | tf.TensorShape]) -> int | None:

@@ -11,11 +11,9 @@ from tpu_preflight.program import NotCompilable, trace
 from tpu_preflight.program.job import Job
 from tpu_preflight.report import Item, finding
 
-ALONG = 0.5  # cosine from which two changes of a variable have one direction
-MORE = 1.2  # times as large: rounding and Adam's epsilon explain less
-LESS = 0.75  # times as large: random numbers of a step make its changes seem a fifth smaller
-SHARE = 0.3  # of the variables that change; statistics of a batch change as they should
-RUNS = 8  # of a step that draws random numbers: the mean of so many is steady
+# Of the variables: a bias ahead of batch norm, one in four, has no gradient but rounding.
+SHARE = 0.3
+STEPS = 16  # until weights change: gradients may be gathered, a rate may warm up
 
 Key = tuple[bool, str, int]  # of a variable: whether it is no weight, its name, which it is
 Changes = dict[Key, np.ndarray]
@@ -24,11 +22,12 @@ Changes = dict[Key, np.ndarray]
 def check(subject: Subject, job: Job) -> list[Item]:
     """Take a step as a replica among others with the same rows, and one with all these rows.
 
-    A sum of gradients over replicas must be divided by their number somewhere, and once. Another
-    factor may be right: a loss that compares rows with each other (SimCLR) has fewer of them in a
-    replica, so one device with a replica's rows will do, too. An optimizer that divides by the
-    gradients' size (Adam) hides a second division, which then does no harm. Nothing is said where
-    there is no batch, no variable changes, or the batch can't be shared out.
+    All rows draw the same random numbers, so a mean over the replica is the mean over all, and both
+    changes are equal, to rounding. A sum of gradients that is divided never, or twice, makes one a
+    multiple of the other. What is neither compares rows with each other (SimCLR: a replica has
+    fewer of them), or its optimizer divides by the gradients' size (Adam, which hides a factor, and
+    then it does no harm): it counts as what its size is nearer to. Nothing is said where there is
+    no batch, no variable changes, or the batch can't be shared out.
     """
     batch = subject.sample.batches[0] if subject.sample is not None else ()
     rows, replicas = rows_of(x.shape for x in batch), job.replicas
@@ -37,61 +36,54 @@ def check(subject: Subject, job: Job) -> list[Item]:
     part = [x[: rows // replicas] if x.shape.rank else x for x in batch]
     whole = [tf.concat([x] * replicas, 0) if x.shape.rank else x for x in part]
     with contextlib.suppress(NotCompilable, tf.errors.OpError):
-        for runs in (1, RUNS):  # what looks wrong once is looked at again
-            shared = _changes(subject, part, replicas, runs)
-            times = _times(shared, _changes(subject, whole, 1, runs))
-            # A loss that compares rows knows no others than these.
-            own = _times(shared, _changes(subject, part, 1, runs) if runs > 1 else {})
-            wrong = [
-                key
-                for key, factor in times.items()
-                if min(factor, own.get(key, factor)) > MORE or LESS < factor * replicas < MORE
-            ]
-            if len(wrong) <= SHARE * len(times):
-                return [finding(5, "update", replicas=replicas)] if times else []
-        # A weight, if one is among them: Adam divides by the gradients' size.
-        first = min(wrong, key=lambda key: (key[0], times[key]))
-        larger = "state_differs" if first[0] else "update_differs"
-        return [
-            finding(
-                5,
-                larger if times[first] > 1 else "update_smaller",
-                replicas=replicas,
-                first=first[1],
-                times=times[first],
-            )
-        ]
+        shared = _changes(subject, part, replicas)
+        about = replicas, answers.rounding(job.graph)
+        times, wrong = _compared(shared, _changes(subject, whole, 1), *about)
+        if wrong:  # a loss that compares rows knows no others than these
+            _, unlike = _compared(shared, _changes(subject, part, 1), *about)
+            wrong = [key for key in wrong if key in unlike or times[key] < 1]
+        for is_state, larger in ((False, "update_differs"), (True, "state_differs")):
+            found = sorted((key for key in wrong if key[0] == is_state), key=times.__getitem__)
+            if len(found) > SHARE * sum(key[0] == is_state for key in times):
+                first = found[(len(found) - 1) // 2]
+                what = larger if times[first] > 1 else "update_smaller"
+                return [finding(5, what, replicas=replicas, first=first[1], times=times[first])]
+        return [finding(5, "update", replicas=replicas)] if times else []
     return []
 
 
-def _times(shared: Changes, alone: Changes) -> dict[Key, float]:
-    """Say how many times as much variables change on all replicas as on one device.
+def _compared(
+    shared: Changes, alone: Changes, replicas: int, relative: float
+) -> tuple[dict[Key, float], list[Key]]:
+    """Say how many times as much variables change on all replicas, and of which that is wrong.
 
     Of what is no weight only what changes more: a metric counts the rows of its replica.
     """
-    times = {}
+    times, wrong = {}, []
     for key, right in alone.items():
         ours = shared.get(key, 0 * right)
-        along, square = np.vdot(ours, right), np.vdot(right, right)
-        if along > ALONG * (square * np.vdot(ours, ours)) ** 0.5 and (
-            along > square / MORE or not key[0]
-        ):
-            times[key] = along / square
-    return times
+        size, due = np.linalg.norm(ours), np.linalg.norm(right)
+        if not size or not due or (key[0] and size < due):
+            continue
+        times[key] = size / due
+        multiple = np.linalg.norm(ours - times[key] * right) <= relative * size
+        near = 1 / replicas < times[key] ** 2 < replicas
+        if np.linalg.norm(ours - right) > relative * due and (multiple or not near):
+            wrong.append(key)
+    return times, wrong
 
 
-def _changes(subject: Subject, batch: list[tf.Tensor], replicas: int, runs: int) -> Changes:
-    """Run a step some times, and give how variables of floating-point numbers changed in sum."""
+def _changes(subject: Subject, batch: list[tf.Tensor], replicas: int) -> Changes:
+    """Run a step until weights change, and give how variables of floating-point numbers did."""
     traced = trace(subject.step, *batch, replicas=replicas, alike=True)
     held = [v for v in traced.variables if v.dtype.is_floating]
     weights = {id(v.handle) for v in traced.graph.trainable_variables}
     keys = [(id(v.handle) not in weights, v.name, id(v.handle)) for v in held]
-    changes = dict.fromkeys(keys, 0.0)
-    with answers.kept(traced.variables), answers.kept(held) as restore:
+    with answers.kept(traced.variables):
         before = [v.read().astype(float) for v in held]
-        for _ in range(runs):  # each from the same weights, with other random numbers
+        for _ in range(STEPS):
             traced.function(*batch)
-            for key, variable, old in zip(keys, held, before, strict=True):
-                changes[key] = changes[key] + variable.read() - old
-            restore()
-    return changes
+            changes = [v.read() - old for v, old in zip(held, before, strict=True)]
+            if any(change.any() for key, change in zip(keys, changes, strict=True) if not key[0]):
+                break
+    return dict(zip(keys, changes, strict=True))

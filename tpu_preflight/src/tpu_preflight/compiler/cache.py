@@ -3,11 +3,11 @@
 import contextlib
 import gzip
 import hashlib
-import json
 import os
 import pathlib
 import platform
 import zlib
+from json import dumps, loads
 from typing import Any
 
 import platformdirs
@@ -29,7 +29,7 @@ def folder() -> pathlib.Path:
 def key(hlo: bytes, job: dict[str, Any], versions: dict[str, str]) -> str:
     """Name the entry of a question: the module, what else is asked, versions, libtpu's flags."""
     flags = os.environ.get("LIBTPU_INIT_ARGS", "")
-    question = json.dumps([_FORMAT, job, versions, platform.machine(), flags], sort_keys=True)
+    question = dumps([_FORMAT, job, versions, platform.machine(), flags], sort_keys=True)
     return hashlib.sha256(question.encode() + hlo).hexdigest()
 
 
@@ -38,7 +38,7 @@ def read(key: str) -> Answer | None:
     path = folder() / key
     try:
         told, _, text = gzip.decompress(path.read_bytes()).partition(b"\n")
-        answer = json.loads(told), text
+        answer = loads(told), text
         path.touch()  # the oldest go first
     except (OSError, EOFError, ValueError, zlib.error):
         return None
@@ -48,7 +48,7 @@ def read(key: str) -> Answer | None:
 def write(key: str, answer: Answer) -> None:
     """Keep an answer and make room; without room on the disk, the next time asks again."""
     told, text = answer
-    data = json.dumps(told).encode() + b"\n" + text
+    data = dumps(told).encode() + b"\n" + text
     with contextlib.suppress(OSError):
         files.replace(folder() / key, [gzip.compress(data, 1, mtime=0)])
         _make_room()

@@ -56,26 +56,23 @@ def tiled(shape: str) -> Layout | None:
 
 def mend(layout: Layout) -> str:
     """Say which dimension of a padded tensor wastes most of its tile, and what to do about it."""
-    at = max(range(len(layout.padded)), key=lambda i: layout.padded[i] / _size(layout, i))
-    given, there = _size(layout, at), layout.padded[at]
-    way = "merge it with a neighbor (reshape), or keep a longer dimension last"
-    if given == 1:
-        way = "drop that dimension before (squeeze), or put a longer one in its place"
-    elif layout.order[at] == 0:
-        way = f"a larger batch fills it (its first dimension, up to {there})"
-    elif given <= 4 and len(layout.shape) == 4:
-        way = "an image has no more channels: fold pixels into them (space_to_depth)"
-    elif there < 2 * given:
-        way = f"{there} instead of {given} would cost the same"
+    sizes = [layout.shape[dimension] for dimension in layout.order]
+    at = max(range(len(sizes)), key=lambda i: layout.padded[i] / sizes[i])
+    given, there = sizes[at], layout.padded[at]
+    ways = {
+        "drop that dimension before (squeeze), or put a longer one in its place": given == 1,
+        f"a larger batch fills it (its first dimension, up to {there})": layout.order[at] == 0,
+        "an image has no more channels: fold pixels into them (space_to_depth)": (
+            given <= 4 and len(layout.shape) == 4
+        ),
+        f"{there} instead of {given} would cost the same": there < 2 * given,
+        "merge it with a neighbor (reshape), or keep a longer dimension last": True,
+    }
+    way = next(way for way, helps in ways.items() if helps)
     return "padding: " + (
         f"dimension {layout.order[at]} of {layout.dtype} {list(layout.shape)} fills {given} of "
         f"{there} places, {1 - given / there:.0%} of the tile is empty; {way}"
     )
-
-
-def _size(layout: Layout, at: int) -> int:
-    """Size of the dimension that lies at this place in memory."""
-    return layout.shape[layout.order[at]]
 
 
 def padding(compiled: Compiled) -> tuple[Padding, ...]:

@@ -35,20 +35,12 @@ _TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|remat|custom_[jv]+p
 
 
 @dataclasses.dataclass(frozen=True)
-class Call:
-    """A call of Python from inside the compiled function: what it is, and the learner's line."""
-
-    what: str
-    source: Source | None
-
-
-@dataclasses.dataclass(frozen=True)
 class Exported:
     """A function of JAX that was traced and written for a TPU."""
 
     program: Program  # the program; one for all devices where the arguments carry shardings
-    # Where it calls back into Python. Counted as if they took no time.
-    calls: tuple[Call, ...]
+    # Its calls of Python, with the learner's lines. Counted as if they took no time.
+    calls: tuple[tuple[str, Source | None], ...]
     # The first operation in float64 or complex128, and its line; None without one.
     float64: tuple[str, Source | None] | None
     constants: int  # bytes of the arrays from outside that became part of the program
@@ -127,7 +119,7 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
     )
     return Exported(
         program,
-        tuple(Call(call.primitive.name, _line(call)) for call in calls),
+        tuple((call.primitive.name, _line(call)) for call in calls),
         float64,
         sum(getattr(x, "nbytes", 0) for x in traced.jaxpr.consts),
         _rounds(jaxpr),

@@ -102,11 +102,10 @@ def program(traced: Tracing) -> Program:
     bounded = tuple(_bounded(module, traced.graph))
     names = _numbered(module)
 
-    variables = {id(held.handle): held.name for held in traced.variables}
     given = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(traced.specs)]
-    for captured in traced.concrete.captured_inputs:
-        kind = "variable" if id(captured) in variables else "captured"
-        given.append((variables.get(id(captured), "a tensor from outside"), kind))
+    outside = "a tensor from outside", "captured"
+    variables = {id(held.handle): (held.name, "variable") for held in traced.variables}
+    given += [variables.get(id(x), outside) for x in traced.concrete.captured_inputs]
     shapes = map(_shape_text, module.host_program_shape.parameters)
     result = module.host_program_shape.result
     return Program(
@@ -198,27 +197,32 @@ def _at(told: Refusal) -> str:
 
 def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
     told = messages.refusal(error)
-    reason = told.reason if told.reason == "no kernel" else ""
     if told.operation == "_Arg":
-        told, reason = dataclasses.replace(told, source=None, layer=""), ""
-        what = f"{name} has an argument of a type that XLA does not know."
-        fix = "Keep strings and the like in the input pipeline; hand in numbers."
-    elif told.reason == "no kernel":
-        what = f"XLA has no {told.operation}{_at(told)}."
-        fix = "Do this in the input pipeline, before the model, or write it with other operations."
-        fix = _FIXES.get(told.operation, fix)
-    elif told.reason == "size":
-        what = f"The size that {told.operation} makes depends on a value{_at(told)}."
-        fix = (
-            "Take the size from a Python number or a static shape; or compute at the largest size "
-            "and mask."
-        )
-    else:
+        told = dataclasses.replace(told, reason="argument", source=None, layer="")
+    elif told.reason not in ("no kernel", "size"):
         made = graph_operations(graph).get(told.node)
-        told = dataclasses.replace(told, operation=made.type if made is not None else told.node)
-        what = f"XLA refuses {told.operation or name}{_at(told)}."
-        fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
-    return NotCompilable(what, told.line[:500], fix, told, reason)
+        operation = made.type if made is not None else told.node
+        told = dataclasses.replace(told, reason="", operation=operation)
+    what, fix = {
+        "argument": (
+            f"{name} has an argument of a type that XLA does not know.",
+            "Keep strings and the like in the input pipeline; hand in numbers.",
+        ),
+        "no kernel": (
+            f"XLA has no {told.operation}{_at(told)}.",
+            "Do this in the input pipeline, before the model, or write it with other operations.",
+        ),
+        "size": (
+            f"The size that {told.operation} makes depends on a value{_at(told)}.",
+            "Take the size from a Python number or a static shape; or compute at the largest size "
+            "and mask.",
+        ),
+        "": (
+            f"XLA refuses {told.operation or name}{_at(told)}.",
+            "Read the line above: it is XLA's own. Cut the function down until it compiles.",
+        ),
+    }[told.reason]
+    return NotCompilable(what, told.line[:500], _FIXES.get(told.operation, fix), told, told.reason)
 
 
 def _shape_text(shape: Any) -> str:

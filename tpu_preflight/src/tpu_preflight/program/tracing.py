@@ -28,6 +28,14 @@ from tpu_preflight.program.messages import Frame, Refusal
 # Seconds after which tracing is given up.
 TIMEOUT = 600.0
 
+# TensorFlow's operations that draw random numbers, with a state and without.
+_DRAWS = {
+    "random_uniform": "stateless_random_uniform_v2",
+    "random_uniform_int": "stateless_random_uniform_int_v2",
+    "random_standard_normal": "stateless_random_normal_v2",
+    "truncated_normal": "stateless_truncated_normal_v2",
+}
+
 
 class NotCompilable(PreflightError):
     """A function can't become a program for a TPU; says at which operation, and where that is.
@@ -37,8 +45,8 @@ class NotCompilable(PreflightError):
         told: What TensorFlow or JAX says, where it does. Its ``operation`` and ``source``, where
             the operation was made, are attributes of the error, too; so are ``where``, the same in
             words, and ``message``, its whole text.
-        reason: ``no kernel`` (neither has a table or an iterator), ``late`` (tracing took too long,
-            and would again), ``memory``, or empty.
+        reason: ``no kernel`` (neither has a table or an iterator), ``size`` or ``argument`` (XLA
+            refuses one), ``late`` (tracing took too long, and would again), ``memory``, or empty.
     """
 
     def __init__(
@@ -114,7 +122,8 @@ def trace(
     """Let TensorFlow build the graph of a function; arguments as for `program.export`.
 
     Under a ``strategy``, the graph is that of its ``run``, for `bridge.split`, not for XLA. With
-    ``alike``, all replicas hold the same rows: what they sum is a product, and the graph runs here.
+    ``alike``, all replicas hold the same rows, and all rows draw the same random numbers: what
+    replicas sum is a product, and the graph runs here.
 
     Raises:
         NotCompilable: TensorFlow refuses, the shapes aren't all known, or the time is over.
@@ -148,7 +157,9 @@ def trace(
         return fn(*arguments) if strategy is None else strategy.run(fn, args=arguments)
 
     step = tf.function(of_tensors, jit_compile=strategy is None)
-    adding = _gradients_added(replicas, alike) if replicas > 1 else contextlib.nullcontext()
+    adding = (
+        _gradients_added(replicas, alike) if replicas > 1 or alike else contextlib.nullcontext()
+    )
     try:
         with _limited(timeout, name), adding, _resources_read():
             concrete = step.get_concrete_function(*flat)
@@ -290,5 +301,32 @@ def _gradients_added(replicas: int, alike: bool) -> Iterator[None]:
     with (
         mock.patch.object(context, "all_reduce", all_reduce),
         mock.patch.multiple(extended, _use_merge_call=lambda self: False, **number),
+        _drawn_alike() if alike else contextlib.nullcontext(),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _drawn_alike() -> Iterator[None]:
+    """Let each row draw the same random numbers, however many rows there are, and in each run.
+
+    A draw with a state, whose seed XLA ignores, is made by the same operation as one without.
+    """
+    import tensorflow as tf
+    from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2, random_ops_util
+
+    drawn = itertools.count()
+
+    def draws(draw: Callable, shape: Any, *about: Any, **options: Any) -> Any:
+        key, counter, alg = random_ops_util.get_key_counter_alg([0, next(drawn)], "auto_select")
+        # Of those with a state, type or bounds come in this order, and others aren't asked for.
+        kept = {k: v for k, v in options.items() if k in ("minval", "maxval", "dtype")}
+        return tf.broadcast_to(draw(shape[1:], key, counter, alg, *about, **kept), shape)
+
+    stateless = vars(gen_stateless_random_ops_v2)
+    alike = {of: functools.partial(draws, stateless[of]) for of in _DRAWS.values()}
+    with (
+        mock.patch.multiple(gen_random_ops, **{name: alike[of] for name, of in _DRAWS.items()}),
+        mock.patch.multiple(gen_stateless_random_ops_v2, **alike),
     ):
         yield

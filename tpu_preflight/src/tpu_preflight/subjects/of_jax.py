@@ -101,7 +101,7 @@ class OfJax:
             items.append(finding(1, "constants", megabytes=f"{exported.constants / 1e6:.0f}"))
         say("comparing eager and compiled results")
         items.append(self._answers())
-        items += [finding(5, "calls_python", what=c.what, where=c.source) for c in exported.calls]
+        items += [finding(5, "calls_python", what=w, where=at) for w, at in exported.calls]
         return [*items, finding(5, "no_strategy")]
 
     def _answers(self) -> Item:
