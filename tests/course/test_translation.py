@@ -100,5 +100,5 @@ def test_it_is_written_once(tmp_path, monkeypatch):
     assert [len(translation.write("eo")[1]) for _ in range(2)] == [1, 0]
     assert language.read("eo").get(texts[0][1], texts[0][0]) is not None
     language.file("eo").write_text("<<<<<<< HEAD\n")  # git's, of two translators
-    with pytest.raises(translation.CourseError, match=r"eo\.po can't be read"):
+    with pytest.raises(language.CourseError, match=r"eo\.po can't be read"):
         language.read("eo")

@@ -118,6 +118,7 @@ def test_documents_are_cleaned_and_empty_ones_left_out(tmp_path):
     given = write(["하\u200b나", " \x07", "", "둘 \n"], tmp_path / "given", shards=1)
     assert [shard.crc32c for shard in given.shards] == [shard.crc32c for shard in clean.shards]
     refused("There are no documents", ["", " "], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
 
 
 def test_too_few_documents_leave_empty_shards_and_none_held_out(tmp_path):

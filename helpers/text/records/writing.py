@@ -102,10 +102,7 @@ def one_by_one(tasks: Sequence[Task]) -> Iterator[int]:
 
 
 def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
-    """Write shards side by side; raise a `CourseError` if a process was killed.
-
-    A script that calls it has its main part under ``if __name__ == "__main__":``.
-    """
+    """Write shards side by side; raise a `CourseError` if a process was killed."""
     spawn = multiprocessing.get_context("spawn")
     # Ctrl-C and a closed terminal reach all processes. Those that start now ignore them: the
     # parent says what happens, when the shards at work are done.
@@ -209,7 +206,7 @@ def write(
         for number in run(tasks) if tasks else ():
             done(number, len(tasks))
         written, *apart = [_finish(job) for job in jobs]
-        for empty in (made for made in apart if not made.documents):
+        for empty in (made for made in (*apart, written) if not made.documents):
             _delete(empty)
     if not written.documents:
         raise CourseError(
@@ -223,7 +220,8 @@ def write(
 def _delete(table: Manifest) -> None:
     """Delete records; what else is in the folder is somebody's own."""
     folder, names = Folder(table.path), table.settings.names
-    for name in (MANIFEST, TOKENIZER, *names, *(x.replace(".tfrecord", ".json") for x in names)):
+    about = (x.replace(".tfrecord", ".json") for x in names)
+    for name in (".lock", MANIFEST, TOKENIZER, *names, *about):
         folder.delete(name)
     if not folder.list():
         folder.delete("")

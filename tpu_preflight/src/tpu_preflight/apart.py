@@ -1,4 +1,4 @@
-"""A preflight of ``module:name`` in a process of its own, where the learner's code can do no harm.
+"""A preflight of ``module:name`` in a process of its own, where the learner's code may break.
 
 The code may print, fork, crash, take all memory, or never come back from tracing: see `processes`.
 Nothing here imports TensorFlow before the child does.

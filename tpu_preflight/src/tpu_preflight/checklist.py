@@ -2,7 +2,7 @@
 
 Seven checks (`tpu_preflight.report.CHECKS`), and two more where they are asked for: some look
 at the Python objects, some run a few real batches on this CPU, and some ask Google's TPU compiler
-(`tpu_preflight.compiler`). Nothing runs on a TPU, and the learner's variables hold afterwards
+(`tpu_preflight.compiler`). Nothing runs on a TPU, and the step's variables hold afterwards
 what they held before.
 """
 

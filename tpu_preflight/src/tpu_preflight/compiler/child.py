@@ -214,8 +214,8 @@ class Compiler:
             "output_bytes": memory.output_size_in_bytes,
             "peak_bytes": memory.peak_memory_in_bytes,
         }
-        # As libtpu wrote it: jaxlib 0.10.2 can't read back what libtpu 0.0.51 makes for v6e and
-        # TPU7x, where the SparseCore gathers rows meanwhile (2026-11).
+        # As libtpu wrote it: jaxlib 0.10.2 can't read back what libtpu 0.0.51 makes for v5p, v6e
+        # and TPU7x, where the SparseCore gathers rows meanwhile (2026-11).
         texts = pathlib.Path(job["folder"]).glob("*.after_codegen.txt")
         text = max(texts, key=os.path.getsize)
         return told, gzip.compress(text.read_bytes(), 1, mtime=0)

@@ -59,16 +59,17 @@ def mend(layout: Layout) -> str:
     sizes = [layout.shape[dimension] for dimension in layout.order]
     at = max(range(len(sizes)), key=lambda i: layout.padded[i] / sizes[i])
     given, there = sizes[at], layout.padded[at]
-    ways = {
-        "drop that dimension before (squeeze), or put a longer one in its place": given == 1,
-        f"a larger batch fills it (its first dimension, up to {there})": layout.order[at] == 0,
-        "an image has no more channels: fold pixels into them (space_to_depth)": (
-            given <= 4 and len(layout.shape) == 4
+    ways = (
+        (given == 1, "drop that dimension before (squeeze), or put a longer one in its place"),
+        (layout.order[at] == 0, f"a larger batch fills it (its first dimension, up to {there})"),
+        (
+            given <= 4 and len(layout.shape) == 4,
+            "an image has no more channels: fold pixels into them (space_to_depth)",
         ),
-        f"{there} instead of {given} would cost the same": there < 2 * given,
-        "merge it with a neighbor (reshape), or keep a longer dimension last": True,
-    }
-    way = next(way for way, helps in ways.items() if helps)
+        (there < 2 * given, f"{there} instead of {given} would cost the same"),
+        (True, "merge it with a neighbor (reshape), or keep a longer dimension last"),
+    )
+    way = next(way for fits, way in ways if fits)
     return "padding: " + (
         f"dimension {layout.order[at]} of {layout.dtype} {list(layout.shape)} fills {given} of "
         f"{there} places, {1 - given / there:.0%} of the tile is empty; {way}"
