@@ -19,6 +19,7 @@ from tpu_preflight.report import FAIL, NOTHING, OPEN, PASS, WARN
 pytestmark = pytest.mark.slow
 
 VECTOR = jax.ShapeDtypeStruct((8,), jnp.float32)
+DROPOUT = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
 
 
 def mean(x):
@@ -32,6 +33,7 @@ def mean(x):
         (lambda x: x if x.sum() > 0 else -x, "x if x.sum() > 0", "jax.lax.cond"),
         (lambda x: jnp.arange(x[0]), "jnp.arange(x[0])", "Take sizes from shapes"),
         (lambda x: np.sin(x), "np.sin(x)", "jax.numpy"),
+        (lambda x: DROPOUT(x), "DROPOUT(x)", "as an argument of nnx.jit"),
     ],
 )
 def test_what_jax_cannot_trace_is_named_with_its_line(fn, line, fix, no_compiler):
@@ -68,6 +70,7 @@ def counted(x):
         (jax.jit(mean), np.ones(8), 3, PASS, "float32"),
         (mean, jnp.ones(8), 4, PASS, "the same on this CPU"),
         (mean, VECTOR, 2, NOTHING, "compiles again"),
+        (jax.random.split, jax.random.key(0), 3, PASS, "random keys"),
         (jax.random.split, jax.random.key(0), 4, PASS, "the same on this CPU"),
         (lambda x: x + np.random.default_rng().normal(), jnp.ones(8), 4, WARN, "once and for all"),
         (lambda i: jnp.log(jnp.ones(4)[i] - 1), jnp.zeros(2, jnp.int32), 4, FAIL, "not finite"),

@@ -315,16 +315,20 @@ def _drawn_alike() -> Iterator[None]:
     import tensorflow as tf
     from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2, random_ops_util
 
-    drawn = itertools.count()
+    # Of each graph from the first: one that makes variables is traced twice.
+    drawn = functools.cache(lambda graph: itertools.count())
 
     def draws(draw: Callable, shape: Any, *about: Any, **options: Any) -> Any:
-        key, counter, alg = random_ops_util.get_key_counter_alg([0, next(drawn)], "auto_select")
+        seed = [0, next(drawn(tf.compat.v1.get_default_graph()))]
+        made = random_ops_util.get_key_counter_alg(seed, "auto_select")
         # Of those with a state, type or bounds come in this order, and others aren't asked for.
         kept = {k: v for k, v in options.items() if k in ("minval", "maxval", "dtype")}
-        return tf.broadcast_to(draw(shape[1:], key, counter, alg, *about, **kept), shape)
+        return tf.broadcast_to(draw(shape[1:], *made, *about, **kept), shape)
 
-    stateless = vars(gen_stateless_random_ops_v2)
-    alike = {of: functools.partial(draws, stateless[of]) for of in _DRAWS.values()}
+    alike = {
+        of: functools.partial(draws, getattr(gen_stateless_random_ops_v2, of))
+        for of in _DRAWS.values()
+    }
     with (
         mock.patch.multiple(gen_random_ops, **{name: alike[of] for name, of in _DRAWS.items()}),
         mock.patch.multiple(gen_stateless_random_ops_v2, **alike),

@@ -61,7 +61,7 @@ class OfJax:
         leaves = [(jax.tree_util.keystr(p[1:]) or str(p[0]), x) for p, x in paths]
         types = [(name, _as_taken(x.dtype)) for name, x in leaves if hasattr(x, "dtype")]
         found = [finding(3, "float64", name=name) for name, t in types if t == np.float64]
-        dtypes = ", ".join(sorted({str(t) for _, t in types}))
+        dtypes = ", ".join(sorted({"random keys" if "<" in str(t) else str(t) for _, t in types}))
         found = found or [finding(3, "types", dtypes=dtypes)]
         return [finding(2, "arguments"), finding(3, "arguments"), *found], True
 
