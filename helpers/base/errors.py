@@ -5,7 +5,7 @@ import errno
 from collections.abc import Iterator
 
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.text import translated
+from tpu_preflight.text import steady, translated
 
 _CAUSES = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "The disk is full"),
@@ -29,7 +29,7 @@ class CourseError(PreflightError):
 def cause(error: BaseException) -> str:
     """Say in a few words, without a full stop, why something failed."""
     said = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
-    return _CAUSES.get(getattr(error, "errno", None), " ".join(said.split())[:300].rstrip(".: "))
+    return _CAUSES.get(getattr(error, "errno", None), steady(said)[:300].rstrip(".: "))
 
 
 def unforeseen(error: BaseException) -> CourseError:

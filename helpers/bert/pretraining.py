@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import os
+import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, is_remote
 from helpers.base.language import translated
@@ -116,7 +118,7 @@ def run(
     Args:
         settings: What the numbers depend on.
         data: Folder of records, here or ``gs://``.
-        output: Folder of this run, here or ``gs://``; one process at a time.
+        output: Folder of this run, here or ``gs://``.
         strategy: From ``connection.connect``; None: this machine as it is.
         steps_per_execution: Steps for each time that Python is asked, from 1 on.
         save_every: Steps from one checkpoint to the next, from 1 on.
@@ -195,11 +197,12 @@ def save(
     try:
         manager.save(step, options=HERE)
     except tf.errors.OpError as error:
-        raise CourseError(
-            f"The checkpoint of step {step:,} could not be written.",
-            str(error).strip().splitlines()[0][:300],
-            "Make room, then run the same command again: it goes on from the last checkpoint.",
-        ) from error
+        path = pathlib.PurePath(folder.at(f"{CHECKPOINTS}/step-{step}"))
+        raise files.cant_write(path, error) from error
+    finally:
+        with contextlib.suppress(tf.errors.OpError):  # of this save, or of one that was killed
+            for left in tf.io.gfile.glob(folder.at(f"{CHECKPOINTS}/step-*_temp")):
+                tf.io.gfile.rmtree(left)
 
 
 def restore(

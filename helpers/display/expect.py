@@ -18,13 +18,9 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
     up to the end of the matching sentence), without paths and numbered function names, so the
     stored output is the same on every machine.
 
-    Args:
-        error: The exception type that must be raised (a subclass will do).
-        match: Regular expression that must be found in the message.
-
     Raises:
-        CourseError: The block ended without an error; or its message does not match, and the error
-            is chained. Any other error passes.
+        CourseError: The block ended without an error; or the regular expression ``match`` is not
+            found in its message, and the error is chained. Any other error passes.
     """
     try:
         yield

@@ -1,13 +1,10 @@
 """A storage server for this machine alone that speaks what ``gs://`` speaks, in its own process.
 
-TensorFlow's file system for ``gs://`` knows one address, Google's, and takes no other; but it asks
-a proxy when there is one. So this server is a proxy that answers itself: it opens the tunnel a
-client asks for (CONNECT), shows a certificate of its own for ``*.googleapis.com``, and serves
-storage from memory. It refuses what is not ``*.googleapis.com``, and it opens no connection to
-anywhere. The same port serves plain HTTP to gcsfs, which can be told an address.
-
-It must be a process: while TensorFlow waits for an answer it may hold Python's global lock, and a
-thread could then never give one.
+TensorFlow's file system for ``gs://`` knows one address, Google's, but asks a proxy when there is
+one. So this server is a proxy that answers itself: it opens the tunnel a client asks for (CONNECT),
+shows a certificate of its own for ``*.googleapis.com``, refuses all else, and serves storage from
+memory. The same port serves plain HTTP to gcsfs, which can be told an address. It must be a
+process: TensorFlow may hold Python's global lock while it waits for an answer.
 
 Reference: Cloud Storage JSON API v1 (https://cloud.google.com/storage/docs/json_api, 2026-11), and
 the file system's source, ``tsl/platform/cloud/gcs_file_system.cc`` of TensorFlow 2.20.

@@ -160,6 +160,10 @@ def from_json(path: str, name: str, data: bytes) -> Manifest:
             Settings(**content["settings"]),
             tuple(Shard(**shard) for shard in content["shards"]),
         )
+        for made in (table.settings, *table.shards):
+            for field in dataclasses.fields(made):
+                if type(value := getattr(made, field.name)) is not field.type:
+                    raise TypeError(f"{field.name} is {value!r}")
         # The names are opened, and the rows counted on: they follow from the rest.
         names = [name.replace(".json", ".tfrecord")] if name != MANIFEST else table.settings.names
         if [shard.name for shard in table.shards] != names:

@@ -173,7 +173,7 @@ def write(
         source: The documents, or where they are (`documents.find`): cleaned, without empty ones.
         output: Folder here or ``gs://bucket/folder``.
         tokenizer: As `corpus.canonical` takes it.
-        sequence_length: Positions per row, at least 3. Longer documents become several sequences.
+        sequence_length: Positions per row. Longer documents become several sequences.
         shards: Number of files. For training, some 100 MB each, and several per reading machine.
         seed: Distributes documents over the shards.
         held_out: Write the last of each ten documents to the folder ``held-out``, in a tenth of the

@@ -23,8 +23,10 @@ def read(path: pathlib.Path) -> Report:
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
             raise OSError(f"it is missing, no regular file, or larger than {LARGEST >> 20} MiB")
-        return Report.from_json(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, PreflightError) as error:
+        before = Report.from_json(path.read_text("utf-8"))
+        compare(before, before)  # somebody may have edited it
+        return before
+    except (OSError, ValueError, LookupError, TypeError, PreflightError) as error:
         raise PreflightError(
             f"The baseline {path} can't be read as a report of a preflight.",
             getattr(error, "why", f"{type(error).__name__}: {error}."),

@@ -91,7 +91,11 @@ class Subject:
         """What a TPU would run; takes the data's tensors, flat."""
         if self.kind == "train step":
             return self.flat(self.given.train_step)
-        return self.flat(self._forward if self.model is not None else self._call())
+        return self.flat(
+            self._call()
+            if self.model is None
+            else lambda x: self.given(x[0] if isinstance(x, tuple) else x, training=False)
+        )
 
     def flat(self, call: Callable[[Any], Any]) -> Callable[..., Any]:
         """Turn a function of one element of the data into one of its tensors, flat."""
@@ -105,9 +109,6 @@ class Subject:
     def packed(self, tensors: Sequence[tf.Tensor]) -> Any:
         """Make one element of the data of its tensors, flat."""
         return tf.nest.pack_sequence_as(self.structure, tensors, expand_composites=True)
-
-    def _forward(self, element: Any) -> object:
-        return self.given(element[0] if isinstance(element, tuple) else element, training=False)
 
     def _call(self) -> Callable[[Any], Any]:
         """Make arguments of an element of the data, as tf.data's map does."""
