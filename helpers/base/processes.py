@@ -36,14 +36,8 @@ def served(
 ) -> Iterator[tuple[subprocess.Popen, int]]:
     """Run a program that prints its port as soon as it listens; kill it at the block's end.
 
-    Args:
-        command: The program and its arguments.
-        environment: All its variables (value by name).
-        log: The file for what it writes to standard error.
-        seconds: How long it may take to get ready.
-
-    Raises:
-        CourseError: It did not get ready; the message has the end of the log.
+    ``environment`` has all its variables, and ``log`` gets what it writes to standard error. If it
+    isn't ready within so many ``seconds``, a `CourseError` has the end of the log.
     """
     with (
         log.open("wb") as output,

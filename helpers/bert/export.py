@@ -45,7 +45,7 @@ def export(
     The card has the results on the records in ``held-out`` of the run's records, if there are.
 
     Args:
-        run: Output folder of `pretraining.run`, finished or not; nothing is changed there.
+        run: Output folder of `pretraining.run`, finished or not.
         folder: On this machine; after a crash it is whole or absent.
         data: The records that the run was trained on; None: where the run says that they are.
 

@@ -209,7 +209,8 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     setup = f'\nruntime.setup(language="{code}")'
     learned = (course.NOTEBOOKS / "data" / f"{code}.txt").is_file()  # texts in the language, too
     bare = functools.partial(commented, say=lambda *_: "")
-    there = (course.NOTEBOOKS / code).glob("*.ipynb")
+    folder = course.NOTEBOOKS / code
+    there = [n.path for n in course.notebooks(folder)] if folder.is_dir() else []
     kept = [(p.name, c) for p in there for c in json.loads(p.read_text("utf-8"))["cells"]]
     stored = {(n, c["id"], bare("".join(c["source"]))): c.get("outputs") for n, c in kept}
     for name, cell in cells:

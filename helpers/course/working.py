@@ -8,6 +8,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+import time
 
 from helpers.base import files, language
 from helpers.base.errors import unreadable
@@ -22,14 +23,22 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
     """Bring the learner's copies up to date; give those that got a new edition.
 
     A notebook that isn't there is copied, without its outputs: they would answer the questions. One
-    whose original has changed since is written anew with the learner's answers in it, and the copy
-    as it was is kept in ``work/earlier``. What notebooks show and link to is copied: a server shows
-    no file outside of ``work``, so a link would not do.
+    whose original has changed since is written anew with the learner's answers in it. What they
+    show and link to is copied: a server shows no file outside of ``work``. A copy that differed is
+    kept in ``work/earlier``, in a folder of the time.
 
     Raises:
         CourseError: A notebook is damaged, or the folder can't be written.
     """
-    renewed = []
+    renewed, earlier = [], work / "earlier" / time.strftime("%Y-%m-%d %H.%M.%S")
+
+    def copied(source: pathlib.Path, copy: pathlib.Path) -> None:
+        new, target = pathlib.Path(source).read_bytes(), pathlib.Path(copy)
+        if (old := target.read_bytes() if target.exists() else new) != new:
+            files.write(earlier / target.relative_to(work), old)
+            renewed.append(target)
+        files.write(target, new)
+
     for notebook in notebooks(folder):
         text = notebook.path.read_text("utf-8")
         edition = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -44,7 +53,7 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
                 if old["metadata"].get("course_edition") == edition:
                     continue
                 answers = {cell["id"]: cell["source"] for cell in old["cells"] if _asks(cell)}
-            files.write(work / "earlier" / target.name, target.read_text("utf-8"))
+            files.write(earlier / target.name, target.read_text("utf-8"))
             renewed.append(target)
         for cell in new["cells"]:
             if cell["cell_type"] == "code":
@@ -57,9 +66,9 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
     for path in folder.glob("[!.]*"):
         target = work / path.name
         if path.is_dir() and path.name not in editions:
-            shutil.copytree(path, target, dirs_exist_ok=True)
+            shutil.copytree(path, target, copy_function=copied, dirs_exist_ok=True)
         elif path.suffix not in ("", ".ipynb"):
-            shutil.copyfile(path, target)
+            copied(path, target)
     return renewed
 
 

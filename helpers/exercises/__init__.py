@@ -37,9 +37,7 @@ def returned(value: object) -> object:
 def check_table(answer: Callable[[], dict], truth: Mapping[str, tuple[object, str]]) -> None:
     """Compare the dictionary that an answer returns; `Wrong` tells the first value that differs.
 
-    Args:
-        answer: The learner's function.
-        truth: For each key what is right, and what to think about where something else is given.
+    ``truth`` has for each key what is right, and what to think about where something else is given.
     """
     given = answer()
     if not isinstance(given, dict) or set(given) != set(truth):
@@ -70,10 +68,7 @@ def check_compiles(answer: Callable, *specs: object) -> None:
 def check_cases(answer: Callable, solution: Callable, cases: list) -> None:
     """Compare an answer with the solution in some cases, and let XLA compile it for the last.
 
-    Args:
-        answer: The learner's function of tensors, which returns one.
-        solution: The course's, which is right.
-        cases: The arguments of each call; ``[[1.0, 2.0], 3]`` are float32 [2] and an int32.
+    Each of ``cases`` has a call's arguments; ``[[1.0, 2.0], 3]`` are float32 [2] and an int32.
     """
     import numpy as np
     import tensorflow as tf

@@ -14,8 +14,6 @@ import json
 import os
 import pathlib
 import re
-import tarfile
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 
 import datasets
@@ -25,7 +23,7 @@ import pyarrow
 import pyarrow.compute
 from datasets.data_files import resolve_pattern
 
-from helpers.base.errors import CourseError, cause
+from helpers.base.errors import CourseError, cause, unreadable
 from helpers.text import corpus
 
 _KINDS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -131,11 +129,12 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
 
 def _other_kind(path: str, ending: str, kind: str) -> str:
     """Say what a file is that its name doesn't tell; empty where it is of its kind."""
-    with fsspec.open(path, "rb") as file:
-        if kind == "text" and (tarfile.is_tarfile(file) or zipfile.is_zipfile(file)):
-            return "an archive"
     with fsspec.open(path, "rb", compression="infer") as file:
         begins = file.read(2**20).removeprefix(codecs.BOM_UTF8)
+    if begins and not begins.strip(b"\0"):
+        raise ValueError("it begins with zeros, as a file that didn't arrive whole")
+    if kind == "text" and (begins[257:262] == b"ustar" or begins.startswith(b"PK\3\4")):
+        return "an archive"
     for line in begins.splitlines() if kind == "json" else ():
         with contextlib.suppress(ValueError):
             json.loads(line)  # what is nested too deeply is an error here; pyarrow would crash
@@ -151,8 +150,13 @@ def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
         return
     for path in source.paths:
         paths, column = _arrow_files(path, source.field)
-        files = (pyarrow.OSFile(str(path)) for path in paths)
+        files = map(_opened, paths)
         yield (batch.column(column) for file in files for batch in pyarrow.ipc.open_stream(file))
+
+
+def _opened(path: pathlib.Path) -> pyarrow.OSFile:
+    with unreadable(f"{path.name}, the cache's copy of a text, is gone.", "Run it again."):
+        return pyarrow.OSFile(str(path))
 
 
 def _unreadable(name: str, error: BaseException) -> CourseError:
@@ -163,9 +167,10 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
     fix = "Check that you may read it; if it is cut off or damaged, copy it again."
     if isinstance(error, datasets.arrow_writer.SchemaInferenceError | StopIteration):
         why = "It is empty."
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EEXIST):
-        why = f"There is no room for it in the cache of the library datasets ({error.strerror})."
-        fix = "Make room, or set HF_DATASETS_CACHE to a folder on another disk."
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EEXIST)
+    if full or pathlib.Path(getattr(error, "filename", None) or name).name != name:
+        why = f"The library datasets can't write it into its cache ({cause(error)})."
+        fix = "Make room, or set HF_DATASETS_CACHE to a folder that you may write to."
     if isinstance(error, UnicodeDecodeError):
         why = f"It is not UTF-8: byte 0x{error.object[error.start]:02x} ({error.reason})."
         fix = "Write it in UTF-8: `iconv -f CP949 -t UTF-8 FILE > NEW` from older Korean files, "

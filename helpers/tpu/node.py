@@ -55,16 +55,13 @@ def _way(root: pathlib.Path) -> list[str]:
 def remote_node(replicas: int = 8, environment: Mapping[str, str] | None = None) -> Iterator[Node]:
     """Rehearse a TPU Node: a TensorFlow worker in another process, with a file system of its own.
 
-    The worker can't call the client back and, where the machine permits namespaces, sees none of
-    the client's files, so what fails on a Node for these reasons fails here. It has CPU devices and
-    no TPU. While the block runs, its address is in ``COLAB_TPU_ADDR``, without the scheme, as in
-    Colab until 2024. Connect inside the block. From then on TensorFlow's client listens on every
-    interface, as the worker does; that can't be changed. The worker ends with the block, and also
-    when this process is killed.
-
-    Args:
-        replicas: Number of CPU devices in the worker, which stand in for TPU cores.
-        environment: More variables for the worker. It sees the files and folders that they name.
+    Its ``replicas`` CPU devices stand in for TPU cores. It can't call the client back and, where
+    the machine permits namespaces, sees none of the client's files but those that the variables in
+    ``environment`` name, so what fails on a Node for these reasons fails here. While the block
+    runs, its address is in ``COLAB_TPU_ADDR``, without the scheme, as in Colab until 2024. Connect
+    inside the block. From then on TensorFlow's client listens on every interface, as the worker
+    does; that can't be changed. The worker ends with the block, and also when this process is
+    killed.
 
     Raises:
         CourseError: This system is not Linux, or the worker did not start.

@@ -120,7 +120,7 @@ WRONG = {
     "empty.txt": (b"", "is empty"),
     "old.txt": ("Title\n옛날 문서입니다.\n".encode("cp949"), "not UTF-8: byte 0xbf"),
     "cut.txt.gz": (PACKED[:-30], "end-of-stream|EOF"),
-    "damaged.txt.gz": (PACKED[:-8] + b"12345678", "CRC"),
+    "zeros.txt": (bytes(2**21), "begins with zeros"),
     "column.jsonl": (objects(LINES).replace(b'"body"', b'"bodies"'), "field 'body', but {'id'"),
     "object.jsonl": (b'{"body": {"ko": "\xeb\xac\xb8"}}', "but {'body': 'a structure'}"),
     "deep.jsonl": (b'{"body": ' + b"[" * 10**5, "RecursionError"),

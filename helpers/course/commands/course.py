@@ -77,7 +77,7 @@ def lab(language: Language = None) -> None:
     if work != working.WORK:
         working.prepare()  # what the edition links to: texts in English, pictures
     for path in working.prepare(work, folder):
-        typer.echo(f"{path.name} has a new edition, with your answers; before: {work.name}/earlier")
+        typer.echo(f"{path.name} is renewed, with your answers; before: {work.name}/earlier")
     settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names; no news
     first = (work / "00_start_here.ipynb").relative_to(working.WORK).as_posix()
     command = [sys.executable, "-m", "jupyterlab", "--allow-root"]  # it refuses root else
