@@ -48,7 +48,6 @@ def test_code_that_dies_or_never_returns_is_a_result(name, limits, says, module)
 
 
 def left_over(folder):
-    """Say whether the daemon lives that the module started."""
     file = folder / "daemon"
     daemon = [p for p in psutil.process_iter() if file.exists() and str(p.pid) == file.read_text()]
     return [p for p in daemon if p.status() != psutil.STATUS_ZOMBIE]

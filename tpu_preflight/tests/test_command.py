@@ -37,7 +37,6 @@ def ready(monkeypatch):
         (["json:loads", "-t", "v9-8"], "'v9-8' is no type of TPU"),
         (["a:b", "--price", "1"], "no number of steps"),
         (["a:b", "--baseline", "nowhere.json"], "can't be read"),
-        (["a:b", "--baseline", "my_model.py"], "as a report of a preflight"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else None,
 )

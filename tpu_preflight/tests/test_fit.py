@@ -44,6 +44,8 @@ def test_each_way_has_its_number(needed, rows, fitting, says, not_said):
 
 
 def test_a_program_of_jax_is_told_its_own_ways_and_chips():
-    program = dataclasses.replace(PROGRAM, form="stablehlo")
-    told = ways(program, "v5e-8", 24 * GIB, None, None)
+    told = ways(dataclasses.replace(PROGRAM, form="stablehlo"), "v5e-8", 24 * GIB, None, None)
     assert "(jax.checkpoint around" in told and "v5p, v6e, tpu7x" in told and "tf." not in told
+    parts = dataclasses.replace(PROGRAM, mesh=(("fsdp", 8),), shardings=((("fsdp",),),) * 4)
+    told = ways(parts, "v5e-8", 24 * GIB, None, None)
+    assert "12.25 GiB of 15.75" in told and "in parts" not in told  # 0.5 + 23.5 / 2

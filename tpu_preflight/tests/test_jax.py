@@ -18,8 +18,7 @@ from tpu_preflight.report import FAIL, NOTHING, OPEN, PASS, WARN
 
 pytestmark = pytest.mark.slow
 
-VECTOR = jax.ShapeDtypeStruct((8,), jnp.float32)
-DROPOUT = nnx.Dropout(0.5, rngs=nnx.Rngs(0))
+VECTOR, DROPOUT = jax.ShapeDtypeStruct((8,), jnp.float32), nnx.Dropout(0.5, rngs=nnx.Rngs(0))
 
 
 def mean(x):

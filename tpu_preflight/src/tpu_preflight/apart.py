@@ -105,7 +105,7 @@ def _ended(error: processes.NoAnswer, timeout: float, memory_limit: int) -> tupl
     # The last line that the learner's code or a library wrote is mostly the reason.
     wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
     why = f"the process ended {error.cause}, while {error.stage}"
-    return why, f"Import the module in a Python of its own first.{wrote}"
+    return why, f"Import the module, and run a compiled step, in a Python of its own first.{wrote}"
 
 
 # --- the child ------------------------------------------------------------------------------------

@@ -29,11 +29,13 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
     of_jax = program.form == "stablehlo"
     slice_ = hardware.slice_of(target, jax=True)
     devices, there = slice_.replicas, slice_.chip.available_gib * 2**30
-    changed = [program.parameters[i] for i in program.donated]
-    state = sum(p.bytes for p in changed if _STATE.search(p.name))
-    weights = sum(p.bytes for p in changed) - state
-    given = sum(p.bytes for p in program.parameters)
-    between = max(needed - given, 0)
+    # Of what lies in parts over a mesh, those of one device.
+    axes, every = dict(program.mesh), program.parameters
+    shares = [math.prod(axes[x] for axis in s for x in axis) for s in program.shardings]
+    held = [p.bytes / n for p, n in zip(every, shares or [1] * len(every), strict=True)]
+    state = sum(held[i] for i in program.donated if _STATE.search(every[i].name))
+    weights = sum(held[i] for i in program.donated) - state
+    between = max(needed - sum(held), 0)
 
     def arithmetic(after: float) -> str:
         verdict = "would fit" if after <= there else "not enough alone"
@@ -50,7 +52,7 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
     elif rows and fitting == 0:
         found.append("a smaller batch: not enough alone, by the compiler")
     if between:
-        half, again = given + between / 2, given + between * 2 / math.sqrt(BLOCKS)
+        half, again = (needed - between * (1 - x) for x in (1 / 2, 2 / math.sqrt(BLOCKS)))
         found.append(f"bfloat16 (mixed precision), if all is float32 now: {arithmetic(half)}")
         recompute = "jax.checkpoint" if of_jax else "tf.recompute_grad"
         found.append(
@@ -58,10 +60,9 @@ def ways(program: Program, target: str, needed: int, rows: int | None, fitting: 
             f"blocks): {arithmetic(again)}"
         )
     for name, part in (("optimizer state", state), ("state and weights", state + weights)):
-        if part and devices > 1:
-            after = needed - part * (1 - 1 / devices)
+        if part and devices > 1 and not axes:
             text = f"{name} in parts over {devices} devices, which needs code of your own"
-            found.append(f"{text}: {arithmetic(after)}")
+            found.append(f"{text}: {arithmetic(needed - part * (1 - 1 / devices))}")
     kinds = hardware.ALL_CHIPS if of_jax else hardware.CHIPS
     larger = [kind for kind, chip in kinds.items() if chip.available_gib * 2**30 >= needed > there]
     if larger:

@@ -101,7 +101,11 @@ def split(concrete: Any, name: str, *, soft_device_placement: bool = False) -> B
         found = re.search(r"'tf\.(\w+)' op (?:.* input check: )?(.*)", line)
         operation, reason = (found[1], found[2]) if found else ("", line)
         return Bridged(name, operation, f"{operation}: {reason}".strip(": "))
-    return Bridged(name, on_host=tuple(sorted(set(_on_host(module)) - {"Const"})))
+    # A constant is no work, and the bridge's own words say nothing.
+    return Bridged(
+        name,
+        on_host=tuple(sorted({*_on_host(module)} - {"Const", "IfRegion", "WhileRegion", "Yield"})),
+    )
 
 
 def _run(fn: Callable, args: Sequence[tf.Tensor]) -> list[tf.Tensor]:
