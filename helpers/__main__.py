@@ -45,9 +45,8 @@ def command() -> None:
     except (KeyboardInterrupt, Exception) as error:
         if sys.flags.dev_mode:
             raise
-        said = f"This can't go on: {type(error).__name__}: {error}"
-        said = "Stopped." if received or isinstance(error, KeyboardInterrupt) else said
-        print(said, file=sys.stderr)  # noqa: T201
+        stopped = received or isinstance(error, KeyboardInterrupt)
+        print("Stopped." if stopped else f"This can't go on: {error!r}", file=sys.stderr)  # noqa: T201
         raise SystemExit(128 + received[-1] if received else 2) from None
 
 

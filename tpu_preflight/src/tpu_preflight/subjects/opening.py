@@ -34,7 +34,10 @@ def opened(given: Any, data: Any, seconds: float, say: Callable[[str], None]) ->
         factory = given
         made = factory()
         given, data = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-    if _is_torch(given) or (is_model(given) and keras_of(given) == "Keras 3 on torch"):
+    its = (*type(given).__mro__, *getattr(given, "__mro__", ()))
+    if any(kind.__module__.split(".")[0] in ("torch", "torch_xla") for kind in its) or (
+        is_model(given) and keras_of(given) == "Keras 3 on torch"
+    ):
         raise PreflightError(
             "This is PyTorch, which the preflight can't check.",
             "It asks Google's compiler about programs of TensorFlow and JAX.",
@@ -42,6 +45,8 @@ def opened(given: Any, data: Any, seconds: float, say: Callable[[str], None]) ->
         )
     if factory is not None:
         _check_made(factory, given)
+    if hasattr(given, "preprocess_samples") and hasattr(data, "map"):
+        data = data.map(given.preprocess_samples)  # as the `fit` of KerasHub's models does
     if is_model(given) and keras_of(given) == "Keras 3 on jax":
         return OfKerasOnJax(given, data)
     if is_of_jax(given, data):
@@ -74,8 +79,3 @@ def _check_made(factory: Callable[[], Any], given: object) -> None:
         "The first that it returns must be a Keras model or a function of tensors.",
         "Let it end with `return model, dataset`.",
     )
-
-
-def _is_torch(given: object) -> bool:
-    kinds = (*type(given).__mro__, *(given.__mro__ if isinstance(given, type) else ()))
-    return any(kind.__module__.partition(".")[0] in ("torch", "torch_xla") for kind in kinds)
