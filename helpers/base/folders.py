@@ -39,7 +39,7 @@ def short(path: str | os.PathLike[str]) -> str:
 
 
 def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Check a folder of this machine that is to be made whole; it must be absent or empty.
+    """Check a folder of this machine that is to be made whole: absent or empty.
 
     Raises:
         CourseError: It is in a bucket or not empty, or as `Folder`.
@@ -53,9 +53,9 @@ def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
             "Write to a folder here, then copy it: gcloud storage cp -r FOLDER gs://….",
         )
     there.check()
-    if there.list():
+    if there.list() or pathlib.Path(path).absolute() == pathlib.Path.cwd():
         raise CourseError(
-            f"{short(there.path)} exists and is not empty.",
+            f"{short(there.path)} is not empty, or is the current folder.",
             "What is in it would be lost, or mixed with the new files.",
             "Name another folder, or remove this one first.",
         )

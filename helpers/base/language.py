@@ -75,7 +75,7 @@ def read(code: str) -> "Catalog":
         return pofile.read_po(io.BytesIO(path.read_bytes()), abort_invalid=True)
     except Exception as error:  # Babel's own, and what it meets in a file that isn't whole
         what, why = f"{path.name} can't be read.", f"{cause(error)} (lines from 0)."
-        raise CourseError(what, why, "Repair that line.") from error
+        raise CourseError(what, why, "Repair that line, in UTF-8.") from error
 
 
 @functools.cache

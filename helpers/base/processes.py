@@ -69,10 +69,7 @@ def served(
 
 
 def end_with_parent() -> None:
-    """Let this process, one of a pool, end as soon as the one that started it has.
-
-    Here, where nothing heavy is imported: from then on it counts.
-    """
+    """Let this process, one of a pool, end with the one that started it, from the call on."""
 
     def watch() -> None:
         multiprocessing.parent_process().join()

@@ -112,7 +112,9 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # every error is raised
     try:
         # `load_dataset` would map the files into memory, too: that counts as this process's memory.
-        builder = datasets.load_dataset_builder(kind, data_files=[glob.escape(path)])
+        # Its cache knows a file by its time, which an archive sets; not when it came here.
+        came = str(os.stat(path).st_ctime_ns) if os.path.exists(path) else None  # noqa: PTH110, PTH116
+        builder = datasets.load_dataset_builder(kind, came, data_files=[glob.escape(path)])
         builder.download_and_prepare()
     except Exception as error:
         raise _unreadable(name, error) from error

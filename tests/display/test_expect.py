@@ -4,7 +4,6 @@ import pytest
 
 from helpers.base.errors import CourseError
 from helpers.display.expect import expect
-from tpu_preflight import text
 
 COURSE = "No text. A byte is odd."
 
@@ -27,13 +26,6 @@ def test_it_prints_type_and_matching_line(capsys, expected, match, raised, print
     with expect(expected, match=match):
         raise raised
     assert capsys.readouterr().out == f"{type(raised).__name__}: {printed}\n"
-
-
-def test_what_the_course_says_is_in_the_language_of_messages(capsys, monkeypatch):
-    monkeypatch.setattr(text, "translator", lambda: str.upper)
-    with expect(CourseError, match="byte"):
-        raise CourseError("No text.", "A byte is odd.", "Mend it.")
-    assert capsys.readouterr().out == "CourseError: NO TEXT. A BYTE IS ODD.\n"
 
 
 @pytest.mark.parametrize(

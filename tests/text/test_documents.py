@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import tarfile
 
 import pandas as pd
@@ -100,6 +101,13 @@ def test_a_bucket_is_read(tmp_path):
         with fsspec.open(f"{bucket.url}/texts/a.txt", "wb") as file:
             file.write(plain(LINES))
         assert all_of(documents.find([f"{bucket.url}/texts"])) == [LINES]
+
+
+def test_a_file_that_takes_the_place_of_one_of_the_same_time_is_read(tmp_path):
+    for line in ("old", "new"):
+        path = write(tmp_path, "a.txt", line.encode())
+        os.utime(path, (1, 1))
+        assert all_of(documents.find([path])) == [[line]]
 
 
 PACKED = gzip.compress(plain(LINES * 50))
