@@ -5,7 +5,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 
 NEEDED_GB=6
-log=$(mktemp)
+log=$(mktemp) || { echo "Set TMPDIR to a folder that you may write to, then run the same command again." >&2; exit 1; }
 trap 'rm -f "$log" "$log.failed"' EXIT
 trap 'echo "Interrupted. Run the same command again: it starts the installation afresh." >&2; exit 130' INT TERM
 

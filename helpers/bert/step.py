@@ -102,15 +102,8 @@ def training_step(
 
     With ``jit`` XLA compiles it: with one replica all of it, with several what comes before the
     gradients are summed, because XLA on a CPU or GPU can't compile TensorFlow's exchange between
-    replicas. On a TPU leave it off: a TPUStrategy compiles by itself.
-
-    Args:
-        model: From `model.pretraining_model`.
-        optimizer: From `adamw`.
-        seed: Of dropout.
-        clip_norm: Largest norm of the gradient, over all weights together.
-        replicas: Number of replicas that take part in a step.
-        jit: Whether XLA compiles it.
+    replicas. On a TPU leave it off: a TPUStrategy compiles by itself. ``seed`` is dropout's,
+    ``clip_norm`` the largest norm of the gradient over all weights, ``replicas`` those of a step.
 
     Returns:
         A function of (batch, step, replica's number): the batch as `loss_sum` takes it, with the

@@ -19,6 +19,7 @@ from typing import Any
 from babel.messages import Catalog, pofile
 
 from helpers.base import files, language
+from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 from helpers.course import explain
 from helpers.course import map as course
@@ -272,10 +273,15 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
 
     Gives what is to do (`to_do`), and the files that changed.
     """
-    catalog, stream = language.read(code), io.BytesIO()
+    path, stream = language.file(code), io.BytesIO()
+    read = path.is_file() and path.read_bytes()
+    catalog = language.read(code)
     update(catalog, texts())
     pofile.write_po(stream, catalog, width=0, ignore_obsolete=True)
-    new = {language.file(code): stream.getvalue().decode()} | generated(code, catalog)
+    new = {path: stream.getvalue().decode()} | generated(code, catalog)
+    if read != (path.is_file() and path.read_bytes()):
+        what = f"{path.name} was changed meanwhile."
+        raise CourseError(what, "The change would be lost.", "Run the same command again.")
     changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
     for path in changed:
         files.write(path, new[path])

@@ -93,7 +93,7 @@ class Shard:
             raise self._damaged(f"Its checksum is {crc:08x}; {self.crc32c} was written.")
 
     def _damaged(self, why: str) -> ShardDamaged:
-        fix = "Delete it and run the same command again: only this shard is written anew."
+        fix = "Delete it and prepare the records again: only this shard is written anew."
         return ShardDamaged(f"{self.name} is damaged.", why, fix)
 
 
