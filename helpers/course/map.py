@@ -54,7 +54,7 @@ def load(path: pathlib.Path) -> Notebook:
     Raises:
         CourseError: There is no such file, or it is not a notebook that can be run.
     """
-    fix = f"Get it back with `git restore notebooks/{path.name}`."
+    fix = f"Get it back with `git restore {path}`."
     with unreadable(f"{path.name} can't be run.", fix):
         content = json.loads(path.read_text("utf-8"))
         if (form := content["nbformat"]) != 4:

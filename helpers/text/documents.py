@@ -170,7 +170,8 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
     if isinstance(error, datasets.arrow_writer.SchemaInferenceError | StopIteration):
         why = "It is empty."
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EEXIST)
-    if full or pathlib.Path(getattr(error, "filename", None) or name).name != name:
+    at = str(getattr(error, "filename", None))
+    if full or (at.startswith("/") and pathlib.Path(at).name != name):
         why = f"The library datasets can't write it into its cache ({cause(error)})."
         fix = "Make room, or set HF_DATASETS_CACHE to a folder that you may write to."
     if isinstance(error, UnicodeDecodeError):
