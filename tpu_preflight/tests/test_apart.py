@@ -50,7 +50,7 @@ def test_code_that_dies_or_never_returns_is_a_result(name, limits, says, module)
 def left_over(folder):
     file = folder / "daemon"
     daemon = [p for p in psutil.process_iter() if file.exists() and str(p.pid) == file.read_text()]
-    return [p for p in daemon if p.status() != psutil.STATUS_ZOMBIE]
+    return [p for p in psutil.wait_procs(daemon, 2)[1] if p.status() != psutil.STATUS_ZOMBIE]
 
 
 @pytest.mark.parametrize("name", ["mine:build", "mine:forks", "mine:leaves"])
