@@ -182,7 +182,7 @@ CASES = [
     (step_of_the_module, "", "", "", "right"),
     (own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", "", "more"),
     (own("sgd", mean=PARTLY), " 1.14 times as much", "global_batch_size", "", "right"),  # by 1/49
-    (own(WARMS, mean=tf.reduce_mean), "8 times as much", "global_batch_size", "", "right"),
+    (own(WARMS, mean=tf.reduce_mean), "8 times as much", "global_batch_size", "", "more"),
     (masked, "", "", "", "right"),
     (own(mean=tf.reduce_mean), "", "", "", "right"),
     (own("sgd", mean=TWICE), " 0.125 times as much", "Divide once", "", "less"),
