@@ -46,7 +46,7 @@ def test_a_child_answers_whatever_is_printed_read_or_forked(child):
     [
         ("print('why'); sys.exit(3)", {}, "with status 3"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", {}, "by SIGSEGV"),
-        ("os.closerange(3, 99); time.sleep(60)", {"timeout": 2}, "time"),
+        ("os.closerange(3, 99); time.sleep(60)", {}, "its answers, but not itself"),
         ("subprocess.run(['sleep', '60'])", {"timeout": 2}, "time"),
         (
             "subprocess.run([sys.executable, '-c', 'x = b\\'x\\' * 10**9; input()'])",

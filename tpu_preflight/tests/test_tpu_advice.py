@@ -30,17 +30,6 @@ def precision(dtype):
     return step, SPEC([2**18, 256]), SPEC([256, 256])
 
 
-def head(every):
-    def step(x, w, words, chosen, labels):
-        x = tf.tanh(x @ w)
-        if not every:
-            x, labels = tf.gather(x, chosen), tf.gather(labels, chosen)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, x @ words)
-
-    ids = SPEC([300], tf.int32), SPEC([2048], tf.int32)
-    return step, SPEC([2048, 256]), SPEC([256, 256]), SPEC([256, 16000]), *ids
-
-
 @pytest.mark.slow
 class TestWithGooglesCompiler:
     pytestmark = programs.COMPILER
@@ -50,7 +39,6 @@ class TestWithGooglesCompiler:
         [
             ("layout", "is written again in another order", order, 1, 0),
             ("float32", "bfloat16 (mixed precision) halves that", precision, "float32", "bfloat16"),
-            ("head", "16,000 scores for each of 2,048 positions", head, 1, 0),
         ],
     )
     def test_advice_is_given_where_it_helps(self, kind, says, build, with_fault, without):

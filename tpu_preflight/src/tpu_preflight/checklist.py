@@ -40,6 +40,7 @@ def preflight(
     profile: bool = False,
     batches: int = 64,
     progress: Callable[[str], None] | None = None,
+    known: Callable[[Report], None] | None = None,
 ) -> Report:
     """Go through the checklist.
 
@@ -73,6 +74,8 @@ def preflight(
             more for each target, with full effort, which takes longer.
         batches: How many batches of the dataset are looked at.
         progress: Called with one line when a step begins.
+        known: Called with what is known once the data were looked at: a compiler may end this
+            process afterwards.
 
     Raises:
         PreflightError: The subject is neither function nor model (or PyTorch's) or was made under a
@@ -96,6 +99,8 @@ def preflight(
         items, has_batch = kind.check_data(batches, slices, node, say)
         if any(item.state == FAIL and item.name.startswith("tensor ") for item in items):
             kind.seconds = min(trace_seconds, DECIDED)
+        if known is not None:
+            known(Report(kind.name, targets, tuple(items)))
         if has_batch:
             search = search_seconds if largest_batch else None
             found, estimates, jobs = _ask(kind, slices, search, say)

@@ -4,7 +4,6 @@ import argparse
 import dataclasses
 import os
 import pathlib
-import re
 import signal
 import sys
 import time
@@ -12,8 +11,8 @@ from collections.abc import Sequence
 
 from tpu_preflight import baseline
 from tpu_preflight.apart import apart
-from tpu_preflight.errors import PreflightError
-from tpu_preflight.estimate import calibration, price
+from tpu_preflight.errors import PreflightError, unforeseen
+from tpu_preflight.estimate import price
 from tpu_preflight.report import Report
 from tpu_preflight.text import translated
 
@@ -75,10 +74,6 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", action="store_true",
         help="estimate a step's time by operation, layer and line: minutes for a large model",
     )  # fmt: skip
-    more.add_argument(
-        "--measured", type=_milliseconds, metavar="MS",
-        help="what a step took on this TPU, such as 231ms: print it beside the estimate, as a row",
-    )  # fmt: skip
 
     cost = parser.add_argument_group("the price of a run, with a profile")
     cost.add_argument("--steps", type=_positive, metavar="N", help="how long the run is")
@@ -114,12 +109,6 @@ def _varied(word: str) -> tuple[str, list[int | str]]:
     return name, [int(v) if v.isdecimal() else v for v in values.split(",")]
 
 
-def _milliseconds(word: str) -> float:
-    if not re.fullmatch(r"(?=.*[1-9])\d{1,15}(\.\d+)?(ms)?", word):
-        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no time in milliseconds, such as 231ms")
-    return float(word.removesuffix("ms"))
-
-
 def _report(given: argparse.Namespace) -> Report:
     targets = list(dict.fromkeys(given.target or ["v5e-8"]))
     typed = price.read(given.price, targets)
@@ -129,7 +118,7 @@ def _report(given: argparse.Namespace) -> Report:
             "A run's price is steps x time of a step x chips x the price of a chip for an hour.",
             "Say how long the run is: --steps 100000.",
         )
-    profile = given.profile or given.measured is not None or given.steps is not None
+    profile = given.profile or given.steps is not None
     before = given.baseline and baseline.read(given.baseline)
     start = time.monotonic()
 
@@ -168,20 +157,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream.reconfigure(errors="replace")  # a terminal may lack a sign
     try:
         report = _report(given)
-        form = report.json() if given.json else report.html() if given.html else report
-        print(form, flush=True)  # noqa: T201
-        for timing in report.timings if given.measured and form is report else ():
-            print(calibration.row(timing, report.estimates, given.measured))  # noqa: T201
+        print(  # noqa: T201
+            report.json() if given.json else report.html() if given.html else report, flush=True
+        )
         return report.exit_status
     except BrokenPipeError:  # who read it has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
-    except (PreflightError, OSError) as error:
-        if isinstance(error, OSError):
-            error = PreflightError(
-                "A file or a process can't be made.", f"{error}.", "Make room, or set TMPDIR."
-            )
-        what, why, fix = map(translated, (error.what, error.why, error.fix))
+    except Exception as error:
+        told = error if isinstance(error, PreflightError) else unforeseen(error)
+        what, why, fix = map(translated, (told.what, told.why, told.fix))
         print(  # noqa: T201
             f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}", file=sys.stderr
         )

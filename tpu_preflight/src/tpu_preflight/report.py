@@ -150,10 +150,6 @@ class Report(Shown):
         words = ", ".join(self.targets), translated(self.status), ", ".join(told)
         return translated("{} for {}: {} ({})").format(self.subject, *words)
 
-    def find(self, state: str) -> tuple[Item, ...]:
-        """Choose the items of one state, in the order of the checks."""
-        return tuple(item for item in self.items if item.state == state)
-
     def json(self) -> str:
         """Write the report as JSON; ``from_json`` reads it."""
         plain = {"schema": SCHEMA, "status": self.status} | dataclasses.asdict(self)
@@ -211,12 +207,17 @@ class Report(Shown):
 
 def _made(kind: Any, plain: Any) -> Any:
     """Make again what ``dataclasses.asdict`` and JSON made plain, by the fields' types."""
-    if plain is None:
-        return None
     if dataclasses.is_dataclass(kind):
         kinds = typing.get_type_hints(kind)
         return kind(**{name: _made(kinds[name], value) for name, value in plain.items()})
-    inner = [each for each in typing.get_args(kind) if each is not types.NoneType]
-    if typing.get_origin(kind) is tuple:
+    inner = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple and isinstance(plain, list):
         return tuple(_made(inner[0], value) for value in plain)
-    return _made(inner[0], plain) if inner else plain
+    if plain is None and types.NoneType in inner:
+        return None
+    of = (*inner, kind)[0]  # of ``int | None`` the first
+    if type(plain) not in ((int, float) if of is float else (of,)):
+        raise TypeError(f"{plain!r} stands where a {of.__name__} belongs")
+    if of in (int, float) and not abs(plain) < 1e100:
+        raise ValueError(f"{plain} is no number")
+    return plain

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from tpu_preflight import compiler
 from tpu_preflight.compiler.ask import TIMEOUT
 from tpu_preflight.compiler.memory import mend
+from tpu_preflight.errors import unset
 from tpu_preflight.estimate import fit
 from tpu_preflight.estimate.step import Estimate, flop
 from tpu_preflight.program import Program
@@ -55,6 +56,7 @@ def check(
         say: Called with a line before something takes time.
     """
     about = {"program": job.program.name, "target": job.target, "message": compiled.message}
+    about["unset"] = unset()
     if compiled.verdict == "refused":
         return [finding(1, "refused_by_google", **about)], None
     full = compiled.verdict == "out of memory"

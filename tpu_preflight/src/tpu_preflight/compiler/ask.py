@@ -126,7 +126,7 @@ def compile(
             if answer[0]["verdict"] != "error":
                 cache.write(key, answer)
         except NoAnswer as error:
-            verdict, message = process.failure(error, "compiler", timeout, memory_limit)
+            verdict, message = process.failure(error)
             answer = {"verdict": verdict, "message": message}, b""
     return dataclasses.replace(
         result,

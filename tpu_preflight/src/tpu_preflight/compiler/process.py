@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from tpu_preflight.processes import Child, NoAnswer, memory_limit
+from tpu_preflight.processes import Child, NoAnswer
 from tpu_preflight.text import steady
 
 # What a child needs before it imports jax: no question to a metadata server that isn't there, no
@@ -57,18 +57,11 @@ def child(module: str = f"{__package__}.child") -> Child:
     return Child(module, os.environ | CHILD_ENVIRONMENT)
 
 
-def failure(error: NoAnswer, role: str, timeout: float, most: int | None) -> tuple[str, str]:
-    """Give verdict and message for a child, ``role`` to the reader, that has not answered."""
-    if error.cause == "time":
-        limit = f"The {role} was stopped after the time limit of {timeout:g} s."
-        return "timed out", limit
-    if error.cause == "memory":
-        limit = f"the limit of {(most or memory_limit()) / 1e9:.1f} GB"
-        stopped = f"The {role} was stopped: it took more of this machine's memory than {limit}."
-        return "crashed", stopped
-    told = (x for x in error.lines if re.match(r"F\d{4} |.*(?:Check failed|Error:)", x))
-    ended = f"The {role}'s process ended {error.cause}. {steady(next(told, ''))[:200]}"
-    return "crashed", ended.rstrip()
+def failure(error: NoAnswer) -> tuple[str, str]:
+    """Give verdict and message for a compiler that has not answered."""
+    told = (x for x in error.lines if re.match(r"F\d{4} |.*(?:Check failed|Error:)|ERROR:", x))
+    said = f"The compiler's process {error}. {steady(next(told, ''))[:200]}"
+    return "timed out" if error.cause == "time" else "crashed", said.rstrip()
 
 
 # The process of a `started` block, with the lock of who uses it.

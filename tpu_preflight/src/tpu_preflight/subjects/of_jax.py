@@ -82,7 +82,8 @@ class OfJax:
     def check_refused(self, error: NotCompilable) -> list[Item]:
         """Say what JAX refused, on which line."""
         about = {"kind": self.kind, "what": f"{error.what} {error.why}", "fix": error.fix}
-        refused = finding(1, "refused_by_jax", **about, where=error.source)
+        key = "no_backend" if "Unable to initialize backend" in error.why else "refused_by_jax"
+        refused = finding(1, key, **about, where=error.source)
         return [refused, finding(5, "no_strategy")]
 
     def check_step(self, job: Job, say: Callable[[str], None]) -> list[Item]:
