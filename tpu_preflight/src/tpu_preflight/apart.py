@@ -63,7 +63,7 @@ def apart(
     for target in targets:
         hardware.slice_of(target, jax=True)
     try:
-        os.getcwdb().decode()
+        os.fsencode(pathlib.Path.cwd()).decode()
     except (OSError, UnicodeError) as error:
         raise PreflightError(
             "The current folder can't be used.",

@@ -130,7 +130,7 @@ def _report(given: argparse.Namespace) -> Report:
         )
 
     report = apart(
-        given.name,
+        os.fsencode(given.name).decode(errors="replace"),  # UTF-8, whatever the locale says
         targets,
         node=given.node,
         largest_batch=given.largest_batch,
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Closed by 2>&-, it is None, and print would take standard output in its place.
     sys.stderr = sys.stderr or pathlib.Path(os.devnull).open("w")  # noqa: SIM115
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a shell's >&- closes one
-        stream.reconfigure(errors="replace")  # a terminal may lack a sign
+        stream.reconfigure(errors="backslashreplace")  # a terminal may lack a sign
     try:
         report = _report(given)
         print(  # noqa: T201

@@ -18,6 +18,7 @@ _UNSTEADY = (
     (r"\b[EFIW]\d{4} [\d:.]+\s+\d+ ", ""),  # a log's time and process
     (r"0x[0-9a-f]{6,}", "0x…"),
     (r"\s+", " "),
+    (r"[\x00-\x1f\x7f]", ""),  # what a terminal obeys
 )
 
 
