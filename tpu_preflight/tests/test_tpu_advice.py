@@ -11,14 +11,6 @@ from tpu_preflight.compiler.memory import mend, tiled
 SPEC = tf.TensorSpec
 
 
-def order(transposed):
-    def step(x):
-        y = tf.sin(x)
-        return tf.transpose(y) if transposed else y
-
-    return step, SPEC([2048, 4096])
-
-
 def precision(dtype):
     def step(x, w):
         x, w = tf.cast(x, dtype), tf.cast(w, dtype)
@@ -37,7 +29,6 @@ class TestWithGooglesCompiler:
     @pytest.mark.parametrize(
         ("kind", "says", "build", "with_fault", "without"),
         [
-            ("layout", "is written again in another order", order, 1, 0),
             ("float32", "bfloat16 (mixed precision) halves that", precision, "float32", "bfloat16"),
         ],
     )

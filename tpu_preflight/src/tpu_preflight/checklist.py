@@ -8,6 +8,7 @@ what they held before.
 
 import concurrent.futures
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,9 +16,10 @@ from typing import Any
 from tpu_preflight import compiler
 from tpu_preflight.checks import memory
 from tpu_preflight.chips import hardware
+from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import timing
 from tpu_preflight.estimate.step import Estimate, Timing, flop
-from tpu_preflight.program import TIMEOUT, NotCompilable
+from tpu_preflight.program import TIMEOUT, NotCompilable, messages
 from tpu_preflight.program.job import Job
 from tpu_preflight.program.models import keras_of
 from tpu_preflight.report import FAIL, Item, Report, finding
@@ -79,7 +81,7 @@ def preflight(
 
     Raises:
         PreflightError: The subject is neither function nor model (or PyTorch's) or was made under a
-            strategy, there are no data, or there is no such target for it.
+            strategy, there are no data, no such target for it, or no such argument to vary.
     """
     told: set[str] = set()
 
@@ -89,6 +91,13 @@ def preflight(
             progress(line)
 
     targets = (target,) if isinstance(target, str) else tuple(target)
+    taken = inspect.signature(subject).parameters if vary and callable(subject) else {}
+    if unknown := [name for name in vary or () if data is not None or name not in taken]:
+        raise PreflightError(
+            f"There is no argument {unknown[0]!r} to vary.",
+            f"The function that makes the model takes {', '.join(taken) or 'none'}.",
+            "Name one of them: def build(rows=8), and --vary rows=4,8.",
+        )
     slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
     estimates: list[Estimate] = []
     timings: list[Timing] = []
@@ -126,15 +135,22 @@ def _varied(
     say: Callable[[str], None],
 ) -> Iterator[Item]:
     """Say whether the step fits that a factory makes of these arguments, and its least time."""
-    kind = opening.opened(functools.partial(factory, **given), None, TIMEOUT, say)
-    kind.check_data(1, slices, False, say)
-    for job in kind.jobs(slices):
+    said = ", ".join(f"{name}={value}" for name, value in given.items())
+    try:
+        kind = opening.opened(functools.partial(factory, **given), None, TIMEOUT, say)
+        kind.check_data(1, slices, False, say)
+        jobs = kind.jobs(slices)
+    except Exception as error:  # whatever the factory makes of these values
+        line = messages.shortened(messages.line_of(error))
+        yield finding(6, "varied_raises", given=said, said=line, where=messages.source_of(error))
+        return
+    for job in jobs:
         compiled = memory.compile_for(job, say)
         yield finding(
             6,
             "varied" if compiled.ok else "varied_not",
             target=job.target,
-            given=", ".join(f"{name}={value}" for name, value in given.items()),
+            given=said,
             taken=size(compiled.peak_bytes),
             there=size(compiled.available_bytes),
             flops=flop(compiled.flops),

@@ -211,13 +211,12 @@ def _made(kind: Any, plain: Any) -> Any:
         kinds = typing.get_type_hints(kind)
         return kind(**{name: _made(kinds[name], value) for name, value in plain.items()})
     inner = typing.get_args(kind)
-    if typing.get_origin(kind) is tuple and isinstance(plain, list):
-        return tuple(_made(inner[0], value) for value in plain)
     if plain is None and types.NoneType in inner:
         return None
-    of = (*inner, kind)[0]  # of ``int | None`` the first
+    are_many = typing.get_origin(kind) is tuple
+    of = list if are_many else (*inner, kind)[0]  # of ``int | None`` the first
     if type(plain) not in ((int, float) if of is float else (of,)):
         raise TypeError(f"{plain!r} stands where a {of.__name__} belongs")
     if of in (int, float) and not abs(plain) < 1e100:
         raise ValueError(f"{plain} is no number")
-    return plain
+    return tuple(_made(inner[0], value) for value in plain) if are_many else plain

@@ -36,6 +36,7 @@ class OfJax:
     is_jax = True
     kind = "function"  # as a report calls what it judges
     model: Any = None  # of Keras
+    program: Any = None  # not asked for: which argument is the batch is not known
 
     def __init__(self, given: Any, data: Any) -> None:
         if data is None or not callable(given):
@@ -74,10 +75,6 @@ class OfJax:
     ) -> list[Job]:
         self._exported = of = from_jax.export(self._function, arguments)
         return [Job(*target, rows, arguments, of.program, of.find) for target in slices]
-
-    def program(self, job: Job, rows: int) -> Program:
-        """Not asked for: which argument is the batch is not known, so no job has rows."""
-        raise NotImplementedError
 
     def check_refused(self, error: NotCompilable) -> list[Item]:
         """Say what JAX refused, on which line."""
