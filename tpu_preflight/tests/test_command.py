@@ -31,6 +31,7 @@ def ready(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["fractions:build"], "fractions is not the one in this folder"),
         (["my_model.py"], "names no function of a module"),
         (["json:build"], "json has no 'build'"),
         (["json:dumps"], "no data"),
@@ -43,12 +44,20 @@ def ready(monkeypatch):
 def test_what_is_typed_wrong_is_told_in_three_lines(words, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_model.py").write_text("mine = 1\n")
+    (tmp_path / "fractions.py").write_text("mine = 1\n")
     assert command.main(words) == 2
     out, err = capsys.readouterr()
     told = [line for line in err.splitlines() if not line.startswith("preflight, ")]
     assert out == "" and says in told[0] and len(told) == 3, err
     assert told[1].startswith("  Why: ") and told[2].startswith("  Fix: ")
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine = 1\n"]
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine = 1\n"] * 2
+
+
+def test_what_nobody_foresaw_is_no_verdict(monkeypatch, capsys):
+    monkeypatch.setattr(command, "apart", lambda *_, **__: {}["of ours"])
+    assert command.main(["m:f"]) == 2
+    first, why, fix = capsys.readouterr().err.splitlines()
+    assert "says nothing of your model" in first and "KeyError: 'of ours'" in why and "Fix: " in fix
 
 
 @pytest.mark.parametrize("words", ["a --steps 0", "", f"a --timeout {10**400}"])

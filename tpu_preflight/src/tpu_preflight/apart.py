@@ -21,8 +21,7 @@ from tpu_preflight.program import messages
 from tpu_preflight.report import NOT_READY, Report, finding
 from tpu_preflight.text import steady
 
-# Which Keras it is, is part of the model.
-CHOSEN = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")
+CHOSEN = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")  # which Keras it is, is part of the model
 
 
 def apart(

@@ -91,13 +91,17 @@ def preflight(
             progress(line)
 
     targets = (target,) if isinstance(target, str) else tuple(target)
-    taken = inspect.signature(subject).parameters if vary and callable(subject) else {}
-    if unknown := [name for name in vary or () if data is not None or name not in taken]:
-        raise PreflightError(
-            f"There is no argument {unknown[0]!r} to vary.",
-            f"The function that makes the model takes {', '.join(taken) or 'none'}.",
-            "Name one of them: def build(rows=8), and --vary rows=4,8.",
-        )
+    if vary:
+        try:
+            factory = subject if data is None else data
+            inspect.signature(factory).bind_partial(**dict.fromkeys(vary))
+        except TypeError as error:
+            raise PreflightError(
+                f"There is no {' and '.join(vary)} to vary.",
+                f"{str(error)[:200]}.",
+                "Name the function that makes the model, and its arguments: --vary rows=4,8 for "
+                "def build(rows=8).",
+            ) from error
     slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
     estimates: list[Estimate] = []
     timings: list[Timing] = []

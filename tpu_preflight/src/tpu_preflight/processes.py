@@ -68,7 +68,8 @@ def ending(process: subprocess.Popen) -> str:
     """Say how a process ended: ``with status 1``, ``by SIGKILL``; or that it lives, but is mute."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         status = process.wait(1)
-        return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+        known = {-one.value: f"by {one.name}" for one in signal.Signals}
+        return known.get(status, f"with status {status}")
     return "its answers, but not itself"
 
 

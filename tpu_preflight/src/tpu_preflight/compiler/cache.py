@@ -59,7 +59,7 @@ def _make_room() -> None:
 
     What a killed process left half-written is such an entry, too.
     """
-    about = [(path.stat(), path) for path in folder().iterdir()]
+    about = [(path.stat(), path) for path in folder().glob(f"*{'[0-9a-f]' * 64}*")]
     total = 0
     for status, path in sorted(about, key=lambda entry: -entry[0].st_mtime):
         total += status.st_size
