@@ -90,14 +90,14 @@ def test_a_program_for_other_replicas_than_the_targets_is_refused():
 @pytest.mark.parametrize(
     ("limit", "verdict", "told"),
     [
-        ({"timeout": 1.5}, "timed out", "was ended after the time limit of 1.5 s"),
+        ({"timeout": 1.5}, "timed out", "it was ended after the time limit of 1.5 s"),
         ({"memory_limit": 10**8}, "crashed", "more than 0.1 GB of this machine's memory"),
     ],
 )
 def test_a_limit_of_time_or_memory_ends_the_compiler(slow, limit, verdict, told):
     result = compiler.compile(slow, **limit)
     assert result.verdict == verdict
-    assert result.message.startswith("The compiler's process was ended ") and told in result.message
+    assert result.message.startswith("The compiler gave no answer: ") and told in result.message
 
 
 def test_a_block_has_one_process_and_another_where_that_dies_or_is_busy(slow, children):

@@ -107,8 +107,7 @@ def _asked(
                 answer, _ = child.ask(job, stage="importing", **limits)
     except processes.NoAnswer as error:
         known = Report.from_json(error.kept["report"]).items if "report" in error.kept else ()
-        about = {"why": f"the process {error}", "fix": _remedy(error) + errors.unset()}
-        ended = finding(1, "ended", **about)
+        ended = finding(1, "ended", why=error, fix=_remedy(error) + errors.unset())
         return Report(name, tuple(job["options"]["target"]), (ended, *known))
     if "error" in answer:
         what, why, fix = answer["error"]

@@ -105,12 +105,11 @@ class NoAnswer(Exception):
 
     def __str__(self) -> str:
         seconds, most = self.limits
-        how = {
-            "time": f"was ended after the time limit of {seconds:g} s",
-            "memory": f"was ended because it took more than {most / 1e9:.1f} GB of this machine's "
-            "memory",
-        }.get(self.cause, f"ended {self.cause}")
-        return f"{how}, while {self.stage}"
+        took = f"it took more than {most / 1e9:.1f} GB of this machine's memory"
+        return {
+            "time": f"it was ended after the time limit of {seconds:g} s, while {self.stage}",
+            "memory": f"it was ended because {took}, while {self.stage}",
+        }.get(self.cause, f"the process ended {self.cause}, while {self.stage}")
 
 
 class Child:

@@ -60,7 +60,7 @@ def child(module: str = f"{__package__}.child") -> Child:
 def failure(error: NoAnswer) -> tuple[str, str]:
     """Give verdict and message for a compiler that has not answered."""
     told = (x for x in error.lines if re.match(r"F\d{4} |.*(?:Check failed|Error:)|ERROR:", x))
-    said = f"The compiler's process {error}. {steady(next(told, ''))[:200]}"
+    said = f"The compiler gave no answer: {error}. {steady(next(told, ''))[:200]}"
     return "timed out" if error.cause == "time" else "crashed", said.rstrip()
 
 
