@@ -121,7 +121,7 @@ def test_a_block_has_one_process_and_another_where_that_dies_or_is_busy(slow, ch
 
         killed = compiler.compile(slow, "v5e-1", progress=kill)
         assert killed.verdict == "crashed"
-        assert killed.message == "The compiler's process ended by SIGKILL."
+        assert "gave no answer: the process ended by SIGKILL" in killed.message
         assert children() == []
         assert compiler.compile(product_program(41)).ok
     assert children() == []
