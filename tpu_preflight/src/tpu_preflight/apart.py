@@ -10,8 +10,8 @@ import os
 import pathlib
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tpu_preflight import compiler, errors, processes
@@ -98,9 +98,7 @@ def _asked(
 ) -> Report:
     """Ask a child with these variables; say why where there is no answer."""
     try:
-        with tempfile.TemporaryDirectory(
-            "", "tpu-preflight-", ignore_cleanup_errors=True
-        ) as own:  # what it leaves goes
+        with TemporaryDirectory(prefix="tpu-preflight-", ignore_cleanup_errors=True) as own:
             given = {**environment, "TMPDIR": own}
             child = processes.Child("tpu_preflight.apart", given, pathlib.Path.cwd(), own)
             with contextlib.closing(child):
@@ -132,7 +130,8 @@ def _remedy(error: processes.NoAnswer) -> str:
 
 def _load(module: str, attribute: str) -> object:
     """Import the learner's module from the current folder."""
-    sys.path.insert(0, str(pathlib.Path.cwd()))
+    folder = str(pathlib.Path.cwd())
+    sys.path.insert(0, folder)
     try:
         loaded = importlib.import_module(module)
     except Exception as error:  # whatever the module does wrong is the answer
@@ -143,7 +142,7 @@ def _load(module: str, attribute: str) -> object:
             f"`python -c 'import {module}'` works there.",
         ) from error
     top = module.partition(".")[0]
-    own = importlib.machinery.PathFinder.find_spec(top, sys.path[:1])
+    own = importlib.machinery.PathFinder.find_spec(top, [folder])
     if own is not None and own.origin not in (None, sys.modules[top].__spec__.origin):
         raise PreflightError(
             f"{top} is not the one in this folder: a library has the same name.",

@@ -76,8 +76,7 @@ def preflight(
             more for each target, with full effort, which takes longer.
         batches: How many batches of the dataset are looked at.
         progress: Called with one line when a step begins.
-        known: Called with what is known once the data were looked at: a compiler may end this
-            process afterwards.
+        known: Called with what the data show: a compiler may end this process afterwards.
 
     Raises:
         PreflightError: The subject is neither function nor model (or PyTorch's) or was made under a
@@ -93,14 +92,12 @@ def preflight(
     targets = (target,) if isinstance(target, str) else tuple(target)
     if vary:
         try:
-            factory = subject if data is None else data
-            inspect.signature(factory).bind_partial(**dict.fromkeys(vary))
+            inspect.signature(subject if data is None else data).bind_partial(**dict.fromkeys(vary))
         except TypeError as error:
             raise PreflightError(
                 f"There is no {' and '.join(vary)} to vary.",
                 f"{str(error)[:200]}.",
-                "Name the function that makes the model, and its arguments: --vary rows=4,8 for "
-                "def build(rows=8).",
+                "Name arguments of the function that makes the model: build(rows=8), rows=4,8.",
             ) from error
     slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
     estimates: list[Estimate] = []
@@ -182,7 +179,11 @@ def _ask(
         return [*kind.check_refused(error), finding(4, "does_not_compile"), *later], [], []
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         waiting = [pool.submit(memory.compile_for, job, say) for job in jobs]
-        items = kind.check_step(jobs[0], say)
+        try:
+            items = kind.check_step(jobs[0], say)
+        except Exception as error:  # the compiler's answers are worth having without these
+            said = messages.shortened(f"{type(error).__name__}: {messages.line_of(error)}")
+            items = [finding(4, "broken", said=said, where=messages.source_of(error))]
         compiled = [future.result() for future in waiting]
     estimates, fitting = [], []
     for job, result in zip(jobs, compiled, strict=True):

@@ -3,8 +3,7 @@
 import os
 import re
 
-# Variables that change how libraries and Python work. Those that the preflight sets itself, and
-# what only chooses a log's length or a place on the disk, are no reason for anything.
+# Variables that change how libraries and Python work, but for a log's length or a place.
 _SETTINGS = re.compile(
     r"(JAX|XLA|LIBTPU|KERAS)_(?!HOME)\w+|TF_(XLA|USE|ENABLE|DETERM|CONFIG)\w*|PYTHON(OPTIMIZE|WARNINGS)"
 )

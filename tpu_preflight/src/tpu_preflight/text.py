@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 # What differs from one run or machine to the next in an error's line, and what is left of it.
 _UNSTEADY = (
+    (r"(?s)\s*Traceback \(most recent call last\).*", ""),  # of a pipeline's Python
     (r"\{\{function_node [^}]*\}\}", ""),
     (r" compatible with node \{\{node [^}]*\}\}(.*?\))\{\{node [^}]*\}\}", r"\1"),
     (r"\{\{node ([^}]*)\}\}", r"\1"),
