@@ -186,11 +186,13 @@ def _answer(
             )
             return {"report": report.json()}, b""
     except PreflightError as error:
-        return {"error": [error.what, error.why, error.fix]}, b""
-    except Exception as error:  # of the learner's code
+        told = error
+    except Exception as error:  # of the learner's code, or of ours
         what = f"{module}:{attribute} raised an error."
         fix = f"See that `python -c 'from {module} import {attribute}; {attribute}()'` works there."
-        return {"error": [what, _said(error), fix]}, b""
+        theirs = messages.source_of(error) is not None
+        told = PreflightError(what, _said(error), fix) if theirs else errors.unforeseen(error)
+    return {"error": [told.what, told.why, told.fix]}, b""
 
 
 if __name__ == "__main__":

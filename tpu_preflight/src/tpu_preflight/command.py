@@ -157,9 +157,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream.reconfigure(errors="backslashreplace")  # a terminal may lack a sign
     try:
         report = _report(given)
-        print(  # noqa: T201
-            report.json() if given.json else report.html() if given.html else report, flush=True
-        )
+        form = report.json() if given.json else report.html() if given.html else report
+        print(form, flush=True)  # noqa: T201
         return report.exit_status
     except BrokenPipeError:  # who read it has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -42,9 +42,8 @@ def unset() -> str:
 
 def unforeseen(error: Exception) -> PreflightError:
     """Tell an error that nobody thought of: it is no verdict."""
-    full = isinstance(error, OSError)
     return PreflightError(
         "The preflight could not go on, which says nothing of your model.",
         f"{type(error).__name__}: {str(error)[:300]}.",
-        ("Make room, or set TMPDIR." if full else "Report it with this line.") + unset(),
+        "Make room, or set TMPDIR." if isinstance(error, OSError) else "Report it with this line.",
     )

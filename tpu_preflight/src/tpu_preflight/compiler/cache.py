@@ -38,9 +38,9 @@ def read(key: str) -> Answer | None:
     path = folder() / key
     try:
         told, _, text = gzip.decompress(path.read_bytes()).partition(b"\n")
-        answer = loads(told), text
+        answer = {**loads(told)}, text
         path.touch()  # the oldest go first
-    except (OSError, EOFError, ValueError, zlib.error):
+    except (OSError, EOFError, ValueError, TypeError, zlib.error):
         return None
     return answer
 
