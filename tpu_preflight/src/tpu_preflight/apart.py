@@ -21,6 +21,11 @@ from tpu_preflight.program import messages
 from tpu_preflight.report import NOT_READY, Report, finding
 from tpu_preflight.text import steady
 
+REMEDIES = {
+    "time": "Raise it with --timeout, or find what never ends.",
+    "memory": "Take fewer rows, a smaller model, or more memory.",
+    "ended": "Import the module, and run a compiled step, in a Python of its own first.",
+}
 CHOSEN = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")  # which Keras it is, is part of the model
 
 
@@ -105,24 +110,15 @@ def _asked(
                 answer, _ = child.ask(job, stage="importing", **limits)
     except processes.NoAnswer as error:
         known = Report.from_json(error.kept["report"]).items if "report" in error.kept else ()
-        ended = finding(1, "ended", why=error, fix=_remedy(error) + errors.unset())
-        return Report(name, tuple(job["options"]["target"]), (ended, *known))
+        # The last line that the learner's code or a library wrote is mostly the reason.
+        wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
+        fix = REMEDIES.get(error.cause, REMEDIES["ended"] + wrote) + errors.unset()
+        items = finding(1, "ended", why=error, fix=fix), *known
+        return Report(name, tuple(job["options"]["target"]), items)
     if "error" in answer:
         what, why, fix = answer["error"]
         raise PreflightError(what, why, fix + errors.unset())
     return Report.from_json(answer["report"])
-
-
-def _remedy(error: processes.NoAnswer) -> str:
-    # The last line that the learner's code or a library wrote is mostly the reason.
-    wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
-    return {
-        "time": "Raise it with --timeout, or find what never ends.",
-        "memory": "Take fewer rows, a smaller model, or more memory.",
-    }.get(
-        error.cause,
-        f"Import the module, and run a compiled step, in a Python of its own first.{wrote}",
-    )
 
 
 # --- the child ------------------------------------------------------------------------------------

@@ -123,11 +123,7 @@ def _report(given: argparse.Namespace) -> Report:
     start = time.monotonic()
 
     def tell(stage: str) -> None:
-        print(  # noqa: T201
-            f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}",
-            file=sys.stderr,
-            flush=True,
-        )
+        _say(f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}")
 
     report = apart(
         os.fsencode(given.name).decode(errors="replace"),  # UTF-8, whatever the locale says
@@ -145,6 +141,14 @@ def _report(given: argparse.Namespace) -> Report:
     if before is not None:
         report = dataclasses.replace(report, changes=baseline.compare(report, before))
     return report
+
+
+def _say(text: str) -> None:
+    """Print on standard error; where that fails, nothing more is said there."""
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -166,10 +170,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         told = error if isinstance(error, PreflightError) else unforeseen(error)
         what, why, fix = map(translated, (told.what, told.why, told.fix))
-        print(  # noqa: T201
-            f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}", file=sys.stderr
-        )
+        _say(f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}")
         return 2
     except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)  # noqa: T201
+        _say("Stopped.")
         return 130

@@ -30,8 +30,11 @@ class PreflightError(Exception):
 
 def settings() -> dict[str, str]:
     """Find what the user's environment sets that may be the reason where something fails."""
-    given = {name: os.environ[name] for name in sorted(os.environ) if _SETTINGS.fullmatch(name)}
-    return {name: value for name, value in given.items() if OWN.get(name) != value}
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if _SETTINGS.fullmatch(name) and OWN.get(name) != value
+    }
 
 
 def unset() -> str:

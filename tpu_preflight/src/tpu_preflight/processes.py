@@ -269,8 +269,7 @@ def serve(
     def tell(told: dict[str, Any], data: bytes = b"") -> None:
         if os.getpid() != own:
             _exit(0)
-        line = MARK + dumps(told | {"size": len(data)}).encode()
-        answers.write(b"\n" + line + b"\n" + data)
+        answers.write(b"\n" + MARK + dumps(told | {"size": len(data)}).encode() + b"\n" + data)
         answers.flush()
 
     if prepare is not None:

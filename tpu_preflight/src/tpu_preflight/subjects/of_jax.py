@@ -79,8 +79,7 @@ class OfJax:
     def check_refused(self, error: NotCompilable) -> list[Item]:
         """Say what JAX refused, on which line."""
         about = {"kind": self.kind, "what": f"{error.what} {error.why}", "fix": error.fix}
-        lacks = any(said in error.why for said in ("initialize backend", "Unknown backend"))
-        key = "no_backend" if lacks else "refused_by_jax"
+        key = "no_backend" if "initialize backend" in error.why else "refused_by_jax"
         refused = finding(1, key, **about, where=error.source)
         return [refused, finding(5, "no_strategy")]
 
