@@ -24,7 +24,7 @@ from tpu_preflight.text import steady
 REMEDIES = {
     "time": "Raise it with --timeout, or find what never ends.",
     "memory": "Take fewer rows, a smaller model, or more memory.",
-    "ended": "Import the module, and run a compiled step, in a Python of its own first.",
+    "ended": "Import the module, and run a compiled step, in a Python of its own first.{wrote}",
 }
 CHOSEN = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")  # which Keras it is, is part of the model
 
@@ -112,7 +112,7 @@ def _asked(
         known = Report.from_json(error.kept["report"]).items if "report" in error.kept else ()
         # The last line that the learner's code or a library wrote is mostly the reason.
         wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
-        fix = REMEDIES.get(error.cause, REMEDIES["ended"] + wrote) + errors.unset()
+        fix = REMEDIES.get(error.cause, REMEDIES["ended"]).format(wrote=wrote) + errors.unset()
         items = finding(1, "ended", why=error, fix=fix), *known
         return Report(name, tuple(job["options"]["target"]), items)
     if "error" in answer:
