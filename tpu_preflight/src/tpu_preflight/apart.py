@@ -112,12 +112,12 @@ def _asked(
         known = Report.from_json(error.kept["report"]).items if "report" in error.kept else ()
         # The last line that the learner's code or a library wrote is mostly the reason.
         wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
-        fix = REMEDIES.get(error.cause, REMEDIES["ended"]).format(wrote=wrote) + errors.unset()
+        fix = REMEDIES.get(error.cause, REMEDIES["ended"]).format(wrote=wrote) + errors.unset(wrote)
         items = finding(1, "ended", why=error, fix=fix), *known
         return Report(name, tuple(job["options"]["target"]), items)
     if "error" in answer:
         what, why, fix = answer["error"]
-        raise PreflightError(what, why, fix + errors.unset())
+        raise PreflightError(what, why, fix + errors.unset(why))
     return Report.from_json(answer["report"])
 
 

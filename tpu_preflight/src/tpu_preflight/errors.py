@@ -30,16 +30,17 @@ class PreflightError(Exception):
 
 def settings() -> dict[str, str]:
     """Find what the user's environment sets that may be the reason where something fails."""
-    return {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if _SETTINGS.fullmatch(name) and OWN.get(name) != value
-    }
+    given = {name: os.environ[name] for name in sorted(os.environ) if _SETTINGS.fullmatch(name)}
+    return {name: value for name, value in given.items() if OWN.get(name) != value}
 
 
-def unset() -> str:
-    """Advise to try without these settings; empty without any."""
-    said = ", ".join(f"{name}={value[:60]}" for name, value in settings().items())
+def unset(about: str = "") -> str:
+    """Advise to try without these settings; empty without any. Keras's, if an error is about it."""
+    said = ", ".join(
+        f"{name}={value[:60]}"
+        for name, value in settings().items()
+        if name != "TF_USE_LEGACY_KERAS" or "keras" in about.lower()
+    )
     return f" Your environment sets {said}: unset what may be the reason." if said else ""
 
 

@@ -213,10 +213,10 @@ def _made(kind: Any, plain: Any) -> Any:
     inner = typing.get_args(kind)
     if plain is None and types.NoneType in inner:
         return None
-    are_many = typing.get_origin(kind) is tuple
-    of = list if are_many else (*inner, kind)[0]  # of ``int | None`` the first
+    # Of ``int | None`` the first.
+    of = list if typing.get_origin(kind) is tuple else (*inner, kind)[0]
     if type(plain) not in ((int, float) if of is float else (of,)):
         raise TypeError(f"{plain!r} stands where a {of.__name__} belongs")
     if of in (int, float) and not abs(plain) < 1e100:
         raise ValueError(f"{plain} is no number")
-    return tuple(_made(inner[0], value) for value in plain) if are_many else plain
+    return tuple(_made(inner[0], value) for value in plain) if of is list else plain
