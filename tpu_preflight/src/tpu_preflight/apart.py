@@ -143,7 +143,7 @@ def _load(module: str, attribute: str) -> object:
         raise PreflightError(
             f"{top} is not the one in this folder: a library has the same name.",
             f"Python had imported {sys.modules[top]} before.",
-            f"Give {pathlib.Path(own.origin).name} another name.",
+            f"Give your {top} another name.",
         )
     if not hasattr(loaded, attribute):
         names = [n for n in vars(loaded) if re.match(r"[a-z]", n) and callable(vars(loaded)[n])]
