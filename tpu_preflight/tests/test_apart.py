@@ -115,7 +115,7 @@ def test_nothing_is_left_of_a_command_that_was_ended(end, module):
 def test_the_command_prints_a_report_and_leaves_nothing(module):
     module.with_name("json.py").write_text("mine = 1")  # not to be taken for Python's
     words = ["--json", "--steps", "1000", "--price", "v5e=1.2"]
-    command = [sys.executable, "-m", "tpu_preflight", "mine:build", *words]
+    command = [sys.executable, "-m", "tpu_preflight", "mine:on_jax", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
     environment |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
