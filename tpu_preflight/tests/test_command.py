@@ -60,7 +60,10 @@ def test_what_nobody_foresaw_is_no_verdict(monkeypatch, capsys):
     assert "says nothing of your model" in first and "KeyError: 'of ours'" in why and "Fix: " in fix
 
 
-@pytest.mark.parametrize("words", ["a --steps 0", "", f"a --timeout {10**400}"])
+TIMES = [f"a --measured={word}" for word in ("h", "nan", "-5", "inf", "0ms")]
+
+
+@pytest.mark.parametrize("words", ["a --steps 0", "", f"a --timeout {10**400}", *TIMES])
 def test_a_number_that_is_none_and_no_name_are_refused_at_once(words, capsys):
     with pytest.raises(SystemExit) as left:
         command.main(words.split())
@@ -74,7 +77,7 @@ def test_each_option_stands_in_the_readme_and_the_help_is_in_groups(capsys):
         command.main(["--help"])
     said = capsys.readouterr().out
     options = set(re.findall(r"(?<![\w-])--[a-z-]+", said)) - {"--help"}
-    assert len(options) == 11 and {x for x in options if f"`{x}" not in README} == set()
+    assert len(options) == 12 and {x for x in options if f"`{x}" not in README} == set()
     groups = ("the TPU:", "more checks, which take longer:", "the price of a run", "the report:")
     places = [said.index(group) for group in (*groups, "examples:", "exit status:")]
     assert places == sorted(places)

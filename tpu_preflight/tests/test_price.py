@@ -3,7 +3,7 @@
 import pytest
 
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.estimate import price
+from tpu_preflight.estimate import calibration, price
 from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.report import Report
 
@@ -14,6 +14,11 @@ def timing(target, low, high):
 
 def estimate(target, replicas, rows=4):
     return Estimate(target, replicas, rows, 1.0, 1.0, 1, 2, 1.0, 1.0)
+
+
+def test_a_measured_step_is_a_row_of_the_table_beside_its_estimate():
+    told = calibration.row(timing("v3-8", 360.0, 720.0), [estimate("v3-8", 8)], 480.0)
+    assert told.replace("\t", " ") == "? v3-8 8 4 ? ? ? ? 480 ? ? ?   360 1"
 
 
 def test_a_price_is_steps_times_time_times_chips_times_what_was_typed():

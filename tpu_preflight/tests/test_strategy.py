@@ -195,7 +195,7 @@ CASES = [
 @pytest.mark.parametrize(("build", "says", "fix", "where"), [case[:4] for case in CASES])
 def test_a_step_under_a_tpus_strategy(build, says, fix, where, no_compiler):
     result = preflight(build, target="v5e-8")
-    failed = [item for item in result.items if item.state == FAIL]
+    failed = result.find(FAIL)
     if not says:
         assert not failed and the(result, 5, "TPUStrategy.run").state == PASS
         assert the(result, 1, "TPU bridge").state == PASS

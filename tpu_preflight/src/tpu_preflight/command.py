@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import os
 import pathlib
+import re
 import signal
 import sys
 import time
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from tpu_preflight import baseline
 from tpu_preflight.apart import apart
 from tpu_preflight.errors import PreflightError, unforeseen
-from tpu_preflight.estimate import price
+from tpu_preflight.estimate import calibration, price
 from tpu_preflight.report import Report
 from tpu_preflight.text import translated
 
@@ -74,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", action="store_true",
         help="estimate a step's time by operation, layer and line: minutes for a large model",
     )  # fmt: skip
+    more.add_argument(
+        "--measured", type=_milliseconds, metavar="MS",
+        help="what a step took on this TPU, such as 231ms: print it beside the estimate, as a row",
+    )  # fmt: skip
 
     cost = parser.add_argument_group("the price of a run, with a profile")
     cost.add_argument("--steps", type=_positive, metavar="N", help="how long the run is")
@@ -109,6 +114,12 @@ def _varied(word: str) -> tuple[str, list[int | str]]:
     return name, [int(v) if v.isdecimal() else v for v in values.split(",")]
 
 
+def _milliseconds(word: str) -> float:
+    if not re.fullmatch(r"(?=.*[1-9])\d{1,15}(\.\d+)?(ms)?", word):
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no time in milliseconds, such as 231ms")
+    return float(word.removesuffix("ms"))
+
+
 def _report(given: argparse.Namespace) -> Report:
     targets = list(dict.fromkeys(given.target or ["v5e-8"]))
     typed = price.read(given.price, targets)
@@ -118,7 +129,7 @@ def _report(given: argparse.Namespace) -> Report:
             "A run's price is steps x time of a step x chips x the price of a chip for an hour.",
             "Say how long the run is: --steps 100000.",
         )
-    profile = given.profile or given.steps is not None
+    profile = given.profile or given.measured is not None or given.steps is not None
     before = given.baseline and baseline.read(given.baseline)
     start = time.monotonic()
 
@@ -163,6 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = _report(given)
         form = report.json() if given.json else report.html() if given.html else report
         print(form, flush=True)  # noqa: T201
+        for timing in report.timings if given.measured and form is report else ():
+            print(calibration.row(timing, report.estimates, given.measured))  # noqa: T201
         return report.exit_status
     except BrokenPipeError:  # who read it has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

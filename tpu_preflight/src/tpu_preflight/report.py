@@ -150,6 +150,10 @@ class Report(Shown):
         words = ", ".join(self.targets), translated(self.status), ", ".join(told)
         return translated("{} for {}: {} ({})").format(self.subject, *words)
 
+    def find(self, state: str) -> tuple[Item, ...]:
+        """Choose the items of one state, in the order of the checks."""
+        return tuple(item for item in self.items if item.state == state)
+
     def json(self) -> str:
         """Write the report as JSON; ``from_json`` reads it."""
         plain = {"schema": SCHEMA, "status": self.status} | dataclasses.asdict(self)

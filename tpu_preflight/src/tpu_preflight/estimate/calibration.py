@@ -30,6 +30,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.shown import Link, Shown, Table
 from tpu_preflight.text import translated
 
@@ -141,6 +142,25 @@ def published() -> Runs:
             Run(**{name: kinds[name](value) for name, value in row.items()})
             for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         )
+
+
+def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> str:
+    """Write what a step took on a TPU as a row of the table; whoever measured fills in each ``?``.
+
+    The estimates, of which one has the timing's target, know devices, rows and the least time.
+    """
+    (estimate,) = (found for found in estimates if found.target == timing.target)
+    known = {
+        "target": timing.target,
+        "devices": str(estimate.replicas),
+        "rows": str(estimate.rows or "?"),
+        "published_ms": f"{measured_ms:g}",
+        "remark": "",
+        "apart": "",
+        "estimate_ms": f"{timing.ms:.4g}",
+        "roofline_ms": f"{estimate.bound_ms:.4g}",
+    }
+    return "\t".join(known.get(field.name, "?") for field in dataclasses.fields(Run))
 
 
 def least_ms() -> float:
