@@ -20,6 +20,8 @@ def answer(job, data, tell):
 processes.serve(answer)
 """
 
+HUNGRY, LITTLE = "x = b'x' * 10**9; __import__('time').sleep(60)", {"most_memory": 500_000_000}
+
 
 @pytest.fixture
 def child(tmp_path):
@@ -51,12 +53,8 @@ def test_a_child_answers_whatever_is_printed_read_or_forked(child):
         ("os.write(4, processes.MARK + b'cut off\\n')", {}, "its answers, but not itself"),
         ("os.closerange(3, 99); time.sleep(60)", {}, "its answers, but not itself"),
         ("subprocess.run(['sleep', '60'])", {"timeout": 2}, "time"),
-        (
-            "subprocess.run([sys.executable, '-c', 'x = b\\'x\\' * 10**9; input()'])",
-            {"most_memory": 500_000_000},
-            "memory",
-        ),
-        ("x = b'x' * 10**9; time.sleep(60)", {"most_memory": 500_000_000}, "memory"),
+        (f"subprocess.run([sys.executable, '-c', {HUNGRY!r}])", LITTLE, "memory"),
+        (HUNGRY, LITTLE, "memory"),
     ],
 )
 def test_a_child_that_gives_no_answer_says_why_and_another_is_started(child, do, limits, cause):

@@ -75,8 +75,8 @@ def apart(
             "Go to a folder that is there, and whose name is UTF-8.",
         ) from error
     # The rest is for everything else: a search that takes longer still leaves a report.
-    limits = {"search_seconds": timeout / 2 / max(1, len(targets)), "trace_seconds": timeout / 2}
-    options |= limits | {"target": list(targets)}
+    options["search_seconds"] = timeout / 2 / max(1, len(targets))
+    options |= {"trace_seconds": timeout / 2, "target": list(targets)}
     job = {"module": module, "attribute": attribute, "options": options}
     limits = {
         "timeout": timeout,

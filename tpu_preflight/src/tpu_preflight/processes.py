@@ -88,11 +88,6 @@ def end(pid: int, folder: str = "") -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def memory_limit() -> int:
-    """Compute the bytes of this machine's memory that leave a fifth of it to others."""
-    return int(psutil.virtual_memory().total * 0.8)
-
-
 @dataclasses.dataclass(eq=False)
 class NoAnswer(Exception):
     """A child was ended, or has ended, without an answer."""
@@ -181,14 +176,15 @@ class Child:
             data: Bytes that go with it.
             timeout: Seconds after which the process is ended.
             most_memory: Bytes of this machine's memory that it and all it started may take
-                together; `memory_limit` when None.
+                together; all but a fifth of it when None.
             progress: As `Progress` says.
             stage: What it does until it tells another.
 
         Raises:
             NoAnswer: It has died, or was ended at a limit.
         """
-        start, limits, kept = time.monotonic(), (timeout, most_memory or memory_limit()), {}
+        most = most_memory or int(psutil.virtual_memory().total * 0.8)
+        start, limits, kept = time.monotonic(), (timeout, most), {}
         if self._process is not None and self._process.poll() is not None:
             self.close()
         if self._process is None:
@@ -213,7 +209,7 @@ class Child:
                         raise NoAnswer(ending(process), stage, self._lines(), limits, kept)
                 if time.monotonic() - start > timeout:
                     raise NoAnswer("time", stage, self._lines(), limits, kept)
-                if memory(family(process.pid)) > limits[1]:
+                if memory(family(process.pid)) > most:
                     raise NoAnswer("memory", stage, self._lines(), limits, kept)
         except BaseException:
             self.close()

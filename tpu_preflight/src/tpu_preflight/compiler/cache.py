@@ -38,11 +38,10 @@ def read(key: str) -> Answer | None:
     path = folder() / key
     try:
         told, _, text = gzip.decompress(path.read_bytes()).partition(b"\n")
-        answer = {**loads(told)}, text
         path.touch()  # the oldest go first
+        return {**loads(told)}, text
     except (OSError, EOFError, ValueError, TypeError, zlib.error):
         return None
-    return answer
 
 
 def write(key: str, answer: Answer) -> None:

@@ -68,13 +68,8 @@ class OfJax:
 
     def jobs(self, slices: Sequence[tuple[str, int]]) -> list[Job]:
         """Trace, and let JAX write the program: one for each target is the same."""
-        return self._jobs(slices, self._arguments, None)
-
-    def _jobs(
-        self, slices: Sequence[tuple[str, int]], arguments: tuple, rows: int | None
-    ) -> list[Job]:
-        self._exported = of = from_jax.export(self._function, arguments)
-        return [Job(*target, rows, arguments, of.program, of.find) for target in slices]
+        self._exported = of = from_jax.export(self._function, self._arguments)
+        return [Job(*target, None, self._arguments, of.program, of.find) for target in slices]
 
     def check_refused(self, error: NotCompilable) -> list[Item]:
         """Say what JAX refused, on which line."""
@@ -131,7 +126,7 @@ class OfJax:
             return finding(4, "rounding", names=", ".join(names[:2]))
         return item or finding(4, "same_values")
 
-    def _run(self, compiled: bool | None, nudge: float = 0.0) -> differences.Results | Exception:
+    def _run(self, compiled: bool | None, nudge: float = 0.0) -> differences.Results:
         """Run with copies of the arguments: their memory may be given away.
 
         ``compiled`` is whether JAX compiles it; None to compile only what is inside, as loops are.
@@ -224,7 +219,8 @@ class OfKerasOnJax(OfJax):
             even = self._rows is not None and self._rows % devices == 0
             arguments = self._over(devices) if even and devices > 1 else self._arguments
             share = self._rows // devices if even else None
-            jobs += self._jobs([(target, devices)], arguments, share)
+            self._exported = of = from_jax.export(self._function, arguments)
+            jobs.append(Job(target, devices, share, arguments, of.program, of.find))
         return jobs
 
     @property

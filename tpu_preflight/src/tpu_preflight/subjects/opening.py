@@ -28,10 +28,9 @@ def opened(given: Any, data: Any, seconds: float, say: Callable[[str], None]) ->
     Raises:
         PreflightError: It is nothing that can be checked; says why.
     """
-    factory = None
-    if data is None and _is_factory(given):
+    factory = given if data is None and _is_factory(given) else None
+    if factory is not None:
         say("making the model")
-        factory = given
         made = factory()
         given, data = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     its = (*type(given).__mro__, *getattr(given, "__mro__", ()))
