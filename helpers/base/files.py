@@ -1,7 +1,10 @@
 """Files that are whole or absent."""
 
 import glob
+import hashlib
 import pathlib
+import sys
+import time
 from collections.abc import Iterable
 
 from helpers.base.errors import CourseError, cause
@@ -23,8 +26,8 @@ def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
 
 
 def leftovers(path: pathlib.Path) -> Iterable[pathlib.Path]:
-    """Find what killed processes left of a file or folder; a backup or a swap file isn't ours."""
-    return path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 8)
+    """Find what killed processes left of a file or folder; a backup named by a date isn't ours."""
+    return path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 16)
 
 
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
@@ -37,3 +40,28 @@ def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
         replace(path, [data] if isinstance(data, bytes) else data)
     except OSError as error:
         raise cant_write(path, error) from error
+
+
+def write_own(path: pathlib.Path, data: str | bytes, kept: pathlib.Path) -> None:
+    """Write a file as `write` does; one that isn't what was written there last stays in ``kept``.
+
+    That folder holds what was changed by hand since, and a digest of what was written.
+    """
+    data = data.encode() if isinstance(data, str) else data
+    name = f"{path.parent.name}/{path.name}"
+    note = kept / ".written" / name
+    try:
+        before = path.read_bytes() if path.exists() else data
+        known = note.read_bytes() if note.exists() else b""
+    except OSError as error:
+        raise cant_write(path, error) from error
+    if before != data and _digest(before) != known:
+        there = kept / time.strftime("%Y-%m-%d %H.%M.%S") / name
+        write(there, before)
+        sys.stderr.write(f"{path.name} was not as written here last; as it was: {there}\n")
+    write(path, data)
+    write(note, _digest(data))
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).hexdigest().encode()

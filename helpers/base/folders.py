@@ -176,6 +176,12 @@ class Folder:
         if self.remote:
             return contextlib.nullcontext()
         self.check()
+        if self.read(".lock"):  # to lock it would empty it
+            raise CourseError(
+                f"{short(self.path)} has a .lock that somebody else wrote.",
+                "The course's is empty; this one would be emptied.",
+                "Name another folder, or move the file away.",
+            )
         try:
             return filelock.FileLock(self._at(".lock")).acquire(blocking=False)
         except filelock.Timeout:

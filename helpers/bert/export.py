@@ -97,7 +97,7 @@ def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: 
     Raises:
         CourseError: The folder can't be written.
     """
-    writing = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    writing = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
     try:
         for left in files.leftovers(folder):
             with contextlib.suppress(CourseError), Folder(left).alone():  # nobody writes there

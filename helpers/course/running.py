@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -10,9 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import nbclient.client
 import nbconvert
 import nbformat
 import papermill
+import psutil
 from jupyter_client import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
@@ -28,6 +31,9 @@ from tpu_preflight import processes
 LONGEST = "12 07 09 03 11 08 10 "
 BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
 LAST_LINES = 12
+MARK = "COURSE_KERNEL"  # a variable of a kernel and of all that its cells start
+# As nbclient has it, but from a line's start on: theirs takes minutes for a line of some MB.
+nbclient.client._RGX_CARRIAGERETURN = re.compile(r"^.*\r(?=[^\n])", re.MULTILINE)
 # How a cell tagged ``hide-input`` is folded: in JupyterLab, and as a form in Colab.
 FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
 
@@ -68,7 +74,7 @@ def execute(
     environment = os.environ | {"PYTEST_CURRENT_TEST": __name__}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as words:
-        own = {"env": environment, "stdout": words, "stderr": words}
+        own = {"env": environment | {MARK: folder}, "stdout": words, "stderr": words}
 
         class Kernel(AsyncKernelManager):
             """What the kernel's native code writes goes to a file."""
@@ -98,12 +104,25 @@ def execute(
         except RuntimeError as error:  # nbclient's, when the kernel dies or doesn't start
             words.seek(0)
             said = words.read().decode("utf-8", "replace").splitlines()
-            state, lines = "died", [*said, f"{error} (most often because memory ran out)"]
+            why = "memory ran out, or a cell called exit()"
+            state, lines = "died", [*said, f"{error} (most often because {why})"]
+        finally:  # what a cell started in a session of its own would stay
+            each = psutil.process_iter(["environ"])
+            processes.kill(x for x in each if (x.info["environ"] or {}).get(MARK) == folder)
         node = nbformat.read(output, 4)
+    if state == "passed" and any(map(_is_left, node.cells)):
+        state, lines = "failed", ["sys.exit() ended the notebook here: the cells below never ran."]
     plain = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip() for line in lines]
     error = "\n".join([line for line in plain if line.strip(" -")][-LAST_LINES:])
     where = cell + 1 if state != "passed" else 0
     return Result(notebook.name, state, time.monotonic() - started, where, error), node
+
+
+def _is_left(cell: nbformat.NotebookNode) -> bool:
+    """Tell whether a cell was to be run and wasn't."""
+    is_code = cell.cell_type == "code" and cell.source.strip()
+    skipped = "skip-execution" in cell.metadata.get("tags", ())
+    return is_code and not skipped and cell.execution_count is None
 
 
 def run_all(
@@ -152,7 +171,7 @@ def run(
 
     Two run at once where there are two cores and 8 GB of free memory. Each executed notebook is
     written to ``build``, also one that failed, as ``.ipynb`` and as a page; results of earlier runs
-    stay there. ``options`` are `execute`'s.
+    stay there, and in ``build/earlier`` what was changed by hand. ``options`` are `execute`'s.
 
     Raises:
         CourseError: A result can't be written.
@@ -160,15 +179,16 @@ def run(
     known = notebooks(chosen[0].path.parent)
     jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * 2**30 else 1
     done: dict[str, Result] = {}
+    write = functools.partial(files.write_own, kept=build / "earlier")
 
     def index() -> None:
         there = {notebook.name for notebook in known if (build / f"{notebook.name}.html").is_file()}
         page = html.render("course_map.html", known=known, done=done, there=there)
-        files.write(build / "index.html", page)
+        write(build / "index.html", page)
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
-        files.write(build / f"{notebook.name}.ipynb", nbformat.writes(node) + "\n")
-        files.write(build / f"{notebook.name}.html", _page(node, notebook))
+        write(build / f"{notebook.name}.ipynb", nbformat.writes(node) + "\n")
+        write(build / f"{notebook.name}.html", _page(node, notebook))
         done[notebook.name] = result
         index()
 

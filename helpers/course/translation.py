@@ -284,5 +284,5 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
         raise CourseError(what, "The change would be lost.", "Run the same command again.")
     changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
     for path in changed:
-        files.write(path, new[path])
+        files.write_own(path, new[path], course.BUILD / "earlier")
     return to_do(catalog), changed

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DATA = ROOT / "notebooks" / "data"
 LANGUAGES = ("ko", "en")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 # Training WordPiece twice on the same text gives two vocabularies, so a model fits one file only.
 TOKENIZER_SHA256 = "48f07447b584b372a43f42d322bc507ba38d7b38dd7b58783f8e2d006d6369a8"
@@ -158,7 +159,7 @@ def canonical(tokenizer: Any) -> str:
     Takes a ``BertTokenizerFast``, a ``tokenizers`` tokenizer, or a ``tokenizer.json``'s path.
 
     Raises:
-        CourseError: It is none of these, or has no ``[CLS]``, ``[SEP]`` and ``[PAD]``.
+        CourseError: It is none of these, lacks one of ``SPECIAL``, or its ids have gaps.
     """
     try:
         if isinstance(tokenizer, str | os.PathLike):
@@ -171,8 +172,13 @@ def canonical(tokenizer: Any) -> str:
         copy = tokenizers.Tokenizer.from_str(text)
         copy.no_padding()
         copy.no_truncation()
-        if len(copy.encode("").ids) != 2 or copy.token_to_id("[PAD]") is None:
-            raise ValueError("it puts no [CLS] and [SEP] around a text, or has no [PAD]")
+        if copy.encode("").tokens != ["[CLS]", "[SEP]"]:
+            raise ValueError("it puts no [CLS] and [SEP] around a text")
+        if None in map(copy.token_to_id, SPECIAL):
+            raise ValueError(f"it has not all of {', '.join(SPECIAL)}, which masking needs")
+        ids = sorted(copy.get_vocab().values())
+        if ids != list(range(len(ids))) or len(ids) == len(SPECIAL):
+            raise ValueError(f"its {len(ids)} tokens aren't numbered from 0 on, or none is a word")
     except Exception as error:  # the library raises Exception itself
         raise CourseError(
             f"{str(tokenizer)[:80]} is no tokenizer that records can be written with.",

@@ -128,7 +128,8 @@ def explain_log(
 def solutions() -> None:
     """Write the teacher's edition: the notebooks with the solutions in: **build/solutions**.
 
-    Made from helpers/exercises, where each solution stands beside its stub, hints and check.
+    Made from helpers/exercises, where each solution stands beside its stub, hints and check. What
+    you changed in build/solutions stays in build/solutions/earlier.
 
     **Example**: `tpu-course solutions`
     """
@@ -140,7 +141,8 @@ def solutions() -> None:
     folder = course.BUILD / "solutions"
     for notebook in course.notebooks():
         solved = exercises.solve(nbformat.read(notebook.path, 4))
-        files.write(folder / notebook.path.name, nbformat.writes(solved) + "\n")
+        path, text = folder / notebook.path.name, nbformat.writes(solved) + "\n"
+        files.write_own(path, text, folder / "earlier")
     typer.echo(f"The teacher's edition: {folder}")
 
 

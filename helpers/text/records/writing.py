@@ -62,9 +62,17 @@ def write_shard(job: Job, number: int) -> int:
             crc.update(data)
             yield data
 
-    folder.write(name, pieces())
+    if there := folder.exists(name):  # a run that was killed wrote it, or it is somebody's own
+        collections.deque(pieces(), maxlen=0)
+    else:
+        folder.write(name, pieces())
     numbers = {key: counts[key] for key in ("documents", "rows", "tokens", "bytes")}
     shard = format.Shard(name, **numbers, crc32c=crc.hexdigest().decode())
+    if there:
+        try:
+            shard.check(folder.pieces(name))
+        except format.ShardDamaged as error:
+            raise _somebodys(job, name, error.why) from None
     folder.write(name.replace(".tfrecord", ".json"), format.to_json(settings, [shard]))
     return 1
 
@@ -243,16 +251,20 @@ def _finished(job: Job) -> dict[str, format.Shard]:
 def _missing(job: Job) -> list[int]:
     """Give the numbers of the shards to write; errors as of `write`."""
     folder, finished = Folder(job.path), _finished(job)
-    lies = None if finished or folder.exists(MANIFEST) else folder.read(TOKENIZER)
-    if lies not in (None, job.tokenizer.encode()):
-        raise CourseError(
-            f"{short(job.path)} holds a {TOKENIZER} and no records.",
-            "It may be your own, and that of the records would take its place.",
-            "Name another folder, or move the file away.",
-        )
+    if folder.read(TOKENIZER) not in (None, job.tokenizer.encode()):
+        raise _somebodys(job, TOKENIZER, "It isn't that of these records.")
     for name, shard in finished.items():
         shard.check(Folder(job.path).pieces(name))
     return [number for number, name in enumerate(job.settings.names) if name not in finished]
+
+
+def _somebodys(job: Job, name: str, why: str) -> CourseError:
+    """Make the error of a file whose place is that of another, and which isn't known there."""
+    return CourseError(
+        f"{short(job.path)} holds a {name} of somebody else.",
+        f"{why} It may be your own, or of a run with other settings.",
+        "Name another folder, or move the file away; then run the same command again.",
+    )
 
 
 def _finish(job: Job) -> Manifest:
