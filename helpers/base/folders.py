@@ -176,7 +176,7 @@ class Folder:
         if self.remote:
             return contextlib.nullcontext()
         self.check()
-        if self.read(".lock"):  # to lock it would empty it
+        if self.sizes().get(".lock"):  # to lock it would empty it
             raise CourseError(
                 f"{short(self.path)} has a .lock that somebody else wrote.",
                 "The course's is empty; this one would be emptied.",

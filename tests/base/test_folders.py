@@ -45,15 +45,19 @@ def test_a_folder_is_named_when_it_is_whole_and_one_process_at_a_time_writes_to_
     folder.rename(".new", "step-1")
     assert folder.list() == ["log", "step-1"] and folder.read("step-1/state") == b"x"
     # What a killed write left goes with the next.
-    for name in (".log.0123abcd", ".log.bak", ".b.txt.0123abcd"):
+    for name in (".log.0123456789abcdef", ".log.bak", ".log.20261126", ".b.txt.0123456789abcdef"):
         (tmp_path / name).touch()
     folder.write("log", "x")
-    assert folder.list() == [".b.txt.0123abcd", ".log.bak", "log", "step-1"]
+    assert folder.list() == [".b.txt.0123456789abcdef", ".log.20261126", ".log.bak", "log", "step-1"]
     with folder.alone(), pytest.raises(CourseError, match="Another process writes"):
         folder.alone()
     (tmp_path / "other/.lock").mkdir(parents=True)
     with folder.alone(), pytest.raises(files.CantWrite, match="Is a directory"):
         Folder(tmp_path / "other").alone()
+    Folder(tmp_path / "third").write(".lock", "mine")
+    with pytest.raises(CourseError, match="somebody else wrote"):
+        Folder(tmp_path / "third").alone()
+    assert (tmp_path / "third/.lock").read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from plain import (
 )
 
 from helpers.base import files
-from helpers.text import records
+from helpers.text import corpus, records
 from helpers.text.records import writing
 from helpers.tpu import storage
 
@@ -58,12 +58,12 @@ def test_a_record_is_the_example_that_tensorflow_would_write(written):
 
 
 def test_a_large_vocabulary_needs_four_bytes(tmp_path):
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(4, 70_000))]
+    tokens = [*corpus.SPECIAL, *(f"w{number}" for number in range(5, 70_000))]
     tokenizer = tokenizers.BertWordPieceTokenizer({token: at for at, token in enumerate(tokens)})
-    manifest = write(["w69999 w5", "w66000"], tmp_path, tokenizer, shards=1)
+    manifest = write(["w69999 w6", "w66000"], tmp_path, tokenizer, shards=1)
     assert manifest.features["input_ids"] == "int32"
     ids = {tuple(row[row > 0].tolist()) for row in plain(manifest)["input_ids"]}
-    assert ids == {(2, 69999, 5, 3, 2, 66000, 3)}
+    assert ids == {(2, 69999, 6, 3, 2, 66000, 3)}
     (batch,) = batches(tmp_path, 1, global_batch_size=1)
     np.testing.assert_array_equal(batch["input_ids"], plain(manifest)["input_ids"])
 
@@ -105,10 +105,10 @@ def test_finished_shards_are_kept(texts, written, tmp_path):
     lost = [shard.name for shard in written.shards[2:4]]
     (tmp_path / lost[0]).unlink()
     (tmp_path / lost[1].replace(".tfrecord", ".json")).unlink()
-    (tmp_path / f".{lost[0]}.1234cdef").write_bytes(b"of a killed run")
+    (tmp_path / f".{lost[0]}.0123456789abcdef").write_bytes(b"of a killed run")
     write(texts, tmp_path)
     assert contents(tmp_path) == contents(written.path)
-    assert sorted(name for name, _ in before.items() - finished(tmp_path).items()) == lost
+    assert sorted(name for name, _ in before.items() - finished(tmp_path).items()) == lost[:1]
     refused("is gone", texts, tmp_path / "a", done=lambda *_: shutil.rmtree(tmp_path / "a"))
 
 
@@ -138,8 +138,12 @@ def test_files_of_somebody_else_stay(tmp_path):
         path.write_text("mine")
     prepared(tmp_path / "out", files=[tmp_path / "text"])
     assert [*mine[0].parent.iterdir()] == mine[:1]
-    refused("tokenizer.json and no records", ["하나"], tmp_path / "other")
-    assert [path.read_text() for path in mine] == ["mine", "mine"]
+    refused("tokenizer.json of somebody else", ["하나"], tmp_path / "other")
+    mine.append(tmp_path / "third/shard-00000-of-00001.tfrecord")
+    mine[-1].parent.mkdir()
+    mine[-1].write_text("mine")
+    refused("tfrecord of somebody else", ["하나"], tmp_path / "third", shards=1)
+    assert [path.read_text() for path in mine] == ["mine"] * 3
 
 
 def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
@@ -159,14 +163,15 @@ def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
     assert contents(tmp_path) == contents(written.path)
 
 
-def test_another_tokenizer_beside_the_records_is_told_and_written_anew(texts, written, tmp_path):
+def test_another_tokenizer_beside_the_records_is_told_and_stays(texts, written, tmp_path):
     beside = copied(written, tmp_path) / records.TOKENIZER
-    for damage in (beside.unlink, lambda: beside.write_text("{}")):
-        damage()
-        with pytest.raises(records.OtherTokenizer):
-            records.tokenizer_of(records.manifest(tmp_path))
-        write(texts, tmp_path)
-        assert contents(tmp_path) == contents(written.path)
+    beside.write_text("{}")
+    with pytest.raises(records.OtherTokenizer):
+        records.tokenizer_of(records.manifest(tmp_path))
+    refused("tokenizer.json of somebody else", texts, tmp_path)
+    beside.unlink()
+    write(texts, tmp_path)
+    assert contents(tmp_path) == contents(written.path)
 
 
 def test_a_bucket_holds_the_same_bytes_and_is_read(texts, written):
