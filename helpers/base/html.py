@@ -46,7 +46,6 @@ def render(template: str, **values: object) -> str:
 
     Strings are escaped unless they are ``Markup``.
 
-    Raises:
-        jinja2.UndefinedError: The template uses a variable that was not given.
+    Raises `jinja2.UndefinedError`: The template uses a variable that was not given.
     """
     return _environment().get_template(template).render(values)

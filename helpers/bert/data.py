@@ -25,9 +25,8 @@ def read(path: str | os.PathLike[str]) -> Data:
     """Find records in a folder here or ``gs://``, and the way to mask them.
 
     Raises:
-        OtherTokenizer: Another tokenizer lies beside the records.
         ShardDamaged: A shard was exchanged; compared where they are here and below ``VERIFIED``.
-        CourseError: There are no finished records, or as `corpus.canonical`.
+        CourseError: There are no finished records, or as `records.tokenizer_of`.
     """
     manifest = records.manifest(path)
     tokenizer = records.tokenizer_of(manifest)

@@ -75,8 +75,7 @@ class Description:
     def read(cls, folder: Folder) -> Self | None:
         """Read a run's description; None where there is none.
 
-        Raises:
-            CourseError: It can't be read, or is no run's.
+        Raises `CourseError`: It can't be read, or is no run's.
         """
         if (text := folder.read(SETTINGS)) is None:
             return None
@@ -94,8 +93,7 @@ class Description:
     def of_trained(cls, folder: Folder) -> Self:
         """Read the description of a run that has saved something.
 
-        Raises:
-            CourseError: There is no such run, or as `read`.
+        Raises `CourseError`: There is no such run, or as `read`.
         """
         there = cls.read(folder)
         if there is None or not saved_steps(folder):
@@ -118,8 +116,7 @@ class Description:
     def check(self, folder: Folder) -> None:
         """Check that the folder's run is a new one, has saved nothing, or is the same.
 
-        Raises:
-            CourseError: The folder holds another run or files of its names, or as `read`.
+        Raises `CourseError`: The folder holds another run or files of its names, or as `read`.
         """
         there = self.read(folder)
         others = [name for name in (LOG, CHECKPOINTS) if there is None and folder.exists(name)]
@@ -156,8 +153,7 @@ def saved_steps(folder: Folder) -> list[int]:
 def read_log(folder: Folder, steps: int) -> list[str]:
     """Read the lines of a run's first steps; none where the log was deleted.
 
-    Raises:
-        CourseError: A line was changed, or one is missing or there twice.
+    Raises `CourseError`: A line was changed, or one is missing or there twice.
     """
     what = f"The {LOG} of {short(folder.path)} can't be read."
     fix = "Bring it back from a copy; without one delete it: a new one begins with the next step."

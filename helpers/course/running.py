@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from helpers.base import files, html
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.processes import free_memory
 from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
@@ -173,8 +173,7 @@ def run(
     written to ``build``, also one that failed, as ``.ipynb`` and as a page; results of earlier runs
     stay there, and in ``build/earlier`` what was changed by hand. ``options`` are `execute`'s.
 
-    Raises:
-        CourseError: A result can't be written.
+    Raises `CourseError`: A result can't be written.
     """
     known = notebooks(chosen[0].path.parent)
     jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * 2**30 else 1
@@ -216,13 +215,13 @@ def store(chosen: Sequence[Notebook], console: Console | None = None) -> tuple[R
     that fails stays as it is. No times and no traces of the tools are written, so a second store
     of the same outputs changes nothing.
 
-    Raises:
-        CourseError: A notebook can't be written, or was changed while it ran.
+    Raises `CourseError`: A notebook can't be written, or was changed while it ran.
     """
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
         if result.state == "passed":
-            now = nbformat.read(notebook.path, 4).cells
+            with unreadable(f"{notebook.path.name} was changed while it ran.", "Repair it."):
+                now = nbformat.read(notebook.path, 4).cells
             if [cell.source for cell in now] != [cell.source for cell in node.cells]:
                 what = f"{notebook.path.name} was changed while it ran."
                 raise CourseError(what, "The change would be lost.", "Run the same command again.")

@@ -27,8 +27,7 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
     show and link to is copied: a server shows no file outside of ``work``. A copy that was changed
     is kept in ``work/earlier``, in a folder of the time.
 
-    Raises:
-        CourseError: A notebook is damaged, or the folder can't be written.
+    Raises `CourseError`: A notebook is damaged, or the folder can't be written.
     """
     renewed, earlier = [], work / "earlier" / time.strftime("%Y-%m-%d %H.%M.%S")
 

@@ -1,7 +1,5 @@
 """Figures in the course's style, each with a text alternative. Knows no TensorFlow."""
 
-import base64
-import html
 import io
 
 from IPython.display import Image, Markdown, display
@@ -47,13 +45,6 @@ class Figure:
         # As metadata: the IPython of Colab, 7.34, has no argument for it.
         self.image = Image(png, width=self.width, metadata={"alt": self.alt})
 
-    @property
-    def html(self) -> str:
-        """Picture and caption, for a page that needs no other file."""
-        alt, data = html.escape(self.alt), base64.b64encode(self.png).decode()
-        source = f"data:image/png;base64,{data}"
-        return f'<img alt="{alt}" width="{self.width}" src="{source}"><p><em>{alt}</em></p>'
-
     def _ipython_display_(self) -> None:
         display(self.image, Markdown(f"*{self.alt}*"))
 
@@ -64,8 +55,7 @@ def figure(fig: object, alt: str) -> Figure:
     ``alt``, text alternative and caption, says what the picture shows to a reader who can't see it:
     the finding, not the form.
 
-    Raises:
-        ValueError: ``alt`` is empty.
+    Raises `ValueError`: ``alt`` is empty.
     """
     import matplotlib.pyplot as plt
 

@@ -180,8 +180,7 @@ class Verdict:
 def find(name: str) -> Exercise:
     """Look up an exercise by the notebook's number and its own, such as ``02-1``.
 
-    Raises:
-        CourseError: There is none of this name.
+    Raises `CourseError`: There is none of this name.
     """
     found = read(str(name)[:2]).get(name)
     if not isinstance(found, Exercise):
@@ -198,8 +197,7 @@ def check(name: str, answer: object) -> Verdict:
 
     A wrong answer raises nothing, whatever its code does, so the notebook runs on.
 
-    Raises:
-        CourseError: There is no exercise or question of this name.
+    Raises `CourseError`: There is no exercise or question of this name.
     """
     question = read(str(name)[:2]).get(name)
     if isinstance(question, Question):
@@ -248,8 +246,7 @@ class Hint:
 def hint(name: str) -> Hint:
     """Give the next hint to an exercise, numbered; after the last comes the solution.
 
-    Raises:
-        CourseError: There is no exercise of this name.
+    Raises `CourseError`: There is no exercise of this name.
     """
     exercise = find(name)
     count = len(exercise.hints)
@@ -267,8 +264,7 @@ def solve(notebook: "nbformat.NotebookNode") -> "nbformat.NotebookNode":
 
     The verdict stored below it is taken out: it belongs to the stub.
 
-    Raises:
-        CourseError: The notebook asks for an exercise that is not there.
+    Raises `CourseError`: The notebook asks for an exercise that is not there.
     """
     solved = copy.deepcopy(notebook)
     for cell in solved.cells:

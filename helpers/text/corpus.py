@@ -50,8 +50,7 @@ class VocabularyTooSmall(CourseError):
 def read(path: pathlib.Path) -> list[str]:
     """Read a text file in UTF-8, one paragraph per line; blank lines are left out.
 
-    Raises:
-        NotUtf8: It has another encoding; the message names line and byte.
+    Raises `NotUtf8`: It has another encoding; the message names line and byte.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -106,8 +105,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> BertWordPieceToken
     before a text and ``[SEP]`` after it. Two trainings on one text number their tokens differently:
     keep the file.
 
-    Raises:
-        VocabularyTooSmall: The text has more characters than that; the message says how many.
+    Raises `VocabularyTooSmall`: The text has more characters than that; the message says how many.
     """
     # strip_accents would decompose each Hangul syllable into its letters (NFD).
     tokenizer = BertWordPieceTokenizer(lowercase=False, strip_accents=False)
@@ -130,8 +128,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> BertWordPieceToken
 def kept_tokenizer() -> pathlib.Path:
     """Find the shipped text's tokenizer, and make sure that it is the one that was kept.
 
-    Raises:
-        CourseError: There is no such file, or another, in whose ids a kept model reads noise.
+    Raises `CourseError`: There is no such file, or another, in whose ids a kept model reads noise.
     """
     path = DATA / "tokenizer.json"
     found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "nothing"
@@ -158,8 +155,7 @@ def canonical(tokenizer: Any) -> str:
 
     Takes a ``BertTokenizerFast``, a ``tokenizers`` tokenizer, or a ``tokenizer.json``'s path.
 
-    Raises:
-        CourseError: It is none of these, lacks one of ``SPECIAL``, or its ids have gaps.
+    Raises `CourseError`: It is none of these, lacks one of ``SPECIAL``, or its ids have gaps.
     """
     try:
         if isinstance(tokenizer, str | os.PathLike):

@@ -52,8 +52,7 @@ def find(inputs: Sequence[str], field: str = "text", output: str = "") -> Files:
         field: What holds the text in JSON lines and Parquet.
         output: Where records are written: those of an earlier run are no text.
 
-    Raises:
-        CourseError: There is no such file.
+    Raises `CourseError`: There is no such file.
     """
     _arrow_files.cache_clear()  # files may have changed since
     real = os.path.realpath  # out/../out, or a link

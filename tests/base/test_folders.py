@@ -38,17 +38,14 @@ def test_what_is_written_is_read_listed_and_deleted(folder):
     assert folder.list() == ["a.txt"] and not folder.exists("below")
 
 
-def test_a_folder_is_named_when_it_is_whole_and_one_process_at_a_time_writes_to_it(tmp_path):
+def test_what_a_killed_write_left_goes_and_one_process_at_a_time_writes(tmp_path):
     folder = Folder(tmp_path)
     folder.write("log", "one\n")
-    folder.write(".new/state", "x")
-    folder.rename(".new", "step-1")
-    assert folder.list() == ["log", "step-1"] and folder.read("step-1/state") == b"x"
     # What a killed write left goes with the next.
     for name in (".log.0123456789abcdef", ".log.bak", ".log.20261126", ".b.txt.0123456789abcdef"):
         (tmp_path / name).touch()
     folder.write("log", "x")
-    assert folder.list() == [".b.txt.0123456789abcdef", ".log.20261126", ".log.bak", "log", "step-1"]
+    assert folder.list() == [".b.txt.0123456789abcdef", ".log.20261126", ".log.bak", "log"]
     with folder.alone(), pytest.raises(CourseError, match="Another process writes"):
         folder.alone()
     (tmp_path / "other/.lock").mkdir(parents=True)

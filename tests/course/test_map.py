@@ -26,7 +26,7 @@ DAMAGED += [b'{"cells": [{"source": "# Of no form"}]}']
 @pytest.mark.parametrize("content", DAMAGED)
 def test_a_damaged_notebook_is_told(tmp_path, content):
     (tmp_path / "02_b.ipynb").write_bytes(content)
-    with pytest.raises(CourseError, match=r"02_b\.ipynb can't be run(?s:.)*git restore"):
+    with pytest.raises(CourseError, match=r"02_b\.ipynb can't be used(?s:.)*git restore"):
         course.notebooks(tmp_path)
 
 

@@ -22,6 +22,7 @@ from plain import (
 )
 
 from helpers.base import files
+from helpers.base.errors import CourseError
 from helpers.text import corpus, records
 from helpers.text.records import writing
 from helpers.tpu import storage
@@ -149,15 +150,14 @@ def test_files_of_somebody_else_stay(tmp_path):
 def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
     copied(written, tmp_path)
     other = changed(lambda t: t.add_tokens(["새로운"]))
-    error = refused("another tokenizer", texts, tmp_path, other, error=records.OtherTokenizer)
+    error = refused("another tokenizer", texts, tmp_path, other)
     assert written.settings.tokenizer_sha256 in error.why
     (tmp_path / records.MANIFEST).unlink()  # as of a run that was killed
     for name, was, now in (("seed", 0, 3), ("sequence_length", 64, 32), ("shards", 5, 4)):
-        other = {"error": records.OtherSettings, name: now}
-        error = refused("other settings", texts, tmp_path, **other)
+        error = refused("other settings", texts, tmp_path, **{name: now})
         assert error.why == f"{name} is {was} there, {now} here."
     for some in ([texts[1], texts[0], *texts[2:]], texts[:-1]):
-        refused("documents is", some, tmp_path, error=records.OtherSettings)
+        refused("documents is", some, tmp_path)
     assert finished(tmp_path).keys() == {shard.name for shard in written.shards}
     assert write(texts, tmp_path) == records.verify(tmp_path)
     assert contents(tmp_path) == contents(written.path)
@@ -166,7 +166,7 @@ def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
 def test_another_tokenizer_beside_the_records_is_told_and_stays(texts, written, tmp_path):
     beside = copied(written, tmp_path) / records.TOKENIZER
     beside.write_text("{}")
-    with pytest.raises(records.OtherTokenizer):
+    with pytest.raises(CourseError, match="tokenizer"):
         records.tokenizer_of(records.manifest(tmp_path))
     refused("tokenizer.json of somebody else", texts, tmp_path)
     beside.unlink()
@@ -181,7 +181,7 @@ def test_a_bucket_holds_the_same_bytes_and_is_read(texts, written):
         assert (manifest.settings, manifest.shards) == (written.settings, written.shards)
         here, there = (batches(at, 3, start_step=4) for at in (written.path, path))
         assert rows_of(there) == rows_of(here)
-        refused("other settings", texts, path, shards=4, error=records.OtherSettings)
+        refused("other settings", texts, path, shards=4)
         assert write(texts, path) == records.verify(path) == manifest
         nowhere = "gs://course-no-such-bucket/records"
         refused("bucket", texts, nowhere, error=files.CantWrite)

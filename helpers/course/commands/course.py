@@ -113,6 +113,9 @@ def explain_log(
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
     with unreadable("The log can't be read.", "Name a file with the text of the log."):
         data, left_out = explain.read(log)
+    if left_out >= explain.ENDLESS:
+        why, fix = "It has no end, or more than a GB.", "Give its end: `tail -c 1M LOG`."
+        raise CourseError("The log is too long.", why, fix)
     if left_out:
         typer.echo(
             f"Read: the log's first and last MB, not the {left_out:,} bytes between.", err=True

@@ -128,7 +128,7 @@ def pretrain(
     ] = None,
     tpu: Annotated[str | None, typer.Option(metavar="NAME", help=_TPU)] = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows per step, on all replicas.")] = 32,
-    learning_rate: Annotated[float, typer.Option(min=0, max=1, help="The highest.")] = 2e-3,
+    learning_rate: Annotated[float, typer.Option(min=1e-12, max=1, help="The highest.")] = 2e-3,
     warm_up: Annotated[
         int | None, typer.Option(min=0, help="Steps until it. Without: 100, at most half.")
     ] = None,

@@ -190,8 +190,9 @@ def write(
         done: Called with the number of shards just written and of those to write in all.
 
     Raises:
-        OtherTokenizer, OtherSettings, ShardDamaged: The folder holds other records.
-        CourseError: A file, the tokenizer or the folder can't be used, or there is no document.
+        ShardDamaged: A finished shard's bytes are others.
+        CourseError: The folder holds other records or files; a file, the tokenizer or the folder
+            can't be used; or there is no document.
         ValueError: A number is out of its range.
     """
     text, folder = corpus.canonical(tokenizer), Folder(output)
