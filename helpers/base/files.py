@@ -55,13 +55,9 @@ def write_own(path: pathlib.Path, data: str | bytes, kept: pathlib.Path) -> None
         known = note.read_bytes() if note.exists() else b""
     except OSError as error:
         raise cant_write(path, error) from error
-    if before != data and _digest(before) != known:
+    if before != data and hashlib.sha256(before).digest() != known:
         there = kept / time.strftime("%Y-%m-%d %H.%M.%S") / name
         write(there, before)
         sys.stderr.write(f"{path.name} was not as written here last; as it was: {there}\n")
     write(path, data)
-    write(note, _digest(data))
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).hexdigest().encode()
+    write(note, hashlib.sha256(data).digest())

@@ -42,9 +42,7 @@ def short(path: str | os.PathLike[str]) -> str:
 def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     """Check a folder of this machine that is to be made whole: absent or empty.
 
-    Raises:
-        CourseError: It is in a bucket or not empty, or as `Folder`.
-        files.CantWrite: As `Folder.check`.
+    Raises `CourseError`: It is in a bucket or not empty, or as `Folder.check`.
     """
     there = Folder(path)
     if there.remote:

@@ -283,6 +283,7 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
         what = f"{path.name} was changed meanwhile."
         raise CourseError(what, "The change would be lost.", "Run the same command again.")
     changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
-    for path in changed:
-        files.write_own(path, new[path], course.BUILD / "earlier")
+    files.write(path, new[path])  # what was edited by hand is in it
+    for made in changed:
+        files.write_own(made, new[made], course.BUILD / "earlier")
     return to_do(catalog), changed

@@ -114,14 +114,6 @@ def test_what_cant_be_read_is_told_and_is_not_taken_for_missing(folder, monkeypa
     assert "nothing was changed" in caught.value.fix
 
 
-def test_a_bucket_that_is_not_there_is_told(gs):
-    there = Folder("gs://course-no-such-bucket/records")
-    for ask in (there.check, lambda: there.write("x", "x")):
-        with pytest.raises(files.CantWrite, match="no-such-bucket/records could not be") as caught:
-            ask()
-        assert "buckets create" in caught.value.fix
-
-
 def test_a_bucket_is_asked_before_a_run_and_nothing_is_left_there(gs, monkeypatch):
     folder = Folder(f"{gs.url}/asked")
     folder.check()

@@ -158,6 +158,7 @@ def test_records_may_be_moved_and_may_have_nothing_held_out(run, tmp_path):
         ("log.jsonl", b'"loss"', b'"lost"', "KeyError"),
         ("log.jsonl", b'"loss"', b"\xff", "UnicodeDecodeError"),
         ("log.jsonl", b'{"step": 4', b'{"step": 5', "step after step"),
+        ("log.jsonl", b'{"step": 2', b'{"step": 1', "step after step"),
     ],
 )
 def test_a_run_that_was_changed_is_told_in_one_message(run, tmp_path, name, old, new, says):

@@ -21,15 +21,13 @@ from helpers.course.map import notebooks
 
 pytestmark = pytest.mark.slow
 
+LEFT = "import subprocess\nsubprocess.Popen(['sleep', '611'], start_new_session=True);"
 SOURCES = {
     "01_ok": ["import os, sys\nprint(os.getcwd(), sys.executable)", "os.write(2, b'native');"],
     "02_fails": ["print('before')", "def boom():\n    raise ValueError('no <b>')\nboom()", "1"],
     "03_killed": ["import os\nos.write(2, b'last words')\nos.kill(os.getpid(), 9)", "1"],
     "04_leaves": ["import sys\nsys.exit(0)", "1"],
-    "05_leaves": [
-        "import subprocess\nsubprocess.Popen(['sleep', '611'], start_new_session=True);",
-        "print('a' * 2_000_000)\nprint('10 %', end='\\r')\nprint('20 %')",
-    ],
+    "05_leaves": [LEFT, "print('a' * 2_000_000)\nprint('10 %', end='\\r')\nprint('20 %')"],
 }
 
 

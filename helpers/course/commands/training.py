@@ -110,9 +110,7 @@ def prepare(
                 done=lambda more, of: progress.update(bar, advance=more, total=of),
             )
         except KeyboardInterrupt:
-            typer.echo(
-                "Stopped. Finished shards are kept: run the same command again to go on.", err=True
-            )
+            typer.echo("Stopped. Finished shards are kept: the same command goes on.", err=True)
             raise typer.Exit(130) from None
     typer.echo(f"{written.path}: {written!r}")
 
