@@ -24,6 +24,7 @@ import pyarrow.compute
 from datasets.data_files import resolve_pattern
 
 from helpers.base.errors import CourseError, cause, unreadable
+from helpers.base.folders import Folder
 from helpers.text import corpus
 
 _KINDS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
@@ -67,6 +68,9 @@ def _matching(given: str) -> list[str]:
     path = os.path.expanduser(given)  # noqa: PTH111 (a Path would make one slash of two)
     if pathlib.Path(path).exists():
         path = glob.escape(path)  # a file's own name may look like a pattern
+    if path.startswith("gs://"):  # first, because the library would wait for minutes for an answer
+        bucket, _, name = re.split(r"[*?[]", path[5:])[0].partition("/")
+        Folder(f"gs://{bucket}").exists(name or "any")
     patterns = (path, f"{path.rstrip('/')}/**") if path else ()  # a file or pattern; a folder
     try:
         for pattern in patterns:
@@ -151,13 +155,9 @@ def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
         return
     for path in source.paths:
         paths, column = _arrow_files(path, source.field)
-        files = map(_opened, paths)
+        with unreadable(f"The cache's copy of {path} is gone.", "Run it again."):
+            files = [pyarrow.OSFile(str(each)) for each in paths]
         yield (batch.column(column) for file in files for batch in pyarrow.ipc.open_stream(file))
-
-
-def _opened(path: pathlib.Path) -> pyarrow.OSFile:
-    with unreadable(f"{path.name}, the cache's copy of a text, is gone.", "Run it again."):
-        return pyarrow.OSFile(str(path))
 
 
 def _unreadable(name: str, error: BaseException) -> CourseError:

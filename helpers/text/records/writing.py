@@ -71,8 +71,8 @@ def write_shard(job: Job, number: int) -> int:
     if there:
         try:
             shard.check(folder.pieces(name))
-        except format.ShardDamaged as error:
-            raise _somebodys(job, name, error.why) from None
+        except format.ShardDamaged:
+            raise _somebodys(job, name, "Its bytes aren't those of these records.") from None
     folder.write(name.replace(".tfrecord", ".json"), format.to_json(settings, [shard]))
     return 1
 
