@@ -52,13 +52,14 @@ def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
             "Write to a folder here, then copy it: gcloud storage cp -r FOLDER gs://….",
         )
     there.check()
-    if there.list() or pathlib.Path(path).absolute() == pathlib.Path.cwd():
+    here = pathlib.Path(there.path)
+    if there.list() or here.is_symlink() or here.absolute() == pathlib.Path.cwd():
         raise CourseError(
-            f"{short(there.path)} is not empty, or is the current folder.",
+            f"{short(there.path)} is not empty, is a link, or is the current folder.",
             "What is in it would be lost, or mixed with the new files.",
             "Name another folder, or remove this one first.",
         )
-    return pathlib.Path(there.path)
+    return here
 
 
 class Folder:
@@ -138,10 +139,7 @@ class Folder:
             raise files.cant_write(pathlib.PurePath(self._at(name)), error) from error
 
     def check(self) -> None:
-        """Find out whether the folder can be made and written to; nothing is left there.
-
-        Raises `files.CantWrite`: It can't; the message says why.
-        """
+        """Raise `files.CantWrite` unless the folder can be made and written to; leave nothing."""
         if self.remote:
             probe = self._at(f".write-check-{secrets.token_hex(4)}")
             with self._writing(""):

@@ -29,7 +29,6 @@ def read(path: str | os.PathLike[str]) -> Data:
     """
     manifest = records.manifest(path)
     tokenizer = records.tokenizer_of(manifest)
-    corpus.canonical(tokenizer)  # an earlier version wrote records with any
     if manifest.bytes < VERIFIED:
         records.verify(manifest.path)
     special = [tokenizer.token_to_id(name) for name in corpus.SPECIAL]

@@ -64,10 +64,7 @@ def load(path: pathlib.Path) -> Notebook:
 
 
 def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
-    """Read the course's map: the notebooks, in order.
-
-    Raises `CourseError`: There are none, or one is not a notebook that can be run.
-    """
+    """Read the notebooks, in order; raise a `CourseError` for one that can't be run, or none."""
     paths = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     if not paths:
         raise CourseError(

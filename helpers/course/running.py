@@ -27,8 +27,7 @@ from helpers.base.processes import free_memory
 from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
 
-# The notebooks that take longest, the longest first (2026-11): begun first, all end together.
-LONGEST = "12 07 09 03 11 08 10 "
+LONGEST = "03 07 09 12"  # the notebooks that take longest (2026-11): begun first
 BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
 LAST_LINES = 12
 MARK = "COURSE_KERNEL"  # a variable of a kernel and of all that its cells start
@@ -139,9 +138,7 @@ def run_all(
     """
     results: dict[str, Result] = {}
     console = console or Console(stderr=True)
-    order = [*chosen]
-    if jobs > 1:
-        order.sort(key=lambda notebook: LONGEST.find(notebook.number) % len(LONGEST))
+    order = sorted(chosen, key=lambda each: jobs > 1 and each.number not in LONGEST)
     bar = Progress(console=console, disable=not console.is_terminal)
     with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         begun = {pool.submit(execute, n, **options): n for n in order}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from helpers.base import html
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.language import translated
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ class Question:
 def read(number: str) -> dict[str, Exercise | Question]:
     """Read a notebook's exercises, such as ``02-1``, and its questions, such as ``02-a``."""
     path = pathlib.Path(__file__).with_name(f"notebook_{number}.toml")
-    texts = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    with unreadable(f"{path.name} can't be read.", "Repair it, or bring it back (git restore)."):
+        texts = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
     return {name: (Exercise if "stub" in x else Question)(**x) for name, x in texts.items()}
 
 

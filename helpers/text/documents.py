@@ -27,6 +27,7 @@ from helpers.base.errors import CourseError, cause, unreadable
 from helpers.base.folders import Folder
 from helpers.text import corpus
 
+LONGEST = 10_000_000  # characters of a document, of which the tokenizer needs some GB
 _KINDS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 
 
@@ -78,16 +79,11 @@ def _matching(given: str) -> list[str]:
                 return resolve_pattern(pattern, str(pathlib.Path.cwd()))
     except Exception as error:  # of the library of each kind of storage
         raise _unreadable(given, error) from error
-    if re.match(r"/(dev|proc/\w+)/fd/", path):  # as a shell writes <(zcat x.gz)
-        raise CourseError(
-            "A text is a pipe.",
-            "It is read more than once, and a pipe gives its bytes only once.",
-            "Write it to a file first; .gz, .bz2 and .xz are read as they are.",
-        )
     raise CourseError(
         f"The text {given[:80]} is not there.",
-        "No file of this name exists, none fits the pattern, or the folder has none.",
-        "Check the path; a pattern stands in quotation marks.",
+        "No file of this name exists, none fits the pattern, the folder has none, or it is a pipe.",
+        "Check the path; a pattern stands in quotation marks. Write what a pipe gives to a file; "
+        ".gz, .bz2 and .xz are read as they are.",
     )
 
 
@@ -185,6 +181,12 @@ def digest(source: Source) -> str:
     total = hashlib.blake2b(digest_size=8)
     for column in _columns(source):
         for texts in column:
+            if (pyarrow.compute.max(pyarrow.compute.utf8_length(texts)).as_py() or 0) > LONGEST:
+                raise CourseError(
+                    f"A document has more than {LONGEST:,} characters.",
+                    "In a plain text each line is a document; to cut this one would take too long.",
+                    "Write its paragraphs on lines of their own.",
+                )
             said = "".join(f"{text or ''}\0" for text in texts.to_pylist())
             total.update(said.encode())
         total.update(b"\0")

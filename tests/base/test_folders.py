@@ -41,7 +41,6 @@ def test_what_is_written_is_read_listed_and_deleted(folder):
 def test_what_a_killed_write_left_goes_and_one_process_at_a_time_writes(tmp_path):
     folder = Folder(tmp_path)
     folder.write("log", "one\n")
-    # What a killed write left goes with the next.
     for name in (".log.0123456789abcdef", ".log.bak", ".log.20261126", ".b.txt.0123456789abcdef"):
         (tmp_path / name).touch()
     folder.write("log", "x")

@@ -115,7 +115,7 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
     # Ctrl-C and a closed terminal reach all processes. Those that start now ignore them: the
     # parent says what happens, when the shards at work are done.
     before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)}
-    pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, end_with_parent)
+    pool = concurrent.futures.ProcessPoolExecutor(min(workers, len(tasks)), spawn, end_with_parent)
     results = pool.map(write_shard, *zip(*tasks, strict=True))
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -196,15 +196,24 @@ def write(
         ValueError: A number is out of its range.
     """
     text, folder = corpus.canonical(tokenizer), Folder(output)
+    known = tokenizers.Tokenizer.from_str(text)
     settings = Settings(
         documents=documents.digest(source),
         part="train" if held_out else "all",
         tokenizer_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        vocabulary=tokenizers.Tokenizer.from_str(text).get_vocab_size(),
+        vocabulary=known.get_vocab_size(),
         sequence_length=sequence_length,
         shards=shards,
         seed=seed,
     )
+    some = documents.documents(source, settings.part, shard=0, shards=1, seed=0)
+    ids = [x for y in known.encode_batch_fast([*itertools.islice(some, CHUNK)]) for x in y.ids]
+    if 2 * ids.count(known.token_to_id("[UNK]")) > len(ids):
+        raise CourseError(
+            "The tokenizer doesn't know this text.",
+            f"Of its first {CHUNK:,} documents more than half of the tokens are [UNK].",
+            "Train one on this text (corpus.train_tokenizer), or read another text.",
+        )
     jobs = [Job(folder.path, source, settings, text)]
     if held_out:
         fewer = dataclasses.replace(settings, part=HELD_OUT, shards=max(1, shards // 10))
