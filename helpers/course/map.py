@@ -60,7 +60,7 @@ def load(path: pathlib.Path) -> Notebook:
             raise ValueError(f"its form is {form}, not 4")
         cells = content["cells"]
         title = re.match(r"#\s+(.+)", "".join(x for cell in cells[:1] for x in cell["source"]))
-        return Notebook(path, plain(title[1]))
+        return Notebook(path, plain(title[1] if title else path.stem))
 
 
 def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
