@@ -20,8 +20,8 @@ def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
     return CantWrite(
         f"{path.name[:60]} could not be written.",
         f"{cause(error)} ({path.parent.name or path.parent}).",
-        "Make room there, or name another folder or bucket that you may write to, then run the "
-        "same command again; nothing already written is lost.",
+        "Set that right, or name another folder or bucket that you may write to, and run the same "
+        "command again; nothing already written is lost.",
     )
 
 
