@@ -109,19 +109,14 @@ def execute(
             each = psutil.process_iter(["environ"])
             processes.kill(x for x in each if (x.info["environ"] or {}).get(MARK) == folder)
         node = nbformat.read(output, 4)
-    if state == "passed" and any(map(_is_left, node.cells)):
+    code = [c for c in node.cells if c.cell_type == "code" and c.source.strip()]
+    code = [c for c in code if "skip-execution" not in c.metadata.get("tags", ())]
+    if state == "passed" and any(c.execution_count is None for c in code):
         state, lines = "failed", ["sys.exit() ended the notebook here: the cells below never ran."]
-    plain = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip() for line in lines]
+    plain = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip()[:1000] for line in lines]
     error = "\n".join([line for line in plain if line.strip(" -")][-LAST_LINES:])
     where = cell + 1 if state != "passed" else 0
     return Result(notebook.name, state, time.monotonic() - started, where, error), node
-
-
-def _is_left(cell: nbformat.NotebookNode) -> bool:
-    """Tell whether a cell was to be run and wasn't."""
-    is_code = cell.cell_type == "code" and cell.source.strip()
-    skipped = "skip-execution" in cell.metadata.get("tags", ())
-    return is_code and not skipped and cell.execution_count is None
 
 
 def run_all(
@@ -197,6 +192,8 @@ def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
     node = nbformat.from_dict(node)
     for cell in node.cells:
         cell.source = re.sub(r"(?<=\]\()(\d\d_\w+)\.ipynb", r"\1.html", cell.source)
+    for output in (x for cell in node.cells for x in cell.get("outputs", ()) if "text" in x):
+        output.text = output.text[:200_000]  # of a million colours it would write for hours
     exporter = nbconvert.HTMLExporter(embed_images=True, exclude_input_prompt=True)
     exporter.register_preprocessor(
         nbconvert.preprocessors.TagRemovePreprocessor(remove_input_tags={"hide-input"}), True
