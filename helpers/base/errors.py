@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import shlex
+import sys
 from collections.abc import Iterator
 
 from tpu_preflight.errors import PreflightError
@@ -28,6 +30,8 @@ class CourseError(PreflightError):
 
 def cause(error: BaseException) -> str:
     """Say in a few words, without a full stop, why something failed."""
+    if isinstance(error, TimeoutError) and not error.args:
+        return "No answer came in time"
     said = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
     return _CAUSES.get(getattr(error, "errno", None), steady(said)[:300].rstrip(".: "))
 
@@ -36,10 +40,11 @@ def unforeseen(error: BaseException) -> CourseError:
     """Make the message of an error that nothing else has told."""
     where = getattr(error, "filename", None)
     return CourseError(
-        "The command could not go on.",
+        f"`{shlex.join(sys.argv[1:])[:200]}` could not go on.",
         f"{cause(error)}{f' ({where})' if where else ''}.",
-        "Change that and run the same command again: what is written is whole. "
-        "PYTHONDEVMODE=1 before it shows where it happens, for an issue.",
+        "If a file that it reads was changed or is damaged, bring that back. If not, the course is "
+        "at fault: please open an issue with what the command shows after PYTHONDEVMODE=1. "
+        "What is written is whole.",
     )
 
 
@@ -47,8 +52,7 @@ def unforeseen(error: BaseException) -> CourseError:
 def unreadable(what: str, fix: str, why: str = "") -> Iterator[None]:
     """Tell in three sentences that what is read inside was changed, cut off, or is something else.
 
-    Raises:
-        CourseError: ``why``, and the error's own words.
+    Raises `CourseError`: ``why``, and the error's own words.
     """
     try:
         yield

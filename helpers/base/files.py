@@ -1,7 +1,10 @@
 """Files that are whole or absent."""
 
 import glob
+import hashlib
 import pathlib
+import sys
+import time
 from collections.abc import Iterable
 
 from helpers.base.errors import CourseError, cause
@@ -17,14 +20,14 @@ def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
     return CantWrite(
         f"{path.name[:60]} could not be written.",
         f"{cause(error)} ({path.parent.name or path.parent}).",
-        "Make room there, or name another folder or bucket that you may write to, then run the "
-        "same command again; nothing already written is lost.",
+        "Set that right, or name another folder or bucket that you may write to, and run the same "
+        "command again; nothing already written is lost.",
     )
 
 
 def leftovers(path: pathlib.Path) -> Iterable[pathlib.Path]:
-    """Find what killed processes left of a file or folder; a backup or a swap file isn't ours."""
-    return path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 8)
+    """Find what killed processes left of a file or folder; a backup named by a date isn't ours."""
+    return path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 16)
 
 
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
@@ -37,3 +40,24 @@ def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
         replace(path, [data] if isinstance(data, bytes) else data)
     except OSError as error:
         raise cant_write(path, error) from error
+
+
+def write_own(path: pathlib.Path, data: str | bytes, kept: pathlib.Path) -> None:
+    """Write a file as `write` does; one that isn't what was written there last stays in ``kept``.
+
+    That folder holds what was changed by hand since, and a digest of what was written.
+    """
+    data = data.encode() if isinstance(data, str) else data
+    name = f"{path.parent.name}/{path.name}"
+    note = kept / ".written" / name
+    try:
+        before = path.read_bytes() if path.exists() else data
+        known = note.read_bytes() if note.exists() else b""
+    except OSError as error:
+        raise cant_write(path, error) from error
+    if before != data and hashlib.sha256(before).digest() != known:
+        there = kept / time.strftime("%Y-%m-%d %H.%M.%S") / name
+        write(there, before)
+        sys.stderr.write(f"{path.name} was not as written here last; as it was: {there}\n")
+    write(path, data)
+    write(note, hashlib.sha256(data).digest())

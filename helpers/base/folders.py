@@ -24,6 +24,7 @@ _BUCKET = (
     "command again: nothing already written is lost."
 )
 
+PATIENCE = 20  # seconds until a bucket answers; the libraries try again for minutes
 LARGEST = 2**30  # bytes of a file that is read whole: a log of ten million steps has fewer
 
 
@@ -41,9 +42,7 @@ def short(path: str | os.PathLike[str]) -> str:
 def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
     """Check a folder of this machine that is to be made whole: absent or empty.
 
-    Raises:
-        CourseError: It is in a bucket or not empty, or as `Folder`.
-        files.CantWrite: As `Folder.check`.
+    Raises `CourseError`: It is in a bucket or not empty, or as `Folder.check`.
     """
     there = Folder(path)
     if there.remote:
@@ -53,21 +52,14 @@ def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
             "Write to a folder here, then copy it: gcloud storage cp -r FOLDER gs://….",
         )
     there.check()
-    if there.list() or pathlib.Path(path).absolute() == pathlib.Path.cwd():
+    here = pathlib.Path(there.path)
+    if there.list() or here.is_symlink() or here.absolute() == pathlib.Path.cwd():
         raise CourseError(
-            f"{short(there.path)} is not empty, or is the current folder.",
+            f"{short(there.path)} is not empty, is a link, or is the current folder.",
             "What is in it would be lost, or mixed with the new files.",
             "Name another folder, or remove this one first.",
         )
-    return pathlib.Path(there.path)
-
-
-def _sync(path: pathlib.Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    return here
 
 
 class Folder:
@@ -81,8 +73,7 @@ class Folder:
         absolute: The same from anywhere on this machine.
         remote: Whether it is an address.
 
-    Raises:
-        CourseError: It is neither a path in UTF-8 nor ``gs://bucket/folder``.
+    Raises `CourseError`: It is neither a path in UTF-8 nor ``gs://bucket/folder``.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -148,15 +139,11 @@ class Folder:
             raise files.cant_write(pathlib.PurePath(self._at(name)), error) from error
 
     def check(self) -> None:
-        """Find out whether the folder can be made and written to; nothing is left there.
-
-        Raises:
-            files.CantWrite: It can't; the message says why.
-        """
+        """Raise `files.CantWrite` unless the folder can be made and written to; leave nothing."""
         if self.remote:
             probe = self._at(f".write-check-{secrets.token_hex(4)}")
-            with self._writing(""):  # gcsfs itself would try again for half a minute
-                self._files.pipe_file(probe, b"", timeout=15)
+            with self._writing(""):
+                self._files.pipe_file(probe, b"", timeout=PATIENCE)
                 self._files.rm(probe)
             return
         there = pathlib.Path(self._root)
@@ -170,12 +157,17 @@ class Folder:
 
         A bucket has no lock.
 
-        Raises:
-            CourseError: Another process is at work there, or as `check`.
+        Raises `CourseError`: Another process is at work there, or as `check`.
         """
         if self.remote:
             return contextlib.nullcontext()
         self.check()
+        if self.sizes().get(".lock"):  # to lock it would empty it
+            raise CourseError(
+                f"{short(self.path)} has a .lock that somebody else wrote.",
+                "The course's is empty; this one would be emptied.",
+                "Name another folder, or move the file away.",
+            )
         try:
             return filelock.FileLock(self._at(".lock")).acquire(blocking=False)
         except filelock.Timeout:
@@ -190,12 +182,11 @@ class Folder:
     def read(self, name: str) -> bytes | None:
         """Read a file; None where there is none.
 
-        Raises:
-            CourseError: It is no file, has more than ``LARGEST`` bytes, or can't be read.
+        Raises `CourseError`: It is no file, has more than ``LARGEST`` bytes, or can't be read.
         """
         about = None
         with self._reading(name):
-            about = self._files.info(self._at(name))
+            about = self._files.info(self._at(name), timeout=PATIENCE)
         if about and (about["type"] != "file" or about["size"] > LARGEST):
             raise CourseError(
                 f"{name} in {short(self.path)} can't be read.",
@@ -216,7 +207,7 @@ class Folder:
     def exists(self, name: str) -> bool:
         """Tell whether there is a file or folder of this name."""
         with self._reading(name):
-            self._files.info(self._at(name))
+            self._files.info(self._at(name), timeout=PATIENCE)
             return True
         return False
 
@@ -255,12 +246,3 @@ class Folder:
         """Delete a file, or a folder and all that is in it, if it is there."""
         with self._writing(name), contextlib.suppress(FileNotFoundError):
             self._files.rm(self._at(name), recursive=True)
-
-    def rename(self, old: str, new: str) -> None:
-        """Give a finished folder of this disk its name, when all of it is there for good."""
-        source, target = pathlib.Path(self._at(old)), pathlib.Path(self._at(new))
-        with self._writing(new):
-            for path in source.iterdir():
-                _sync(path)
-            source.rename(target)
-            _sync(target.parent)

@@ -44,9 +44,6 @@ def _environment() -> jinja2.Environment:
 def render(template: str, **values: object) -> str:
     """Write a page from a template such as ``card.html`` and its variables, ``values``.
 
-    Strings are escaped unless they are ``Markup``.
-
-    Raises:
-        jinja2.UndefinedError: The template uses a variable that was not given.
+    Strings are escaped unless they are ``Markup``. A variable that was not given is an error.
     """
     return _environment().get_template(template).render(values)

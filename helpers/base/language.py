@@ -64,8 +64,7 @@ def language(
 def read(code: str) -> "Catalog":
     """Read a language's translation; an empty one where there is none yet.
 
-    Raises:
-        CourseError: It can't be read, as after a merge that left git's marks in it.
+    Raises `CourseError`: It can't be read, as after a merge that left git's marks in it.
     """
     from babel.messages import Catalog, pofile
 

@@ -55,8 +55,7 @@ DRIVER = "libtpu==0.0.14"
 def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str, str]:
     """Read the version of each package with a single one from the lock, a requirements file.
 
-    Raises:
-        CourseError: There is no lock.
+    Raises `CourseError`: There is no lock.
     """
     if not lock.exists():
         raise CourseError(

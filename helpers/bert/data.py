@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from helpers.base.errors import CourseError
 from helpers.text import corpus, documents, masking, records
 
+VERIFIED = 2**28  # bytes that are read in a second or two
 ROWS = 10_000  # maximum number of rows that tokens are counted in
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,18 +24,14 @@ def read(path: str | os.PathLike[str]) -> Data:
     """Find records in a folder here or ``gs://``, and the way to mask them.
 
     Raises:
-        OtherTokenizer: Another tokenizer lies beside the records.
-        CourseError: There are no finished records, or their tokenizer has no ``[MASK]``.
+        ShardDamaged: A shard was exchanged; compared where they are below ``VERIFIED``.
+        CourseError: There are no finished records, or as `records.tokenizer_of`.
     """
     manifest = records.manifest(path)
     tokenizer = records.tokenizer_of(manifest)
-    special = [tokenizer.token_to_id(name) for name in SPECIAL]
-    if None in special:
-        raise CourseError(
-            f"The tokenizer of the records has not all of {', '.join(SPECIAL)}.",
-            "BERT's masking needs these tokens: one to put in, and those never to choose.",
-            "Train a BERT tokenizer (corpus.train_tokenizer) and write the records with it.",
-        )
+    if manifest.bytes < VERIFIED:
+        records.verify(manifest.path)
+    special = [tokenizer.token_to_id(name) for name in corpus.SPECIAL]
     settings = manifest.settings
     predictions = max(1, round(masking.RATE * settings.sequence_length))
     masks = masking.Masking(settings.vocabulary, special[-1], tuple(special), predictions)

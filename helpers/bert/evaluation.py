@@ -31,8 +31,7 @@ def fix_masks(documents: Sequence[Sequence[int]], masks: masking.Masking, length
     ``[MASK]``: from one that training leaves as it stands the answer could be read off. Documents
     are token ids with ``[CLS]`` and ``[SEP]``; what is beyond ``length`` positions is left out.
 
-    Raises:
-        CourseError: There is no document with a token to mask.
+    Raises `CourseError`: There is no document with a token to mask.
     """
     special = set(masks.special_ids)
     kept = [ids for ids in documents if not special.issuperset(ids[:length])]

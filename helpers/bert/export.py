@@ -94,10 +94,9 @@ def load(
 def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: str) -> None:
     """Write a model, its tokenizer (``tokenizer.json``) and its card (Markdown), whole or not.
 
-    Raises:
-        CourseError: The folder can't be written.
+    Raises `CourseError`: The folder can't be written.
     """
-    writing = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+    writing = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
     try:
         for left in files.leftovers(folder):
             with contextlib.suppress(CourseError), Folder(left).alone():  # nobody writes there
@@ -114,7 +113,8 @@ def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: 
             model.save_weights(writing / "tf_model.h5", save_format="h5")
             files.write(writing / "README.md", card)
             (writing / ".lock").unlink()
-            Folder(folder.parent).rename(writing.name, folder.name)
+            os.sync()  # all of it is on the disk before it has its name
+            writing.rename(folder)
     except OSError as error:
         raise files.cant_write(folder, error) from error
     finally:

@@ -153,8 +153,7 @@ class Dropout(tf.keras.layers.Layer):
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         """Drop values of a batch: floats [rows, ...], all sizes but the first known.
 
-        Raises:
-            ValueError: Called for training outside of `dropout_at`.
+        Raises `ValueError`: Called for training outside of `dropout_at`.
         """
         if not training or self.kept == 2**32:
             return inputs

@@ -51,8 +51,7 @@ def fit_ngram(documents: Sequence[Sequence[int]], vocabulary: int) -> NGram:
     Documents are token ids of the training text, with ``[CLS]`` and ``[SEP]``. The weights are
     fitted by expectation and maximisation.
 
-    Raises:
-        CourseError: Fewer than ten documents.
+    Raises `CourseError`: Fewer than ten documents.
     """
     if len(documents) < TUNED:
         raise CourseError(

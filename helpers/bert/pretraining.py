@@ -12,6 +12,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -68,8 +69,7 @@ def batches(data: Data, settings: Settings, start_step: int = 0) -> tf.data.Data
 
     Gives global batches for `step.loss_sum`, without end; a batch depends on its step alone.
 
-    Raises:
-        CourseError: As `records.dataset`.
+    Raises `CourseError`: As `records.dataset`.
     """
     order = {"global_batch_size": settings.global_batch_size, "seed": settings.seed}
     rows = records.dataset(data.manifest.path, start_step=start_step, **order)
@@ -136,7 +136,8 @@ def run(
     path = Folder(source.manifest.path).absolute
     described = Description(settings, source.manifest.fingerprint, path)
     described.check(folder)  # first: the lock would be a new file in a folder of somebody else
-    with folder.alone(), signals(say) as received:
+    with contextlib.ExitStack() as lock, signals(say) as received:
+        lock.enter_context(folder.alone())
         described.begin(folder)
         with strategy.scope():
             model, optimizer = make(settings, source)
@@ -152,12 +153,21 @@ def run(
         start = done = saved = restore(state, folder, say)
         if start:
             say(translated(f"Going on after step {start:,} of {settings.steps:,}."))
+        _point(folder)
         manager = tf.train.CheckpointManager(state, folder.at(CHECKPOINTS), KEPT, None, "step")
         # Steps after the checkpoint are computed again.
         log = read_log(folder, start)
         execute = steps_function(strategy, step)
         dataset = batches(source, settings, start)
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
+
+        def keep() -> int:
+            lock.close()  # the folder may have been deleted, and the lock with it
+            lock.enter_context(folder.alone())
+            described.begin(folder)
+            save(manager, done, folder, log)
+            return done
+
         while done < settings.steps and not received:
             begun = time.monotonic()
             # Never past a checkpoint or the end, whatever an earlier call has done.
@@ -174,14 +184,27 @@ def run(
             speed = sum(results[2]) / (time.monotonic() - begun)
             report(Progress(done, settings.steps, loss, speed))
             if done % save_every == 0:
-                described.begin(folder)  # deleted since, or another run's?
-                save(manager, done, folder, log)
-                saved = done
+                saved = keep()
         if done != saved:
-            described.begin(folder)
-            save(manager, done, folder, log)
+            keep()
     losses = np.array([json.loads(line)["loss"] for line in log])
     return Run(done, start, losses, received[0] if received else None, model)
+
+
+def _point(folder: Folder) -> None:
+    """Repair TensorFlow's pointer: it deletes what is named there, wherever that lies."""
+    steps, pointer = saved_steps(folder), f"{CHECKPOINTS}/checkpoint"
+    said = (folder.read(pointer) or b"").decode("utf-8", "replace")
+    named = re.findall(r'^all_model_checkpoint_paths: "(.*)"$', said, re.MULTILINE)
+    names = [f"step-{step}" for step in reversed(steps)]
+    names = [name for name in names if name in named or name in names[-KEPT:]]
+    if not names:
+        folder.delete(pointer)
+    elif names != named:
+        rows = [f'model_checkpoint_path: "{names[-1]}"']
+        rows += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+        rows += ["all_model_checkpoint_timestamps: 1" for _ in names]
+        folder.write(pointer, "\n".join(rows))
 
 
 def save(
@@ -189,8 +212,7 @@ def save(
 ) -> None:
     """Write the log and a checkpoint; TensorFlow writes its index last, then removes the oldest.
 
-    Raises:
-        CourseError: It could not be written; the ones before stay.
+    Raises `CourseError`: It could not be written; the ones before stay.
     """
     # Whole each time, because a bucket can't append; a checkpoint is larger.
     folder.write(LOG, "".join(log))
@@ -201,7 +223,7 @@ def save(
         raise files.cant_write(path, error) from error
     finally:
         with contextlib.suppress(tf.errors.OpError):  # of this save, or of one that was killed
-            for left in tf.io.gfile.glob(folder.at(f"{CHECKPOINTS}/step-*_temp")):
+            for left in tf.io.gfile.glob(folder.at(f"{CHECKPOINTS}/step-[0-9]*_temp")):
                 tf.io.gfile.rmtree(left)
 
 
@@ -212,8 +234,7 @@ def restore(
 
     Says a line for each damaged one that is passed over: TensorFlow compares checksums.
 
-    Raises:
-        CourseError: There are some and none can be read.
+    Raises `CourseError`: There are some and none can be read.
     """
     for step in (steps := saved_steps(folder)):
         path = folder.at(f"{CHECKPOINTS}/step-{step}")

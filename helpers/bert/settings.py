@@ -75,8 +75,7 @@ class Description:
     def read(cls, folder: Folder) -> Self | None:
         """Read a run's description; None where there is none.
 
-        Raises:
-            CourseError: It can't be read, or is no run's.
+        Raises `CourseError`: It can't be read, or is no run's.
         """
         if (text := folder.read(SETTINGS)) is None:
             return None
@@ -94,8 +93,7 @@ class Description:
     def of_trained(cls, folder: Folder) -> Self:
         """Read the description of a run that has saved something.
 
-        Raises:
-            CourseError: There is no such run, or as `read`.
+        Raises `CourseError`: There is no such run, or as `read`.
         """
         there = cls.read(folder)
         if there is None or not saved_steps(folder):
@@ -118,8 +116,7 @@ class Description:
     def check(self, folder: Folder) -> None:
         """Check that the folder's run is a new one, has saved nothing, or is the same.
 
-        Raises:
-            CourseError: The folder holds another run or files of its names, or as `read`.
+        Raises `CourseError`: The folder holds another run or files of its names, or as `read`.
         """
         there = self.read(folder)
         others = [name for name in (LOG, CHECKPOINTS) if there is None and folder.exists(name)]
@@ -129,7 +126,7 @@ class Description:
                 "It is of no run that can go on, and a new one would write over it.",
                 f"Name another output folder, or bring {SETTINGS} back.",
             )
-        if there not in (None, self) and saved_steps(folder):
+        if there not in (None, self) and (saved_steps(folder) or folder.exists(LOG)):
             now, before = (dataclasses.asdict(run.settings) | run.data for run in (self, there))
             other = [
                 f"{k} {before.get(k)} there, {now[k]} now" for k in now if before.get(k) != now[k]
@@ -156,8 +153,7 @@ def saved_steps(folder: Folder) -> list[int]:
 def read_log(folder: Folder, steps: int) -> list[str]:
     """Read the lines of a run's first steps; none where the log was deleted.
 
-    Raises:
-        CourseError: A line was changed, or the last one of these steps is missing.
+    Raises `CourseError`: A line was changed, or one is missing or there twice.
     """
     what = f"The {LOG} of {short(folder.path)} can't be read."
     fix = "Bring it back from a copy; without one delete it: a new one begins with the next step."
@@ -167,6 +163,7 @@ def read_log(folder: Folder, steps: int) -> list[str]:
         kept = [line for line, row in zip(lines, rows, strict=True) if row["step"] <= steps]
         if not all(isinstance(row["loss"], float) for row in rows):
             raise ValueError("a line has no loss")
-        if steps and kept and rows[len(kept) - 1]["step"] != steps:
-            raise ValueError(f"line {len(kept):,} is not of step {steps:,}, the checkpoint's")
+        found, last = [row["step"] for row in rows], steps - len(kept) + len(rows)
+        if steps and kept and found != list(range(steps - len(kept) + 1, last + 1)):
+            raise ValueError(f"its lines are not of step after step, through {steps:,}")
         return kept

@@ -24,6 +24,7 @@ MOST_MATCHES = 3
 REACH = 1500  # characters from a message to the words that must, or may not, stand near it
 LONGEST_EVIDENCE = 160
 MOST_BYTES = 2**20  # of a log, from its beginning and again from its end
+ENDLESS = 2**30  # bytes after which a log isn't read on
 
 NOTHING = "No known symptom is in this text."
 NO_CELL = (
@@ -179,7 +180,7 @@ def read(log: BinaryIO) -> tuple[bytes, int]:
     Gives that, at most twice ``MOST_BYTES``, and the number of bytes that were left out.
     """
     first, last, left_out = log.read(MOST_BYTES), b"", 0
-    while piece := log.read(MOST_BYTES):
+    while left_out < ENDLESS and (piece := log.read(MOST_BYTES)):
         last += piece
         left_out += max(0, len(last) - MOST_BYTES)
         last = last[-MOST_BYTES:]

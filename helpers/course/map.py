@@ -51,25 +51,20 @@ def slug(heading: str) -> str:
 def load(path: pathlib.Path) -> Notebook:
     """Read what the map says about a notebook.
 
-    Raises:
-        CourseError: There is no such file, or it is not a notebook that can be run.
+    Raises `CourseError`: There is no such file, or it is not a notebook that can be run.
     """
-    fix = f"Get it back with `git restore {path}`."
-    with unreadable(f"{path.name} can't be run.", fix):
+    fix = f"Repair it, or take what was committed last: `git restore {path}`."
+    with unreadable(f"{path.parent.name}/{path.name} can't be used.", fix):
         content = json.loads(path.read_text("utf-8"))
         if (form := content["nbformat"]) != 4:
             raise ValueError(f"its form is {form}, not 4")
         cells = content["cells"]
         title = re.match(r"#\s+(.+)", "".join(x for cell in cells[:1] for x in cell["source"]))
-        return Notebook(path, plain(title[1]))
+        return Notebook(path, plain(title[1] if title else path.stem))
 
 
 def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
-    """Read the course's map: the notebooks, in order.
-
-    Raises:
-        CourseError: There are none, or one is not a notebook that can be run.
-    """
+    """Read the notebooks, in order; raise a `CourseError` for one that can't be run, or none."""
     paths = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
     if not paths:
         raise CourseError(
@@ -83,8 +78,7 @@ def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
 def edition(code: str | None) -> tuple[pathlib.Path, pathlib.Path]:
     """Give the folders of the notebooks and of the results of a language; None is English.
 
-    Raises:
-        CourseError: The course isn't translated into it.
+    Raises `CourseError`: The course isn't translated into it.
     """
     if code in (None, language.ENGLISH):
         return NOTEBOOKS, BUILD
@@ -102,8 +96,7 @@ def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
 
     ``wanted`` are such as ``2``, ``02``, ``02_xla_rules`` or the path of its file; none means all.
 
-    Raises:
-        CourseError: One of ``wanted`` is neither number nor name of a known notebook.
+    Raises `CourseError`: One of ``wanted`` is neither number nor name of a known notebook.
     """
     stems = {word: pathlib.PurePath(word).name.removesuffix(".ipynb") for word in wanted}
     names = {word: stem and stem.zfill(2) for word, stem in stems.items()}  # "" is no 00

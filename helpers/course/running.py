@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -10,24 +11,28 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import nbclient.client
 import nbconvert
 import nbformat
 import papermill
+import psutil
 from jupyter_client import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
 from rich.progress import Progress
 
 from helpers.base import files, html
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.processes import free_memory
 from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
 
-# The notebooks that take longest, the longest first (2026-11): begun first, all end together.
-LONGEST = "12 07 09 03 11 08 10 "
+LONGEST = "03 07 09 12"  # the notebooks that take longest (2026-11): begun first
 BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
 LAST_LINES = 12
+MARK = "COURSE_KERNEL"  # a variable of a kernel and of all that its cells start
+# As nbclient has it, but from a line's start on: theirs takes minutes for a line of some MB.
+nbclient.client._RGX_CARRIAGERETURN = re.compile(r"^.*\r(?=[^\n])", re.MULTILINE)
 # How a cell tagged ``hide-input`` is folded: in JupyterLab, and as a form in Colab.
 FOLDED = {"jupyter": {"source_hidden": True}, "cellView": "form"}
 
@@ -68,7 +73,7 @@ def execute(
     environment = os.environ | {"PYTEST_CURRENT_TEST": __name__}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as words:
-        own = {"env": environment, "stdout": words, "stderr": words}
+        own = {"env": environment | {MARK: folder}, "stdout": words, "stderr": words}
 
         class Kernel(AsyncKernelManager):
             """What the kernel's native code writes goes to a file."""
@@ -98,9 +103,17 @@ def execute(
         except RuntimeError as error:  # nbclient's, when the kernel dies or doesn't start
             words.seek(0)
             said = words.read().decode("utf-8", "replace").splitlines()
-            state, lines = "died", [*said, f"{error} (most often because memory ran out)"]
+            why = "memory ran out, or a cell called exit()"
+            state, lines = "died", [*said, f"{error} (most often because {why})"]
+        finally:  # what a cell started in a session of its own would stay
+            each = psutil.process_iter(["environ"])
+            processes.kill(x for x in each if (x.info["environ"] or {}).get(MARK) == folder)
         node = nbformat.read(output, 4)
-    plain = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip() for line in lines]
+    code = [c for c in node.cells if c.cell_type == "code" and c.source.strip()]
+    code = [c for c in code if "skip-execution" not in c.metadata.get("tags", ())]
+    if state == "passed" and any(c.execution_count is None for c in code):
+        state, lines = "failed", ["sys.exit() ended the notebook here: the cells below never ran."]
+    plain = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip()[:1000] for line in lines]
     error = "\n".join([line for line in plain if line.strip(" -")][-LAST_LINES:])
     where = cell + 1 if state != "passed" else 0
     return Result(notebook.name, state, time.monotonic() - started, where, error), node
@@ -120,9 +133,7 @@ def run_all(
     """
     results: dict[str, Result] = {}
     console = console or Console(stderr=True)
-    order = [*chosen]
-    if jobs > 1:
-        order.sort(key=lambda notebook: LONGEST.find(notebook.number) % len(LONGEST))
+    order = sorted(chosen, key=lambda each: jobs > 1 and each.number not in LONGEST)
     bar = Progress(console=console, disable=not console.is_terminal)
     with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         begun = {pool.submit(execute, n, **options): n for n in order}
@@ -152,23 +163,23 @@ def run(
 
     Two run at once where there are two cores and 8 GB of free memory. Each executed notebook is
     written to ``build``, also one that failed, as ``.ipynb`` and as a page; results of earlier runs
-    stay there. ``options`` are `execute`'s.
+    stay there, and in ``build/earlier`` what was changed by hand. ``options`` are `execute`'s.
 
-    Raises:
-        CourseError: A result can't be written.
+    Raises `CourseError`: A result can't be written.
     """
     known = notebooks(chosen[0].path.parent)
     jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * 2**30 else 1
     done: dict[str, Result] = {}
+    write = functools.partial(files.write_own, kept=build / "earlier")
 
     def index() -> None:
         there = {notebook.name for notebook in known if (build / f"{notebook.name}.html").is_file()}
         page = html.render("course_map.html", known=known, done=done, there=there)
-        files.write(build / "index.html", page)
+        write(build / "index.html", page)
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
-        files.write(build / f"{notebook.name}.ipynb", nbformat.writes(node) + "\n")
-        files.write(build / f"{notebook.name}.html", _page(node, notebook))
+        write(build / f"{notebook.name}.ipynb", nbformat.writes(node) + "\n")
+        write(build / f"{notebook.name}.html", _page(node, notebook))
         done[notebook.name] = result
         index()
 
@@ -181,6 +192,8 @@ def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
     node = nbformat.from_dict(node)
     for cell in node.cells:
         cell.source = re.sub(r"(?<=\]\()(\d\d_\w+)\.ipynb", r"\1.html", cell.source)
+    for output in (x for cell in node.cells for x in cell.get("outputs", ()) if "text" in x):
+        output.text = output.text[:200_000]  # of a million colours it would write for hours
     exporter = nbconvert.HTMLExporter(embed_images=True, exclude_input_prompt=True)
     exporter.register_preprocessor(
         nbconvert.preprocessors.TagRemovePreprocessor(remove_input_tags={"hide-input"}), True
@@ -196,13 +209,13 @@ def store(chosen: Sequence[Notebook], console: Console | None = None) -> tuple[R
     that fails stays as it is. No times and no traces of the tools are written, so a second store
     of the same outputs changes nothing.
 
-    Raises:
-        CourseError: A notebook can't be written, or was changed while it ran.
+    Raises `CourseError`: A notebook can't be written, or was changed while it ran.
     """
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
         if result.state == "passed":
-            now = nbformat.read(notebook.path, 4).cells
+            with unreadable(f"{notebook.path.name} was changed while it ran.", "Repair it."):
+                now = nbformat.read(notebook.path, 4).cells
             if [cell.source for cell in now] != [cell.source for cell in node.cells]:
                 what = f"{notebook.path.name} was changed while it ran."
                 raise CourseError(what, "The change would be lost.", "Run the same command again.")

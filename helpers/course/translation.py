@@ -81,7 +81,7 @@ def _told(name: str, cell: Mapping[str, Any], say: Callable[[str, str], str]) ->
     """Write a cell as ``say`` gives its texts: all of Markdown, of code what isn't program."""
     source = "".join(cell["source"])
     is_code = cell["cell_type"] == "code"
-    return commented(source, say) if is_code else say(f"{name} {cell['id']}", source)
+    return commented(source, say) if is_code else say(f"{name} {cell.get('id')}", source)
 
 
 def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
@@ -97,8 +97,9 @@ def _cells(notebook: pathlib.Path) -> list[tuple[str, str]]:
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
         _told(notebook.name, cell, lambda *said: found.append(said) or said[1])
         for output in cell.get("outputs", ()):
-            for beside in output.get("metadata", {}).values():
-                found.append((f"{notebook.name} {cell['id']} caption", beside["alt"]))
+            metadata = (output.get("metadata") or {}).values()
+            for beside in (x for x in metadata if isinstance(x, dict) and "alt" in x):
+                found.append((f"{notebook.name} {cell.get('id')} caption", beside["alt"]))
     return found
 
 
@@ -213,13 +214,13 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     folder = course.NOTEBOOKS / code
     there = [n.path for n in course.notebooks(folder)] if folder.is_dir() else []
     kept = [(p.name, c) for p in there for c in json.loads(p.read_text("utf-8"))["cells"]]
-    stored = {(n, c["id"], bare("".join(c["source"]))): c.get("outputs") for n, c in kept}
+    stored = {(n, c.get("id"), bare("".join(c["source"]))): c.get("outputs") for n, c in kept}
     for name, cell in cells:
         text = cell["source"].replace("\nruntime.setup()", setup)
         text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{code}"') if learned else text
         text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
         cell["source"] = text.splitlines(keepends=True)
-        if outputs := stored.get((name, cell["id"], bare(text))):
+        if outputs := stored.get((name, cell.get("id"), bare(text))):
             cell["outputs"] = outputs
     made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
     pages = {name: _page(catalog, course.NOTEBOOKS / name) for name in PAGES}
@@ -283,6 +284,7 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
         what = f"{path.name} was changed meanwhile."
         raise CourseError(what, "The change would be lost.", "Run the same command again.")
     changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
-    for path in changed:
-        files.write(path, new[path])
+    files.write(path, new[path])  # what was edited by hand is in it
+    for made in changed:
+        files.write_own(made, new[made], course.BUILD / "earlier")
     return to_do(catalog), changed

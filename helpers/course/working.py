@@ -24,20 +24,15 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
 
     A notebook that isn't there is copied, without its outputs: they would answer the questions. One
     whose original has changed since is written anew with the learner's answers in it. What they
-    show and link to is copied: a server shows no file outside of ``work``. A copy that differed is
-    kept in ``work/earlier``, in a folder of the time.
+    show and link to is copied: a server shows no file outside of ``work``. A copy that was changed
+    is kept in ``work/earlier``, in a folder of the time.
 
-    Raises:
-        CourseError: A notebook is damaged, or the folder can't be written.
+    Raises `CourseError`: A notebook is damaged, or the folder can't be written.
     """
     renewed, earlier = [], work / "earlier" / time.strftime("%Y-%m-%d %H.%M.%S")
 
     def copied(source: pathlib.Path, copy: pathlib.Path) -> None:
-        new, target = pathlib.Path(source).read_bytes(), pathlib.Path(copy)
-        if (old := target.read_bytes() if target.exists() else new) != new:
-            files.write(earlier / target.relative_to(work), old)
-            renewed.append(target)
-        files.write(target, new)
+        files.write_own(pathlib.Path(copy), pathlib.Path(source).read_bytes(), work / "earlier")
 
     for notebook in notebooks(folder):
         text = notebook.path.read_text("utf-8")

@@ -1,7 +1,5 @@
 """Figures in the course's style, each with a text alternative. Knows no TensorFlow."""
 
-import base64
-import html
 import io
 
 from IPython.display import Image, Markdown, display
@@ -42,17 +40,9 @@ class Figure:
 
     def __init__(self, png: bytes, alt: str) -> None:
         self.png, self.alt = png, translated(alt)
-        # Half its own pixels, so that it is sharp on a dense screen.
-        self.width = int.from_bytes(png[16:20], "big") // 2
+        width = int.from_bytes(png[16:20], "big") // 2  # so that it is sharp on a dense screen
         # As metadata: the IPython of Colab, 7.34, has no argument for it.
-        self.image = Image(png, width=self.width, metadata={"alt": self.alt})
-
-    @property
-    def html(self) -> str:
-        """Picture and caption, for a page that needs no other file."""
-        alt, data = html.escape(self.alt), base64.b64encode(self.png).decode()
-        source = f"data:image/png;base64,{data}"
-        return f'<img alt="{alt}" width="{self.width}" src="{source}"><p><em>{alt}</em></p>'
+        self.image = Image(png, width=width, metadata={"alt": self.alt})
 
     def _ipython_display_(self) -> None:
         display(self.image, Markdown(f"*{self.alt}*"))
@@ -62,10 +52,7 @@ def figure(fig: object, alt: str) -> Figure:
     """Turn a finished ``matplotlib.figure.Figure``, which is closed, into a picture with a caption.
 
     ``alt``, text alternative and caption, says what the picture shows to a reader who can't see it:
-    the finding, not the form.
-
-    Raises:
-        ValueError: ``alt`` is empty.
+    the finding, not the form; if it is empty, a `ValueError`.
     """
     import matplotlib.pyplot as plt
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from helpers.base import html
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.language import translated
 
 if TYPE_CHECKING:
@@ -146,7 +146,8 @@ class Question:
 def read(number: str) -> dict[str, Exercise | Question]:
     """Read a notebook's exercises, such as ``02-1``, and its questions, such as ``02-a``."""
     path = pathlib.Path(__file__).with_name(f"notebook_{number}.toml")
-    texts = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    with unreadable(f"{path.name} can't be read.", "Repair it, or bring it back (git restore)."):
+        texts = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
     return {name: (Exercise if "stub" in x else Question)(**x) for name, x in texts.items()}
 
 
@@ -180,8 +181,7 @@ class Verdict:
 def find(name: str) -> Exercise:
     """Look up an exercise by the notebook's number and its own, such as ``02-1``.
 
-    Raises:
-        CourseError: There is none of this name.
+    Raises `CourseError`: There is none of this name.
     """
     found = read(str(name)[:2]).get(name)
     if not isinstance(found, Exercise):
@@ -198,8 +198,7 @@ def check(name: str, answer: object) -> Verdict:
 
     A wrong answer raises nothing, whatever its code does, so the notebook runs on.
 
-    Raises:
-        CourseError: There is no exercise or question of this name.
+    Raises `CourseError`: There is no exercise or question of this name.
     """
     question = read(str(name)[:2]).get(name)
     if isinstance(question, Question):
@@ -248,8 +247,7 @@ class Hint:
 def hint(name: str) -> Hint:
     """Give the next hint to an exercise, numbered; after the last comes the solution.
 
-    Raises:
-        CourseError: There is no exercise of this name.
+    Raises `CourseError`: There is no exercise of this name.
     """
     exercise = find(name)
     count = len(exercise.hints)
@@ -267,8 +265,7 @@ def solve(notebook: "nbformat.NotebookNode") -> "nbformat.NotebookNode":
 
     The verdict stored below it is taken out: it belongs to the stub.
 
-    Raises:
-        CourseError: The notebook asks for an exercise that is not there.
+    Raises `CourseError`: The notebook asks for an exercise that is not there.
     """
     solved = copy.deepcopy(notebook)
     for cell in solved.cells:

@@ -14,17 +14,13 @@ import numpy.typing as npt
 from helpers.base.errors import CourseError
 
 
-class TooLong(CourseError):
-    """A sequence does not fit into a row."""
-
-
 def _checked(lengths: npt.ArrayLike, longest: int | None = None) -> np.ndarray:
-    """Make sequence lengths an int64 array; raise `TooLong` if one is above ``longest``."""
+    """Make sequence lengths an int64 array; raise a `CourseError` if one is above ``longest``."""
     array = np.asarray(lengths)
     if array.ndim != 1 or not array.size or array.dtype.kind not in "iu" or array.min() < 1:
         raise ValueError("lengths must be whole numbers of at least 1, one for each sequence")
     if longest is not None and array.max() > longest:
-        raise TooLong(
+        raise CourseError(
             f"{np.count_nonzero(array > longest):,} of {len(array):,} sequences are longer than "
             f"{longest} tokens; the longest has {array.max():,}.",
             "A sequence must fit whole: nothing is cut off unless you say so.",
@@ -71,8 +67,7 @@ def optimal_edges(lengths: npt.ArrayLike, max_buckets: int, multiple: int = 8) -
             distinct values: a further bucket would stay empty.
         multiple: Every edge is a multiple of it. 8 suits the TPU's registers of 8 x 128.
 
-    Raises:
-        ValueError: A number or a length is not positive, or there are no lengths.
+    Raises `ValueError`: A number or a length is not positive, or there are no lengths.
     """
     if max_buckets < 1 or multiple < 1:
         raise ValueError("max_buckets and multiple must be at least 1")
@@ -134,8 +129,7 @@ class Packing:
         ``values`` are the sequences one after another in their own order, 1-D [sum of lengths],
         such as ``np.concatenate(token_ids)``; ``pad_value`` fills the free positions.
 
-        Raises:
-            ValueError: There are not as many ``values`` as ``lengths`` say.
+        Raises `ValueError`: There are not as many ``values`` as ``lengths`` say.
         """
         values = np.asarray(values)
         if values.shape != (self.lengths.sum(),):
@@ -181,7 +175,7 @@ def pack(lengths: npt.ArrayLike, row_length: int) -> Packing:
         row_length: Positions per row.
 
     Raises:
-        TooLong: A sequence is longer than a row.
+        CourseError: A sequence is longer than a row.
         ValueError: A number or a length is not positive, or there are no lengths.
     """
     if not 0 < row_length <= 2**24:

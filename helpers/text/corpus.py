@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DATA = ROOT / "notebooks" / "data"
 LANGUAGES = ("ko", "en")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 # Training WordPiece twice on the same text gives two vocabularies, so a model fits one file only.
 TOKENIZER_SHA256 = "48f07447b584b372a43f42d322bc507ba38d7b38dd7b58783f8e2d006d6369a8"
@@ -49,8 +50,7 @@ class VocabularyTooSmall(CourseError):
 def read(path: pathlib.Path) -> list[str]:
     """Read a text file in UTF-8, one paragraph per line; blank lines are left out.
 
-    Raises:
-        NotUtf8: It has another encoding; the message names line and byte.
+    Raises `NotUtf8`: It has another encoding; the message names line and byte.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -105,8 +105,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> BertWordPieceToken
     before a text and ``[SEP]`` after it. Two trainings on one text number their tokens differently:
     keep the file.
 
-    Raises:
-        VocabularyTooSmall: The text has more characters than that; the message says how many.
+    Raises `VocabularyTooSmall`: The text has more characters than that; the message says how many.
     """
     # strip_accents would decompose each Hangul syllable into its letters (NFD).
     tokenizer = BertWordPieceTokenizer(lowercase=False, strip_accents=False)
@@ -129,8 +128,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> BertWordPieceToken
 def kept_tokenizer() -> pathlib.Path:
     """Find the shipped text's tokenizer, and make sure that it is the one that was kept.
 
-    Raises:
-        CourseError: There is no such file, or another, in whose ids a kept model reads noise.
+    Raises `CourseError`: There is no such file, or another, in whose ids a kept model reads noise.
     """
     path = DATA / "tokenizer.json"
     found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "nothing"
@@ -157,8 +155,7 @@ def canonical(tokenizer: Any) -> str:
 
     Takes a ``BertTokenizerFast``, a ``tokenizers`` tokenizer, or a ``tokenizer.json``'s path.
 
-    Raises:
-        CourseError: It is none of these, or has no ``[CLS]``, ``[SEP]`` and ``[PAD]``.
+    Raises `CourseError`: It is none of these, lacks one of ``SPECIAL``, or its ids have gaps.
     """
     try:
         if isinstance(tokenizer, str | os.PathLike):
@@ -171,8 +168,13 @@ def canonical(tokenizer: Any) -> str:
         copy = tokenizers.Tokenizer.from_str(text)
         copy.no_padding()
         copy.no_truncation()
-        if len(copy.encode("").ids) != 2 or copy.token_to_id("[PAD]") is None:
-            raise ValueError("it puts no [CLS] and [SEP] around a text, or has no [PAD]")
+        if copy.encode("").tokens != ["[CLS]", "[SEP]"]:
+            raise ValueError("it puts no [CLS] and [SEP] around a text")
+        if None in map(copy.token_to_id, SPECIAL):
+            raise ValueError(f"it has not all of {', '.join(SPECIAL)}, which masking needs")
+        ids = sorted(copy.get_vocab().values())
+        if ids != list(range(len(ids))) or len(ids) == len(SPECIAL):
+            raise ValueError(f"its {len(ids)} tokens aren't numbered from 0 on, or none is a word")
     except Exception as error:  # the library raises Exception itself
         raise CourseError(
             f"{str(tokenizer)[:80]} is no tokenizer that records can be written with.",

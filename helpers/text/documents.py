@@ -24,8 +24,10 @@ import pyarrow.compute
 from datasets.data_files import resolve_pattern
 
 from helpers.base.errors import CourseError, cause, unreadable
+from helpers.base.folders import Folder
 from helpers.text import corpus
 
+LONGEST = 10_000_000  # characters of a document, of which the tokenizer needs some GB
 _KINDS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
 
 
@@ -52,8 +54,7 @@ def find(inputs: Sequence[str], field: str = "text", output: str = "") -> Files:
         field: What holds the text in JSON lines and Parquet.
         output: Where records are written: those of an earlier run are no text.
 
-    Raises:
-        CourseError: There is no such file.
+    Raises `CourseError`: There is no such file.
     """
     _arrow_files.cache_clear()  # files may have changed since
     real = os.path.realpath  # out/../out, or a link
@@ -68,6 +69,9 @@ def _matching(given: str) -> list[str]:
     path = os.path.expanduser(given)  # noqa: PTH111 (a Path would make one slash of two)
     if pathlib.Path(path).exists():
         path = glob.escape(path)  # a file's own name may look like a pattern
+    if path.startswith("gs://"):  # first, because the library would wait for minutes for an answer
+        bucket, _, name = re.split(r"[*?[]", path[5:])[0].partition("/")
+        Folder(f"gs://{bucket}").exists(name or "any")
     patterns = (path, f"{path.rstrip('/')}/**") if path else ()  # a file or pattern; a folder
     try:
         for pattern in patterns:
@@ -75,16 +79,11 @@ def _matching(given: str) -> list[str]:
                 return resolve_pattern(pattern, str(pathlib.Path.cwd()))
     except Exception as error:  # of the library of each kind of storage
         raise _unreadable(given, error) from error
-    if re.match(r"/(dev|proc/\w+)/fd/", path):  # as a shell writes <(zcat x.gz)
-        raise CourseError(
-            "A text is a pipe.",
-            "It is read more than once, and a pipe gives its bytes only once.",
-            "Write it to a file first; .gz, .bz2 and .xz are read as they are.",
-        )
     raise CourseError(
         f"The text {given[:80]} is not there.",
-        "No file of this name exists, none fits the pattern, or the folder has none.",
-        "Check the path; a pattern stands in quotation marks.",
+        "No file of this name exists, none fits the pattern, the folder has none, or it is a pipe.",
+        "Check the path; a pattern stands in quotation marks. Write what a pipe gives to a file; "
+        ".gz, .bz2 and .xz are read as they are.",
     )
 
 
@@ -152,13 +151,9 @@ def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
         return
     for path in source.paths:
         paths, column = _arrow_files(path, source.field)
-        files = map(_opened, paths)
+        with unreadable(f"The cache's copy of {path} is gone.", "Run it again."):
+            files = [pyarrow.OSFile(str(each)) for each in paths]
         yield (batch.column(column) for file in files for batch in pyarrow.ipc.open_stream(file))
-
-
-def _opened(path: pathlib.Path) -> pyarrow.OSFile:
-    with unreadable(f"{path.name}, the cache's copy of a text, is gone.", "Run it again."):
-        return pyarrow.OSFile(str(path))
 
 
 def _unreadable(name: str, error: BaseException) -> CourseError:
@@ -186,6 +181,12 @@ def digest(source: Source) -> str:
     total = hashlib.blake2b(digest_size=8)
     for column in _columns(source):
         for texts in column:
+            if (pyarrow.compute.max(pyarrow.compute.utf8_length(texts)).as_py() or 0) > LONGEST:
+                raise CourseError(
+                    f"A document has more than {LONGEST:,} characters.",
+                    "In a plain text each line is a document; to cut this one would take too long.",
+                    "Write its paragraphs on lines of their own.",
+                )
             said = "".join(f"{text or ''}\0" for text in texts.to_pylist())
             total.update(said.encode())
         total.update(b"\0")

@@ -42,8 +42,7 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
 
     Gives such as ``["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]``.
 
-    Raises:
-        CourseError: Nobody listens there, no answer came in time, or it is no worker's.
+    Raises `CourseError`: Nobody listens there, no answer came in time, or it is no worker's.
     """
     import grpc
 
@@ -77,8 +76,7 @@ def connect(tpu: str | None = None) -> "tf.distribute.Strategy":
         tpu: ``"local"`` for a TPU in this machine, or the address of one in another
             (``"grpc://10.0.0.2:8470"``). None: what `detect` finds.
 
-    Raises:
-        CourseError: There is no TPU, for a reason which the message says.
+    Raises `CourseError`: There is no TPU, for a reason which the message says.
     """
     place = detect()
     target = tpu or place.tpu or ""

@@ -63,8 +63,7 @@ def remote_node(replicas: int = 8, environment: Mapping[str, str] | None = None)
     does; that can't be changed. The worker ends with the block, and also when this process is
     killed.
 
-    Raises:
-        CourseError: This system is not Linux, or the worker did not start.
+    Raises `CourseError`: This system is not Linux, or the worker did not start.
     """
     if sys.platform != "linux":
         raise CourseError(

@@ -67,8 +67,7 @@ def embedded_gcs() -> Iterator[EmbeddedStorage]:
     rehearsals. It ends with the block, and with this process, however that ends; its objects, which
     lie in memory, go with it. In this process TensorFlow remembers an object's size for 5 seconds.
 
-    Raises:
-        CourseError: The process did not get ready.
+    Raises `CourseError`: The process did not get ready.
     """
     import fsspec.config  # before the environment is set: it keeps what it reads on import
 

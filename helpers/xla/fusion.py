@@ -168,8 +168,7 @@ def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     function that XLA compiled shows none: it runs XLA's kernels instead. Call it once before, so
     that tracing is not counted.
 
-    Raises:
-        CourseError: Another profiler runs already.
+    Raises `CourseError`: Another profiler runs already.
     """
     # An eager operation, or a node of a graph; a name with an underscore is TensorFlow's own doing.
     event = r"(?:EagerLocalExecute: |[\w./]+:)([^\W_]\w*)"

@@ -46,3 +46,15 @@ def test_a_killed_writer_leaves_the_old_content(tmp_path):
     )
     assert call(sys.executable, "-c", script, path).returncode == -signal.SIGKILL
     assert path.read_text() == "old"
+
+
+def test_what_was_changed_since_it_was_written_is_kept(tmp_path, capsys):
+    path, kept = tmp_path / "a/b.txt", tmp_path / "kept"
+    for text in ("one", "two"):
+        files.write_own(path, text, kept)
+    assert not [*kept.glob("2*")] and capsys.readouterr().err == ""
+    path.write_text("mine")
+    files.write_own(path, "three", kept)
+    assert path.read_text() == "three"
+    assert [p.read_text() for p in kept.glob("2*/a/b.txt")] == ["mine"]
+    assert "b.txt was not as written here last" in capsys.readouterr().err

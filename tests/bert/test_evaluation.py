@@ -28,12 +28,13 @@ def test_records_give_their_documents_back(tmp_path):
     assert sorted(found) == sorted(tokenizer(texts)["input_ids"])
 
 
-def test_a_tokenizer_without_a_token_to_mask_with_is_told(tmp_path):
-    path = tmp_path / "tokenizer.json"
-    path.write_text(corpus.kept_tokenizer().read_text().replace("[MASK]", "[HIDE]"))
-    made = records.write(["하나"], tmp_path / "data", path, shards=1)
-    with pytest.raises(CourseError, match=r"has not all of .*\[MASK\]"):
-        read(made.path)
+def test_two_shards_that_were_exchanged_are_told(tmp_path):
+    made = records.write([*map(str, range(99))], tmp_path, corpus.load_tokenizer(), shards=2)
+    one, two = (tmp_path / shard.name for shard in made.shards)
+    assert made.shards[0].bytes == made.shards[1].bytes
+    one.write_bytes(two.read_bytes())
+    with pytest.raises(records.ShardDamaged):
+        read(tmp_path)
 
 
 # With [PAD]'s id as an ordinary token's, too: padding is never masked.

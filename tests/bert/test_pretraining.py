@@ -122,6 +122,17 @@ def test_no_whole_checkpoint_is_an_error_and_not_a_new_start(whole, data, tmp_pa
     assert log(output) == log(whole)
 
 
+@pytest.mark.parametrize("path", ["", "../../mine"])
+def test_a_pointer_that_was_changed_harms_nothing(whole, data, tmp_path, path):
+    output, mine = copy(whole, tmp_path), tmp_path / "mine.index"
+    for name in (mine, *output.glob(f"checkpoints/step-{STEPS}.*")):
+        name.touch() if name == mine else name.unlink()
+    text = f'model_checkpoint_path: "{path}"\nall_model_checkpoint_paths: "{path}"\n'
+    (output / "checkpoints/checkpoint").write_text(text if path else "")
+    train(data, output)
+    assert mine.exists() and saved(output) == saved(whole)
+
+
 def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, data, tmp_path):
     output = copy(whole, tmp_path)
     for path in output.glob(f"checkpoints/step-{STEPS}.*"):

@@ -69,11 +69,11 @@ def plain(text):
 @pytest.mark.parametrize("line", MISUSES)
 def test_a_misuse_ends_with_one_message_and_leaves_nothing(line, command, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)  # its import fails
+    monkeypatch.setattr("helpers.base.folders.PATIENCE", 1)
     status, out, err = command(*shlex.split(line))
     assert (status, plain(MISUSES[line]) in plain(err)) == (2, True), out + err
     assert len(err.strip().splitlines()) <= LONGEST, err
-    there = {str(path) for path in pathlib.Path().rglob("*") if path.is_file()}
-    assert there == {*FILES}
+    assert {str(path) for path in pathlib.Path().rglob("*") if path.is_file()} == {*FILES}
     assert all(pathlib.Path(name).read_text("latin-1") == text for name, text in FILES.items())
 
 

@@ -1,5 +1,6 @@
 """Running notebooks: each ending is told apart, Ctrl-C keeps what is done, files are whole."""
 
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -20,10 +21,13 @@ from helpers.course.map import notebooks
 
 pytestmark = pytest.mark.slow
 
+LEFT = "import subprocess\nsubprocess.Popen(['sleep', '611'], start_new_session=True);"
 SOURCES = {
     "01_ok": ["import os, sys\nprint(os.getcwd(), sys.executable)", "os.write(2, b'native');"],
     "02_fails": ["print('before')", "def boom():\n    raise ValueError('no <b>')\nboom()", "1"],
     "03_killed": ["import os\nos.write(2, b'last words')\nos.kill(os.getpid(), 9)", "1"],
+    "04_leaves": ["import sys\nsys.exit(0)", "1"],
+    "05_leaves": [LEFT, "print('a' * 2_000_000)\nprint('10 %', end='\\r')\nprint('20 %')"],
 }
 
 
@@ -39,7 +43,14 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
         ("01_ok", "passed", 0),
         ("02_fails", "failed", 3),
         ("03_killed", "died", 2),
+        ("04_leaves", "failed", 2),
+        ("05_leaves", "passed", 0),
     ]
+    assert "the cells below never ran" in results[3].error
+    left = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
+    assert ["sleep", "611"] not in left
+    long = nbformat.read(folder / "build/05_leaves.ipynb", 4).cells[2].outputs[0].text
+    assert long == "a" * 2_000_000 + "\n20 %\n"
     assert "02_fails: failed at cell 3" in said and "\x1b" not in said
     last = results[1].error
     assert "----> 2     raise ValueError('no <b>')" in last and last.endswith("ValueError: no <b>")
@@ -131,5 +142,6 @@ def test_ctrl_c_and_a_kill_end_all_kernels_and_leave_whole_files(checkout, sent)
     gone, alive = psutil.wait_procs(kernels, timeout=30)
     assert gone and not alive
     # SIGKILL can leave a hidden file that was on its way to its name.
-    left = (p.name for p in (checkout / "build").iterdir() if interrupted or p.name[0] != ".")
+    there = filter(pathlib.Path.is_file, (checkout / "build").iterdir())
+    left = (path.name for path in there if interrupted or path.name[0] != ".")
     assert sorted(left) == ["02_quick.html", "02_quick.ipynb", "index.html"]

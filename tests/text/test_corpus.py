@@ -123,15 +123,19 @@ def test_a_tokenizer_is_the_same_however_it_is_loaded_and_set():
     assert corpus.canonical(other) != corpus.canonical(TOKENIZER)
 
 
+def numbered(*tokens, by=1):
+    return tokenizers.BertWordPieceTokenizer({token: by * at for at, token in enumerate(tokens)})
+
+
 @pytest.mark.parametrize(
     ("tokenizer", "words"),
     [
         (3, "3 is no tokenizer"),
         (changed(lambda own: setattr(own, "post_processor", None)), r"puts no \[CLS\]"),
-        (
-            tokenizers.BertWordPieceTokenizer({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2}),
-            r"has no \[PAD\]",
-        ),
+        (numbered("[UNK]", "[CLS]", "[SEP]", "a"), r"not all of \[PAD\]"),
+        (numbered(*corpus.SPECIAL[:4], "a"), r"not all of .*\[MASK\]"),
+        (numbered(*corpus.SPECIAL), "none is a word"),
+        (numbered(*corpus.SPECIAL, "a", by=1000), "aren't numbered from 0 on"),
     ],
 )
 def test_what_is_no_tokenizer_of_bert_is_refused(tokenizer, words):

@@ -42,19 +42,8 @@ def test_a_later_start_gives_the_undisturbed_runs_batches(written):
         assert rows_of(some) == rows_of(whole[start : start + 2])
 
 
-@pytest.mark.parametrize("machines", [2, 8])
-def test_machines_share_each_global_batch(written, machines):
-    whole = batches(written.path, 4, start_step=3)
-    contexts = (tf.distribute.InputContext(machines, one, machines) for one in range(machines))
-    shares = [batches(written.path, 4, start_step=3, input_context=one) for one in contexts]
-    for step, batch in enumerate(whole):
-        joined = [rows_of([share[step]]) for share in shares]
-        assert [row for rows in joined for row in rows] == rows_of([batch])
-
-
 def test_batches_that_cant_be_are_refused(written):
     for words, options in (
-        ("a batch of 8 for 3 machines", {"input_context": tf.distribute.InputContext(3)}),
         ("fewer than one batch of 9,999", {"global_batch_size": 9_999}),
         ("0 rows from step 0", {"global_batch_size": 0}),
         ("8 rows from step -1", {"start_step": -1}),

@@ -22,7 +22,8 @@ from plain import (
 )
 
 from helpers.base import files
-from helpers.text import records
+from helpers.base.errors import CourseError
+from helpers.text import corpus, records
 from helpers.text.records import writing
 from helpers.tpu import storage
 
@@ -58,12 +59,12 @@ def test_a_record_is_the_example_that_tensorflow_would_write(written):
 
 
 def test_a_large_vocabulary_needs_four_bytes(tmp_path):
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{number}" for number in range(4, 70_000))]
+    tokens = [*corpus.SPECIAL, *(f"w{number}" for number in range(5, 70_000))]
     tokenizer = tokenizers.BertWordPieceTokenizer({token: at for at, token in enumerate(tokens)})
-    manifest = write(["w69999 w5", "w66000"], tmp_path, tokenizer, shards=1)
+    manifest = write(["w69999 w6", "w66000"], tmp_path, tokenizer, shards=1)
     assert manifest.features["input_ids"] == "int32"
     ids = {tuple(row[row > 0].tolist()) for row in plain(manifest)["input_ids"]}
-    assert ids == {(2, 69999, 5, 3, 2, 66000, 3)}
+    assert ids == {(2, 69999, 6, 3, 2, 66000, 3)}
     (batch,) = batches(tmp_path, 1, global_batch_size=1)
     np.testing.assert_array_equal(batch["input_ids"], plain(manifest)["input_ids"])
 
@@ -105,10 +106,10 @@ def test_finished_shards_are_kept(texts, written, tmp_path):
     lost = [shard.name for shard in written.shards[2:4]]
     (tmp_path / lost[0]).unlink()
     (tmp_path / lost[1].replace(".tfrecord", ".json")).unlink()
-    (tmp_path / f".{lost[0]}.1234cdef").write_bytes(b"of a killed run")
+    (tmp_path / f".{lost[0]}.0123456789abcdef").write_bytes(b"of a killed run")
     write(texts, tmp_path)
     assert contents(tmp_path) == contents(written.path)
-    assert sorted(name for name, _ in before.items() - finished(tmp_path).items()) == lost
+    assert sorted(name for name, _ in before.items() - finished(tmp_path).items()) == lost[:1]
     refused("is gone", texts, tmp_path / "a", done=lambda *_: shutil.rmtree(tmp_path / "a"))
 
 
@@ -118,6 +119,8 @@ def test_documents_are_cleaned_and_empty_ones_left_out(tmp_path):
     given = write(["하\u200b나", " \x07", "", "둘 \n"], tmp_path / "given", shards=1)
     assert [shard.crc32c for shard in given.shards] == [shard.crc32c for shard in clean.shards]
     refused("There are no documents", ["", " "], tmp_path / "none")
+    refused("doesn't know this text", ["\u2603 \u2604 \u2605 \u2606"], tmp_path / "none")
+    refused("more than 10,000,000 characters", ["a" * 10_000_001], tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
 
@@ -138,35 +141,39 @@ def test_files_of_somebody_else_stay(tmp_path):
         path.write_text("mine")
     prepared(tmp_path / "out", files=[tmp_path / "text"])
     assert [*mine[0].parent.iterdir()] == mine[:1]
-    refused("tokenizer.json and no records", ["하나"], tmp_path / "other")
-    assert [path.read_text() for path in mine] == ["mine", "mine"]
+    refused("tokenizer.json of somebody else", ["하나"], tmp_path / "other")
+    mine.append(tmp_path / "third/shard-00000-of-00001.tfrecord")
+    mine[-1].parent.mkdir()
+    mine[-1].write_text("mine")
+    refused("tfrecord of somebody else", ["하나"], tmp_path / "third", shards=1)
+    assert [path.read_text() for path in mine] == ["mine"] * 3
 
 
 def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
     copied(written, tmp_path)
     other = changed(lambda t: t.add_tokens(["새로운"]))
-    error = refused("another tokenizer", texts, tmp_path, other, error=records.OtherTokenizer)
+    error = refused("another tokenizer", texts, tmp_path, other)
     assert written.settings.tokenizer_sha256 in error.why
     (tmp_path / records.MANIFEST).unlink()  # as of a run that was killed
     for name, was, now in (("seed", 0, 3), ("sequence_length", 64, 32), ("shards", 5, 4)):
-        other = {"error": records.OtherSettings, name: now}
-        error = refused("other settings", texts, tmp_path, **other)
+        error = refused("other settings", texts, tmp_path, **{name: now})
         assert error.why == f"{name} is {was} there, {now} here."
     for some in ([texts[1], texts[0], *texts[2:]], texts[:-1]):
-        refused("documents is", some, tmp_path, error=records.OtherSettings)
+        refused("documents is", some, tmp_path)
     assert finished(tmp_path).keys() == {shard.name for shard in written.shards}
     assert write(texts, tmp_path) == records.verify(tmp_path)
     assert contents(tmp_path) == contents(written.path)
 
 
-def test_another_tokenizer_beside_the_records_is_told_and_written_anew(texts, written, tmp_path):
+def test_another_tokenizer_beside_the_records_is_told_and_stays(texts, written, tmp_path):
     beside = copied(written, tmp_path) / records.TOKENIZER
-    for damage in (beside.unlink, lambda: beside.write_text("{}")):
-        damage()
-        with pytest.raises(records.OtherTokenizer):
-            records.tokenizer_of(records.manifest(tmp_path))
-        write(texts, tmp_path)
-        assert contents(tmp_path) == contents(written.path)
+    beside.write_text("{}")
+    with pytest.raises(CourseError, match="tokenizer"):
+        records.tokenizer_of(records.manifest(tmp_path))
+    refused("tokenizer.json of somebody else", texts, tmp_path)
+    beside.unlink()
+    write(texts, tmp_path)
+    assert contents(tmp_path) == contents(written.path)
 
 
 def test_a_bucket_holds_the_same_bytes_and_is_read(texts, written):
@@ -176,7 +183,7 @@ def test_a_bucket_holds_the_same_bytes_and_is_read(texts, written):
         assert (manifest.settings, manifest.shards) == (written.settings, written.shards)
         here, there = (batches(at, 3, start_step=4) for at in (written.path, path))
         assert rows_of(there) == rows_of(here)
-        refused("other settings", texts, path, shards=4, error=records.OtherSettings)
+        refused("other settings", texts, path, shards=4)
         assert write(texts, path) == records.verify(path) == manifest
         nowhere = "gs://course-no-such-bucket/records"
         refused("bucket", texts, nowhere, error=files.CantWrite)

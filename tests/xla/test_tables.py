@@ -53,11 +53,3 @@ def test_a_sample_of_operations_is_what_the_compilers_say_today(monkeypatch, tmp
             given = {k: row[k] for k in tables.COLUMNS[table].split(" cpu")[0].split()}
             assert row.items() <= tables.operation(given, str(tmp_path), table == "ops").items()
     assert {OPS.set_index("name").verdict[name] for name in SAMPLE} == set(OPS.verdict)
-
-
-@pytest.mark.slow
-def test_what_notebook_12_defines_can_be_taken_from_it(monkeypatch):
-    monkeypatch.syspath_prepend(DATA)
-    import make_fits
-
-    assert make_fits.notebook()["GEMMA_2B"].layers == 18

@@ -2,12 +2,12 @@
 
 import os
 import pathlib
+import re
 import sys
 
 import typer
 
-from helpers.base.errors import unforeseen, unreadable
-from helpers.base.language import translated
+from helpers.base.errors import CourseError, unforeseen, unreadable
 from helpers.course.commands import course, training
 from tpu_preflight.errors import PreflightError
 
@@ -51,19 +51,24 @@ def run() -> None:
     """Run the command line; an error ends it with its message alone."""
     for stream in (sys.stdout, sys.stderr):  # for Windows' code pages, LANG=C
         stream.reconfigure(errors="replace")
-    if len(os.environ.get("COLUMNS", "80")) < 2:  # rich would show nothing
+    if not re.fullmatch(r"\d{2,4}", os.environ.get("COLUMNS", "80")):  # rich would show nothing
         del os.environ["COLUMNS"]
     colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
     try:
         with unreadable("The current folder is gone.", "Go to another (cd) and try again."):
-            pathlib.Path.cwd()
+            names = [str(pathlib.Path.cwd()), *sys.argv]
+        if sys.getfilesystemencoding() != "utf-8" and not "".join(names).isascii():
+            raise CourseError(
+                "The name of the current folder or of a file can't be used.",
+                "The locale has no letters but those of English (LC_ALL, PYTHONUTF8).",
+                "Write LC_ALL=C.UTF-8 PYTHONUTF8=1 before the command.",
+            )
         app(prog_name=NAME, color=colour)
     except Exception as error:
         if sys.flags.dev_mode:
             raise
         told = error if isinstance(error, PreflightError) else unforeseen(error)
-        what, why, fix = map(translated, (told.what, told.why, told.fix))
-        said = f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}"
+        said = CourseError(told.what, told.why, told.fix)
         typer.secho(said, err=True, fg="red", color=colour)
         if isinstance(error, OSError):  # what is left would be written now
             sys.stdout = None

@@ -113,6 +113,9 @@ def explain_log(
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
     with unreadable("The log can't be read.", "Name a file with the text of the log."):
         data, left_out = explain.read(log)
+    if left_out >= explain.ENDLESS:
+        why, fix = "It has no end, or more than a GB.", "Give its end: `tail -c 1M LOG`."
+        raise CourseError("The log is too long.", why, fix)
     if left_out:
         typer.echo(
             f"Read: the log's first and last MB, not the {left_out:,} bytes between.", err=True
@@ -128,7 +131,8 @@ def explain_log(
 def solutions() -> None:
     """Write the teacher's edition: the notebooks with the solutions in: **build/solutions**.
 
-    Made from helpers/exercises, where each solution stands beside its stub, hints and check.
+    Made from helpers/exercises, where each solution stands beside its stub, hints and check. What
+    you changed in build/solutions stays in build/solutions/earlier.
 
     **Example**: `tpu-course solutions`
     """
@@ -140,7 +144,8 @@ def solutions() -> None:
     folder = course.BUILD / "solutions"
     for notebook in course.notebooks():
         solved = exercises.solve(nbformat.read(notebook.path, 4))
-        files.write(folder / notebook.path.name, nbformat.writes(solved) + "\n")
+        path, text = folder / notebook.path.name, nbformat.writes(solved) + "\n"
+        files.write_own(path, text, folder / "earlier")
     typer.echo(f"The teacher's edition: {folder}")
 
 

@@ -63,8 +63,7 @@ def prepare(
 
     One document in ten (the last of each ten of a file) is held out and written to DIR/held-out, in
     a tenth as many files, one at least. Killed or interrupted: the same command again goes on with
-    the shards that are not finished, and the bytes are the same in the end. They are the same with
-    any number of processes, and in any order of the files.
+    the shards that are not finished, and the bytes are the same in the end.
 
     **Examples**
 
@@ -73,10 +72,8 @@ def prepare(
     - `tpu-course prepare -i wiki.txt -o gs://mine/wiki --shards 64 --workers 4`
     - `tpu-course prepare -i web/ -i "books/*.jsonl.gz" --field body -o gs://mine/web`
     - `tpu-course prepare -i "hf://datasets/wikimedia/wikipedia/20231101.ko/*" -o gs://mine/wiki`
-    - `tpu-course prepare -i "gs://mine/text/*" -o gs://mine/records --shards 1000
-      --runner DataflowRunner -- --project=mine --region=us-central1
-      --temp_location=gs://mine/temporary --extra_package=WHEEL`: many machines, by Apache Beam
-      (notebook 06; Dataflow itself was not run by us)
+
+    Many machines do it by Apache Beam (--runner): notebook 06 has that command.
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
@@ -110,9 +107,7 @@ def prepare(
                 done=lambda more, of: progress.update(bar, advance=more, total=of),
             )
         except KeyboardInterrupt:
-            typer.echo(
-                "Stopped. Finished shards are kept: run the same command again to go on.", err=True
-            )
+            typer.echo("Stopped. Finished shards are kept: the same command goes on.", err=True)
             raise typer.Exit(130) from None
     typer.echo(f"{written.path}: {written!r}")
 
@@ -128,7 +123,7 @@ def pretrain(
     ] = None,
     tpu: Annotated[str | None, typer.Option(metavar="NAME", help=_TPU)] = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows per step, on all replicas.")] = 32,
-    learning_rate: Annotated[float, typer.Option(min=0, max=1, help="The highest.")] = 2e-3,
+    learning_rate: Annotated[float, typer.Option(min=1e-12, max=1, help="The highest.")] = 2e-3,
     warm_up: Annotated[
         int | None, typer.Option(min=0, help="Steps until it. Without: 100, at most half.")
     ] = None,
@@ -217,10 +212,8 @@ def _tensorflow(environment: dict[str, str]) -> ModuleType:
 def _report(now: "pretraining.Progress") -> None:
     """Say where a run is, at each tenth step and at the end."""
     if now.step % 10 == 0 or now.step == now.steps:
-        typer.echo(
-            f"step {now.step:,} of {now.steps:,} · loss {now.loss:.3f} · "
-            f"{now.tokens_per_second:,.0f} tokens/s"
-        )
+        where = f"step {now.step:,} of {now.steps:,} · loss {now.loss:.3f}"
+        typer.echo(f"{where} · {now.tokens_per_second:,.0f} tokens/s")
 
 
 def export(

@@ -15,8 +15,6 @@ from helpers.text.records.format import (
     MANIFEST,
     TOKENIZER,
     Manifest,
-    OtherSettings,
-    OtherTokenizer,
     ShardDamaged,
     manifest,
     steps_per_epoch,

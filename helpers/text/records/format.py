@@ -21,14 +21,6 @@ TOKENIZER = "tokenizer.json"
 HELD_OUT = "held-out"  # the folder, beside a training's records, of what was held out of them
 
 
-class OtherSettings(CourseError):
-    """A folder holds records of other settings, or of other documents."""
-
-
-class OtherTokenizer(OtherSettings):
-    """Records were made with another tokenizer."""
-
-
 class ShardDamaged(CourseError):
     """A shard's bytes are not those that were written."""
 
@@ -147,8 +139,7 @@ def to_json(settings: Settings, shards: Iterable[Shard]) -> bytes:
 def from_json(path: str, name: str, data: bytes) -> Manifest:
     """Read what `to_json` wrote to a file of the folder ``path``.
 
-    Raises:
-        CourseError: It was changed, or is of another version.
+    Raises `CourseError`: It was changed, or is of another version.
     """
     fix = "If you changed it, bring it back; else write the records again, to another folder."
     with unreadable(f"{name} can't be understood.", fix):
@@ -179,15 +170,13 @@ def from_json(path: str, name: str, data: bytes) -> Manifest:
 def check_same(table: Manifest, wanted: Settings) -> None:
     """Refuse to mix records of different settings in one folder.
 
-    Raises:
-        OtherTokenizer, OtherSettings: They differ.
+    Raises `CourseError`: They differ.
     """
     was, now = vars(table.settings), vars(wanted)
     other = [key for key in was if was[key] != now[key]]
     if other:
-        tokenizer = "tokenizer_sha256" in other
-        what = "another tokenizer" if tokenizer else "other settings"
-        raise (OtherTokenizer if tokenizer else OtherSettings)(
+        what = "another tokenizer" if "tokenizer_sha256" in other else "other settings"
+        raise CourseError(
             f"{short(table.path)} holds records of {what}.",
             f"{'; '.join(f'{key} is {was[key]} there, {now[key]} here' for key in other)}.",
             "Write to another folder, or delete this one.",
@@ -197,8 +186,7 @@ def check_same(table: Manifest, wanted: Settings) -> None:
 def manifest(path: str | os.PathLike[str]) -> Manifest:
     """Say what a folder of records, here or ``gs://bucket/folder``, holds.
 
-    Raises:
-        CourseError: There are no finished records, or as `from_json`.
+    Raises `CourseError`: There are no finished records, or as `from_json`.
     """
     path = os.fspath(path)
     data = Folder(path).read(MANIFEST)
@@ -215,19 +203,18 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
 def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
     """Read the tokenizer that records were made with, which lies beside them.
 
-    Raises:
-        OtherTokenizer: Another one lies there, or none.
+    Raises `CourseError`: Another one lies there, or none.
     """
     data = Folder(table.path).read(TOKENIZER)
     if data is None or hashlib.sha256(data).hexdigest() != table.settings.tokenizer_sha256:
-        raise OtherTokenizer(
+        raise CourseError(
             f"{short(table.path)} has not the tokenizer that its records were made with.",
             f"Its {TOKENIZER} was exchanged, deleted or not copied.",
             "Copy it again, or run the command that wrote the records: it writes what is missing.",
         )
     tokenizer = tokenizers.Tokenizer.from_str(data.decode())
     if (size := tokenizer.get_vocab_size()) != table.settings.vocabulary:
-        raise OtherTokenizer(
+        raise CourseError(
             f"The {MANIFEST} of {short(table.path)} was changed.",
             f"Its tokenizer has {size:,} tokens, not {table.settings.vocabulary:,}.",
             "Bring it back from a copy, or write the records again, to another folder.",

@@ -18,7 +18,6 @@ def dataset(
     global_batch_size: int,
     seed: int,
     start_step: int = 0,
-    input_context: tf.distribute.InputContext | None = None,
 ) -> tf.data.Dataset:
     """Read rows for ever, in an order that is a pure function of (seed, epoch, step).
 
@@ -27,12 +26,10 @@ def dataset(
 
     Args:
         path: Folder here or ``gs://bucket/folder``.
-        global_batch_size: Rows per step over all replicas and machines; those left over at the
-            end of an epoch are others in each.
+        global_batch_size: Rows per step over all replicas; those left over at the end of an epoch
+            are others in each.
         seed: Of the run.
         start_step: Steps already done since the beginning of the run, over all epochs.
-        input_context: From ``strategy.distribute_datasets_from_function``: each machine then gives
-            its own rows of each global batch.
 
     Returns:
         Batches ``input_ids``, ``attention_mask`` (1, 2, ... for the sequences of a row, 0 on
@@ -40,17 +37,11 @@ def dataset(
 
     Raises:
         CourseError: A shard has another size, there is not even one batch, or as `manifest`.
-        ValueError: The machines can't share a batch equally, or a number is below 1 or 0.
+        ValueError: A number is below 1 or 0.
     """
     if global_batch_size < 1 or start_step < 0:
         raise ValueError(f"batches of {global_batch_size} rows from step {start_step} on")
-    table, mine = manifest(path), slice(None)
-    if input_context:
-        machine, machines = input_context.input_pipeline_id, input_context.num_input_pipelines
-        if global_batch_size % machines:
-            raise ValueError(f"a batch of {global_batch_size} for {machines} machines")
-        each = global_batch_size // machines
-        mine = slice(machine * each, (machine + 1) * each)
+    table = manifest(path)
     steps = steps_per_epoch(table, global_batch_size)
     folder, sizes = Folder(table.path), Folder(table.path).sizes()
     for shard in table.shards:
@@ -78,10 +69,10 @@ def dataset(
 
     def parse(records: tf.Tensor) -> dict[str, tf.Tensor]:
         spec = dict.fromkeys(table.features, tf.io.FixedLenFeature([], tf.string))
-        raw, found = tf.io.parse_example(records[mine], spec), {}
+        raw, found = tf.io.parse_example(records, spec), {}
         for name, kind in table.features.items():
             numbers = tf.io.decode_raw(raw[name], tf.as_dtype(kind))
-            shape = [len(range(global_batch_size)[mine]), table.settings.sequence_length]
+            shape = [global_batch_size, table.settings.sequence_length]
             found[name] = tf.cast(tf.reshape(numbers, shape), tf.int32)
         return found
 

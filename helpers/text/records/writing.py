@@ -62,9 +62,17 @@ def write_shard(job: Job, number: int) -> int:
             crc.update(data)
             yield data
 
-    folder.write(name, pieces())
+    if there := folder.exists(name):  # a run that was killed wrote it, or it is somebody's own
+        collections.deque(pieces(), maxlen=0)
+    else:
+        folder.write(name, pieces())
     numbers = {key: counts[key] for key in ("documents", "rows", "tokens", "bytes")}
     shard = format.Shard(name, **numbers, crc32c=crc.hexdigest().decode())
+    if there:
+        try:
+            shard.check(folder.pieces(name))
+        except format.ShardDamaged:
+            raise _somebodys(job, name, "Its bytes aren't those of these records.") from None
     folder.write(name.replace(".tfrecord", ".json"), format.to_json(settings, [shard]))
     return 1
 
@@ -107,7 +115,7 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
     # Ctrl-C and a closed terminal reach all processes. Those that start now ignore them: the
     # parent says what happens, when the shards at work are done.
     before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)}
-    pool = concurrent.futures.ProcessPoolExecutor(workers, spawn, end_with_parent)
+    pool = concurrent.futures.ProcessPoolExecutor(min(workers, len(tasks)), spawn, end_with_parent)
     results = pool.map(write_shard, *zip(*tasks, strict=True))
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -182,20 +190,30 @@ def write(
         done: Called with the number of shards just written and of those to write in all.
 
     Raises:
-        OtherTokenizer, OtherSettings, ShardDamaged: The folder holds other records.
-        CourseError: A file, the tokenizer or the folder can't be used, or there is no document.
+        ShardDamaged: A finished shard's bytes are others.
+        CourseError: The folder holds other records or files; a file, the tokenizer or the folder
+            can't be used; or there is no document.
         ValueError: A number is out of its range.
     """
     text, folder = corpus.canonical(tokenizer), Folder(output)
+    known = tokenizers.Tokenizer.from_str(text)
     settings = Settings(
         documents=documents.digest(source),
         part="train" if held_out else "all",
         tokenizer_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        vocabulary=tokenizers.Tokenizer.from_str(text).get_vocab_size(),
+        vocabulary=known.get_vocab_size(),
         sequence_length=sequence_length,
         shards=shards,
         seed=seed,
     )
+    some = documents.documents(source, settings.part, shard=0, shards=1, seed=0)
+    ids = [x for y in known.encode_batch_fast([*itertools.islice(some, CHUNK)]) for x in y.ids]
+    if 2 * ids.count(known.token_to_id("[UNK]")) > len(ids):
+        raise CourseError(
+            "The tokenizer doesn't know this text.",
+            f"Of its first {CHUNK:,} documents more than half of the tokens are [UNK].",
+            "Train one on this text (corpus.train_tokenizer), or read another text.",
+        )
     jobs = [Job(folder.path, source, settings, text)]
     if held_out:
         fewer = dataclasses.replace(settings, part=HELD_OUT, shards=max(1, shards // 10))
@@ -243,16 +261,20 @@ def _finished(job: Job) -> dict[str, format.Shard]:
 def _missing(job: Job) -> list[int]:
     """Give the numbers of the shards to write; errors as of `write`."""
     folder, finished = Folder(job.path), _finished(job)
-    lies = None if finished or folder.exists(MANIFEST) else folder.read(TOKENIZER)
-    if lies not in (None, job.tokenizer.encode()):
-        raise CourseError(
-            f"{short(job.path)} holds a {TOKENIZER} and no records.",
-            "It may be your own, and that of the records would take its place.",
-            "Name another folder, or move the file away.",
-        )
+    if folder.read(TOKENIZER) not in (None, job.tokenizer.encode()):
+        raise _somebodys(job, TOKENIZER, "It isn't that of these records.")
     for name, shard in finished.items():
         shard.check(Folder(job.path).pieces(name))
     return [number for number, name in enumerate(job.settings.names) if name not in finished]
+
+
+def _somebodys(job: Job, name: str, why: str) -> CourseError:
+    """Make the error of a file whose place is that of another, and which isn't known there."""
+    return CourseError(
+        f"{short(job.path)} holds a {name} of somebody else.",
+        f"{why} It may be your own, or of a run with other settings.",
+        "Name another folder, or move the file away; then run the same command again.",
+    )
 
 
 def _finish(job: Job) -> Manifest:

@@ -16,7 +16,7 @@ def replace(path: pathlib.Path, pieces: Iterable[bytes]) -> None:
         OSError: As the system gave it; what stood there is untouched.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as file:
             file.writelines(pieces)
