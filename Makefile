@@ -33,7 +33,7 @@ build/pytorch/.installed: .venv/.installed
 	@touch $@
 
 check: lint ## Check in a minute: style, and the tests that run no notebook and train nothing long
-	@$(PYTHON_VENV) -m pytest -q -n 2 -m "not slow" tests tpu_preflight/tests
+	@$(PYTHON_VENV) -m pytest -q -n 2 -m "not slow and not long" tests tpu_preflight/tests
 
 build/kerashub/.installed: .venv/.installed
 	@rm -rf build/kerashub

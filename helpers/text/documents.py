@@ -141,7 +141,7 @@ def _other_kind(path: str, ending: str, kind: str) -> str:
             json.loads(line)  # what is nested too deeply is an error here; pyarrow would crash
     if kind == "text" and re.match(rb'\[?\{"', begins):
         return "JSON"
-    return "a table" if ending in (".csv", ".tsv") else ""
+    return "a table" if kind == "text" and ending in (".csv", ".tsv") else ""
 
 
 def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:

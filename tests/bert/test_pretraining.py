@@ -190,6 +190,7 @@ def test_a_folder_that_is_deleted_or_renamed_while_it_trains_is_written_anew(dat
     assert train(data, tmp_path / "moved", SHORT).resumed == 8
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gone", ["", "shard-00001*.tfrecord"])
 def test_records_that_are_deleted_while_it_trains_are_told(data, tmp_path, gone):
     copied, output = pathlib.Path(shutil.copytree(data, tmp_path / "data")), tmp_path / "run"

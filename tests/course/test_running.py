@@ -113,6 +113,7 @@ def checkout(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_ctrl_c_and_a_kill_end_all_kernels_and_leave_whole_files(checkout, sent):
     """One notebook is done, and others are at work."""

@@ -11,7 +11,7 @@ from conventions import ROOT, tagged
 from helpers.course.map import notebooks
 from helpers.course.running import execute
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]
+pytestmark = pytest.mark.long
 
 CHANGED = tomllib.loads((ROOT / "tests/notebooks/changed.toml").read_text("utf-8"))
 KNOWN = {notebook.name: notebook for notebook in notebooks()}

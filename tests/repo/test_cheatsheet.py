@@ -52,7 +52,6 @@ assert np.any(model.layers[0].embeddings != 0)
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_its_python_trains_on_two_replicas(tmp_path):
     (tmp_path / "sheet.py").write_text(BEFORE + PYTHON + AFTER)
     command = [sys.executable, str(tmp_path / "sheet.py"), str(tmp_path)]

@@ -41,7 +41,6 @@ def test_the_numbers_that_notebook_02_tells():
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_a_sample_of_operations_is_what_the_compilers_say_today(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(DATA)
     import make_tables as tables
