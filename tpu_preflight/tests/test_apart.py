@@ -12,7 +12,7 @@ from programs import ROOT
 
 from tpu_preflight.apart import apart
 from tpu_preflight.processes import family
-from tpu_preflight.report import NOTHING, PASS, Report
+from tpu_preflight.report import FAIL, NOTHING, PASS, Report
 
 pytestmark = pytest.mark.slow
 
@@ -21,9 +21,10 @@ MODULE = pathlib.Path(__file__).with_name("harmful_module.txt").read_text()
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "mine.py"
+    (folder := tmp_path / "폴더").mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "mine.py").write_text(MODULE)
+    return folder / "mine.py"
 
 
 @pytest.mark.parametrize(
@@ -31,11 +32,7 @@ def module(tmp_path, monkeypatch):
     [
         ("mine:dies", {}, "SIGSEGV, while making the model"),
         ("mine:sleeps", {"timeout": 4}, "time limit of 4 s"),
-        (
-            "mine:hungry",
-            {"memory_limit": 2_500_000_000},
-            "more than 2.5 GB of this machine's memory, while making the model",
-        ),
+        ("mine:hungry", {"memory_limit": 25 * 10**8}, "2.5 GB of this machine's memory, while"),
     ],
 )
 def test_code_that_dies_or_never_returns_is_a_result(name, limits, says, module):
@@ -80,6 +77,21 @@ def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
     assert result.estimates[0].all_reduce_bytes >= 4 * (8 * 4 + 4)
 
 
+@pytest.mark.parametrize(
+    ("name", "variable"), [("on_jax", "JAX_PLATFORMS"), ("depends", "JAX_DEBUG_NANS")]
+)
+def test_the_environment_is_named_and_is_no_verdict(name, variable, module, monkeypatch):
+    monkeypatch.setenv(variable, "tpu" if name == "on_jax" else "1")
+    result = apart(f"mine:{name}", ["v5e-8"])
+    assert result.status == "can't tell" and variable in repr(result.items[0])
+
+
+def test_what_the_data_show_is_kept_where_a_compiler_ends_the_process(module):
+    result = apart("mine:aborts_late", ["v5e-8"])
+    told = {item.name: item.state for item in result.items}
+    assert told["the step"] == "not checked" and told["batch over 8 replicas"] == FAIL
+
+
 @pytest.mark.parametrize("end", [subprocess.Popen.terminate, subprocess.Popen.kill])
 def test_nothing_is_left_of_a_command_that_was_ended(end, module):
     command = [sys.executable, "-m", "tpu_preflight", "mine:never_lets_go"]
@@ -99,8 +111,9 @@ def test_nothing_is_left_of_a_command_that_was_ended(end, module):
 def test_the_command_prints_a_report_and_leaves_nothing(module):
     module.with_name("json.py").write_text("mine = 1")  # not to be taken for Python's
     words = ["--json", "--steps", "1000", "--price", "v5e=1.2"]
-    command = [sys.executable, "-m", "tpu_preflight", "mine:build", *words]
+    command = [sys.executable, "-m", "tpu_preflight", "mine:on_jax", *words]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
+    environment |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert all(line.startswith("preflight, ") for line in ran.stderr.splitlines()), ran.stderr

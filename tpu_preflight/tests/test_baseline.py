@@ -62,7 +62,10 @@ def test_a_baseline_that_does_not_fit_or_cannot_be_read(tmp_path):
     assert baseline.read(path) == report()
     os.truncate(path, 2**31)
     edited = report(shapes(3, "warm")).json()
-    for text, says in (("", "larger than 8 MiB"), (edited, "KeyError"), ("[]", "not of form")):
+    others = ("10.0", "NaN"), ("10.0", "true"), ("10.0", "1e999"), ('"pass"', "0")
+    wrong = [(report(shapes(3, PASS)).json().replace(*pair), "Error") for pair in others]
+    kinds = ("", "larger than 8 MiB"), (edited, "KeyError"), ("[]", "not of form")
+    for text, says in (*kinds, *wrong):
         path.write_text(text) if text else None
         with pytest.raises(PreflightError, match=f"can't be read as a report(.|\\n)*{says}"):
             baseline.read(path)

@@ -35,6 +35,8 @@ def test_a_factorys_arguments_are_varied_as_if_each_were_asked_alone(only):
     def build(n=1):
         return tf.function(sum, [VECTOR * n]) if only else (dense(keras), batches(8 * n))
 
+    with pytest.raises(PreflightError, match="no rows to vary"):
+        preflight(build, target="v5e-8", vary={"rows": [4]})
     report = preflight(build, target="v5e-8", vary={"n": [4]})
     (told,) = (item.finding for item in report.items if item.name == "n=4 on v5e-8")
     (alone,) = preflight(lambda: build(4), target="v5e-8").estimates

@@ -12,6 +12,7 @@ from tpu_preflight import command
 from tpu_preflight.report import Item, Report
 
 README = (ROOT / "README.md").read_text("utf-8")
+TIMES = [f"a --measured={word}" for word in ("h", "nan", "-5", "inf", "0ms")]
 
 
 @pytest.fixture
@@ -31,6 +32,7 @@ def ready(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["fractions:build"], "fractions is not the one in this folder"),
         (["my_model.py"], "names no function of a module"),
         (["json:build"], "json has no 'build'"),
         (["json:dumps"], "no data"),
@@ -43,15 +45,20 @@ def ready(monkeypatch):
 def test_what_is_typed_wrong_is_told_in_three_lines(words, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_model.py").write_text("mine = 1\n")
+    (tmp_path / "fractions.py").write_text("mine = 1\n")
     assert command.main(words) == 2
     out, err = capsys.readouterr()
     told = [line for line in err.splitlines() if not line.startswith("preflight, ")]
     assert out == "" and says in told[0] and len(told) == 3, err
     assert told[1].startswith("  Why: ") and told[2].startswith("  Fix: ")
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine = 1\n"]
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["mine = 1\n"] * 2
 
 
-TIMES = [f"a --measured={word}" for word in ("h", "nan", "-5", "inf", "0ms")]
+def test_what_nobody_foresaw_is_no_verdict(monkeypatch, capsys):
+    monkeypatch.setattr(command, "apart", lambda *_, **__: {}["of ours"])
+    assert command.main(["m:f"]) == 2
+    first, why, fix = capsys.readouterr().err.splitlines()
+    assert "says nothing of your model" in first and "KeyError: 'of ours'" in why and "Fix: " in fix
 
 
 @pytest.mark.parametrize("words", ["a --steps 0", "", f"a --timeout {10**400}", *TIMES])
@@ -87,7 +94,7 @@ def test_targets_come_once_and_a_price_brings_a_profile(ready, capsys):
 def test_a_reader_who_leaves_and_a_terminal_with_few_letters_do_no_harm(tmp_path):
     (tmp_path / "my_model.py").write_text("import math\n\n\ndef build():\n    return 1 / 0\n")
     tool = f"{sys.executable} -m tpu_preflight my_model:build 2>"
-    line = f"{tool}&1 | head -c 1; {tool}&-"  # the second says nothing on what it has
+    line = f"{tool}&1 | head -c 1; {tool}&-; {tool}/dev/full || exit $?"  # quiet, or mute
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True)
-    assert done.stdout == b"p" and done.stderr == b""
+    assert (done.stdout, done.stderr, done.returncode) == (b"p", b"", 2)

@@ -11,14 +11,6 @@ from tpu_preflight.compiler.memory import mend, tiled
 SPEC = tf.TensorSpec
 
 
-def order(transposed):
-    def step(x):
-        y = tf.sin(x)
-        return tf.transpose(y) if transposed else y
-
-    return step, SPEC([2048, 4096])
-
-
 def precision(dtype):
     def step(x, w):
         x, w = tf.cast(x, dtype), tf.cast(w, dtype)
@@ -30,34 +22,15 @@ def precision(dtype):
     return step, SPEC([2**18, 256]), SPEC([256, 256])
 
 
-def head(every):
-    def step(x, w, words, chosen, labels):
-        x = tf.tanh(x @ w)
-        if not every:
-            x, labels = tf.gather(x, chosen), tf.gather(labels, chosen)
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(labels, x @ words)
-
-    ids = SPEC([300], tf.int32), SPEC([2048], tf.int32)
-    return step, SPEC([2048, 256]), SPEC([256, 256]), SPEC([256, 16000]), *ids
-
-
 @pytest.mark.slow
 class TestWithGooglesCompiler:
     pytestmark = programs.COMPILER
 
-    @pytest.mark.parametrize(
-        ("kind", "says", "build", "with_fault", "without"),
-        [
-            ("layout", "is written again in another order", order, 1, 0),
-            ("float32", "bfloat16 (mixed precision) halves that", precision, "float32", "bfloat16"),
-            ("head", "16,000 scores for each of 2,048 positions", head, 1, 0),
-        ],
-    )
-    def test_advice_is_given_where_it_helps(self, kind, says, build, with_fault, without):
-        both = [export(*build(given)) for given in (with_fault, without)]
+    def test_advice_is_given_where_it_helps(self):
+        both = [export(*precision(dtype)) for dtype in ("float32", "bfloat16")]
         slow, fast = map(profile, compile_all(both, "v5e-1", effort="full"))
-        told = {a.kind: a for k in slow.kernels for a in k.advice}
-        assert says in told[kind].text
+        told, says = [a for k in slow.kernels for a in k.advice], "(mixed precision) halves that"
+        assert told[0].kind == "float32" and says in told[0].text
         assert all(0 < a.seconds <= k.seconds for k in slow.kernels for a in k.advice)
         assert any(says in share.help for share in slow.by_operation())
         assert fast.seconds < slow.seconds

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from programs import compile_all
 
-from tpu_preflight.compiler import Compiled, Exchange, export, profile
+from tpu_preflight.compiler import Compiled, export, profile
 from tpu_preflight.compiler.profiling import source
-from tpu_preflight.compiler.walking import multiplications
+from tpu_preflight.compiler.walking import Exchange, multiplications
 
 
 def compiled(text, target="v5e-1", effort="full"):

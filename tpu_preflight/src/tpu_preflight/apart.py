@@ -5,25 +5,28 @@ Nothing here imports TensorFlow before the child does.
 """
 
 import contextlib
-import importlib
+import importlib.machinery
 import os
 import pathlib
 import re
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from tpu_preflight import compiler, processes
+from tpu_preflight import compiler, errors, processes
 from tpu_preflight.chips import hardware
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import messages
-from tpu_preflight.report import Report, finding
+from tpu_preflight.report import NOT_READY, Report, finding
 from tpu_preflight.text import steady
 
-# For the child, unless the user set them otherwise: nothing here runs on a TPU; oneDNN's rounding
-# differs from one processor to the next; and logs in C++ carry times.
-ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
+REMEDIES = {
+    "time": "Raise it with --timeout, or find what never ends.",
+    "memory": "Take fewer rows, a smaller model, or more memory.",
+    "ended": "Import the module, and run a compiled step, in a Python of its own first.{wrote}",
+}
+CHOSEN = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")  # which Keras it is, is part of the model
 
 
 def apart(
@@ -63,49 +66,59 @@ def apart(
     module, attribute = words.groups()
     for target in targets:
         hardware.slice_of(target, jax=True)
-    # The rest is for everything else: a search that takes longer still leaves a report.
-    limits = {"search_seconds": timeout / 2 / max(1, len(targets)), "trace_seconds": timeout / 2}
-    options |= limits | {"target": list(targets)}
-    environment = ENVIRONMENT | dict(os.environ)
-
-    memory_limit = memory_limit or processes.memory_limit()
     try:
-        with tempfile.TemporaryDirectory(
-            "", "tpu-preflight-", ignore_cleanup_errors=True
-        ) as own:  # what it leaves goes
-            environment["TMPDIR"] = own
-            child = processes.Child("tpu_preflight.apart", environment, pathlib.Path.cwd(), own)
+        os.fsencode(pathlib.Path.cwd()).decode()
+    except (OSError, UnicodeError) as error:
+        raise PreflightError(
+            "The current folder can't be used.",
+            f"{error}.",
+            "Go to a folder that is there, and whose name is UTF-8.",
+        ) from error
+    # The rest is for everything else: a search that takes longer still leaves a report.
+    options["search_seconds"] = timeout / 2 / max(1, len(targets))
+    options |= {"trace_seconds": timeout / 2, "target": list(targets)}
+    job = {"module": module, "attribute": attribute, "options": options}
+    limits = {
+        "timeout": timeout,
+        "most_memory": memory_limit,
+        "progress": (lambda stage, _: progress(stage)) if progress else None,
+    }
+    # A terminal's encoding is none of its files'.
+    environment = errors.OWN | dict(os.environ) | {"PYTHONUTF8": "1"}
+    report = _asked(name, job, environment, limits)
+    changed = {key: value for key, value in errors.settings().items() if key not in CHOSEN}
+    if report.status != NOT_READY or not changed:
+        return report
+    with contextlib.suppress(PreflightError):
+        cleared = {key: value for key, value in environment.items() if key not in changed}
+        again = _asked(name, job, errors.OWN | cleared, limits)
+        if again.status != NOT_READY:
+            about = {"status": again.status, "names": ", ".join(changed)}
+            return Report(name, report.targets, (finding(1, "environment", **about),))
+    return report
+
+
+def _asked(
+    name: str, job: dict[str, Any], environment: Mapping[str, str], limits: dict[str, Any]
+) -> Report:
+    """Ask a child with these variables; say why where there is no answer."""
+    try:
+        with TemporaryDirectory(prefix="tpu-preflight-", ignore_cleanup_errors=True) as own:
+            given = {**environment, "TMPDIR": own}
+            child = processes.Child("tpu_preflight.apart", given, pathlib.Path.cwd(), own)
             with contextlib.closing(child):
-                answer, _ = child.ask(
-                    {"module": module, "attribute": attribute, "options": options},
-                    timeout=timeout,
-                    most_memory=memory_limit,
-                    progress=(lambda stage, _: progress(stage)) if progress else None,
-                    stage="importing",
-                )
+                answer, _ = child.ask(job, stage="importing", **limits)
     except processes.NoAnswer as error:
-        why, fix = _ended(error, timeout, memory_limit)
-        return Report(name, tuple(targets), (finding(1, "ended", why=why, fix=fix),))
+        known = Report.from_json(error.kept["report"]).items if "report" in error.kept else ()
+        # The last line that the learner's code or a library wrote is mostly the reason.
+        wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
+        fix = REMEDIES.get(error.cause, REMEDIES["ended"]).format(wrote=wrote) + errors.unset(wrote)
+        items = finding(1, "ended", why=error, fix=fix), *known
+        return Report(name, tuple(job["options"]["target"]), items)
     if "error" in answer:
-        raise PreflightError(*answer["error"])
+        what, why, fix = answer["error"]
+        raise PreflightError(what, why, fix + errors.unset(why))
     return Report.from_json(answer["report"])
-
-
-def _ended(error: processes.NoAnswer, timeout: float, memory_limit: int) -> tuple[str, str]:
-    """Say why there is no report, and what to do."""
-    if error.cause == "time":
-        why = f"it was ended after the time limit of {timeout:g} s, while {error.stage}"
-        return why, "Raise it with --timeout, or find what never ends."
-    if error.cause == "memory":
-        took = f"more than {memory_limit / 1e9:.1f} GB of this machine's memory"
-        return (
-            f"it was ended because it took {took}, while {error.stage}",
-            "Take fewer rows, a smaller model, or more memory.",
-        )
-    # The last line that the learner's code or a library wrote is mostly the reason.
-    wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
-    why = f"the process ended {error.cause}, while {error.stage}"
-    return why, f"Import the module, and run a compiled step, in a Python of its own first.{wrote}"
 
 
 # --- the child ------------------------------------------------------------------------------------
@@ -113,7 +126,8 @@ def _ended(error: processes.NoAnswer, timeout: float, memory_limit: int) -> tupl
 
 def _load(module: str, attribute: str) -> object:
     """Import the learner's module from the current folder."""
-    sys.path.insert(0, str(pathlib.Path.cwd()))
+    folder = str(pathlib.Path.cwd())
+    sys.path.insert(0, folder)
     try:
         loaded = importlib.import_module(module)
     except Exception as error:  # whatever the module does wrong is the answer
@@ -123,6 +137,14 @@ def _load(module: str, attribute: str) -> object:
             "Run the command in the folder that holds the module, and see that "
             f"`python -c 'import {module}'` works there.",
         ) from error
+    top = module.partition(".")[0]
+    own = importlib.machinery.PathFinder.find_spec(top, [folder])
+    if own is not None and own.origin not in (None, sys.modules[top].__spec__.origin):
+        raise PreflightError(
+            f"{top} is not the one in this folder: a library has the same name.",
+            f"Python had imported {sys.modules[top]} before.",
+            f"Give your {top} another name.",
+        )
     if not hasattr(loaded, attribute):
         names = [n for n in vars(loaded) if re.match(r"[a-z]", n) and callable(vars(loaded)[n])]
         raise PreflightError(
@@ -141,25 +163,32 @@ def _said(error: Exception) -> str:
 
 
 def _answer(
-    job: dict[str, Any], _: bytes, tell: Callable[[str], None]
+    job: dict[str, Any], _: bytes, tell: Callable[..., None]
 ) -> tuple[dict[str, Any], bytes]:
     """Import and check."""
     module, attribute = job["module"], job["attribute"]
     try:
         with compiler.started():  # while the learner's imports take time
-            subject = _load(module, attribute)
-            from tpu_preflight.checklist import preflight
+            from tpu_preflight.checklist import preflight  # before a gzip.py of the learner's
 
+            subject = _load(module, attribute)
             if not isinstance(subject, tuple) or len(subject) != 2:
                 subject = subject, None
-            report = preflight(*subject, **job["options"], progress=tell)
+            report = preflight(
+                *subject,
+                **job["options"],
+                progress=tell,
+                known=lambda report: tell("the data are known", report=report.json()),
+            )
             return {"report": report.json()}, b""
     except PreflightError as error:
-        return {"error": [error.what, error.why, error.fix]}, b""
-    except Exception as error:  # of the learner's code
+        told = error
+    except Exception as error:  # of the learner's code, or of ours
         what = f"{module}:{attribute} raised an error."
         fix = f"See that `python -c 'from {module} import {attribute}; {attribute}()'` works there."
-        return {"error": [what, _said(error), fix]}, b""
+        theirs = messages.source_of(error) is not None
+        told = PreflightError(what, _said(error), fix) if theirs else errors.unforeseen(error)
+    return {"error": [told.what, told.why, told.fix]}, b""
 
 
 if __name__ == "__main__":

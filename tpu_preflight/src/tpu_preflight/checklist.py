@@ -8,6 +8,7 @@ what they held before.
 
 import concurrent.futures
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,9 +16,10 @@ from typing import Any
 from tpu_preflight import compiler
 from tpu_preflight.checks import memory
 from tpu_preflight.chips import hardware
+from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import timing
 from tpu_preflight.estimate.step import Estimate, Timing, flop
-from tpu_preflight.program import TIMEOUT, NotCompilable
+from tpu_preflight.program import TIMEOUT, NotCompilable, messages
 from tpu_preflight.program.job import Job
 from tpu_preflight.program.models import keras_of
 from tpu_preflight.report import FAIL, Item, Report, finding
@@ -40,6 +42,7 @@ def preflight(
     profile: bool = False,
     batches: int = 64,
     progress: Callable[[str], None] | None = None,
+    known: Callable[[Report], None] | None = None,
 ) -> Report:
     """Go through the checklist.
 
@@ -73,10 +76,11 @@ def preflight(
             more for each target, with full effort, which takes longer.
         batches: How many batches of the dataset are looked at.
         progress: Called with one line when a step begins.
+        known: Called with what the data show: a compiler may end this process afterwards.
 
     Raises:
         PreflightError: The subject is neither function nor model (or PyTorch's) or was made under a
-            strategy, there are no data, or there is no such target for it.
+            strategy, there are no data, no such target for it, or no such argument to vary.
     """
     told: set[str] = set()
 
@@ -86,6 +90,15 @@ def preflight(
             progress(line)
 
     targets = (target,) if isinstance(target, str) else tuple(target)
+    if vary:
+        try:
+            inspect.signature(subject if data is None else data).bind_partial(**dict.fromkeys(vary))
+        except TypeError as error:
+            raise PreflightError(
+                f"There is no {' and '.join(vary)} to vary.",
+                f"{str(error)[:200]}.",
+                "Name arguments of the function that makes the model: build(rows=8), rows=4,8.",
+            ) from error
     slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
     estimates: list[Estimate] = []
     timings: list[Timing] = []
@@ -96,6 +109,8 @@ def preflight(
         items, has_batch = kind.check_data(batches, slices, node, say)
         if any(item.state == FAIL and item.name.startswith("tensor ") for item in items):
             kind.seconds = min(trace_seconds, DECIDED)
+        if known is not None:
+            known(Report(kind.name, targets, tuple(items)))
         if has_batch:
             search = search_seconds if largest_batch else None
             found, estimates, jobs = _ask(kind, slices, search, say)
@@ -121,15 +136,22 @@ def _varied(
     say: Callable[[str], None],
 ) -> Iterator[Item]:
     """Say whether the step fits that a factory makes of these arguments, and its least time."""
-    kind = opening.opened(functools.partial(factory, **given), None, TIMEOUT, say)
-    kind.check_data(1, slices, False, say)
-    for job in kind.jobs(slices):
+    said = ", ".join(f"{name}={value}" for name, value in given.items())
+    try:
+        kind = opening.opened(functools.partial(factory, **given), None, TIMEOUT, say)
+        kind.check_data(1, slices, False, say)
+        jobs = kind.jobs(slices)
+    except Exception as error:  # whatever the factory makes of these values
+        line = messages.shortened(messages.line_of(error))
+        yield finding(6, "varied_raises", given=said, said=line, where=messages.source_of(error))
+        return
+    for job in jobs:
         compiled = memory.compile_for(job, say)
         yield finding(
             6,
             "varied" if compiled.ok else "varied_not",
             target=job.target,
-            given=", ".join(f"{name}={value}" for name, value in given.items()),
+            given=said,
             taken=size(compiled.peak_bytes),
             there=size(compiled.available_bytes),
             flops=flop(compiled.flops),
@@ -157,7 +179,11 @@ def _ask(
         return [*kind.check_refused(error), finding(4, "does_not_compile"), *later], [], []
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         waiting = [pool.submit(memory.compile_for, job, say) for job in jobs]
-        items = kind.check_step(jobs[0], say)
+        try:
+            items = kind.check_step(jobs[0], say)
+        except Exception as error:  # the compiler's answers are worth having without these
+            said = messages.shortened(f"{type(error).__name__}: {messages.line_of(error)}")
+            items = [finding(4, "broken", said=said, where=messages.source_of(error))]
         compiled = [future.result() for future in waiting]
     estimates, fitting = [], []
     for job, result in zip(jobs, compiled, strict=True):

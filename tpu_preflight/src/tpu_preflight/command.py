@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tpu_preflight import baseline
 from tpu_preflight.apart import apart
-from tpu_preflight.errors import PreflightError
+from tpu_preflight.errors import PreflightError, unforeseen
 from tpu_preflight.estimate import calibration, price
 from tpu_preflight.report import Report
 from tpu_preflight.text import translated
@@ -134,14 +134,10 @@ def _report(given: argparse.Namespace) -> Report:
     start = time.monotonic()
 
     def tell(stage: str) -> None:
-        print(  # noqa: T201
-            f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}",
-            file=sys.stderr,
-            flush=True,
-        )
+        _say(f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}")
 
     report = apart(
-        given.name,
+        os.fsencode(given.name).decode(errors="replace"),  # UTF-8, whatever the locale says
         targets,
         node=given.node,
         largest_batch=given.largest_batch,
@@ -158,6 +154,14 @@ def _report(given: argparse.Namespace) -> Report:
     return report
 
 
+def _say(text: str) -> None:
+    """Print on standard error; where that fails, nothing more is said there."""
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry the command out; gives its exit status."""
     given = _parser().parse_args(arguments)
@@ -165,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Closed by 2>&-, it is None, and print would take standard output in its place.
     sys.stderr = sys.stderr or pathlib.Path(os.devnull).open("w")  # noqa: SIM115
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a shell's >&- closes one
-        stream.reconfigure(errors="replace")  # a terminal may lack a sign
+        stream.reconfigure(errors="backslashreplace")  # a terminal may lack a sign
     try:
         report = _report(given)
         form = report.json() if given.json else report.html() if given.html else report
@@ -176,16 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who read it has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
-    except (PreflightError, OSError) as error:
-        if isinstance(error, OSError):
-            error = PreflightError(
-                "A file or a process can't be made.", f"{error}.", "Make room, or set TMPDIR."
-            )
-        what, why, fix = map(translated, (error.what, error.why, error.fix))
-        print(  # noqa: T201
-            f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}", file=sys.stderr
-        )
+    except Exception as error:
+        told = error if isinstance(error, PreflightError) else unforeseen(error)
+        what, why, fix = map(translated, (told.what, told.why, told.fix))
+        _say(f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}")
         return 2
     except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)  # noqa: T201
+        _say("Stopped.")
         return 130

@@ -30,6 +30,11 @@ Answer = tuple[dict[str, Any], bytes]
 # Called at each stage, with the seconds passed.
 Progress = Callable[[str, float], None]
 
+# Before each message: what the learner's code writes to whatever it finds open has none.
+MARK = b"\0tpu-preflight "
+
+LAST = 1 << 20  # bytes of what a child wrote that are read again
+
 # What a child must be able to import this package from.
 CODE = pathlib.Path(__file__).resolve().parents[1]
 
@@ -59,9 +64,13 @@ def kill(members: Iterable[psutil.Process]) -> None:
             member.kill()
 
 
-def ending(status: int) -> str:
-    """Say how a process ended: ``with status 1``, ``by SIGKILL``."""
-    return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+def ending(process: subprocess.Popen) -> str:
+    """Say how a process ended: ``with status 1``, ``by SIGKILL``; or that it lives, but is mute."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        status = process.wait(1)
+        known = {-one.value: f"by {one.name}" for one in signal.Signals}
+        return known.get(status, f"with status {status}")
+    return "its answers, but not itself"
 
 
 def end(pid: int, folder: str = "") -> None:
@@ -79,11 +88,6 @@ def end(pid: int, folder: str = "") -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def memory_limit() -> int:
-    """Compute the bytes of this machine's memory that leave a fifth of it to others."""
-    return int(psutil.virtual_memory().total * 0.8)
-
-
 @dataclasses.dataclass(eq=False)
 class NoAnswer(Exception):
     """A child was ended, or has ended, without an answer."""
@@ -91,6 +95,16 @@ class NoAnswer(Exception):
     cause: str  # the limit that was passed, ``time`` or ``memory``; else how it ended (`ending`)
     stage: str  # what it was doing
     lines: list[str]  # what it wrote
+    limits: tuple[float, int]  # seconds, and bytes of memory
+    kept: dict[str, Any]  # what it told beside its stages
+
+    def __str__(self) -> str:
+        seconds, most = self.limits
+        took = f"it took more than {most / 1e9:.1f} GB of this machine's memory"
+        return {
+            "time": f"it was ended after the time limit of {seconds:g} s, while {self.stage}",
+            "memory": f"it was ended because {took}, while {self.stage}",
+        }.get(self.cause, f"the process ended {self.cause}, while {self.stage}")
 
 
 class Child:
@@ -162,14 +176,15 @@ class Child:
             data: Bytes that go with it.
             timeout: Seconds after which the process is ended.
             most_memory: Bytes of this machine's memory that it and all it started may take
-                together; `memory_limit` when None.
+                together; all but a fifth of it when None.
             progress: As `Progress` says.
             stage: What it does until it tells another.
 
         Raises:
             NoAnswer: It has died, or was ended at a limit.
         """
-        start, most = time.monotonic(), most_memory or memory_limit()
+        most = most_memory or int(psutil.virtual_memory().total * 0.8)
+        start, limits, kept = time.monotonic(), (timeout, most), {}
         if self._process is not None and self._process.poll() is not None:
             self.close()
         if self._process is None:
@@ -185,22 +200,23 @@ class Child:
                     if "stage" not in message:
                         return message, rest
                     stage = message["stage"]
+                    kept |= message
                     if progress is not None:
                         progress(stage, time.monotonic() - start)
-                if process.poll() is not None:
+                if process.poll() is not None or not self._talking.is_alive():
                     self._talking.join(1)
                     if told.empty():  # it told nothing at the last
-                        raise NoAnswer(ending(process.returncode), stage, self._lines())
+                        raise NoAnswer(ending(process), stage, self._lines(), limits, kept)
                 if time.monotonic() - start > timeout:
-                    raise NoAnswer("time", stage, self._lines())
+                    raise NoAnswer("time", stage, self._lines(), limits, kept)
                 if memory(family(process.pid)) > most:
-                    raise NoAnswer("memory", stage, self._lines())
+                    raise NoAnswer("memory", stage, self._lines(), limits, kept)
         except BaseException:
             self.close()
             raise
 
     def _lines(self) -> list[str]:
-        self._written.seek(0)
+        self._written.seek(max(0, os.fstat(self._written.fileno()).st_size - LAST))
         lines = self._written.read().decode("utf-8", "replace").splitlines()
         return [line for line in lines if line.strip()]
 
@@ -209,19 +225,18 @@ def _talk(
     process: subprocess.Popen, job: dict[str, Any], data: bytes, told: queue.SimpleQueue
 ) -> None:
     """Give a job to a child, and pass on what it tells."""
-    with contextlib.suppress(OSError, ValueError):  # it died, or was stopped
+    with contextlib.suppress(Exception):  # it died, was stopped, or is cut off
         process.stdin.write(dumps(job | {"size": len(data)}).encode() + b"\n" + data)
         process.stdin.flush()
-        # The learner's code may write to whatever it finds open.
-        for line in (line for line in process.stdout if line.startswith(b"{")):
-            message = loads(line)
+        for line in (line for line in process.stdout if line.startswith(MARK)):
+            message = loads(line.removeprefix(MARK))
             told.put((message, process.stdout.read(message["size"])))
             if "stage" not in message:
                 return
 
 
 def serve(
-    answer: Callable[[dict[str, Any], bytes, Callable[[str], None]], Answer],
+    answer: Callable[[dict[str, Any], bytes, Callable[..., None]], Answer],
     prepare: Callable[[], object] | None = None,
     own_folder: str = "",
 ) -> None:
@@ -231,11 +246,11 @@ def serve(
     of this process ends where it would tell something.
 
     Args:
-        answer: Is given a job, its bytes, and what to tell a stage with.
+        answer: Is given a job, its bytes, and what to tell a stage with, and more by name.
         prepare: Called ahead of the first job; whatever it raises is for the job to find out.
         own_folder: Goes with this process where the one that made it was killed.
     """
-    parent, own = int(sys.argv[1]), os.getpid()
+    parent, own = int(sys.argv.pop()), os.getpid()
     if not os.fork():  # a thread would wait for code that keeps Python's lock
         os.closerange(0, 3)  # whoever reads from this process sees its end
         with contextlib.suppress(psutil.Error):
@@ -250,7 +265,7 @@ def serve(
     def tell(told: dict[str, Any], data: bytes = b"") -> None:
         if os.getpid() != own:
             _exit(0)
-        answers.write(dumps(told | {"size": len(data)}).encode() + b"\n" + data)
+        answers.write(b"\n" + MARK + dumps(told | {"size": len(data)}).encode() + b"\n" + data)
         answers.flush()
 
     if prepare is not None:
@@ -260,5 +275,5 @@ def serve(
         while line := jobs.readline():
             job = loads(line)
             data = jobs.read(job["size"])
-            tell(*answer(job, data, lambda stage: tell({"stage": stage})))
+            tell(*answer(job, data, lambda stage, **more: tell({"stage": stage} | more)))
     end(own)

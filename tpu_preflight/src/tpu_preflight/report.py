@@ -211,12 +211,16 @@ class Report(Shown):
 
 def _made(kind: Any, plain: Any) -> Any:
     """Make again what ``dataclasses.asdict`` and JSON made plain, by the fields' types."""
-    if plain is None:
-        return None
     if dataclasses.is_dataclass(kind):
         kinds = typing.get_type_hints(kind)
         return kind(**{name: _made(kinds[name], value) for name, value in plain.items()})
-    inner = [each for each in typing.get_args(kind) if each is not types.NoneType]
-    if typing.get_origin(kind) is tuple:
-        return tuple(_made(inner[0], value) for value in plain)
-    return _made(inner[0], plain) if inner else plain
+    inner = typing.get_args(kind)
+    if plain is None and types.NoneType in inner:
+        return None
+    # Of ``int | None`` the first.
+    of = list if typing.get_origin(kind) is tuple else (*inner, kind)[0]
+    if type(plain) not in ((int, float) if of is float else (of,)):
+        raise TypeError(f"{plain!r} stands where a {of.__name__} belongs")
+    if of in (int, float) and not abs(plain) < 1e100:
+        raise ValueError(f"{plain} is no number")
+    return tuple(_made(inner[0], value) for value in plain) if of is list else plain

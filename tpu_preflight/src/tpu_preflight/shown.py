@@ -23,18 +23,11 @@ class Heading(str):
 
 
 class Link(str):
-    """A text that leads to a page, where a form can.
+    """A text that leads to a page, where a form can."""
 
-    Attributes:
-        address: Of the page.
-    """
-
-    address: str
-
-    @classmethod
-    def to(cls, address: str, text: str) -> "Link":
-        """Make one."""
-        link = cls(text)
+    def __new__(cls, text: str, address: str) -> "Link":
+        """Make one, with the page's address."""
+        link = super().__new__(cls, text)
         link.address = address
         return link
 
@@ -63,14 +56,13 @@ class Table(list[dict[str, str]]):
     def _repr_html_(self) -> str:
         names = [name for name in self[0] if name != "help"]
         head = "".join(f"<th {_LEFT}>{escaped(name)}</th>" for name in names)
-        body = ""
+        body = f"<thead><tr>{head}</tr></thead><tbody>"
         for row in self:
             cells = [_cell(row[name]) for name in names]
             if row.get("help"):
                 cells[0] += f"<br><em>{escaped('Help')}:</em> {escaped(row['help'])}"
             body += f"<tr>{''.join(f'<td {_LEFT}>{cell}</td>' for cell in cells)}</tr>"
-        head = f"<thead><tr>{head}</tr></thead>"
-        return f'<div style="overflow-x:auto"><table>{head}<tbody>{body}</tbody></table></div>'
+        return f'<div style="overflow-x:auto"><table>{body}</tbody></table></div>'
 
 
 def _cell(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 # What differs from one run or machine to the next in an error's line, and what is left of it.
 _UNSTEADY = (
+    (r"(?s)\s*Traceback \(most recent call last\).*", ""),  # of a pipeline's Python
     (r"\{\{function_node [^}]*\}\}", ""),
     (r" compatible with node \{\{node [^}]*\}\}(.*?\))\{\{node [^}]*\}\}", r"\1"),
     (r"\{\{node ([^}]*)\}\}", r"\1"),
@@ -18,6 +19,7 @@ _UNSTEADY = (
     (r"\b[EFIW]\d{4} [\d:.]+\s+\d+ ", ""),  # a log's time and process
     (r"0x[0-9a-f]{6,}", "0x…"),
     (r"\s+", " "),
+    (r"[\x00-\x1f\x7f]", ""),  # what a terminal obeys
 )
 
 

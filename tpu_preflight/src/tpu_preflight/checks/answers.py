@@ -123,7 +123,7 @@ def kept(variables: Sequence[Resource]) -> Iterator[Callable[[], None]]:
 
 def _run(
     step: Callable, batch: pipeline.Batch, restore: Callable[[], None], *, eagerly: bool
-) -> differences.Results | Exception:
+) -> differences.Results:
     """Name the results of a step; an error that a real batch raises is a result, too.
 
     ``eagerly`` runs what stands in ``tf.function`` operation by operation, too.

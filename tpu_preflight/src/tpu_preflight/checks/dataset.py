@@ -101,13 +101,13 @@ def _division(
         about = {"replicas": replicas, "target": target}
         if rows is None:  # each tensor is divided by itself
             yield finding(3, "no_rows", **about)
-        if uneven := [n for n, *_ in filter(None, sample.largest) if n % replicas]:
+        if uneven := [n for n, *_ in filter(None, sample.largest) if n % replicas or not n]:
             yield finding(
                 3,
                 "indivisible",
                 **about,
                 rows=uneven[0],
-                more=-(-uneven[0] // replicas) * replicas,
+                more=max(1, -(-uneven[0] // replicas)) * replicas,
             )
         elif rows is not None:
             yield finding(3, "divisible", **about, rows=rows, share=rows // replicas)

@@ -9,15 +9,11 @@ from tpu_preflight.report import Item, finding
 # lowest precision in the step: some units in the last place.
 RELATIVE = {"float32": 1e-3, "float16": 5e-3, "bfloat16": 3e-2}
 
-Results = dict[str, np.ndarray]
+# By their names; or what the step raised.
+Results = dict[str, np.ndarray] | Exception
 
 
-def difference(
-    step: str,
-    eager: Results | Exception,
-    compiled: Results | Exception,
-    relative: float = RELATIVE["float32"],
-) -> Item | None:
+def difference(step: str, eager: Results, compiled: Results, relative: float) -> Item | None:
     """Say what is wrong with the answers to one batch; None if nothing."""
     if isinstance(compiled, Exception):  # XLA refuses what it took when it compiled
         error, where = messages.shortened(messages.line_of(compiled)), messages.source_of(compiled)
@@ -36,11 +32,7 @@ def difference(
     return finding(4, "not_finite", step=step, bad=", ".join(bad)) if bad else None
 
 
-def differ(
-    left: Results | Exception,
-    right: Results | Exception,
-    relative: float = RELATIVE["float32"],
-) -> list[str]:
+def differ(left: Results, right: Results, relative: float) -> list[str]:
     """Name the results that differ by more than rounding; none where one side raised.
 
     In half precision, of a step that gives a loss only that: a score that counts rows changes with

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from tpu_preflight import compiler
 from tpu_preflight.compiler.ask import TIMEOUT
 from tpu_preflight.compiler.memory import mend
+from tpu_preflight.errors import unset
 from tpu_preflight.estimate import fit
 from tpu_preflight.estimate.step import Estimate, flop
 from tpu_preflight.program import Program
@@ -17,9 +18,6 @@ from tpu_preflight.text import size
 
 NEAR_LIMIT = 0.9  # of the memory: above it the compiler may compute parts twice to save some
 MUCH_PADDING = 10_000_000  # bytes; less is not worth a change of the model
-
-# Exports a job's program for another number of rows.
-Export = Callable[[Job, int], Program]
 
 
 def unanswered(targets: Sequence[str], reason: str) -> list[Item]:
@@ -39,7 +37,7 @@ def compile_for(job: Job, say: Callable[[str], None]) -> compiler.Compiled:
 
 
 def check(
-    export: Export,
+    export: Callable[[Job, int], Program],
     job: Job,
     compiled: compiler.Compiled,
     seconds: float | None,
@@ -61,7 +59,7 @@ def check(
     if not full and not compiled.ok:
         key = "not_available" if compiled.verdict == "not available" else "unanswered"
         later = unanswered([job.target], "Google's compiler gave no answer")
-        return [finding(1, key, **about), *later], None
+        return [finding(1, key, **about, unset=unset()), *later], None
     items, rows = [], None  # the most rows that fit, where that was looked for
     if seconds is not None or (full and job.rows and compiled.peak_bytes):
         items, rows = _largest_batch(export, job, compiled, seconds, say)
@@ -112,7 +110,7 @@ def _padding(compiled: compiler.Compiled) -> Item:
 
 
 def _largest_batch(
-    export: Export,
+    export: Callable[[Job, int], Program],
     job: Job,
     compiled: compiler.Compiled,
     seconds: float | None,

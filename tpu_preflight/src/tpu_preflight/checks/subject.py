@@ -12,6 +12,7 @@ from tpu_preflight.checks import pipeline
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import TIMEOUT
 from tpu_preflight.program.models import is_model
+from tpu_preflight.program.tracing import spec_of
 
 
 class Subject:
@@ -56,7 +57,7 @@ class Subject:
         self.plain = False
         self.is_dataset = isinstance(data, tf.data.Dataset)
         self.structure = (
-            data.element_spec if self.is_dataset else tf.nest.map_structure(_spec, data)
+            data.element_spec if self.is_dataset else tf.nest.map_structure(spec_of, data)
         )
         if self.model is not None:
             _refuse_strategy(given)
@@ -126,12 +127,6 @@ class Subject:
                 if inspect.Parameter.VAR_POSITIONAL not in kinds:
                     return fn
         return lambda element: fn(*element)
-
-
-def _spec(leaf: object) -> tf.TypeSpec:
-    if isinstance(leaf, tf.TypeSpec):
-        return leaf
-    return tf.TensorSpec.from_tensor(tf.convert_to_tensor(leaf))
 
 
 def _refuse_strategy(model: Any) -> None:

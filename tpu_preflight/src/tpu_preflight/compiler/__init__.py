@@ -12,13 +12,9 @@ described topology (https://docs.jax.dev/en/latest/aot.html).
 Imports TensorFlow only inside ``export``.
 """
 
-from tpu_preflight.compiler.advice import Kernel
 from tpu_preflight.compiler.ask import Compiled, compile
 from tpu_preflight.compiler.cost import Roofline, link_seconds, per_device, roofline
 from tpu_preflight.compiler.memory import LargestBatch, Padding, largest_batch, padding
 from tpu_preflight.compiler.process import started, versions
 from tpu_preflight.compiler.profiling import Profile, Share, profile
-from tpu_preflight.compiler.walking import Exchange
-from tpu_preflight.processes import memory_limit
 from tpu_preflight.program import Bounded, NotCompilable, Parameter, Program, export
-from tpu_preflight.program.messages import Source

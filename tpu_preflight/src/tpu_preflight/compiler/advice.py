@@ -1,23 +1,18 @@
 """The kernels of a step, and what would help them, where the compiled program shows it.
 
-Each piece of advice names what was seen in the program (a copy into another order, float32 on its
-way through memory, scores for every position) and how much of the kernel's time that concerns: no
-more than that can be saved.
+Advice names what was seen in the program (float32 on its way through memory) and how much of the
+kernel's time that concerns: no more than that can be saved.
 """
 
 import collections
 import dataclasses
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from tpu_preflight.chips.layout import shape_bytes
-from tpu_preflight.compiler.walking import SAME_VALUE, Step, flops, origin, sizes
+from tpu_preflight.compiler.walking import SAME_VALUE, Step, origin
 from tpu_preflight.program.instructions import Instruction
 from tpu_preflight.text import size
-
-# What marks TensorFlow's names of the operations that compute gradients.
-GRADIENT = "gradient_tape"
 
 # A kernel whose operations (or bytes) at the peak rate take this share of its time is bound by
 # them; the rest of the kernels wait for the vector unit, or for memory on the chip.
@@ -25,20 +20,15 @@ BOUND = 0.5
 
 PART = 0.5  # of a kernel's traffic: with less of it in float32, that is not worth a word
 
-# Scores for a vocabulary: so many times more of them than values that go into each.
-VOCABULARY = 8
-
 # A piece of advice is given for a group of kernels where it concerns so much of their time.
 WORTH = 0.1
-
-_MOVES = {"parameter", "bitcast", "copy", "transpose", "reshape", "tuple", "constant"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
     """What would help one kernel."""
 
-    kind: str  # ``layout``, ``float32``, ``head`` or ``bound``
+    kind: str  # ``float32`` or ``bound``
     text: str  # what was seen, and what would help
     seconds: float  # the part of the kernel's time that it concerns
 
@@ -72,59 +62,18 @@ class Kernel:
 class Program:
     """A compiled program, as far as advice on one of its kernels needs it."""
 
-    def __init__(
-        self, found: Mapping[str, list[Instruction]], main: str, steps: Iterable[Step]
-    ) -> None:
-        self._found = found
+    def __init__(self, found: Mapping[str, list[Instruction]], main: str) -> None:
         self._main = {i.name: i for i in found[main]}
         root = next(i for i in found[main] if i.root)
         self._results = {self._origin(name) for name in (*root.operands, root.name)}
-        forward = (s for s in steps if s.cycles is not None and GRADIENT not in s.operation)
-        products = (self._product(step) for step in forward)
-        self._most_rows = max((p[0] for p in products if p is not None), default=0)
 
     def _origin(self, name: str) -> str:
         return origin(self._main, name, (*SAME_VALUE, "get-tuple-element"))
 
-    def _inside(self, i: Instruction) -> list[Instruction]:
-        """Give what a fusion computes, the fusions within it included; an instruction is itself."""
-        if i.opcode != "fusion":
-            return [i]
-        return [k for j in self._found[i.called("calls")] for k in self._inside(j)]
-
-    def _product(self, step: Step) -> tuple[int, int, int] | None:
-        """Give rows, columns and depth of a product with a matrix; None for any other kernel."""
-        computed = flops(step.instruction, self._found, step.shapes)
-        for j in self._inside(step.instruction) if computed else ():
-            if j.opcode not in ("convolution", "dot"):
-                continue
-            made = sizes(j.shapes[0])
-            depth = round(computed / 2 / math.prod(made))
-            last = [n for n in made if n > 1][-1:]
-            for given in step.reads:
-                if depth > 1 and sorted(n for n in sizes(given) if n > 1) == sorted([depth, *last]):
-                    return math.prod(made) // last[0], last[0], depth
-        return None
-
     def advice(self, step: Step, kernel: Kernel) -> Iterator[Advice]:
-        """Say what would help the kernel that a step is."""
-        inside = {j.opcode for j in self._inside(step.instruction)}
-        if inside <= _MOVES:
-            yield from _layout(step, kernel, "transpose" in inside)
-        if kernel.bound == "HBM":
-            yield from self._float32(step, kernel)
-        product = self._product(step)
-        if product is not None and GRADIENT not in kernel.name:
-            rows, columns, depth = product
-            if columns >= VOCABULARY * depth and rows >= self._most_rows:
-                text = (
-                    f"{columns:,} scores for each of {rows:,} positions; if the loss counts only "
-                    "some, gather those before this product"
-                )
-                yield Advice("head", text, kernel.seconds)
-
-    def _float32(self, step: Step, kernel: Kernel) -> Iterator[Advice]:
         """Find float32 that other kernels made or will read: no variables, no batch."""
+        if kernel.bound != "HBM":
+            return
         i, shapes = step.instruction, step.shapes
         moved = sum(map(hbm_bytes, step.touched))
         between = list(i.laid_out) if i.name not in self._results else []
@@ -153,19 +102,6 @@ def together(advised: Iterable[Advice], seconds: float) -> str:
     first = max(best, key=lambda a: a.seconds)
     more = f", and {len(best) - 1} more such" if len(best) > 1 else ""
     return f"{first.text} ({concerned / seconds:.0%} of this time{more})"
-
-
-def _layout(step: Step, kernel: Kernel, transposed: bool) -> Iterator[Advice]:
-    """Find a tensor that a kernel, which computes nothing, writes in another order."""
-    made = step.instruction.laid_out[0]
-    read = [shape for shape in step.reads if shape_bytes(shape) == shape_bytes(made)]
-    orders = {shape.partition("{")[2].partition(":")[0].rstrip("}") for shape in (*read, made)}
-    if read and (len(orders) > 1 or transposed):
-        text = (
-            f"layout copy: {made.partition('{')[0]} is written again in another order; "
-            "let what reads it take the order that is there"
-        )
-        yield Advice("layout", text, kernel.seconds)
 
 
 def hbm_bytes(shape: str) -> int:

@@ -126,8 +126,10 @@ def compile(
             if answer[0]["verdict"] != "error":
                 cache.write(key, answer)
         except NoAnswer as error:
-            verdict, message = process.failure(error, "compiler", timeout, memory_limit)
-            answer = {"verdict": verdict, "message": message}, b""
+            told = (x for x in error.lines if _LAST_WORDS.match(x))
+            said = f"The compiler gave no answer: {error}. {steady(next(told, ''))[:200]}"
+            verdict = "timed out" if error.cause == "time" else "crashed"
+            answer = {"verdict": verdict, "message": said.rstrip()}, b""
     return dataclasses.replace(
         result,
         **_numbers(program, slice_.chip.replicas, *answer),
@@ -186,4 +188,5 @@ def _short(verdict: str, message: str) -> str:
     return line if len(line) <= 240 else f"{line[:239]}…"
 
 
+_LAST_WORDS = re.compile(r"F\d{4} |.*(?:Check failed|Error:)|ERROR:")
 _NEEDED = re.compile(r"required for HLO temporaries \(([\d.]+)([MGT])\)")

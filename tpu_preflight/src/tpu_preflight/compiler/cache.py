@@ -38,11 +38,10 @@ def read(key: str) -> Answer | None:
     path = folder() / key
     try:
         told, _, text = gzip.decompress(path.read_bytes()).partition(b"\n")
-        answer = loads(told), text
         path.touch()  # the oldest go first
-    except (OSError, EOFError, ValueError, zlib.error):
+        return {**loads(told)}, text
+    except (OSError, EOFError, ValueError, TypeError, zlib.error):
         return None
-    return answer
 
 
 def write(key: str, answer: Answer) -> None:
@@ -59,7 +58,7 @@ def _make_room() -> None:
 
     What a killed process left half-written is such an entry, too.
     """
-    about = [(path.stat(), path) for path in folder().iterdir()]
+    about = [(path.stat(), path) for path in folder().glob(f"*{'[0-9a-f]' * 64}*")]
     total = 0
     for status, path in sorted(about, key=lambda entry: -entry[0].st_mtime):
         total += status.st_size

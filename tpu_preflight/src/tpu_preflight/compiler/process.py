@@ -1,4 +1,4 @@
-"""The compiler's process, from outside: what it needs, how long it lives, what its end means.
+"""The compiler's process, from outside: what it needs, and how long it lives.
 
 The process itself is `child`. Its death, a time limit or a memory limit is an answer like others.
 """
@@ -7,13 +7,11 @@ import contextlib
 import importlib.metadata
 import os
 import platform
-import re
 import sys
 import threading
 from collections.abc import Iterator
 
-from tpu_preflight.processes import Child, NoAnswer, memory_limit
-from tpu_preflight.text import steady
+from tpu_preflight.processes import Child
 
 # What a child needs before it imports jax: no question to a metadata server that isn't there, no
 # lock that two compilers would fight for, no log files. The name is any that libtpu accepts; the
@@ -40,8 +38,7 @@ def versions() -> dict[str, str]:
 
 def missing() -> str:
     """Say which package is missing and how to add it; empty when none is."""
-    found = versions()
-    absent = [name for name in ("jax", "libtpu") if name not in found]
+    absent = sorted({"jax", "libtpu"} - versions().keys())
     if not absent:
         return ""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
@@ -55,20 +52,6 @@ def missing() -> str:
 def child(module: str = f"{__package__}.child") -> Child:
     """Make a process for jax, which starts with its first job."""
     return Child(module, os.environ | CHILD_ENVIRONMENT)
-
-
-def failure(error: NoAnswer, role: str, timeout: float, most: int | None) -> tuple[str, str]:
-    """Give verdict and message for a child, ``role`` to the reader, that has not answered."""
-    if error.cause == "time":
-        limit = f"The {role} was stopped after the time limit of {timeout:g} s."
-        return "timed out", limit
-    if error.cause == "memory":
-        limit = f"the limit of {(most or memory_limit()) / 1e9:.1f} GB"
-        stopped = f"The {role} was stopped: it took more of this machine's memory than {limit}."
-        return "crashed", stopped
-    told = (x for x in error.lines if re.match(r"F\d{4} |.*(?:Check failed|Error:)", x))
-    ended = f"The {role}'s process ended {error.cause}. {steady(next(told, ''))[:200]}"
-    return "crashed", ended.rstrip()
 
 
 # The process of a `started` block, with the lock of who uses it.

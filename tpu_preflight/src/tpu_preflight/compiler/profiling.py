@@ -137,7 +137,7 @@ def profile(compiled: Compiled) -> Profile:
     peak, bandwidth = per_device(chip)
     found, main = computations(compiled.hlo)
     steps = list(walk(found, main))
-    program = Program(found, main, steps)
+    program = Program(found, main)
     kernels, unknown, exchanges, copied = [], [], [], 0.0
     for step in steps:
         i = step.instruction

@@ -50,14 +50,10 @@ class Step(NamedTuple):
         return operation(self.instruction.attributes)
 
     @property
-    def reads(self) -> list[str]:
-        """The shapes that it takes."""
-        return [shape for name in self.instruction.operands for shape in self.shapes.get(name, ())]
-
-    @property
     def touched(self) -> list[str]:
         """The shapes that it gives and takes."""
-        return [*self.instruction.laid_out, *self.reads]
+        i, shapes = self.instruction, self.shapes
+        return [*i.laid_out, *(shape for name in i.operands for shape in shapes.get(name, ()))]
 
 
 def walk(

@@ -110,7 +110,7 @@ class Runs(Shown, tuple[Run, ...]):
         each = [(run, off(run, self)) for run in self]
         yield Table(
             {
-                "run": Link.to(run.source, f"{run.run} ({run.month})"),
+                "run": Link(f"{run.run} ({run.month})", run.source),
                 "devices": f"{run.devices} of {run.generation}",
                 "rows × size": f"{run.rows} × {run.size}",
                 "precision": run.precision,

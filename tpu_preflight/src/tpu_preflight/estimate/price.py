@@ -48,9 +48,8 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
     kinds = {target: hardware.slice_of(target, jax=True).chip.name for target in targets}
     typed: dict[str, float] = {}  # by kind; by nothing, what counts for the others
     for word in words:
-        kind, _, number = word.lower().rpartition("=")
-        kind = kind.strip()
-        if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", number.strip()):
+        kind, _, number = map(str.strip, word.lower().rpartition("="))
+        if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", number):
             raise PreflightError(
                 f"{word!r} is no price.",
                 "A price is a number: what one chip costs for an hour, in your currency.",

@@ -136,12 +136,7 @@ def trace(
     fn = tf.autograph.experimental.do_not_convert(fn) if plain else fn
     process = os.getpid()
 
-    def described(x: Any) -> Any:
-        if isinstance(x, tf.TypeSpec):
-            return x
-        return tf.TensorSpec.from_tensor(tf.convert_to_tensor(x))
-
-    specs = tf.nest.map_structure(described, specs)
+    specs = tf.nest.map_structure(spec_of, specs)
     flat = tuple(tf.nest.flatten(specs))
     for i, spec in enumerate(flat, 1):
         if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
@@ -170,6 +165,14 @@ def trace(
     except Exception as error:
         raise _untraceable(error, name) from error
     return Tracing(name, flat, replicas, step, concrete)
+
+
+def spec_of(given: Any) -> Any:
+    """Describe a tensor or an array; what is a description already is given back."""
+    import tensorflow as tf
+
+    is_one = isinstance(given, tf.TypeSpec)
+    return given if is_one else tf.TensorSpec.from_tensor(tf.convert_to_tensor(given))
 
 
 def _resource(handle: Any, name: str) -> Resource:

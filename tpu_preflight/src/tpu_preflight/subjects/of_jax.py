@@ -36,6 +36,7 @@ class OfJax:
     is_jax = True
     kind = "function"  # as a report calls what it judges
     model: Any = None  # of Keras
+    program: Any = None  # not asked for: which argument is the batch is not known
 
     def __init__(self, given: Any, data: Any) -> None:
         if data is None or not callable(given):
@@ -67,22 +68,14 @@ class OfJax:
 
     def jobs(self, slices: Sequence[tuple[str, int]]) -> list[Job]:
         """Trace, and let JAX write the program: one for each target is the same."""
-        return self._jobs(slices, self._arguments, None)
-
-    def _jobs(
-        self, slices: Sequence[tuple[str, int]], arguments: tuple, rows: int | None
-    ) -> list[Job]:
-        self._exported = of = from_jax.export(self._function, arguments)
-        return [Job(*target, rows, arguments, of.program, of.find) for target in slices]
-
-    def program(self, job: Job, rows: int) -> Program:
-        """Not asked for: which argument is the batch is not known, so no job has rows."""
-        raise NotImplementedError
+        self._exported = of = from_jax.export(self._function, self._arguments)
+        return [Job(*target, None, self._arguments, of.program, of.find) for target in slices]
 
     def check_refused(self, error: NotCompilable) -> list[Item]:
         """Say what JAX refused, on which line."""
         about = {"kind": self.kind, "what": f"{error.what} {error.why}", "fix": error.fix}
-        refused = finding(1, "refused_by_jax", **about, where=error.source)
+        key = "no_backend" if "initialize backend" in error.why else "refused_by_jax"
+        refused = finding(1, key, **about, where=error.source)
         return [refused, finding(5, "no_strategy")]
 
     def check_step(self, job: Job, say: Callable[[str], None]) -> list[Item]:
@@ -133,7 +126,7 @@ class OfJax:
             return finding(4, "rounding", names=", ".join(names[:2]))
         return item or finding(4, "same_values")
 
-    def _run(self, compiled: bool | None, nudge: float = 0.0) -> differences.Results | Exception:
+    def _run(self, compiled: bool | None, nudge: float = 0.0) -> differences.Results:
         """Run with copies of the arguments: their memory may be given away.
 
         ``compiled`` is whether JAX compiles it; None to compile only what is inside, as loops are.
@@ -226,7 +219,8 @@ class OfKerasOnJax(OfJax):
             even = self._rows is not None and self._rows % devices == 0
             arguments = self._over(devices) if even and devices > 1 else self._arguments
             share = self._rows // devices if even else None
-            jobs += self._jobs([(target, devices)], arguments, share)
+            self._exported = of = from_jax.export(self._function, arguments)
+            jobs.append(Job(target, devices, share, arguments, of.program, of.find))
         return jobs
 
     @property

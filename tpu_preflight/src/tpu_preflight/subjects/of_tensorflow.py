@@ -5,13 +5,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from tpu_preflight.checks import (
-    answers,
-    dataset,
-    rules,
-    strategy,
-    update,
-)
+from tpu_preflight.checks import answers, dataset, rules, strategy, update
 from tpu_preflight.checks.subject import Subject, rows_of
 from tpu_preflight.program import NotCompilable, Program, line_finder, program, trace
 from tpu_preflight.program.job import Job

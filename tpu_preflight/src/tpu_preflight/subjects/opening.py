@@ -28,26 +28,26 @@ def opened(given: Any, data: Any, seconds: float, say: Callable[[str], None]) ->
     Raises:
         PreflightError: It is nothing that can be checked; says why.
     """
-    factory = None
-    if data is None and _is_factory(given):
+    factory = given if data is None and _is_factory(given) else None
+    if factory is not None:
         say("making the model")
-        factory = given
         made = factory()
         given, data = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     its = (*type(given).__mro__, *getattr(given, "__mro__", ()))
-    if any(kind.__module__.split(".")[0] in ("torch", "torch_xla") for kind in its) or (
-        is_model(given) and keras_of(given) == "Keras 3 on torch"
-    ):
+    is_torch = any(kind.__module__.split(".")[0] in ("torch", "torch_xla") for kind in its)
+    keras = keras_of(given) if is_model(given) else ""
+    if is_torch or keras.endswith(("torch", "numpy", "openvino")):
         raise PreflightError(
-            "This is PyTorch, which the preflight can't check.",
+            f"This is {keras or 'PyTorch'}, which the preflight can't check.",
             "It asks Google's compiler about programs of TensorFlow and JAX.",
-            "PyTorch has its own way to a TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
+            "Set KERAS_BACKEND=jax or tensorflow for a Keras model; PyTorch has its own way to a "
+            "TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
         )
     if factory is not None:
         _check_made(factory, given)
     if hasattr(given, "preprocess_samples") and hasattr(data, "map"):
         data = data.map(given.preprocess_samples)  # as the `fit` of KerasHub's models does
-    if is_model(given) and keras_of(given) == "Keras 3 on jax":
+    if keras == "Keras 3 on jax":
         return OfKerasOnJax(given, data)
     if is_of_jax(given, data):
         return OfJax(given, data)
