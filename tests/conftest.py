@@ -54,10 +54,7 @@ class Cells:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """Press Shift+Enter twice: no error, and later cells still print what is stored.
-
-        One that takes longer than TWICE seconds runs once: `make test` would take minutes more.
-        """
+        """Press Shift+Enter twice on cells of at most TWICE seconds: later ones print the same."""
         begun = time.monotonic()
         yield
         quick = time.monotonic() - begun < float(os.environ.get("TWICE", "0"))

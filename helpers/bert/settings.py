@@ -118,9 +118,14 @@ class Description:
 
         Raises `CourseError`: The folder holds another run or files of its names, or as `read`.
         """
+        if found := re.search(r"[*?[\\]", folder.at(CHECKPOINTS)):
+            raise CourseError(
+                f"A run can't lie in {short(folder.path)}.",
+                f"TensorFlow takes the {found[0]} in its path for a pattern and deletes what fits.",
+                "Name a folder whose path has no *, ?, [ or \\.",
+            )
         there = self.read(folder)
-        others = [name for name in (LOG, CHECKPOINTS) if there is None and folder.exists(name)]
-        if others:
+        if others := [x for x in (LOG, CHECKPOINTS) if there is None and folder.exists(x)]:
             raise CourseError(
                 f"{short(folder.path)} has a {others[0]} and no {SETTINGS}.",
                 "It is of no run that can go on, and a new one would write over it.",

@@ -59,8 +59,8 @@ def find(inputs: Sequence[str], field: str = "text", output: str = "") -> Files:
     _arrow_files.cache_clear()  # files may have changed since
     real = os.path.realpath  # out/../out, or a link
     own = re.escape(real(output)) + r"/(held-out/)?(shard-[\d-]+-of-\d+|manifest|tokenizer)\.\w+"
-    found = {path.replace("/./", "/") for given in inputs for path in _matching(given)}
-    found -= {path for path in found if output and re.fullmatch(own, real(path))}
+    named = sorted({path.replace("/./", "/") for given in inputs for path in _matching(given)})
+    found = {real(x): x for x in named if not (output and re.fullmatch(own, real(x)))}.values()
     # By name first: then it doesn't count where the folders are.
     return Files(tuple(sorted(found, key=lambda path: (path.rpartition("/")[2], path))), field)
 

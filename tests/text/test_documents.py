@@ -82,8 +82,8 @@ def test_files_are_found_in_any_order_in_folders_and_by_patterns(tmp_path):
         write(tmp_path / "texts", name, plain([name]))
     one, two = (str(tmp_path / "texts" / name) for name in ("a.txt", "b[1].txt"))
     wanted = documents.Files((one, two))
-    folder, pattern = str(tmp_path / "texts"), str(tmp_path / "texts" / "*.txt")
-    for inputs in ([one, two], [two, one], [one, one, two], [folder], [pattern], [folder, two]):
+    folder, pattern, up = (f"{tmp_path}/texts{end}" for end in ("", "/*.txt", "/../texts/a.txt"))
+    for inputs in ([one, two], [two, one], [one, up, two], [folder], [pattern], [folder, two]):
         assert documents.find(inputs) == wanted
     for name in ("shard-00000-of-00008.tfrecord", "tokenizer.json"):  # of an earlier run
         write(tmp_path / "texts/out", name, b"{}")
