@@ -104,10 +104,13 @@ def test_a_bucket_is_read(tmp_path):
 
 
 def test_a_file_that_takes_the_place_of_one_of_the_same_time_is_read(tmp_path):
+    came = []
     for line in ("old", "new"):
         path = write(tmp_path, "a.txt", line.encode())
         os.utime(path, (1, 1))
         assert all_of(documents.find([path])) == [[line]]
+        came += documents.came(documents.Files((path,)))
+    assert came[0] != came[1]
 
 
 PACKED = gzip.compress(plain(LINES * 50))

@@ -91,6 +91,18 @@ def test_the_bytes_are_the_same_in_any_order_of_the_files_and_from_any_processes
     assert total.hexdigest()[:16] == KNOWN
 
 
+def test_a_text_that_is_exchanged_before_it_is_read_is_refused(tmp_path):
+    (path := tmp_path / "text").write_text("old\nrows\n" * 9)
+
+    def exchanged(tasks):
+        path.write_text("new\nrows\n" * 9)
+        yield from records.by_processes(tasks, workers=2)
+
+    with pytest.raises(CourseError, match="was changed meanwhile"):
+        prepared(tmp_path / "out", files=[path], shards=4, run=exchanged)
+    assert not [*(tmp_path / "out").rglob("*.tfrecord")]
+
+
 def test_a_shard_of_several_windows_holds_every_document(texts, tmp_path, monkeypatch):
     whole = write(texts, tmp_path / "whole", shards=1)
     monkeypatch.setattr(writing, "WINDOW", 5_000)

@@ -64,3 +64,5 @@ def test_what_is_no_price_is_refused_with_the_form_to_write(word):
     with pytest.raises(PreflightError, match=r"no price|not compared") as told:
         price.read([word], ["v5e-8"])
     assert "v5e=1.20" in told.value.fix
+    with pytest.raises(PreflightError, match="two prices for v5e"):
+        price.read(["1", "v5e=1", "V5E=2"], ["v5e-8"])
