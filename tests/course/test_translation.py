@@ -96,24 +96,7 @@ def test_messages_of_code_and_data_are_whole_and_their_values_are_blanks(tmp_pat
     assert [*translation._data(data)] == [("a.toml q.because", "B."), ("a.toml q.wrong.a", "A.")]
 
 
-def test_a_translation_whose_english_goes_is_kept(tmp_path, monkeypatch, capsys):
-    here, gone = ("a.ipynb one", "Some words of it."), ("a.ipynb two", "Another thing by far.")
-    monkeypatch.setattr(language, "LOCALE", tmp_path)
-    monkeypatch.setattr(course, "BUILD", tmp_path / "build")
-    monkeypatch.setattr(translation, "generated", lambda code, catalog: {})
-    monkeypatch.setattr(translation, "texts", lambda: [here, gone])
-    translation.write("eo")
-    path = language.file("eo")
-    path.write_text(path.read_text().replace('far."\nmsgstr ""', 'far."\nmsgstr "Mine."'))
-    translation.write("eo")
-    assert "Mine." in path.read_text() and capsys.readouterr().err == ""
-    monkeypatch.setattr(translation, "texts", lambda: [here])
-    translation.write("eo")
-    (kept,) = tmp_path.rglob("earlier/2*/*/eo.po")
-    assert "Mine." in kept.read_text() and str(kept) in capsys.readouterr().err
-
-
-def test_it_is_written_once(tmp_path, monkeypatch):
+def test_it_is_written_once_and_what_leaves_it_is_kept(tmp_path, monkeypatch, capsys):
     texts = [("a.ipynb one", 'Say "it",\n\twith \\ and {x}.')]
     monkeypatch.setattr(language, "LOCALE", tmp_path)
     monkeypatch.setattr(translation, "texts", lambda: texts)
@@ -121,6 +104,12 @@ def test_it_is_written_once(tmp_path, monkeypatch):
     monkeypatch.setattr(course, "BUILD", tmp_path)
     assert [len(translation.write("eo")[1]) for _ in range(2)] == [1, 0]
     assert language.read("eo").get(texts[0][1], texts[0][0]) is not None
+    language.file("eo").write_text(language.file("eo").read_text().rstrip('\n"') + '"Mine."\n')
+    assert translation.write("eo") == ([], []) and capsys.readouterr().err == ""
+    texts[:] = [("a.ipynb two", "Another thing by far.")]
+    translation.write("eo")
+    (kept,) = tmp_path.glob("earlier/2*/*/eo.po")
+    assert "Mine." in kept.read_text() and str(kept) in capsys.readouterr().err
     edited = lambda *_: language.file("eo").write_text("<<<<<<< HEAD\n") and {}  # noqa: E731
     monkeypatch.setattr(translation, "generated", edited)
     with pytest.raises(CourseError, match="The change would be lost"):

@@ -12,6 +12,7 @@ from tpu_preflight import command
 from tpu_preflight.report import Item, Report
 
 README = (ROOT / "README.md").read_text("utf-8")
+ONE = ["a --json --html", "a --measured=5 --json", "a --html --measured=5"]
 TIMES = [f"a --measured={word}" for word in ("h", "nan", "-5", "inf", "0ms")]
 
 
@@ -59,9 +60,6 @@ def test_what_nobody_foresaw_is_no_verdict(monkeypatch, capsys):
     assert command.main(["m:f"]) == 2
     first, why, fix = capsys.readouterr().err.splitlines()
     assert "says nothing of your model" in first and "KeyError: 'of ours'" in why and "Fix: " in fix
-
-
-ONE = ["a --json --html", "a --measured=5 --json", "a --html --measured=5"]
 
 
 @pytest.mark.parametrize("words", ["a --steps 0", "", f"a --timeout {10**400}", *TIMES, *ONE])

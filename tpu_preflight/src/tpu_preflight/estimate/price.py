@@ -66,7 +66,7 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
             raise PreflightError(
                 f"There are two prices for {kind or 'all kinds'}.",
                 "A run has one price, and it isn't known which counts.",
-                "Leave one out.",
+                "Leave one out: --price v5e=1.20.",
             )
         typed[kind] = float(number)
     return {t: typed.get(k, typed.get("")) for t, k in kinds.items() if {k, ""} & typed.keys()}
