@@ -27,7 +27,7 @@ from helpers.base.processes import free_memory
 from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
 
-LONGEST = "03 07 09 12"  # the notebooks that take longest (2026-11): begun first
+LONGEST = "07 11"  # the notebooks that take longest (2026-11): begun first
 BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
 LAST_LINES = 12
 MARK = "COURSE_KERNEL"  # a variable of a kernel and of all that its cells start
