@@ -66,10 +66,9 @@ def setup(seed: int = 0, language: str | None = None) -> None:
         seed: For Python's, NumPy's and TensorFlow's global generators.
         language: Of the messages, such as ``ko``; None is what folder or environment say.
 
-    Raises:
-        CourseError: TensorFlow is already imported, with other settings; a needed package is
-            missing or of another release than the lock; or, on Colab and Kaggle, the packages were
-            installed just now, and the kernel must be restarted.
+    Raises `CourseError`: TensorFlow is already imported, with other settings; a needed package is
+    missing or of another release than the lock; or, on Colab and Kaggle, the packages were
+    installed just now, and the kernel must be restarted.
     """
     if language:
         os.environ[languages.CHOSEN] = language

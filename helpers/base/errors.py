@@ -15,6 +15,7 @@ _CAUSES = {
     errno.ENOTEMPTY: "Another process has written there",
     **dict.fromkeys((errno.ENOTDIR, errno.EEXIST), "A file stands where a folder must be"),
 }
+_READING = OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SyntaxError
 
 
 class CourseError(PreflightError):
@@ -56,5 +57,5 @@ def unreadable(what: str, fix: str, why: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except _READING as error:
         raise CourseError(what, f"{why} {cause(error)}.".lstrip(), fix) from error

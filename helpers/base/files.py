@@ -42,22 +42,26 @@ def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
         raise cant_write(path, error) from error
 
 
+def keep(path: pathlib.Path, data: bytes, kept: pathlib.Path, why: str) -> None:
+    """Write what a file holds to the folder ``kept``, below the time; say where, and why."""
+    there = kept / time.strftime("%Y-%m-%d %H.%M.%S") / path.parent.name / path.name
+    write(there, data)
+    sys.stderr.write(f"{path.name} {why}; as it was: {there}\n")
+
+
 def write_own(path: pathlib.Path, data: str | bytes, kept: pathlib.Path) -> None:
     """Write a file as `write` does; one that isn't what was written there last stays in ``kept``.
 
     That folder holds what was changed by hand since, and a digest of what was written.
     """
     data = data.encode() if isinstance(data, str) else data
-    name = f"{path.parent.name}/{path.name}"
-    note = kept / ".written" / name
+    note = kept / ".written" / path.parent.name / path.name
     try:
         before = path.read_bytes() if path.exists() else data
         known = note.read_bytes() if note.exists() else b""
     except OSError as error:
         raise cant_write(path, error) from error
     if before != data and hashlib.sha256(before).digest() != known:
-        there = kept / time.strftime("%Y-%m-%d %H.%M.%S") / name
-        write(there, before)
-        sys.stderr.write(f"{path.name} was not as written here last; as it was: {there}\n")
+        keep(path, before, kept, "was not as written here last" if known else "is written anew")
     write(path, data)
     write(note, hashlib.sha256(data).digest())

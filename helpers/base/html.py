@@ -36,8 +36,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         finalize=_escaped,
     )
-    environment.filters["marked"] = _marked
-    environment.filters["said"] = translated
+    environment.filters.update(marked=_marked, said=translated)
     return environment
 
 

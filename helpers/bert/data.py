@@ -32,9 +32,8 @@ def read(path: str | os.PathLike[str]) -> Data:
     if manifest.bytes < VERIFIED:
         records.verify(manifest.path)
     special = [tokenizer.token_to_id(name) for name in corpus.SPECIAL]
-    settings = manifest.settings
-    predictions = max(1, round(masking.RATE * settings.sequence_length))
-    masks = masking.Masking(settings.vocabulary, special[-1], tuple(special), predictions)
+    predictions = max(1, round(masking.RATE * manifest.settings.sequence_length))
+    masks = masking.Masking(manifest.settings.vocabulary, special[-1], tuple(special), predictions)
     return Data(manifest, masks)
 
 

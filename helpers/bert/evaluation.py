@@ -137,9 +137,8 @@ def evaluate_records(
 
     The n-gram is fitted to the first `data.ROWS` rows of the training's.
 
-    Raises:
-        CourseError: There are no finished records, they are of another text, or as `fix_masks` and
-            `ngram.fit_ngram`.
+    Raises `CourseError`: There are no finished records, they are of another text, or as `fix_masks`
+    and `ngram.fit_ngram`.
     """
     length, apart = data.manifest.settings.sequence_length, records.manifest(path)
     trained, held = data.manifest.settings, apart.settings

@@ -49,8 +49,8 @@ def export(
         folder: On this machine; after a crash it is whole or absent.
         data: The records that the run was trained on; None: where the run says that they are.
 
-    Raises:
-        CourseError: There is no whole run, these are other records, or the folder can't be made.
+    Raises `CourseError`: There is no whole run, these are other records, or the folder can't be
+    made.
     """
     folder = new_folder(folder)
     model, source, described, step = load(run, data)
@@ -106,10 +106,12 @@ def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: 
             _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
             # The ordinary class: packed rows are a matter of the input, not of the weights.
             config = model.config.to_diff_dict() | {"architectures": ["BertForMaskedLM"]}
-            text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-            files.write(writing / "config.json", text)
+            files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True))
             weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
             files.write(writing / "model.safetensors", weights)
+            # As many bytes first: on a full disk HDF5 would crash.
+            room = (w.numpy().tobytes() for layer in model.layers for w in layer.weights)
+            files.write(writing / "tf_model.h5", [*room, bytes(2**20)])
             model.save_weights(writing / "tf_model.h5", save_format="h5")
             files.write(writing / "README.md", card)
             (writing / ".lock").unlink()

@@ -126,9 +126,8 @@ def run(
         say: Called with each line that a person should read.
         report: Called after each execution.
 
-    Raises:
-        CourseError: The arguments don't fit each other; the folder holds another run, or can't be
-            used; or a loss is no number. Also as `data.read` and `records.dataset`.
+    Raises `CourseError`: The arguments don't fit each other; the folder holds another run, or can't
+    be used; or a loss is no number. Also as `data.read` and `records.dataset`.
     """
     folder, source = Folder(output), read(data)
     strategy = strategy or tf.distribute.get_strategy()

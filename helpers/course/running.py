@@ -215,11 +215,12 @@ def store(chosen: Sequence[Notebook], console: Console | None = None) -> tuple[R
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:
         if result.state == "passed":
             with unreadable(f"{notebook.path.name} was changed while it ran.", "Repair it."):
-                now = nbformat.read(notebook.path, 4).cells
-            if [cell.source for cell in now] != [cell.source for cell in node.cells]:
+                read = [_stripped(nbformat.read(notebook.path, 4)).cells, _stripped(node).cells]
+            now, then = ([(c.source, c.metadata, c.get("attachments")) for c in x] for x in read)
+            if now != then:
                 what = f"{notebook.path.name} was changed while it ran."
                 raise CourseError(what, "The change would be lost.", "Run the same command again.")
-            files.write(notebook.path, nbformat.writes(_stripped(node)) + "\n")
+            files.write(notebook.path, nbformat.writes(node) + "\n")
 
     return run_all(chosen, keep, console)
 

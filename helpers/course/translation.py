@@ -19,7 +19,7 @@ from typing import Any
 from babel.messages import Catalog, pofile
 
 from helpers.base import files, language
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, unreadable
 from helpers.base.settings import ROOT
 from helpers.course import explain
 from helpers.course import map as course
@@ -28,6 +28,7 @@ PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
 SYMPTOMS, README = "TROUBLESHOOTING.md", "README.md"
 CHANGED = "The English has changed; the translation follows."
 MISSING = "Not translated yet."
+ESCAPE = 'Write other quotation marks for """, no backslash, no other control character.'
 GOOGLE = r"\]\(https://(?:(?:docs\.)?cloud\.google\.com|www\.tensorflow\.org)/[^)#?\s]+(?=[)#])"
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
@@ -64,6 +65,8 @@ def commented(source: str, say: Callable[[str, str], str]) -> str:
     """Write a cell's title, comments and docstrings as ``say`` gives them; the program stays.
 
     ``say`` is given where a text belongs, and the text; lines of comments below each other are one.
+
+    Raises `CourseError`: What it says would change the program.
     """
     for where, pattern in REMARKS:
 
@@ -71,7 +74,12 @@ def commented(source: str, say: Callable[[str, str], str]) -> str:
             indent, mark, text, end = found.groups()
             line = f"\n{indent}{mark.strip(chr(34))}"
             new = say(where, text.replace(line, "\n")).replace("\n", line)
-            return indent + mark + re.sub(r"\n +(?=\n)", "\n", new) + end
+            new = mark + re.sub(r"\n +(?=\n)", "\n", new) + end
+            with unreadable(f"The translation of {text!r:.99} can't stand in a program.", ESCAPE):
+                was, now = ([*map(type, ast.walk(ast.parse(x.strip())))] for x in (found[0], new))
+                if was != now:
+                    raise ValueError("it goes on behind its end")
+            return indent + new
 
         source = pattern.sub(said, source)
     return source
@@ -231,9 +239,8 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
     readme = re.sub(rf"(?<=\]\()notebooks/(?={names})", f"notebooks/{code}/", readme)
     written = {course.NOTEBOOKS / code / name: text for name, text in made.items()}
     written[ROOT / f"README.{code}.md"] = readme
-    badge = re.compile(r"(?<=/blob/main/notebooks/)(?=\d\d_)")
-    hl = rf"\g<0>?hl={code}"  # Google's pages speak the language, too
-    return {p: re.sub(GOOGLE, hl, badge.sub(f"{code}/", x)) for p, x in written.items()}
+    badge, hl = r"(?<=/blob/main/notebooks/)(?=\d\d_)", rf"\g<0>?hl={code}"
+    return {p: re.sub(GOOGLE, hl, re.sub(badge, f"{code}/", x)) for p, x in written.items()}
 
 
 def _page(catalog: Catalog, path: pathlib.Path) -> str:
@@ -277,6 +284,7 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
     path, stream = language.file(code), io.BytesIO()
     read = path.is_file() and path.read_bytes()
     catalog = language.read(code)
+    had = {m.string for m in (*catalog, *catalog.obsolete.values()) if m.id}
     update(catalog, texts())
     pofile.write_po(stream, catalog, width=0, ignore_obsolete=True)
     new = {path: stream.getvalue().decode()} | generated(code, catalog)
@@ -284,6 +292,8 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
         what = f"{path.name} was changed meanwhile."
         raise CourseError(what, "The change would be lost.", "Run the same command again.")
     changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
+    if had - {"", *(m.string for m in catalog)}:
+        files.keep(path, read, course.BUILD / "earlier", "loses texts whose English is gone")
     files.write(path, new[path])  # what was edited by hand is in it
     for made in changed:
         files.write_own(made, new[made], course.BUILD / "earlier")

@@ -7,7 +7,6 @@ into the new edition of a notebook, cell by cell, by the cells' ids.
 import hashlib
 import json
 import pathlib
-import shutil
 import time
 
 from helpers.base import files, language
@@ -30,10 +29,6 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
     Raises `CourseError`: A notebook is damaged, or the folder can't be written.
     """
     renewed, earlier = [], work / "earlier" / time.strftime("%Y-%m-%d %H.%M.%S")
-
-    def copied(source: pathlib.Path, copy: pathlib.Path) -> None:
-        files.write_own(pathlib.Path(copy), pathlib.Path(source).read_bytes(), work / "earlier")
-
     for notebook in notebooks(folder):
         text = notebook.path.read_text("utf-8")
         edition = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -58,12 +53,10 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         new["metadata"]["course_edition"] = edition
         files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
     editions = {language.LOCALE.name, *language.translations()}
-    for path in folder.glob("[!.]*"):
-        target = work / path.name
-        if path.is_dir() and path.name not in editions:
-            shutil.copytree(path, target, copy_function=copied, dirs_exist_ok=True)
-        elif path.suffix not in ("", ".ipynb"):
-            copied(path, target)
+    for path in filter(pathlib.Path.is_file, folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.suffix != ".ipynb" and not any(x[0] == "." or x in editions for x in parts):
+            files.write_own(work.joinpath(*parts), path.read_bytes(), work / "earlier")
     return renewed
 
 

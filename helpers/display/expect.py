@@ -18,9 +18,8 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
     up to the end of the matching sentence), without paths and numbered function names, so the
     stored output is the same on every machine.
 
-    Raises:
-        CourseError: The block ended without an error; or the regular expression ``match`` is not
-            found in its message, and the error is chained. Any other error passes.
+    Raises `CourseError`: The block ended without an error; or the regular expression ``match`` is
+    not found in its message, and the error is chained. Any other error passes.
     """
     try:
         yield
@@ -36,13 +35,12 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
         if isinstance(raised, PreflightError):  # its cause says little without what happened
             said = [(raised.what,), (raised.what, raised.why), (raised.fix,)]
         told = next((x for x in said if re.search(match, " ".join(x))), (message,))
-        line = steady(" ".join(map(translated, told)))
-        line = line.removeprefix(f"{type(raised).__name__}: ")  # AutoGraph writes it, too
+        name = f"{type(raised).__name__}: "  # AutoGraph writes it, too
+        line = steady(" ".join(map(translated, told))).removeprefix(name)
         if len(line) > 160:  # the advice that follows the matching sentence fits seldom
             until = re.match(rf".*?(?:{match}).*?(?:[.!?](?= [A-Z])|$)", line)
             line = until[0] if until else line
-        text = f"{type(raised).__name__}: {line}"
-        print(textwrap.fill(text, 96, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
+        print(textwrap.fill(name + line, 96, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
     else:
         raise CourseError(
             f"Expected {error.__name__}, but nothing was raised.",

@@ -88,10 +88,10 @@ def _matching(given: str) -> list[str]:
 
 
 @functools.cache
-def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
+def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str, str]:
     """Make Arrow files of a file, in the cache of ``datasets`` (``HF_DATASETS_CACHE``).
 
-    Gives their paths, and the column with the text.
+    Gives their paths, the column with the text, and when the file came.
     """
     name = path.rpartition("/")[2]
     ending = pathlib.Path(re.sub(r"\.(gz|bz2|xz|zst)$", "", name)).suffix
@@ -125,7 +125,8 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str]:
             f"It has no text in a field {column!r}, but {found}.",
             "Name the field with the text (--field NAME), or choose another file.",
         )
-    return sorted(pathlib.Path(builder.cache_dir).glob("*.arrow")), column
+    came = f"{came} {builder.config.data_files['train'].origin_metadata}"
+    return sorted(pathlib.Path(builder.cache_dir).glob("*.arrow")), column, came
 
 
 def _other_kind(path: str, ending: str, kind: str) -> str:
@@ -150,7 +151,7 @@ def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
         yield [pyarrow.array(source, pyarrow.string())]
         return
     for path in source.paths:
-        paths, column = _arrow_files(path, source.field)
+        paths, column, _ = _arrow_files(path, source.field)
         with unreadable(f"The cache's copy of {path} is gone.", "Run it again."):
             files = [pyarrow.OSFile(str(each)) for each in paths]
         yield (batch.column(column) for file in files for batch in pyarrow.ipc.open_stream(file))
@@ -171,9 +172,13 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
         fix = "Make room, or set HF_DATASETS_CACHE to a folder that you may write to."
     if isinstance(error, UnicodeDecodeError):
         why = f"It is not UTF-8: byte 0x{error.object[error.start]:02x} ({error.reason})."
-        fix = "Write it in UTF-8: `iconv -f CP949 -t UTF-8 FILE > NEW` from older Korean files, "
-        fix += "-f UTF-16 from what Windows calls Unicode."
+        fix = "Write it in UTF-8: `iconv -f CP949 -t UTF-8 FILE > NEW`, -f UTF-16 from Windows."
     return CourseError(f"The text {name} can't be read.", why, fix)
+
+
+def came(source: Source) -> list[str]:
+    """Tell when each file of a source came, as this process reads it."""
+    return [_arrow_files(path, source.field)[2] for path in getattr(source, "paths", ())]
 
 
 def digest(source: Source) -> str:

@@ -72,8 +72,7 @@ def embedded_gcs() -> Iterator[EmbeddedStorage]:
     import fsspec.config  # before the environment is set: it keeps what it reads on import
 
     with contextlib.ExitStack() as stack:
-        folder = tempfile.TemporaryDirectory(prefix="embedded-gcs-")
-        folder = pathlib.Path(stack.enter_context(folder))
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gcs-")))
         bucket = f"course-{secrets.token_hex(4)}"  # TensorFlow may remember what another one held
         command = [sys.executable, "-m", gcs_server.__name__, folder, os.getpid(), bucket]
         serving = served(command, os.environ, folder / "log.txt", START_SECONDS)

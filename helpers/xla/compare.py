@@ -222,9 +222,8 @@ def compare(
         target: A TPU, such as ``v5e-1``: Google's compiler is asked as well, in a fourth row. It
             compiles and runs nothing, so there are no values.
 
-    Raises:
-        CourseError: An argument is something else, such as a Python number; the function returned
-            None, alone or among its results; there is no such target.
+    Raises `CourseError`: An argument is something else, such as a Python number; the function
+    returned None, alone or among its results; there is no such target.
     """
     run, specs, tensors = _asked(fn, args)
     rows = [

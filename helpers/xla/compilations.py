@@ -1,10 +1,10 @@
 """How often XLA compiles while a block runs, as TensorFlow's profiler sees it."""
 
 import contextlib
-import dataclasses
 import pathlib
 import re
 import tempfile
+import types
 from collections.abc import Iterator
 
 from helpers.base.errors import CourseError
@@ -17,8 +17,8 @@ def recording(pattern: str) -> Iterator[list[str]]:
     An event whose whole name fits the regular expression ``pattern`` is listed, as its group 1; the
     list is in order of time.
 
-    Raises:
-        CourseError: Another profiler runs already (no block in another), or this one was stopped.
+    Raises `CourseError`: Another profiler runs already (no block in another), or this one was
+    stopped.
     """
     import tensorflow as tf
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
@@ -47,25 +47,18 @@ def recording(pattern: str) -> Iterator[list[str]]:
         events += [name for _, name in sorted(found)]
 
 
-@dataclasses.dataclass
-class Compilations:
-    """How many programs XLA compiled while a block ran; see ``count_compilations``."""
-
-    count: int | None = None  # None until the block has ended
-
-
 @contextlib.contextmanager
-def count_compilations() -> Iterator[Compilations]:
+def count_compilations() -> Iterator[types.SimpleNamespace]:
     """Count how often XLA compiles a program while a block runs; read ``.count`` when it has ended.
 
     Counts machine code made by XLA for the CPU, not traces: TensorFlow traces a function once for
     all lengths where its signature says so, and XLA still compiles it for each length. Looking at
     a program (``hlo``) compiles it, too.
 
-    Raises:
-        CourseError: Another profiler runs already (no block in another), or this one was stopped.
+    Raises `CourseError`: Another profiler runs already (no block in another), or this one was
+    stopped.
     """
-    compilations = Compilations()
+    compilations = types.SimpleNamespace(count=None)
     # XLA:CPU writes it once for each module that it turns into machine code.
     with recording(r"(JitCompiler::Compile)(?:#.*)?") as seen:
         yield compilations

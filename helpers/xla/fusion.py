@@ -127,9 +127,8 @@ def kernels(optimized: str) -> Program:
     optimisation, as ``experimental_get_compiler_ir(...)(stage="optimized_hlo")`` of a
     ``tf.function`` gives it (https://openxla.org/xla/hlo_dumps).
 
-    Raises:
-        PreflightError: The text is something else; or (a CourseError) a program with operations
-            that run in the background, as programs for several devices have.
+    Raises `PreflightError`: The text is something else; or (a CourseError) a program with
+    operations that run in the background, as programs for several devices have.
     """
     computations, main = instructions.computations(optimized)
     holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory

@@ -20,6 +20,9 @@ def test_a_file_is_written_with_its_folders_and_keeps_its_mode(tmp_path):
     files.write(path, iter([b"\x00", b"\x01"]))
     assert path.read_bytes() == b"\x00\x01" and path.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in path.parent.iterdir()] == ["b.txt"]
+    (link := tmp_path / "link").symlink_to(path)
+    files.write(link, "through")
+    assert link.is_symlink() and path.read_text() == "through"
 
 
 @pytest.mark.parametrize(("number", "words"), [(28, "The disk is full"), (13, "Permission denied")])
@@ -58,3 +61,5 @@ def test_what_was_changed_since_it_was_written_is_kept(tmp_path, capsys):
     assert path.read_text() == "three"
     assert [p.read_text() for p in kept.glob("2*/a/b.txt")] == ["mine"]
     assert "b.txt was not as written here last" in capsys.readouterr().err
+    files.write_own(path, "four", tmp_path / "other")  # where nobody knows what was written
+    assert "b.txt is written anew; as it was" in capsys.readouterr().err

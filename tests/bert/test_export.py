@@ -35,7 +35,7 @@ TEXTS = [
     "Cell (A1)!",
 ]
 TOKENIZER = corpus.kept_tokenizer().read_text("utf-8")
-MOMENTS = 1, 3, 5  # of the 5 times that something is made sure of
+MOMENTS = 1, 3, 6  # of the 6 times that something is made sure of
 
 
 @pytest.fixture(scope="module")

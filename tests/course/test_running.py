@@ -92,9 +92,12 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     assert [cell.get("execution_count") for cell in stored.cells] == [None, 1, 2, 3]
     running.store(notebooks(tmp_path)[:1], quiet())
     assert path.read_bytes() == first
-    write(tmp_path, "04_d", "import os\nos.system('sed -i s/sed/SED/ 04_d.ipynb')")
-    with pytest.raises(running.CourseError, match="changed while it ran"):
-        running.store(notebooks(tmp_path)[2:], quiet())
+    for mine in ("source='# mine'", "metadata={'tags': ['mine']}", "attachments={'a': {}}"):
+        edit = "import json\nwith open('04_d.ipynb', 'r+') as f:\n x = json.load(f)\n f.seek(0)"
+        edit += f"\n x['cells'][0].update({mine})\n json.dump(x, f)\n f.truncate()"
+        write(tmp_path, "04_d", edit)
+        with pytest.raises(running.CourseError, match="changed while it ran"):
+            running.store(notebooks(tmp_path)[2:], quiet())
     # What is stored is what nbval sees, native output included.
     words = sys.executable, "-m", "pytest", "-q", "--nbval", "--nbval-current-env", path
     assert "3 passed" in call(*words, cwd=tmp_path, env=without("PYTEST")).stdout

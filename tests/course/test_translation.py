@@ -7,6 +7,7 @@ import pytest
 from conventions import ROOT
 
 from helpers.base import language
+from helpers.base.errors import CourseError
 from helpers.course import map as course
 from helpers.course import translation
 from helpers.course.translation import said, to_do, update
@@ -72,6 +73,9 @@ def test_comments_titles_and_docstrings_of_a_cell_are_texts_and_its_program_stay
     comments = ["Four\n\nx.", "Two,\nthree.", "five", "six"]
     assert found == [(translation.TITLES, "One"), *((translation.COMMENTS, x) for x in comments)]
     assert "    # FIVE\n" in translation.commented(cell, lambda _, text: text.upper())
+    for at, bad in (("Four", 'x """y"""'), ("Four", "C:\\U"), ("six", "x\ry"), ("One", "\0")):
+        with pytest.raises(CourseError, match=f"{at}.*can't stand in a program"):
+            translation.commented(cell, lambda _, x, at=at, b=bad: b if x.startswith(at) else x)
 
 
 def test_the_blocks_of_a_page_are_the_page():
@@ -92,16 +96,23 @@ def test_messages_of_code_and_data_are_whole_and_their_values_are_blanks(tmp_pat
     assert [*translation._data(data)] == [("a.toml q.because", "B."), ("a.toml q.wrong.a", "A.")]
 
 
-def test_it_is_written_once(tmp_path, monkeypatch):
+def test_it_is_written_once_and_what_leaves_it_is_kept(tmp_path, monkeypatch, capsys):
     texts = [("a.ipynb one", 'Say "it",\n\twith \\ and {x}.')]
     monkeypatch.setattr(language, "LOCALE", tmp_path)
     monkeypatch.setattr(translation, "texts", lambda: texts)
     monkeypatch.setattr(translation, "generated", lambda code, catalog: {})
+    monkeypatch.setattr(course, "BUILD", tmp_path)
     assert [len(translation.write("eo")[1]) for _ in range(2)] == [1, 0]
     assert language.read("eo").get(texts[0][1], texts[0][0]) is not None
+    language.file("eo").write_text(language.file("eo").read_text().rstrip('\n"') + '"Mine."\n')
+    assert translation.write("eo")[0] == [] and capsys.readouterr().err == ""
+    texts[:] = [("a.ipynb two", "Another thing by far.")]
+    translation.write("eo")
+    (kept,) = tmp_path.glob("earlier/2*/*/eo.po")
+    assert "Mine." in kept.read_text() and str(kept) in capsys.readouterr().err
     edited = lambda *_: language.file("eo").write_text("<<<<<<< HEAD\n") and {}  # noqa: E731
     monkeypatch.setattr(translation, "generated", edited)
-    with pytest.raises(language.CourseError, match="The change would be lost"):
+    with pytest.raises(CourseError, match="The change would be lost"):
         translation.write("eo")
-    with pytest.raises(language.CourseError, match=r"eo\.po can't be read"):
+    with pytest.raises(CourseError, match=r"eo\.po can't be read"):
         language.read("eo")

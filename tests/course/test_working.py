@@ -25,6 +25,7 @@ def folder(tmp_path):
     (path.parent / "TEXT.md").write_text("text")
     (path.parent / "data").mkdir()
     (path.parent / "data/x.txt").write_text("x")
+    (path.parent / "data/.#x.txt").symlink_to("an editor's lock")
     return path.parent
 
 

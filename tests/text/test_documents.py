@@ -8,6 +8,7 @@ import lzma
 import os
 import tarfile
 
+import fsspec
 import pandas as pd
 import pytest
 
@@ -96,8 +97,6 @@ def test_files_are_found_in_any_order_in_folders_and_by_patterns(tmp_path):
 
 def test_a_bucket_is_read(tmp_path):
     with storage.embedded_gcs() as bucket:
-        import fsspec
-
         with fsspec.open(f"{bucket.url}/texts/a.txt", "wb") as file:
             file.write(plain(LINES))
         assert all_of(documents.find([f"{bucket.url}/texts"])) == [LINES]

@@ -90,7 +90,8 @@ def test_a_damaged_shard_is_told_by_every_reader(texts, written, tmp_path, damag
         (lambda table: table["shards"][1].update(name="../mine.tfrecord"), "shards are not those"),
         (lambda table: table["shards"][0].update(documents=None), "documents is None"),
         (lambda table: table["settings"].update(vocabulary=70_000), "rows of shard-00000"),
-        (lambda table: table["settings"].update(vocabulary=60_000), "3,000 tokens, not 60,000"),
+        (lambda table: table["settings"].update(vocabulary=60_000), "manifest.json was changed"),
+        (lambda table: table["settings"].update(tokenizer_sha256="0"), "json was exchanged"),
     ],
 )
 def test_a_manifest_that_was_changed_by_hand_is_told(written, tmp_path, change, words):

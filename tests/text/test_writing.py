@@ -91,6 +91,15 @@ def test_the_bytes_are_the_same_in_any_order_of_the_files_and_from_any_processes
     assert total.hexdigest()[:16] == KNOWN
 
 
+def test_a_text_that_is_exchanged_before_it_is_read_is_refused(tmp_path):
+    (path := tmp_path / "text").write_text("old\nrows\n" * 9)
+    workers = functools.partial(records.by_processes, workers=2)
+    exchanged = lambda tasks: path.write_text("new\n" * 9) and workers(tasks)  # noqa: E731
+    with pytest.raises(CourseError, match="was changed meanwhile"):
+        prepared(tmp_path / "out", files=[path], shards=4, run=exchanged)
+    assert not [*(tmp_path / "out").rglob("*.tfrecord")]
+
+
 def test_a_shard_of_several_windows_holds_every_document(texts, tmp_path, monkeypatch):
     whole = write(texts, tmp_path / "whole", shards=1)
     monkeypatch.setattr(writing, "WINDOW", 5_000)
@@ -103,6 +112,7 @@ def test_a_shard_of_several_windows_holds_every_document(texts, tmp_path, monkey
 
 def test_finished_shards_are_kept(texts, written, tmp_path):
     before = finished(copied(written, tmp_path))
+    (tmp_path / records.TOKENIZER).unlink()
     lost = [shard.name for shard in written.shards[2:4]]
     (tmp_path / lost[0]).unlink()
     (tmp_path / lost[1].replace(".tfrecord", ".json")).unlink()
@@ -162,17 +172,6 @@ def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
         refused("documents is", some, tmp_path)
     assert finished(tmp_path).keys() == {shard.name for shard in written.shards}
     assert write(texts, tmp_path) == records.verify(tmp_path)
-    assert contents(tmp_path) == contents(written.path)
-
-
-def test_another_tokenizer_beside_the_records_is_told_and_stays(texts, written, tmp_path):
-    beside = copied(written, tmp_path) / records.TOKENIZER
-    beside.write_text("{}")
-    with pytest.raises(CourseError, match="tokenizer"):
-        records.tokenizer_of(records.manifest(tmp_path))
-    refused("tokenizer.json of somebody else", texts, tmp_path)
-    beside.unlink()
-    write(texts, tmp_path)
     assert contents(tmp_path) == contents(written.path)
 
 

@@ -157,10 +157,8 @@ def test_a_worker_that_does_not_start_is_told(tensorflow, seconds, told, tmp_pat
     (tmp_path / "work").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "work"))
     monkeypatch.setattr(nodes, "START_SECONDS", seconds)
-    with (
-        pytest.raises(CourseError, match=told),
-        remote_node(environment={"PYTHONPATH": str(tmp_path / "packages")}),
-    ):
+    environment = {"PYTHONPATH": str(tmp_path / "packages")}
+    with pytest.raises(CourseError, match=told), remote_node(environment=environment):
         pytest.fail("the block must not run")
     assert list((tmp_path / "work").iterdir()) == []
 

@@ -48,17 +48,12 @@ def test_these_lines_are_the_learners(file):
     assert messages.nearest_line(frames) == Source(file, 1, "call", linecache.getline(file, 1)[:-1])
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        KERAS[0],
-        f"{PACKAGES}/keras/src/layers/layer.py",
-        f"{PACKAGES}/tensorflow/python/ops/math_ops.py",
-        f"{sysconfig.get_path('stdlib')}/contextlib.py",
-        "<frozen importlib._bootstrap>",
-        "/tmp/__autograph_generated_fileabc.py",
-    ],
-)
+THEIRS = KERAS[0], "<frozen importlib._bootstrap>", "/tmp/__autograph_generated_fileabc.py"
+THEIRS += (f"{sysconfig.get_path('stdlib')}/contextlib.py",)
+INSTALLED = "keras/src/layers/layer.py", "tensorflow/python/ops/math_ops.py"
+
+
+@pytest.mark.parametrize("file", [*THEIRS, *(f"{PACKAGES}/{name}" for name in INSTALLED)])
 def test_lines_of_tensorflow_keras_and_python_say_nothing(file):
     frames = [HUGGING_FACE, (file, 1, "f")]
     assert messages.nearest_line(frames[1:]) is messages.learners_line(frames) is None

@@ -59,8 +59,11 @@ def test_the_cheapest_is_named_where_the_ranges_tell(times, replicas, typed, say
     assert ("Cheapest" in price.verdict(found)) == ("Cheapest" in says or "overlaps" in says)
 
 
-@pytest.mark.parametrize("word", ["cheap", "v5e=", "=", "v4=1", "-1", "nan", "1,2", "v5e-8=1"])
-def test_what_is_no_price_is_refused_with_the_form_to_write(word):
-    with pytest.raises(PreflightError, match=r"no price|not compared") as told:
-        price.read([word], ["v5e-8"])
+TYPED = ["cheap", "v5e=", "=", "v4=1", "-1", "nan", "1,2", "v5e-8=1", "1 v5e=1 V5E=2"]
+
+
+@pytest.mark.parametrize("words", TYPED)
+def test_what_is_no_price_is_refused_with_the_form_to_write(words):
+    with pytest.raises(PreflightError, match=r"no price|not compared|two prices") as told:
+        price.read(words.split(), ["v5e-8"])
     assert "v5e=1.20" in told.value.fix

@@ -75,10 +75,8 @@ def test_the_page_stands_alone_and_follows_the_readers_theme():
 
 def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
     def parts(name):
-        return (
-            Row(name, 1.5, 0.75, "HBM", help="half of it in bfloat16"),
-            Row("2 more", 0.5, 0.25, ""),
-        )
+        first = Row(name, 1.5, 0.75, "HBM", help="half of it in bfloat16")
+        return first, Row("2 more", 0.5, 0.25, "")
 
     sent = (Exchange("all-reduce", 420 * 2**20, 4, 4, 3.9, 7.7),)
     tables = parts("MatMul"), parts("bert/layer"), parts("y = <x>")

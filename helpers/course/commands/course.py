@@ -78,11 +78,11 @@ def lab(language: Language = None) -> None:
         working.prepare()  # what the edition links to: texts in English, pictures
     for path in working.prepare(work, folder):
         typer.echo(f"{path.name} is renewed, with your answers; before: {work.name}/earlier")
-    settings = pathlib.Path(__file__).parents[1] / "lab"  # the tree shows whole names; no news
     first = (work / "00_start_here.ipynb").relative_to(working.WORK).as_posix()
     command = [sys.executable, "-m", "jupyterlab", "--allow-root"]  # it refuses root else
     command += [f"--notebook-dir={working.WORK}", f"--LabApp.default_url=/lab/tree/{first}"]
-    command += [f"--LabApp.app_settings_dir={settings}"]
+    # The tree shows whole names; no news.
+    command += [f"--LabApp.app_settings_dir={pathlib.Path(__file__).parents[1] / 'lab'}"]
     os.execv(command[0], command)
 
 
@@ -113,16 +113,16 @@ def explain_log(
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
     with unreadable("The log can't be read.", "Name a file with the text of the log."):
         data, left_out = explain.read(log)
-    if left_out >= explain.ENDLESS:
-        why, fix = "It has no end, or more than a GB.", "Give its end: `tail -c 1M LOG`."
-        raise CourseError("The log is too long.", why, fix)
+    if left_out >= explain.ENDLESS or data.startswith(b"\x1f\x8b"):
+        raise CourseError(
+            "The log is compressed, or too long.",
+            "It is a file of gzip, has no end, or more than a GB.",
+            "Give its text, or its end: `zcat LOG | tpu-course explain`, `tail -c 1M LOG`.",
+        )
     if left_out:
         typer.echo(
             f"Read: the log's first and last MB, not the {left_out:,} bytes between.", err=True
         )
-    if data.startswith(b"\x1f\x8b"):
-        why, fix = "It is a file of gzip.", "Unpack it on the way: `zcat LOG | tpu-course explain`."
-        raise CourseError("The log is compressed.", why, fix)
     found = explain.explain(explain.decode(data))
     typer.echo(repr(found))
     raise typer.Exit(0 if found else 1)

@@ -193,8 +193,6 @@ def pretrain(
     )
     if done.step:
         typer.echo(f"Saved in {folder.path}: step {done.step:,} of {steps:,}.")
-    else:
-        typer.echo("Stopped before the first step: there is nothing to save.")
     if done.stopped is not None:
         typer.echo("Run the same command again to go on.")
         raise typer.Exit(128 + done.stopped)  # as shells have it

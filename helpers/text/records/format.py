@@ -205,21 +205,16 @@ def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
 
     Raises `CourseError`: Another one lies there, or none.
     """
-    data = Folder(table.path).read(TOKENIZER)
-    if data is None or hashlib.sha256(data).hexdigest() != table.settings.tokenizer_sha256:
-        raise CourseError(
-            f"{short(table.path)} has not the tokenizer that its records were made with.",
-            f"Its {TOKENIZER} was exchanged, deleted or not copied.",
-            "Copy it again, or run the command that wrote the records: it writes what is missing.",
-        )
-    tokenizer = tokenizers.Tokenizer.from_str(data.decode())
-    if (size := tokenizer.get_vocab_size()) != table.settings.vocabulary:
-        raise CourseError(
-            f"The {MANIFEST} of {short(table.path)} was changed.",
-            f"Its tokenizer has {size:,} tokens, not {table.settings.vocabulary:,}.",
-            "Bring it back from a copy, or write the records again, to another folder.",
-        )
-    return tokenizer
+    data, known = Folder(table.path).read(TOKENIZER), table.settings
+    if data and hashlib.sha256(data).hexdigest() == known.tokenizer_sha256:
+        tokenizer = tokenizers.Tokenizer.from_str(data.decode())
+        if tokenizer.get_vocab_size() == known.vocabulary:
+            return tokenizer
+    raise CourseError(
+        f"{short(table.path)} has not the tokenizer that its records were made with.",
+        f"Its {TOKENIZER} was exchanged, deleted or not copied, or the {MANIFEST} was changed.",
+        "Copy it again, or run the command that wrote the records: it writes what is missing.",
+    )
 
 
 def verify(path: str | os.PathLike[str]) -> Manifest:

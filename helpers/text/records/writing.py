@@ -35,10 +35,17 @@ class Job:
     source: documents.Source  # what to read
     settings: Settings
     tokenizer: str  # as JSON
+    came: list[str]  # when each file of the source came
 
 
 def write_shard(job: Job, number: int) -> int:
     """Write one shard, then its description: then it is finished. Gives 1, to be added up."""
+    if documents.came(job.source) != job.came:  # after it was named, before this process read it
+        raise CourseError(
+            "The text was changed meanwhile.",
+            "Records of the old text and of the new one would be mixed.",
+            "Run the same command again when nobody changes it, with another folder for output.",
+        )
     settings, folder, name = job.settings, Folder(job.path), job.settings.names[number]
     tokenizer = tokenizers.Tokenizer.from_str(job.tokenizer)
     tokenizer.enable_truncation(settings.sequence_length)
@@ -214,10 +221,10 @@ def write(
             f"Of its first {CHUNK:,} documents more than half of the tokens are [UNK].",
             "Train one on this text (corpus.train_tokenizer), or read another text.",
         )
-    jobs = [Job(folder.path, source, settings, text)]
+    jobs = [Job(folder.path, source, settings, text, documents.came(source))]
     if held_out:
         fewer = dataclasses.replace(settings, part=HELD_OUT, shards=max(1, shards // 10))
-        jobs.append(Job(folder.at(HELD_OUT), source, fewer, text))
+        jobs.append(dataclasses.replace(jobs[0], path=folder.at(HELD_OUT), settings=fewer))
     # Two runs of equal settings write the same bytes to a bucket, each object whole.
     with folder.alone():
         tasks = [(job, number) for job in jobs for number in _missing(job)]

@@ -75,10 +75,6 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", action="store_true",
         help="estimate a step's time by operation, layer and line: minutes for a large model",
     )  # fmt: skip
-    more.add_argument(
-        "--measured", type=_milliseconds, metavar="MS",
-        help="what a step took on this TPU, such as 231ms: print it beside the estimate, as a row",
-    )  # fmt: skip
 
     cost = parser.add_argument_group("the price of a run, with a profile")
     cost.add_argument("--steps", type=_positive, metavar="N", help="how long the run is")
@@ -88,8 +84,13 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
 
     form = parser.add_argument_group("the report")
-    form.add_argument("--json", action="store_true", help="print it as JSON")
-    form.add_argument("--html", action="store_true", help="print it as a page (HTML)")
+    one = form.add_mutually_exclusive_group()
+    one.add_argument("--json", action="store_true", help="print it as JSON")
+    one.add_argument("--html", action="store_true", help="print it as a page (HTML)")
+    one.add_argument(
+        "--measured", type=_milliseconds, metavar="MS",
+        help="what a step took on this TPU, such as 231ms: print it beside the estimate, as a row",
+    )  # fmt: skip
     form.add_argument(
         "--baseline", type=pathlib.Path, metavar="FILE",
         help="an earlier --json report: what became worse since?",
@@ -141,7 +142,7 @@ def _report(given: argparse.Namespace) -> Report:
         targets,
         node=given.node,
         largest_batch=given.largest_batch,
-        vary=dict(given.vary),
+        vary={x: [v for name, vs in given.vary if name == x for v in vs] for x, _ in given.vary},
         profile=profile,
         timeout=given.timeout or SECONDS * (1 + len(targets) * profile),
         progress=tell,
@@ -149,9 +150,8 @@ def _report(given: argparse.Namespace) -> Report:
     if given.steps is not None and report.timings:
         found = price.prices(report.timings, report.estimates, given.steps, typed)
         report = dataclasses.replace(report, prices=found)
-    if before is not None:
-        report = dataclasses.replace(report, changes=baseline.compare(report, before))
-    return report
+    changes = () if before is None else baseline.compare(report, before)
+    return dataclasses.replace(report, changes=changes)
 
 
 def _say(text: str) -> None:
@@ -172,9 +172,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stream.reconfigure(errors="backslashreplace")  # a terminal may lack a sign
     try:
         report = _report(given)
-        form = report.json() if given.json else report.html() if given.html else report
-        print(form, flush=True)  # noqa: T201
-        for timing in report.timings if given.measured and form is report else ():
+        print(  # noqa: T201
+            report.json() if given.json else report.html() if given.html else report, flush=True
+        )
+        for timing in report.timings if given.measured else ():
             print(calibration.row(timing, report.estimates, given.measured))  # noqa: T201
         return report.exit_status
     except BrokenPipeError:  # who read it has left

@@ -15,7 +15,7 @@ def replace(path: pathlib.Path, pieces: Iterable[bytes]) -> None:
     Raises:
         OSError: As the system gave it; what stood there is untouched.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    (path := path.resolve()).parent.mkdir(parents=True, exist_ok=True)  # a link stays
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as file:

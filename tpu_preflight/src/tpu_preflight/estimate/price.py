@@ -43,7 +43,8 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
     Gives a price for each target that has one.
 
     Raises:
-        PreflightError: A word is no price, or is for a kind that isn't among the targets.
+        PreflightError: A word is no price, is the second for its kind, or is for a kind that isn't
+            among the targets.
     """
     kinds = {target: hardware.slice_of(target, jax=True).chip.name for target in targets}
     typed: dict[str, float] = {}  # by kind; by nothing, what counts for the others
@@ -61,9 +62,14 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
                 f"The targets are of the kinds {', '.join(sorted(set(kinds.values())))}.",
                 "Write the kind as in the target, without its size: v5e=1.20.",
             )
+        if kind in typed:
+            raise PreflightError(
+                f"There are two prices for {kind or 'all kinds'}.",
+                "A run has one price, and it isn't known which counts.",
+                "Leave one out: --price v5e=1.20.",
+            )
         typed[kind] = float(number)
-    prices = {target: typed.get(kind, typed.get("")) for target, kind in kinds.items()}
-    return {target: price for target, price in prices.items() if price is not None}
+    return {t: typed.get(k, typed.get("")) for t, k in kinds.items() if {k, ""} & typed.keys()}
 
 
 def prices(
