@@ -221,9 +221,9 @@ def save(
         path = pathlib.PurePath(folder.at(f"{CHECKPOINTS}/step-{step}"))
         raise files.cant_write(path, error) from error
     finally:
-        with contextlib.suppress(tf.errors.OpError):  # of this save, or of one that was killed
-            for left in tf.io.gfile.glob(folder.at(f"{CHECKPOINTS}/step-[0-9]*_temp")):
-                tf.io.gfile.rmtree(left)
+        with contextlib.suppress(tf.errors.OpError, CourseError):  # also of a save that was killed
+            for left in filter(re.compile(r"step-\d+_temp").fullmatch, folder.list(CHECKPOINTS)):
+                tf.io.gfile.rmtree(folder.at(f"{CHECKPOINTS}/{left}"))
 
 
 def restore(
