@@ -130,8 +130,7 @@ def page(app: object, name: str, template: str, context: dict, doctree: object) 
     context["take"], context["paste"] = map(translated, (TAKE, "Paste an error"))
     context["here"], context["languages"] = FOLDER, []
     for code in sorted({ENGLISH, *translations()} - {EDITION}):
-        folder = course.edition(code)[0].relative_to(ROOT)
-        there = folder / pathlib.Path(name).name
+        there = course.edition(code)[0].relative_to(ROOT) / pathlib.Path(name).name
         own = [*ROOT.glob(f"{there}.*")] and name.startswith("notebooks")
         to = f"{there}.html" if own else "index.html"
         root = "" if code == ENGLISH else f"{code}/"

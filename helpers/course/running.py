@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from helpers.base import files, html
-from helpers.base.errors import CourseError, unreadable
+from helpers.base.errors import CourseError, cause, unreadable
 from helpers.base.processes import free_memory
 from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
@@ -100,15 +100,16 @@ def execute(
             )
         except PapermillExecutionError as error:
             state, lines = "failed", "\n".join(error.traceback).splitlines()
-        except RuntimeError as error:  # nbclient's, when the kernel dies or doesn't start
+        except Exception as error:  # the kernel died or didn't start; or an output can't be kept
             words.seek(0)
             said = words.read().decode("utf-8", "replace").splitlines()
-            why = "memory ran out, or a cell called exit()"
-            state, lines = "died", [*said, f"{error} (most often because {why})"]
+            why = "memory ran out, or a cell called exit() or deleted temporary files"
+            state, lines = "died", [*said, f"{cause(error)} (most often because {why})"]
         finally:  # what a cell started in a session of its own would stay
             each = psutil.process_iter(["environ"])
             processes.kill(x for x in each if (x.info["environ"] or {}).get(MARK) == folder)
-        node = nbformat.read(output, 4)
+        if output.exists():
+            node = nbformat.read(output, 4)
     code = [c for c in node.cells if c.cell_type == "code" and c.source.strip()]
     code = [c for c in code if "skip-execution" not in c.metadata.get("tags", ())]
     if state == "passed" and any(c.execution_count is None for c in code):

@@ -28,6 +28,7 @@ SOURCES = {
     "03_killed": ["import os\nos.write(2, b'last words')\nos.kill(os.getpid(), 9)", "1"],
     "04_leaves": ["import sys\nsys.exit(0)", "1"],
     "05_leaves": [LEFT, "print('a' * 2_000_000)\nprint('10 %', end='\\r')\nprint('20 %')"],
+    "06_shows": ["import IPython.display as x", "x.publish_display_data({'text/html': 5})"],
 }
 
 
@@ -45,10 +46,10 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
         ("03_killed", "died", 2),
         ("04_leaves", "failed", 2),
         ("05_leaves", "passed", 0),
+        ("06_shows", "died", 3),
     ]
     assert "the cells below never ran" in results[3].error
-    left = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
-    assert ["sleep", "611"] not in left
+    assert ["sleep", "611"] not in [x.info["cmdline"] for x in psutil.process_iter(["cmdline"])]
     long = nbformat.read(folder / "build/05_leaves.ipynb", 4).cells[2].outputs[0].text
     assert long == "a" * 2_000_000 + "\n20 %\n"
     assert "02_fails: failed at cell 3" in said and "\x1b" not in said
