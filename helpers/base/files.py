@@ -1,14 +1,23 @@
 """Files that are whole or absent."""
 
+import contextlib
 import glob
 import hashlib
+import os
 import pathlib
+import secrets
+import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+import psutil
 
 from helpers.base.errors import CourseError, cause
+from helpers.base.processes import variables_set
 from tpu_preflight.files import replace
+from tpu_preflight.processes import kill
 
 
 class CantWrite(CourseError):
@@ -25,9 +34,35 @@ def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
     )
 
 
-def leftovers(path: pathlib.Path) -> Iterable[pathlib.Path]:
-    """Find what killed processes left of a file or folder; a backup named by a date isn't ours."""
-    return path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 16)
+def beside(path: pathlib.Path) -> pathlib.Path:
+    """Name what is on its way to ``path``: hidden, with this process's number."""
+    return path.with_name(f".{path.name}.{os.getpid():08x}{secrets.token_hex(4)}")
+
+
+def leftovers(path: pathlib.Path) -> list[pathlib.Path]:
+    """Find what killed processes left of a file or folder, named by `beside`."""
+    named = path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 16)
+    return [each for each in named if not psutil.pid_exists(int(each.name[-16:-8], 16))]
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[None]:
+    """Have a folder of this process's own for all temporary files, which goes with the block.
+
+    What a process left that was killed goes before: such a folder, and who has it for his.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # no room: then without
+            path = pathlib.Path(tempfile.gettempdir(), "tpu-course")
+            for left in leftovers(path):
+                each = psutil.process_iter(["environ"])
+                kill(x for x in each if (x.info["environ"] or {}).get("TMPDIR") == str(left))
+                shutil.rmtree(left, ignore_errors=True)
+            (own := beside(path)).mkdir(0o700)
+            stack.callback(shutil.rmtree, own, ignore_errors=True)
+            stack.enter_context(variables_set({"TMPDIR": str(own)}))
+            stack.enter_context(variables_set({"tempdir": str(own)}, vars(tempfile)))
+        yield
 
 
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
@@ -37,6 +72,8 @@ def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
     """
     data = data.encode() if isinstance(data, str) else data
     try:
+        for left in leftovers(path.resolve()):
+            left.unlink(missing_ok=True)
         replace(path, [data] if isinstance(data, bytes) else data)
     except OSError as error:
         raise cant_write(path, error) from error

@@ -35,8 +35,12 @@ def file(language: str) -> pathlib.Path:
 
 
 def translations() -> list[str]:
-    """List the languages into which the course is translated, by their codes."""
-    return sorted(path.stem for path in LOCALE.glob("*.po"))
+    """List the languages into which the course is translated, by their codes.
+
+    Another file beside them, such as ``ko.backup.po``, is none.
+    """
+    codes = (path.stem for path in LOCALE.glob("*.po"))
+    return sorted(filter(re.compile(r"[a-z]{2,3}(_[A-Z0-9]\w+)?").fullmatch, codes))
 
 
 def language(
@@ -64,14 +68,23 @@ def language(
 def read(code: str) -> "Catalog":
     """Read a language's translation; an empty one where there is none yet.
 
-    Raises `CourseError`: It can't be read, as after a merge that left git's marks in it.
+    Raises `CourseError`: It can't be read, as after a merge that left git's marks in it, or has
+    a message twice.
     """
     from babel.messages import Catalog, pofile
 
+    class Once(Catalog):
+        def __setitem__(self, english: str, message: object) -> None:
+            if self.get(english, message.context):  # Babel would drop one of the translations
+                raise ValueError(f"{english[:60]!r} of {message.context} is there twice")
+            super().__setitem__(english, message)
+
+    catalog = Once(locale=code, fuzzy=False)
     if not (path := file(code)).is_file():
-        return Catalog(locale=code, fuzzy=False)
+        return catalog
     try:
-        return pofile.read_po(io.BytesIO(path.read_bytes()), abort_invalid=True)
+        pofile.PoFileParser(catalog, abort_invalid=True).parse(io.BytesIO(path.read_bytes()))
+        return catalog
     except Exception as error:  # Babel's own, and what it meets in a file that isn't whole
         what, why = f"{path.name} can't be read.", f"{cause(error)} (lines from 0)."
         raise CourseError(what, why, "Repair that line, in UTF-8.") from error

@@ -16,7 +16,9 @@ import nbconvert
 import nbformat
 import papermill
 import psutil
+from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpec
 from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
 from rich.progress import Progress
@@ -30,6 +32,7 @@ from tpu_preflight import processes
 LONGEST = "07 11"  # the notebooks that take longest (2026-11): begun first
 BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
 LAST_LINES = 12
+MOST = 200_000  # characters of a text on a page
 MARK = "COURSE_KERNEL"  # a variable of a kernel and of all that its cells start
 # As nbclient has it, but from a line's start on: theirs takes minutes for a line of some MB.
 nbclient.client._RGX_CARRIAGERETURN = re.compile(r"^.*\r(?=[^\n])", re.MULTILINE)
@@ -76,7 +79,9 @@ def execute(
         own = {"env": environment | {MARK: folder}, "stdout": words, "stderr": words}
 
         class Kernel(AsyncKernelManager):
-            """What the kernel's native code writes goes to a file."""
+            """This very Python, whose native code writes to a file."""
+
+            kernel_spec = KernelSpec(**get_kernel_dict())
 
             def start_kernel(self, **options: object) -> object:
                 return super().start_kernel(**options | own)
@@ -193,8 +198,13 @@ def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
     node = nbformat.from_dict(node)
     for cell in node.cells:
         cell.source = re.sub(r"(?<=\]\()(\d\d_\w+)\.ipynb", r"\1.html", cell.source)
-    for output in (x for cell in node.cells for x in cell.get("outputs", ()) if "text" in x):
-        output.text = output.text[:200_000]  # of a million colours it would write for hours
+    for output in (x for cell in node.cells for x in cell.get("outputs", ())):
+        # Of a million colours it would write for hours.
+        for texts in (output, output.get("data", {})):
+            for kind in {"text", "text/plain", "evalue"} & {*texts}:
+                texts[kind] = texts[kind][:MOST]
+        if "traceback" in output:
+            output.traceback = ["\n".join(output.traceback)[:MOST]]
     exporter = nbconvert.HTMLExporter(embed_images=True, exclude_input_prompt=True)
     exporter.register_preprocessor(
         nbconvert.preprocessors.TagRemovePreprocessor(remove_input_tags={"hide-input"}), True

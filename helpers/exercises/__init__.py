@@ -271,11 +271,12 @@ def solve(notebook: "nbformat.NotebookNode") -> "nbformat.NotebookNode":
     for cell in solved.cells:
         tags = cell.metadata.get("tags", ())
         if "exercise" in tags:
-            name = re.search(r'(?:NotImplementedError\("|# Exercise )(\d\d-\d)', cell.source)[1]
-            cell.source = find(name).solution.rstrip()
+            name = re.search(r'(?:NotImplementedError\("|# Exercise )(\d\d-\d)', cell.source)
+            cell.source = find(name[1] if name else cell.source[:40]).solution.rstrip()
         elif asked := re.search(r'^check\("((\d\d)-\w+)"', cell.source, re.MULTILINE):
             cell.outputs = []
             if "question" in tags:
-                right = read(asked[2])[asked[1]].right
+                with unreadable(f"There is no question {asked[1]!r}.", "Take its tag away."):
+                    right = read(asked[2])[asked[1]].right
                 cell.source = cell.source.replace("answer = None", f'answer = "{right}"', 1)
     return solved

@@ -21,6 +21,7 @@ Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NU
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
 
 
+@files.temporary()
 def run(
     wanted: Wanted = None,
     workshop: Annotated[
@@ -121,7 +122,7 @@ def explain_log(
         )
     if left_out:
         typer.echo(
-            f"Read: the log's first and last MB, not the {left_out:,} bytes between.", err=True
+            f"Read: the log's first and last half MB, not the {left_out:,} bytes between.", err=True
         )
     found = explain.explain(explain.decode(data))
     typer.echo(repr(found))
@@ -149,6 +150,7 @@ def solutions() -> None:
     typer.echo(f"The teacher's edition: {folder}")
 
 
+@files.temporary()
 def store(wanted: Wanted = None, language: Language = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
@@ -183,11 +185,12 @@ def translate(
 
     from helpers.course import translation
 
-    for code in codes or ():
+    codes = codes or languages.translations()
+    for code in codes:
         if code == languages.ENGLISH or code not in localedata.locale_identifiers():
             what = f"There is no translation into {code!r}."
             raise typer.BadParameter(f"{what} Give a language's code, such as ko, ja or pt_BR.")
-    for code in codes or languages.translations():
+    for code in codes:
         to_do, changed = translation.write(code)
         typer.echo(f"{code}: {len(changed)} files changed; to do: {len(to_do)}")
         typer.echo("".join(f"  {where}\n" for where in to_do[:10]), nl=False)

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from helpers.base import files
 from helpers.base.folders import Folder, new_folder
 from helpers.base.settings import ENVIRONMENT
 from helpers.bert.settings import CONFIGURATIONS, Description, Settings
@@ -29,6 +30,7 @@ _RUNNER = "Apache Beam's: FnApiRunner, DataflowRunner, … Without: none."
 _TPU = "local, grpc://… or a TPU's name. Without: the CPU."
 
 
+@files.temporary()
 def prepare(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Folder or gs://….")
@@ -112,6 +114,7 @@ def prepare(
     typer.echo(f"{written.path}: {written!r}")
 
 
+@files.temporary()
 def pretrain(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Of this run: folder or gs://….")
@@ -201,6 +204,9 @@ def pretrain(
 def _tensorflow(environment: dict[str, str]) -> ModuleType:
     typer.echo("Starting TensorFlow.")
     os.environ.update(ENVIRONMENT | environment)
+    if os.environ.get("XLA_FLAGS"):
+        said = "XLA_FLAGS is set. At a flag that XLA doesn't know it ends this program (Aborted)"
+        typer.echo(f"{said} and names the flag: correct it, or `unset XLA_FLAGS`.")
     import tensorflow
 
     tensorflow.get_logger().setLevel("ERROR")
@@ -214,6 +220,7 @@ def _report(now: "pretraining.Progress") -> None:
         typer.echo(f"{where} · {now.tokens_per_second:,.0f} tokens/s")
 
 
+@files.temporary()
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Output folder of `pretrain`.")],
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="To make, on this disk.")],
