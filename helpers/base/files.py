@@ -1,23 +1,14 @@
 """Files that are whole or absent."""
 
-import contextlib
-import glob
 import hashlib
-import os
 import pathlib
-import secrets
-import shutil
 import sys
-import tempfile
 import time
-from collections.abc import Iterable, Iterator
-
-import psutil
+from collections.abc import Iterable
 
 from helpers.base.errors import CourseError, cause
-from helpers.base.processes import variables_set
+from helpers.base.processes import leftovers
 from tpu_preflight.files import replace
-from tpu_preflight.processes import kill
 
 
 class CantWrite(CourseError):
@@ -32,37 +23,6 @@ def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
         "Set that right, or name another folder or bucket that you may write to, and run the same "
         "command again; nothing already written is lost.",
     )
-
-
-def beside(path: pathlib.Path) -> pathlib.Path:
-    """Name what is on its way to ``path``: hidden, with this process's number."""
-    return path.with_name(f".{path.name}.{os.getpid():08x}{secrets.token_hex(4)}")
-
-
-def leftovers(path: pathlib.Path) -> list[pathlib.Path]:
-    """Find what killed processes left of a file or folder, named by `beside`."""
-    named = path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 16)
-    return [each for each in named if not psutil.pid_exists(int(each.name[-16:-8], 16))]
-
-
-@contextlib.contextmanager
-def temporary() -> Iterator[None]:
-    """Have a folder of this process's own for all temporary files, which goes with the block.
-
-    What a process left that was killed goes before: such a folder, and who has it for his.
-    """
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # no room: then without
-            path = pathlib.Path(tempfile.gettempdir(), "tpu-course")
-            for left in leftovers(path):
-                each = psutil.process_iter(["environ"])
-                kill(x for x in each if (x.info["environ"] or {}).get("TMPDIR") == str(left))
-                shutil.rmtree(left, ignore_errors=True)
-            (own := beside(path)).mkdir(0o700)
-            stack.callback(shutil.rmtree, own, ignore_errors=True)
-            stack.enter_context(variables_set({"TMPDIR": str(own)}))
-            stack.enter_context(variables_set({"tempdir": str(own)}, vars(tempfile)))
-        yield
 
 
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:

@@ -12,13 +12,10 @@ import pathlib
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from helpers.base.errors import CourseError, cause
 from helpers.base.settings import ROOT
-
-if TYPE_CHECKING:
-    from babel.messages import Catalog
 
 ENGLISH = "en"
 NOTEBOOKS, WORK = ROOT / "notebooks", ROOT / "work"
@@ -39,8 +36,8 @@ def translations() -> list[str]:
 
     Another file beside them, such as ``ko.backup.po``, is none.
     """
-    codes = (path.stem for path in LOCALE.glob("*.po"))
-    return sorted(filter(re.compile(r"[a-z]{2,3}(_[A-Z0-9]\w+)?").fullmatch, codes))
+    code = re.compile(r"[a-z]{2,3}(_[A-Z0-9]\w+)?")
+    return sorted(path.stem for path in LOCALE.glob("*.po") if code.fullmatch(path.stem))
 
 
 def language(
@@ -65,8 +62,8 @@ def language(
     return code if code in translations() else ENGLISH
 
 
-def read(code: str) -> "Catalog":
-    """Read a language's translation; an empty one where there is none yet.
+def read(code: str) -> Any:
+    """Read a language's translation, a catalog of Babel; an empty one where there is none yet.
 
     Raises `CourseError`: It can't be read, as after a merge that left git's marks in it, or has
     a message twice.

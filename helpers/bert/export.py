@@ -24,6 +24,7 @@ from transformers.modeling_tf_pytorch_utils import (
 from helpers.base import files, html
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, new_folder
+from helpers.base.processes import beside, leftovers
 from helpers.bert import evaluation
 from helpers.bert.data import Data, read
 from helpers.bert.pretraining import make, restore
@@ -94,9 +95,9 @@ def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: 
 
     Raises `CourseError`: The folder can't be written.
     """
-    writing = files.beside(folder)
+    writing = beside(folder)
     try:
-        for left in files.leftovers(folder):
+        for left in leftovers(folder):
             shutil.rmtree(left, ignore_errors=True)
         writing.mkdir(parents=True)
         _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)

@@ -162,8 +162,8 @@ def run(
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
 
         def keep() -> int:
-            changed = Folder(data).entries() != there  # then their bytes are compared, too
-            if changed and records.verify(data).fingerprint != described.data:
+            same = Folder(data).entries() == there  # else their bytes are compared
+            if not same and records.verify(data).fingerprint != described.data:
                 raise CourseError(
                     "The records were exchanged while the run read them.",
                     f"What it learned since step {saved:,} may be of the one and the other.",

@@ -69,8 +69,7 @@ class Symptom:
         seen = _places("|".join(self.seen), small)
         near, unless = (_places(x, small) if seen else [] for x in (self.near, self.unless))
         for start, end in seen:
-            beside = (start - REACH, end + REACH)
-            if (not self.near or _within(near, *beside)) and not _within(unless, *beside):
+            if (not self.near or _beside(near, start, end)) and not _beside(unless, start, end):
                 return _line(text, start, end)
         return ""
 
@@ -79,9 +78,9 @@ def _places(written: str, small: str) -> list[tuple[int, int]]:
     return [found.span() for found in lowered(written).finditer(small)] if written else []
 
 
-def _within(places: Sequence[tuple[int, int]], start: int, end: int) -> bool:
-    at = bisect.bisect(places, (start,))
-    return at < len(places) and places[at][1] <= end
+def _beside(places: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+    at = bisect.bisect(places, (start - REACH,))
+    return at < len(places) and places[at][1] <= end + REACH
 
 
 @functools.cache

@@ -19,9 +19,9 @@ import psutil
 from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec
+from nbconvert.filters import ansi2html
 from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
-from rich.progress import Progress
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError, cause, unreadable
@@ -32,7 +32,6 @@ from tpu_preflight import processes
 LONGEST = "07 11"  # the notebooks that take longest (2026-11): begun first
 BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
 LAST_LINES = 12
-MOST = 200_000  # characters of a text on a page
 MARK = "COURSE_KERNEL"  # a variable of a kernel and of all that its cells start
 # As nbclient has it, but from a line's start on: theirs takes minutes for a line of some MB.
 nbclient.client._RGX_CARRIAGERETURN = re.compile(r"^.*\r(?=[^\n])", re.MULTILINE)
@@ -140,12 +139,10 @@ def run_all(
     results: dict[str, Result] = {}
     console = console or Console(stderr=True)
     order = sorted(chosen, key=lambda each: jobs > 1 and each.number not in LONGEST)
-    bar = Progress(console=console, disable=not console.is_terminal)
-    with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         begun = {pool.submit(execute, n, **options): n for n in order}
         try:
-            ended = concurrent.futures.as_completed(begun)
-            for future in bar.track(ended, len(begun), description="notebooks"):
+            for future in concurrent.futures.as_completed(begun):
                 result, node = future.result()
                 keep(begun[future], result, node)
                 results[result.name] = result
@@ -198,14 +195,9 @@ def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
     node = nbformat.from_dict(node)
     for cell in node.cells:
         cell.source = re.sub(r"(?<=\]\()(\d\d_\w+)\.ipynb", r"\1.html", cell.source)
-    for output in (x for cell in node.cells for x in cell.get("outputs", ())):
-        # Of a million colours it would write for hours.
-        for texts in (output, output.get("data", {})):
-            for kind in {"text", "text/plain", "evalue"} & {*texts}:
-                texts[kind] = texts[kind][:MOST]
-        if "traceback" in output:
-            output.traceback = ["\n".join(output.traceback)[:MOST]]
     exporter = nbconvert.HTMLExporter(embed_images=True, exclude_input_prompt=True)
+    # Of a million colours it would write for hours.
+    exporter.register_filter("ansi2html", lambda text: ansi2html(text[:200_000]))
     exporter.register_preprocessor(
         nbconvert.preprocessors.TagRemovePreprocessor(remove_input_tags={"hide-input"}), True
     )

@@ -16,7 +16,6 @@ from helpers.course.map import NOTEBOOKS, notebooks
 WORK = language.WORK
 
 _ANSWERS = {"exercise", "question"}  # tags of the cells that a learner fills in
-_IDS = "Write it in the notebooks' form 4.5, whose cells have ids, or take the cell's tag away."
 
 
 def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list[pathlib.Path]:
@@ -35,7 +34,8 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         edition = hashlib.sha256(text.encode()).hexdigest()[:12]
         target = work / notebook.path.name
         new = json.loads(text)
-        with unreadable(f"{notebook.path.name} has an answer's cell without an id.", _IDS):
+        fix = "Write it in the notebooks' form 4.5, whose cells have ids, or take the tag away."
+        with unreadable(f"{notebook.path.name} has an exercise's cell without an id.", fix):
             own = {cell["id"] for cell in new["cells"] if _asks(cell)}
         answers = {}
         if target.exists():

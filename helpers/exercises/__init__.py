@@ -13,14 +13,11 @@ import pathlib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from helpers.base import html
 from helpers.base.errors import CourseError, unreadable
 from helpers.base.language import translated
-
-if TYPE_CHECKING:
-    import nbformat  # it would take a second of each notebook's setup
 
 
 class Wrong(Exception):
@@ -260,8 +257,8 @@ def hint(name: str) -> Hint:
     return Hint(translated(f"Hint {number} of {count}"), text)
 
 
-def solve(notebook: "nbformat.NotebookNode") -> "nbformat.NotebookNode":
-    """Copy a notebook with each exercise solved and each question answered: the teacher's edition.
+def solve(notebook: Any) -> Any:
+    """Copy a notebook (an nbformat.NotebookNode) with each exercise solved and each question answered: the teacher's edition.
 
     The verdict stored below it is taken out: it belongs to the stub.
 

@@ -65,11 +65,6 @@ class Program(Shown):
         return tuple(k for k in self.kernels if k.fused)
 
     @property
-    def temporaries(self) -> tuple[Buffer, ...]:
-        """The buffers that a kernel writes and only other kernels read."""
-        return tuple(b for k in self.kernels for b in k.writes if b not in self.results)
-
-    @property
     def bytes_written(self) -> int:
         """Bytes that all kernels write. A loop counts once, whatever its number of rounds."""
         return sum(b.bytes for k in self.kernels for b in k.writes)

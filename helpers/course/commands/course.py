@@ -11,6 +11,7 @@ import typer
 from helpers.base import files
 from helpers.base import language as languages
 from helpers.base.errors import CourseError, unreadable
+from helpers.base.processes import temporary
 from helpers.base.settings import ENVIRONMENT
 from helpers.course import explain
 from helpers.course import map as course
@@ -21,7 +22,7 @@ Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NU
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
 
 
-@files.temporary()
+@temporary()
 def run(
     wanted: Wanted = None,
     workshop: Annotated[
@@ -150,7 +151,7 @@ def solutions() -> None:
     typer.echo(f"The teacher's edition: {folder}")
 
 
-@files.temporary()
+@temporary()
 def store(wanted: Wanted = None, language: Language = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
