@@ -32,10 +32,7 @@ def file(language: str) -> pathlib.Path:
 
 
 def translations() -> list[str]:
-    """List the languages into which the course is translated, by their codes.
-
-    Another file beside them, such as ``ko.backup.po``, is none.
-    """
+    """List the languages of the translations by their codes; ``ko.backup.po`` is none."""
     code = re.compile(r"[a-z]{2,3}(_[A-Z0-9]\w+)?")
     return sorted(path.stem for path in LOCALE.glob("*.po") if code.fullmatch(path.stem))
 
@@ -65,8 +62,7 @@ def language(
 def read(code: str) -> Any:
     """Read a language's translation, a catalog of Babel; an empty one where there is none yet.
 
-    Raises `CourseError`: It can't be read, as after a merge that left git's marks in it, or has
-    a message twice.
+    Raises `CourseError`: It can't be read, as after a merge of git, or has a message twice.
     """
     from babel.messages import Catalog, pofile
 
@@ -77,14 +73,13 @@ def read(code: str) -> Any:
             super().__setitem__(english, message)
 
     catalog = Once(locale=code, fuzzy=False)
-    if not (path := file(code)).is_file():
-        return catalog
     try:
-        pofile.PoFileParser(catalog, abort_invalid=True).parse(io.BytesIO(path.read_bytes()))
-        return catalog
+        if (path := file(code)).is_file():
+            pofile.PoFileParser(catalog, abort_invalid=True).parse(io.BytesIO(path.read_bytes()))
     except Exception as error:  # Babel's own, and what it meets in a file that isn't whole
         what, why = f"{path.name} can't be read.", f"{cause(error)} (lines from 0)."
         raise CourseError(what, why, "Repair that line, in UTF-8.") from error
+    return catalog
 
 
 @functools.cache

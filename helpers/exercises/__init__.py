@@ -258,9 +258,9 @@ def hint(name: str) -> Hint:
 
 
 def solve(notebook: Any) -> Any:
-    """Copy a notebook (an nbformat.NotebookNode) with each exercise solved and each question answered: the teacher's edition.
+    """Copy a notebook with each exercise solved and each question answered: the teacher's edition.
 
-    The verdict stored below it is taken out: it belongs to the stub.
+    It is an nbformat.NotebookNode. The stored verdict is taken out: it belongs to the stub.
 
     Raises `CourseError`: The notebook asks for an exercise that is not there.
     """

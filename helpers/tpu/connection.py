@@ -63,11 +63,11 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
 
 
 def connect(tpu: str | None = None) -> Any:
-    """Connect this kernel with its TPU: resolver, connection, initialisation, tf.distribute.Strategy.
+    """Connect this kernel with its TPU: resolver, connection, initialisation, strategy.
 
-    Call it once, before anything is computed: what was made before is lost. It prints one line
-    that names the strategy. For a worker without TPU, such as a rehearsal's, it skips the
-    initialisation and takes the worker's first CPU device.
+    Call it once, before anything is computed: what was made before is lost. It gives a
+    tf.distribute.Strategy, and prints a line that names it. For a worker without TPU, such as a
+    rehearsal's, it skips the initialisation and takes the worker's first CPU device.
 
     Args:
         tpu: ``"local"`` for a TPU in this machine, or the address of one in another

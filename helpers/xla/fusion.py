@@ -57,7 +57,6 @@ class Program(Shown):
     """A compiled program as a list of kernels, in the order in which they run."""
 
     kernels: tuple[Kernel, ...]
-    results: tuple[Buffer, ...]
 
     @property
     def fusions(self) -> tuple[Kernel, ...]:
@@ -127,7 +126,7 @@ def kernels(optimized: str) -> Program:
     """
     computations, main = instructions.computations(optimized)
     holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
-    found, results = [], ()
+    found = []
     for i in computations[main]:
         inputs = [b for name in i.operands for b in holds[name]]
         if i.opcode.endswith(("-start", "-done")):
@@ -150,9 +149,7 @@ def kernels(optimized: str) -> Program:
             reads = dict.fromkeys(b for b in inputs if b.name != "constant")
             operations = tuple(_operations(i, computations))
             found.append(Kernel(operations, tuple(reads), holds[i.name]))
-        if i.root:
-            results = holds[i.name]
-    return Program(tuple(found), tuple(results))
+    return Program(tuple(found))
 
 
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:

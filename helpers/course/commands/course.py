@@ -3,7 +3,6 @@
 import os
 import pathlib
 import sys
-import webbrowser
 from typing import Annotated
 
 import typer
@@ -28,7 +27,6 @@ def run(
     workshop: Annotated[
         bool, typer.Option("--workshop", help="Run only the core of each notebook, for a class.")
     ] = False,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
     language: Language = None,
 ) -> None:
     """Run notebooks in order and write an index of the results: **build/index.html**.
@@ -39,7 +37,7 @@ def run(
     **Examples**
 
     - `tpu-course run`: all notebooks
-    - `tpu-course run 2 7 --no-open`: two of them, without opening a browser
+    - `tpu-course run 2 7`: two of them
     - `tpu-course run --workshop`: the core of all notebooks; results go to build/workshop
     - `tpu-course run --language ko`: the Korean edition; results go to build/ko
 
@@ -58,9 +56,6 @@ def run(
         typer.echo(f"Stopped. What is done: {page}", err=True)
         raise typer.Exit(130) from None
     typer.echo(f"Results: {page}")
-    screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
-    if not no_open and sys.stdout.isatty() and screen:
-        webbrowser.open(page.as_uri())
     raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 
