@@ -196,7 +196,7 @@ def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
     for cell in node.cells:
         cell.source = re.sub(r"(?<=\]\()(\d\d_\w+)\.ipynb", r"\1.html", cell.source)
     exporter = nbconvert.HTMLExporter(embed_images=True, exclude_input_prompt=True)
-    exporter.register_filter("ansi2html", lambda text: ansi2html(text[:200_000]))  # not for hours
+    exporter.register_filter("ansi2html", lambda text: ansi2html(text[:50_000]))  # not for hours
     exporter.register_preprocessor(
         nbconvert.preprocessors.TagRemovePreprocessor(remove_input_tags={"hide-input"}), True
     )

@@ -82,10 +82,10 @@ def _matching(given: str) -> list[str]:
     if not found or any("::" in name for name in (path, *found)):  # fsspec's sign of a chain
         raise CourseError(
             f"The text {given[:80]} is not there.",
-            "No file of this name exists, none fits the pattern, the folder has none, it is a "
-            "pipe, or a name has :: in it.",
+            "No file of this name exists, none fits the pattern, the folder has none, or it is a "
+            "pipe. A name with :: can't be read.",
             "Check the path; a pattern stands in quotation marks. Write what a pipe gives to a "
-            "file; .gz, .bz2 and .xz are read as they are. Rename what has ::.",
+            "file; .gz, .bz2 and .xz are read as they are.",
         )
     return found
 
@@ -171,7 +171,7 @@ def _texts(path: str, field: str) -> Iterator[pyarrow.Array]:
             raise ValueError(f"{count - read:,} are missing")
     except (OSError, ValueError) as error:
         raise CourseError(
-            f"The text {path} can't be read from the cache of the library datasets.",
+            f"The text {path.rpartition('/')[2]} can't be read from the cache of datasets.",
             f"Behind document {read:,} of {count:,}: {cause(error)}.",
             f"If all of it is UTF-8 (a lone surrogate isn't), delete {cache} and run it again.",
         ) from error

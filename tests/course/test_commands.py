@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import pathlib
 import re
 import shlex
@@ -17,7 +18,7 @@ from terminal import call
 
 import helpers.__main__ as commands
 from helpers.course import running
-from helpers.course.commands import app, course
+from helpers.course.commands import app, course, training
 from helpers.course.commands.app import GROUPS
 
 MISUSES = tomllib.loads((ROOT / "tests/course/misuses.toml").read_text("utf-8"))["misuses"]
@@ -147,3 +148,13 @@ def test_a_command_that_needs_no_tensorflow_and_no_jupyter_imports_neither():
     script = "import helpers.course.commands.app, helpers.course.working, sys\n"
     script += "assert not {'tensorflow', 'nbformat', 'papermill', 'babel'} & {*sys.modules}"
     assert call(sys.executable, "-c", script).returncode == 0
+
+
+def test_flags_of_xla_and_of_python_do_no_harm(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tensorflow", unittest.mock.Mock())
+    monkeypatch.setattr(training.os, "environ", {"XLA_FLAGS": "--no-such"})
+    training._tensorflow({})
+    assert "ends this program (Aborted) and names the flag" in capsys.readouterr().out
+    given = {"PATH": os.environ["PATH"], "PYTHONINSPECT": "1"}  # IPython would wait for input
+    done = call(sys.executable, "-m", "helpers", "run", "99", env=given, input="print(6 * 7)\n")
+    assert done.returncode == 2 and "42" not in done.stdout
