@@ -150,11 +150,11 @@ def test_a_command_that_needs_no_tensorflow_and_no_jupyter_imports_neither():
     assert call(sys.executable, "-c", script).returncode == 0
 
 
-def test_flags_of_xla_and_of_python_do_no_harm(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tensorflow", unittest.mock.Mock())
-    monkeypatch.setattr(training.os, "environ", {"XLA_FLAGS": "--no-such"})
-    training._tensorflow({})
-    assert "ends this program (Aborted) and names the flag" in capsys.readouterr().out
-    given = {"PATH": os.environ["PATH"], "PYTHONINSPECT": "1"}  # IPython would wait for input
+def test_flags_of_xla_and_of_python_are_told_or_dropped(monkeypatch, capsys):
+    given = {"PATH": os.environ["PATH"], "PYTHONINSPECT": "1"}  # Python would read on at its end
     done = call(sys.executable, "-m", "helpers", "run", "99", env=given, input="print(6 * 7)\n")
     assert done.returncode == 2 and "42" not in done.stdout
+    monkeypatch.setitem(sys.modules, "tensorflow", unittest.mock.Mock())
+    monkeypatch.setattr(os, "environ", {"XLA_FLAGS": "--no-such"})
+    training._tensorflow({})
+    assert "ends this program (Aborted) and names the flag" in capsys.readouterr().out
