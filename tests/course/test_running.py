@@ -68,15 +68,11 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
 
 
 def test_a_page_shows_so_much_of_a_text(tmp_path):
-    path = write(tmp_path, "02_b", "1")
-    node, red = nbformat.read(path, 4), "\x1b[31ma\x1b[32mb" * 6_000
-    node.cells[1].outputs = [
-        new_output("stream", text=red),
-        new_output("execute_result", {"text/plain": red}),
-        new_output("error", ename="E", evalue="", traceback=[red]),
-    ]
-    (notebook,) = notebooks(tmp_path)
-    assert running._page(node, notebook).count("ansi-red-fg") < 3 * 5_000
+    node, red = nbformat.read(write(tmp_path, "02_b", "1"), 4), "\x1b[31ma\x1b[32mb" * 6_000
+    node.cells[1].outputs = [new_output("stream", text=red)]
+    node.cells[1].outputs += [new_output("execute_result", {"text/plain": red})]
+    node.cells[1].outputs += [new_output("error", ename="E", evalue="", traceback=[red])]
+    assert running._page(node, notebooks(tmp_path)[0]).count("ansi-red-fg") < 3 * 5_000
 
 
 def test_a_changed_parameter_and_a_workshop(tmp_path, monkeypatch):
