@@ -41,7 +41,11 @@ def test_memory_near_the_limit_warns(monkeypatch):
 
 @pytest.mark.parametrize(
     ("build", "targets"),
-    [(small.conv_net, "v5e-8 v3-8"), (small.bert, "v5e-8"), (small.ready(keras), "v3-8")],
+    [
+        (small.conv_net, "v5e-8 v3-8"),
+        pytest.param(small.bert, "v5e-8", marks=pytest.mark.long),
+        (small.ready(keras), "v3-8"),
+    ],
 )
 def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build, targets):
     model, _ = build()
