@@ -30,8 +30,9 @@ def command() -> None:
     for name in ("stdin", "stdout", "stderr"):  # closed (2>&-), another file would be in its place
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
-    if sys.flags.optimize > 1:
-        raise SystemExit("PYTHONOPTIMIZE=2 (-OO) takes away texts that are needed: unset it.")
+    for name in ("PYTHONINSPECT", "PYTHONOPTIMIZE"):  # waits at the end; takes texts, asserts away
+        if os.environ.pop(name, ""):
+            os.execv(sys.executable, sys.orig_argv)
     try:
         import logging
         import warnings

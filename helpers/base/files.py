@@ -1,6 +1,5 @@
 """Files that are whole or absent."""
 
-import glob
 import hashlib
 import pathlib
 import sys
@@ -8,6 +7,7 @@ import time
 from collections.abc import Iterable
 
 from helpers.base.errors import CourseError, cause
+from helpers.base.processes import leftovers
 from tpu_preflight.files import replace
 
 
@@ -25,11 +25,6 @@ def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
     )
 
 
-def leftovers(path: pathlib.Path) -> Iterable[pathlib.Path]:
-    """Find what killed processes left of a file or folder; a backup named by a date isn't ours."""
-    return path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 16)
-
-
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
     """Replace a file by the whole content, or by pieces of it in order: whole or absent.
 
@@ -37,6 +32,8 @@ def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
     """
     data = data.encode() if isinstance(data, str) else data
     try:
+        for left in leftovers(path.resolve()):
+            left.unlink(missing_ok=True)
         replace(path, [data] if isinstance(data, bytes) else data)
     except OSError as error:
         raise cant_write(path, error) from error

@@ -211,7 +211,8 @@ class Folder:
             return True
         return False
 
-    def _entries(self, name: str = "") -> dict[str, dict]:
+    def entries(self, name: str = "") -> dict[str, dict]:
+        """Give what the storage knows of each file: other times or numbers when it is replaced."""
         path = self._at(name)
         with self._reading(name):
             # A bucket's folder can hold an object that is named like the folder itself.
@@ -221,11 +222,11 @@ class Folder:
 
     def list(self, name: str = "") -> list[str]:
         """Give the names of what is in the folder, or in one below it, in order."""
-        return sorted(self._entries(name))
+        return sorted(self.entries(name))
 
     def sizes(self) -> dict[str, int]:
         """Give the sizes of the files in the folder, in bytes, by name."""
-        entries = self._entries().items()
+        entries = self.entries().items()
         return {name: x["size"] for name, x in entries if x["type"] != "directory"}
 
     def write(self, name: str, data: str | bytes | Iterable[bytes]) -> None:
@@ -238,8 +239,6 @@ class Folder:
                     files.write(whole, data)
                     self._files.put_file(str(whole), self._at(name))
                 return
-            for left in files.leftovers(path):
-                left.unlink(missing_ok=True)
             files.write(path, data)
 
     def delete(self, name: str) -> None:

@@ -12,13 +12,10 @@ import pathlib
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 from helpers.base.errors import CourseError, cause
 from helpers.base.settings import ROOT
-
-if TYPE_CHECKING:
-    from babel.messages import Catalog
 
 ENGLISH = "en"
 NOTEBOOKS, WORK = ROOT / "notebooks", ROOT / "work"
@@ -35,8 +32,9 @@ def file(language: str) -> pathlib.Path:
 
 
 def translations() -> list[str]:
-    """List the languages into which the course is translated, by their codes."""
-    return sorted(path.stem for path in LOCALE.glob("*.po"))
+    """List the languages of the translations by their codes; ``ko.backup.po`` is none."""
+    code = re.compile(r"[a-z]{2,3}(_[A-Z0-9]\w+)?")
+    return sorted(path.stem for path in LOCALE.glob("*.po") if code.fullmatch(path.stem))
 
 
 def language(
@@ -61,20 +59,27 @@ def language(
     return code if code in translations() else ENGLISH
 
 
-def read(code: str) -> "Catalog":
-    """Read a language's translation; an empty one where there is none yet.
+def read(code: str) -> Any:
+    """Read a language's translation, a catalog of Babel; an empty one where there is none yet.
 
-    Raises `CourseError`: It can't be read, as after a merge that left git's marks in it.
+    Raises `CourseError`: It can't be read, as after a merge of git, or has a message twice.
     """
     from babel.messages import Catalog, pofile
 
-    if not (path := file(code)).is_file():
-        return Catalog(locale=code, fuzzy=False)
+    class Once(Catalog):
+        def __setitem__(self, english: str, message: object) -> None:
+            if self.get(english, message.context):  # Babel would drop one of the translations
+                raise ValueError(f"{english[:60]!r} of {message.context} is there twice")
+            super().__setitem__(english, message)
+
+    catalog = Once(locale=code, fuzzy=False)
     try:
-        return pofile.read_po(io.BytesIO(path.read_bytes()), abort_invalid=True)
+        if (path := file(code)).is_file():
+            pofile.PoFileParser(catalog, abort_invalid=True).parse(io.BytesIO(path.read_bytes()))
     except Exception as error:  # Babel's own, and what it meets in a file that isn't whole
         what, why = f"{path.name} can't be read.", f"{cause(error)} (lines from 0)."
         raise CourseError(what, why, "Repair that line, in UTF-8.") from error
+    return catalog
 
 
 @functools.cache

@@ -1,10 +1,14 @@
 """The environment of this process, and the processes that it starts to have something served."""
 
 import contextlib
+import glob
 import multiprocessing
 import os
 import pathlib
+import secrets
+import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -13,6 +17,37 @@ import psutil
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
+from tpu_preflight.processes import kill
+
+
+def beside(path: pathlib.Path) -> pathlib.Path:
+    """Name what is on its way to ``path``: hidden, with the number of this process."""
+    return path.with_name(f".{path.name}.{os.getpid():08x}{secrets.token_hex(4)}")
+
+
+def leftovers(path: pathlib.Path) -> list[pathlib.Path]:
+    """Find what killed processes left of a file or folder; a backup named by a date isn't ours."""
+    named = path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 16)
+    return [each for each in named if not psutil.pid_exists(int(each.name[-16:-8], 16))]
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[None]:
+    """Have a folder of one's own for all temporary files, which goes with the block.
+
+    Before, it ends what a command left that was killed: its folder, and who has that for his own.
+    """
+    path = pathlib.Path(tempfile.gettempdir(), "tpu-course")
+    for left in leftovers(path):
+        each = psutil.process_iter(["environ"])
+        kill(x for x in each if (x.info["environ"] or {}).get("TMPDIR") == str(left))
+        shutil.rmtree(left, ignore_errors=True)
+    (own := beside(path)).mkdir(0o700)
+    try:
+        with variables_set({"TMPDIR": str(own)}), variables_set({"tempdir": None}, vars(tempfile)):
+            yield
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 @contextlib.contextmanager

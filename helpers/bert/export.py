@@ -5,12 +5,10 @@ transformers 4 and 5 read, and `tf_model.h5` for `TFBertForMaskedLM`, which tran
 has. Beside them tokenizer and model card: without the tokens' numbers the weights mean nothing.
 """
 
-import contextlib
 import dataclasses
 import json
 import os
 import pathlib
-import secrets
 import shutil
 
 import jinja2
@@ -26,6 +24,7 @@ from transformers.modeling_tf_pytorch_utils import (
 from helpers.base import files, html
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder, new_folder
+from helpers.base.processes import beside, leftovers
 from helpers.bert import evaluation
 from helpers.bert.data import Data, read
 from helpers.bert.pretraining import make, restore
@@ -96,27 +95,24 @@ def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: 
 
     Raises `CourseError`: The folder can't be written.
     """
-    writing = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
+    writing = beside(folder)
     try:
-        for left in files.leftovers(folder):
-            with contextlib.suppress(CourseError), Folder(left).alone():  # nobody writes there
-                shutil.rmtree(left, ignore_errors=True)
+        for left in leftovers(folder):
+            shutil.rmtree(left, ignore_errors=True)
         writing.mkdir(parents=True)
-        with Folder(writing).alone():
-            _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
-            # The ordinary class: packed rows are a matter of the input, not of the weights.
-            config = model.config.to_diff_dict() | {"architectures": ["BertForMaskedLM"]}
-            files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True))
-            weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
-            files.write(writing / "model.safetensors", weights)
-            # As many bytes first: on a full disk HDF5 would crash.
-            room = (w.numpy().tobytes() for layer in model.layers for w in layer.weights)
-            files.write(writing / "tf_model.h5", [*room, bytes(2**20)])
-            model.save_weights(writing / "tf_model.h5", save_format="h5")
-            files.write(writing / "README.md", card)
-            (writing / ".lock").unlink()
-            os.sync()  # all of it is on the disk before it has its name
-            writing.rename(folder)
+        _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
+        # The ordinary class: packed rows are a matter of the input, not of the weights.
+        config = model.config.to_diff_dict() | {"architectures": ["BertForMaskedLM"]}
+        files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True))
+        weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
+        files.write(writing / "model.safetensors", weights)
+        # As many bytes first: on a full disk HDF5 would crash.
+        room = (w.numpy().tobytes() for layer in model.layers for w in layer.weights)
+        files.write(writing / "tf_model.h5", [*room, bytes(2**20)])
+        model.save_weights(writing / "tf_model.h5", save_format="h5")
+        files.write(writing / "README.md", card)
+        os.sync()  # all of it is on the disk before it has its name
+        writing.rename(folder)
     except OSError as error:
         raise files.cant_write(folder, error) from error
     finally:

@@ -129,7 +129,8 @@ def run(
     Raises `CourseError`: The arguments don't fit each other; the folder holds another run, or can't
     be used; or a loss is no number. Also as `data.read` and `records.dataset`.
     """
-    folder, source = Folder(output), read(data)
+    folder, there = Folder(output), Folder(data).entries()
+    source = read(data)
     strategy = strategy or tf.distribute.get_strategy()
     _check(settings, source, strategy)
     path = Folder(source.manifest.path).absolute
@@ -161,6 +162,13 @@ def run(
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
 
         def keep() -> int:
+            same = Folder(data).entries() == there  # else their bytes are compared
+            if not same and records.verify(data).fingerprint != described.data:
+                raise CourseError(
+                    "The records were exchanged while the run read them.",
+                    f"What it learned since step {saved:,} may be of the one and the other.",
+                    "Bring those it began with back, and run the same command again.",
+                )
             lock.close()  # the folder may have been deleted, and the lock with it
             lock.enter_context(folder.alone())
             described.begin(folder)

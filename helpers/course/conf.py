@@ -109,12 +109,6 @@ def settled(app: object, doctree: nodes.document) -> None:
             image.replace_self(nodes.Text(f"{image['alt']} "))
 
 
-def numbered(app: object, env: object) -> None:
-    """Put a notebook's number before its title, in search results, too."""
-    for name, n in NUMBERED.items():
-        env.titles[name] = env.longtitles[name] = nodes.title("", f"{n.number} {n.title}")
-
-
 def more(app: object) -> list[tuple[str, dict, str]]:
     """Give the page that no file holds: a search in the tables of verdicts."""
     context = {"title": translated(TAKE), "body": pages.verdicts()}
@@ -157,7 +151,6 @@ def setup(app: object) -> None:
     app.add_search_language(Korean)
     app.connect("source-read", contents)
     app.connect("doctree-read", settled)
-    app.connect("env-updated", numbered)
     app.connect("html-collect-pages", more)
     app.connect("html-page-context", page)
     app.connect("build-finished", first)

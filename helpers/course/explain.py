@@ -5,6 +5,7 @@ comes between two parts of a message, or between it and the words near it, is bo
 takes time in proportion to the length of the text.
 """
 
+import bisect
 import codecs
 import functools
 import html
@@ -23,7 +24,7 @@ from tpu_preflight.errors import PreflightError
 MOST_MATCHES = 3
 REACH = 1500  # characters from a message to the words that must, or may not, stand near it
 LONGEST_EVIDENCE = 160
-MOST_BYTES = 2**20  # of a log, from its beginning and again from its end
+MOST_BYTES = 2**19  # of a log, from its beginning and again from its end: searched in two seconds
 ENDLESS = 2**30  # bytes after which a log isn't read on
 
 NOTHING = "No known symptom is in this text."
@@ -65,13 +66,21 @@ class Symptom:
 
         Empty where there is none.
         """
-        for found in lowered("|".join(self.seen)).finditer(small):
-            start, end = found.span()
-            around = small[max(0, start - REACH) : end + REACH]
-            unless = self.unless and lowered(self.unless).search(around)
-            if lowered(self.near).search(around) and not unless:
+        seen = _places("|".join(self.seen), small)
+        near, unless = (_places(x, small) if seen else [] for x in (self.near, self.unless))
+        for start, end in seen:
+            if (not self.near or _beside(near, start, end)) and not _beside(unless, start, end):
                 return _line(text, start, end)
         return ""
+
+
+def _places(written: str, small: str) -> list[tuple[int, int]]:
+    return [found.span() for found in lowered(written).finditer(small)] if written else []
+
+
+def _beside(places: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+    at = bisect.bisect(places, (start - REACH,))
+    return at < len(places) and places[at][1] <= end + REACH
 
 
 @functools.cache

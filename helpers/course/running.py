@@ -16,10 +16,12 @@ import nbconvert
 import nbformat
 import papermill
 import psutil
+from ipykernel.kernelspec import get_kernel_dict
 from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpec
+from nbconvert.filters import ansi2html
 from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
-from rich.progress import Progress
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError, cause, unreadable
@@ -76,7 +78,9 @@ def execute(
         own = {"env": environment | {MARK: folder}, "stdout": words, "stderr": words}
 
         class Kernel(AsyncKernelManager):
-            """What the kernel's native code writes goes to a file."""
+            """This very Python, whose native code writes to a file."""
+
+            kernel_spec = KernelSpec(**get_kernel_dict())
 
             def start_kernel(self, **options: object) -> object:
                 return super().start_kernel(**options | own)
@@ -135,12 +139,10 @@ def run_all(
     results: dict[str, Result] = {}
     console = console or Console(stderr=True)
     order = sorted(chosen, key=lambda each: jobs > 1 and each.number not in LONGEST)
-    bar = Progress(console=console, disable=not console.is_terminal)
-    with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         begun = {pool.submit(execute, n, **options): n for n in order}
         try:
-            ended = concurrent.futures.as_completed(begun)
-            for future in bar.track(ended, len(begun), description="notebooks"):
+            for future in concurrent.futures.as_completed(begun):
                 result, node = future.result()
                 keep(begun[future], result, node)
                 results[result.name] = result
@@ -193,9 +195,8 @@ def _page(node: nbformat.NotebookNode, notebook: Notebook) -> str:
     node = nbformat.from_dict(node)
     for cell in node.cells:
         cell.source = re.sub(r"(?<=\]\()(\d\d_\w+)\.ipynb", r"\1.html", cell.source)
-    for output in (x for cell in node.cells for x in cell.get("outputs", ()) if "text" in x):
-        output.text = output.text[:200_000]  # of a million colours it would write for hours
     exporter = nbconvert.HTMLExporter(embed_images=True, exclude_input_prompt=True)
+    exporter.register_filter("ansi2html", lambda text: ansi2html(text[:50_000]))  # not for hours
     exporter.register_preprocessor(
         nbconvert.preprocessors.TagRemovePreprocessor(remove_input_tags={"hide-input"}), True
     )

@@ -34,6 +34,9 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         edition = hashlib.sha256(text.encode()).hexdigest()[:12]
         target = work / notebook.path.name
         new = json.loads(text)
+        fix = "Write it in the notebooks' form 4.5, whose cells have ids, or take the tag away."
+        with unreadable(f"{notebook.path.name} has an exercise's cell without an id.", fix):
+            own = {cell["id"] for cell in new["cells"] if _asks(cell)}
         answers = {}
         if target.exists():
             what = f"work/{target.name} is damaged: its answers can't be read."
@@ -42,7 +45,12 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
                 old = json.loads(target.read_text("utf-8"))
                 if old["metadata"].get("course_edition") == edition:
                     continue
-                answers = {cell["id"]: cell["source"] for cell in old["cells"] if _asks(cell)}
+                at = None
+                for cell in old["cells"]:
+                    # Of a cell that was split, the parts below the first have ids of their own.
+                    at = (cell["id"] if cell["id"] in own else at) if _asks(cell) else None
+                    said = [answers[at]] if at in answers else []
+                    answers[at] = "\n".join([*said, "".join(cell["source"])])
             files.write(earlier / target.name, target.read_text("utf-8"))
             renewed.append(target)
         for cell in new["cells"]:

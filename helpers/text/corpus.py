@@ -7,7 +7,7 @@ import pathlib
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tokenizers
 from tokenizers import BertWordPieceTokenizer
@@ -15,9 +15,6 @@ from tokenizers.processors import BertProcessing
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
-
-if TYPE_CHECKING:
-    from transformers import BertTokenizerFast
 
 DATA = ROOT / "notebooks" / "data"
 LANGUAGES = ("ko", "en")
@@ -142,8 +139,8 @@ def kept_tokenizer() -> pathlib.Path:
     return path
 
 
-def load_tokenizer() -> "BertTokenizerFast":
-    """Load `kept_tokenizer` for use with ``transformers``."""
+def load_tokenizer() -> Any:
+    """Load `kept_tokenizer` as a ``BertTokenizerFast`` of ``transformers``."""
     from transformers import BertTokenizerFast  # Apache Beam's environment has none
 
     file = str(kept_tokenizer())

@@ -19,11 +19,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import datasets
 import fsspec
 import numpy as np
-import pyarrow
 import pyarrow.compute
 from datasets.data_files import resolve_pattern
 
-from helpers.base.errors import CourseError, cause, unreadable
+from helpers.base.errors import CourseError, cause
 from helpers.base.folders import Folder
 from helpers.text import corpus
 
@@ -73,25 +72,29 @@ def _matching(given: str) -> list[str]:
         bucket, _, name = re.split(r"[*?[]", path[5:])[0].partition("/")
         Folder(f"gs://{bucket}").exists(name or "any")
     patterns = (path, f"{path.rstrip('/')}/**") if path else ()  # a file or pattern; a folder
+    found = []
     try:
         for pattern in patterns:
             with contextlib.suppress(FileNotFoundError):
-                return resolve_pattern(pattern, str(pathlib.Path.cwd()))
+                found = found or resolve_pattern(pattern, str(pathlib.Path.cwd()))
     except Exception as error:  # of the library of each kind of storage
         raise _unreadable(given, error) from error
-    raise CourseError(
-        f"The text {given[:80]} is not there.",
-        "No file of this name exists, none fits the pattern, the folder has none, or it is a pipe.",
-        "Check the path; a pattern stands in quotation marks. Write what a pipe gives to a file; "
-        ".gz, .bz2 and .xz are read as they are.",
-    )
+    if not found or any("::" in name for name in (path, *found)):  # fsspec's sign of a chain
+        raise CourseError(
+            f"The text {given[:80]} is not there.",
+            "No file of this name exists, none fits the pattern, the folder has none, or it is a "
+            "pipe. A name with :: can't be read.",
+            "Check the path; a pattern stands in quotation marks. Write what a pipe gives to a "
+            "file; .gz, .bz2 and .xz are read as they are.",
+        )
+    return found
 
 
 @functools.cache
-def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str, str]:
+def _arrow_files(path: str, field: str) -> tuple[pathlib.Path, int, str, str]:
     """Make Arrow files of a file, in the cache of ``datasets`` (``HF_DATASETS_CACHE``).
 
-    Gives their paths, the column with the text, and when the file came.
+    Gives their folder, the number of documents, the column with the text, and when the file came.
     """
     name = path.rpartition("/")[2]
     ending = pathlib.Path(re.sub(r"\.(gz|bz2|xz|zst)$", "", name)).suffix
@@ -126,7 +129,8 @@ def _arrow_files(path: str, field: str) -> tuple[list[pathlib.Path], str, str]:
             "Name the field with the text (--field NAME), or choose another file.",
         )
     came = f"{came} {builder.config.data_files['train'].origin_metadata}"
-    return sorted(pathlib.Path(builder.cache_dir).glob("*.arrow")), column, came
+    count = builder.info.splits["train"].num_examples
+    return pathlib.Path(builder.cache_dir), count, column, came
 
 
 def _other_kind(path: str, ending: str, kind: str) -> str:
@@ -150,11 +154,27 @@ def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
     if not isinstance(source, Files):
         yield [pyarrow.array(source, pyarrow.string())]
         return
-    for path in source.paths:
-        paths, column, _ = _arrow_files(path, source.field)
-        with unreadable(f"The cache's copy of {path} is gone.", "Run it again."):
-            files = [pyarrow.OSFile(str(each)) for each in paths]
-        yield (batch.column(column) for file in files for batch in pyarrow.ipc.open_stream(file))
+    yield from (_texts(path, source.field) for path in source.paths)
+
+
+def _texts(path: str, field: str) -> Iterator[pyarrow.Array]:
+    """Give a file's texts from the cache, and make sure that they are all there, in UTF-8."""
+    cache, count, column, _ = _arrow_files(path, field)
+    read = 0
+    try:
+        for file in sorted(cache.glob("*.arrow")):
+            for batch in pyarrow.ipc.open_stream(pyarrow.OSFile(str(file))):
+                (texts := batch.column(column)).validate(full=True)
+                yield texts
+                read += len(texts)
+        if read != count:
+            raise ValueError(f"{count - read:,} are missing")
+    except (OSError, ValueError) as error:
+        raise CourseError(
+            f"The text {path.rpartition('/')[2]} can't be read from the cache of datasets.",
+            f"Behind document {read:,} of {count:,}: {cause(error)}.",
+            f"If all of it is UTF-8 (a lone surrogate isn't), delete {cache} and run it again.",
+        ) from error
 
 
 def _unreadable(name: str, error: BaseException) -> CourseError:
@@ -171,14 +191,15 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
         why = f"The library datasets can't write it into its cache ({cause(error)})."
         fix = "Make room, or set HF_DATASETS_CACHE to a folder that you may write to."
     if isinstance(error, UnicodeDecodeError):
-        why = f"It is not UTF-8: byte 0x{error.object[error.start]:02x} ({error.reason})."
+        behind = error.object[max(0, error.start - 40) : error.start].decode("utf-8", "replace")
+        why = f"It is not UTF-8: byte 0x{error.object[error.start]:02x} behind {behind!r}."
         fix = "Write it in UTF-8: `iconv -f CP949 -t UTF-8 FILE > NEW`, -f UTF-16 from Windows."
     return CourseError(f"The text {name} can't be read.", why, fix)
 
 
 def came(source: Source) -> list[str]:
     """Tell when each file of a source came, as this process reads it."""
-    return [_arrow_files(path, source.field)[2] for path in getattr(source, "paths", ())]
+    return [_arrow_files(path, source.field)[3] for path in getattr(source, "paths", ())]
 
 
 def digest(source: Source) -> str:

@@ -5,7 +5,6 @@ number of masked positions is ``max_predictions_per_seq`` of google-research/ber
 """
 
 import dataclasses
-from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -13,8 +12,6 @@ import tensorflow as tf
 RATE = 0.15  # of the ordinary tokens are chosen; of ten of these
 TO_MASK = 8  # become [MASK],
 TO_RANDOM = 1  # becomes any token, and one stays as it is
-
-PASSES = 3  # over the words of a row, to find those that still fit
 
 
 def draw(seed: int, epoch: int | tf.Tensor, step: int | tf.Tensor) -> tf.Tensor:
@@ -39,24 +36,19 @@ class Masking:
         predictions: Masked positions per row, the same for every row, so that shapes stay static.
             Rows in which more would be chosen get this many; positions that a row doesn't need
             weigh 0.
-        continuations: Ids of the tokens that continue a word, from `continuations`, to choose
-            whole words; empty to choose single tokens.
     """
 
     vocabulary: int
     mask_id: int
     special_ids: tuple[int, ...]
     predictions: int
-    continuations: tuple[int, ...] = ()
 
     def __call__(self, ids: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Mask a batch.
 
         In each row round(0.15 × its ordinary tokens) positions are chosen, at least one where there
-        is an ordinary token, at most ``predictions``. Whole words are taken in random order and
-        those that don't fit any more are passed over (as in google-research/bert), up to
-        ``PASSES`` times: a row may then stay a token or two short. Rows may be packed: the special
-        tokens between two sequences end a word. Runs in tf.data, in a graph and under XLA.
+        is an ordinary token, at most ``predictions``. Rows may be packed. Runs in tf.data, in a
+        graph and under XLA.
 
         Args:
             ids: int32, shape [rows, length], length at least ``predictions``.
@@ -79,16 +71,12 @@ class Masking:
             return tf.random.stateless_uniform(shape, seed, 0, below, tf.int32, alg="philox")
 
         seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 3, alg="philox"))
-        allowed = ~self._in(ids, self.special_ids)
+        allowed = tf.gather(~np.isin(np.arange(self.vocabulary), self.special_ids), ids)
         tokens = tf.reduce_sum(tf.cast(allowed, tf.float32), 1, keepdims=True)
         wanted = tf.minimum(tf.maximum(tf.round(RATE * tokens), 1.0), tokens)
         keys = uniform(seeds[0], length, tf.int32.max)
-        if self.continuations:
-            wanted = tf.cast(tf.minimum(wanted, self.predictions), tf.int32)
-            at, used = self._words(ids, allowed, keys, wanted)
-        else:
-            _, at = tf.math.top_k(tf.where(allowed, keys, -1), self.predictions)
-            used = tf.range(self.predictions, dtype=tf.float32)[None] < wanted
+        _, at = tf.math.top_k(tf.where(allowed, keys, -1), self.predictions)
+        used = tf.range(self.predictions, dtype=tf.float32)[None] < wanted
 
         flat, index = tf.reshape(ids, [-1]), at + tf.range(rows)[:, None] * length
         old = tf.gather(flat, index)
@@ -105,49 +93,3 @@ class Masking:
             "masked_ids": old,
             "masked_weights": tf.cast(used, tf.float32),
         }
-
-    def _in(self, ids: tf.Tensor, some: tuple[int, ...]) -> tf.Tensor:
-        """Tell which ids are among some, bool [rows, length]."""
-        return tf.gather(np.isin(np.arange(self.vocabulary), some), ids)
-
-    def _words(
-        self, ids: tf.Tensor, allowed: tf.Tensor, keys: tf.Tensor, wanted: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Choose whole words of ``allowed`` tokens, at most ``wanted`` tokens in each row.
-
-        Gives positions, int32 [rows, predictions], and which are used, bool, the same shape.
-        """
-        length = ids.shape[1] or tf.shape(ids)[1]
-        continued = self._in(ids, self.continuations) & allowed
-        after_special = tf.pad(~allowed[:, :-1], [[0, 0], [1, 0]], constant_values=True)
-        starts = ~continued | after_special
-        word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
-        # The numbers in `keys` are independent, so a word's may be any of them.
-        keys = tf.where(allowed, tf.gather(keys, word, batch_dims=1), -1)
-        # A stable sort keeps the tokens of a word together and in order.
-        order = tf.argsort(keys, axis=1, direction="DESCENDING", stable=True)
-        first = tf.gather(starts, order, batch_dims=1)
-        may = tf.gather(allowed, order, batch_dims=1)
-        pieces = tf.reduce_sum(tf.one_hot(word, length, dtype=tf.int32), axis=1)
-        pieces = tf.gather(pieces, tf.gather(word, order, batch_dims=1), batch_dims=1)
-
-        chosen, left = tf.zeros_like(may), wanted
-        for _ in range(PASSES):
-            fits = may & ~chosen & (pieces <= left)
-            so_far = tf.cumsum(tf.where(fits & first, pieces, 0), axis=1)
-            taken = fits & (so_far <= left)
-            chosen |= taken
-            left -= tf.reduce_sum(tf.cast(taken, tf.int32), axis=1, keepdims=True)
-        rank = tf.where(chosen, tf.range(length, 0, -1)[None], 0)
-        ranks, at = tf.math.top_k(rank, self.predictions)
-        return tf.gather(order, at, batch_dims=1), ranks > 0
-
-
-def continuations(tokens: Mapping[str, int]) -> tuple[int, ...]:
-    """Find the ids of tokens that continue a word (``##``) in a vocabulary (id by token), rising.
-
-    A word is then a token and the ``##`` tokens that follow it. In Korean that is an eojeol, what
-    stands between two spaces, without its punctuation marks: BERT's tokenizer cuts at white space
-    and punctuation first, and at Chinese characters, never between Hangul and other letters.
-    """
-    return tuple(sorted(number for token, number in tokens.items() if token.startswith("##")))

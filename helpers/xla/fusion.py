@@ -57,17 +57,11 @@ class Program(Shown):
     """A compiled program as a list of kernels, in the order in which they run."""
 
     kernels: tuple[Kernel, ...]
-    results: tuple[Buffer, ...]
 
     @property
     def fusions(self) -> tuple[Kernel, ...]:
         """The kernels that do more than one operation."""
         return tuple(k for k in self.kernels if k.fused)
-
-    @property
-    def temporaries(self) -> tuple[Buffer, ...]:
-        """The buffers that a kernel writes and only other kernels read."""
-        return tuple(b for k in self.kernels for b in k.writes if b not in self.results)
 
     @property
     def bytes_written(self) -> int:
@@ -132,7 +126,7 @@ def kernels(optimized: str) -> Program:
     """
     computations, main = instructions.computations(optimized)
     holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
-    found, results = [], ()
+    found = []
     for i in computations[main]:
         inputs = [b for name in i.operands for b in holds[name]]
         if i.opcode.endswith(("-start", "-done")):
@@ -155,9 +149,7 @@ def kernels(optimized: str) -> Program:
             reads = dict.fromkeys(b for b in inputs if b.name != "constant")
             operations = tuple(_operations(i, computations))
             found.append(Kernel(operations, tuple(reads), holds[i.name]))
-        if i.root:
-            results = holds[i.name]
-    return Program(tuple(found), tuple(results))
+    return Program(tuple(found))
 
 
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:

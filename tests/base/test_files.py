@@ -1,13 +1,17 @@
 """A file is whole or absent, and a failed write says why."""
 
 import os
+import pathlib
 import signal
+import subprocess
 import sys
+import tempfile
 
 import pytest
-from terminal import call
+from conventions import ROOT
+from terminal import call, gone
 
-from helpers.base import files
+from helpers.base import files, processes
 
 
 def test_a_file_is_written_with_its_folders_and_keeps_its_mode(tmp_path):
@@ -49,6 +53,25 @@ def test_a_killed_writer_leaves_the_old_content(tmp_path):
     )
     assert call(sys.executable, "-c", script, path).returncode == -signal.SIGKILL
     assert path.read_text() == "old"
+    (atwork := processes.beside(path)).touch()
+    files.write(path, "new")
+    assert {*tmp_path.iterdir()} == {path, atwork}
+
+
+def test_a_command_ends_what_one_left_that_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    script = (
+        "import os, subprocess, tempfile; from helpers.base.processes import temporary\n"
+        "with temporary():\n    tempfile.mkdtemp()\n"
+        "    print(subprocess.Popen(['sleep', '612'], stdout=2, stderr=0).pid, flush=True)\n"
+        "    os.kill(os.getpid(), 9)"
+    )
+    left = int(subprocess.run([sys.executable, "-c", script], stdout=-1, cwd=ROOT).stdout)
+    (mine := tmp_path / ".tpu-course.notes").touch()
+    with processes.temporary():
+        assert gone(left) and {*tmp_path.iterdir()} == {mine, pathlib.Path(tempfile.gettempdir())}
+    assert [*tmp_path.iterdir()] == [mine] and tempfile.gettempdir() == str(tmp_path)
 
 
 def test_what_was_changed_since_it_was_written_is_kept(tmp_path, capsys):

@@ -7,6 +7,7 @@ from babel.messages import Catalog, pofile
 from cases import cases
 
 from helpers.base import language
+from helpers.base.errors import CourseError
 
 
 @pytest.fixture
@@ -46,3 +47,13 @@ def test_a_translation_that_cant_be_read_leaves_messages_in_english(korean, caps
         assert language.translated("The disk", "ko") == "The disk"
     out, err = capsys.readouterr()
     assert not out and re.fullmatch(r"ko\.po can't be read.*on 0.*Messages are in English.\n", err)
+
+
+def test_a_message_that_is_there_twice_is_told_and_a_stray_file_is_no_language(korean):
+    path = language.file("ko")
+    for name in ("ko.backup.po", "ko (copy).po", "ko_old.po"):
+        path.with_name(name).write_bytes(path.read_bytes())
+    assert language.translations() == ["ko"]
+    path.write_text(path.read_text("utf-8") + '\nmsgid "a smaller batch"\nmsgstr "x"\n', "utf-8")
+    with pytest.raises(CourseError, match="'a smaller batch' of None is there twice"):
+        language.read("ko")

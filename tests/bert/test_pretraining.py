@@ -62,6 +62,22 @@ def test_every_step_has_one_line_and_learning_lowers_the_loss(whole, data, tmp_p
     assert all(0 < row["norm"] < 10 and 400 < row["tokens"] <= 8 * 64 for row in rows)
 
 
+def test_records_that_are_exchanged_meanwhile_are_told(tmp_path):
+    (mine := tmp_path / "data").mkdir()
+
+    def report(progress):
+        if progress.step == SAVE + 1:
+            shutil.rmtree(mine)
+            shutil.copytree(tmp_path / "other", mine)
+
+    texts, tokenizer = [f"{number} 문서" for number in range(400)], corpus.kept_tokenizer()
+    for folder, way in ((mine, 1), (tmp_path / "other", -1)):
+        records.write(texts[::way], folder, tokenizer, sequence_length=64, shards=1)
+    with pytest.raises(CourseError, match="were exchanged while the run read them"):
+        train(mine, tmp_path / "run", SHORT, report=report)
+    assert saved(tmp_path / "run") == [SAVE]
+
+
 def killed(data, output, milliseconds):
     """Train until this process kills itself with SIGKILL; every second step it saves."""
 

@@ -114,7 +114,9 @@ def test_a_course_error_and_an_exception_explain_themselves():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", [*("\n", "\x1b[", "(a, a, pid=1 ", "XError", "Unavailable: ")])
+@pytest.mark.parametrize(
+    "unit", [*("\n", "\x1b[", "(a, a, pid=1 ", "XError", "Unavailable: ", "PREEMPTED ")]
+)
 def test_a_long_log_takes_time_in_proportion_to_its_length(unit):
     """Twice the length, at most three times as long: a quadratic pattern takes four times."""
 
@@ -123,7 +125,7 @@ def test_a_long_log_takes_time_in_proportion_to_its_length(unit):
         explain(unit * (length // len(unit)))
         return time.process_time() - began
 
-    assert seconds(400_000) < 3 * seconds(200_000) + 0.5
+    assert seconds(400_000) < min(3 * seconds(200_000) + 0.5, 5)
 
 
 def test_the_command_reads_a_file_or_a_pipe_and_prints_the_page(tmp_path):

@@ -13,8 +13,10 @@ import pytest
 from bs4 import BeautifulSoup
 from conventions import METADATA
 from made_notebooks import quiet, write
+from nbformat.v4 import new_output
 from terminal import call, without
 
+from helpers.base import files
 from helpers.base.settings import ROOT
 from helpers.course import running
 from helpers.course.map import notebooks
@@ -65,7 +67,18 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
     assert "before" in page and "no &lt;b&gt;" in page
 
 
-def test_a_changed_parameter_and_a_workshop(tmp_path):
+def test_a_page_shows_so_much_of_a_text(tmp_path):
+    node, red = nbformat.read(write(tmp_path, "02_b", "1"), 4), "\x1b[31ma\x1b[32mb" * 6_000
+    node.cells[1].outputs = [new_output("stream", text=red)]
+    node.cells[1].outputs += [new_output("execute_result", {"text/plain": red})]
+    node.cells[1].outputs += [new_output("error", ename="E", evalue="", traceback=[red])]
+    assert running._page(node, notebooks(tmp_path)[0]).count("ansi-red-fg") < 3 * 5_000
+
+
+def test_a_changed_parameter_and_a_workshop(tmp_path, monkeypatch):
+    spec = tmp_path / "kernels/python3/kernel.json"  # of another Python, which is gone
+    files.write(spec, '{"argv": ["/gone"], "display_name": "a", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
     write(tmp_path, "02_b", "print(steps * 2)", "1/0", parameters="steps = 1", tags=["beyond-core"])
     running.run(notebooks(tmp_path), tmp_path, quiet(), workshop=True, parameters={"steps": 21})
     cells = nbformat.read(tmp_path / "02_b.ipynb", 4).cells

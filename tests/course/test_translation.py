@@ -5,11 +5,13 @@ import re
 
 import pytest
 from conventions import ROOT
+from typer.testing import CliRunner
 
 from helpers.base import language
 from helpers.base.errors import CourseError
 from helpers.course import map as course
 from helpers.course import translation
+from helpers.course.commands.app import app
 from helpers.course.translation import said, to_do, update
 
 CODE = "eo"  # a pseudo-language under the code of Esperanto
@@ -116,3 +118,5 @@ def test_it_is_written_once_and_what_leaves_it_is_kept(tmp_path, monkeypatch, ca
         translation.write("eo")
     with pytest.raises(CourseError, match=r"eo\.po can't be read"):
         language.read("eo")
+    (tmp_path / "old.po").touch()
+    assert "no translation into 'old'" in CliRunner().invoke(app, ["translate"]).output

@@ -37,7 +37,11 @@ def test_answers_survive_an_update_and_the_copy_as_it_was_is_kept(folder, tmp_pa
     work = tmp_path / "work"
     copy = work / "02_b.ipynb"
     assert working.prepare(work, folder) == []
-    change(copy, '"stub"', '"my answer"')
+    node = nbformat.read(copy, 4)
+    metadata = node.cells[2].metadata
+    node.cells[2].source = "my"
+    node.cells.insert(3, new_code_cell("answer", metadata=metadata, id="of-jupyterlab"))  # split
+    nbformat.write(node, copy)
     change(copy, "print(1)", "print(1) # mine")
     mine = copy.read_text("utf-8")
     assert working.prepare(work, folder) == []  # nothing new
@@ -45,7 +49,7 @@ def test_answers_survive_an_update_and_the_copy_as_it_was_is_kept(folder, tmp_pa
     change(folder / "02_b.ipynb", "print(1)", "print(2)")
     assert working.prepare(work, folder) == [copy]
     sources = [cell.source for cell in nbformat.read(copy, 4).cells]
-    assert sources[-3:] == ["print(2)", "my answer", "answer = None"]
+    assert sources[-3:] == ["print(2)", "my\nanswer", "answer = None"]
     assert [p.read_text("utf-8") for p in work.glob("earlier/*/02_b.ipynb")] == [mine]
 
 
@@ -78,6 +82,9 @@ def test_a_damaged_copy_is_not_written_over(folder, tmp_path):
     with pytest.raises(CourseError, match="answers can't be read"):
         working.prepare(tmp_path / "work", folder)
     assert copy.read_text() == "{"
+    change(folder / "02_b.ipynb", '"id": "exercise-1",', "")
+    with pytest.raises(CourseError, match=r"02_b.ipynb has an exercise's cell without an id"):
+        working.prepare(tmp_path / "work", folder)
 
 
 @pytest.mark.parametrize("edition", ["", "ko"])

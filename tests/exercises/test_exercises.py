@@ -79,6 +79,13 @@ def test_the_teachers_edition_differs_in_the_answers_only(number):
         assert theirs == mine | {"source": expected}
 
 
+def test_a_cell_without_what_its_tag_says_is_told():
+    for source, tag in (("def f(): ...", "exercise"), ('check("02-z", x)', "question")):
+        cell = nbformat.v4.new_code_cell(source, metadata={"tags": [tag]})
+        with pytest.raises(CourseError, match=f"There is no {tag} '(02-z|def f)"):
+            exercises.solve(nbformat.v4.new_notebook(cells=[cell]))
+
+
 def test_the_command_writes_the_teachers_edition(tmp_path, monkeypatch):
     monkeypatch.setattr("helpers.course.map.BUILD", tmp_path)
     result = CliRunner().invoke(app, ["solutions"])

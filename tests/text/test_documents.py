@@ -10,6 +10,7 @@ import tarfile
 
 import fsspec
 import pandas as pd
+import pyarrow.parquet
 import pytest
 
 from helpers.base.errors import CourseError
@@ -119,13 +120,19 @@ def archive():
     return file.getvalue()
 
 
+def surrogate():
+    file, texts = io.BytesIO(), pyarrow.array([b"one", b"two \xed\xa0\x80"])
+    pyarrow.parquet.write_table(pyarrow.table({"body": texts.view(pyarrow.string())}), file)
+    return file.getvalue()
+
+
 WRONG = {
     "several.txt.gz": (archive(), "an archive"),
     "lines.txt": (objects(LINES), "is JSON"),
     "array.txt.gz": (gzip.compress(b"[%s]" % objects(LINES[:1])), "is JSON"),
     "table.csv": (b"id,text\n1,one\n", "a table"),
     "empty.txt": (b"", "is empty"),
-    "old.txt": ("Title\n옛날 문서입니다.\n".encode("cp949"), "not UTF-8: byte 0xbf"),
+    "old.txt": ("Title\n옛날 문서입니다.\n".encode("cp949"), "byte 0xbf behind 'Title"),
     "cut.txt.gz": (PACKED[:-30], "end-of-stream|EOF"),
     "zeros.txt": (bytes(2**21), "begins with zeros"),
     "column.jsonl": (objects(LINES).replace(b'"body"', b'"bodies"'), "field 'body', but {'id'"),
@@ -134,6 +141,7 @@ WRONG = {
     "utf-16.txt": (b"\xff\xfea\0", "-f UTF-16"),
     "cut.jsonl": (objects(LINES)[:-5], "JSON"),
     "table.parquet": (b"PAR1 and then nothing", "Parquet"),
+    "surrogate.parquet": (surrogate(), r"document 0 of 2: .*UTF8 sequence at string index 1"),
 }
 
 
@@ -146,3 +154,12 @@ def test_a_wrong_file_has_one_clear_error_that_names_it(tmp_path, name, caplog):
     with pytest.raises(CourseError, match=words) as caught:
         all_of(documents.find(inputs, "body"))
     assert f"The text {name} " in caught.value.what and not caplog.records
+
+
+def test_a_cache_that_was_overwritten_is_told(tmp_path):
+    source = documents.find([write(tmp_path, "a.txt", plain(LINES))])
+    (arrow,) = documents._arrow_files(source.paths[0], "text")[0].glob("*.arrow")
+    schema, data = int.from_bytes(arrow.read_bytes()[4:8], "little") + 8, arrow.read_bytes()
+    arrow.write_bytes(data[:schema] + bytes(len(data) - schema))  # which ends a stream
+    with pytest.raises(CourseError, match=r"0 of 25: .*25 are missing\.\n.*delete"):
+        all_of(source)

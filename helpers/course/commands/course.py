@@ -3,7 +3,6 @@
 import os
 import pathlib
 import sys
-import webbrowser
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from helpers.base import files
 from helpers.base import language as languages
 from helpers.base.errors import CourseError, unreadable
+from helpers.base.processes import temporary
 from helpers.base.settings import ENVIRONMENT
 from helpers.course import explain
 from helpers.course import map as course
@@ -21,12 +21,12 @@ Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NU
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
 
 
+@temporary()
 def run(
     wanted: Wanted = None,
     workshop: Annotated[
         bool, typer.Option("--workshop", help="Run only the core of each notebook, for a class.")
     ] = False,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Open no browser.")] = False,
     language: Language = None,
 ) -> None:
     """Run notebooks in order and write an index of the results: **build/index.html**.
@@ -37,7 +37,7 @@ def run(
     **Examples**
 
     - `tpu-course run`: all notebooks
-    - `tpu-course run 2 7 --no-open`: two of them, without opening a browser
+    - `tpu-course run 2 7`: two of them
     - `tpu-course run --workshop`: the core of all notebooks; results go to build/workshop
     - `tpu-course run --language ko`: the Korean edition; results go to build/ko
 
@@ -56,9 +56,6 @@ def run(
         typer.echo(f"Stopped. What is done: {page}", err=True)
         raise typer.Exit(130) from None
     typer.echo(f"Results: {page}")
-    screen = sys.platform in ("win32", "darwin") or {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ}
-    if not no_open and sys.stdout.isatty() and screen:
-        webbrowser.open(page.as_uri())
     raise typer.Exit(int(any(result.state != "passed" for result in results)))
 
 
@@ -121,7 +118,7 @@ def explain_log(
         )
     if left_out:
         typer.echo(
-            f"Read: the log's first and last MB, not the {left_out:,} bytes between.", err=True
+            f"Read: the log's first and last half MB, not the {left_out:,} bytes between.", err=True
         )
     found = explain.explain(explain.decode(data))
     typer.echo(repr(found))
@@ -149,6 +146,7 @@ def solutions() -> None:
     typer.echo(f"The teacher's edition: {folder}")
 
 
+@temporary()
 def store(wanted: Wanted = None, language: Language = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
@@ -183,11 +181,12 @@ def translate(
 
     from helpers.course import translation
 
-    for code in codes or ():
+    codes = codes or languages.translations()
+    for code in codes:
         if code == languages.ENGLISH or code not in localedata.locale_identifiers():
             what = f"There is no translation into {code!r}."
             raise typer.BadParameter(f"{what} Give a language's code, such as ko, ja or pt_BR.")
-    for code in codes or languages.translations():
+    for code in codes:
         to_do, changed = translation.write(code)
         typer.echo(f"{code}: {len(changed)} files changed; to do: {len(to_do)}")
         typer.echo("".join(f"  {where}\n" for where in to_do[:10]), nl=False)

@@ -6,20 +6,18 @@ import os
 import pathlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from helpers.base.folders import Folder, new_folder
+from helpers.base.processes import temporary
 from helpers.base.settings import ENVIRONMENT
 from helpers.bert.settings import CONFIGURATIONS, Description, Settings
 from helpers.tpu.connection import connect, tensorflow_environment
 from helpers.tpu.place import detect
-
-if TYPE_CHECKING:
-    from helpers.bert import pretraining
 
 Size = enum.StrEnum("Size", list(CONFIGURATIONS))
 
@@ -29,6 +27,7 @@ _RUNNER = "Apache Beam's: FnApiRunner, DataflowRunner, … Without: none."
 _TPU = "local, grpc://… or a TPU's name. Without: the CPU."
 
 
+@temporary()
 def prepare(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Folder or gs://….")
@@ -112,6 +111,7 @@ def prepare(
     typer.echo(f"{written.path}: {written!r}")
 
 
+@temporary()
 def pretrain(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="DIR", help="Of this run: folder or gs://….")
@@ -201,19 +201,23 @@ def pretrain(
 def _tensorflow(environment: dict[str, str]) -> ModuleType:
     typer.echo("Starting TensorFlow.")
     os.environ.update(ENVIRONMENT | environment)
+    if os.environ.get("XLA_FLAGS"):
+        said = "XLA_FLAGS is set. At a flag that XLA doesn't know it ends this program (Aborted)"
+        typer.echo(f"{said} and names the flag: correct it, or `unset XLA_FLAGS`.")
     import tensorflow
 
     tensorflow.get_logger().setLevel("ERROR")
     return tensorflow
 
 
-def _report(now: "pretraining.Progress") -> None:
-    """Say where a run is, at each tenth step and at the end."""
+def _report(now: Any) -> None:
+    """Say where a run is (a `pretraining.Progress`), at each tenth step and at the end."""
     if now.step % 10 == 0 or now.step == now.steps:
         where = f"step {now.step:,} of {now.steps:,} · loss {now.loss:.3f}"
         typer.echo(f"{where} · {now.tokens_per_second:,.0f} tokens/s")
 
 
+@temporary()
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Output folder of `pretrain`.")],
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="To make, on this disk.")],

@@ -16,7 +16,7 @@ def replace(path: pathlib.Path, pieces: Iterable[bytes]) -> None:
         OSError: As the system gave it; what stood there is untouched.
     """
     (path := path.resolve()).parent.mkdir(parents=True, exist_ok=True)  # a link stays
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = path.with_name(f".{path.name}.{os.getpid():08x}{secrets.token_hex(4)}")
     try:
         with temporary.open("xb") as file:
             file.writelines(pieces)
