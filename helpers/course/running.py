@@ -22,6 +22,7 @@ from jupyter_client.kernelspec import KernelSpec
 from nbconvert.filters import ansi2html
 from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
+from rich.progress import Progress
 
 from helpers.base import files, html
 from helpers.base.errors import CourseError, cause, unreadable
@@ -139,10 +140,12 @@ def run_all(
     results: dict[str, Result] = {}
     console = console or Console(stderr=True)
     order = sorted(chosen, key=lambda each: jobs > 1 and each.number not in LONGEST)
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+    bar = Progress(console=console, disable=not console.is_terminal)
+    with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         begun = {pool.submit(execute, n, **options): n for n in order}
         try:
-            for future in concurrent.futures.as_completed(begun):
+            ended = concurrent.futures.as_completed(begun)
+            for future in bar.track(ended, len(begun), description="notebooks"):
                 result, node = future.result()
                 keep(begun[future], result, node)
                 results[result.name] = result

@@ -36,8 +36,7 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
         new = json.loads(text)
         fix = "Write it in the notebooks' form 4.5, whose cells have ids, or take the tag away."
         with unreadable(f"{notebook.path.name} has an exercise's cell without an id.", fix):
-            own = {cell["id"] for cell in new["cells"] if _asks(cell)}
-        answers = {}
+            answers = {cell["id"]: cell["source"] for cell in new["cells"] if _asks(cell)}
         if target.exists():
             what = f"work/{target.name} is damaged: its answers can't be read."
             fix = "Move it elsewhere and run the same command again: it makes a new copy."
@@ -45,19 +44,14 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
                 old = json.loads(target.read_text("utf-8"))
                 if old["metadata"].get("course_edition") == edition:
                     continue
-                at = None
-                for cell in old["cells"]:
-                    # Of a cell that was split, the parts below the first have ids of their own.
-                    at = (cell["id"] if cell["id"] in own else at) if _asks(cell) else None
-                    said = [answers[at]] if at in answers else []
-                    answers[at] = "\n".join([*said, "".join(cell["source"])])
+                answers |= {cell["id"]: cell["source"] for cell in old["cells"] if _asks(cell)}
             files.write(earlier / target.name, target.read_text("utf-8"))
             renewed.append(target)
         for cell in new["cells"]:
             if cell["cell_type"] == "code":
                 cell |= {"outputs": [], "execution_count": None}
             if _asks(cell):
-                cell["source"] = answers.get(cell["id"], cell["source"])
+                cell["source"] = answers[cell["id"]]
         new["metadata"]["course_edition"] = edition
         files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
     editions = {language.LOCALE.name, *language.translations()}

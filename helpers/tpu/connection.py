@@ -9,11 +9,14 @@ import importlib.metadata
 import importlib.util
 import pathlib
 import re
-from typing import Any
+from typing import TYPE_CHECKING
 
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from helpers.tpu.place import Place, detect, is_address
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 PORT = 8470  # where a TPU's worker listens, and what TensorFlow adds to an address without a port
 SECONDS = 6.0  # a worker in the same region answers in milliseconds
@@ -62,12 +65,12 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
     return [name.decode() for name in re.findall(rb"/device:([A-Z_]+:\d+)", answer)]
 
 
-def connect(tpu: str | None = None) -> Any:
+def connect(tpu: str | None = None) -> "tf.distribute.Strategy":
     """Connect this kernel with its TPU: resolver, connection, initialisation, strategy.
 
-    Call it once, before anything is computed: what was made before is lost. It gives a
-    tf.distribute.Strategy, and prints a line that names it. For a worker without TPU, such as a
-    rehearsal's, it skips the initialisation and takes the worker's first CPU device.
+    Call it once, before anything is computed: what was made before is lost. It prints one line
+    that names the strategy. For a worker without TPU, such as a rehearsal's, it skips the
+    initialisation and takes the worker's first CPU device.
 
     Args:
         tpu: ``"local"`` for a TPU in this machine, or the address of one in another

@@ -18,7 +18,7 @@ from terminal import call
 
 import helpers.__main__ as commands
 from helpers.course import running
-from helpers.course.commands import app, course, training
+from helpers.course.commands import app, course
 from helpers.course.commands.app import GROUPS
 
 MISUSES = tomllib.loads((ROOT / "tests/course/misuses.toml").read_text("utf-8"))["misuses"]
@@ -87,16 +87,20 @@ def test_help_has_the_learner_s_commands_first_and_an_example_of_each(command):
         assert status == 0 and f"tpu-course {name}" in out.replace("Usage: tpu-course", "")
 
 
-def test_a_run_tells_by_its_status(command, monkeypatch, tmp_path):
+def test_a_run_tells_by_its_status_and_opens_its_page_at_a_terminal(command, monkeypatch, tmp_path):
     monkeypatch.setattr(course.course, "BUILD", tmp_path)
-    given = []
+    given, opened = [], []
+    monkeypatch.setattr(course.typer, "launch", opened.append)
     failed = running.Result("02_b", "failed", 1.5, 3, "ValueError: no")
     monkeypatch.setattr(running, "run", lambda *a, **b: given.append((a, b)) or (failed,))
     page = tmp_path / "workshop/index.html"
     said = command("run", "2", "--workshop")
-    assert said == (1, f"Results: {page}\n", "")
+    assert said == (1, f"Results: {page}\n", "") and not opened
     ((((notebook,), build), options),) = given
     assert (notebook.number, build, options) == ("02", page.parent, {"workshop": True})
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert command("run", "2")[0] == 1 and opened == [(tmp_path / "index.html").as_uri()]
 
 
 def test_a_folder_that_is_gone_is_told(command, monkeypatch):
@@ -150,11 +154,7 @@ def test_a_command_that_needs_no_tensorflow_and_no_jupyter_imports_neither():
     assert call(sys.executable, "-c", script).returncode == 0
 
 
-def test_flags_of_xla_and_of_python_are_told_or_dropped(monkeypatch, capsys):
+def test_a_flag_of_python_that_would_go_on_reading_is_dropped():
     given = {"PATH": os.environ["PATH"], "PYTHONINSPECT": "1"}  # Python would read on at its end
     done = call(sys.executable, "-m", "helpers", "run", "99", env=given, input="print(6 * 7)\n")
     assert done.returncode == 2 and "42" not in done.stdout
-    monkeypatch.setitem(sys.modules, "tensorflow", unittest.mock.Mock())
-    monkeypatch.setattr(os, "environ", {"XLA_FLAGS": "--no-such"})
-    training._tensorflow({})
-    assert "ends this program (Aborted) and names the flag" in capsys.readouterr().out

@@ -100,10 +100,10 @@ def test_nothing_is_left_of_a_command_that_was_ended(end, module):
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(folder)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as ran:
         assert any(b"making the model" in line for line in ran.stderr)
-        time.sleep(1)
-        members = family(ran.pid)
+        while len(members := family(ran.pid)) < 5 and ran.poll() is None:
+            time.sleep(0.1)
         end(ran)
-    assert len(members) >= 4  # its child, the compiler's, and those who watch them
+    assert len(members) >= 5  # itself, its child, the compiler's, and who watches them
     _, left = psutil.wait_procs(members, timeout=3)
     assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == [*folder.iterdir()] == []
 

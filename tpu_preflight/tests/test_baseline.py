@@ -8,7 +8,7 @@ import pytest
 from tpu_preflight import baseline
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate.step import Estimate, Row, Timing
-from tpu_preflight.report import FAIL, PASS, WARN, Item, Report
+from tpu_preflight.report import FAIL, OPEN, PASS, WARN, Item, Report
 
 SETS = "{} sets of shapes in all 9 batches: {} compilations"
 ESTIMATE = Estimate("v5e-8", 8, 16, 1e12, 1e9, 4 * 2**30, 15 * 2**30, 10.0, 5.0)
@@ -57,6 +57,8 @@ def test_what_changed(before, now, expected):
 def test_a_baseline_that_does_not_fit_or_cannot_be_read(tmp_path):
     with pytest.raises(PreflightError, match="The baseline is for v6e-8, not for v5e-8"):
         baseline.compare(report(), report(targets=("v6e-8",)))
+    with pytest.raises(PreflightError, match="The baseline is of other, not of m:build"):
+        baseline.compare(report(), dataclasses.replace(report(), subject="other"))
     path = tmp_path / "kept.json"
     path.write_text(report().json())
     assert baseline.read(path) == report()
@@ -64,7 +66,8 @@ def test_a_baseline_that_does_not_fit_or_cannot_be_read(tmp_path):
     edited = report(shapes(3, "warm")).json()
     others = ("10.0", "NaN"), ("10.0", "true"), ("10.0", "1e999"), ('"pass"', "0")
     wrong = [(report(shapes(3, PASS)).json().replace(*pair), "Error") for pair in others]
-    kinds = ("", "larger than 8 MiB"), (edited, "KeyError"), ("[]", "not of form")
+    untold = report(Item(1, "the step", OPEN, "", decisive=True)).json(), "it can't tell whether"
+    kinds = ("", "larger than 8 MiB"), (edited, "KeyError"), ("[]", "not of form"), untold
     for text, says in (*kinds, *wrong):
         path.write_text(text) if text else None
         with pytest.raises(PreflightError, match=f"can't be read as a report(.|\\n)*{says}"):

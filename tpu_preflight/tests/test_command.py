@@ -36,6 +36,7 @@ def ready(monkeypatch):
         (["fractions:build"], "fractions is not the one in this folder"),
         (["my_model.py"], "names no function of a module"),
         (["json:build"], "json has no 'build'"),
+        (["unittest.__main__:main"], "unittest.__main__ could not be imported"),  # it exits
         (["json:dumps"], "no data"),
         (["json:loads", "-t", "v9-8"], "'v9-8' is no type of TPU"),
         (["a:b", "--price", "1"], "no number of steps"),

@@ -25,11 +25,11 @@ def test_a_function_becomes_a_program_with_its_parameters():
 
     program = export(f, {"x": tf.TensorSpec([4, 8])}, tf.TensorSpec([]))
     assert program.name == "f"
-    assert [p.shape for p in program.arguments] == ["f32[4,8]", "f32[]"]
+    assert [p.shape for p in program.parameters[:2]] == ["f32[4,8]", "f32[]"]
     assert Parameter("weights", "variable", "f32[8,3]") in program.parameters
     assert sorted(program.results) == ["f32[4,3]", "s32[]"]
     assert program.donated == ()
-    assert sum(p.bytes for p in program.arguments) == 4 * 8 * 4 + 4
+    assert sum(p.bytes for p in program.parameters[:2]) == 4 * 8 * 4 + 4
 
 
 def test_a_training_step_gives_its_variables_memory_to_their_new_values():

@@ -2,11 +2,14 @@
 
 import contextlib
 import os
+import subprocess
+import sys
+import tempfile
 
 import psutil
 import pytest
 
-from tpu_preflight.processes import Child, NoAnswer
+from tpu_preflight.processes import CODE, Child, NoAnswer, own_folder
 
 CHILD = """
 import os, signal, subprocess, sys, time
@@ -75,3 +78,16 @@ def test_an_error_of_the_progress_or_an_interruption_ends_a_child(child):
     with pytest.raises(KeyboardInterrupt):
         child.ask({"do": "time.sleep(60)"}, timeout=60, progress=interrupt)
     assert children() <= before
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "tpu-preflight-results").mkdir()  # the user's
+    killed = "from tpu_preflight.processes import *; it = own_folder(); it.__enter__(); os.abort()"
+    with own_folder() as used:
+        subprocess.run([sys.executable, "-c", killed], cwd=CODE, env={"TMPDIR": str(tmp_path)})
+        assert len([*tmp_path.iterdir()]) == 3
+        with own_folder() as new:
+            left = {str(path) for path in tmp_path.iterdir()}
+            assert left == {used, new, str(tmp_path / "tpu-preflight-results")}
+    assert len([*tmp_path.iterdir()]) == 1

@@ -1,6 +1,7 @@
 """The cache of the compiler's answers: hits, damage, room, several writers, no disk."""
 
 import dataclasses
+import gzip
 import os
 from unittest.mock import Mock
 
@@ -27,10 +28,12 @@ def test_a_damaged_entry_is_made_again_and_another_question_is_asked(own_cache, 
     program = product_program(32)
     first = compiler.compile(program)
     (entry,) = own_cache.iterdir()
-    entry.write_bytes(entry.read_bytes()[:-5])
-    again = compiler.compile(program)
-    assert not again.cached
-    assert again.flops == first.flops
+    whole = entry.read_bytes()
+    edited = gzip.decompress(whole).replace(b'"verdict": "compiles"', b'"verdict": "refused "')
+    for wrong in (whole[:-5], gzip.compress(b'{"told": 1}\n'), gzip.compress(edited)):
+        entry.write_bytes(wrong)
+        again = compiler.compile(program)
+        assert (again.cached, again.flops, again.verdict) == (False, first.flops, "compiles")
     assert compiler.compile(program).cached
     assert not compiler.compile(program, effort="full").cached
     assert not compiler.compile(program, "v3-8").cached

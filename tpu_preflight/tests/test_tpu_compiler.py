@@ -22,7 +22,7 @@ def slow():
     """Make a program that takes the compiler long enough for something to happen to it."""
 
     def deep(x):
-        for _ in range(12):
+        for _ in range(6):
             x = tf.linalg.svd(x)[1] @ tf.linalg.inv(x)
         return x
 
@@ -87,28 +87,21 @@ def test_a_program_for_other_replicas_than_the_targets_is_refused():
 # --- its process ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("limit", "verdict", "told"),
-    [
-        ({"timeout": 1.5}, "timed out", "it was ended after the time limit of 1.5 s"),
-        ({"memory_limit": 10**8}, "crashed", "more than 0.1 GB of this machine's memory"),
-    ],
-)
-def test_a_limit_of_time_or_memory_ends_the_compiler(slow, limit, verdict, told):
-    result = compiler.compile(slow, **limit)
-    assert result.verdict == verdict
-    assert result.message.startswith("The compiler gave no answer: ") and told in result.message
+def test_a_limit_of_time_ends_the_compiler(slow):
+    result, told = compiler.compile(slow, timeout=1.5), "was ended after the time limit of 1.5 s"
+    assert result.verdict == "timed out"
+    assert result.message.startswith(f"The compiler gave no answer: it {told}")
 
 
 def test_a_block_has_one_process_and_another_where_that_dies_or_is_busy(slow, children):
-    with compiler.started(), compiler.started():
-        (ahead,) = children()
+    with compiler.started():
         seen = set()
 
         def count(stage, seconds):
             seen.update(p.pid for p in children())
 
         assert all(compiler.compile(product_program(n), progress=count).ok for n in (40, 48))
+        (ahead,) = children()
         assert seen == {ahead.pid}
         with concurrent.futures.ThreadPoolExecutor() as pool:
             both = pool.map(lambda p: compiler.compile(p, progress=count), [slow, slow])

@@ -201,9 +201,6 @@ def pretrain(
 def _tensorflow(environment: dict[str, str]) -> ModuleType:
     typer.echo("Starting TensorFlow.")
     os.environ.update(ENVIRONMENT | environment)
-    if os.environ.get("XLA_FLAGS"):
-        said = "XLA_FLAGS is set. At a flag that XLA doesn't know it ends this program (Aborted)"
-        typer.echo(f"{said} and names the flag: correct it, or `unset XLA_FLAGS`.")
     import tensorflow
 
     tensorflow.get_logger().setLevel("ERROR")

@@ -11,7 +11,6 @@ import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from tpu_preflight import compiler, errors, processes
@@ -103,7 +102,7 @@ def _asked(
 ) -> Report:
     """Ask a child with these variables; say why where there is no answer."""
     try:
-        with TemporaryDirectory(prefix="tpu-preflight-", ignore_cleanup_errors=True) as own:
+        with processes.own_folder() as own:
             given = {**environment, "TMPDIR": own}
             child = processes.Child("tpu_preflight.apart", given, pathlib.Path.cwd(), own)
             with contextlib.closing(child):
@@ -130,7 +129,7 @@ def _load(module: str, attribute: str) -> object:
     sys.path.insert(0, folder)
     try:
         loaded = importlib.import_module(module)
-    except Exception as error:  # whatever the module does wrong is the answer
+    except (Exception, SystemExit) as error:  # whatever the module does wrong is the answer
         raise PreflightError(
             f"{module} could not be imported.",
             _said(error),
@@ -155,7 +154,7 @@ def _load(module: str, attribute: str) -> object:
     return getattr(loaded, attribute)
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """Give an error's type and words, and the learner's line that it comes from."""
     said = f"{type(error).__name__}: {messages.line_of(error)[:300]}"
     where = messages.source_of(error)
@@ -168,7 +167,7 @@ def _answer(
     """Import and check."""
     module, attribute = job["module"], job["attribute"]
     try:
-        with compiler.started():  # while the learner's imports take time
+        with compiler.started():  # with the variables that the learner's module doesn't set
             from tpu_preflight.checklist import preflight  # before a gzip.py of the learner's
 
             subject = _load(module, attribute)
@@ -183,7 +182,7 @@ def _answer(
             return {"report": report.json()}, b""
     except PreflightError as error:
         told = error
-    except Exception as error:  # of the learner's code, or of ours
+    except (Exception, SystemExit) as error:  # of the learner's code, or of ours
         what = f"{module}:{attribute} raised an error."
         fix = f"See that `python -c 'from {module} import {attribute}; {attribute}()'` works there."
         theirs = messages.source_of(error) is not None

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Iterator
 
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.report import FAIL, NOTHING, OPEN, PASS, WARN, Change, Report
+from tpu_preflight.report import CANT_TELL, FAIL, NOTHING, OPEN, PASS, WARN, Change, Report
 from tpu_preflight.text import size
 
 TOLERANCE = 0.05  # share by which a time or a size may grow: another compiler changes it by less
@@ -18,17 +18,19 @@ def read(path: pathlib.Path) -> Report:
     """Read an earlier report, as ``tpu-preflight --json`` wrote it.
 
     Raises:
-        PreflightError: There is no such file, or it holds something else.
+        PreflightError: There is no such file, or it holds something else, or no verdict.
     """
     try:
         if not path.is_file() or path.stat().st_size > LARGEST:
             raise OSError(f"it is missing, no regular file, or larger than {LARGEST >> 20} MiB")
         before = Report.from_json(path.read_text("utf-8"))
         compare(before, before)  # somebody may have edited it
+        if before.status == CANT_TELL:
+            raise ValueError("it can't tell whether the model is ready")
         return before
     except (OSError, ValueError, LookupError, TypeError, PreflightError) as error:
         raise PreflightError(
-            f"The baseline {path} can't be read as a report of a preflight.",
+            f"The baseline {path} can't be read as a report to compare with.",
             getattr(error, "why", f"{type(error).__name__}: {error}."),
             "Make one with the version to compare with: "
             "tpu-preflight module:name --json > baseline.json",
@@ -41,8 +43,14 @@ def compare(report: Report, before: Report) -> tuple[Change, ...]:
     The worse ones come first. Times and sizes within ``TOLERANCE`` are no change.
 
     Raises:
-        PreflightError: The reports have no target in common.
+        PreflightError: The reports are of two subjects, or have no target in common.
     """
+    if report.subject != before.subject:
+        raise PreflightError(
+            f"The baseline is of {before.subject}, not of {report.subject}.",
+            "What another model or function takes says nothing of this one.",
+            "Make one of this: tpu-preflight module:name --json > baseline.json",
+        )
     if not set(report.targets) & set(before.targets):
         raise PreflightError(
             f"The baseline is for {', '.join(before.targets)}, not for "
@@ -66,12 +74,9 @@ def _states(report: Report, before: Report) -> Iterator[Change]:
 
 
 def _worst(report: Report) -> dict[tuple[int, str], str]:
-    """The worst state of each check's items of the same name."""
-    found: dict[tuple[int, str], str] = {}
-    for item in report.items:
-        place = item.check, item.name
-        found[place] = max(item.state, found.get(place, NOTHING), key=_SEVERITY.__getitem__)
-    return found
+    """The worst state of each check's items of the same name: it comes last, so it stays."""
+    worse_later = sorted(report.items, key=lambda item: _SEVERITY[item.state])
+    return {(item.check, item.name): item.state for item in worse_later}
 
 
 # Of each part of a report the numbers that are compared, and how they are written.

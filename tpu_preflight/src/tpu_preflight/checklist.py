@@ -102,7 +102,7 @@ def preflight(
     slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
     estimates: list[Estimate] = []
     timings: list[Timing] = []
-    with compiler.started():  # it needs some seconds, which tracing needs, too
+    with compiler.started():
         kind = opening.opened(subject, data, trace_seconds, say)
         for name in targets:
             hardware.slice_of(name, kind.is_jax)

@@ -150,8 +150,10 @@ def _report(given: argparse.Namespace) -> Report:
     if given.steps is not None and report.timings:
         found = price.prices(report.timings, report.estimates, given.steps, typed)
         report = dataclasses.replace(report, prices=found)
-    changes = () if before is None else baseline.compare(report, before)
-    return dataclasses.replace(report, changes=changes)
+    # Of a process that ended it has the name that was typed, and says why: there are no numbers.
+    if before is not None and report.subject != given.name:
+        report = dataclasses.replace(report, changes=baseline.compare(report, before))
+    return report
 
 
 def _say(text: str) -> None:

@@ -7,6 +7,7 @@ after lines that tell its stages. A child ends with its parent, whatever ends th
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 import pathlib
 import queue
@@ -17,26 +18,22 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from json import dumps, loads  # whatever the learner's module makes of json's
 from os import _exit
 from typing import Any
 
 import psutil
 
-# What is told, as JSON, and the bytes that go with it.
-Answer = tuple[dict[str, Any], bytes]
-
-# Called at each stage, with the seconds passed.
-Progress = Callable[[str, float], None]
+Answer = tuple[dict[str, Any], bytes]  # what is told, as JSON, and the bytes that go with it
+Progress = Callable[[str, float], None]  # called at each stage, with the seconds passed
 
 # Before each message: what the learner's code writes to whatever it finds open has none.
 MARK = b"\0tpu-preflight "
 
+OWN = "tpu-preflight-"  # what the name of a folder begins with that `own_folder` makes
 LAST = 1 << 20  # bytes of what a child wrote that are read again
-
-# What a child must be able to import this package from.
-CODE = pathlib.Path(__file__).resolve().parents[1]
+CODE = pathlib.Path(__file__).resolve().parents[1]  # what a child imports this package from
 
 
 def family(pid: int) -> list[psutil.Process]:
@@ -73,12 +70,36 @@ def ending(process: subprocess.Popen) -> str:
     return "its answers, but not itself"
 
 
+@contextlib.contextmanager
+def own_folder() -> Iterator[str]:
+    """Make a folder for temporary files, and remove those whose makers were killed.
+
+    While one is in use, a file in it is locked from the moment that it has its name; a folder
+    without such a file is not ours.
+    """
+    for lock in pathlib.Path(tempfile.gettempdir()).glob(f"{OWN}*/.lock"):
+        with (
+            contextlib.suppress(OSError),  # in use, or not for this user
+            os.fdopen(os.open(lock, os.O_RDONLY | os.O_NONBLOCK)) as found,
+        ):
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+    with (
+        tempfile.TemporaryDirectory(prefix=OWN, ignore_cleanup_errors=True) as own,
+        (new := pathlib.Path(own, "new")).open("w") as held,
+    ):
+        with contextlib.suppress(OSError):  # on a disk without locks it has none
+            fcntl.flock(held, fcntl.LOCK_EX)
+            new.rename(new.with_name(".lock"))
+        yield own
+
+
 def end(pid: int, folder: str = "") -> None:
     """End a process that leads a session, all that it started in any session, and its folder.
 
     What left the family (a daemon) still has the folder for its temporary files.
     """
-    own = "tpu-preflight-" in folder  # as `apart` names it; no other
+    own = OWN in folder
     others = psutil.process_iter(["environ"]) if own else ()
     left = (each for each in others if (each.info["environ"] or {}).get("TMPDIR") == folder)
     kill(member for member in (*family(pid), *left) if member.pid != os.getpid())
@@ -129,8 +150,7 @@ class Child:
         self._process: subprocess.Popen | None = None
         self._talking: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start the process; it gets ready without waiting for a job."""
+    def _start(self) -> None:
         self._owner = os.getpid()
         self._written = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         path = os.pathsep.join(filter(None, (str(CODE), self._environment.get("PYTHONPATH"))))
@@ -188,7 +208,7 @@ class Child:
         if self._process is not None and self._process.poll() is not None:
             self.close()
         if self._process is None:
-            self.start()
+            self._start()
         process, told = self._process, queue.SimpleQueue()
         # The child may die, or not read: no pipe may block this thread.
         self._talking = threading.Thread(target=_talk, args=(process, job, data, told), daemon=True)
@@ -237,7 +257,6 @@ def _talk(
 
 def serve(
     answer: Callable[[dict[str, Any], bytes, Callable[..., None]], Answer],
-    prepare: Callable[[], object] | None = None,
     own_folder: str = "",
 ) -> None:
     """Be a child: answer the jobs of the process that started this one, and end with it.
@@ -247,7 +266,6 @@ def serve(
 
     Args:
         answer: Is given a job, its bytes, and what to tell a stage with, and more by name.
-        prepare: Called ahead of the first job; whatever it raises is for the job to find out.
         own_folder: Goes with this process where the one that made it was killed.
     """
     parent, own = int(sys.argv.pop()), os.getpid()
@@ -268,9 +286,6 @@ def serve(
         answers.write(b"\n" + MARK + dumps(told | {"size": len(data)}).encode() + b"\n" + data)
         answers.flush()
 
-    if prepare is not None:
-        with contextlib.suppress(Exception):
-            prepare()
     with contextlib.suppress(BrokenPipeError):
         while line := jobs.readline():
             job = loads(line)

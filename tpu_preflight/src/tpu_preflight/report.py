@@ -19,8 +19,7 @@ from tpu_preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timi
 from tpu_preflight.shown import PAGE, Heading, Shown, Table, escaped
 from tpu_preflight.text import translated
 
-# Of the JSON: it changes when a field changes its name or its meaning.
-SCHEMA = 3
+SCHEMA = 3  # of the JSON: it changes when a field changes its name or its meaning
 
 PASS, WARN, FAIL, OPEN, NOTHING = "pass", "warn", "fail", "not checked", "does not apply"
 STATES = (FAIL, WARN, OPEN, PASS, NOTHING)

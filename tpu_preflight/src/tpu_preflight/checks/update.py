@@ -35,21 +35,27 @@ def check(subject: Subject, job: Job) -> list[Item]:
         return []
     part = [x[: rows // replicas] if x.shape.rank else x for x in batch]
     whole = [tf.concat([x] * replicas, 0) if x.shape.rank else x for x in part]
-    with contextlib.suppress(NotCompilable, tf.errors.OpError):
-        shared = _changes(subject, part, replicas)
-        about = replicas, answers.rounding(job.graph)
-        times, wrong = _compared(shared, _changes(subject, whole, 1), *about)
-        if wrong:  # a loss that compares rows knows no others than these
-            _, unlike = _compared(shared, _changes(subject, part, 1), *about)
-            wrong = [key for key in wrong if key in unlike or times[key] < 1]
-        for is_state, larger in ((False, "update_differs"), (True, "state_differs")):
-            found = sorted((key for key in wrong if key[0] == is_state), key=times.__getitem__)
-            if len(found) > SHARE * sum(key[0] == is_state for key in times):
-                first = found[(len(found) - 1) // 2]
-                what = larger if times[first] > 1 else "update_smaller"
-                return [finding(5, what, replicas=replicas, first=first[1], times=times[first])]
-        return [finding(5, "update", replicas=replicas)] if times else []
+    about = replicas, answers.rounding(job.graph)
+    with contextlib.suppress(NotCompilable):
+        for compiled in (False, True):  # XLA's compiler takes longer, but has a kernel for all
+            with contextlib.suppress(tf.errors.OpError):
+                shared = _changes(subject, part, replicas, compiled)
+                times, wrong = _compared(shared, _changes(subject, whole, 1, compiled), *about)
+                if wrong:  # a loss that compares rows knows no others than these
+                    _, unlike = _compared(shared, _changes(subject, part, 1, compiled), *about)
+                    wrong = [key for key in wrong if key in unlike or times[key] < 1]
+                return _said(times, wrong, replicas)
     return []
+
+
+def _said(times: dict[Key, float], wrong: list[Key], replicas: int) -> list[Item]:
+    for is_state, larger in ((False, "update_differs"), (True, "state_differs")):
+        found = sorted((key for key in wrong if key[0] == is_state), key=times.__getitem__)
+        if len(found) > SHARE * sum(key[0] == is_state for key in times):
+            first = found[(len(found) - 1) // 2]
+            what = larger if times[first] > 1 else "update_smaller"
+            return [finding(5, what, replicas=replicas, first=first[1], times=times[first])]
+    return [finding(5, "update", replicas=replicas)] if times else []
 
 
 def _compared(
@@ -73,16 +79,17 @@ def _compared(
     return times, wrong
 
 
-def _changes(subject: Subject, batch: list[tf.Tensor], replicas: int) -> Changes:
+def _changes(subject: Subject, batch: list[tf.Tensor], replicas: int, compiled: bool) -> Changes:
     """Run a step until weights change, and give how variables of floating-point numbers did."""
     traced = trace(subject.step, *batch, replicas=replicas, alike=True)
+    step = tf.function(traced.concrete, jit_compile=True) if compiled else traced.function
     held = [v for v in traced.variables if v.dtype.is_floating]
     weights = {id(v.handle) for v in traced.graph.trainable_variables}
     keys = [(id(v.handle) not in weights, v.name, id(v.handle)) for v in held]
     with answers.kept(traced.variables):
         before = [v.read().astype(float) for v in held]
         for _ in range(STEPS):
-            traced.function(*batch)
+            step(*batch)
             changes = [v.read() - old for v, old in zip(held, before, strict=True)]
             if any(change.any() for key, change in zip(keys, changes, strict=True) if not key[0]):
                 break

@@ -52,9 +52,8 @@ class Chip:
     aliases: tuple[str, ...] = ()  # other names of this kind in accelerator types
     # Where TensorFlow doesn't run: who says so, and what to take instead, a sentence each.
     without_tensorflow: tuple[str, ...] = ()
-    compiles_as: str = (
-        ""  # the kind that libtpu compiles for, where it doesn't know this one's name
-    )
+    # The kind that libtpu compiles for, where it doesn't know this one's name.
+    compiles_as: str = ""
 
     def __repr__(self) -> str:
         return (

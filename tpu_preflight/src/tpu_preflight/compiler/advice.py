@@ -19,9 +19,7 @@ from tpu_preflight.text import size
 BOUND = 0.5
 
 PART = 0.5  # of a kernel's traffic: with less of it in float32, that is not worth a word
-
-# A piece of advice is given for a group of kernels where it concerns so much of their time.
-WORTH = 0.1
+WORTH = 0.1  # of the time of a group of kernels: below it there is no advice
 
 
 @dataclasses.dataclass(frozen=True)

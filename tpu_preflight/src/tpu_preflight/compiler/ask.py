@@ -71,7 +71,6 @@ def compile(
     target: str = "v5e-8",
     *,
     timeout: float = TIMEOUT,
-    memory_limit: int | None = None,
     effort: str = "least",
     progress: Progress | None = None,
 ) -> Compiled:
@@ -84,8 +83,6 @@ def compile(
         target: What to compile for: ``v2-8``, ``v3-8``, ``v4-8``, ``v5e-1``, ``v5p-8``, ``v6e-4``
             and so on. A program of one replica is compiled for one device of it.
         timeout: Seconds after which the compiler is stopped.
-        memory_limit: Bytes of this machine's memory that the compiler may take; four fifths of
-            all when None.
         effort: ``least`` (faster; peak memory within a tenth of full effort's where we compared)
             or ``full``, as on a TPU.
         progress: Called at each stage (``starting``, ``compiling``), with the seconds passed.
@@ -121,8 +118,8 @@ def compile(
     if known is None:
         try:
             with process.taken() as child, tempfile.TemporaryDirectory() as folder:
-                limits = {"timeout": timeout, "most_memory": memory_limit, "progress": progress}
-                answer = child.ask(job | {"folder": folder}, program.hlo, **limits)
+                asked = job | {"folder": folder}
+                answer = child.ask(asked, program.hlo, timeout=timeout, progress=progress)
             if answer[0]["verdict"] != "error":
                 cache.write(key, answer)
         except NoAnswer as error:
@@ -141,7 +138,7 @@ def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
     """Say what the child needs to know (`child.Compiler.compile`)."""
     shardings = program.shardings
     if not shardings:  # each replica has a part of the arguments
-        split = len(program.arguments) if program.replicas > 1 else 0
+        split = sum(p.kind == "argument" for p in program.parameters) * (program.replicas > 1)
         shardings = [
             [["replica"]] if i < split and "[]" not in p.shape else []
             for i, p in enumerate(program.parameters)

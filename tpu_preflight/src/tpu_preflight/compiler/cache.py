@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import hashlib
+import hmac
 import os
 import pathlib
 import platform
@@ -16,9 +17,7 @@ from tpu_preflight import files
 from tpu_preflight.processes import Answer
 
 MOST_BYTES = 256_000_000
-
-# Changes when entries of the cache change their meaning.
-_FORMAT = 5
+_FORMAT = 5  # changes when entries of the cache change their meaning
 
 
 def folder() -> pathlib.Path:
@@ -34,23 +33,27 @@ def key(hlo: bytes, job: dict[str, Any], versions: dict[str, str]) -> str:
 
 
 def read(key: str) -> Answer | None:
-    """Read an entry; a damaged one (gzip has a checksum) is as good as none."""
+    """Read an entry; one that is damaged, or wasn't written for this key, is as good as none."""
     path = folder() / key
-    try:
-        told, _, text = gzip.decompress(path.read_bytes()).partition(b"\n")
-        path.touch()  # the oldest go first
-        return {**loads(told)}, text
-    except (OSError, EOFError, ValueError, TypeError, zlib.error):
-        return None
+    with contextlib.suppress(OSError, EOFError, ValueError, zlib.error):
+        seal, told, text = gzip.decompress(path.read_bytes()).split(b"\n", 2)
+        if seal == _seal(key, told + text):
+            path.touch()  # the oldest go first
+            return loads(told), text
+    return None
 
 
 def write(key: str, answer: Answer) -> None:
     """Keep an answer and make room; without room on the disk, the next time asks again."""
-    told, text = answer
-    data = dumps(told).encode() + b"\n" + text
+    told, text = dumps(answer[0]).encode(), answer[1]
+    data = b"\n".join([_seal(key, told + text), told, text])
     with contextlib.suppress(OSError):
         files.replace(folder() / key, [gzip.compress(data, 1, mtime=0)])
         _make_room()
+
+
+def _seal(key: str, data: bytes) -> bytes:
+    return hmac.digest(key.encode(), data, "sha256").hex().encode()
 
 
 def _make_room() -> None:

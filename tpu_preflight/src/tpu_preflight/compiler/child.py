@@ -240,7 +240,7 @@ def main() -> None:
         except Exception as error:  # not Google's verdict: this jax is not the one we know
             return {"verdict": "error", "message": f"{type(error).__name__}: {error}"}, b""
 
-    processes.serve(answer, made)
+    processes.serve(answer)
 
 
 if __name__ == "__main__":

@@ -126,8 +126,7 @@ def largest_batch(
     Memory is nearly linear in the batch, so the next one to try is where the line through two of
     them meets nine tenths of the memory that there is; mostly that ends the search. What takes at
     least 85 % of the memory, or nine tenths of a batch that doesn't fit, is not exceeded: there the
-    compiler begins to compute parts twice. With full effort the memory is somewhat different: 8 %
-    less for BERT-base on a v3, 6 % more for a small BERT on a v5e (2026-11).
+    compiler begins to compute parts twice. With full effort the memory differs by some percent.
 
     Args:
         program_of: Exports the program for a batch of that many samples on one device.

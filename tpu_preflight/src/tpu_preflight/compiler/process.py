@@ -49,32 +49,28 @@ def missing() -> str:
     )
 
 
-def child(module: str = f"{__package__}.child") -> Child:
+def child() -> Child:
     """Make a process for jax, which starts with its first job."""
-    return Child(module, os.environ | CHILD_ENVIRONMENT)
+    return Child(f"{__package__}.child", os.environ | CHILD_ENVIRONMENT)
 
 
-# The process of a `started` block, with the lock of who uses it.
+# The process of each `started` block, with the lock of who uses it.
 _kept: list[tuple[Child, threading.Lock]] = []
 
 
 @contextlib.contextmanager
 def started() -> Iterator[None]:
-    """Start a compiler's process now; each `compile` inside uses it, and it ends with the block.
+    """Keep the process that the first `compile` inside starts for those after it in the block.
 
-    A second compile at the same time has a process of its own. Inside another `started`, or where a
-    package is missing, nothing is started.
+    A second compile at the same time has a process of its own. An answer from the disk needs none,
+    whose start takes seconds of processor time.
     """
-    if _kept or missing():
-        yield
-        return
     with contextlib.closing(child()) as process:
-        process.start()
-        _kept.append((process, threading.Lock()))
+        _kept.append(kept := (process, threading.Lock()))
         try:
             yield
         finally:
-            _kept.clear()
+            _kept.remove(kept)
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from tpu_preflight.chips import hardware
 from tpu_preflight.compiler.advice import Advice, Kernel, Program, hbm_bytes, together
 from tpu_preflight.compiler.ask import Compiled
 from tpu_preflight.compiler.cost import per_device
-from tpu_preflight.compiler.walking import Exchange, exchange, flops, walk
+from tpu_preflight.compiler.walking import Exchange, exchange, flops, operation, walk
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.program.messages import Source, forward_name, place
@@ -149,7 +149,7 @@ def profile(compiled: Compiled) -> Profile:
         if step.cycles is None:
             continue
         # A kernel of several operations has all their names; a copy is of the first one's result.
-        name = step.operation.split(";")[0 if i.opcode == "copy" else -1]
+        name = operation(i.attributes).split(";")[0 if i.opcode == "copy" else -1]
         if step.loop and (not name or _OWN.fullmatch(name)):
             name = step.loop
         name = name or i.name

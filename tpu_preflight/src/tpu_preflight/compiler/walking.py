@@ -45,11 +45,6 @@ class Step(NamedTuple):
         return -1 if int(found[1]) >= _UNKNOWN else int(found[1])
 
     @property
-    def operation(self) -> str:
-        """TensorFlow's name of the operation that it ends in; empty without one."""
-        return operation(self.instruction.attributes)
-
-    @property
     def touched(self) -> list[str]:
         """The shapes that it gives and takes."""
         i, shapes = self.instruction, self.shapes

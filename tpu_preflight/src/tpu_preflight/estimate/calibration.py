@@ -7,18 +7,13 @@ and writes the estimate into the table, beside what the run took.
 The factor is how many times longer than the estimate the runs of one generation took: what the
 estimate leaves out (the gradients' way between devices, the input, the host, checkpoints), what
 their code did otherwise than ours, and what the compiler of their year made of it. It is no
-promise. The runs are few, most are of 2018 to 2021, and six were sent in to benchmarks of speed. A
-step whose input or host is slow takes longer than the range says; a program with kernels written by
-hand (attention that isn't written out) can take less. Of a step with a smaller estimate than any of
-the table (`least_ms`) the host's dispatch and input are a larger part, and no run tells how large:
-its range ends where that of the smallest run does, and it has no price.
+promise. The runs are few, most are of 2018 to 2021, and six were sent in to benchmarks of speed. Of
+a step with a smaller estimate than any of the table (`least_ms`) the host's dispatch and input are
+a larger part, and no run tells how large: its range ends where that of the smallest run does, and
+it has no price.
 
 MaxText's runs on v5e and v5p (`Run.apart`) are shown, foretold by the others, and count for no
-factor. Missing are other runs on v5e, v5p and v6e: we found none of a model that TensorFlow's
-libraries have, with the batch and the time of its step (Marin's small Llamas on v5p have both); and
-ALBERT, whose one such run (xlarge, google-research#146, 2019-11) doesn't fit into a v3's memory as
-we build it.
-
+factor. Of a model that TensorFlow's libraries have, no other run was found there, or on v6e.
 Imports no TensorFlow.
 """
 

@@ -81,11 +81,6 @@ class Program:
     # For each parameter, the axes of the mesh over which each dimension lies.
     shardings: tuple[tuple[tuple[str, ...], ...], ...] = ()
 
-    @property
-    def arguments(self) -> tuple[Parameter, ...]:
-        """The parameters that the caller hands in."""
-        return tuple(p for p in self.parameters if p.kind == "argument")
-
 
 def program(traced: Tracing) -> Program:
     """Let TensorFlow write a graph from `trace` in XLA's operations, or raise `NotCompilable`."""
@@ -175,13 +170,17 @@ def place_of(operation: Any) -> str:
 
 def _held(held: Resource, traced: Tracing) -> NotCompilable:
     """Say that a table or an iterator is not for XLA, and where it is used."""
-    told = Refusal("")
-    for operation in graph_operations(traced.graph).values():
-        if operation.type.startswith(("LookupTable", "Iterator", "Write")):
-            source = messages.nearest_line(_frames(operation))
-            layer = messages.layer_of(operation.name)
-            told = Refusal("", operation=operation.type, source=source, layer=layer)
-            break
+    uses = (
+        Refusal(
+            "",
+            operation=operation.type,
+            source=messages.nearest_line(_frames(operation)),
+            layer=messages.layer_of(operation.name),
+        )
+        for operation in graph_operations(traced.graph).values()
+        if operation.type.startswith(("LookupTable", "Iterator", "Write"))
+    )
+    told = next(uses, Refusal(""))
     return NotCompilable(
         f"{traced.name} uses the {held.kind}{_at(told)}.",
         f"The {held.kind} lives on the host; XLA can't hold it.",
@@ -238,12 +237,8 @@ def _shape_text(shape: Any) -> str:
 
 def named(text: str, names: Sequence[str]) -> str:
     """Put `Program.names` back into a text that has their positions."""
-
-    def name(found: re.Match) -> str:
-        at = int(found[1])
-        return names[at] if at < len(names) else found[0]
-
-    return re.sub(r"\btf_op_(\d+)\b", name, text)
+    known = {f"tf_op_{at}": name for at, name in enumerate(names)}
+    return re.sub(r"\btf_op_\d+\b", lambda found: known.get(found[0], found[0]), text)
 
 
 def _numbered(module: Any) -> list[str]:

@@ -25,8 +25,7 @@ from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import messages
 from tpu_preflight.program.messages import Frame, Refusal
 
-# Seconds after which tracing is given up.
-TIMEOUT = 600.0
+TIMEOUT = 600.0  # seconds after which tracing is given up
 
 # TensorFlow's operations that draw random numbers, with a state and without.
 _DRAWS = {
@@ -151,7 +150,7 @@ def trace(
         arguments = tf.nest.pack_sequence_as(specs, tensors)
         return fn(*arguments) if strategy is None else strategy.run(fn, args=arguments)
 
-    step = tf.function(of_tensors, jit_compile=strategy is None)
+    step = tf.function(of_tensors, jit_compile=strategy is None and not alike)
     adding = (
         _gradients_added(replicas, alike) if replicas > 1 or alike else contextlib.nullcontext()
     )
@@ -261,10 +260,11 @@ def _resources_read() -> contextlib.AbstractContextManager:
     import tensorflow as tf
     from tensorflow.python.ops import resource_variable_ops
 
-    def gather_nd(self: Any, indices: Any, name: str | None = None) -> Any:
-        return tf.gather_nd(self.value(), indices, name=name)
-
-    return mock.patch.object(resource_variable_ops.BaseResourceVariable, "gather_nd", gather_nd)
+    return mock.patch.object(
+        resource_variable_ops.BaseResourceVariable,
+        "gather_nd",
+        lambda self, indices, name=None: tf.gather_nd(self.value(), indices, name=name),
+    )
 
 
 @contextlib.contextmanager
