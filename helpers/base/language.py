@@ -6,7 +6,6 @@ has in their places is looked up, too. Babel is imported only for another langua
 
 import contextlib
 import functools
-import io
 import os
 import pathlib
 import re
@@ -75,10 +74,11 @@ def read(code: str) -> Any:
     catalog = Once(locale=code, fuzzy=False)
     try:
         if (path := file(code)).is_file():
-            pofile.PoFileParser(catalog, abort_invalid=True).parse(io.BytesIO(path.read_bytes()))
+            with path.open(encoding="utf-8-sig") as lines:  # Windows may begin it with a mark
+                pofile.PoFileParser(catalog, abort_invalid=True).parse(lines)
     except Exception as error:  # Babel's own, and what it meets in a file that isn't whole
         what, why = f"{path.name} can't be read.", f"{cause(error)} (lines from 0)."
-        raise CourseError(what, why, "Repair that line, in UTF-8.") from error
+        raise CourseError(what, why, "Repair it: save it in UTF-8.") from error
     return catalog
 
 

@@ -22,7 +22,7 @@ from helpers.tpu.place import detect
 Size = enum.StrEnum("Size", list(CONFIGURATIONS))
 
 _TEXT = "File, folder or 'pattern', here, gs://… or hf://datasets/…; can be repeated. "
-_TEXT += "Without: the shipped text."
+_TEXT += "A folder's README.md is left out. Without: the shipped text."
 _RUNNER = "Apache Beam's: FnApiRunner, DataflowRunner, … Without: none."
 _TPU = "local, grpc://… or a TPU's name. Without: the CPU."
 

@@ -179,7 +179,7 @@ def check_same(table: Manifest, wanted: Settings) -> None:
         raise CourseError(
             f"{short(table.path)} holds records of {what}.",
             f"{'; '.join(f'{key} is {was[key]} there, {now[key]} here' for key in other)}.",
-            "Write to another folder, or delete this one.",
+            "Write to another folder, or delete the records here: manifest.json and shard-*.",
         )
 
 
