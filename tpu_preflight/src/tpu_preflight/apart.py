@@ -134,7 +134,7 @@ def _load(module: str, attribute: str) -> object:
             f"{module} could not be imported.",
             _said(error),
             "Run the command in the folder that holds the module, and see that "
-            f"`python -c 'import {module}'` works there.",
+            f"`python -c 'import {module}'` works there. A file named like a package hides it.",
         ) from error
     top = module.partition(".")[0]
     own = importlib.machinery.PathFinder.find_spec(top, [folder])
@@ -184,7 +184,7 @@ def _answer(
         told = error
     except (Exception, SystemExit) as error:  # of the learner's code, or of ours
         what = f"{module}:{attribute} raised an error."
-        fix = f"See that `python -c 'from {module} import {attribute}; {attribute}()'` works there."
+        fix = f"See that `python -c 'import {module}; {module}.{attribute}()' < /dev/null` works."
         theirs = messages.source_of(error) is not None
         told = PreflightError(what, _said(error), fix) if theirs else errors.unforeseen(error)
     return {"error": [told.what, told.why, told.fix]}, b""
