@@ -201,6 +201,7 @@ def test_files_of_somebody_else_are_not_taken_for_a_run(data, tmp_path, name):
         train(data, tmp_path / "run[1]")
 
 
+@pytest.mark.long
 def test_a_folder_that_is_deleted_or_renamed_while_it_trains_is_written_anew(data, tmp_path):
     output = tmp_path / "run"
     moves = {5: lambda: shutil.rmtree(output), 9: lambda: output.rename(tmp_path / "moved")}
@@ -232,6 +233,7 @@ def upload(data, url):
         tf.io.gfile.copy(str(path), f"{url}/data/{path.name}")
 
 
+@pytest.mark.long
 def test_in_a_bucket_ten_steps_at_a_time_the_run_goes_on_with_the_same_numbers(whole, data):
     options = {"save_every": 25, "steps_per_execution": 10}
     with storage.embedded_gcs() as gcs:
@@ -287,6 +289,7 @@ def on_a_node(data, output):
             command("-o", output, "--data", f"{gcs.url}/data", *words)
 
 
+@pytest.mark.long
 def test_replicas_and_a_node_give_the_losses_of_one_machine(data, tmp_path):
     expected = train(data, tmp_path / "here", SHORT, save_every=10).loss
     shown = tmp_path / "shown"
