@@ -28,14 +28,14 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
 
     Raises `CourseError`: A notebook is damaged, or the folder can't be written.
     """
-    renewed, earlier = [], work / "earlier" / time.strftime("%Y-%m-%d %H.%M.%S")
+    written, earlier = {}, work / "earlier" / time.strftime("%Y-%m-%d %H.%M.%S")
     for notebook in notebooks(folder):
         text = notebook.path.read_text("utf-8")
         edition = hashlib.sha256(text.encode()).hexdigest()[:12]
         target = work / notebook.path.name
         new = json.loads(text)
-        fix = "Write it in the notebooks' form 4.5, whose cells have ids, or take the tag away."
-        with unreadable(f"{notebook.path.name} has an exercise's cell without an id.", fix):
+        what = f"{notebook.path.name} has an exercise's cell without an id."
+        with unreadable(what, "Save it in form 4.5, whose cells have ids, or take the tag away."):
             answers = {cell["id"]: cell["source"] for cell in new["cells"] if _asks(cell)}
         if target.exists():
             what = f"work/{target.name} is damaged: its answers can't be read."
@@ -45,21 +45,22 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
                 if old["metadata"].get("course_edition") == edition:
                     continue
                 answers |= {cell["id"]: cell["source"] for cell in old["cells"] if _asks(cell)}
-            files.write(earlier / target.name, target.read_text("utf-8"))
-            renewed.append(target)
+            written[earlier / target.name] = target.read_text("utf-8")
         for cell in new["cells"]:
             if cell["cell_type"] == "code":
                 cell |= {"outputs": [], "execution_count": None}
             if _asks(cell):
                 cell["source"] = answers[cell["id"]]
         new["metadata"]["course_edition"] = edition
-        files.write(target, json.dumps(new, ensure_ascii=False, indent=1) + "\n")
+        written[target] = json.dumps(new, ensure_ascii=False, indent=1) + "\n"
+    for path, text in written.items():  # now that nothing is damaged
+        files.write(path, text)
     editions = {language.LOCALE.name, *language.translations()}
     for path in filter(pathlib.Path.is_file, folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.suffix != ".ipynb" and not any(x[0] == "." or x in editions for x in parts):
             files.write_own(work.joinpath(*parts), path.read_bytes(), work / "earlier")
-    return renewed
+    return [work / path.name for path in written if path.parent == earlier]
 
 
 def _asks(cell: dict) -> bool:
