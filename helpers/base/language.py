@@ -68,7 +68,7 @@ def read(code: str) -> Any:
     class Once(Catalog):
         def __setitem__(self, english: str, message: object) -> None:
             if self.get(english, message.context):  # Babel would drop one of the translations
-                raise ValueError(f"{english[:60]!r} of {message.context} is there twice")
+                raise ValueError(f"{english[:60]!r} is there twice, again on {message.lineno - 1}")
             super().__setitem__(english, message)
 
     catalog = Once(locale=code, fuzzy=False)

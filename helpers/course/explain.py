@@ -32,7 +32,7 @@ NO_CELL = (
     "No cell has failed since this kernel started. After a restart run the cell again, then "
     "%explain."
 )
-TRY = "Give it the whole traceback, from the first line on."
+TRY = "Give it the whole traceback; if this is all of it, search the Web for the line."
 
 
 @dataclass(frozen=True)

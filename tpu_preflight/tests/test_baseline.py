@@ -67,11 +67,11 @@ def test_a_baseline_that_does_not_fit_or_cannot_be_read(tmp_path):
     others = ("10.0", "NaN"), ("10.0", "true"), ("10.0", "1e999"), ('"pass"', "0")
     wrong = [(report(shapes(3, PASS)).json().replace(*pair), "Error") for pair in others]
     untold = report(Item(1, "the step", OPEN, "", decisive=True)).json(), "it can't tell whether"
-    kinds = ("", "larger than 8 MiB"), (edited, "KeyError"), ("[]", "not of form"), untold
+    kinds = ("", "over 8 MiB"), (edited, "KeyError"), ("[]", "not of form"), untold
     for text, says in (*kinds, *wrong):
         path.write_text(text) if text else None
         with pytest.raises(PreflightError, match=f"can't be read as a report(.|\\n)*{says}"):
             baseline.read(path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(PreflightError, match="no regular file"):
+    with pytest.raises(PreflightError, match="a pipe, empty"):
         baseline.read(tmp_path / "pipe")

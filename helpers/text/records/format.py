@@ -175,7 +175,7 @@ def check_same(table: Manifest, wanted: Settings) -> None:
     was, now = vars(table.settings), vars(wanted)
     other = [key for key in was if was[key] != now[key]]
     if other:
-        what = "another tokenizer" if "tokenizer_sha256" in other else "other settings"
+        what = "another tokenizer" if "tokenizer_sha256" in other else "other settings or texts"
         raise CourseError(
             f"{short(table.path)} holds records of {what}.",
             f"{'; '.join(f'{key} is {was[key]} there, {now[key]} here' for key in other)}.",

@@ -82,8 +82,8 @@ def apart(
         "most_memory": memory_limit,
         "progress": (lambda stage, _: progress(stage)) if progress else None,
     }
-    # A terminal's encoding is none of its files'.
-    environment = errors.OWN | dict(os.environ) | {"PYTHONUTF8": "1"}
+    # A terminal's encoding is none of its files', and nobody waits at a breakpoint.
+    environment = errors.OWN | dict(os.environ) | {"PYTHONUTF8": "1", "PYTHONBREAKPOINT": "0"}
     report = _asked(name, job, environment, limits)
     changed = {key: value for key, value in errors.settings().items() if key not in CHOSEN}
     if report.status != NOT_READY or not changed:

@@ -21,8 +21,8 @@ def read(path: pathlib.Path) -> Report:
         PreflightError: There is no such file, or it holds something else, or no verdict.
     """
     try:
-        if not path.is_file() or path.stat().st_size > LARGEST:
-            raise OSError(f"it is missing, no regular file, or larger than {LARGEST >> 20} MiB")
+        if not path.is_file() or not 0 < path.stat().st_size <= LARGEST:
+            raise OSError(f"it is missing, a pipe, empty (by > FILE), or over {LARGEST >> 20} MiB")
         before = Report.from_json(path.read_text("utf-8"))
         compare(before, before)  # somebody may have edited it
         if before.status == CANT_TELL:
