@@ -199,6 +199,7 @@ def killed(folder, number):
     write(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", MOMENTS)
 def test_killed_the_folder_is_whole_or_absent_and_the_next_call_makes_it(tmp_path, number):
     mine = {tmp_path / ".out.writing", beside(tmp_path / "out")}  # this process writes there

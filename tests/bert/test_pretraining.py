@@ -28,7 +28,7 @@ from helpers.text import corpus, records
 from helpers.tpu import storage
 from helpers.tpu.node import remote_node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SHORT = dataclasses.replace(SETTINGS, steps=20)
 
@@ -201,7 +201,6 @@ def test_files_of_somebody_else_are_not_taken_for_a_run(data, tmp_path, name):
         train(data, tmp_path / "run[1]")
 
 
-@pytest.mark.long
 def test_a_folder_that_is_deleted_or_renamed_while_it_trains_is_written_anew(data, tmp_path):
     output = tmp_path / "run"
     moves = {5: lambda: shutil.rmtree(output), 9: lambda: output.rename(tmp_path / "moved")}
@@ -210,7 +209,6 @@ def test_a_folder_that_is_deleted_or_renamed_while_it_trains_is_written_anew(dat
     assert train(data, tmp_path / "moved", SHORT).resumed == 8
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("gone", ["", "shard-00001*.tfrecord"])
 def test_records_that_are_deleted_while_it_trains_are_told(data, tmp_path, gone):
     copied, output = pathlib.Path(shutil.copytree(data, tmp_path / "data")), tmp_path / "run"
@@ -233,7 +231,6 @@ def upload(data, url):
         tf.io.gfile.copy(str(path), f"{url}/data/{path.name}")
 
 
-@pytest.mark.long
 def test_in_a_bucket_ten_steps_at_a_time_the_run_goes_on_with_the_same_numbers(whole, data):
     options = {"save_every": 25, "steps_per_execution": 10}
     with storage.embedded_gcs() as gcs:
@@ -289,7 +286,6 @@ def on_a_node(data, output):
             command("-o", output, "--data", f"{gcs.url}/data", *words)
 
 
-@pytest.mark.long
 def test_replicas_and_a_node_give_the_losses_of_one_machine(data, tmp_path):
     expected = train(data, tmp_path / "here", SHORT, save_every=10).loss
     shown = tmp_path / "shown"

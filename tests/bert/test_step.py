@@ -119,6 +119,7 @@ def with_uneven_masks():
     assert two.tokens.numpy().tolist() == [4 * 14] * 3
 
 
+@pytest.mark.long
 def test_replicas_with_20_and_2_masked_tokens_give_the_step_of_one(tmp_path):
     process = child(with_uneven_masks, output=tmp_path / "shown")
     assert ended(process) == 0, (tmp_path / "shown").read_text()

@@ -103,6 +103,7 @@ def test_tensorflow_sees_what_it_sees_on_a_disk(gs, tmp_path, case):
     assert case(f"{gs.url}/{case.__name__}") == case(str(tmp_path))
 
 
+@pytest.mark.long
 def test_gcsfs_does_what_a_local_disk_does(gs, tmp_path):
     local = fsspec.filesystem("file", auto_mkdir=True)
     blob = np.random.default_rng(1).bytes(11 << 20)

@@ -14,7 +14,7 @@ from tpu_preflight.apart import apart
 from tpu_preflight.processes import family
 from tpu_preflight.report import FAIL, NOTHING, PASS, Report
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 MODULE = pathlib.Path(__file__).with_name("harmful_module.txt").read_text()
 
