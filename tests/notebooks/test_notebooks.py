@@ -11,8 +11,6 @@ from conventions import ROOT, tagged
 from helpers.course.map import notebooks
 from helpers.course.running import execute
 
-pytestmark = pytest.mark.long
-
 CHANGED = tomllib.loads((ROOT / "tests/notebooks/changed.toml").read_text("utf-8"))
 KNOWN = {notebook.name: notebook for notebook in notebooks()}
 
@@ -26,6 +24,7 @@ def test_every_notebook_is_run_with_parameters_that_differ():
         assert all(values[key] != defaults[key] for key in values), name
 
 
+@pytest.mark.long
 class Pass:
     """The run of one notebook."""
 
