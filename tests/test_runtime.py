@@ -125,6 +125,7 @@ def test_a_hosted_place_gets_its_packages_and_any_other_is_told_the_command(
 TOO_EARLY = "CourseError: TensorFlow is already imported, without TF_USE_LEGACY_KERAS=1"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("first", "variables", "said"),
     [
@@ -147,6 +148,7 @@ def test_in_a_notebook_setup_adds_explain(first, variables, said):
     assert done.stdout.startswith(said)
 
 
+@pytest.mark.long
 def test_in_a_kernel_the_log_of_c_goes_to_the_terminal_and_pythons_own_stderr_stays(
     tmp_path, monkeypatch
 ):

@@ -25,7 +25,7 @@ from helpers.bert.settings import Configuration
 from helpers.course.commands.app import app
 from helpers.text import corpus, records
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 PYTORCH = ROOT / "build/pytorch/bin/python"
 SETTINGS = pretraining.Settings(Configuration(2, 64, 2), 4, 8, warm_up=1)
@@ -69,7 +69,6 @@ def check_logits(found, scores):
     assert scores["logits"][used].std() > 0.1
 
 
-@pytest.mark.long
 def test_tensorflow_loads_it_with_equal_scores_and_its_tokenizer(exported, scores):
     model = TFBertForMaskedLM.from_pretrained(exported, use_safetensors=False)
     names = ("input_ids", "attention_mask")
@@ -199,7 +198,6 @@ def killed(folder, number):
     write(folder)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("number", MOMENTS)
 def test_killed_the_folder_is_whole_or_absent_and_the_next_call_makes_it(tmp_path, number):
     mine = {tmp_path / ".out.writing", beside(tmp_path / "out")}  # this process writes there

@@ -31,6 +31,7 @@ def differences(orders, one, other):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "jit"), [(0, False), (1, True)])
 def test_a_packed_row_gives_what_rows_of_one_sequence_give(models, seed, jit):
     ordinary, packed = models

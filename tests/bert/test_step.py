@@ -11,7 +11,7 @@ from transformers import TFBertForMaskedLM
 from helpers.bert.model import pretraining_model
 from helpers.bert.step import WarmUpLinearDecay, adamw, steps_function, training_step
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_the_learning_rate_rises_and_falls_in_straight_lines():
@@ -102,7 +102,6 @@ def test_a_step_is_that_of_hugging_faces_model_and_keras_optimizer(jit):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
-@pytest.mark.long
 def test_compiled_the_step_drops_the_same_values():
     (expected, _), (got, _) = (trained(BATCHES, jit=jit) for jit in (False, True))
     np.testing.assert_allclose(got.loss, expected.loss, rtol=1e-5)
@@ -119,7 +118,6 @@ def with_uneven_masks():
     assert two.tokens.numpy().tolist() == [4 * 14] * 3
 
 
-@pytest.mark.long
 def test_replicas_with_20_and_2_masked_tokens_give_the_step_of_one(tmp_path):
     process = child(with_uneven_masks, output=tmp_path / "shown")
     assert ended(process) == 0, (tmp_path / "shown").read_text()

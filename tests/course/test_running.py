@@ -85,6 +85,7 @@ def test_a_changed_parameter_and_a_workshop(tmp_path, monkeypatch):
     assert [o.text for c in cells for o in c.get("outputs", ())] == ["42\n"]
 
 
+@pytest.mark.long
 def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     native = "import os\nprint('a', flush=True)\nprint('b')\nos.system('echo native')"
     path = write(tmp_path, "02_b", native, "{'x': 1}", parameters="steps = 3", tags=["hide-input"])

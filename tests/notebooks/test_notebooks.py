@@ -26,8 +26,6 @@ def test_every_notebook_is_run_with_parameters_that_differ():
 
 @pytest.mark.long
 class Pass:
-    """The run of one notebook."""
-
     notebook: str
 
     def test_its_core_passes_with_changed_parameters(self):

@@ -33,6 +33,7 @@ def test_batches_are_static_and_int32(written):
     }
 
 
+@pytest.mark.long
 def test_a_later_start_gives_the_undisturbed_runs_batches(written):
     steps = written.rows // 8
     whole = batches(written.path, 3 * steps)

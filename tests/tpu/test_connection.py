@@ -98,11 +98,13 @@ def test_the_plug_in_is_named_to_the_build_for_tpu_alone(monkeypatch, tmp_path):
     assert connection.tensorflow_environment(older) == {}
 
 
+@pytest.mark.long
 def test_a_tpu_that_does_not_start_is_told():
     script = "try: runtime.connect('local')\nexcept Exception as error: print(error.what)"
     assert printed(START + script).splitlines()[1:] == ["The TPU did not start."]
 
 
+@pytest.mark.long
 def test_a_rehearsals_worker_is_connected_and_trains_and_its_end_is_told():
     with remote_node(2) as node:
         assert connection.devices_at(node.address, seconds=30) == ["CPU:0", "CPU:1"]

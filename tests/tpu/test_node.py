@@ -15,7 +15,7 @@ from helpers.base.errors import CourseError
 from helpers.tpu import node as nodes
 from helpers.tpu.node import remote_node
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 SEES = """
 import json, pathlib, sys
@@ -74,7 +74,6 @@ with embedded_gcs() as gcs:
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("way", ["root", "user", "none"])  # the last is refused namespaces
 def test_the_worker_reads_what_it_is_given_and_no_other_file_and_can_not_call_back(way, tmp_path):
     probe = {"root": ["-m"], "user": ["-m", "-r"], "none": None}[way]
@@ -95,7 +94,6 @@ def test_the_worker_reads_what_it_is_given_and_no_other_file_and_can_not_call_ba
     assert gone(seen["pid"])
 
 
-@pytest.mark.long
 def test_a_second_rehearsal_shares_nothing_with_the_first_and_leaves_nothing(monkeypatch):
     monkeypatch.setenv("COLAB_TPU_ADDR", "before")
     monkeypatch.setenv("no_proxy", "10.0.0.1")

@@ -145,6 +145,7 @@ print("seen")
 """
 
 
+@pytest.mark.long
 def test_a_child_process_sees_at_once_what_another_client_writes_over(gs):
     assert printed(OTHER, gs.url, environment=gs.environment) == "seen\n"
 

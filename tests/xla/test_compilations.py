@@ -12,7 +12,7 @@ from helpers.base.errors import CourseError
 from helpers.base.settings import ENVIRONMENT, ROOT
 from helpers.xla.compilations import count_compilations
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_nesting_and_a_stop_from_inside_are_told_and_the_outer_block_still_counts():

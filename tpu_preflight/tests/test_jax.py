@@ -121,6 +121,7 @@ def step(weights, x):
     return loss, weights - 0.1 * gradients
 
 
+@pytest.mark.long
 @LINUX
 def test_googles_compiler_measures_a_step_by_line_and_by_chip():
     arguments = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((1024, 1024), (4096, 1024))]
@@ -221,6 +222,7 @@ def test_shardings_say_what_lies_where():
         preflight(step, (weights, x), "v5e-4")
 
 
+@pytest.mark.long
 @LINUX
 def test_a_factorys_arguments_are_varied_to_see_which_of_them_fit():
     def build(rows=1, remat="no"):

@@ -42,7 +42,7 @@ def test_memory_near_the_limit_warns(monkeypatch):
 @pytest.mark.parametrize(
     ("build", "targets"),
     [
-        (small.conv_net, "v5e-8 v3-8"),
+        pytest.param(small.conv_net, "v5e-8 v3-8", marks=pytest.mark.long),
         pytest.param(small.bert, "v5e-8", marks=pytest.mark.long),
         (small.ready(keras), "v3-8"),
     ],

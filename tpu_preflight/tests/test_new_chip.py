@@ -45,7 +45,7 @@ def test_its_slices_are_known_by_all_its_names(with_v9x):
         hardware.slice_of("v9x-8")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @LINUX
 def test_it_gets_a_whole_verdict(with_v9x):
     def product(x):

@@ -8,7 +8,7 @@ from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
 from tpu_preflight.estimate import timing
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 @LINUX

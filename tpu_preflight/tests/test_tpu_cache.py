@@ -12,7 +12,7 @@ from programs import product_program
 from tpu_preflight import compiler, files, processes
 from tpu_preflight.compiler import cache
 
-pytestmark = [*programs.COMPILER, pytest.mark.slow]
+pytestmark = [*programs.COMPILER, pytest.mark.long]
 
 
 def test_the_second_answer_is_the_first_without_a_compiler(own_cache, monkeypatch):

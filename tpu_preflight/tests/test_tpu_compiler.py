@@ -93,6 +93,7 @@ def test_a_limit_of_time_ends_the_compiler(slow):
     assert result.message.startswith(f"The compiler gave no answer: it {told}")
 
 
+@pytest.mark.long
 def test_a_block_has_one_process_and_another_where_that_dies_or_is_busy(slow, children):
     with compiler.started():
         seen = set()
