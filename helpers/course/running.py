@@ -1,4 +1,4 @@
-"""Running notebooks, two at a time where there is room, and what a run leaves behind."""
+"""Running notebooks, some at a time where there is room, and what a run leaves behind."""
 
 import concurrent.futures
 import dataclasses
@@ -30,7 +30,7 @@ from helpers.base.processes import free_memory
 from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
 
-LONGEST = "07 11"  # the notebooks that take longest (2026-11): begun first
+LONGEST = "07 11 08 05 10 03 02 12"  # those that take longest (2026-11): begun first
 BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
 LAST_LINES = 12
 MARK = "COURSE_KERNEL"  # a variable of a kernel and of all that its cells start
@@ -139,7 +139,7 @@ def run_all(
     """
     results: dict[str, Result] = {}
     console = console or Console(stderr=True)
-    order = sorted(chosen, key=lambda each: jobs > 1 and each.number not in LONGEST)
+    order = sorted(chosen, key=lambda n: jobs > 1 and f"{LONGEST} {n.number}".index(n.number))
     bar = Progress(console=console, disable=not console.is_terminal)
     with bar, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         begun = {pool.submit(execute, n, **options): n for n in order}
@@ -167,14 +167,15 @@ def run(
 ) -> tuple[Result, ...]:
     """Run notebooks and write an index of their results: ``build/index.html``.
 
-    Two run at once where there are two cores and 8 GB of free memory. Each executed notebook is
+    Three run at once where there are two cores and 12 GB of free memory. Each executed notebook is
     written to ``build``, also one that failed, as ``.ipynb`` and as a page; results of earlier runs
     stay there, and in ``build/earlier`` what was changed by hand. ``options`` are `execute`'s.
 
     Raises `CourseError`: A result can't be written.
     """
     known = notebooks(chosen[0].path.parent)
-    jobs = 2 if (os.cpu_count() or 1) >= 2 and free_memory() >= 7.5 * 2**30 else 1
+    # One more than the cores, as some cells wait.
+    jobs = max(1, min(3, (os.cpu_count() or 1) + 1, int(free_memory() / 4e9)))
     done: dict[str, Result] = {}
     write = functools.partial(files.write_own, kept=build / "earlier")
 
