@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from tpu_preflight.chips.hardware import ALL_CHIPS, UnknownAccelerator, slice_of
+from tpu_preflight.chips.hardware import ALL_CHIPS, CHIPS, UnknownAccelerator, slice_of
 
 LINES = pathlib.Path(__file__).with_name("slices.tsv").read_text("utf-8").splitlines()
 HEAD, *SLICES = (line.split("\t") for line in LINES if not line.startswith("#"))
@@ -36,7 +36,7 @@ def test_chips_fill_the_topology_and_the_hosts(name):
     ("name", "told"),
     [
         ("v3-16", r"'v3-16' is no type[\s\S]*sizes 8, 32, 64"),
-        ("v9-8", r"'v9-8'[\s\S]*kinds are v2, v3, v4, v5e, v5p, v6e \(v5litepod is v5e\)"),
+        ("v9-8", rf"'v9-8'[\s\S]*kinds are {', '.join(CHIPS)} \(v5litepod is v5e\)"),
         ("", r"''[\s\S]*such as v3-8 or v5e-8"),
         ("tpu7x-8", r"'tpu7x-8' does not run TensorFlow\.[\s\S]*Take v6e or an older kind"),
         ("v3-" + "8" * 5000, "no type"),
