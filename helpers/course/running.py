@@ -30,7 +30,7 @@ from helpers.base.processes import free_memory
 from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
 
-LONGEST = "07 11 08 05 10 03 02 12"  # those that take longest (2026-11): begun first
+LONGEST = "05 07 11 10 08 03 12 02"  # those that take longest (2026-11): begun first
 BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
 LAST_LINES = 12
 MARK = "COURSE_KERNEL"  # a variable of a kernel and of all that its cells start
@@ -167,15 +167,15 @@ def run(
 ) -> tuple[Result, ...]:
     """Run notebooks and write an index of their results: ``build/index.html``.
 
-    Three run at once where there are two cores and 12 GB of free memory. Each executed notebook is
+    Four run at once where there are two cores and 16 GB of free memory. Each executed notebook is
     written to ``build``, also one that failed, as ``.ipynb`` and as a page; results of earlier runs
     stay there, and in ``build/earlier`` what was changed by hand. ``options`` are `execute`'s.
 
     Raises `CourseError`: A result can't be written.
     """
     known = notebooks(chosen[0].path.parent)
-    # One more than the cores, as some cells wait.
-    jobs = max(1, min(3, (os.cpu_count() or 1) + 1, int(free_memory() / 4e9)))
+    # More than the cores, as some cells wait.
+    jobs = max(1, min(4, 2 * (os.cpu_count() or 1), int(free_memory() / 4e9)))
     done: dict[str, Result] = {}
     write = functools.partial(files.write_own, kept=build / "earlier")
 
