@@ -43,7 +43,7 @@ class Masking:
     special_ids: tuple[int, ...]
     predictions: int
 
-    @tf.autograph.experimental.do_not_convert  # a second less in each pipeline
+    @tf.autograph.experimental.do_not_convert  # AutoGraph would take a second to read it
     def __call__(self, ids: tf.Tensor, seed: tf.Tensor) -> dict[str, tf.Tensor]:
         """Mask a batch.
 
