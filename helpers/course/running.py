@@ -63,13 +63,10 @@ def execute(
     ``parameters`` are values for names of the cell tagged ``parameters``. A ``workshop`` leaves out
     the cells tagged ``beyond-core``.
     """
-    node, cell, started = nbformat.read(notebook.path, 4), 0, time.monotonic()
+    node, started = nbformat.read(notebook.path, 4), time.monotonic()
+    begun: list[tuple[int, nbformat.NotebookNode]] = []  # cells that began, with their numbers
     if workshop:
         node.cells = [c for c in node.cells if BEYOND_CORE not in c.metadata.get("tags", ())]
-
-    def begin(cell_index: int, **_: object) -> None:
-        nonlocal cell
-        cell = cell_index
 
     # With the first variable ipykernel leaves the file descriptors alone, as under nbval: the same
     # outputs. With the second TensorFlow takes three times as long to import.
@@ -93,12 +90,13 @@ def execute(
                 node,
                 output,
                 parameters,
+                request_save_on_cell_execute=False,  # it takes seconds to write so often
                 kernel_name="python3",
                 language="python",
                 progress_bar=False,
                 kernel_manager_class=Kernel,
                 resources={"metadata": {"path": str(notebook.path.parent)}},
-                on_cell_start=begin,
+                on_cell_start=lambda cell, cell_index: begun.append((cell_index + 1, cell)),
                 coalesce_streams=True,
                 record_timing=False,
                 store_widget_state=False,
@@ -113,6 +111,8 @@ def execute(
         finally:  # what a cell started in a session of its own would stay
             each = psutil.process_iter(["environ"])
             processes.kill(x for x in each if (x.info["environ"] or {}).get(MARK) == folder)
+        ran = {cell.id: cell for _, cell in begun}  # all that there is where the kernel died
+        node.cells = [ran.get(cell.id, cell) for cell in node.cells]
         if output.exists():
             node = nbformat.read(output, 4)
     code = [c for c in node.cells if c.cell_type == "code" and c.source.strip()]
@@ -121,7 +121,7 @@ def execute(
         state, lines = "failed", ["sys.exit() ended the notebook here: the cells below never ran."]
     plain = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line).rstrip()[:1000] for line in lines]
     error = "\n".join([line for line in plain if line.strip(" -")][-LAST_LINES:])
-    where = cell + 1 if state != "passed" else 0
+    where = begun[-1][0] if begun and state != "passed" else 0
     return Result(notebook.name, state, time.monotonic() - started, where, error), node
 
 
