@@ -47,7 +47,7 @@ _COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml exercises/*.py 
 _COURSE += " tpu/place.py tpu/connection.py text/corpus.py text/records/format.py runtime.py"
 _COURSE += " bert/pretraining.py display/expect.py xla/compare.py xla/compilations.py"
 _TOOL = "findings.toml *.py checks/*.py compiler/*.py estimate/*.py subjects/*.py "
-_TOOL += "chips/hardware.py program/from_tensorflow.py program/tracing.py"
+_TOOL += "chips/hardware.py program/tensorflow_export.py program/tracing.py"
 SOURCES = [f"helpers/{name}" for name in _COURSE.split()]
 SOURCES += [f"tpu_preflight/src/tpu_preflight/{name}" for name in _TOOL.split()]
 

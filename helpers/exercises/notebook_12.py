@@ -8,7 +8,7 @@ import numpy as np
 
 from helpers.exercises import Wrong, returned
 from tpu_preflight import compiler
-from tpu_preflight.program import from_jax
+from tpu_preflight.program import jax_export
 
 FIELDS = "layers", "width", "heads", "kv_heads", "head", "inner", "vocabulary", "tied"
 MODELS = {
@@ -39,7 +39,7 @@ def _check_gradients(answer: object) -> str:
         raise Wrong("It gives other gradients than jax.grad of this loss.")
     shapes = (64, 2048, 2048), (16_384, 2048)
     sizes = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
-    found = compiler.compile(from_jax.export(jax.jit(answer), sizes).program, "v5e-1")
+    found = compiler.compile(jax_export.export(jax.jit(answer), sizes).program, "v5e-1")
     if not found.ok:
         needs, has = (size / 2**30 for size in (found.peak_bytes, found.available_bytes))
         raise Wrong(f"For v5e-1: {found.verdict}. It needs {needs:.1f} of {has:.2f} GiB.")

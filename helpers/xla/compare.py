@@ -15,8 +15,8 @@ import tensorflow as tf
 from helpers.base.errors import CourseError
 from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
+from tpu_preflight.display import Displayable, Heading, Table
 from tpu_preflight.program import messages
-from tpu_preflight.shown import Heading, Shown, Table
 from tpu_preflight.text import translated
 
 # Its own frames are no part of the learner's function.
@@ -47,7 +47,7 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Comparison(Shown):
+class Comparison(Displayable):
     """The same function run in several ways, one row for each; the first is the reference."""
 
     name: str
@@ -70,7 +70,7 @@ class Comparison(Shown):
         return "✓ same" if same else "✗ differs"
 
     def blocks(self) -> Iterator[Any]:
-        """Give its parts in order; see `Shown`."""
+        """Give its parts in order; see `Displayable`."""
         yield Heading(self.name)
         yield Table(
             {

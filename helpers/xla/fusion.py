@@ -13,9 +13,9 @@ from typing import Any
 from helpers.base.errors import CourseError
 from helpers.xla.compilations import recording
 from tpu_preflight.chips.layout import shape_bytes
+from tpu_preflight.display import Displayable, Table
 from tpu_preflight.program import instructions
 from tpu_preflight.program.instructions import Instruction
-from tpu_preflight.shown import Shown, Table
 
 # Operations that only name or regroup what is in memory already.
 _FREE = {"parameter", "constant", "bitcast", "tuple", "get-tuple-element"}
@@ -53,7 +53,7 @@ class Kernel:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Program(Shown):
+class Program(Displayable):
     """A compiled program as a list of kernels, in the order in which they run."""
 
     kernels: tuple[Kernel, ...]
@@ -74,7 +74,7 @@ class Program(Shown):
         return self.bytes_written + sum(b.bytes for k in self.kernels for b in k.reads)
 
     def blocks(self) -> Iterator[Any]:
-        """Give its parts in order; see `Shown`."""
+        """Give its parts in order; see `Displayable`."""
         yield Table(
             {
                 "kernel": f"{number}{' fusion' * k.fused}",

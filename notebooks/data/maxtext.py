@@ -30,7 +30,7 @@ from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
 from tpu_preflight.estimate import calibration
 from tpu_preflight.estimate.calibration import Run
-from tpu_preflight.program import from_jax
+from tpu_preflight.program import jax_export
 
 TIMEOUT = 3600.0
 WORDS, HEAD, BLOCK = 32_768, 256, 512  # vocabulary, size of a head, rows of an attention's block
@@ -130,7 +130,7 @@ def step(state: dict, ids: jax.Array, mesh: AbstractMesh, kept: str) -> tuple[di
 
 def export(
     scale: int, target: str, rows: int, length: int, tensor: int, kept: str
-) -> from_jax.Exported:
+) -> jax_export.Exported:
     """Write the step for all chips of a slice, ``tensor`` of which share the rows of each."""
     chips = hardware.slice_of(target, jax=True).chips
     mesh = AbstractMesh((chips // tensor, tensor), ("fsdp", "tensor"))
@@ -143,7 +143,7 @@ def export(
     ids = jax.ShapeDtypeStruct((rows * chips, length), jnp.int32, sharding=laid)
     shardings = jax.tree.map(lambda x: x.sharding, state), None
     fn = jax.jit(step, donate_argnums=0, static_argnums=(2, 3), out_shardings=shardings)
-    return from_jax.export(fn, (state, ids, mesh, kept))
+    return jax_export.export(fn, (state, ids, mesh, kept))
 
 
 def useful(scale: int, rows: int, length: int) -> float:

@@ -13,7 +13,7 @@ from small_models import LINUX, states, the
 from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.program import from_jax
+from tpu_preflight.program import jax_export
 from tpu_preflight.report import FAIL, NOTHING, OPEN, PASS, WARN
 
 pytestmark = pytest.mark.slow
@@ -105,7 +105,7 @@ def test_a_step_that_changes_modules_is_written_with_what_it_changes(fn):
     model = nnx.Linear(256, 128, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
     x = jax.ShapeDtypeStruct((64, 256), jnp.float32)
-    exported = from_jax.export(*from_jax.without_modules(fn, (model, optimizer, x)))
+    exported = jax_export.export(*jax_export.without_modules(fn, (model, optimizer, x)))
     shapes = [p.shape for p in exported.program.parameters]
     assert shapes.count("f32[256,128]") == 3 == list(exported.program.results).count("f32[256,128]")
     assert exported.program.hlo.count(b"dot_general") >= 2
@@ -153,7 +153,7 @@ def test_a_kernel_of_pallas_is_counted_by_the_blocks_that_its_mask_leaves(kernel
         return jnp.sum(jax.lax.scan(block, q, length=3)[0] ** 2)
 
     given = (jax.ShapeDtypeStruct((1, 2, 512, 128), jnp.bfloat16),) * 3
-    program = from_jax.export(jax.jit(jax.grad(looped, argnums=(0, 1, 2))), given).program
+    program = jax_export.export(jax.jit(jax.grad(looped, argnums=(0, 1, 2))), given).program
     done = compiler.compile(program, "v5e-1", effort="full")
     found = compiler.profile(done)
     # Four rows of blocks with 1 to 4 of them; forward twice with two products, then four and three.
@@ -166,7 +166,7 @@ def test_a_kernel_of_pallas_is_counted_by_the_blocks_that_its_mask_leaves(kernel
 
 def sent(step, given, target):
     """Give the bytes that a chip sends, by kind; together they are what is told of the program."""
-    done = compiler.compile(from_jax.export(step, given).program, target, effort="full")
+    done = compiler.compile(jax_export.export(step, given).program, target, effort="full")
     kinds = {"all-gather": 0, "reduce-scatter": 0, "all-reduce": 0, "collective-permute": 0}
     for one in compiler.profile(done).exchanges:
         kinds[one.kind] += one.sent

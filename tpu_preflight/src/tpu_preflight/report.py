@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from json import dumps, loads
 from typing import Any
 
+from tpu_preflight.display import PAGE, Displayable, Heading, Table, escaped
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import price
 from tpu_preflight.estimate.price import Price
 from tpu_preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
-from tpu_preflight.shown import PAGE, Heading, Shown, Table, escaped
 from tpu_preflight.text import translated
 
 SCHEMA = 3  # of the JSON: it changes when a field changes its name or its meaning
@@ -104,7 +104,7 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Report(Shown):
+class Report(Displayable):
     """The whole checklist, gone through for one model and some targets, item by item.
 
     ``report.schema.json``, beside this file, describes its JSON.
@@ -183,7 +183,7 @@ class Report(Shown):
         return PAGE.format(title=html.escape(self.summary), body=self._repr_html_())
 
     def blocks(self) -> Iterator[Any]:
-        """Give its parts in order; see `Shown`."""
+        """Give its parts in order; see `Displayable`."""
         yield Heading(translated("Preflight of {}").format(self.summary))
         yield from self.items
         if self.estimates:

@@ -11,7 +11,7 @@ from tpu_preflight.compiler import cache, process
 from tpu_preflight.compiler.walking import repeated
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.processes import NoAnswer, Progress
-from tpu_preflight.program import Program, named
+from tpu_preflight.program import Program, restore_names
 from tpu_preflight.text import steady
 
 # Seconds after which a compile is given up. BERT-base takes half a minute on two cores.
@@ -63,7 +63,7 @@ class Compiled:
     @property
     def hlo(self) -> str:
         """The compiled program in XLA's text form; empty where nothing was compiled."""
-        return named(gzip.decompress(self._text).decode(), self._names)
+        return restore_names(gzip.decompress(self._text).decode(), self._names)
 
 
 def compile(
@@ -159,7 +159,7 @@ def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
 
 def _numbers(program: Program, cores: int, told: dict[str, Any], text: bytes) -> dict[str, Any]:
     """Read what the child told, as fields of `Compiled`."""
-    verdict, message = told["verdict"], named(told["message"], program.names)
+    verdict, message = told["verdict"], restore_names(told["message"], program.names)
     if verdict == "error":  # of our own route, so it is no word of Google's
         verdict = "not available"
     known = {f.name for f in dataclasses.fields(Compiled)}

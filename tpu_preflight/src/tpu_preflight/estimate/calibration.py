@@ -25,8 +25,8 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tpu_preflight.display import Displayable, Link, Table
 from tpu_preflight.estimate.step import Estimate, Timing
-from tpu_preflight.shown import Link, Shown, Table
 from tpu_preflight.text import translated
 
 TABLE = pathlib.Path(__file__).with_name("published.tsv")
@@ -97,7 +97,7 @@ class Factor:
         )
 
 
-class Runs(Shown, tuple[Run, ...]):
+class Runs(Displayable, tuple[Run, ...]):
     """The published runs, shown as a table; each is a `Run`."""
 
     def blocks(self) -> Iterator[Any]:

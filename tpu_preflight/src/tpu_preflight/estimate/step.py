@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 
-from tpu_preflight.shown import Table
+from tpu_preflight.display import Table
 from tpu_preflight.text import size
 
 BOUNDS = (

@@ -12,7 +12,7 @@ import numpy as np
 
 from tpu_preflight.checks import differences
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.program import NotCompilable, Program, from_jax
+from tpu_preflight.program import NotCompilable, Program, jax_export
 from tpu_preflight.program.job import Job
 from tpu_preflight.report import Item, finding
 
@@ -48,8 +48,8 @@ class OfJax:
                 "Write preflight(step, (state, batch)), with arrays or jax.ShapeDtypeStructs.",
             )
         arguments = data if isinstance(data, tuple) else (data,)
-        self._function, self._arguments = from_jax.without_modules(given, arguments)
-        self._exported: from_jax.Exported | None = None
+        self._function, self._arguments = jax_export.without_modules(given, arguments)
+        self._exported: jax_export.Exported | None = None
         self.name = getattr(given, "__name__", type(given).__name__)
 
     def check_data(
@@ -68,7 +68,7 @@ class OfJax:
 
     def jobs(self, slices: Sequence[tuple[str, int]]) -> list[Job]:
         """Trace, and let JAX write the program: one for each target is the same."""
-        self._exported = of = from_jax.export(self._function, self._arguments)
+        self._exported = of = jax_export.export(self._function, self._arguments)
         return [Job(*target, None, self._arguments, of.program, of.find) for target in slices]
 
     def check_refused(self, error: NotCompilable) -> list[Item]:
@@ -145,7 +145,7 @@ class OfJax:
             self._arguments,
         )
         given = self._function
-        jitted = given if from_jax.is_jitted(given) else jax.jit(given)
+        jitted = given if jax_export.is_jitted(given) else jax.jit(given)
         ways = {None: getattr(given, "__wrapped__", given), True: jitted, False: given}
         try:
             with jax.disable_jit(compiled is False):
@@ -219,7 +219,7 @@ class OfKerasOnJax(OfJax):
             even = self._rows is not None and self._rows % devices == 0
             arguments = self._over(devices) if even and devices > 1 else self._arguments
             share = self._rows // devices if even else None
-            self._exported = of = from_jax.export(self._function, arguments)
+            self._exported = of = jax_export.export(self._function, arguments)
             jobs.append(Job(target, devices, share, arguments, of.program, of.find))
         return jobs
 
@@ -256,7 +256,7 @@ class OfKerasOnJax(OfJax):
             return jax.ShapeDtypeStruct(shape, x.dtype)
 
         state, batch = self._arguments
-        return from_jax.export(self._function, (state, jax.tree.map(resized, batch))).program
+        return jax_export.export(self._function, (state, jax.tree.map(resized, batch))).program
 
 
 def _as_taken(dtype: Any) -> Any:
@@ -289,7 +289,7 @@ def is_of_jax(given: object, data: object) -> bool:
     jax = sys.modules.get("jax")
     if jax is None:
         return False
-    if from_jax.is_jitted(given):
+    if jax_export.is_jitted(given):
         return True
     leaves = jax.tree.leaves(data)
     if any(isinstance(x, jax.Array | jax.ShapeDtypeStruct) for x in leaves):

@@ -75,7 +75,7 @@ def escaped(text: str) -> str:
     return html.escape(translated(text), quote=False)
 
 
-class Shown(abc.ABC):
+class Displayable(abc.ABC):
     """A result that reads well when it is printed, and in a notebook."""
 
     __slots__ = ()

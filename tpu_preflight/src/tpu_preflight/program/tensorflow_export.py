@@ -73,7 +73,7 @@ class Program:
     replicas: int = 1  # how many devices run it together, with their gradients added up
     bounded: tuple[Bounded, ...] = ()  # where sizes come to depend on values, in its order
     # Names of the operations, which begin with their layers; the module holds a name's position
-    # instead (`named`).
+    # instead (`restore_names`).
     names: tuple[str, ...] = dataclasses.field(default=(), repr=False)
     form: str = "hlo"  # of the module: ``hlo``, or ``stablehlo`` (JAX's, as text)
     # Axes and sizes of the devices over which JAX shards it; empty without shardings.
@@ -235,7 +235,7 @@ def _shape_text(shape: Any) -> str:
     return f"{kind}[{','.join(sizes)}]"
 
 
-def named(text: str, names: Sequence[str]) -> str:
+def restore_names(text: str, names: Sequence[str]) -> str:
     """Put `Program.names` back into a text that has their positions."""
     known = {f"tf_op_{at}": name for at, name in enumerate(names)}
     return re.sub(r"\btf_op_\d+\b", lambda found: known.get(found[0], found[0]), text)

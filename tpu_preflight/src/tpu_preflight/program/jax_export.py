@@ -19,8 +19,8 @@ import numpy as np
 
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import messages, pallas
-from tpu_preflight.program.from_tensorflow import Parameter, Program
 from tpu_preflight.program.messages import Frame, Source
+from tpu_preflight.program.tensorflow_export import Parameter, Program
 from tpu_preflight.program.tracing import NotCompilable
 
 _ADVICE = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text("utf-8"))
