@@ -1,4 +1,4 @@
-"""What a result looks like, once for all: as plain text, and as HTML in a notebook or a page."""
+"""What every result looks like: as plain text, and as HTML in a notebook or a page."""
 
 import abc
 import html
@@ -33,41 +33,68 @@ class Link(str):
 
 
 class Table(list[dict[str, str]]):
-    """Rows of cells by the names of their columns; ``help``, where there is one, goes below."""
+    """Rows of cells by the names of their columns; ``help``, where there is one, goes below.
+
+    >>> print(Table([{"operation": "MatMul", "ms": "1.5", "help": "use bfloat16"}]))
+    operation  ms
+    MatMul     1.5
+        help: use bfloat16
+    """
 
     @classmethod
     def by_target(cls, rows: Iterable[Mapping[str, str]]) -> "Table":
-        """Turn rows of targets into columns: side by side, what is told of them would not fit."""
+        """Turn rows of targets into columns: side by side, the many cells of a row don't fit."""
         rows = list(rows)
-        names = [name for name in rows[0] if name != "target"] if rows else []
-        return cls({"": name} | {row["target"]: row[name] for row in rows} for name in names)
+        table = cls()
+        if not rows:
+            return table
+        for name in rows[0]:
+            if name == "target":
+                continue
+            cells = {row["target"]: row[name] for row in rows}
+            table.append({"": name, **cells})
+        return table
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in self[0] if name != "help"]
 
     def __str__(self) -> str:
-        names = [name for name in self[0] if name != "help"]
-        titled = [dict(zip(names, names, strict=True)), *self]
-        first, *lines = aligned([[translated(row[n]) for n in names] for row in titled])
-        said = [first]
-        for line, row in zip(lines, self, strict=True):
-            said.append(line)
+        columns = self._columns
+        cells = [[translated(name) for name in columns]]
+        for row in self:
+            cells.append([translated(row[name]) for name in columns])
+        head, *body = aligned(cells)
+        lines = [head]
+        for line, row in zip(body, self, strict=True):
+            lines.append(line)
             if row.get("help"):
-                said.append(f"    {translated('help')}: {translated(row['help'])}")
-        return "\n".join(said)
+                lines.append(f"    {translated('help')}: {translated(row['help'])}")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        names = [name for name in self[0] if name != "help"]
-        head = "".join(f"<th {_LEFT}>{escaped(name)}</th>" for name in names)
-        body = f"<thead><tr>{head}</tr></thead><tbody>"
+        columns = self._columns
+        head = _html_row("th", map(escaped, columns))
+        parts = [f"<thead>{head}</thead><tbody>"]
         for row in self:
-            cells = [_cell(row[name]) for name in names]
+            cells = [_cell(row[name]) for name in columns]
             if row.get("help"):
                 cells[0] += f"<br><em>{escaped('Help')}:</em> {escaped(row['help'])}"
-            body += f"<tr>{''.join(f'<td {_LEFT}>{cell}</td>' for cell in cells)}</tr>"
-        return f'<div style="overflow-x:auto"><table>{body}</tbody></table></div>'
+            parts.append(_html_row("td", cells))
+        table = f"<table>{''.join(parts)}</tbody></table>"
+        return f'<div style="overflow-x:auto">{table}</div>'
+
+
+def _html_row(tag: str, cells: Iterable[str]) -> str:
+    row = "".join(f"<{tag} {_LEFT}>{cell}</{tag}>" for cell in cells)
+    return f"<tr>{row}</tr>"
 
 
 def _cell(text: str) -> str:
-    said = escaped(text)
-    return f'<a href="{html.escape(text.address)}">{said}</a>' if isinstance(text, Link) else said
+    content = escaped(text)
+    if isinstance(text, Link):
+        return f'<a href="{html.escape(text.address)}">{content}</a>'
+    return content
 
 
 def escaped(text: str) -> str:
@@ -76,7 +103,10 @@ def escaped(text: str) -> str:
 
 
 class Displayable(abc.ABC):
-    """A result that reads well when it is printed, and in a notebook."""
+    """A result that reads well when it is printed, and in a notebook.
+
+    A subclass defines `blocks`, and gets both forms.
+    """
 
     __slots__ = ()
 
@@ -85,17 +115,22 @@ class Displayable(abc.ABC):
         """Give its parts in order: lines, headings, tables, and other results."""
 
     def __repr__(self) -> str:
-        return "\n".join(
-            translated(block) if isinstance(block, str) else str(block) for block in self.blocks()
-        )
+        lines = []
+        for block in self.blocks():
+            if isinstance(block, str):
+                lines.append(translated(block))
+            else:
+                lines.append(str(block))
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        parts = []
-        for block in self.blocks():
-            if not isinstance(block, str):
-                parts.append(block._repr_html_())
-            else:
-                text = escaped(block).replace("\n", "<br>")
-                is_heading = isinstance(block, Heading)
-                parts.append(f"<p><strong>{text}</strong></p>" if is_heading else f"<p>{text}</p>")
-        return "".join(parts)
+        return "".join(map(_html_block, self.blocks()))
+
+
+def _html_block(block: Any) -> str:
+    if not isinstance(block, str):
+        return block._repr_html_()
+    text = escaped(block).replace("\n", "<br>")
+    if isinstance(block, Heading):
+        text = f"<strong>{text}</strong>"
+    return f"<p>{text}</p>"

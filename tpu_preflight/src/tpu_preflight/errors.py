@@ -21,7 +21,9 @@ class PreflightError(Exception):
 
     def __init__(self, what: str, why: str, fix: str) -> None:
         super().__init__(f"{what}\n  Why: {why}\n  Fix: {fix}")
-        self.what, self.why, self.fix = what, why, fix
+        self.what = what
+        self.why = why
+        self.fix = fix
 
     def __reduce__(self) -> tuple[type["PreflightError"], tuple[str, str, str]]:
         # An error that comes from another process is made again from its three parts.
@@ -29,25 +31,44 @@ class PreflightError(Exception):
 
 
 def settings() -> dict[str, str]:
-    """Find what the user's environment sets that may be the reason where something fails."""
-    given = {name: os.environ[name] for name in sorted(os.environ) if _SETTINGS.fullmatch(name)}
-    return {name: value for name, value in given.items() if OWN.get(name) != value}
+    """Collect the user's environment variables that may be the reason where something fails.
+
+    Returns:
+        Values by name, sorted by name. Those that the preflight itself sets (``OWN``) are left out.
+    """
+    values = {}
+    for name in sorted(os.environ):
+        value = os.environ[name]
+        if _SETTINGS.fullmatch(name) and OWN.get(name) != value:
+            values[name] = value
+    return values
 
 
 def unset(about: str = "") -> str:
-    """Advise to try without these settings; empty without any. Keras's, if an error is about it."""
-    said = ", ".join(
-        f"{name}={value[:60]}"
-        for name, value in settings().items()
-        if name != "TF_USE_LEGACY_KERAS" or "keras" in about.lower()
-    )
-    return f" Your environment sets {said}: unset what may be the reason." if said else ""
+    """Advise to try without these settings; empty without any.
+
+    Args:
+        about: The error's text. The choice of Keras (``TF_USE_LEGACY_KERAS``) is only mentioned
+            where the text is about Keras.
+    """
+    assignments = []
+    for name, value in settings().items():
+        if name == "TF_USE_LEGACY_KERAS" and "keras" not in about.lower():
+            continue
+        assignments.append(f"{name}={value[:60]}")
+    if not assignments:
+        return ""
+    return f" Your environment sets {', '.join(assignments)}: unset what may be the reason."
 
 
 def unforeseen(error: Exception) -> PreflightError:
-    """Tell an error that nobody thought of: it is no verdict."""
+    """Describe an error that the preflight doesn't expect: it is no verdict."""
+    if isinstance(error, OSError):
+        fix = "Make room, or set TMPDIR."
+    else:
+        fix = "Report it with this line."
     return PreflightError(
         "The preflight could not go on, which says nothing of your model.",
         f"{type(error).__name__}: {str(error)[:300]}.",
-        "Make room, or set TMPDIR." if isinstance(error, OSError) else "Report it with this line.",
+        fix,
     )

@@ -25,13 +25,14 @@ _UNSTEADY = (
 
 @functools.cache
 def translator() -> Callable[[str], str]:
-    """Find a package that translates what is said here: of the group ``tpu_preflight.translation``.
+    """Find a package that translates this tool's texts: of the group ``tpu_preflight.translation``.
 
     Such an entry point (https://packaging.python.org/specifications/entry-points) is a function of
     an English text; it gives it as it is where it knows no other.
     """
-    found = next(iter(importlib.metadata.entry_points(group="tpu_preflight.translation")), None)
-    return found.load() if found else str
+    for entry_point in importlib.metadata.entry_points(group="tpu_preflight.translation"):
+        return entry_point.load()
+    return str
 
 
 def translated(text: str) -> str:
@@ -40,7 +41,11 @@ def translated(text: str) -> str:
 
 
 def size(number: float) -> str:
-    """Write a number of bytes for people: ``96 KiB``, ``15.75 GiB`` (powers of two)."""
+    """Write a number of bytes for people, in powers of two.
+
+    >>> size(98_304), size(16_911_433_728)
+    ('96 KiB', '15.75 GiB')
+    """
     for unit in ("bytes", "KiB", "MiB"):
         if number < 1000:
             return f"{number:.3g} {unit}"
@@ -49,10 +54,17 @@ def size(number: float) -> str:
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Write the rows of a table as lines, its columns one below the other."""
+    """Write the rows of a table as lines, its columns one below the other.
+
+    All rows have the same number of cells, else this is a `ValueError`.
+    """
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines = []
+    for row in rows:
+        cells = map(str.ljust, row, widths)
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def steady(line: str) -> str:
@@ -61,6 +73,6 @@ def steady(line: str) -> str:
     That is folders, addresses, and the numbers that TensorFlow gives to functions and nodes, but
     also its notes to itself (which device, which options), which tell a reader nothing.
     """
-    for pattern, kept in _UNSTEADY:
-        line = re.sub(pattern, kept, line)
+    for pattern, replacement in _UNSTEADY:
+        line = re.sub(pattern, replacement, line)
     return line.strip()

@@ -1,4 +1,4 @@
-"""What TensorFlow says when it refuses something: the line that tells, the operation, the place.
+"""What TensorFlow says when it refuses something: the line that matters, the operation, the place.
 
 TensorFlow's errors are long texts with stacks in them. One parser reads them all: those of eager
 runs, of tracing (AutoGraph and Keras wrap them) and of XLA.
@@ -29,12 +29,14 @@ _CORE = re.compile(
 )
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in ([^\n]*)')
-# What stands before an error inside another's text.
+# What comes before an error inside another's text.
 _HEADING = re.compile(
     r"\s*(?:\w+: )?(?:in user code:|Graph execution error:|Exception encountered when calling|"
     r"Could not automatically infer the output|Detected at node|\d+ root error\(s\) found)"
 )
 _NOISE = re.compile(r"\s+(?:\[\[|File )|\s*Stack trace|<stack traces unavailable>")
+# Keras appends to an error what its layer was called with.
+_KERAS_ARGUMENTS = re.compile(r"(?:Call a|A)rguments received by ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +45,21 @@ class Source:
 
     file: str  # path of the file, or the name that IPython gives to a cell
     line: int  # line number, from 1
-    function: str  # the function that it stands in
+    function: str  # the function that it is part of
     code: str = ""  # the line itself, where it can be read
 
     def __repr__(self) -> str:
-        name = "the notebook's cell" if "ipykernel" in self.file else pathlib.Path(self.file).name
+        if "ipykernel" in self.file:
+            name = "the notebook's cell"
+        else:
+            name = pathlib.Path(self.file).name
         where = f"{name}, line {self.line}"
+        # Python's own names, such as <module> and <lambda>, tell a reader nothing.
         if self.function and not self.function.startswith("<"):
             where += f", in {self.function}"
-        return f"{where}: {self.code}" if self.code else where
+        if self.code:
+            where += f": {self.code}"
+        return where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,16 +99,34 @@ _NODE = re.compile(r"\{\{node ([^}]*)\}\}|\[\[([^\]{]+)\]\]")
 def refusal(error: BaseException) -> Refusal:
     """Read an error of TensorFlow, as it was raised."""
     text = _text(error)
-    found = _NODE.search(text)
-    node = (found[1] or found[2]) if found else ""
-    layers = [named or kind for named, kind in _IN_LAYER.findall(text)] or [layer_of(node)]
-    told = Refusal(
-        line_of(error), node=node, source=source_of(error), layer=layers[-1], text=str(error)
+    reason, operation = _reason_and_operation(_first_stack(text))
+    node_match = _NODE.search(text)
+    node = ""
+    if node_match is not None:
+        node = node_match[1] or node_match[2]
+    layer_matches = _IN_LAYER.findall(text)
+    if layer_matches:
+        name, kind = layer_matches[-1]
+        layer = name or kind
+    else:
+        layer = layer_of(node)
+    return Refusal(
+        line=line_of(error),
+        reason=reason,
+        operation=operation,
+        node=node,
+        source=source_of(error),
+        layer=layer,
+        text=str(error),
     )
+
+
+def _reason_and_operation(text: str) -> tuple[str, str]:
     for reason, pattern in _REASONS.items():
-        if found := pattern.search(_first_stack(text)):
-            return dataclasses.replace(told, reason=reason, operation=found[1])
-    return told
+        match = pattern.search(text)
+        if match is not None:
+            return reason, match[1]
+    return "", ""
 
 
 def line_of(error: BaseException) -> str:
@@ -108,18 +134,25 @@ def line_of(error: BaseException) -> str:
 
     The line is whole; it is the error's type where it has no text.
     """
-    text = re.split(r"(?:Call a|A)rguments received by ", _text(error))[0]  # Keras adds its own
-    lines = [line for line in text.splitlines() if line.strip()]
-    told: list[str] = []
-    frame = 1000  # indentation of the frame in the line above, which its code exceeds
-    for line in lines:
+    text = _KERAS_ARGUMENTS.split(_text(error))[0]
+    candidates: list[str] = []
+    frame_indent = None  # of the frame in the line above; its code is indented further
+    for line in text.splitlines():
+        if not line.strip():
+            continue
         indent = len(line) - len(line.lstrip())
+        is_code = frame_indent is not None and indent > frame_indent
         if _HEADING.match(line):
-            told = []
-        elif not _NOISE.match(line) and indent <= frame:
-            told.append(line)
-        frame = indent if line.lstrip().startswith('File "') else 1000
-    line = steady([*told, type(error).__name__][0])
+            # What was collected belongs to the outer error; the inner one begins here.
+            candidates.clear()
+        elif not _NOISE.match(line) and not is_code:
+            candidates.append(line)
+        is_frame = line.lstrip().startswith('File "')
+        frame_indent = indent if is_frame else None
+    if candidates:
+        line = steady(candidates[0])
+    else:
+        line = type(error).__name__
     return re.sub(r" when trying to compile graph \S+ on ", " on ", line)
 
 
@@ -128,7 +161,9 @@ def shortened(line: str) -> str:
     if len(line) <= 150:
         return line
     sentence = re.match(r".{20,150}?[.)](?= [A-Z])", line)
-    return sentence[0] if sentence else f"{line[:149]}…"
+    if sentence is not None:
+        return sentence[0]
+    return f"{line[:149]}…"
 
 
 def source_of(error: BaseException) -> Source | None:
@@ -137,9 +172,10 @@ def source_of(error: BaseException) -> Source | None:
     AutoGraph and XLA write a stack into the text, which tells more than the error's own.
     """
     stack = _FRAME.findall(_first_stack(_text(error)))
-    told = [(file, int(line), name) for file, line, name in stack]
-    raised = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
-    return nearest_line(told) or nearest_line(raised)
+    written_frames = [(file, int(line), name) for file, line, name in stack]
+    summary = traceback.extract_tb(error.__traceback__)
+    raised_frames = [(frame.filename, frame.lineno, frame.name) for frame in summary]
+    return nearest_line(written_frames) or nearest_line(raised_frames)
 
 
 def forward_name(name: str) -> str:
@@ -156,8 +192,12 @@ def place(source: Source | None, layer: str) -> str:
     """Say where an operation is made: the learner's line, else the layer and its library's line."""
     if source is not None and not _PACKAGE.search(source.file):
         return str(source)
-    within = f"layer {layer}" if layer else ""
-    return "; ".join(filter(None, (within, str(source or ""))))
+    parts = []
+    if layer:
+        parts.append(f"layer {layer}")
+    if source is not None:
+        parts.append(str(source))
+    return "; ".join(parts)
 
 
 def learners_line(frames: Iterable[Frame]) -> Source | None:
@@ -177,27 +217,32 @@ def nearest_line(frames: Iterable[Frame]) -> Source | None:
 def _inside(frames: Iterable[Frame]) -> list[Frame]:
     """Leave out the callers of the machinery, and TensorFlow, Keras and Python."""
     frames = _with_whole_paths(list(frames))
-    machinery = tuple(MACHINERY)
-    ours = [os.path.realpath(file).startswith(machinery) for file, _, _ in frames]
-    begin = len(frames) - ours[::-1].index(True) if any(ours) else 0
+    begin = 0
+    for i, (file, _, _) in enumerate(frames, 1):
+        if os.path.realpath(file).startswith(tuple(MACHINERY)):
+            begin = i
     return [f for f in frames[begin:] if not _CORE.search(f[0])]
 
 
 def _with_whole_paths(frames: Sequence[Frame]) -> list[Frame]:
-    """Give back the folders that all files of a stack share, which TensorFlow's C++ leaves out."""
+    """Give back the folders that all files of a stack share, which TensorFlow's C++ leaves out.
+
+    What they are, a file of this package shows: where it is on the disk is known.
+    """
     shared = "/"
     for file, _, _ in frames:
-        whole = f"{_HERE}/{file.rpartition(f'{_HERE.name}/')[2]}"
-        if (
-            not file.startswith("/")
-            and whole.endswith(f"/{file}")
-            and pathlib.Path(whole).is_file()
-        ):
-            shared = whole.removesuffix(file)
-    return [
-        (file if file.startswith(("<", "/")) or pathlib.Path(file).exists() else shared + file, *at)
-        for file, *at in frames
-    ]
+        if file.startswith("/"):
+            continue
+        _, _, within_package = file.rpartition(f"{_HERE.name}/")
+        path = f"{_HERE}/{within_package}"
+        if path.endswith(f"/{file}") and pathlib.Path(path).is_file():
+            shared = path.removesuffix(file)
+    whole_frames = []
+    for file, line, function in frames:
+        is_whole = file.startswith(("<", "/")) or pathlib.Path(file).exists()
+        path = file if is_whole else shared + file
+        whole_frames.append((path, line, function))
+    return whole_frames
 
 
 def _innermost(frames: Sequence[Frame]) -> Source | None:
@@ -205,13 +250,17 @@ def _innermost(frames: Sequence[Frame]) -> Source | None:
         return None
     path, line, function = frames[-1]
     name = (function or "").strip().rstrip("*").strip()  # AutoGraph marks its own with a star
-    return Source(path, line, "" if name == "None" else name, linecache.getline(path, line).strip())
+    if name == "None":
+        name = ""
+    return Source(path, line, name, linecache.getline(path, line).strip())
 
 
 def _text(error: BaseException) -> str:
     text = re.sub(r"\x1b\[[\d;]*m", "", str(error))  # Keras writes in bold
-    inner = text.removeprefix("Failed getting HLO text: '")
-    return text if inner == text else inner.removesuffix("'")
+    prefix = "Failed getting HLO text: '"
+    if text.startswith(prefix):
+        return text.removeprefix(prefix).removesuffix("'")
+    return text
 
 
 def _first_stack(text: str) -> str:
