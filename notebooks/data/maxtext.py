@@ -195,7 +195,7 @@ def main() -> None:
 
     runs = list(calibration.published())
     for at, run in enumerate(runs):
-        if run.apart and set(sys.argv[1:]) <= set(run.run.split()):
+        if run.excluded and set(sys.argv[1:]) <= set(run.run.split()):
             runs[at] = estimated(counted(run))
             print(runs[at], flush=True)
             published.write(runs)

@@ -51,7 +51,7 @@ def children():
 
     def running():
         mine = psutil.Process().children()
-        return [p for p in mine if "tpu_preflight.compiler.child" in p.cmdline()]
+        return [p for p in mine if "tpu_preflight.compiler.server" in p.cmdline()]
 
     yield running
     assert running() == []

@@ -43,9 +43,9 @@ def test_a_run_is_foretold_from_the_others_alone():
 def test_a_generation_with_too_few_runs_takes_all_and_says_so(monkeypatch):
     monkeypatch.setattr(calibration, "published", lambda: RUNS)
     v2, v3 = factor("v2"), factor("v3")
-    assert (v2.runs, v2.of) == (3, "v2") and [v2.low, v2.high] == pytest.approx([1.0, 4.0])
+    assert (v2.runs, v2.basis) == (3, "v2") and [v2.low, v2.high] == pytest.approx([1.0, 4.0])
     assert v2.middle == pytest.approx(2.0) and v2.error == pytest.approx((0.75 + 0.37) / 3, 0.01)
-    assert (v3.runs, v3.of[:4]) == (4, "all ") and [v3.low, v3.high] == pytest.approx([1.0, 8.0])
+    assert (v3.runs, v3.basis[:4]) == (4, "all ") and [v3.low, v3.high] == pytest.approx([1.0, 8.0])
     # From the other generation: 1/8, 4/8 and 2/8 of v3's, and 8/2 of v2's.
     assert v3.error == pytest.approx((7 / 8 + 4 / 8 + 6 / 8 + 3) / 4)
     assert "of all kinds" in repr(v3) and "of v2" in repr(v2)
@@ -59,10 +59,10 @@ def test_maxtexts_runs_stand_apart_and_without_their_mark_would_narrow_the_range
         return [factor(kind) for kind in ("v2", "v3", "v4", "v5e", "v5p", "v6e")], least_ms()
 
     every = published()
-    assert [run.run[:7] for run in every if run.apart] == ["MaxText"] * 7
-    assert told(every) == told(run for run in every if not run.apart)
-    (_, _, _, v5e, v5p, _), _ = told(dataclasses.replace(run, apart="") for run in every)
-    assert v5e.of == "v5e" and v5e.high < 1.1 and v5p.of == "v5p" and v5p.low > 1.0
+    assert [run.run[:7] for run in every if run.excluded] == ["MaxText"] * 7
+    assert told(every) == told(run for run in every if not run.excluded)
+    (_, _, _, v5e, v5p, _), _ = told(dataclasses.replace(run, excluded="") for run in every)
+    assert v5e.basis == "v5e" and v5e.high < 1.1 and v5p.basis == "v5p" and v5p.low > 1.0
 
 
 # Of issue 33, read after the table was made: generation, estimate and what the run took, in ms.

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tpu_preflight.estimate.fit import ways
+from tpu_preflight.estimate.fit import remedies
 from tpu_preflight.program import Parameter, Program
 
 GIB = 2**30
@@ -38,14 +38,14 @@ PROGRAM = Program("step", b"", (BATCH, WEIGHT, FIRST, SECOND), (), (1, 2, 3))
     ],
 )  # fmt: skip
 def test_each_way_has_its_number(needed, rows, fitting, says, not_said):
-    told = ways(PROGRAM, "v5e-8", needed * GIB, rows, fitting)
+    told = remedies(PROGRAM, "v5e-8", needed * GIB, rows, fitting)
     assert all(text in told for text in says), told
     assert not any(text in told for text in [*not_said, "jax", "tpu7x"]), told
 
 
 def test_a_program_of_jax_is_told_its_own_ways_and_chips():
-    told = ways(dataclasses.replace(PROGRAM, form="stablehlo"), "v5e-8", 24 * GIB, None, None)
+    told = remedies(dataclasses.replace(PROGRAM, form="stablehlo"), "v5e-8", 24 * GIB, None, None)
     assert "(jax.checkpoint around" in told and "v5p, v6e, tpu7x" in told and "tf." not in told
     parts = dataclasses.replace(PROGRAM, mesh=(("fsdp", 8),), shardings=((("fsdp",),),) * 4)
-    told = ways(parts, "v5e-8", 24 * GIB, None, None)
+    told = remedies(parts, "v5e-8", 24 * GIB, None, None)
     assert "12.25 GiB of 15.75" in told and "in parts" not in told  # 0.5 + 23.5 / 2

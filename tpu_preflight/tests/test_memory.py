@@ -9,7 +9,7 @@ from small_models import VECTOR, answer, mean, the
 
 from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
-from tpu_preflight.compiler import ask
+from tpu_preflight.compiler import client
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
 from tpu_preflight.subjects import opening
 
@@ -65,7 +65,7 @@ def test_where_a_batch_is_too_large_a_smaller_one_is_tried(fits, says, monkeypat
         verdict = "out of memory" if rows > fits else "compiles"
         return answer(verdict, peak_bytes=rows * 2**30 // 8)(program, target)
 
-    for asked in (compiler, ask):
+    for asked in (compiler, client):
         monkeypatch.setattr(asked, "compile", compile)
     result = preflight(mean, (tf.TensorSpec([161]),), "v5e-1")
     fix = the(result, 6).fix

@@ -6,7 +6,7 @@ import tensorflow as tf
 from programs import compile_all
 
 from tpu_preflight.compiler import export, profile
-from tpu_preflight.compiler.memory import mend, tiled
+from tpu_preflight.compiler.memory import padding_remedy, tiled
 
 SPEC = tf.TensorSpec
 
@@ -48,4 +48,4 @@ class TestWithGooglesCompiler:
     ],
 )
 def test_a_padded_dimension_is_named_with_what_mends_it(shape, says):
-    assert says in mend(tiled(shape))
+    assert says in padding_remedy(tiled(shape))

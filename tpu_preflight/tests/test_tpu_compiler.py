@@ -11,7 +11,7 @@ import tf_keras
 from programs import STEP_SPECS, compile_all, product, product_program, small_model, train_step
 
 from tpu_preflight import compiler
-from tpu_preflight.compiler import export, process
+from tpu_preflight.compiler import export, server_process
 from tpu_preflight.errors import PreflightError
 
 pytestmark = [*programs.COMPILER, pytest.mark.slow]
@@ -136,8 +136,8 @@ LINUX = "Google's TPU compiler (libtpu) exists for Linux on x86-64 only."
     ],
 )
 def test_without_the_packages_the_one_command_is_told(monkeypatch, found, system, begin, end):
-    monkeypatch.setattr(process, "versions", lambda: found)
-    monkeypatch.setattr(process.sys, "platform", system)
+    monkeypatch.setattr(server_process, "versions", lambda: found)
+    monkeypatch.setattr(server_process.sys, "platform", system)
     result = compiler.compile(product_program(8))
     assert result.verdict == "not available"
     assert result.whole_message.startswith(begin)

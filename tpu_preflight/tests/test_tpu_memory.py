@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from programs import product_program
 
 from tpu_preflight import compiler
-from tpu_preflight.compiler import Compiled, ask, export, largest_batch, process
+from tpu_preflight.compiler import Compiled, client, export, largest_batch, server_process
 
 THERE = int(15.75 * 2**30)  # bytes on a v5e
 
@@ -57,8 +57,8 @@ def fake_compiler(monkeypatch, memory, most=1 << 30):
         verdict, message = ("compiles", "") if needed <= THERE else ("out of memory", "Too much.")
         return Compiled("f", target, verdict, message, peak_bytes=needed, available_bytes=THERE)
 
-    monkeypatch.setattr(ask, "compile", answer)
-    monkeypatch.setattr(process, "started", contextlib.nullcontext)
+    monkeypatch.setattr(client, "compile", answer)
+    monkeypatch.setattr(server_process, "started", contextlib.nullcontext)
     return asked
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from programs import compile_all
 
 from tpu_preflight.compiler import Compiled, export, profile
+from tpu_preflight.compiler.execution import Exchange, multiplications
 from tpu_preflight.compiler.profiling import source
-from tpu_preflight.compiler.walking import Exchange, multiplications
 
 
 def compiled(text, target="v5e-1", effort="full"):

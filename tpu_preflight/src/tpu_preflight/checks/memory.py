@@ -6,8 +6,8 @@ It also has the last word on check 1.
 from collections.abc import Callable, Sequence
 
 from tpu_preflight import compiler
-from tpu_preflight.compiler.ask import TIMEOUT
-from tpu_preflight.compiler.memory import mend
+from tpu_preflight.compiler.client import TIMEOUT
+from tpu_preflight.compiler.memory import padding_remedy
 from tpu_preflight.errors import unset
 from tpu_preflight.estimate import fit
 from tpu_preflight.estimate.step import Estimate, flop
@@ -64,7 +64,7 @@ def check(
     if seconds is not None or (full and job.rows and compiled.peak_bytes):
         items, rows = _largest_batch(export, job, compiled, seconds, say)
     if full:
-        about["ways"] = fit.ways(job.program, job.target, compiled.peak_bytes, job.rows, rows)
+        about["ways"] = fit.remedies(job.program, job.target, compiled.peak_bytes, job.rows, rows)
         return [*items, finding(1, "accepted", **about), finding(6, "too_large", **about)], None
     roof = compiler.roofline(compiled)
     estimate = Estimate(
@@ -104,7 +104,7 @@ def _padding(compiled: compiler.Compiled) -> Item:
     for worst in compiler.padding(compiled):
         if worst.bytes >= MUCH_PADDING and worst.layout.expansion >= 2:
             about = {"tensor": worst.name, "layout": worst.layout, "count": worst.count}
-            about["mend"] = mend(worst.layout).partition(": ")[2]
+            about["mend"] = padding_remedy(worst.layout).partition(": ")[2]
             return finding(7, "padding", target=compiled.target, **about)
     return finding(7, "no_padding", target=compiled.target)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from tpu_preflight.chips.layout import shape_bytes
-from tpu_preflight.compiler.walking import SAME_VALUE, Step, origin
+from tpu_preflight.compiler.execution import SAME_VALUE, Step, origin
 from tpu_preflight.program.instructions import Instruction
 from tpu_preflight.text import size
 

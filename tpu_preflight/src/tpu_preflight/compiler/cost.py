@@ -3,7 +3,7 @@
 import dataclasses
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.compiler.ask import Compiled
+from tpu_preflight.compiler.client import Compiled
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from tpu_preflight.chips.layout import Layout
-from tpu_preflight.compiler import ask, process
-from tpu_preflight.compiler.ask import TIMEOUT, Compiled
-from tpu_preflight.compiler.walking import operation
+from tpu_preflight.compiler import client, server_process
+from tpu_preflight.compiler.client import TIMEOUT, Compiled
+from tpu_preflight.compiler.execution import operation
 from tpu_preflight.program import Program
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.text import size
@@ -54,7 +54,7 @@ def tiled(shape: str) -> Layout | None:
     return Layout(dimensions, _NUMPY_TYPES[kind], slowest_first, tuple(padded))
 
 
-def mend(layout: Layout) -> str:
+def padding_remedy(layout: Layout) -> str:
     """Say which dimension of a padded tensor wastes most of its tile, and what to do about it."""
     sizes = [layout.shape[dimension] for dimension in layout.order]
     at = max(range(len(sizes)), key=lambda i: layout.padded[i] / sizes[i])
@@ -143,11 +143,11 @@ def largest_batch(
 
     # In units of the smallest batch: what the largest that fits is, and what is too many.
     units, low, high = 1, 0, most // smallest + 1
-    with process.started():
+    with server_process.started():
         while low < units < high:
             batch = units * smallest
             program, left = program_of(batch), deadline - time.monotonic()
-            tried[batch] = last = ask.compile(program, target, timeout=left)
+            tried[batch] = last = client.compile(program, target, timeout=left)
             if last.ok:
                 low = units
                 if last.peak_bytes >= _ENOUGH * last.available_bytes:

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from tpu_preflight.chips import hardware
 from tpu_preflight.compiler.advice import Advice, Kernel, Program, hbm_bytes, together
-from tpu_preflight.compiler.ask import Compiled
+from tpu_preflight.compiler.client import Compiled
 from tpu_preflight.compiler.cost import per_device
-from tpu_preflight.compiler.walking import Exchange, exchange, flops, operation, walk
+from tpu_preflight.compiler.execution import Exchange, exchange, flops, operation, walk
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.program.messages import Source, forward_name, place

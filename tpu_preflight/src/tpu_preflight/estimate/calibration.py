@@ -12,7 +12,7 @@ a step with a smaller estimate than any of the table (`least_ms`) the host's dis
 a larger part, and no run tells how large: its range ends where that of the smallest run does, and
 it has no price.
 
-MaxText's runs on v5e and v5p (`Run.apart`) are shown, foretold by the others, and count for no
+MaxText's runs on v5e and v5p (`Run.excluded`) are shown, foretold by the others, and count for no
 factor. Of a model that TensorFlow's libraries have, no other run was found there, or on v6e.
 Imports no TensorFlow.
 """
@@ -52,7 +52,7 @@ class Run:
     source: str  # address
     checked: str  # month in which it was read there
     remark: str  # what else is known of the difference; may be empty
-    apart: str  # why it counts for no factor; empty for a run that does
+    excluded: str  # why it counts for no factor; empty for a run that does
     estimate_ms: float  # the compiler's estimate for one device, in milliseconds
     roofline_ms: float  # the bound (`compiler.roofline`), in milliseconds
 
@@ -81,7 +81,7 @@ class Factor:
     middle: float  # the runs' geometric mean
     high: float  # of the slowest
     runs: int  # how many runs it comes from
-    of: str  # of this generation; where it has too few, of all of the table, and why
+    basis: str  # of this generation; where it has too few, of all of the table, and why
     # How far off the runs were on average when foretold without themselves: 0.2 is a fifth.
     error: float
 
@@ -91,8 +91,8 @@ class Factor:
 
     def __repr__(self) -> str:
         return translated(
-            f"{self.generation}: {self.runs} published runs (of {self.of}) took {self.low:.2f} to "
-            f"{self.high:.2f} times the estimate, {self.middle:.2f} as their geometric mean; "
+            f"{self.generation}: {self.runs} published runs (of {self.basis}) took {self.low:.2f} "
+            f"to {self.high:.2f} times the estimate, {self.middle:.2f} as their geometric mean; "
             f"foretold without themselves they were {self.error:.0%} off on average"
         )
 
@@ -151,7 +151,7 @@ def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> st
         "rows": str(estimate.rows or "?"),
         "published_ms": f"{measured_ms:g}",
         "remark": "",
-        "apart": "",
+        "excluded": "",
         "estimate_ms": f"{timing.ms:.4g}",
         "roofline_ms": f"{estimate.bound_ms:.4g}",
     }
@@ -160,12 +160,12 @@ def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> st
 
 def least_ms() -> float:
     """Give the smallest estimate among the published runs, in milliseconds."""
-    return min(run.estimate_ms for run in published() if not run.apart)
+    return min(run.estimate_ms for run in published() if not run.excluded)
 
 
 def _speaking_for(generation: str, runs: Iterable[Run]) -> list[Run]:
     """Choose the runs of a generation; all if they are of one program. None is a run apart."""
-    runs = [run for run in runs if not run.apart]
+    runs = [run for run in runs if not run.excluded]
     own = [run for run in runs if run.generation == generation]
     return own if len({run.program for run in own}) > 1 else runs
 
@@ -185,7 +185,7 @@ def factor(generation: str) -> Factor:
 
     A generation (such as ``v3``) with runs of fewer than two programs takes those of all.
     """
-    every = [run for run in published() if not run.apart]
+    every = [run for run in published() if not run.excluded]
     runs = _speaking_for(generation, every)
     own = all(run.generation == generation for run in runs)
     error = statistics.fmean(

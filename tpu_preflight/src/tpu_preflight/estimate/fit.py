@@ -20,7 +20,9 @@ _STATE = re.compile(
 BLOCKS = 12  # of a model whose activations are computed again, as in BERT-base
 
 
-def ways(program: Program, target: str, needed: int, rows: int | None, fitting: int | None) -> str:
+def remedies(
+    program: Program, target: str, needed: int, rows: int | None, fitting: int | None
+) -> str:
     """List the ways to make a program fit, in the order in which they are easiest.
 
     By the compiler it needs so many bytes on one device of the target, where ``rows`` of its batch

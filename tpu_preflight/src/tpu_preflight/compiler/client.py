@@ -7,8 +7,8 @@ import tempfile
 from typing import Any
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.compiler import cache, process
-from tpu_preflight.compiler.walking import repeated
+from tpu_preflight.compiler import cache, server_process
+from tpu_preflight.compiler.execution import repeated
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.processes import NoAnswer, Progress
 from tpu_preflight.program import Program, restore_names
@@ -99,7 +99,7 @@ def compile(
             f"Make the mesh (or replicas=) of {slice_.replicas}, or ask about one device: without "
             "shardings.",
         )
-    missing = process.missing()
+    missing = server_process.installation_problem()
     result = Compiled(
         program.name,
         target,
@@ -112,12 +112,12 @@ def compile(
     )
     if missing:
         return result
-    found, job = process.versions(), _job(program, slice_) | {"effort": effort}
+    found, job = server_process.versions(), _job(program, slice_) | {"effort": effort}
     key = cache.key(program.hlo, job, found)
     answer = known = cache.read(key)
     if known is None:
         try:
-            with process.taken() as child, tempfile.TemporaryDirectory() as folder:
+            with server_process.acquire() as child, tempfile.TemporaryDirectory() as folder:
                 asked = job | {"folder": folder}
                 answer = child.ask(asked, program.hlo, timeout=timeout, progress=progress)
             if answer[0]["verdict"] != "error":
@@ -135,7 +135,7 @@ def compile(
 
 
 def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
-    """Say what the child needs to know (`child.Compiler.compile`)."""
+    """Say what the server needs to know (`server.Compiler.compile`)."""
     shardings = program.shardings
     if not shardings:  # each replica has a part of the arguments
         split = sum(p.kind == "argument" for p in program.parameters) * (program.replicas > 1)

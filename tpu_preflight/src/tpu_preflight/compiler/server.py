@@ -1,4 +1,4 @@
-"""The process in which Google's TPU compiler runs; `ask` gives it its jobs.
+"""The process in which Google's TPU compiler runs; `client` gives it its jobs.
 
 The compiler can end its process (SIGILL and SIGSEGV were seen), take all memory, or go on for
 hours, so it never runs in the learner's own. Imports jax and no TensorFlow: two copies of XLA in

@@ -1,6 +1,6 @@
 """The compiler's process, from outside: what it needs, and how long it lives.
 
-The process itself is `child`. Its death, a time limit or a memory limit is an answer like others.
+The process itself is `server`. Its death, a time limit or a memory limit is an answer like others.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def missing() -> str:
+def installation_problem() -> str:
     """Say which package is missing and how to add it; empty when none is."""
     absent = sorted({"jax", "libtpu"} - versions().keys())
     if not absent:
@@ -49,9 +49,9 @@ def missing() -> str:
     )
 
 
-def child() -> Child:
+def new_process() -> Child:
     """Make a process for jax, which starts with its first job."""
-    return Child(f"{__package__}.child", os.environ | CHILD_ENVIRONMENT)
+    return Child(f"{__package__}.server", os.environ | CHILD_ENVIRONMENT)
 
 
 # The process of each `started` block, with the lock of who uses it.
@@ -65,7 +65,7 @@ def started() -> Iterator[None]:
     A second compile at the same time has a process of its own. An answer from the disk needs none,
     whose start takes seconds of processor time.
     """
-    with contextlib.closing(child()) as process:
+    with contextlib.closing(new_process()) as process:
         _kept.append(kept := (process, threading.Lock()))
         try:
             yield
@@ -74,7 +74,7 @@ def started() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def taken() -> Iterator[Child]:
+def acquire() -> Iterator[Child]:
     """Take the process that `started` keeps; where it is in use, or is none, one of its own."""
     for process, lock in _kept:
         if lock.acquire(blocking=False):
@@ -83,5 +83,5 @@ def taken() -> Iterator[Child]:
             finally:
                 lock.release()
             return
-    with contextlib.closing(child()) as process:
+    with contextlib.closing(new_process()) as process:
         yield process
