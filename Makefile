@@ -16,10 +16,10 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 .venv/.installed: requirements.txt tpu_preflight/pyproject.toml
-	@sh helpers/install.sh
+	@sh course/install.sh
 
 run: .venv/.installed ## Run all notebooks on this CPU and open an index of the results
-	@$(PYTHON_VENV) -m helpers run $(EDITION)
+	@$(PYTHON_VENV) -m course run $(EDITION)
 
 test: .venv/.installed ## Check helpers, conventions, and that each notebook prints what is stored
 	@$(PYTHON_VENV) -m pytest -n auto --dist loadscope --no-loadscope-reorder -m "not long" \
@@ -43,7 +43,7 @@ build/kerashub/.installed: .venv/.installed
 	@touch $@
 
 libraries: build/pytorch/.installed build/kerashub/.installed ## Try today's PyTorch and KerasHub (some GB, apart)
-	@$(PYTHON_VENV) -m pytest -q -k "pytorch or kerashub" tests/bert/test_export.py tests/notebooks/test_kerashub.py
+	@$(PYTHON_VENV) -m pytest -q -k "pytorch or kerashub" tests/course/training/test_export.py tests/notebooks/test_kerashub.py
 
 build/beam/.installed: tests/repo/beam.txt .venv/.installed
 	@rm -rf build/beam
@@ -52,7 +52,7 @@ build/beam/.installed: tests/repo/beam.txt .venv/.installed
 	@touch $@
 
 beam: build/beam/.installed ## Write records with Apache Beam, on two processes (apart)
-	@$(PYTHON_VENV) -m pytest -q tests/text/test_beam.py
+	@$(PYTHON_VENV) -m pytest -q tests/course/training/test_beam.py
 
 # With pytest 9.2.0, pytest-xdist 3.8.0 doesn't keep the tests of a group together.
 build/browser/.installed: .venv/.installed
@@ -84,12 +84,12 @@ site: build/site/.installed ## Write the course as pages to read and search: bui
 	@rm -rf build/site/html
 	@for language in en $(notdir $(basename $(wildcard notebooks/locale/*.po))); do \
 	  PYTHONPATH=.:tpu_preflight/src EDITION=$$language build/site/bin/python -m sphinx -q -E -W \
-	    --keep-going -c helpers/course -d build/site/doctrees/$$language \
+	    --keep-going -c course/site -d build/site/doctrees/$$language \
 	    . build/site/html/$${language#en} || exit 1; \
 	done
 
 lab: .venv/.installed ## Open your copy of the course (work) in JupyterLab
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m helpers lab $(EDITION)
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m course lab $(EDITION)
 
 build/spelling/.installed: .venv/.installed
 	@rm -rf build/spelling

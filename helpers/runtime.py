@@ -11,7 +11,7 @@ import sys
 from helpers.base import language as languages
 from helpers.base import settings
 from helpers.base.errors import CourseError
-from helpers.course import explain
+from helpers.display import explain
 from helpers.tpu.connection import connect, tensorflow_environment
 from helpers.tpu.place import Place, detect
 from tpu_preflight import text

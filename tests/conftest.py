@@ -71,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores, as some tests wait; two at least, more where memory allows."""
-    from helpers.base.processes import free_memory
+    from course.processes import free_memory
 
     return max(2, min((os.cpu_count() or 1) + 1, int(free_memory() / 4e9)))
 

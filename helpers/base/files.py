@@ -1,9 +1,6 @@
 """Files that are whole or absent."""
 
-import hashlib
 import pathlib
-import sys
-import time
 from collections.abc import Iterable
 
 from helpers.base.errors import CourseError, cause
@@ -37,28 +34,3 @@ def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
         replace(path, [data] if isinstance(data, bytes) else data)
     except OSError as error:
         raise cant_write(path, error) from error
-
-
-def keep(path: pathlib.Path, data: bytes, kept: pathlib.Path, why: str) -> None:
-    """Write what a file holds to the folder ``kept``, below the time; say where, and why."""
-    there = kept / time.strftime("%Y-%m-%d %H.%M.%S") / path.parent.name / path.name
-    write(there, data)
-    sys.stderr.write(f"{path.name} {why}; as it was: {there}\n")
-
-
-def write_own(path: pathlib.Path, data: str | bytes, kept: pathlib.Path) -> None:
-    """Write a file as `write` does; one that isn't what was written there last stays in ``kept``.
-
-    That folder holds what was changed by hand since, and a digest of what was written.
-    """
-    data = data.encode() if isinstance(data, str) else data
-    note = kept / ".written" / path.parent.name / path.name
-    try:
-        before = path.read_bytes() if path.exists() else data
-        known = note.read_bytes() if note.exists() else b""
-    except OSError as error:
-        raise cant_write(path, error) from error
-    if before != data and hashlib.sha256(before).digest() != known:
-        keep(path, before, kept, "was not as written here last" if known else "is written anew")
-    write(path, data)
-    write(note, hashlib.sha256(data).digest())

@@ -39,29 +39,6 @@ def short(path: str | os.PathLike[str]) -> str:
     return path if is_remote(path) else pathlib.Path(path).absolute().name or path
 
 
-def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
-    """Check a folder of this machine that is to be made whole: absent or empty.
-
-    Raises `CourseError`: It is in a bucket or not empty, or as `Folder.check`.
-    """
-    there = Folder(path)
-    if there.remote:
-        raise CourseError(
-            f"{there.path[:60]!r} is no folder of this machine.",
-            "A folder can be whole or absent on a disk; a bucket has no folders.",
-            "Write to a folder here, then copy it: gcloud storage cp -r FOLDER gs://….",
-        )
-    there.check()
-    here = pathlib.Path(there.path)
-    if there.list() or here.is_symlink() or here.absolute() == pathlib.Path.cwd():
-        raise CourseError(
-            f"{short(there.path)} is not empty, is a link, or is the current folder.",
-            "What is in it would be lost, or mixed with the new files.",
-            "Name another folder, or remove this one first.",
-        )
-    return here
-
-
 class Folder:
     """A folder that need not exist yet; names of what is in it may have slashes.
 

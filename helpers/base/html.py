@@ -13,11 +13,6 @@ Markup = jinja2.utils.markupsafe.Markup
 TEMPLATES = pathlib.Path(__file__).with_name("templates")
 
 
-def text(name: str) -> str:
-    """Read a file of the folder of templates as it is, such as ``style.css``."""
-    return (TEMPLATES / name).read_text("utf-8")
-
-
 def _escaped(value: object) -> object:
     # As Python's html does it: &#x27; stands in stored outputs, where Jinja would write &#39;.
     return value if hasattr(value, "__html__") else Markup(html.escape(str(value)))
@@ -29,9 +24,9 @@ def _marked(text: str) -> Markup:
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
+def _environment(folder: pathlib.Path) -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_escaped,
@@ -40,9 +35,9 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def render(template: str, **values: object) -> str:
-    """Write a page from a template such as ``card.html`` and its variables, ``values``.
+def render(template: str, folder: pathlib.Path = TEMPLATES, **values: object) -> str:
+    """Write a page from a template of a folder, such as ``card.html``, and its ``values``.
 
     Strings are escaped unless they are ``Markup``. A variable that was not given is an error.
     """
-    return _environment().get_template(template).render(values)
+    return _environment(folder).get_template(template).render(values)

@@ -2,13 +2,10 @@
 
 import contextlib
 import glob
-import multiprocessing
 import os
 import pathlib
 import secrets
-import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -17,7 +14,6 @@ import psutil
 
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
-from tpu_preflight.processes import kill
 
 
 def beside(path: pathlib.Path) -> pathlib.Path:
@@ -29,25 +25,6 @@ def leftovers(path: pathlib.Path) -> list[pathlib.Path]:
     """Find what killed processes left of a file or folder; a backup named by a date isn't ours."""
     named = path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 16)
     return [each for each in named if not psutil.pid_exists(int(each.name[-16:-8], 16))]
-
-
-@contextlib.contextmanager
-def temporary() -> Iterator[None]:
-    """Have a folder of one's own for all temporary files, which goes with the block.
-
-    Before, it ends what a command left that was killed: its folder, and who has that for his own.
-    """
-    path = pathlib.Path(tempfile.gettempdir(), "tpu-course")
-    for left in leftovers(path):
-        each = psutil.process_iter(["environ"])
-        kill(x for x in each if (x.info["environ"] or {}).get("TMPDIR") == str(left))
-        shutil.rmtree(left, ignore_errors=True)
-    (own := beside(path)).mkdir(0o700)
-    try:
-        with variables_set({"TMPDIR": str(own)}), variables_set({"tempdir": None}, vars(tempfile)):
-            yield
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -101,24 +78,3 @@ def served(
             "\n".join(said) or f"It was not ready within {seconds:g} seconds.",
             "Run the cell again; if it stays so, restart the kernel.",
         )
-
-
-def end_with_parent() -> None:
-    """Let this process, one of a pool, end with the one that started it, from the call on."""
-
-    def watch() -> None:
-        multiprocessing.parent_process().join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def free_memory(root: str | os.PathLike = "/") -> float:
-    """Bytes that programs can still have: the machine's, or the container's if that is less."""
-    free = psutil.virtual_memory().available
-    folder = pathlib.Path(root, "sys/fs/cgroup")
-    # No container, or one without a limit ("max").
-    with contextlib.suppress(OSError, ValueError):
-        limit = int((folder / "memory.max").read_text())
-        free = min(free, limit - int((folder / "memory.current").read_text()))
-    return max(0, free)

@@ -43,9 +43,9 @@ def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) 
     What is finished in ``output``, a folder here or ``gs://``, is kept. Gives it; errors
     as of `corpus.kept_tokenizer` and `records.write`.
     """
-    source, tokenizer = documents.find(list(corpus.shipped().values())), corpus.kept_tokenizer()
+    tokenizer = corpus.kept_tokenizer()
     options = {"sequence_length": sequence_length, "shards": 2, "held_out": True}
-    return records.write(source, output, tokenizer, **options).path
+    return records.write(documents.shipped(), output, tokenizer, **options).path
 
 
 def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:

@@ -1,241 +1,97 @@
-"""Documents of files of any common kind: ``datasets`` reads them into Arrow files on the disk.
+"""Documents, and which of them a shard gets. `course.documents` reads them from files of any kind.
 
-Each shard reads an Arrow file from its start, some thousand rows at a time.
+Which documents a shard gets is a pure function of the documents, the number of shards and the seed.
 """
 
-import codecs
-import contextlib
+import abc
 import dataclasses
-import errno
-import functools
-import glob
 import hashlib
-import json
-import os
-import pathlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
-import datasets
-import fsspec
 import numpy as np
 import pyarrow.compute
-from datasets.data_files import resolve_pattern
 
-from helpers.base.errors import CourseError, cause
-from helpers.base.folders import Folder
+from helpers.base.errors import CourseError
 from helpers.text import corpus
 
 LONGEST = 10_000_000  # characters of a document, of which the tokenizer needs some GB
-_KINDS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+
+
+class Source(abc.ABC):
+    """Where documents come from: one file or several, each with documents in order."""
+
+    @abc.abstractmethod
+    def files(self) -> Iterator[Iterable[pyarrow.Array]]:
+        """Give the documents of each file as arrays of strings, some thousand at a time."""
+
+    def versions(self) -> list[str]:
+        """Name the state of each file; the name changes when the file does."""
+        return []
+
+    def digest(self) -> str:
+        """Name the documents by what they say and by their order.
+
+        Raises `CourseError`: A file can't be read, or a document is longer than ``LONGEST``.
+        """
+        total = hashlib.blake2b(digest_size=8)
+        for arrays in self.files():
+            for texts in arrays:
+                lengths = pyarrow.compute.utf8_length(texts)
+                if (pyarrow.compute.max(lengths).as_py() or 0) > LONGEST:
+                    raise CourseError(
+                        f"A document has more than {LONGEST:,} characters.",
+                        "In a plain text each line is a document; to cut this one would take too "
+                        "long.",
+                        "Write its paragraphs on lines of their own.",
+                    )
+                for text in texts.to_pylist():
+                    total.update(f"{text or ''}\0".encode())
+            total.update(b"\0")
+        return total.hexdigest()
+
+    def shard(self, part: str, number: int, shards: int, seed: int) -> Iterator[str]:
+        """Give one shard's documents, cleaned, without those of which nothing is left.
+
+        Args:
+            part: ``all``, ``train`` or ``held-out``: of each file, the last of each ten documents
+                is held out (`corpus.held_out`; blank lines don't count).
+            number: Of the shard, from 0.
+            shards: How many shards there are; which one gets a document is drawn.
+            seed: Of that draw.
+        """
+        for file_number, arrays in enumerate(self.files()):
+            # Numbers of this generator are the same in every version of NumPy (its policy, NEP 19).
+            generator = np.random.Philox(key=[seed, file_number])
+            documents_so_far = 0
+            for texts in arrays:
+                trimmed = pyarrow.compute.utf8_trim_whitespace(texts)
+                lengths = pyarrow.compute.utf8_length(trimmed).fill_null(0).to_numpy()
+                has_text = lengths > 0
+                position = documents_so_far + np.cumsum(has_text) - 1
+                documents_so_far += int(has_text.sum())
+                draw = generator.random_raw(len(texts)) % np.uint64(shards)
+                mask = has_text & (draw == number)
+                if part != "all":
+                    mask &= corpus.held_out(position) == (part == "held-out")
+                for text in texts.filter(pyarrow.array(mask)).to_pylist():
+                    cleaned = corpus.clean(text)
+                    if cleaned:
+                        yield cleaned
 
 
 @dataclasses.dataclass(frozen=True)
-class Files:
-    """Documents in files, which `find` finds."""
+class InMemory(Source):
+    """Documents in memory: a sequence of texts for each file."""
 
-    paths: tuple[str, ...]  # here, ``gs://…`` or ``hf://datasets/…``
-    field: str = "text"  # what holds the text in JSON lines and Parquet
+    texts: tuple[Sequence[str], ...]
 
-
-Source = Files | Sequence[str]  # or the documents themselves
-
-
-def find(inputs: Sequence[str], field: str = "text", output: str = "") -> Files:
-    """Find the files that the inputs name; in whatever order they are named, it is the same.
-
-    A file is JSON lines if its name ends with .json, .jsonl or .ndjson, Parquet with .parquet, else
-    plain text, a document on each line. It may be compressed: .gz, .bz2, .xz behind that.
-
-    Args:
-        inputs: Files, folders, patterns such as ``texts/*.gz``, each here, ``gs://…`` or
-            ``hf://datasets/…`` (the Hugging Face Hub). Hidden files are passed over.
-        field: What holds the text in JSON lines and Parquet.
-        output: Where records are written: those of an earlier run are no text.
-
-    Raises `CourseError`: There is no such file.
-    """
-    _arrow_files.cache_clear()  # files may have changed since
-    real = os.path.realpath  # out/../out, or a link
-    own = re.escape(real(output)) + r"/(held-out/)?(shard-[\d-]+-of-\d+|manifest|tokenizer)\.\w+"
-    named = sorted({path.replace("/./", "/") for given in inputs for path in _matching(given)})
-    found = {real(x): x for x in named if not (output and re.fullmatch(own, real(x)))}.values()
-    # By name first: then it doesn't count where the folders are.
-    return Files(tuple(sorted(found, key=lambda path: (path.rpartition("/")[2], path))), field)
+    def files(self) -> Iterator[Iterable[pyarrow.Array]]:
+        """Give the documents of each file as one array."""
+        for texts in self.texts:
+            yield [pyarrow.array(texts, pyarrow.string())]
 
 
-def _matching(given: str) -> list[str]:
-    path = os.path.expanduser(given)  # noqa: PTH111 (a Path would make one slash of two)
-    if pathlib.Path(path).exists():
-        path = glob.escape(path)  # a file's own name may look like a pattern
-    if path.startswith("gs://"):  # first, because the library would wait for minutes for an answer
-        bucket, _, name = re.split(r"[*?[]", path[5:])[0].partition("/")
-        Folder(f"gs://{bucket}").exists(name or "any")
-    patterns = (path, f"{path.rstrip('/')}/**") if path else ()  # a file or pattern; a folder
-    found = []
-    try:
-        for pattern in patterns:
-            with contextlib.suppress(FileNotFoundError):
-                found = found or resolve_pattern(pattern, str(pathlib.Path.cwd()))
-    except Exception as error:  # of the library of each kind of storage
-        raise _unreadable(given, error) from error
-    if not found or any("::" in name for name in (path, *found)):  # fsspec's sign of a chain
-        raise CourseError(
-            f"The text {given[:80]} is not there.",
-            "No file of this name exists, none fits the pattern, the folder has none, or it is a "
-            "pipe. A name with :: can't be read.",
-            "Check the path; a pattern stands in quotation marks. Write what a pipe gives to a "
-            "file; .gz, .bz2 and .xz are read as they are.",
-        )
-    return found
-
-
-@functools.cache
-def _arrow_files(path: str, field: str) -> tuple[pathlib.Path, int, str, str]:
-    """Make Arrow files of a file, in the cache of ``datasets`` (``HF_DATASETS_CACHE``).
-
-    Gives their folder, the number of documents, the column with the text, and when the file came.
-    """
-    name = path.rpartition("/")[2]
-    ending = pathlib.Path(re.sub(r"\.(gz|bz2|xz|zst)$", "", name)).suffix
-    kind = _KINDS.get(ending, "text")
-    column = "text" if kind == "text" else field
-    try:
-        other = _other_kind(path, ending, kind)
-    except Exception as error:  # of the library of each kind of storage
-        raise _unreadable(name, error) from error
-    if other:
-        raise CourseError(
-            f"The text {name} can't be used.",
-            f"It is {other}, and each of its lines would be a document.",
-            "Unpack an archive and name its folder. Name JSON lines .jsonl; of a table make them: "
-            "pandas.read_csv(FILE).to_json('NEW.jsonl', orient='records', lines=True).",
-        )
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)  # every error is raised
-    try:
-        # `load_dataset` would map the files into memory, too: that counts as this process's memory.
-        # Its cache knows a file by its time, which an archive sets; not when it came here.
-        came = str(os.stat(path).st_ctime_ns) if os.path.exists(path) else None  # noqa: PTH110, PTH116
-        builder = datasets.load_dataset_builder(kind, came, data_files=[glob.escape(path)])
-        builder.download_and_prepare()
-    except Exception as error:
-        raise _unreadable(name, error) from error
-    features = builder.info.features.items()
-    found = {field: getattr(feature, "dtype", "a structure") for field, feature in features}
-    if found.get(column) not in ("string", "large_string"):
-        raise CourseError(
-            f"The text {name} can't be used.",
-            f"It has no text in a field {column!r}, but {found}.",
-            "Name the field with the text (--field NAME), or choose another file.",
-        )
-    came = f"{came} {builder.config.data_files['train'].origin_metadata}"
-    count = builder.info.splits["train"].num_examples
-    return pathlib.Path(builder.cache_dir), count, column, came
-
-
-def _other_kind(path: str, ending: str, kind: str) -> str:
-    """Say what a file is that its name doesn't tell; empty where it is of its kind."""
-    with fsspec.open(path, "rb", compression="infer") as file:
-        begins = file.read(2**20).removeprefix(codecs.BOM_UTF8)
-    if begins and not begins.strip(b"\0"):
-        raise ValueError("it begins with zeros, as a file that didn't arrive whole")
-    if kind == "text" and (begins[257:262] == b"ustar" or begins.startswith(b"PK\3\4")):
-        return "an archive"
-    for line in begins.splitlines() if kind == "json" else ():
-        with contextlib.suppress(ValueError):
-            json.loads(line)  # what is nested too deeply is an error here; pyarrow would crash
-    if kind == "text" and re.match(rb'\[?\{"', begins):
-        return "JSON"
-    return "a table" if kind == "text" and ending in (".csv", ".tsv") else ""
-
-
-def _columns(source: Source) -> Iterator[Iterable[pyarrow.Array]]:
-    """Give the texts of each file, some at a time; documents in memory are as of one file."""
-    if not isinstance(source, Files):
-        yield [pyarrow.array(source, pyarrow.string())]
-        return
-    yield from (_texts(path, source.field) for path in source.paths)
-
-
-def _texts(path: str, field: str) -> Iterator[pyarrow.Array]:
-    """Give a file's texts from the cache, and make sure that they are all there, in UTF-8."""
-    cache, count, column, _ = _arrow_files(path, field)
-    read = 0
-    try:
-        for file in sorted(cache.glob("*.arrow")):
-            for batch in pyarrow.ipc.open_stream(pyarrow.OSFile(str(file))):
-                (texts := batch.column(column)).validate(full=True)
-                yield texts
-                read += len(texts)
-        if read != count:
-            raise ValueError(f"{count - read:,} are missing")
-    except (OSError, ValueError) as error:
-        raise CourseError(
-            f"The text {path.rpartition('/')[2]} can't be read from the cache of datasets.",
-            f"Behind document {read:,} of {count:,}: {cause(error)}.",
-            f"If all of it is UTF-8 (a lone surrogate isn't), delete {cache} and run it again.",
-        ) from error
-
-
-def _unreadable(name: str, error: BaseException) -> CourseError:
-    """Make the error of a file that can't be read, from the error that is at its root."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    why = f"{cause(error)}."
-    fix = "Check that you may read it; if it is cut off or damaged, copy it again."
-    if isinstance(error, datasets.arrow_writer.SchemaInferenceError | StopIteration):
-        why = "It is empty."
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EEXIST)
-    at = str(getattr(error, "filename", None))
-    if full or (at.startswith("/") and pathlib.Path(at).name != name):
-        why = f"The library datasets can't write it into its cache ({cause(error)})."
-        fix = "Make room, or set HF_DATASETS_CACHE to a folder that you may write to."
-    if isinstance(error, UnicodeDecodeError):
-        behind = error.object[max(0, error.start - 40) : error.start].decode("utf-8", "replace")
-        why = f"It is not UTF-8: byte 0x{error.object[error.start]:02x} behind {behind!r}."
-        fix = "Write it in UTF-8: `iconv -f CP949 -t UTF-8 FILE > NEW`, -f UTF-16 from Windows."
-    return CourseError(f"The text {name} can't be read.", why, fix)
-
-
-def came(source: Source) -> list[str]:
-    """Tell when each file of a source came, as this process reads it."""
-    return [_arrow_files(path, source.field)[3] for path in getattr(source, "paths", ())]
-
-
-def digest(source: Source) -> str:
-    """Name documents, by what they say and their order; raise a `CourseError` for a bad file."""
-    total = hashlib.blake2b(digest_size=8)
-    for column in _columns(source):
-        for texts in column:
-            if (pyarrow.compute.max(pyarrow.compute.utf8_length(texts)).as_py() or 0) > LONGEST:
-                raise CourseError(
-                    f"A document has more than {LONGEST:,} characters.",
-                    "In a plain text each line is a document; to cut this one would take too long.",
-                    "Write its paragraphs on lines of their own.",
-                )
-            said = "".join(f"{text or ''}\0" for text in texts.to_pylist())
-            total.update(said.encode())
-        total.update(b"\0")
-    return total.hexdigest()
-
-
-def documents(source: Source, part: str, shard: int, shards: int, seed: int) -> Iterator[str]:
-    """Give one shard's documents, cleaned, without those of which nothing is left.
-
-    ``part`` is ``all``, ``train`` or ``held-out``: of each file, the last of each ten documents is
-    held out (`corpus.held_out`; blank lines don't count). Which shard a document goes to is drawn.
-    """
-    for number, column in enumerate(_columns(source)):
-        # Numbers of this generator are the same in every version of NumPy (its policy, NEP 19).
-        draw, before = np.random.Philox(key=[seed, number]), 0
-        for texts in column:
-            said = pyarrow.compute.utf8_length(pyarrow.compute.utf8_trim_whitespace(texts))
-            said = said.fill_null(0).to_numpy() > 0
-            place = before + np.cumsum(said) - 1
-            before += int(said.sum())
-            wanted = said & (draw.random_raw(len(texts)) % np.uint64(shards) == shard)
-            if part != "all":
-                wanted &= corpus.held_out(place) == (part == "held-out")
-            for text in texts.filter(pyarrow.array(wanted)).to_pylist():
-                if cleaned := corpus.clean(text):
-                    yield cleaned
+def shipped() -> InMemory:
+    """Give the course's own text: a file for each language, by name."""
+    paths = sorted(corpus.DATA / f"{language}.txt" for language in corpus.LANGUAGES)
+    return InMemory(tuple(corpus.read(path) for path in paths))

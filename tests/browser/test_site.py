@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from conftest import ROOT
 
-from helpers.course.explain import explain
+from helpers.display.explain import explain
 
 pytestmark = pytest.mark.xdist_group("site")
 
@@ -108,7 +108,7 @@ def test_a_dial_turns_without_a_kernel_to_what_its_words_say(page, path):
 
 
 def test_what_people_pasted_is_explained_as_by_the_command(page):
-    threads = tomllib.loads((ROOT / "tests/course/threads.toml").read_text("utf-8"))
+    threads = tomllib.loads((ROOT / "tests/display/threads.toml").read_text("utf-8"))
     texts = [*threads.pop("unrelated"), *(row["text"] for row in threads.values())]
     page.goto((SITE / "notebooks/TROUBLESHOOTING.html").as_uri())
     told = """texts => texts.map(text => {

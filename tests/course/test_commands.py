@@ -16,10 +16,10 @@ import pytest
 from conventions import ROOT
 from terminal import call
 
-import helpers.__main__ as commands
-from helpers.course import running
-from helpers.course.commands import app, course
-from helpers.course.commands.app import GROUPS
+import course.__main__ as commands
+from course import catalog, running
+from course.commands import app, notebooks
+from course.commands.app import GROUPS
 
 MISUSES = tomllib.loads((ROOT / "tests/course/misuses.toml").read_text("utf-8"))["misuses"]
 LONGEST = 8  # lines of a message: what, why and fix, or typer's usage and its frame
@@ -47,7 +47,7 @@ def command(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(*words):
-        monkeypatch.setattr(sys, "argv", ["helpers", *words])
+        monkeypatch.setattr(sys, "argv", ["course", *words])
         with pytest.raises(SystemExit) as left:
             commands.command()
         out, err = capsys.readouterr()
@@ -88,9 +88,9 @@ def test_help_has_the_learner_s_commands_first_and_an_example_of_each(command):
 
 
 def test_a_run_tells_by_its_status_and_opens_its_page_at_a_terminal(command, monkeypatch, tmp_path):
-    monkeypatch.setattr(course.course, "BUILD", tmp_path)
+    monkeypatch.setattr(catalog, "BUILD", tmp_path)
     given, opened = [], []
-    monkeypatch.setattr(course.typer, "launch", opened.append)
+    monkeypatch.setattr(notebooks.typer, "launch", opened.append)
     failed = running.Result("02_b", "failed", 1.5, 3, "ValueError: no")
     monkeypatch.setattr(running, "run", lambda *a, **b: given.append((a, b)) or (failed,))
     page = tmp_path / "workshop/index.html"
@@ -116,7 +116,7 @@ def test_a_closed_output_or_input_does_no_harm(command, monkeypatch):
 
 
 def test_a_full_disk_behind_the_output_is_told():
-    done = call("sh", "-c", f"echo | {sys.executable} -m helpers explain > /dev/full")
+    done = call("sh", "-c", f"echo | {sys.executable} -m course explain > /dev/full")
     assert done.returncode == 2 and "Why: The disk is full.\n" in done.stderr
     assert len(done.stderr.splitlines()) == 3
 
@@ -149,12 +149,12 @@ def test_sigterm_ends_a_command_in_order(command, monkeypatch, lost):
 
 
 def test_a_command_that_needs_no_tensorflow_and_no_jupyter_imports_neither():
-    script = "import helpers.course.commands.app, helpers.course.working, sys\n"
+    script = "import course.commands.app, course.learner_copy, sys\n"
     script += "assert not {'tensorflow', 'nbformat', 'papermill', 'babel'} & {*sys.modules}"
     assert call(sys.executable, "-c", script).returncode == 0
 
 
 def test_a_flag_of_python_that_would_go_on_reading_is_dropped():
     given = {"PATH": os.environ["PATH"], "PYTHONINSPECT": "1"}  # Python would read on at its end
-    done = call(sys.executable, "-m", "helpers", "run", "99", env=given, input="print(6 * 7)\n")
+    done = call(sys.executable, "-m", "course", "run", "99", env=given, input="print(6 * 7)\n")
     assert done.returncode == 2 and "42" not in done.stdout

@@ -16,10 +16,10 @@ from made_notebooks import quiet, write
 from nbformat.v4 import new_output
 from terminal import call, without
 
+from course import running
+from course.catalog import notebooks
 from helpers.base import files
 from helpers.base.settings import ROOT
-from helpers.course import running
-from helpers.course.map import notebooks
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,11 @@ import pytest
 from conventions import ROOT
 from typer.testing import CliRunner
 
+from course import catalog, translation
+from course.commands.app import app
+from course.translation import said, to_do, update
 from helpers.base import language
 from helpers.base.errors import CourseError
-from helpers.course import map as course
-from helpers.course import translation
-from helpers.course.commands.app import app
-from helpers.course.translation import said, to_do, update
 
 CODE = "eo"  # a pseudo-language under the code of Esperanto
 
@@ -23,11 +22,11 @@ def pseudo(english: str) -> str:
 
 
 def test_another_language_is_one_more_file_and_its_links_lead_to_what_there_is():
-    catalog = language.read(CODE)
+    po = language.read(CODE)
     for where, english in translation.texts():
-        catalog.add(english, pseudo(english), context=where)
-    made = translation.generated(CODE, catalog)
-    assert len(made) == len(course.notebooks()) + len(translation.PAGES) + 2
+        po.add(english, pseudo(english), context=where)
+    made = translation.generated(CODE, po)
+    assert len(made) == len(catalog.notebooks()) + len(translation.PAGES) + 2
     for path, text in made.items():
         sources = [text]
         if path.suffix == ".ipynb":
@@ -44,25 +43,25 @@ def test_what_a_cell_printed_stays_with_its_program(monkeypatch, tmp_path):
     path.parent.mkdir()
     text = (ROOT / "notebooks/ko" / path.name).read_text("utf-8").replace("준비됨: T", "kept: T")
     path.write_text(text.replace("1 mul", "gone").replace("size**3", "size**4"))
-    monkeypatch.setattr(course, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(catalog, "NOTEBOOKS", tmp_path)
     monkeypatch.setattr(translation, "PAGES", ())
     made = translation.generated("ko", language.read("ko"))[path]
     assert "kept: T" in made and "1 mul" in made and "gone" not in made
 
 
 def test_a_changed_text_keeps_its_translation_and_shows_the_english_until_it_is_redone():
-    catalog = language.read("eo")
+    po = language.read("eo")
     one, other = ("a.ipynb one", "Some words of it."), ("a.ipynb one", "Some words of them.")
-    catalog.add(one[1], "몇 마디.", context=one[0])
-    update(catalog, [other, ("a.ipynb two", "More.")])
-    assert to_do(catalog) == ["a.ipynb one", "a.ipynb two"]
-    assert said(catalog, *other) == f"*{translation.CHANGED}*\n\nSome words of them."
-    update(catalog, [other])
-    assert catalog.get(other[1], other[0]).fuzzy  # until somebody takes the mark away
-    catalog.get(other[1], other[0]).flags.clear()
-    update(catalog, [("moved.ipynb one", other[1])])
-    assert said(catalog, "moved.ipynb one", other[1]) == "몇 마디."
-    assert to_do(catalog) == []
+    po.add(one[1], "몇 마디.", context=one[0])
+    update(po, [other, ("a.ipynb two", "More.")])
+    assert to_do(po) == ["a.ipynb one", "a.ipynb two"]
+    assert said(po, *other) == f"*{translation.CHANGED}*\n\nSome words of them."
+    update(po, [other])
+    assert po.get(other[1], other[0]).fuzzy  # until somebody takes the mark away
+    po.get(other[1], other[0]).flags.clear()
+    update(po, [("moved.ipynb one", other[1])])
+    assert said(po, "moved.ipynb one", other[1]) == "몇 마디."
+    assert to_do(po) == []
 
 
 def test_comments_titles_and_docstrings_of_a_cell_are_texts_and_its_program_stays():
@@ -81,7 +80,7 @@ def test_comments_titles_and_docstrings_of_a_cell_are_texts_and_its_program_stay
 
 
 def test_the_blocks_of_a_page_are_the_page():
-    for text in ((course.NOTEBOOKS / name).read_text("utf-8") for name in translation.PAGES):
+    for text in ((catalog.NOTEBOOKS / name).read_text("utf-8") for name in translation.PAGES):
         assert "".join(translation.blocks(text)) == text
         assert not any(block.count("\n| ") for block in translation.blocks(text))
 
@@ -102,8 +101,8 @@ def test_it_is_written_once_and_what_leaves_it_is_kept(tmp_path, monkeypatch, ca
     texts = [("a.ipynb one", 'Say "it",\n\twith \\ and {x}.')]
     monkeypatch.setattr(language, "LOCALE", tmp_path)
     monkeypatch.setattr(translation, "texts", lambda: texts)
-    monkeypatch.setattr(translation, "generated", lambda code, catalog: {})
-    monkeypatch.setattr(course, "BUILD", tmp_path)
+    monkeypatch.setattr(translation, "generated", lambda code, po: {})
+    monkeypatch.setattr(catalog, "BUILD", tmp_path)
     assert [len(translation.write("eo")[1]) for _ in range(2)] == [1, 0]
     assert language.read("eo").get(texts[0][1], texts[0][0]) is not None
     language.file("eo").write_text(language.file("eo").read_text().rstrip('\n"') + '"Mine."\n')

@@ -15,9 +15,9 @@ from conventions import NOTEBOOKS, tagged
 from replicas import replicas
 from typer.testing import CliRunner
 
+from course.commands.app import app
 from helpers import exercises
 from helpers.base.errors import CourseError
-from helpers.course.commands.app import app
 
 pytestmark = pytest.mark.slow
 # While tests are collected: later, after TensorFlow's first operation, the CPU can't be split.
@@ -87,7 +87,7 @@ def test_a_cell_without_what_its_tag_says_is_told():
 
 
 def test_the_command_writes_the_teachers_edition(tmp_path, monkeypatch):
-    monkeypatch.setattr("helpers.course.map.BUILD", tmp_path)
+    monkeypatch.setattr("course.catalog.BUILD", tmp_path)
     result = CliRunner().invoke(app, ["solutions"])
     assert result.exit_code == 0 and str(tmp_path / "solutions") in result.stdout
     written = sorted((tmp_path / "solutions").glob("*.ipynb"))

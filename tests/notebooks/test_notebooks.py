@@ -8,8 +8,8 @@ import papermill
 import pytest
 from conventions import ROOT, tagged
 
-from helpers.course.map import notebooks
-from helpers.course.running import execute
+from course.catalog import notebooks
+from course.running import execute
 
 CHANGED = tomllib.loads((ROOT / "tests/notebooks/changed.toml").read_text("utf-8"))
 KNOWN = {notebook.name: notebook for notebook in notebooks()}

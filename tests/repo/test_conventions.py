@@ -149,3 +149,10 @@ def test_conda_and_the_bootstrap_install_what_is_locked():
     assert SpecifierSet(PROJECT["requires-python"]).contains(python)
     assert {*BOOTSTRAP, *ANY_VERSION} <= {Requirement(x).name for x in PROJECT["dependencies"]}
     assert {*BOOTSTRAP, *COMPILER} <= {*locked_versions()}
+
+
+def test_each_target_of_the_makefile_is_in_the_readme():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE)
+    assert len(targets) > 10
+    assert [target for target in targets if f"make {target}" not in README] == []

@@ -7,13 +7,13 @@ from conventions import ROOT
 from terminal import call
 
 # What a notebook, a command or `--help` imports before it needs TensorFlow.
-ROOMS = ("base", "course", "display", "tpu")
-LIGHT = ["helpers.runtime", "helpers.__main__", "helpers.exercises"]
+ROOMS = ("helpers/base", "helpers/display", "helpers/tpu", "course")
+LIGHT = ["helpers.runtime", "helpers.exercises"]
 LIGHT += [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for room in ROOMS
-    for path in sorted((ROOT / "helpers" / room).rglob("*.py"))
-    if path.stem not in ("conf", "worker")  # Sphinx reads the one; the other is a program
+    for path in sorted((ROOT / room).rglob("*.py"))
+    if path.stem not in ("conf", "worker", "export")  # Sphinx's, a program, TensorFlow's
 ]
 
 

@@ -18,8 +18,8 @@ class Machine:
 
     def __init__(self, folder) -> None:
         self.folder, self.bin = folder / "course", folder / "bin"
-        (self.folder / "helpers").mkdir(parents=True)
-        shutil.copy(ROOT / "helpers/install.sh", self.folder / "helpers")
+        (self.folder / "course").mkdir(parents=True)
+        shutil.copy(ROOT / "course/install.sh", self.folder / "course")
         self.bin.mkdir()
         self.tool("df", "echo header; echo disk 0 0 99000000 0% /")
         self.tool("python3", "exit 0")
@@ -34,7 +34,7 @@ class Machine:
         environment = {"PATH": f"{self.bin}:/usr/bin:/bin", **variables}
         options = {"cwd": self.folder, "env": environment, "text": True, "start_new_session": True}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(["sh", "helpers/install.sh"], **options, **pipes)
+        return subprocess.Popen(["sh", "course/install.sh"], **options, **pipes)
 
     def installed(self) -> bool:
         return (self.folder / ".venv/.installed").exists()

@@ -8,12 +8,11 @@ import warnings
 
 from conventions import source, tags
 
+from course import catalog, translation
 from helpers.base import language
-from helpers.course import map as course
-from helpers.course import translation
 
 CATALOG = language.read("ko")
-FOLDER = course.NOTEBOOKS / "ko"
+FOLDER = catalog.NOTEBOOKS / "ko"
 # Wrong terms that can be searched for: notebooks/locale/ko.md has the right ones.
 WRONG = r"(?<![가-힣])(글(?![자씨쓴])|칸|루프(?!라인)|물결|파동|색인|순방향|스코프|지표)"
 WRONG += r"|\d %|-\d\d에\s+읽"
@@ -44,7 +43,7 @@ def program(path) -> str:
 
 
 def test_its_programs_are_the_english_ones_but_for_the_language_of_setup_and_texts():
-    for path in (notebook.path for notebook in course.notebooks()):
+    for path in (notebook.path for notebook in catalog.notebooks()):
         wanted = program(path).replace("runtime.setup()", "runtime.setup(language='ko')")
         wanted = wanted.replace("LANGUAGE = 'en'", "LANGUAGE = 'ko'")
         assert program(FOLDER / path.name) == wanted, path.name
@@ -65,7 +64,7 @@ def english(cell) -> list[str]:
 
 def test_its_stored_outputs_are_those_of_the_program_in_the_language():
     found = 0
-    for path in (notebook.path for notebook in course.notebooks()):
+    for path in (notebook.path for notebook in catalog.notebooks()):
         for pair in zip(cells(path), cells(FOLDER / path.name), strict=True):
             where, said = (path.name, pair[0]["id"]), [english(cell) for cell in pair]
             found += len(said[0])

@@ -7,10 +7,14 @@ import pytest
 import typer
 from conventions import NOTEBOOKS, ROOT, source
 
-from helpers.course.commands.app import app
+from course.commands.app import app
 
 # Those of another language are made from these.
-PAGES = [p for f in (".", "notebooks", "helpers", "benchmarks") for p in (ROOT / f).glob("*.md")]
+PAGES = [
+    p
+    for f in (".", "notebooks", "helpers", "course", "benchmarks")
+    for p in (ROOT / f).glob("*.md")
+]
 PAGES = [path for path in PAGES if path.stem.isupper()]
 
 

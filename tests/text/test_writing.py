@@ -21,6 +21,7 @@ from plain import (
     write,
 )
 
+from course import runners
 from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.text import corpus, records
@@ -81,7 +82,7 @@ def test_the_bytes_are_the_same_in_any_order_of_the_files_and_from_any_processes
     apart = records.manifest(tmp_path / "one" / records.HELD_OUT)
     assert (wanted.documents, apart.documents) == (len(texts) - 60, 60)
     prepared(tmp_path / "order", files=names[::-1], shards=4)
-    processes = functools.partial(records.by_processes, workers=2)
+    processes = functools.partial(runners.by_processes, workers=2)
     prepared(tmp_path / "processes", files=names, shards=4, run=processes)
     backwards = lambda tasks: records.one_by_one(tasks[::-1])  # noqa: E731
     prepared(tmp_path / "backwards", files=names, shards=4, run=backwards)
@@ -93,7 +94,7 @@ def test_the_bytes_are_the_same_in_any_order_of_the_files_and_from_any_processes
 
 def test_a_text_that_is_exchanged_before_it_is_read_is_refused(tmp_path):
     (path := tmp_path / "text").write_text("old\nrows\n" * 9)
-    workers = functools.partial(records.by_processes, workers=2)
+    workers = functools.partial(runners.by_processes, workers=2)
     exchanged = lambda tasks: path.write_text("new\n" * 9) and workers(tasks)  # noqa: E731
     with pytest.raises(CourseError, match="was changed meanwhile"):
         prepared(tmp_path / "out", files=[path], shards=4, run=exchanged)

@@ -21,7 +21,7 @@ from helpers.text.records.format import (
     tokenizer_of,
     verify,
 )
-from helpers.text.records.writing import by_beam, by_processes, one_by_one, write
+from helpers.text.records.writing import one_by_one, write
 
 
 def __getattr__(name: str) -> Any:

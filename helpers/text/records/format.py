@@ -29,7 +29,7 @@ class ShardDamaged(CourseError):
 class Settings:
     """What the bytes of all shards depend on."""
 
-    documents: str  # `documents.digest` of what was read: which they are
+    documents: str  # `Source.digest` of what was read: which they are
     part: str  # of these documents: ``all``, ``train`` or ``held-out``
     tokenizer_sha256: str  # SHA-256 of `corpus.canonical` of the tokenizer
     vocabulary: int  # number of tokens; ids are below it

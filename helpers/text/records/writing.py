@@ -1,14 +1,11 @@
-"""Writing records: a shard is a pure function, and a loop, a process pool or Beam calls it."""
+"""Writing records: a shard is a pure function, which a loop calls, a process pool, or Beam."""
 
 import collections
-import concurrent.futures
 import dataclasses
 import hashlib
 import itertools
-import multiprocessing
 import os
 import re
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,8 +15,8 @@ import tokenizers
 
 from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import Folder, short
-from helpers.base.processes import end_with_parent
-from helpers.text import buckets, corpus, documents
+from helpers.text import buckets, corpus
+from helpers.text.documents import InMemory, Source
 from helpers.text.records import format
 from helpers.text.records.format import HELD_OUT, MANIFEST, TOKENIZER, Manifest, Settings
 
@@ -32,15 +29,17 @@ class Job:
     """A folder of records to write."""
 
     path: str  # here or ``gs://``
-    source: documents.Source  # what to read
+    source: Source  # what to read
     settings: Settings
     tokenizer: str  # as JSON
-    came: list[str]  # when each file of the source came
+    versions: list[str]  # the state of each file of the source
 
 
 def write_shard(job: Job, number: int) -> int:
     """Write one shard, then its description: then it is finished. Gives 1, to be added up."""
-    if documents.came(job.source) != job.came:  # after it was named, before this process read it
+    if (
+        job.source.versions() != job.versions
+    ):  # changed after it was named, before this process read it
         raise CourseError(
             "The text was changed meanwhile.",
             "Records of the old text and of the new one would be mixed.",
@@ -52,8 +51,7 @@ def write_shard(job: Job, number: int) -> int:
     counts, crc = collections.Counter(), google_crc32c.Checksum()
 
     def pieces() -> Iterator[bytes]:
-        drawn = settings.part, number, settings.shards, settings.seed
-        texts = documents.documents(job.source, *drawn)
+        texts = job.source.shard(settings.part, number, settings.shards, settings.seed)
         for window in _windows(texts, tokenizer, counts):
             packing = buckets.pack(list(map(len, window)), settings.sequence_length)
             pad = tokenizer.token_to_id("[PAD]")
@@ -106,7 +104,7 @@ def _windows(
         yield window
 
 
-# Three runners of it: each gives numbers of shards that are done, as they are.
+# A runner gives numbers of shards that are done, as they are; `course.runners` has two more.
 
 Task = tuple[Job, int]
 
@@ -116,60 +114,8 @@ def one_by_one(tasks: Sequence[Task]) -> Iterator[int]:
     return itertools.starmap(write_shard, tasks)
 
 
-def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
-    """Write shards side by side; raise a `CourseError` if a process was killed."""
-    spawn = multiprocessing.get_context("spawn")
-    # Ctrl-C and a closed terminal reach all processes. Those that start now ignore them: the
-    # parent says what happens, when the shards at work are done.
-    before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)}
-    pool = concurrent.futures.ProcessPoolExecutor(min(workers, len(tasks)), spawn, end_with_parent)
-    results = pool.map(write_shard, *zip(*tasks, strict=True))
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    try:
-        yield from results
-    except concurrent.futures.process.BrokenProcessPool:
-        raise CourseError(
-            "One of the processes was killed.",
-            "The system does that when memory is short; or somebody did.",
-            "Run the same command again, with fewer --workers if it was memory: finished shards "
-            "are kept.",
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterator[int]:
-    """Write shards with the machines of a Beam runner; raise a `CourseError` if it fails.
-
-    All workers must see files and folders. ``runner`` is such as ``FnApiRunner`` (this machine),
-    ``flags`` are Beam's own options, such as ``--project=mine``.
-    """
-    try:
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-    except ModuleNotFoundError:
-        raise CourseError(
-            "Apache Beam is not installed.",
-            "It holds other packages back, so it has an environment apart.",
-            "In the course's folder `make build/beam/.installed` makes that, for `build/beam/bin/"
-            "python -m helpers prepare …`; elsewhere `python -m pip install apache-beam==2.77.0`.",
-        ) from None
-    try:
-        options = PipelineOptions([f"--runner={runner}", *flags])
-        with beam.Pipeline(options=options) as pipeline:
-            _ = pipeline | beam.Create(tasks) | beam.Reshuffle() | beam.MapTuple(write_shard)
-    except Exception as error:  # each runner has errors of its own
-        raise CourseError(
-            f"The pipeline failed on {runner}.",
-            " ".join(str(error).split())[-600:] or type(error).__name__,
-            "Fix that and run the same command again: finished shards are kept.",
-        ) from error
-    yield len(tasks)
-
-
 def write(
-    source: documents.Source,
+    source: Source | Sequence[str],
     output: str | os.PathLike[str],
     tokenizer: Any,
     *,
@@ -185,7 +131,7 @@ def write(
     The bytes depend on documents, tokenizer, ``sequence_length``, ``shards`` and ``seed`` alone.
 
     Args:
-        source: The documents, or where they are (`documents.find`): cleaned, without empty ones.
+        source: The documents, or where they are: they are cleaned, and empty ones left out.
         output: Folder here or ``gs://bucket/folder``.
         tokenizer: As `corpus.canonical` takes it.
         sequence_length: Positions per row. Longer documents become several sequences.
@@ -193,7 +139,7 @@ def write(
         seed: Distributes documents over the shards.
         held_out: Write the last of each ten documents to the folder ``held-out``, in a tenth of the
             shards, and the others to ``output``.
-        run: `one_by_one`, or `by_processes` or `by_beam` with their options.
+        run: `one_by_one`, or a runner of `course.runners` with its options.
         done: Called with the number of shards just written and of those to write in all.
 
     Raises:
@@ -202,10 +148,12 @@ def write(
             can't be used; or there is no document.
         ValueError: A number is out of its range.
     """
+    if not isinstance(source, Source):
+        source = InMemory((source,))
     text, folder = corpus.canonical(tokenizer), Folder(output)
     known = tokenizers.Tokenizer.from_str(text)
     settings = Settings(
-        documents=documents.digest(source),
+        documents=source.digest(),
         part="train" if held_out else "all",
         tokenizer_sha256=hashlib.sha256(text.encode()).hexdigest(),
         vocabulary=known.get_vocab_size(),
@@ -213,7 +161,7 @@ def write(
         shards=shards,
         seed=seed,
     )
-    some = documents.documents(source, settings.part, shard=0, shards=1, seed=0)
+    some = source.shard(settings.part, number=0, shards=1, seed=0)
     ids = [x for y in known.encode_batch_fast([*itertools.islice(some, CHUNK)]) for x in y.ids]
     if 2 * ids.count(known.token_to_id("[UNK]")) > len(ids):
         raise CourseError(
@@ -221,7 +169,7 @@ def write(
             f"Of its first {CHUNK:,} documents more than half of the tokens are [UNK].",
             "Train one on this text (corpus.train_tokenizer), or read another text.",
         )
-    jobs = [Job(folder.path, source, settings, text, documents.came(source))]
+    jobs = [Job(folder.path, source, settings, text, source.versions())]
     if held_out:
         fewer = dataclasses.replace(settings, part=HELD_OUT, shards=max(1, shards // 10))
         jobs.append(dataclasses.replace(jobs[0], path=folder.at(HELD_OUT), settings=fewer))

@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 import tokenizers
 
+from course import documents
 from helpers.base.errors import CourseError
-from helpers.text import corpus, documents, records
+from helpers.text import corpus, records
 
 TOKENIZER = corpus.kept_tokenizer()
 

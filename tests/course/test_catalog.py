@@ -3,20 +3,20 @@
 import pytest
 from made_notebooks import write
 
+from course import catalog
 from helpers.base.errors import CourseError
-from helpers.course import map as course
 
 
 def test_the_map_is_in_order_and_notebooks_are_chosen_by_number_or_name(tmp_path):
     write(tmp_path, "07_later", "1")
     write(tmp_path, "02_first", "1")
     (tmp_path / "notes.ipynb").write_text("not of the course")
-    known = course.notebooks(tmp_path)
+    known = catalog.notebooks(tmp_path)
     assert [(n.name, n.number) for n in known] == [("02_first", "02"), ("07_later", "07")]
     assert known[0].title == "Is 02_first a question?"
     for wanted in ([], ["7", "02"], ["07_later", "notebooks/02_first.ipynb", "2"]):
-        assert course.choose(wanted, known) == [*known]
-    assert course.choose(["07_later", "7"], known) == [known[1]]
+        assert catalog.choose(wanted, known) == [*known]
+    assert catalog.choose(["07_later", "7"], known) == [known[1]]
 
 
 DAMAGED = [b"", b'{"cells": [', b"\xff\xfe", b"[]", b"{}", b'{"cells": []}']
@@ -27,9 +27,9 @@ DAMAGED += [b'{"cells": [{"source": "# Of no form"}]}']
 def test_a_damaged_notebook_is_told(tmp_path, content):
     (tmp_path / "02_b.ipynb").write_bytes(content)
     with pytest.raises(CourseError, match=r"02_b\.ipynb can't be used(?s:.)*git restore"):
-        course.notebooks(tmp_path)
+        catalog.notebooks(tmp_path)
 
 
 def test_an_edition_has_folders_of_its_own():
-    assert course.edition(None) == course.edition("en") == (course.NOTEBOOKS, course.BUILD)
-    assert course.edition("ko") == (course.NOTEBOOKS / "ko", course.BUILD / "ko")
+    assert catalog.edition(None) == catalog.edition("en") == (catalog.NOTEBOOKS, catalog.BUILD)
+    assert catalog.edition("ko") == (catalog.NOTEBOOKS / "ko", catalog.BUILD / "ko")

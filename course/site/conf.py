@@ -17,34 +17,33 @@ from docutils import nodes
 from sphinx import addnodes
 from sphinx.search import SearchLanguage
 
+from course import catalog, pages
 from helpers.base.language import ENGLISH, translated, translations
 from helpers.base.settings import ROOT
-from helpers.course import map as course
-from helpers.course import pages
 
 EDITION = os.environ.get("EDITION", ENGLISH)
 os.environ["LC_ALL"] = EDITION  # the language of our messages
-FOLDER = course.edition(EDITION)[0].relative_to(ROOT)
+FOLDER = catalog.edition(EDITION)[0].relative_to(ROOT)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 TAKE = "Will a TPU take it?"
-NUMBERED = {f"{FOLDER}/{n.name}": n for n in course.notebooks(ROOT / FOLDER)}
+NUMBERED = {f"{FOLDER}/{n.name}": n for n in catalog.notebooks(ROOT / FOLDER)}
 
 project = html_title = "TensorFlow on TPU"
 language = EDITION
 root_doc = "README" if EDITION == ENGLISH else f"README.{EDITION}"
 include_patterns = [f"{root_doc}.md", f"{FOLDER}/*.md", f"{FOLDER}/*.ipynb"]
 include_patterns += ["CHANGELOG.md", "CONTRIBUTING.md"] * (EDITION == ENGLISH)
-exclude_patterns = [".*", "build", "work", "*/data", "tests", "helpers", "tpu_preflight"]
+exclude_patterns = [".*", "build", "work", "*/data", "tests", "helpers", "course", "tpu_preflight"]
 extensions = ["myst_nb"]
 myst_enable_extensions = ["tasklist"]
 myst_heading_anchors = 4
-myst_heading_slug_func = "helpers.course.map.slug"
+myst_heading_slug_func = "course.catalog.slug"
 nb_execution_mode = "off"
 nb_code_prompt_show, nb_code_prompt_hide = map(translated, ("Show the code", "Hide the code"))
 suppress_warnings = ["myst.xref_missing", "myst.header", "misc.highlighting_failure"]
 smartquotes_action = "q"  # --flag stays --flag
 html_theme = "furo"
-html_static_path, templates_path = ["site/site.css", "site/site.js"], ["site"]
+html_static_path, templates_path = ["site.css", "site.js"], ["."]
 # A page that no server sends can't fetch the texts in which Sphinx's search shows a word.
 FETCH = """if (location.protocol == "file:") window.fetch = async (url) => ({
   text: async () => TEXTS[url.slice(document.documentElement.dataset.content_root.length)] });
@@ -124,7 +123,7 @@ def page(app: object, name: str, template: str, context: dict, doctree: object) 
     context["take"], context["paste"] = map(translated, (TAKE, "Paste an error"))
     context["here"], context["languages"] = FOLDER, []
     for code in sorted({ENGLISH, *translations()} - {EDITION}):
-        there = course.edition(code)[0].relative_to(ROOT) / pathlib.Path(name).name
+        there = catalog.edition(code)[0].relative_to(ROOT) / pathlib.Path(name).name
         own = [*ROOT.glob(f"{there}.*")] and name.startswith("notebooks")
         to = f"{there}.html" if own else "index.html"
         root = "" if code == ENGLISH else f"{code}/"

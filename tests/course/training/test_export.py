@@ -15,14 +15,15 @@ from terminal import call, without
 from transformers import BertTokenizerFast, TFBertForMaskedLM
 from typer.testing import CliRunner
 
+from course import export
+from course.commands.app import app
 from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.processes import beside
-from helpers.bert import export, pretraining
+from helpers.bert import pretraining
 from helpers.bert.data import prepare_shipped
 from helpers.bert.model import pretraining_model
 from helpers.bert.settings import Configuration
-from helpers.course.commands.app import app
 from helpers.text import corpus, records
 
 pytestmark = pytest.mark.long

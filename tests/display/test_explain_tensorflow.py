@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from helpers.course.explain import explain
+from helpers.display.explain import explain
 
 Resolver = tf.distribute.cluster_resolver.TPUClusterResolver
 

@@ -13,8 +13,9 @@ import pandas as pd
 import pyarrow.parquet
 import pytest
 
+from course import documents
 from helpers.base.errors import CourseError
-from helpers.text import corpus, documents
+from helpers.text import corpus
 from helpers.tpu import storage
 
 pytestmark = pytest.mark.slow
@@ -23,7 +24,7 @@ LINES = [f"문서 {number}번입니다." for number in range(25)]
 
 
 def all_of(source, part="all", shards=1, seed=0):
-    return [list(documents.documents(source, part, shard, shards, seed)) for shard in range(shards)]
+    return [list(source.shard(part, shard, shards, seed)) for shard in range(shards)]
 
 
 def write(folder, name, data):

@@ -2,7 +2,7 @@
 // fetched. Questions and hints are <details>: they need no script.
 "use strict";
 
-// --- A pasted error: `explain` of helpers/course/explain.py, with its own expressions ---
+// --- A pasted error: `explain` of helpers/display/explain.py, with its own expressions ---
 
 const LINES = /\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/;
 const TYPED = { "‘": "'", "’": "'", "“": '"', "”": '"', "\u00a0": " ", "\r": "\n", "\b": "\n" };

@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from helpers.base.folders import Folder, new_folder
-from helpers.base.processes import temporary
+from course.outputs import new_folder
+from course.processes import temporary
+from helpers.base.folders import Folder
 from helpers.base.settings import ENVIRONMENT
 from helpers.bert.settings import CONFIGURATIONS, Description, Settings
 from helpers.tpu.connection import connect, tensorflow_environment
@@ -77,7 +78,8 @@ def prepare(
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
     os.environ.update(ENVIRONMENT)
-    from helpers.text import corpus, documents, records
+    from course import documents, runners
+    from helpers.text import corpus, records
 
     if beam_options and not runner:
         what = f"{beam_options[0]!r} stands alone."
@@ -87,9 +89,9 @@ def prepare(
     Folder(output).check()
     run = records.one_by_one
     if runner:
-        run = functools.partial(records.by_beam, runner=runner, flags=beam_options or ())
+        run = functools.partial(runners.by_beam, runner=runner, flags=beam_options or ())
     elif workers > 1:
-        run = functools.partial(records.by_processes, workers=workers)
+        run = functools.partial(runners.by_processes, workers=workers)
     # A notebook's kernel sets FORCE_COLOR, and then rich takes a pipe for a terminal.
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
         bar = progress.add_task("shards", total=None)
@@ -235,7 +237,7 @@ def export(
     new_folder(folder)
     Description.of_trained(Folder(run))
     _tensorflow({})
-    from helpers.bert.export import export
+    from course.export import export
 
     written = export(run, folder, data)
     typer.echo(f"Written to {written}. Its README.md says how well the model guesses.")

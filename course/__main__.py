@@ -1,4 +1,4 @@
-"""The command line: ``tpu-course``, and ``python -m helpers`` where it isn't installed."""
+"""The command line: ``tpu-course``, and ``python -m course`` where it isn't installed."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ def command() -> None:
         if not sys.flags.dev_mode:
             sys.unraisablehook, logging.lastResort, logging.raiseExceptions = lost, None, False
             warnings.simplefilter("ignore")  # a library's, which PYTHONWARNINGS=error would raise
-        from helpers.course.commands import app
+        from course.commands import app
 
         app.run()
     except (KeyboardInterrupt, Exception) as error:

@@ -14,7 +14,7 @@ from terminal import call, gone, wait_for
 
 pytestmark = pytest.mark.slow
 
-COMMAND = (sys.executable, "-m", "helpers", "prepare", "--sequence-length", "64")
+COMMAND = (sys.executable, "-m", "course", "prepare", "--sequence-length", "64")
 
 # Ends as it syncs a file for the given time: kills fall where they hurt.
 CHILD = """
@@ -22,7 +22,8 @@ import itertools, os, sys
 left, sync = itertools.count(1), os.fsync
 os.fsync = lambda file: os.kill(os.getpid(), 9) if next(left) == int(sys.argv[2]) else sync(file)
 sys.path.insert(0, "tpu_preflight/src")
-from helpers.text import corpus, documents, records
+from course import documents
+from helpers.text import corpus, records
 records.write(documents.find(list(corpus.shipped().values())), sys.argv[1],
               corpus.kept_tokenizer(), sequence_length=64, shards=6, held_out=True)
 """

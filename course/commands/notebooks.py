@@ -7,13 +7,12 @@ from typing import Annotated
 
 import typer
 
-from helpers.base import files
+from course import catalog, outputs
+from course.processes import temporary
 from helpers.base import language as languages
 from helpers.base.errors import CourseError, unreadable
-from helpers.base.processes import temporary
 from helpers.base.settings import ENVIRONMENT
-from helpers.course import explain
-from helpers.course import map as course
+from helpers.display import explain
 
 _NUMBERS = "Numbers or names, such as 2, 02, 02_xla_rules."
 _EDITION = "The notebooks in another language, such as ko. Without: English."
@@ -43,10 +42,10 @@ def run(
 
     **Exit status**: 0 all passed · 1 a notebook failed · 2 can't begin · 130 interrupted
     """
-    folder, build = course.edition(language)
-    chosen = course.choose(wanted or [], course.notebooks(folder))
+    folder, build = catalog.edition(language)
+    chosen = catalog.choose(wanted or [], catalog.notebooks(folder))
 
-    from helpers.course import running  # seconds of Jupyter's imports: only for what can be run
+    from course import running  # seconds of Jupyter's imports: only for what can be run
 
     build = build / "workshop" if workshop else build  # never taken for a whole run
     page = build / "index.html"
@@ -69,17 +68,17 @@ def lab(language: Language = None) -> None:
 
     **Example**: `tpu-course lab --language ko`: the Korean edition, in work/ko
     """
-    from helpers.course import working
+    from course import learner_copy
 
-    folder, _ = course.edition(language)
-    work = working.WORK / folder.relative_to(course.NOTEBOOKS)
-    if work != working.WORK:
-        working.prepare()  # what the edition links to: texts in English, pictures
-    for path in working.prepare(work, folder):
+    folder, _ = catalog.edition(language)
+    work = learner_copy.WORK / folder.relative_to(catalog.NOTEBOOKS)
+    if work != learner_copy.WORK:
+        learner_copy.prepare()  # what the edition links to: texts in English, pictures
+    for path in learner_copy.prepare(work, folder):
         typer.echo(f"{path.name} is renewed, with your answers; before: {work.name}/earlier")
-    first = (work / "00_start_here.ipynb").relative_to(working.WORK).as_posix()
+    first = (work / "00_start_here.ipynb").relative_to(learner_copy.WORK).as_posix()
     command = [sys.executable, "-m", "jupyterlab", "--allow-root"]  # it refuses root else
-    command += [f"--notebook-dir={working.WORK}", f"--LabApp.default_url=/lab/tree/{first}"]
+    command += [f"--notebook-dir={learner_copy.WORK}", f"--LabApp.default_url=/lab/tree/{first}"]
     # The tree shows whole names; no news.
     command += [f"--LabApp.app_settings_dir={pathlib.Path(__file__).parents[1] / 'lab'}"]
     os.execv(command[0], command)
@@ -106,7 +105,9 @@ def explain_log(
     **Exit status**: 0 explained · 1 nothing known is in it · 2 the file can't be read
     """
     if page:
-        typer.echo(explain.page(), nl=False)
+        from course import pages
+
+        typer.echo(pages.symptoms_page(), nl=False)
         return
     if log.isatty():
         typer.echo("Paste the error, then press Enter and Ctrl-D.", err=True)
@@ -140,11 +141,11 @@ def solutions() -> None:
 
     from helpers import exercises
 
-    folder = course.BUILD / "solutions"
-    for notebook in course.notebooks():
+    folder = catalog.BUILD / "solutions"
+    for notebook in catalog.notebooks():
         solved = exercises.solve(nbformat.read(notebook.path, 4))
         path, text = folder / notebook.path.name, nbformat.writes(solved) + "\n"
-        files.write_own(path, text, folder / "earlier")
+        outputs.write_own(path, text, folder / "earlier")
     typer.echo(f"The teacher's edition: {folder}")
 
 
@@ -157,10 +158,10 @@ def store(wanted: Wanted = None, language: Language = None) -> None:
 
     **Example**: `tpu-course store 02 --language ko`. **Exit status**: as of `run`
     """
-    folder, _ = course.edition(language)
-    chosen = course.choose(wanted or [], course.notebooks(folder))
+    folder, _ = catalog.edition(language)
+    chosen = catalog.choose(wanted or [], catalog.notebooks(folder))
 
-    from helpers.course import running
+    from course import running
 
     results = running.store(chosen)
     raise typer.Exit(int(any(result.state != "passed" for result in results)))
@@ -181,7 +182,7 @@ def translate(
     """
     from babel import localedata
 
-    from helpers.course import translation
+    from course import translation
 
     codes = codes or languages.translations()
     for code in codes:

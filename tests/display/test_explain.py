@@ -14,12 +14,12 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from typer.testing import CliRunner
 
+from course.commands.app import app
 from helpers.base.errors import CourseError
-from helpers.course import explain as module
-from helpers.course.commands.app import app
-from helpers.course.explain import SYMPTOMS, explain
+from helpers.display import explain as module
+from helpers.display.explain import SYMPTOMS, explain
 
-THREADS = tomllib.loads((ROOT / "tests/course/threads.toml").read_text("utf-8"))
+THREADS = tomllib.loads((ROOT / "tests/display/threads.toml").read_text("utf-8"))
 UNRELATED = THREADS.pop("unrelated")
 SAID, NAME = "Please provide a TPU Name to connect to.", "The resolver doesn't know which TPU"
 
@@ -142,8 +142,8 @@ def test_the_command_reads_a_file_or_a_pipe_and_prints_the_page(tmp_path):
 
 @pytest.mark.slow
 def test_a_kernel_explains_before_any_cell_ran(tmp_path, monkeypatch):
-    """What helpers/install.sh gives to the kernels of .venv."""
-    installer = (ROOT / "helpers/install.sh").read_text("utf-8")
+    """What course/install.sh gives to the kernels of .venv."""
+    installer = (ROOT / "course/install.sh").read_text("utf-8")
     profile = tmp_path / "profile_default"
     profile.mkdir()
     config = re.search(r"<<'END'\n(.*?)^END$", installer, re.DOTALL | re.MULTILINE)[1]

@@ -24,10 +24,12 @@ from papermill.exceptions import PapermillExecutionError
 from rich.console import Console
 from rich.progress import Progress
 
+from course import outputs
+from course.catalog import BUILD, Notebook, notebooks
+from course.outputs import TEMPLATES
+from course.processes import free_memory
 from helpers.base import files, html
 from helpers.base.errors import CourseError, cause, unreadable
-from helpers.base.processes import free_memory
-from helpers.course.map import BUILD, Notebook, notebooks
 from tpu_preflight import processes
 
 LONGEST = "05 07 11 10 08 03 12 02"  # those that take longest (2026-11): begun first
@@ -177,11 +179,11 @@ def run(
     # More than the cores, as some cells wait.
     jobs = max(1, min(4, 2 * (os.cpu_count() or 1), int(free_memory() / 4e9)))
     done: dict[str, Result] = {}
-    write = functools.partial(files.write_own, kept=build / "earlier")
+    write = functools.partial(outputs.write_own, kept=build / "earlier")
 
     def index() -> None:
         there = {notebook.name for notebook in known if (build / f"{notebook.name}.html").is_file()}
-        page = html.render("course_map.html", known=known, done=done, there=there)
+        page = html.render("course_map.html", TEMPLATES, known=known, done=done, there=there)
         write(build / "index.html", page)
 
     def keep(notebook: Notebook, result: Result, node: nbformat.NotebookNode) -> None:

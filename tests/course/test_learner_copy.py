@@ -8,11 +8,11 @@ from made_notebooks import write
 from nbformat.v4 import new_code_cell, new_output
 from typer.testing import CliRunner
 
+from course import learner_copy
+from course.commands import notebooks
+from course.commands.app import app
 from helpers.base import language
 from helpers.base.errors import CourseError
-from helpers.course import working
-from helpers.course.commands import course
-from helpers.course.commands.app import app
 
 
 @pytest.fixture
@@ -36,14 +36,14 @@ def change(path, old, new):
 def test_answers_survive_an_update_and_the_copy_as_it_was_is_kept(folder, tmp_path):
     work = tmp_path / "work"
     copy = work / "02_b.ipynb"
-    assert working.prepare(work, folder) == []
+    assert learner_copy.prepare(work, folder) == []
     change(copy, '"stub"', '"my answer"')
     change(copy, "print(1)", "print(1) # mine")
     mine = copy.read_text("utf-8")
-    assert working.prepare(work, folder) == []  # nothing new
+    assert learner_copy.prepare(work, folder) == []  # nothing new
     assert copy.read_text("utf-8") == mine
     change(folder / "02_b.ipynb", "print(1)", "print(2)")
-    assert working.prepare(work, folder) == [copy]
+    assert learner_copy.prepare(work, folder) == [copy]
     sources = [cell.source for cell in nbformat.read(copy, 4).cells]
     assert sources[-3:] == ["print(2)", "my answer", "answer = None"]
     assert [p.read_text("utf-8") for p in work.glob("earlier/*/02_b.ipynb")] == [mine]
@@ -62,7 +62,7 @@ def test_what_a_notebook_shows_is_copied_and_answers_and_editions_are_not(
     work = tmp_path / "work"
     for text in ("text", "new text"):
         (folder / "TEXT.md").write_text(text)
-        working.prepare(work, folder)
+        learner_copy.prepare(work, folder)
         assert (work / "TEXT.md").read_text() == text
         (work / "TEXT.md").write_text("notes")
     assert [p.read_text() for p in work.glob("earlier/2*/*/TEXT.md")] == ["notes"]
@@ -73,25 +73,25 @@ def test_what_a_notebook_shows_is_copied_and_answers_and_editions_are_not(
 
 def test_a_damaged_copy_is_not_written_over(folder, tmp_path):
     copy = tmp_path / "work/02_b.ipynb"
-    working.prepare(tmp_path / "work", folder)
+    learner_copy.prepare(tmp_path / "work", folder)
     copy.write_text("{")
     write(folder, "01_a", "1")
     with pytest.raises(CourseError, match="answers can't be read"):
-        working.prepare(tmp_path / "work", folder)
+        learner_copy.prepare(tmp_path / "work", folder)
     assert copy.read_text() == "{" and not copy.with_name("01_a.ipynb").exists()
     change(folder / "02_b.ipynb", '"id": "exercise-1",', "")
     with pytest.raises(CourseError, match=r"02_b.ipynb has an exercise's cell without an id"):
-        working.prepare(tmp_path / "work", folder)
+        learner_copy.prepare(tmp_path / "work", folder)
 
 
 @pytest.mark.parametrize("edition", ["", "ko"])
 def test_lab_opens_the_first_notebook(monkeypatch, edition):
     called = []
-    monkeypatch.setattr(working, "prepare", lambda *_: [])
-    monkeypatch.setattr(course.os, "execv", lambda program, words: called.extend(words))
+    monkeypatch.setattr(learner_copy, "prepare", lambda *_: [])
+    monkeypatch.setattr(notebooks.os, "execv", lambda program, words: called.extend(words))
     words = ["--language", edition] if edition else []
     assert CliRunner().invoke(app, ["lab", *words]).exit_code == 0
     first = f"/lab/tree/{edition}/00_start_here.ipynb".replace("//", "/")
     assert any(word.endswith(f"={first}") for word in called)
     (settings,) = (w.partition("=")[2] for w in called if "app_settings_dir" in w)
-    json.loads((course.pathlib.Path(settings) / "overrides.json").read_text())
+    json.loads((notebooks.pathlib.Path(settings) / "overrides.json").read_text())

@@ -10,8 +10,9 @@ from conventions import ROOT
 from plain import contents, finished, prepared
 from terminal import without
 
+from course import documents, runners
 from helpers.base.errors import CourseError
-from helpers.text import corpus, documents, records
+from helpers.text import corpus, records
 from tpu_preflight import processes
 
 BEAM = ROOT / "build/beam/bin/python"
@@ -68,7 +69,7 @@ def test_what_a_worker_cant_read_is_told(tmp_path):
 
 def test_without_beam_the_way_to_it_is_told(tmp_path):
     source = documents.find(list(corpus.shipped().values()))
-    run = functools.partial(records.by_beam, runner="FnApiRunner", flags=())
+    run = functools.partial(runners.by_beam, runner="FnApiRunner", flags=())
     with pytest.raises(CourseError, match=r"not installed(.|\n)*pip install apache-beam") as caught:
         records.write(source, tmp_path, corpus.kept_tokenizer(), shards=2, run=run)
     assert "build/beam/.installed" in caught.value.fix

@@ -18,11 +18,11 @@ from typing import Any
 
 from babel.messages import Catalog, pofile
 
+from course import catalog, outputs, pages
 from helpers.base import files, language
 from helpers.base.errors import CourseError, unreadable
 from helpers.base.settings import ROOT
-from helpers.course import explain
-from helpers.course import map as course
+from helpers.display import explain
 
 PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
 SYMPTOMS, README = "TROUBLESHOOTING.md", "README.md"
@@ -43,7 +43,7 @@ REMARKS = [
 PARTS = ("name", "why", "fix")  # what is translated of a symptom
 # A learner reads what stands below these keys of data, and code's strings of three words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
-_COURSE = "exercises/*.toml course/symptoms.toml tpu/places.toml exercises/*.py course/explain.py"
+_COURSE = "exercises/*.toml display/symptoms.toml tpu/places.toml exercises/*.py display/explain.py"
 _COURSE += " tpu/place.py tpu/connection.py text/corpus.py text/records/format.py runtime.py"
 _COURSE += " bert/pretraining.py display/expect.py xla/compare.py xla/compilations.py"
 _TOOL = "findings.toml *.py checks/*.py compiler/*.py estimate/*.py subjects/*.py "
@@ -160,10 +160,10 @@ def _code(path: pathlib.Path) -> Iterator[tuple[str, str]]:
 
 def texts() -> list[tuple[str, str]]:
     """Collect all that is to be translated, each once: where it stands, and the English."""
-    found = [text for notebook in course.notebooks() for text in _cells(notebook.path)]
-    for path in (ROOT / README, *(course.NOTEBOOKS / name for name in PAGES)):
+    found = [text for notebook in catalog.notebooks() for text in _cells(notebook.path)]
+    for path in (ROOT / README, *(catalog.NOTEBOOKS / name for name in PAGES)):
         found += [(path.name, part) for part, is_text in _parts(path) if is_text]
-    explain.page(say=lambda text: found.append((SYMPTOMS, text)) or text)
+    pages.symptoms_page(say=lambda text: found.append((SYMPTOMS, text)) or text)
     for path in (path for pattern in SOURCES for path in sorted(ROOT.glob(pattern))):
         found += (_data if path.suffix == ".toml" else _code)(path)
     found += [(WORDS, CHANGED), (WORDS, MISSING)]
@@ -172,55 +172,55 @@ def texts() -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def update(catalog: Catalog, wanted: list[tuple[str, str]]) -> None:
+def update(po: Catalog, wanted: list[tuple[str, str]]) -> None:
     """Bring a translation in step with the English, as gettext's msgmerge does.
 
     What is gone leaves it. What has changed keeps the translation of the message that was most like
     it, and becomes fuzzy; what only moved isn't changed.
     """
-    known = {message.id: message for message in catalog}
-    template = Catalog(locale=catalog.locale)
+    known = {message.id: message for message in po}
+    template = Catalog(locale=po.locale)
     for where, english in wanted:
         template.add(english, context=where)
-        if english in known and catalog.get(english, where) is None:
+        if english in known and po.get(english, where) is None:
             old = known[english]
-            catalog.add(english, old.string, context=where, flags=old.flags)
-    catalog.update(template, update_creation_date=False)
+            po.add(english, old.string, context=where, flags=old.flags)
+    po.update(template, update_creation_date=False)
 
 
-def to_do(catalog: Catalog) -> list[str]:
+def to_do(po: Catalog) -> list[str]:
     """List where the English has changed since it was translated, or nobody has yet."""
-    return [m.context for m in catalog if m.id and (m.fuzzy or not m.string)]
+    return [m.context for m in po if m.id and (m.fuzzy or not m.string)]
 
 
-def said(catalog: Catalog, where: str, english: str) -> str:
+def said(po: Catalog, where: str, english: str) -> str:
     """Give a message's translation, or the English, with a note below its heading."""
-    message = catalog.get(english, where)
+    message = po.get(english, where)
     if message and message.string and not message.fuzzy:
         return message.string
     if where in (TITLES, COMMENTS, WORDS) or re.match(r"\||- |\d+\. ", english):
         return english  # a note would break the program, the table or the list
-    why = said(catalog, WORDS, CHANGED if message and message.string else MISSING)
+    why = said(po, WORDS, CHANGED if message and message.string else MISSING)
     heading, rest = re.fullmatch(r"(#+ [^\n]*|)\n*(.*)", english, re.DOTALL).groups()
     return "\n\n".join(part for part in (heading, f"*{why}*", rest) if part)
 
 
-def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
+def generated(code: str, po: Catalog) -> dict[pathlib.Path, str]:
     """Make the notebooks and pages in a language: text by file. What a program printed stays."""
-    nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in course.notebooks()}
+    nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in catalog.notebooks()}
     # The files of the folder, each with the anchors that are called otherwise there.
     own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
     cells = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]
     for name, cell in cells:
         english = "".join(cell["source"])
-        cell["source"] = _told(name, cell, functools.partial(said, catalog))
+        cell["source"] = _told(name, cell, functools.partial(said, po))
         if cell["cell_type"] == "markdown":
             own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
     setup = f'\nruntime.setup(language="{code}")'
-    learned = (course.NOTEBOOKS / "data" / f"{code}.txt").is_file()  # texts in the language, too
+    learned = (catalog.NOTEBOOKS / "data" / f"{code}.txt").is_file()  # texts in the language, too
     bare = functools.partial(commented, say=lambda *_: "")
-    folder = course.NOTEBOOKS / code
-    there = [n.path for n in course.notebooks(folder)] if folder.is_dir() else []
+    folder = catalog.NOTEBOOKS / code
+    there = [n.path for n in catalog.notebooks(folder)] if folder.is_dir() else []
     kept = [(p.name, c) for p in there for c in json.loads(p.read_text("utf-8"))["cells"]]
     stored = {(n, c.get("id"), bare("".join(c["source"]))): c.get("outputs") for n, c in kept}
     for name, cell in cells:
@@ -231,35 +231,35 @@ def generated(code: str, catalog: Catalog) -> dict[pathlib.Path, str]:
         if outputs := stored.get((name, cell.get("id"), bare(text))):
             cell["outputs"] = outputs
     made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
-    pages = {name: _page(catalog, course.NOTEBOOKS / name) for name in PAGES}
-    pages[SYMPTOMS] = _symptoms(catalog)
+    pages = {name: _page(po, catalog.NOTEBOOKS / name) for name in PAGES}
+    pages[SYMPTOMS] = _symptoms(po)
     made |= {name: _linked(page, code, own) for name, page in pages.items()}
     names = "|".join(map(re.escape, own))
-    readme = _page(catalog, ROOT / README)
+    readme = _page(po, ROOT / README)
     readme = re.sub(rf"(?<=\]\()notebooks/(?={names})", f"notebooks/{code}/", readme)
-    written = {course.NOTEBOOKS / code / name: text for name, text in made.items()}
+    written = {catalog.NOTEBOOKS / code / name: text for name, text in made.items()}
     written[ROOT / f"README.{code}.md"] = readme
     badge, hl = r"(?<=/blob/main/notebooks/)(?=\d\d_)", rf"\g<0>?hl={code}"
     return {p: re.sub(GOOGLE, hl, re.sub(badge, f"{code}/", x)) for p, x in written.items()}
 
 
-def _page(catalog: Catalog, path: pathlib.Path) -> str:
+def _page(po: Catalog, path: pathlib.Path) -> str:
     parts = _parts(path)
-    return "".join(said(catalog, path.name, x) if is_text else x for x, is_text in parts)
+    return "".join(said(po, path.name, x) if is_text else x for x, is_text in parts)
 
 
-def _symptoms(catalog: Catalog) -> str:
-    told = {m.id: m.string for m in catalog if m.string and not m.fuzzy}
+def _symptoms(po: Catalog) -> str:
+    told = {m.id: m.string for m in po if m.string and not m.fuzzy}
     rows = [
         dataclasses.replace(row, **{x: told.get(getattr(row, x), getattr(row, x)) for x in PARTS})
         for row in explain.SYMPTOMS
     ]
-    return explain.page(rows, lambda text: told.get(text, text))
+    return pages.symptoms_page(rows, lambda text: told.get(text, text))
 
 
 def _anchors(markdown: str) -> list[str]:
     """Name the headings of a text as JupyterLab does; brackets would end a link."""
-    names = map(course.plain, re.findall(r"^#+ (.*)$", markdown, re.MULTILINE))
+    names = map(catalog.plain, re.findall(r"^#+ (.*)$", markdown, re.MULTILINE))
     return [re.sub("[ ()]", lambda x: {" ": "-", "(": "%28", ")": "%29"}[x[0]], n) for n in names]
 
 
@@ -283,18 +283,18 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
     """
     path, stream = language.file(code), io.BytesIO()
     read = path.is_file() and path.read_bytes()
-    catalog = language.read(code)
-    had = {m.string for m in (*catalog, *catalog.obsolete.values()) if m.id}
-    update(catalog, texts())
-    pofile.write_po(stream, catalog, width=0, ignore_obsolete=True)
-    new = {path: stream.getvalue().decode()} | generated(code, catalog)
+    po = language.read(code)
+    had = {m.string for m in (*po, *po.obsolete.values()) if m.id}
+    update(po, texts())
+    pofile.write_po(stream, po, width=0, ignore_obsolete=True)
+    new = {path: stream.getvalue().decode()} | generated(code, po)
     if read != (path.is_file() and path.read_bytes()):
         what = f"{path.name} was changed meanwhile."
         raise CourseError(what, "The change would be lost.", "Run the same command again.")
     changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
-    if had - {"", *(m.string for m in catalog)}:
-        files.keep(path, read, course.BUILD / "earlier", "loses texts whose English is gone")
+    if had - {"", *(m.string for m in po)}:
+        outputs.keep(path, read, catalog.BUILD / "earlier", "loses texts whose English is gone")
     files.write(path, new[path])  # what was edited by hand is in it
     for made in changed:
-        files.write_own(made, new[made], course.BUILD / "earlier")
-    return to_do(catalog), changed
+        outputs.write_own(made, new[made], catalog.BUILD / "earlier")
+    return to_do(po), changed

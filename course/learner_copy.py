@@ -9,9 +9,10 @@ import json
 import pathlib
 import time
 
+from course import outputs
+from course.catalog import NOTEBOOKS, notebooks
 from helpers.base import files, language
 from helpers.base.errors import unreadable
-from helpers.course.map import NOTEBOOKS, notebooks
 
 WORK = language.WORK
 
@@ -59,7 +60,7 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
     for path in filter(pathlib.Path.is_file, folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if path.suffix != ".ipynb" and not any(x[0] == "." or x in editions for x in parts):
-            files.write_own(work.joinpath(*parts), path.read_bytes(), work / "earlier")
+            outputs.write_own(work.joinpath(*parts), path.read_bytes(), work / "earlier")
     return [work / path.name for path in written if path.parent == earlier]
 
 

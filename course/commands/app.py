@@ -7,8 +7,8 @@ import sys
 
 import typer
 
+from course.commands import notebooks, training
 from helpers.base.errors import CourseError, unforeseen, unreadable
-from helpers.course.commands import course, training
 from tpu_preflight.errors import PreflightError
 
 NAME = "tpu-course"
@@ -16,9 +16,9 @@ NAME = "tpu-course"
 # In the order of the help; the learner's first.
 GROUPS = {
     "The course": {
-        "lab": course.lab,
-        "run": course.run,
-        "explain": course.explain_log,
+        "lab": notebooks.lab,
+        "run": notebooks.run,
+        "explain": notebooks.explain_log,
     },
     "Your own text and model": {
         "prepare": training.prepare,
@@ -26,9 +26,9 @@ GROUPS = {
         "export": training.export,
     },
     "For teachers and authors": {
-        "solutions": course.solutions,
-        "store": course.store,
-        "translate": course.translate,
+        "solutions": notebooks.solutions,
+        "store": notebooks.store,
+        "translate": notebooks.translate,
     },
 }
 
@@ -40,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     epilog="Each command has its own help, with examples: `tpu-course run --help`. Where "
-    "`tpu-course` isn't installed, `python -m helpers` does the same in the course's folder.",
+    "`tpu-course` isn't installed, `python -m course` does the same in the course's folder.",
 )
 for _title, _commands in GROUPS.items():
     for _name, _function in _commands.items():

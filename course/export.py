@@ -21,9 +21,10 @@ from transformers.modeling_tf_pytorch_utils import (
     convert_tf_weight_name_to_pt_weight_name,
 )
 
-from helpers.base import files, html
+from course.outputs import TEMPLATES, new_folder
+from helpers.base import files
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder, new_folder
+from helpers.base.folders import Folder
 from helpers.base.processes import beside, leftovers
 from helpers.bert import evaluation
 from helpers.bert.data import Data, read
@@ -58,7 +59,7 @@ def export(
     results = None
     if beside.exists(records.HELD_OUT):
         results = evaluation.evaluate_records(model, source, beside.at(records.HELD_OUT))
-    template = jinja2.Template(html.text("model_card.md"), trim_blocks=True)
+    template = jinja2.Template((TEMPLATES / "model_card.md").read_text("utf-8"), trim_blocks=True)
     card = template.render(
         settings=dataclasses.asdict(described.settings),
         manifest=source.manifest,

@@ -83,7 +83,7 @@ fi
 mkdir -p .venv/etc/ipython
 cat >.venv/etc/ipython/ipython_kernel_config.py <<'END'
 c.InteractiveShellApp.exec_lines = [
-    "get_ipython().register_magic_function(lambda line: __import__('helpers.course.explain', "
+    "get_ipython().register_magic_function(lambda line: __import__('helpers.display.explain', "
     "fromlist=['*']).explain_last(line), 'line', 'explain')"
 ]
 END

@@ -14,7 +14,7 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -229,23 +229,10 @@ def clean(text: str) -> list[str]:
 RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
 
 
-def page(symptoms: Sequence[Symptom] = SYMPTOMS, say: Callable[[str], str] = str) -> str:
-    """Write symptoms as one page in Markdown, ordered by notebook; ``say`` translates the rest."""
-    from helpers.base.html import render
-
-    def plain(text: str) -> str:
-        """Keep Markdown from reading underscores and stars of names as its own."""
-        parts = text.replace("|", "&#124;").split("`")
-        parts[::2] = [re.sub(r"([_*<])", r"\\\1", part) for part in parts[::2]]  # else it is code
-        return "`".join(parts)
-
-    return render("symptoms.md", symptoms=symptoms, say=say, plain=plain)
-
-
 def explain_last(line: str = "") -> Explanation | None:
     """Explain the error of the cell that failed last: the magic ``%explain``.
 
-    helpers/install.sh gives it to each kernel of .venv, so that it is there before any cell ran.
+    course/install.sh gives it to each kernel of .venv, so that it is there before any cell ran.
     """
     if (last := getattr(sys, "last_value", None)) is not None:
         return explain(last)

@@ -9,12 +9,13 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from course import catalog
+from course.outputs import TEMPLATES
 from helpers.base import html
 from helpers.base.language import translated
-from helpers.course import explain
-from helpers.course import map as course
+from helpers.display import explain
 from helpers.exercises import Question, Verdict, find, hint, read
 
 CALLED = re.compile(r'^(check|hint)\("((\d\d)-\w+)"', re.MULTILINE)
@@ -44,17 +45,35 @@ def answered(source: str) -> str:
                 shown = [hint(name) for _ in range(len(find(name).hints) + 1)]
                 labels = [each.title for each in shown]
             cards = [html.Markup(each._repr_html_()) for each in shown]
-            page = html.render("asked.html", name=name, rows=[*zip(labels, cards, strict=True)])
+            page = html.render(
+                "asked.html", TEMPLATES, name=name, rows=[*zip(labels, cards, strict=True)]
+            )
             output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": page}}
             cell["outputs"] = [output] * bool(shown)
     return json.dumps(notebook)
 
 
-def cards(known: Mapping[str, course.Notebook]) -> str:
+def cards(known: Mapping[str, catalog.Notebook]) -> str:
     """Show notebooks, by page, each by one of its pictures or prints: of the cell tagged `card`."""
     read = ((x, n, c) for x, n in known.items() for c in json.loads(n.path.read_bytes())["cells"])
     cells = [(x, n, cell) for x, n, cell in read if "card" in cell["metadata"].get("tags", ())]
-    return html.render("cards.html", cells=cells, sha=hashlib.sha256, decode=base64.b64decode)
+    return html.render(
+        "cards.html", TEMPLATES, cells=cells, sha=hashlib.sha256, decode=base64.b64decode
+    )
+
+
+def symptoms_page(
+    symptoms: Sequence[explain.Symptom] = explain.SYMPTOMS, say: Callable[[str], str] = str
+) -> str:
+    """Write symptoms as one page in Markdown, ordered by notebook; ``say`` translates the rest."""
+
+    def plain(text: str) -> str:
+        """Keep Markdown from reading underscores and stars of names as its own."""
+        parts = text.replace("|", "&#124;").split("`")
+        parts[::2] = [re.sub(r"([_*<])", r"\\\1", part) for part in parts[::2]]  # else it is code
+        return "`".join(parts)
+
+    return html.render("symptoms.md", TEMPLATES, symptoms=symptoms, say=say, plain=plain)
 
 
 def symptoms() -> str:
@@ -73,16 +92,18 @@ def symptoms() -> str:
     ]
     for row in data["symptoms"]:
         row |= {x: explain.lowered(row[x]).pattern for x in ("seen", "near", "unless")}
-    return html.render("paste.html", data=html.Markup(json.dumps(data).replace("</", "<\\/")))
+    return html.render(
+        "paste.html", TEMPLATES, data=html.Markup(json.dumps(data).replace("</", "<\\/"))
+    )
 
 
 def verdicts() -> str:
     """Write the tables of what two compilers took and refused, as one table to search."""
-    known = course.notebooks()
+    known = catalog.notebooks()
     used = {n.number: {*NAMES.findall(n.path.read_text("utf-8"))} for n in known}
-    paths = [course.NOTEBOOKS / f"data/{x}.tsv" for x in ("ops", "layers", "models")]
+    paths = [catalog.NOTEBOOKS / f"data/{x}.tsv" for x in ("ops", "layers", "models")]
     rows = [row for path in paths if path.is_file() for row in _verdicts(path, used)]
-    return html.render("takes.html", rows=rows, notebooks=known)
+    return html.render("takes.html", TEMPLATES, rows=rows, notebooks=known)
 
 
 def _verdicts(path: pathlib.Path, used: dict[str, set[str]]) -> Iterator[dict]:

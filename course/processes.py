@@ -1,0 +1,43 @@
+"""Temporary files of a command, and the memory that this machine has left."""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+
+import psutil
+
+from helpers.base.processes import beside, leftovers, variables_set
+from tpu_preflight.processes import kill
+
+
+@contextlib.contextmanager
+def temporary() -> Iterator[None]:
+    """Have a folder of one's own for all temporary files, which goes with the block.
+
+    Before, it ends what a command left that was killed: its folder, and who has that for his own.
+    """
+    path = pathlib.Path(tempfile.gettempdir(), "tpu-course")
+    for left in leftovers(path):
+        each = psutil.process_iter(["environ"])
+        kill(x for x in each if (x.info["environ"] or {}).get("TMPDIR") == str(left))
+        shutil.rmtree(left, ignore_errors=True)
+    (own := beside(path)).mkdir(0o700)
+    try:
+        with variables_set({"TMPDIR": str(own)}), variables_set({"tempdir": None}, vars(tempfile)):
+            yield
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def free_memory(root: str | os.PathLike = "/") -> float:
+    """Bytes that programs can still have: the machine's, or the container's if that is less."""
+    free = psutil.virtual_memory().available
+    folder = pathlib.Path(root, "sys/fs/cgroup")
+    # No container, or one without a limit ("max").
+    with contextlib.suppress(OSError, ValueError):
+        limit = int((folder / "memory.max").read_text())
+        free = min(free, limit - int((folder / "memory.current").read_text()))
+    return max(0, free)
