@@ -19,7 +19,7 @@ from helpers.text import corpus
 
 SIZES = (0.01, 10, 50, 200, 300, 2_000)  # MB; the first is as good as none
 STORED = corpus.DATA / "prepare.tsv"
-COMMAND = (sys.executable, "-m", "helpers", "prepare", "--sequence-length", "128")
+COMMAND = (sys.executable, "-m", "course", "prepare", "--sequence-length", "128")
 KOREAN = "가나다라마바사아자차카타파하고노도로모보소오조초코토포호"
 
 

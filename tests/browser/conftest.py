@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
 def copied(folder: pathlib.Path) -> pathlib.Path:
     """Copy the course as far as its commands need it."""
     hidden = shutil.ignore_patterns("__pycache__", ".*")
-    for name in ("helpers", "notebooks", "tpu_preflight"):
+    for name in ("course", "helpers", "notebooks", "tpu_preflight"):
         shutil.copytree(ROOT / name, folder / name, ignore=hidden)
     for path in (ROOT / "pyproject.toml", ROOT / "requirements.txt", *ROOT.glob("*.md")):
         shutil.copy(path, folder)
@@ -45,7 +45,7 @@ def lab(tmp_path_factory):
     names = ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "JUPYTER_CONFIG_DIR")
     names += ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_DATA_HOME")
     places = environment() | {name: str(own / name) for name in names} | {"JUPYTER_TOKEN": token}
-    command = [PYTHON, "-m", "helpers", "lab"]
+    command = [PYTHON, "-m", "course", "lab"]
     with (own / "log").open("w") as log:
         server = subprocess.Popen(command, cwd=folder, env=places, stderr=log)
     try:

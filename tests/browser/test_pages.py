@@ -7,7 +7,7 @@ from conftest import PYTHON, copied, environment
 
 def test_the_index_leads_to_a_notebook_with_its_outputs_and_pictures(tmp_path, page):
     folder = copied(tmp_path / "course")
-    words = [PYTHON, "-m", "helpers", "run", "06"]
+    words = [PYTHON, "-m", "course", "run", "06"]
     subprocess.run(words, cwd=folder, env=environment(), check=True)
     page.goto((folder / "build/index.html").as_uri())
     assert page.get_by_text("✓ passed").count() == 1

@@ -12,7 +12,7 @@ from terminal import call, without
 
 pytestmark = pytest.mark.slow
 
-COMMAND = [sys.executable, "-m", "helpers"]
+COMMAND = [sys.executable, "-m", "course"]
 
 
 def bare() -> dict[str, str]:

@@ -123,7 +123,8 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
 def checkout(tmp_path_factory):
     """A course of its own, to start the command line in."""
     folder = tmp_path_factory.mktemp("checkout")
-    shutil.copytree(ROOT / "helpers", folder / "helpers", ignore=shutil.ignore_patterns("__py*"))
+    for room in ("course", "helpers"):
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__py*"))
     write(folder / "notebooks", "20_quick", "print(1)")
     for name in MORE:
         begun = f"open({str(folder / name)!r}, 'w').close()"
@@ -141,7 +142,7 @@ def test_ctrl_c_and_a_kill_end_all_kernels_and_leave_whole_files(checkout, sent)
     marks[0].unlink(missing_ok=True)
     limit = time.monotonic() + 120
     process = subprocess.Popen(
-        [sys.executable, "-m", "helpers", "run"],
+        [sys.executable, "-m", "course", "run"],
         cwd=checkout,
         env=without("PYTHON") | {"PYTHONPATH": f"{checkout}:{ROOT / 'tpu_preflight/src'}"},
         stderr=subprocess.PIPE,

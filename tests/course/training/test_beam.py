@@ -35,7 +35,7 @@ def workers(pid):
 def beam(output, *flags, inputs=(), status=0):
     """Run the command to its end; give what it says, and the worker processes that were seen."""
     words = [word for path in inputs for word in ("-i", path)]
-    words = [BEAM, "-m", "helpers", "prepare", "-o", output, *OPTIONS, *words, "--", *flags]
+    words = [BEAM, "-m", "course", "prepare", "-o", output, *OPTIONS, *words, "--", *flags]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     run, seen = subprocess.Popen(words, cwd=ROOT, env=without("PYTHON"), **pipes), set()
     while run.returncode is None:
