@@ -7,25 +7,36 @@ import pytest
 
 from tpu_preflight.chips.hardware import slice_of
 from tpu_preflight.estimate import calibration, price
-from tpu_preflight.estimate.calibration import Runs, factor, least_ms, off, published
+from tpu_preflight.estimate.calibration import (
+    Runs,
+    factor,
+    least_ms,
+    prediction_error,
+    published,
+)
 from tpu_preflight.estimate.step import Timing
+
+GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
 
 
 def test_every_run_has_its_source_and_month_and_numbers_that_can_be():
     runs = published()
-    assert len({run.run for run in runs}) == len(runs) >= 8
+    names = {run.run for run in runs}
+    assert len(names) == len(runs) >= 8
     for run in runs:
         assert re.match(r"https://\w", run.source) and run.computed, run.run
-        assert all(re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", m) for m in (run.month, run.checked))
+        for month in (run.month, run.checked):
+            assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", month), run.run
         assert run.month <= run.checked and run.precision in ("float32", "bfloat16"), run.run
         assert slice_of(run.target).name == run.target, run.run
         assert 0 < run.roofline_ms < run.estimate_ms and run.published_ms > run.roofline_ms, run.run
 
 
 def run(target, ratio, rows=1):
-    first = published()[0]
+    """Make a published run that took so many times its estimate."""
+    template = published()[0]
     return dataclasses.replace(
-        first, target=target, rows=rows, published_ms=100 * ratio, estimate_ms=100.0
+        template, target=target, rows=rows, published_ms=100 * ratio, estimate_ms=100.0
     )
 
 
@@ -33,39 +44,50 @@ def run(target, ratio, rows=1):
 RUNS = Runs([run("v2-8", 1.0), run("v2-8", 4.0), run("v2-8", 2.0, 9), run("v3-8", 8.0)])
 
 
-def test_a_run_is_foretold_from_the_others_alone():
+def test_a_run_is_predicted_from_the_others_alone():
     # Without the first two, v2 has one run left, so all others count: (2 · 8)^½ = 4.
     # The third has two of one program left, so all count: (1 · 4 · 8)^⅓. v3: (1 · 4 · 2)^⅓ = 2.
     third = 2 / 32 ** (1 / 3) - 1
-    assert [off(run, RUNS) for run in RUNS] == pytest.approx([-0.75, 0.0, third, 3.0])
+    errors = [prediction_error(run, RUNS) for run in RUNS]
+    assert errors == pytest.approx([-0.75, 0.0, third, 3.0])
 
 
 def test_a_generation_with_too_few_runs_takes_all_and_says_so(monkeypatch):
     monkeypatch.setattr(calibration, "published", lambda: RUNS)
-    v2, v3 = factor("v2"), factor("v3")
-    assert (v2.runs, v2.basis) == (3, "v2") and [v2.low, v2.high] == pytest.approx([1.0, 4.0])
-    assert v2.middle == pytest.approx(2.0) and v2.error == pytest.approx((0.75 + 0.37) / 3, 0.01)
-    assert (v3.runs, v3.basis[:4]) == (4, "all ") and [v3.low, v3.high] == pytest.approx([1.0, 8.0])
+    v2 = factor("v2")
+    assert (v2.runs, v2.basis) == (3, "v2")
+    assert [v2.low, v2.middle, v2.high] == pytest.approx([1.0, 2.0, 4.0])
+    assert v2.error == pytest.approx((0.75 + 0.37) / 3, 0.01)
+    assert "(from v2)" in repr(v2)
+
+    v3 = factor("v3")
+    assert (v3.runs, v3.basis[:4]) == (4, "all ")
+    assert [v3.low, v3.high] == pytest.approx([1.0, 8.0])
     # From the other generation: 1/8, 4/8 and 2/8 of v3's, and 8/2 of v2's.
     assert v3.error == pytest.approx((7 / 8 + 4 / 8 + 6 / 8 + 3) / 4)
-    assert "of all kinds" in repr(v3) and "of v2" in repr(v2)
-    assert "of other kinds" in repr(factor("v5e"))
+    assert "from all TPU generations" in repr(v3)
+    assert "from other TPU generations" in repr(factor("v5e"))
 
 
-def test_maxtexts_runs_stand_apart_and_without_their_mark_would_narrow_the_range(monkeypatch):
-    def told(runs):
+def test_maxtexts_runs_are_excluded_and_without_their_mark_would_narrow_the_range(monkeypatch):
+    def factors(runs):
+        """Compute the factor of each generation from these runs alone, and the least estimate."""
         table = Runs(runs)
         monkeypatch.setattr(calibration, "published", lambda: table)
-        return [factor(kind) for kind in ("v2", "v3", "v4", "v5e", "v5p", "v6e")], least_ms()
+        return {generation: factor(generation) for generation in GENERATIONS}, least_ms()
 
-    every = published()
-    assert [run.run[:7] for run in every if run.excluded] == ["MaxText"] * 7
-    assert told(every) == told(run for run in every if not run.excluded)
-    (_, _, _, v5e, v5p, _), _ = told(dataclasses.replace(run, excluded="") for run in every)
-    assert v5e.basis == "v5e" and v5e.high < 1.1 and v5p.basis == "v5p" and v5p.low > 1.0
+    runs = published()
+    counted = [run for run in runs if not run.excluded]
+    excluded = [run for run in runs if run.excluded]
+    assert [run.run[:7] for run in excluded] == ["MaxText"] * 7
+    assert factors(runs) == factors(counted)
+    unmarked, _ = factors(dataclasses.replace(run, excluded="") for run in runs)
+    assert unmarked["v5e"].basis == "v5e" and unmarked["v5e"].high < 1.1
+    assert unmarked["v5p"].basis == "v5p" and unmarked["v5p"].low > 1.0
 
 
-# Of issue 33, read after the table was made: generation, estimate and what the run took, in ms.
+# Published runs that were read after the table was made: generation, estimate and what the run
+# took, in ms.
 LATER = {
     "flax, ResNet-50": ("v3", 43.3, [60.4]),
     "flax, ResNet-50 on v2": ("v2", 76.1, [71.9]),
@@ -78,9 +100,22 @@ LATER = {
 
 @pytest.mark.parametrize("run", LATER)
 def test_later_runs_lie_in_the_range_and_the_small_one_has_no_price(run):
-    generation, estimate, took = LATER[run]
-    low, high = factor(generation).range_ms(estimate)
-    assert all(low <= ms <= high for ms in took)
-    alone = Timing(f"{generation}-8", estimate, low, high, "", 0.5, 0, (), (), ())
-    assert len(price.prices([alone], [], 1000, {})) == (estimate > 31.7)
+    generation, estimate_ms, measured = LATER[run]
+    low_ms, high_ms = factor(generation).range_ms(estimate_ms)
+    for measured_ms in measured:
+        assert low_ms <= measured_ms <= high_ms
+    timing = Timing(
+        target=f"{generation}-8",
+        ms=estimate_ms,
+        low_ms=low_ms,
+        high_ms=high_ms,
+        factor="",
+        busy=0.5,
+        missing=0,
+        operations=(),
+        layers=(),
+        lines=(),
+    )
+    has_price = len(price.prices([timing], [], 1000, {})) == 1
+    assert has_price == (estimate_ms > 31.7)
     assert least_ms() == min(run.estimate_ms for run in published()) == 31.7

@@ -8,32 +8,39 @@ import pytest
 from tpu_preflight.chips.hardware import ALL_CHIPS, CHIPS, UnknownAccelerator, slice_of
 
 LINES = pathlib.Path(__file__).with_name("slices.tsv").read_text("utf-8").splitlines()
-HEAD, *SLICES = (line.split("\t") for line in LINES if not line.startswith("#"))
+TABLE = [line.split("\t") for line in LINES if not line.startswith("#")]
+HEAD, *SLICES = TABLE
+
+# Every accelerator type of every kind.
+NAMES = []
+for kind in ALL_CHIPS.values():
+    for size in kind.sizes:
+        NAMES.append(f"{kind.name}-{size}")
 
 
 @pytest.mark.parametrize(HEAD, SLICES)
 def test_a_slice_is_what_its_name_means(name, chips, cores, replicas, hosts, gib, topology):
-    found = slice_of(name)
-    counts = found.chips, found.chips * found.chip.cores, found.replicas, found.hosts
-    assert counts == (int(chips), int(cores), int(replicas), int(hosts))
-    assert (found.name, found.topology) == (name, topology)
-    assert repr(found) == (
+    slice_ = slice_of(name)
+    assert (slice_.name, slice_.topology) == (name, topology)
+    assert slice_.chips == int(chips)
+    assert slice_.chips * slice_.chip.cores == int(cores)
+    assert (slice_.replicas, slice_.hosts) == (int(replicas), int(hosts))
+    assert repr(slice_) == (
         f"{name}: chips: {chips}, cores: {cores}, replicas: {replicas} with {gib} GiB each, "
         f"hosts: {hosts}"
     )
 
 
-@pytest.mark.parametrize(
-    "name", [f"{chip.name}-{size}" for chip in ALL_CHIPS.values() for size in chip.sizes]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_chips_fill_the_topology_and_the_hosts(name):
-    found = slice_of(name, jax=True)
-    assert math.prod(map(int, found.topology.split(":")[1].split("x"))) == found.chips
-    assert found.chips % found.hosts == 0
+    slice_ = slice_of(name, jax=True)
+    _, _, arrangement = slice_.topology.partition(":")
+    assert math.prod(map(int, arrangement.split("x"))) == slice_.chips
+    assert slice_.chips % slice_.hosts == 0
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("v3-16", r"'v3-16' is no type[\s\S]*sizes 8, 32, 64"),
         ("v9-8", rf"'v9-8'[\s\S]*kinds are {', '.join(CHIPS)} \(v5litepod is v5e\)"),
@@ -42,8 +49,8 @@ def test_chips_fill_the_topology_and_the_hosts(name):
         ("v3-" + "8" * 5000, "no type"),
     ],
 )
-def test_an_unknown_type_is_refused(name, told):
-    with pytest.raises(UnknownAccelerator, match=told):
+def test_an_unknown_type_is_refused(name, message):
+    with pytest.raises(UnknownAccelerator, match=message):
         slice_of(name)
 
 

@@ -22,30 +22,34 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
         weight.assign_sub(0.1 * tape.gradient(loss, weight))
         return loss
 
-    told, specs = [], (tf.TensorSpec([4096, 1024]),)
-    report = preflight(step, specs, "v5e-1", profile=True, progress=told.append)
-    assert report.status == "ready" and "v5e-1, with full effort, minutes: compiling" in told
-    (found,) = report.timings
-    first = found.lines[0]
-    assert first.name.endswith("y = x @ weight") and first.share > 0.5
-    least = report.estimates[0].bound_ms
-    assert least <= found.ms and 0.9 * least <= found.low_ms <= found.high_ms
-    assert "published runs" in found.factor and found.exchanges == ()
-    assert 0 < found.busy <= 1 and found.missing == 0
-    for table in (found.operations, found.layers, found.lines):
-        assert sum(row.ms for row in table) == pytest.approx(found.ms)
+    stages = []
+    specs = (tf.TensorSpec([4096, 1024]),)
+    report = preflight(step, specs, "v5e-1", profile=True, progress=stages.append)
+    assert report.status == "ready"
+    assert "v5e-1, with full effort, minutes: compiling" in stages
+    (step_time,) = report.timings
+    longest = step_time.lines[0]
+    assert longest.name.endswith("y = x @ weight") and longest.share > 0.5
+    least_ms = report.estimates[0].bound_ms
+    assert least_ms <= step_time.ms
+    assert 0.9 * least_ms <= step_time.low_ms <= step_time.high_ms
+    assert "published runs" in step_time.factor and step_time.exchanges == ()
+    assert 0 < step_time.busy <= 1 and step_time.missing == 0
+    for table in (step_time.operations, step_time.layers, step_time.lines):
+        assert sum(row.ms for row in table) == pytest.approx(step_time.ms)
         assert len(table) <= timing.SHOWN + 1
-    assert found.operations[0].name in ("MatMul", "matmul")
+    assert step_time.operations[0].name in ("MatMul", "matmul")
 
 
 def test_what_does_not_compile_with_full_effort_has_no_time(no_compiler, monkeypatch):
-    asked = []
+    efforts = []
 
     def compile(program, target, effort="least", progress=None):
-        asked.append(effort)
+        efforts.append(effort)
         verdict = "compiles" if effort == "least" else "timed out"
         return answer(verdict, peak_bytes=1000)(program, target)
 
     monkeypatch.setattr(compiler, "compile", compile)
     report = preflight(lambda x: x + 1.0, (tf.TensorSpec([8]),), "v5e-1", profile=True)
-    assert asked == ["least", "full"] and report.timings == ()
+    assert efforts == ["least", "full"]
+    assert report.timings == ()

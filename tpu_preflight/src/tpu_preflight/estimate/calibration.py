@@ -1,19 +1,19 @@
-"""What the compiler's estimate of a step is worth: runs that were published, beside it.
+"""What the compiler's estimate of a step is worth, compared with published runs.
 
-``published.tsv`` holds training runs whose time per step somebody published, each with its source.
+``published.tsv`` holds training runs whose time per step was published, each with its source.
 ``python -m benchmarks published`` builds each again in TensorFlow, compiles it as `timing` does,
-and writes the estimate into the table, beside what the run took.
+and writes the estimate into the table, next to what the run took.
 
 The factor is how many times longer than the estimate the runs of one generation took: what the
 estimate leaves out (the gradients' way between devices, the input, the host, checkpoints), what
-their code did otherwise than ours, and what the compiler of their year made of it. It is no
+their code did differently from ours, and what the compiler of their year made of it. It is no
 promise. The runs are few, most are of 2018 to 2021, and six were sent in to benchmarks of speed. Of
 a step with a smaller estimate than any of the table (`least_ms`) the host's dispatch and input are
 a larger part, and no run tells how large: its range ends where that of the smallest run does, and
 it has no price.
 
-MaxText's runs on v5e and v5p (`Run.excluded`) are shown, foretold by the others, and count for no
-factor. Of a model that TensorFlow's libraries have, no other run was found there, or on v6e.
+MaxText's runs on v5e and v5p (`Run.excluded`) are shown, predicted from the others, and count for
+no factor. Of a model that TensorFlow's libraries have, no other run was found there, or on v6e.
 Imports no TensorFlow.
 """
 
@@ -30,7 +30,7 @@ from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.text import translated
 
 TABLE = pathlib.Path(__file__).with_name("published.tsv")
-NEAR = 0.3  # of what the other runs foretell: the calibration's aim
+NEAR = 0.3  # share of the prediction from the other runs: the calibration's aim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +81,10 @@ class Factor:
     middle: float  # the runs' geometric mean
     high: float  # of the slowest
     runs: int  # how many runs it comes from
-    basis: str  # of this generation; where it has too few, of all of the table, and why
-    # How far off the runs were on average when foretold without themselves: 0.2 is a fifth.
+    # Where they come from: the generation, or, where that has too few, which others.
+    basis: str
+    # Leave-one-out error: how far off the runs were, on average, when each was predicted from the
+    # others. 0.2 is a fifth.
     error: float
 
     def range_ms(self, estimate: float) -> tuple[float, float]:
@@ -91,9 +93,9 @@ class Factor:
 
     def __repr__(self) -> str:
         return translated(
-            f"{self.generation}: {self.runs} published runs (of {self.basis}) took {self.low:.2f} "
-            f"to {self.high:.2f} times the estimate, {self.middle:.2f} as their geometric mean; "
-            f"foretold without themselves they were {self.error:.0%} off on average"
+            f"{self.generation}: {self.runs} published runs (from {self.basis}) took "
+            f"{self.low:.2f} to {self.high:.2f} times the estimate, {self.middle:.2f} as their "
+            f"geometric mean; predicted from each other, they were {self.error:.0%} off on average"
         )
 
 
@@ -101,42 +103,49 @@ class Runs(Displayable, tuple[Run, ...]):
     """The published runs, shown as a table; each is a `Run`."""
 
     def blocks(self) -> Iterator[Any]:
-        """Give the table, how many of them are foretold, and what is known of the others."""
-        each = [(run, off(run, self)) for run in self]
-        yield Table(
-            {
-                "run": Link(f"{run.run} ({run.month})", run.source),
-                "devices": f"{run.devices} of {run.generation}",
-                "rows × size": f"{run.rows} × {run.size}",
-                "precision": run.precision,
-                "roofline": f"{run.roofline_ms:g} ms",
-                "estimate": f"{run.estimate_ms:g} ms",
-                "published": f"{run.published_ms:g} ms",
-                "ratio": f"{run.ratio:.2f}",
-                "foretold from others": f"{float(f'{run.published_ms / (1 + longer):.3g}'):g} ms",
-                "off": f"{longer:+.0%}",
-            }
-            for run, longer in each
-        )
-        away = [
-            f"{run.run} ({x:+.0%}): {run.remark or 'not known'}" for run, x in each if abs(x) > NEAR
-        ]
+        """Give the table, how many runs the others predict, and what is known of the rest."""
+        rows = []
+        outliers = []
+        for run in self:
+            error = prediction_error(run, self)
+            rows.append(_table_row(run, error))
+            if abs(error) > NEAR:
+                outliers.append(f"{run.run} ({error:+.0%}): {run.remark or 'not known'}")
+        yield Table(rows)
         yield (
-            f"{len(self) - len(away)} of {len(self)} steps lie within {NEAR:.0%} of what the other "
-            "runs foretell. Why the rest may not:"
+            f"{len(self) - len(outliers)} of {len(self)} steps are within {NEAR:.0%} of what the "
+            "other runs predict. Why the rest may not be:"
         )
-        yield from away
+        yield from outliers
+
+
+def _table_row(run: Run, error: float) -> dict[str, str]:
+    """Write a run as a row of the table that is shown, by the names of its columns."""
+    predicted_ms = float(f"{run.published_ms / (1 + error):.3g}")
+    return {
+        "run": Link(f"{run.run} ({run.month})", run.source),
+        "devices": f"{run.devices} of {run.generation}",
+        "rows × size": f"{run.rows} × {run.size}",
+        "precision": run.precision,
+        "roofline": f"{run.roofline_ms:g} ms",
+        "estimate": f"{run.estimate_ms:g} ms",
+        "published": f"{run.published_ms:g} ms",
+        "ratio": f"{run.ratio:.2f}",
+        "predicted from others": f"{predicted_ms:g} ms",
+        "off": f"{error:+.0%}",
+    }
 
 
 @functools.cache
 def published() -> Runs:
     """Read the table of published runs, in its order."""
+    types = {field.name: field.type for field in dataclasses.fields(Run)}
+    runs = []
     with TABLE.open(encoding="utf-8") as file:
-        kinds = {field.name: field.type for field in dataclasses.fields(Run)}
-        return Runs(
-            Run(**{name: kinds[name](value) for name, value in row.items()})
-            for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        )
+        for record in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
+            values = {name: types[name](text) for name, text in record.items()}
+            runs.append(Run(**values))
+    return Runs(runs)
 
 
 def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> str:
@@ -144,64 +153,92 @@ def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> st
 
     The estimates, of which one has the timing's target, know devices, rows and the least time.
     """
-    (estimate,) = (found for found in estimates if found.target == timing.target)
-    known = {
-        "target": timing.target,
-        "devices": str(estimate.replicas),
-        "rows": str(estimate.rows or "?"),
-        "published_ms": f"{measured_ms:g}",
-        "remark": "",
-        "excluded": "",
-        "estimate_ms": f"{timing.ms:.4g}",
-        "roofline_ms": f"{estimate.bound_ms:.4g}",
-    }
-    return "\t".join(known.get(field.name, "?") for field in dataclasses.fields(Run))
+    by_target = {estimate.target: estimate for estimate in estimates}
+    estimate = by_target[timing.target]
+    values = dict.fromkeys((field.name for field in dataclasses.fields(Run)), "?")
+    values["target"] = timing.target
+    values["devices"] = str(estimate.replicas)
+    values["rows"] = str(estimate.rows or "?")
+    values["published_ms"] = f"{measured_ms:g}"
+    values["remark"] = ""
+    values["excluded"] = ""
+    values["estimate_ms"] = f"{timing.ms:.4g}"
+    values["roofline_ms"] = f"{estimate.bound_ms:.4g}"
+    return "\t".join(values.values())
 
 
 def least_ms() -> float:
     """Give the smallest estimate among the published runs, in milliseconds."""
-    return min(run.estimate_ms for run in published() if not run.excluded)
+    return min(run.estimate_ms for run in _counted(published()))
 
 
-def _speaking_for(generation: str, runs: Iterable[Run]) -> list[Run]:
-    """Choose the runs of a generation; all if they are of one program. None is a run apart."""
-    runs = [run for run in runs if not run.excluded]
-    own = [run for run in runs if run.generation == generation]
-    return own if len({run.program for run in own}) > 1 else runs
+def _counted(runs: Iterable[Run]) -> list[Run]:
+    """Choose the runs that count for a factor."""
+    return [run for run in runs if not run.excluded]
 
 
-def off(run: Run, runs: Iterable[Run]) -> float:
-    """Say how much longer a step took than the others foretell, as a share: 0.2 is a fifth longer.
+def _comparable(generation: str, runs: Iterable[Run]) -> list[Run]:
+    """Choose the runs of a generation; where they are of one program only, those of all.
 
-    Runs of the same program are no others.
+    Runs that count for no factor are left out.
     """
-    others = (x for x in runs if x.program != run.program)
-    ratios = (other.ratio for other in _speaking_for(run.generation, others))
+    counted = _counted(runs)
+    same_generation = []
+    programs = set()
+    for run in counted:
+        if run.generation == generation:
+            same_generation.append(run)
+            programs.add(run.program)
+    if len(programs) > 1:
+        return same_generation
+    return counted
+
+
+def prediction_error(run: Run, runs: Iterable[Run]) -> float:
+    """Compute how much longer a step took than the other runs predict, as a share.
+
+    0.2 is a fifth longer. Runs of the same program have the same estimate, so they are left out.
+    """
+    others = [other for other in runs if other.program != run.program]
+    ratios = [other.ratio for other in _comparable(run.generation, others)]
     return run.ratio / statistics.geometric_mean(ratios) - 1
 
 
 def factor(generation: str) -> Factor:
-    """Say how many times longer than the estimate a step takes, from published runs.
+    """Compute how many times longer than the estimate a step takes, from published runs.
 
     A generation (such as ``v3``) with runs of fewer than two programs takes those of all.
+
+    Example:
+        >>> low_ms, high_ms = factor("v3").range_ms(estimate=200.0)
     """
-    every = [run for run in published() if not run.excluded]
-    runs = _speaking_for(generation, every)
-    own = all(run.generation == generation for run in runs)
-    error = statistics.fmean(
-        abs(off(run, (o for o in every if own or o.generation != run.generation))) for run in runs
-    )
+    counted = _counted(published())
+    runs = _comparable(generation, counted)
+    generations = {run.generation for run in runs}
+
+    # A prediction for this generation uses its own runs, or those of other generations. The error
+    # is that of the same kind of prediction, made for runs whose time is known.
+    errors = []
+    for run in runs:
+        others = counted
+        if generations != {generation}:
+            others = [other for other in counted if other.generation != run.generation]
+        errors.append(abs(prediction_error(run, others)))
+
+    if generations == {generation}:
+        basis = generation
+    elif generation in generations:
+        basis = "all TPU generations: too few for this one"
+    else:
+        basis = "other TPU generations: too few for this one"
     ratios = [run.ratio for run in runs]
     return Factor(
-        generation,
-        min(ratios),
-        statistics.geometric_mean(ratios),  # twice too long is as far from it as half of it
-        max(ratios),
-        len(runs),
-        generation
-        if own
-        else "all kinds, as this one has too few"
-        if generation in {run.generation for run in every}
-        else "other kinds, as this one has too few",
-        error,
+        generation=generation,
+        low=min(ratios),
+        # The geometric mean: twice too long is as far from it as half of it.
+        middle=statistics.geometric_mean(ratios),
+        high=max(ratios),
+        runs=len(runs),
+        basis=basis,
+        error=statistics.fmean(errors),
     )

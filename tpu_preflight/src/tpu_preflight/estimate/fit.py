@@ -21,52 +21,95 @@ BLOCKS = 12  # of a model whose activations are computed again, as in BERT-base
 
 
 def remedies(
-    program: Program, target: str, needed: int, rows: int | None, fitting: int | None
+    program: Program,
+    target: str,
+    needed_bytes: int,
+    rows: int | None,
+    fitting_rows: int | None,
 ) -> str:
     """List the ways to make a program fit, in the order in which they are easiest.
 
-    By the compiler it needs so many bytes on one device of the target, where ``rows`` of its batch
-    are (None without), and ``fitting`` rows would fit (None where that isn't known, 0 if none).
+    Args:
+        program: What doesn't fit.
+        target: What it was compiled for, such as ``v5e-8``.
+        needed_bytes: What it needs on one device of the target, by the compiler.
+        rows: Rows of its batch on each device; None where a batch has no rows.
+        fitting_rows: How many of them would fit; 0 if none, None where that isn't known.
     """
-    of_jax = program.form == "stablehlo"
     slice_ = hardware.slice_of(target, jax=True)
-    devices, there = slice_.replicas, slice_.chip.available_gib * 2**30
-    # Of what lies in parts over a mesh, those of one device.
-    axes, every = dict(program.mesh), program.parameters
-    shares = [math.prod(axes[x] for axis in s for x in axis) for s in program.shardings]
-    held = [p.bytes / n for p, n in zip(every, shares or [1] * len(every), strict=True)]
-    state = sum(held[i] for i in program.donated if _STATE.search(every[i].name))
-    weights = sum(held[i] for i in program.donated) - state
-    between = max(needed - sum(held), 0)
+    devices = slice_.replicas
+    available_bytes = slice_.chip.available_gib * 2**30
+    parameter_bytes = _bytes_on_a_device(program)
+    variable_bytes = sum(parameter_bytes[i] for i in program.donated)
+    state_bytes = 0
+    for i in program.donated:
+        if _STATE.search(program.parameters[i].name):
+            state_bytes += parameter_bytes[i]
+    weight_bytes = variable_bytes - state_bytes
+    activation_bytes = max(needed_bytes - sum(parameter_bytes), 0)
 
-    def arithmetic(after: float) -> str:
-        verdict = "would fit" if after <= there else "not enough alone"
-        return f"{size(after)} of {size(there)} by arithmetic: {verdict}"
+    def arithmetic(freed_bytes: float) -> str:
+        """Say what is needed without so many bytes, and whether that would fit."""
+        remaining_bytes = needed_bytes - freed_bytes
+        verdict = "would fit" if remaining_bytes <= available_bytes else "not enough alone"
+        return f"{size(remaining_bytes)} of {size(available_bytes)} by arithmetic: {verdict}"
 
-    found = []
-    if rows and fitting:
-        parts = math.ceil(rows / fitting)
-        found.append(f"a smaller batch: {fitting:,} rows on each device fit, by the compiler")
-        found.append(
+    lines = []
+    if rows and fitting_rows:
+        parts = math.ceil(rows / fitting_rows)
+        lines.append(f"a smaller batch: {fitting_rows:,} rows on each device fit, by the compiler")
+        lines.append(
             f"gradient accumulation: {parts} parts of {math.ceil(rows / parts):,} rows, one after "
-            f"the other, and {size(weights)} for the sum of their gradients"
+            f"the other, and {size(weight_bytes)} for the sum of their gradients"
         )
-    elif rows and fitting == 0:
-        found.append("a smaller batch: not enough alone, by the compiler")
-    if between:
-        half, again = (needed - between * (1 - x) for x in (1 / 2, 2 / math.sqrt(BLOCKS)))
-        found.append(f"bfloat16 (mixed precision), if all is float32 now: {arithmetic(half)}")
-        recompute = "jax.checkpoint" if of_jax else "tf.recompute_grad"
-        found.append(
-            f"computing activations again ({recompute} around each of {BLOCKS} equal "
-            f"blocks): {arithmetic(again)}"
+    elif rows and fitting_rows == 0:
+        lines.append("a smaller batch: not enough alone, by the compiler")
+
+    uses_jax = program.form == "stablehlo"
+    if activation_bytes:
+        halved = arithmetic(activation_bytes * (1 - 1 / 2))
+        lines.append(f"bfloat16 (mixed precision), if all is float32 now: {halved}")
+        # With n blocks, the share 2 / √n of the activations remains.
+        recomputed = arithmetic(activation_bytes * (1 - 2 / math.sqrt(BLOCKS)))
+        function = "jax.checkpoint" if uses_jax else "tf.recompute_grad"
+        lines.append(
+            f"computing activations again ({function} around each of {BLOCKS} equal blocks): "
+            f"{recomputed}"
         )
-    for name, part in (("optimizer state", state), ("state and weights", state + weights)):
-        if part and devices > 1 and not axes:
-            text = f"{name} in parts over {devices} devices, which needs code of your own"
-            found.append(f"{text}: {arithmetic(needed - part * (1 - 1 / devices))}")
-    kinds = hardware.ALL_CHIPS if of_jax else hardware.CHIPS
-    larger = [kind for kind, chip in kinds.items() if chip.available_gib * 2**30 >= needed > there]
+
+    # A program with a mesh is divided already.
+    if devices > 1 and not program.mesh:
+        divisible = {"optimizer state": state_bytes, "state and weights": variable_bytes}
+        for name, bytes_ in divisible.items():
+            if bytes_:
+                lines.append(
+                    f"{name} in parts over {devices} devices, which needs code of your own: "
+                    f"{arithmetic(bytes_ * (1 - 1 / devices))}"
+                )
+
+    larger = _larger_chips(needed_bytes, available_bytes, uses_jax)
     if larger:
-        found.append(f"more memory on each device: {', '.join(larger)}")
-    return "What would help: " + ";\n".join(found) + "." if found else "Make the model smaller."
+        lines.append(f"more memory on each device: {', '.join(larger)}")
+    if not lines:
+        return "Make the model smaller."
+    return "What would help: " + ";\n".join(lines) + "."
+
+
+def _bytes_on_a_device(program: Program) -> list[float]:
+    """Compute what each parameter takes on one device: its part, where it is sharded."""
+    parts = [1] * len(program.parameters)
+    if program.shardings:
+        axis_sizes = dict(program.mesh)
+        for i, dimensions in enumerate(program.shardings):
+            for axes in dimensions:
+                parts[i] *= math.prod(axis_sizes[axis] for axis in axes)
+    pairs = zip(program.parameters, parts, strict=True)
+    return [parameter.bytes / part for parameter, part in pairs]
+
+
+def _larger_chips(needed_bytes: int, available_bytes: float, uses_jax: bool) -> list[str]:
+    """Name the kinds of TPU on which it would fit as it is; none where it fits here."""
+    if needed_bytes <= available_bytes:
+        return []
+    kinds = hardware.ALL_CHIPS if uses_jax else hardware.CHIPS
+    return [kind for kind, chip in kinds.items() if chip.available_gib * 2**30 >= needed_bytes]

@@ -7,11 +7,14 @@ No prices are shipped: they differ by region and contract, and they change
 import dataclasses
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from tpu_preflight.chips import hardware
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate.calibration import least_ms
-from tpu_preflight.estimate.step import Estimate, Timing
+from tpu_preflight.estimate.step import Estimate, Timing, count
+
+_MS_PER_HOUR = 3.6e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +50,10 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
             among the targets.
     """
     kinds = {target: hardware.slice_of(target, jax=True).chip.name for target in targets}
-    typed: dict[str, float] = {}  # by kind; by nothing, what counts for the others
+    by_kind: dict[str, float] = {}  # under the empty name: the price of all other kinds
     for word in words:
-        kind, _, number = map(str.strip, word.lower().rpartition("="))
+        kind, _, number = word.lower().rpartition("=")
+        kind, number = kind.strip(), number.strip()
         if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", number):
             raise PreflightError(
                 f"{word!r} is no price.",
@@ -62,14 +66,21 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
                 f"The targets are of the kinds {', '.join(sorted(set(kinds.values())))}.",
                 "Write the kind as in the target, without its size: v5e=1.20.",
             )
-        if kind in typed:
+        if kind in by_kind:
             raise PreflightError(
                 f"There are two prices for {kind or 'all kinds'}.",
                 "A run has one price, and it isn't known which counts.",
                 "Leave one out: --price v5e=1.20.",
             )
-        typed[kind] = float(number)
-    return {t: typed.get(k, typed.get("")) for t, k in kinds.items() if {k, ""} & typed.keys()}
+        by_kind[kind] = float(number)
+
+    by_target = {}
+    for target, kind in kinds.items():
+        if kind in by_kind:
+            by_target[target] = by_kind[kind]
+        elif "" in by_kind:
+            by_target[target] = by_kind[""]
+    return by_target
 
 
 def prices(
@@ -83,53 +94,88 @@ def prices(
     A step that is smaller than all published ones has no price: see `estimate.calibration`.
     The estimates of the same targets have the rows of a batch.
     """
-    rows = {e.target: e.rows and e.rows * e.replicas for e in estimates}
-    return tuple(
-        Price(
-            t.target,
-            steps,
-            rows.get(t.target),
-            hardware.slice_of(t.target, jax=True).chips,
-            t.low_ms * steps / 3.6e6,
-            t.high_ms * steps / 3.6e6,
-            per_chip_hour.get(t.target),
+    rows = {}
+    for estimate in estimates:
+        if estimate.rows is not None:
+            rows[estimate.target] = estimate.rows * estimate.replicas
+
+    entries = []
+    for timing in timings:
+        if timing.ms < least_ms():
+            continue
+        entry = Price(
+            target=timing.target,
+            steps=steps,
+            rows=rows.get(timing.target),
+            chips=hardware.slice_of(timing.target, jax=True).chips,
+            low_hours=timing.low_ms * steps / _MS_PER_HOUR,
+            high_hours=timing.high_ms * steps / _MS_PER_HOUR,
+            per_chip_hour=per_chip_hour.get(timing.target),
         )
-        for t in timings
-        if t.ms >= least_ms()
-    )
+        entries.append(entry)
+    return tuple(entries)
 
 
-def table(found: Sequence[Price]) -> list[dict[str, str]]:
+def table(entries: Sequence[Price]) -> list[dict[str, str]]:
     """Write the prices as rows of a table, by the names of its columns."""
-    return [
-        {
-            "target": p.target,
-            "rows a step": "–" if p.rows is None else f"{p.rows:,}",
-            "chips": str(p.chips),
-            "hours": f"{p.low_hours:.3g} to {p.high_hours:.3g}",
-            "chip-hours": f"{p.low_hours * p.chips:.3g} to {p.high_hours * p.chips:.3g}",
-            "a chip-hour": "–" if p.per_chip_hour is None else f"{p.per_chip_hour:g}",
-            "cost": "–" if p.per_chip_hour is None else f"{p.low:,.2f} to {p.high:,.2f}",
+    rows = []
+    for entry in entries:
+        rate = cost = "–"
+        if entry.per_chip_hour is not None:
+            rate = f"{entry.per_chip_hour:g}"
+            cost = f"{entry.low:,.2f} to {entry.high:,.2f}"
+        low_chip_hours = entry.low_hours * entry.chips
+        high_chip_hours = entry.high_hours * entry.chips
+        row = {
+            "target": entry.target,
+            "rows a step": count(entry.rows),
+            "chips": str(entry.chips),
+            "hours": f"{entry.low_hours:.3g} to {entry.high_hours:.3g}",
+            "chip-hours": f"{low_chip_hours:.3g} to {high_chip_hours:.3g}",
+            "a chip-hour": rate,
+            "cost": cost,
         }
-        for p in found
-    ]
+        rows.append(row)
+    return rows
 
 
-def verdict(found: Sequence[Price]) -> str:
+class _CostRange(NamedTuple):
+    """The cost of a run, or of a row of it, on one target."""
+
+    target: str
+    low: float
+    high: float
+
+    @property
+    def middle_squared(self) -> float:
+        """The square of the geometric mean, which orders ranges as the mean itself does."""
+        return self.low * self.high
+
+
+def verdict(entries: Sequence[Price]) -> str:
     """Say in a sentence which target is cheapest, and whether another's range reaches it.
 
     Where a step has other numbers of rows on some targets, the cost of a row counts.
     """
-    said = f"{found[0].steps:,} steps; hours of steps alone; nothing is added for start or saving."
-    priced = [p for p in found if p.per_chip_hour is not None]
+    steps = entries[0].steps
+    summary = f"{steps:,} steps; hours of steps alone; nothing is added for start or saving."
+    priced = [entry for entry in entries if entry.per_chip_hour is not None]
     if len(priced) < 2:
-        return said
-    by_row = None not in (each := {p.rows for p in priced}) and len(each) > 1
-    costs = [  # low and high of each
-        (p.low / rows, p.high / rows, p.target)
-        for p, rows in ((p, p.rows if by_row else 1) for p in priced)
-    ]
-    (_, highest, name), *others = sorted(costs, key=lambda cost: cost[0] * cost[1])
-    if near := [target for low, _, target in others if low < highest]:
-        name = f"{name}, but the range of {', '.join(near)} overlaps with it"
-    return f"{said} Cheapest{' for each row' if by_row else ''}: {name}."
+        return summary
+
+    row_counts = {entry.rows for entry in priced}
+    compare_by_row = None not in row_counts and len(row_counts) > 1
+    ranges = []
+    for entry in priced:
+        divisor = entry.rows if compare_by_row else 1
+        ranges.append(_CostRange(entry.target, entry.low / divisor, entry.high / divisor))
+    ranges.sort(key=lambda cost: cost.middle_squared)
+
+    cheapest, *others = ranges
+    overlapping = [cost.target for cost in others if cost.low < cheapest.high]
+    answer = cheapest.target
+    if overlapping:
+        answer += f", but the range of {', '.join(overlapping)} overlaps with it"
+    if compare_by_row:
+        return f"{summary} Cheapest for each row: {answer}."
+    return f"{summary} Cheapest: {answer}."

@@ -88,15 +88,20 @@ class Exchange:
     @property
     def summary(self) -> str:
         """One line: how much, how long, and whether the program computes meanwhile."""
-        meanwhile = "the compiled program waits for each"
-        if own := self.parts - self.waits:
-            meanwhile = f"during {own} of them the program computes, so part of it may be hidden"
-        return (
+        overlapped = self.parts - self.waits
+        if overlapped:
+            overlap = (
+                f"during {overlapped} of them the program computes, so part of it may be hidden"
+            )
+        else:
+            overlap = "the compiled program waits for each"
+        text = (
             f"{self.kind}: {size(self.bytes)} at {self.parts} places of the step, "
-            f"{self.low_ms:.2g} to {self.high_ms:.2g} ms over the interconnect; {meanwhile}"
-            + "; its bandwidth is quoted from a paper, as Google's pages don't say it"
-            * self.quoted
+            f"{self.low_ms:.2g} to {self.high_ms:.2g} ms over the interconnect; {overlap}"
         )
+        if self.quoted:
+            text += "; its bandwidth is quoted from a paper, as Google's pages don't say it"
+        return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,59 +125,81 @@ class Timing:
     @property
     def summary(self) -> str:
         """One line: the time, and how busy the matrix units are."""
-        lacks = f"; not counted in full: {self.missing} kernels" if self.missing else ""
-        return (
+        text = (
             f"{self.target}: {self.low_ms:.3g} to {self.high_ms:.3g} ms a step; the estimate is "
-            f"{self.ms:.3g} ms, the matrix units busy {self.busy:.0%} of it{lacks}"
+            f"{self.ms:.3g} ms, the matrix units busy {self.busy:.0%} of it"
         )
+        if self.missing:
+            text += f"; not counted in full: {self.missing} kernels"
+        return text
 
     @property
     def notes(self) -> list[str]:
         """Lines below it: where the range comes from, and what the devices send each other."""
-        return [self.factor, *(sent.summary for sent in self.exchanges)]
+        return [self.factor, *(exchange.summary for exchange in self.exchanges)]
 
 
 def parts(timing: Timing, title: str) -> Table:
     """Write the ``operations``, ``layers`` or ``lines`` of a step as a table."""
-    return Table(
-        {
-            title: row.name,
-            "ms": f"{row.ms:.3g}",
-            "share": f"{row.share:.1%}",
-            "bound by": row.bound or "–",
-            "help": row.help,
+    table = Table()
+    for part in getattr(timing, title):
+        row = {
+            title: part.name,
+            "ms": f"{part.ms:.3g}",
+            "share": f"{part.share:.1%}",
+            "bound by": part.bound or "–",
+            "help": part.help,
         }
-        for row in getattr(timing, title)
-    )
+        table.append(row)
+    return table
 
 
 def flop(number: float) -> str:
     """Write a number of operations with three digits and a prefix: ``2.77 TFLOP``."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        # A little less than the factor is written as it: 1.00 GFLOP, not 1000 MFLOP.
         if number >= factor * 0.9995:
-            return f"{_three(number / factor)} {prefix}FLOP"
+            return f"{_three_digits(number / factor)} {prefix}FLOP"
     return f"{number:.0f} FLOP"
 
 
-def _three(number: float) -> str:
-    return f"{number:.3g}" if number < 999.5 else f"{number:,.0f}"
+def count(number: int | None) -> str:
+    """Write a number for a cell of a table; a dash for None."""
+    if number is None:
+        return "–"
+    return f"{number:,}"
+
+
+def _three_digits(number: float) -> str:
+    # From a thousand on, `g` would write an exponent.
+    if number < 999.5:
+        return f"{number:.3g}"
+    return f"{number:,.0f}"
 
 
 def costs(estimates: Iterable[Estimate]) -> list[dict[str, str]]:
     """Write the estimates as rows of a table, by the names of its columns."""
-    return [
-        {
-            "target": e.target,
-            "replicas": str(e.replicas),
-            "rows each": "–" if e.rows is None else f"{e.rows:,}",
-            "compute": flop(e.flops),
-            "traffic": size(e.bytes),
-            "peak memory": size(e.peak_bytes),
-            "of": size(e.available_bytes),
-            "least time": f"{_three(e.bound_ms)} ms" if e.bound_ms >= 0.01 else "< 0.01 ms",
-            "limited by": e.limited_by,
-            "all-reduce": "–" if e.all_reduce_bytes is None else size(e.all_reduce_bytes),
-            "most rows": "–" if e.largest_rows is None else f"{e.largest_rows:,}",
+    rows = []
+    for estimate in estimates:
+        all_reduce = "–"
+        if estimate.all_reduce_bytes is not None:
+            all_reduce = size(estimate.all_reduce_bytes)
+        if estimate.bound_ms >= 0.01:
+            least_time = f"{_three_digits(estimate.bound_ms)} ms"
+        else:
+            least_time = "< 0.01 ms"
+        row = {
+            "target": estimate.target,
+            "replicas": str(estimate.replicas),
+            "rows each": count(estimate.rows),
+            "compute": flop(estimate.flops),
+            "traffic": size(estimate.bytes),
+            "peak memory": size(estimate.peak_bytes),
+            "of": size(estimate.available_bytes),
+            "least time": least_time,
+            "limited by": estimate.limited_by,
+            "all-reduce": all_reduce,
+            "most rows": count(estimate.largest_rows),
         }
-        for e in estimates
-    ]
+        rows.append(row)
+    return rows

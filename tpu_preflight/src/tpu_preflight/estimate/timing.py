@@ -1,7 +1,8 @@
 """How long a step takes, by operation, layer and line, as the TPU's compiler estimates it."""
 
+import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
@@ -12,73 +13,122 @@ from tpu_preflight.program.messages import Source
 
 SHOWN = 8  # rows of each table; the rest are added up
 HELPED = 0.02  # of the step: below it a row needs no help
+_COVERED = 0.9  # of the step: where the rows shown are less, they tell the layers apart
+_DEEPEST = 5  # parts of a layer's path
 
 
 def estimate(job: Job, say: Callable[[str], None]) -> Timing | None:
     """Compile with full effort, which takes longer, and read the estimate; None if it fails."""
-    compiled = compiler.compile(
-        job.program,
-        job.target,
-        effort="full",
-        progress=lambda stage, passed: say(f"{job.target}, with full effort, minutes: {stage}"),
-    )
-    return read(compiled, job.find) if compiled.ok else None
+
+    def report_stage(stage: str, seconds: float) -> None:
+        say(f"{job.target}, with full effort, minutes: {stage}")
+
+    compiled = compiler.compile(job.program, job.target, effort="full", progress=report_stage)
+    if not compiled.ok:
+        return None
+    return read(compiled, job.find)
 
 
 def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> Timing:
     """Read the estimate from a program compiled with full effort; ``find`` gives its lines."""
-    found = compiler.profile(compiled)
-    depth = _depth(found)
+    profile = compiler.profile(compiled)
     slice_ = hardware.slice_of(compiled.target, jax=True)
+    estimate_ms = profile.seconds * 1e3
+    bound_ms = compiler.roofline(compiled).seconds * 1e3
+
+    # The exchanges that the program waits for come on top of the kernels' time. Those during which
+    # it computes don't, but no step is shorter than all of them.
+    waiting = sum(exchange.sent for exchange in profile.exchanges if exchange.waits)
+    sent = sum(exchange.sent for exchange in profile.exchanges)
+    _, waiting_seconds = compiler.link_seconds(slice_, waiting)
+    _, sending_seconds = compiler.link_seconds(slice_, sent)
+
     factor = calibration.factor(slice_.chip.name)
-    estimated = found.seconds * 1e3
-    waited = sum(one.sent for one in found.exchanges if one.waits)
-    everything = sum(one.sent for one in found.exchanges)
-    slow, all_slow = (compiler.link_seconds(slice_, x)[1] * 1e3 for x in (waited, everything))
-    (low, high), known = factor.range_ms(estimated), calibration.least_ms()
-    small = (
-        f"Below {known:.3g} ms, the smallest estimate of a published run, the host's dispatch and "
-        "input count, too, which are not known: the range ends where that run's does, and there is "
-        "no price; ask about a larger batch, or several steps in one program"
-    )
-    least = compiler.roofline(compiled).seconds * 1e3
+    low_ms, high_ms = factor.range_ms(estimate_ms)
+    basis = repr(factor)
+    least_ms = calibration.least_ms()
+    if estimate_ms < least_ms:
+        basis += (
+            f";\nBelow {least_ms:.3g} ms, the smallest estimate of a published run, the host's "
+            "dispatch and input count, too, which are not known: the range ends where that run's "
+            "does, and there is no price; ask about a larger batch, or several steps in one program"
+        )
+
+    busy = 0.0
+    if profile.kernels:
+        busy = sum(kernel.compute_seconds for kernel in profile.kernels) / profile.seconds
+    depth = _depth(profile)
+    # Layers that are alike would have the same advice, one after the other.
+    layers = [dataclasses.replace(row, help="") for row in rows(profile.by_layer(depth))]
     return Timing(
-        compiled.target,
-        estimated,
-        max(low, least),
-        max(high, estimated + slow, all_slow, least),
-        f"{factor!r};\n{small}" if estimated < known else repr(factor),
-        sum(k.compute_seconds for k in found.kernels) / found.seconds if found.kernels else 0.0,
-        len(found.unknown) + found.endless,
-        rows(found.by_operation()),
-        # Layers that are alike would be told the same, one after the other.
-        tuple(dataclasses.replace(row, help="") for row in rows(found.by_layer(depth))),
-        rows(found.by_line(find, depth)),
-        tuple(_exchanges(found, slice_)),
+        target=compiled.target,
+        ms=estimate_ms,
+        low_ms=max(low_ms, bound_ms),
+        high_ms=max(high_ms, estimate_ms + waiting_seconds * 1e3, sending_seconds * 1e3, bound_ms),
+        factor=basis,
+        busy=busy,
+        missing=len(profile.unknown) + profile.endless,
+        operations=rows(profile.by_operation()),
+        layers=tuple(layers),
+        lines=rows(profile.by_line(find, depth)),
+        exchanges=_by_kind(profile, slice_),
     )
 
 
-def _exchanges(found: compiler.Profile, slice_: hardware.Slice) -> Iterator[Exchange]:
-    """Add up what the devices send each other, by kind."""
-    for kind in dict.fromkeys(one.kind for one in found.exchanges):
-        each = [one for one in found.exchanges if one.kind == kind]
-        seconds = compiler.link_seconds(slice_, sum(one.sent for one in each))
-        size, waits = (sum(getattr(one, name) for one in each) for name in ("bytes", "waits"))
-        ms = (1e3 * time for time in seconds)
-        yield Exchange(kind, size, len(each), waits, *ms, slice_.chip.ici_quoted)
+def _by_kind(profile: compiler.Profile, slice_: hardware.Slice) -> tuple[Exchange, ...]:
+    """Add up what the devices send each other, by kind, in the order of the program."""
+    kinds = collections.defaultdict(list)
+    for exchange in profile.exchanges:
+        kinds[exchange.kind].append(exchange)
+
+    totals = []
+    for kind, exchanges in kinds.items():
+        sent = sum(exchange.sent for exchange in exchanges)
+        all_links_seconds, ring_seconds = compiler.link_seconds(slice_, sent)
+        total = Exchange(
+            kind=kind,
+            bytes=sum(exchange.bytes for exchange in exchanges),
+            parts=len(exchanges),
+            waits=sum(exchange.waits for exchange in exchanges),
+            low_ms=1e3 * all_links_seconds,
+            high_ms=1e3 * ring_seconds,
+            quoted=slice_.chip.ici_quoted,
+        )
+        totals.append(total)
+    return tuple(totals)
 
 
-def _depth(found: compiler.Profile) -> int:
+def _depth(profile: compiler.Profile) -> int:
     """Go down into the layers until there are enough of them to tell apart."""
-    shares = ((d, sum(x.share for x in found.by_layer(d)[:SHOWN])) for d in range(1, 5))
-    return next((depth for depth, share in shares if share < 0.9), 5)
+    for depth in range(1, _DEEPEST):
+        share = sum(group.share for group in profile.by_layer(depth)[:SHOWN])
+        if share < _COVERED:
+            return depth
+    return _DEEPEST
 
 
 def rows(groups: Iterable[compiler.Share]) -> tuple[Row, ...]:
     """Write groups of kernels as rows: the longest, and the others added up."""
-    rows = [Row(g.name, g.seconds * 1e3, g.share, g.bound, g.help) for g in groups]
-    rows = [r if r.share >= HELPED else dataclasses.replace(r, help="") for r in rows]
-    if len(rest := rows[SHOWN:]) > 1:
-        ms, share = (sum(getattr(row, name) for row in rest) for name in ("ms", "share"))
-        rows[SHOWN:] = [Row(f"{len(rest)} more", ms, share, "")]
-    return tuple(rows)
+    table = []
+    for group in groups:
+        advice = group.help if group.share >= HELPED else ""
+        row = Row(
+            name=group.name,
+            ms=group.seconds * 1e3,
+            share=group.share,
+            bound=group.bound,
+            help=advice,
+        )
+        table.append(row)
+
+    # A single row more needs no summary: it takes the same place.
+    remaining = table[SHOWN:]
+    if len(remaining) > 1:
+        summary = Row(
+            name=f"{len(remaining)} more",
+            ms=sum(row.ms for row in remaining),
+            share=sum(row.share for row in remaining),
+            bound="",
+        )
+        table[SHOWN:] = [summary]
+    return tuple(table)
