@@ -34,6 +34,14 @@ _DRAWS = {
     "random_standard_normal": "stateless_random_normal_v2",
     "truncated_normal": "stateless_truncated_normal_v2",
 }
+_DRAW_OPTIONS = ("minval", "maxval", "dtype")
+
+# Parts of TensorFlow's names of types, and what a message calls such a resource.
+_RESOURCE_KINDS = {
+    "lookup::": "lookup table",
+    "Iterator": "iterator",
+    "SummaryWriter": "summary writer",
+}
 
 
 class NotCompilable(PreflightError):
@@ -41,20 +49,23 @@ class NotCompilable(PreflightError):
 
     Args:
         what: As in `PreflightError`, like ``why`` and ``fix``.
-        told: What TensorFlow or JAX says, where it does. Its ``operation`` and ``source``, where
-            the operation was made, are attributes of the error, too; so are ``where``, the same in
+        refusal: What TensorFlow or JAX says, where it does. Its ``operation`` and ``source``, where
+            the operation was made, are also attributes of the error; so are ``where``, the same in
             words, and ``message``, its whole text.
         reason: ``no kernel`` (neither has a table or an iterator), ``size`` or ``argument`` (XLA
             refuses one), ``late`` (tracing took too long, and would again), ``memory``, or empty.
     """
 
     def __init__(
-        self, what: str, why: str, fix: str, told: Refusal | None = None, reason: str = ""
+        self, what: str, why: str, fix: str, refusal: Refusal | None = None, reason: str = ""
     ) -> None:
         super().__init__(what, why, fix)
-        told = told or Refusal("")
-        self.operation, self.source, self.message = told.operation, told.source, told.text
-        self.where, self.reason = told.where, reason
+        refusal = refusal or Refusal("")
+        self.operation = refusal.operation
+        self.source = refusal.source
+        self.message = refusal.text
+        self.where = refusal.where
+        self.reason = reason
 
 
 class _StoppedTracing(BaseException):
@@ -63,7 +74,7 @@ class _StoppedTracing(BaseException):
 
 @dataclasses.dataclass(frozen=True)
 class Resource:
-    """What a graph holds beside tensors: a variable, a lookup table, an iterator."""
+    """What a graph holds apart from tensors: a variable, a lookup table, an iterator."""
 
     name: str  # its name, such as ``dense/kernel``
     kind: str  # ``variable``, ``lookup table``, ``iterator``, or TensorFlow's name of the type
@@ -100,9 +111,14 @@ class Tracing:
         """
         import tensorflow as tf
 
-        named = {id(v.handle): v.name.partition(":")[0] for v in self.graph.variables}
-        held = [h for h in self.concrete.captured_inputs if h.dtype == tf.resource]
-        return tuple(_resource(handle, named.get(id(handle), "")) for handle in held)
+        names = {}
+        for variable in self.graph.variables:
+            names[id(variable.handle)] = variable.name.partition(":")[0]
+        resources = []
+        for handle in self.concrete.captured_inputs:
+            if handle.dtype == tf.resource:
+                resources.append(_resource(handle, names.get(id(handle), "")))
+        return tuple(resources)
 
     @property
     def variables(self) -> tuple[Resource, ...]:
@@ -118,11 +134,18 @@ def trace(
     strategy: Any = None,
     alike: bool = False,
 ) -> Tracing:
-    """Let TensorFlow build the graph of a function; arguments as for `program.export`.
+    """Let TensorFlow build the graph of a function, without running it.
 
-    Under a ``strategy``, the graph is that of its ``run``, for `bridge.split`, not for XLA. With
-    ``alike``, all replicas hold the same rows, and all rows draw the same random numbers: what
-    replicas sum is a product, and the graph runs here.
+    Args:
+        fn: As for `program.export`.
+        *specs: As for `program.export`.
+        replicas: As for `program.export`.
+        timeout: Seconds after which tracing is given up; None for no limit. Kept in the main thread
+            only.
+        strategy: Under a strategy, the graph is that of its ``run``, for `bridge.split`, not for
+            XLA.
+        alike: Whether all replicas hold the same rows, and all rows draw the same random numbers:
+            what replicas sum is then a product, and the graph runs here.
 
     Raises:
         NotCompilable: TensorFlow refuses, the shapes aren't all known, or the time is over.
@@ -130,14 +153,43 @@ def trace(
     import tensorflow as tf
 
     name = getattr(fn, "__name__", None) or getattr(fn, "name", None) or type(fn).__name__
-    plain = getattr(fn, "_autograph", True) is False  # a tf.function that asks for it
+    wants_no_autograph = getattr(fn, "_autograph", True) is False  # a tf.function may ask for it
     fn = getattr(fn, "python_function", fn)
-    fn = tf.autograph.experimental.do_not_convert(fn) if plain else fn
-    process = os.getpid()
+    if wants_no_autograph:
+        fn = tf.autograph.experimental.do_not_convert(fn)
 
     specs = tf.nest.map_structure(spec_of, specs)
-    flat = tuple(tf.nest.flatten(specs))
-    for i, spec in enumerate(flat, 1):
+    flat_specs = tuple(tf.nest.flatten(specs))
+    _check_shapes(flat_specs, name)
+
+    def of_tensors(*tensors: Any) -> Any:
+        arguments = tf.nest.pack_sequence_as(specs, tensors)
+        if strategy is not None:
+            return strategy.run(fn, args=arguments)
+        return fn(*arguments)
+
+    step = tf.function(of_tensors, jit_compile=strategy is None and not alike)
+    process = os.getpid()
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_limited(timeout, name))
+            if replicas > 1 or alike:
+                stack.enter_context(_gradients_added(replicas, alike))
+            stack.enter_context(_resources_read())
+            concrete = step.get_concrete_function(*flat_specs)
+            if os.getpid() != process:  # the model forked: its copy has no business here
+                os._exit(0)
+    except NotCompilable:
+        raise
+    except Exception as error:
+        raise _untraceable(error, name) from error
+    return Tracing(name, flat_specs, replicas, function=step, concrete=concrete)
+
+
+def _check_shapes(specs: tuple[Any, ...], name: str) -> None:
+    import tensorflow as tf
+
+    for i, spec in enumerate(specs, 1):
         if not isinstance(spec, tf.TensorSpec) or not spec.shape.is_fully_defined():
             raise NotCompilable(
                 f"Argument {i} of {name} is {spec}.",
@@ -146,60 +198,48 @@ def trace(
                 "drop_remainder=True makes the batch size known.",
             )
 
-    def of_tensors(*tensors: Any) -> Any:
-        arguments = tf.nest.pack_sequence_as(specs, tensors)
-        return fn(*arguments) if strategy is None else strategy.run(fn, args=arguments)
 
-    step = tf.function(of_tensors, jit_compile=strategy is None and not alike)
-    adding = (
-        _gradients_added(replicas, alike) if replicas > 1 or alike else contextlib.nullcontext()
-    )
-    try:
-        with _limited(timeout, name), adding, _resources_read():
-            concrete = step.get_concrete_function(*flat)
-            if os.getpid() != process:  # the model forked: its copy has no business here
-                os._exit(0)
-    except NotCompilable:
-        raise
-    except Exception as error:
-        raise _untraceable(error, name) from error
-    return Tracing(name, flat, replicas, step, concrete)
-
-
-def spec_of(given: Any) -> Any:
+def spec_of(value: Any) -> Any:
     """Describe a tensor or an array; what is a description already is given back."""
     import tensorflow as tf
 
-    is_one = isinstance(given, tf.TypeSpec)
-    return given if is_one else tf.TensorSpec.from_tensor(tf.convert_to_tensor(given))
+    if isinstance(value, tf.TypeSpec):
+        return value
+    return tf.TensorSpec.from_tensor(tf.convert_to_tensor(value))
 
 
 def _resource(handle: Any, name: str) -> Resource:
     import tensorflow as tf
     from tensorflow.python.ops import handle_data_util
 
-    known = handle_data_util.get_handle_data(handle)
-    told = dict(re.findall(r'(\bname|\btype)="([^"]*)"', str(handle)))
-    if known is not None and known.is_set:
-        name = name or told.get("name", "").partition("/")[0]
-        return Resource(name, "variable", handle, tf.as_dtype(known.shape_and_type[0].dtype))
-    kind = told.get("type", "")
-    usual = {"lookup::": "lookup table", "Iterator": "iterator", "SummaryWriter": "summary writer"}
-    other = kind.rpartition("::")[2] or "resource"
-    return Resource(name, next((usual[part] for part in usual if part in kind), other), handle)
+    # What a handle is for stands in its own data, or at least in its text.
+    data = handle_data_util.get_handle_data(handle)
+    attributes = dict(re.findall(r'(\bname|\btype)="([^"]*)"', str(handle)))
+    if data is not None and data.is_set:
+        dtype = tf.as_dtype(data.shape_and_type[0].dtype)
+        name = name or attributes.get("name", "").partition("/")[0]
+        return Resource(name, "variable", handle, dtype)
+    type_name = attributes.get("type", "")
+    for part, kind in _RESOURCE_KINDS.items():
+        if part in type_name:
+            return Resource(name, kind, handle)
+    return Resource(name, type_name.rpartition("::")[2] or "resource", handle)
 
 
 def _untraceable(error: Exception, name: str) -> NotCompilable:
-    told = messages.refusal(error)
-    line = told.line
+    refusal = messages.refusal(error)
+    line = refusal.line
     # AutoGraph's own wrapper of an error says the error's name in its text.
     if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
         line = f"{type(error).__name__}: {line}"
+    what = f"TensorFlow can't trace {name}"
+    if refusal.where:
+        what += f" at {refusal.where}"
     return NotCompilable(
-        f"TensorFlow can't trace {name}" + (f" at {told.where}." if told.where else "."),
+        f"{what}.",
         line[:500],
         "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
-        told,
+        refusal,
     )
 
 
@@ -219,37 +259,45 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
     def stop(number: int, frame: Any) -> None:
         raise _StoppedTracing(messages.nearest_line(_written_frames(frame)))
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again each second, where it is caught
+    previous_handler = signal.signal(signal.SIGALRM, stop)
+    # Again each second, as the learner's code may catch what interrupts it.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
     except _StoppedTracing as stopped:
-        told = Refusal("", source=stopped.args[0])
+        source = stopped.args[0]
+        what = f"{name} did not come back from tracing within {seconds:g} s"
+        what += f"; it was at {source}." if source is not None else "."
         raise NotCompilable(
-            f"{name} did not come back from tracing within {seconds:g} s"
-            + (f"; it was at {told.source}." if told.source else "."),
+            what,
             "While a graph is built, Python runs: a loop over a Python condition may never end.",
             "Make it a loop over a tensor, or bound its rounds.",
-            told,
+            Refusal("", source=source),
             "late",
         ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, previous_handler)
 
 
 def _written_frames(frame: Any) -> list[Frame]:
     """List a running stack (outermost first) by the lines that were written, not AutoGraph's."""
-    stack = [(f, f.f_code.co_filename, line) for f, line in traceback.walk_stack(frame)][::-1]
-    written = {}
-    for running, _, _ in stack:  # what AutoGraph converted hangs on the function that it calls
-        found = getattr(running.f_locals.get("converted_f"), "ag_source_map", None) or {}
-        for at, origin in found.items():
-            written[at.filename, at.lineno] = (*origin.loc[:2], origin.function_name)
-    return [
-        written.get((file, line), (file, line, running.f_code.co_name))
-        for running, file, line in stack
-    ]
+    stack = list(traceback.walk_stack(frame))
+    stack.reverse()
+    # AutoGraph leaves the original lines with the function that it made, which its caller holds.
+    originals: dict[tuple[str, int], Frame] = {}
+    for running, _ in stack:
+        converted = running.f_locals.get("converted_f")
+        source_map = getattr(converted, "ag_source_map", None) or {}
+        for generated, origin in source_map.items():
+            file, line = origin.loc[:2]
+            originals[generated.filename, generated.lineno] = (file, line, origin.function_name)
+    frames = []
+    for running, line in stack:
+        code = running.f_code
+        as_run = (code.co_filename, line, code.co_name)
+        frames.append(originals.get((code.co_filename, line), as_run))
+    return frames
 
 
 def _resources_read() -> contextlib.AbstractContextManager:
@@ -260,11 +308,10 @@ def _resources_read() -> contextlib.AbstractContextManager:
     import tensorflow as tf
     from tensorflow.python.ops import resource_variable_ops
 
-    return mock.patch.object(
-        resource_variable_ops.BaseResourceVariable,
-        "gather_nd",
-        lambda self, indices, name=None: tf.gather_nd(self.value(), indices, name=name),
-    )
+    def gather_nd(self: Any, indices: Any, name: str | None = None) -> Any:
+        return tf.gather_nd(self.value(), indices, name=name)
+
+    return mock.patch.object(resource_variable_ops.BaseResourceVariable, "gather_nd", gather_nd)
 
 
 @contextlib.contextmanager
@@ -279,12 +326,12 @@ def _gradients_added(replicas: int, alike: bool) -> Iterator[None]:
 
     keys = itertools.count(1)
 
-    def added(value: Any) -> Any:
+    def add_up(value: Any) -> Any:
+        value = tf.convert_to_tensor(value)
         if alike:
-            value = tf.convert_to_tensor(value)
             return value * tf.cast(replicas, value.dtype)
         return tf.raw_ops.CollectiveReduceV2(
-            input=tf.convert_to_tensor(value),
+            input=value,
             group_size=replicas,
             group_key=1,
             instance_key=next(keys),
@@ -294,18 +341,22 @@ def _gradients_added(replicas: int, alike: bool) -> Iterator[None]:
         )
 
     def all_reduce(self: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
-        total = tf.nest.map_structure(added, value)
-        mean = "MEAN" in str(reduce_op).upper()
-        return tf.nest.map_structure(lambda x: x / replicas, total) if mean else total
+        total = tf.nest.map_structure(add_up, value)
+        if "MEAN" in str(reduce_op).upper():
+            return tf.nest.map_structure(lambda x: x / replicas, total)
+        return total
+
+    def use_merge_call(self: Any) -> bool:
+        return False
 
     context = type(tf.distribute.get_replica_context())
     extended = type(tf.distribute.get_strategy().extended)
-    number = {"_num_replicas_in_sync": replicas} if alike else {}
-    with (
-        mock.patch.object(context, "all_reduce", all_reduce),
-        mock.patch.multiple(extended, _use_merge_call=lambda self: False, **number),
-        _drawn_alike() if alike else contextlib.nullcontext(),
-    ):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(context, "all_reduce", all_reduce))
+        stack.enter_context(mock.patch.object(extended, "_use_merge_call", use_merge_call))
+        if alike:
+            stack.enter_context(mock.patch.object(extended, "_num_replicas_in_sync", replicas))
+            stack.enter_context(_drawn_alike())
         yield
 
 
@@ -318,22 +369,26 @@ def _drawn_alike() -> Iterator[None]:
     import tensorflow as tf
     from tensorflow.python.ops import gen_random_ops, gen_stateless_random_ops_v2, random_ops_util
 
-    # Of each graph from the first: one that makes variables is traced twice.
-    drawn = functools.cache(lambda graph: itertools.count())
+    # Of each graph from 0: one that makes variables is traced twice.
+    @functools.cache
+    def draw_numbers(graph: Any) -> Iterator[int]:
+        return itertools.count()
 
-    def draws(draw: Callable, shape: Any, *about: Any, **options: Any) -> Any:
-        seed = [0, next(drawn(tf.compat.v1.get_default_graph()))]
-        made = random_ops_util.get_key_counter_alg(seed, "auto_select")
-        # Of those with a state, type or bounds come in this order, and others aren't asked for.
-        kept = {k: v for k, v in options.items() if k in ("minval", "maxval", "dtype")}
-        return tf.broadcast_to(draw(shape[1:], *made, *about, **kept), shape)
+    def draw_row(draw: Callable, shape: Any, *arguments: Any, **options: Any) -> Any:
+        seed = [0, next(draw_numbers(tf.compat.v1.get_default_graph()))]
+        generator = random_ops_util.get_key_counter_alg(seed, "auto_select")
+        # Operations with a state have their type or bounds in the same order; they also have
+        # seeds, which one without a state doesn't take.
+        options = {name: value for name, value in options.items() if name in _DRAW_OPTIONS}
+        row = draw(shape[1:], *generator, *arguments, **options)
+        return tf.broadcast_to(row, shape)
 
-    alike = {
-        of: functools.partial(draws, getattr(gen_stateless_random_ops_v2, of))
-        for of in _DRAWS.values()
-    }
-    with (
-        mock.patch.multiple(gen_random_ops, **{name: alike[of] for name, of in _DRAWS.items()}),
-        mock.patch.multiple(gen_stateless_random_ops_v2, **alike),
-    ):
+    with contextlib.ExitStack() as stack:
+        for stateful, stateless in _DRAWS.items():
+            draw = getattr(gen_stateless_random_ops_v2, stateless)
+            draw_alike = functools.partial(draw_row, draw)
+            stack.enter_context(mock.patch.object(gen_random_ops, stateful, draw_alike))
+            stack.enter_context(
+                mock.patch.object(gen_stateless_random_ops_v2, stateless, draw_alike)
+            )
         yield
