@@ -5,7 +5,6 @@ only inside the functions, and TensorFlow never.
 """
 
 import dataclasses
-import functools
 import math
 import pathlib
 import re
@@ -38,7 +37,7 @@ _TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|remat|custom_[jv]+p
 class Exported:
     """A function of JAX that was traced and written for a TPU."""
 
-    program: Program  # the program; one for all devices where the arguments carry shardings
+    program: Program  # one for all devices where the arguments carry shardings
     # Its calls of Python, with the learner's lines. Counted as if they took no time.
     calls: tuple[tuple[str, Source | None], ...]
     # The first operation in float64 or complex128, and its line; None without one.
@@ -55,9 +54,13 @@ class Exported:
         the outer one is the learner's where the function is a library's.
         """
         parts = name.split("/")
-        inner = ("/".join(parts[i:]) for i in range(len(parts)))
-        outer = ("/".join(parts[:i]) for i in range(len(parts) - 1, 0, -1))
-        return next(filter(None, map(self.sources.get, (*inner, *outer))), None)
+        inner = ["/".join(parts[i:]) for i in range(len(parts))]
+        outer = ["/".join(parts[:i]) for i in range(len(parts) - 1, 0, -1)]
+        for candidate in inner + outer:
+            source = self.sources.get(candidate)
+            if source is not None:
+                return source
+        return None
 
 
 def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
@@ -70,61 +73,77 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
 
     Raises:
         NotCompilable: JAX refuses; says at which line, and what to write instead.
+
+    Example:
+        >>> x = jax.ShapeDtypeStruct((8, 128), jnp.float32)  # doctest: +SKIP
+        >>> export(jnp.tanh, (x,)).program.results  # doctest: +SKIP
+        ('f32[8,128]',)
     """
     import jax
     from jax._src.config import traceback_in_locations_limit
-    from jax.interpreters import mlir
 
     name = getattr(fn, "__name__", None) or type(fn).__name__
     jitted = fn if is_jitted(fn) else jax.jit(fn)
-    lowerings = mlir._platform_specific_lowerings["tpu"]
     try:
         # With every frame of an operation: of the usual ten, all may be a library's.
         with traceback_in_locations_limit(-1):
+            traced = jitted.trace(*arguments)
             # flax.nnx.jit puts what JAX gives into an object of its own.
-            traced = getattr(made := jitted.trace(*arguments), "traced", made)
-            jaxpr = traced.jaxpr.jaxpr
-            calls = [o for o in _operations(jaxpr) if _CALL.search(o.primitive.name)]
-            # jax can't write calls of Python for a TPU that isn't there.
-            rule = type(next(iter(lowerings.values())))(_zeros, True)
-            rules = {call.primitive: rule for call in calls}
-            kinds = {o.primitive for o in _operations(jaxpr) if o.primitive.name == "pallas_call"}
-            for kind in kinds:
-                found = pallas.counted(
-                    jaxpr, dict(zip(jaxpr.constvars, traced.jaxpr.consts, strict=True))
-                )
-                rules[kind] = pallas.lowering(mlir._lowerings[kind], dict(found))
-            with mock.patch.dict(lowerings, rules):
-                module = traced.lower(lowering_platforms=("tpu",)).compiler_ir("stablehlo")
+            traced = getattr(traced, "traced", traced)
+            module = _lower(traced)
     except Exception as error:  # whatever the learner's function raises is the finding
         raise _refused(error, name) from error
-    (main,) = (o for o in module.body.operations if str(o.attributes["sym_name"]) == '"main"')
-    inside, attributes = main.regions[0].blocks[0], main.attributes
-    about = map(str, attributes["arg_attrs"]) if "arg_attrs" in attributes else ()
-    about = [*about] or [""] * len(inside.arguments)
-    parameters = tuple(_parameter(i, argument) for i, argument in enumerate(inside.arguments))
+
+    main = _main(module)
+    body = main.regions[0].blocks[0]
+    attributes = _argument_attributes(main, len(body.arguments))
+    parameters = tuple(_parameter(i, argument) for i, argument in enumerate(body.arguments))
+    result = list(body.operations)[-1]
     mesh = _mesh(module)
-    sources, float64, text = _numbered(module, name)
+    # Last, as it changes the module.
+    sources, float64, text = _replace_names(module, name)
     program = Program(
-        name,
-        text.encode(),
-        parameters,
-        tuple(_shape(value.type) for value in list(inside.operations)[-1].operands),
-        tuple(i for i, told in enumerate(about) if _DONATED.search(told)),
-        math.prod(size for _, size in mesh),
+        name=name,
+        hlo=text.encode(),
+        parameters=parameters,
+        results=tuple(_shape(value.type) for value in result.operands),
+        donated=tuple(i for i, attribute in enumerate(attributes) if _DONATED.search(attribute)),
+        replicas=math.prod(size for _, size in mesh),
         names=tuple(sources),
         form="stablehlo",
         mesh=mesh,
-        shardings=tuple(map(_spec, about)) if mesh else (),
+        shardings=tuple(map(_spec, attributes)) if mesh else (),
     )
+    jaxpr = traced.jaxpr.jaxpr
     return Exported(
-        program,
-        tuple((call.primitive.name, _line(call)) for call in calls),
-        float64,
-        sum(getattr(x, "nbytes", 0) for x in traced.jaxpr.consts),
-        _rounds(jaxpr),
-        sources,
+        program=program,
+        calls=tuple((call.primitive.name, _line(call)) for call in _python_calls(jaxpr)),
+        float64=float64,
+        constants=sum(getattr(constant, "nbytes", 0) for constant in traced.jaxpr.consts),
+        rounds=_rounds(jaxpr),
+        sources=sources,
     )
+
+
+def _lower(traced: Any) -> Any:
+    """Write a traced function in StableHLO, for a TPU that isn't here."""
+    from jax.interpreters import mlir
+
+    jaxpr = traced.jaxpr.jaxpr
+    lowerings = mlir._platform_specific_lowerings["tpu"]
+    rules = {}
+    # jax can't write calls of Python for a TPU that isn't there.
+    rule_type = type(next(iter(lowerings.values())))
+    for call in _python_calls(jaxpr):
+        rules[call.primitive] = rule_type(_zeros, True)
+    kernels = {o.primitive for o in _operations(jaxpr) if o.primitive.name == "pallas_call"}
+    if kernels:
+        constants = dict(zip(jaxpr.constvars, traced.jaxpr.consts, strict=True))
+        flops = dict(pallas.kernel_flops(jaxpr, constants))
+        for kernel in kernels:
+            rules[kernel] = pallas.counting_rule(mlir._lowerings[kernel], flops)
+    with mock.patch.dict(lowerings, rules):
+        return traced.lower(lowering_platforms=("tpu",)).compiler_ir("stablehlo")
 
 
 def is_jitted(fn: object) -> bool:
@@ -142,35 +161,48 @@ def without_modules(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple
     import jax
 
     nnx = sys.modules.get("flax.nnx")
-    modules = {i: x for i, x in enumerate(arguments) if nnx and isinstance(x, nnx.Pytree)}
-    if not modules or type(fn).__module__.startswith("jax"):
+    if nnx is None or type(fn).__module__.startswith("jax"):
+        return fn, arguments
+    modules = {i: x for i, x in enumerate(arguments) if isinstance(x, nnx.Pytree)}
+    if not modules:
         return fn, arguments
     graph, state = nnx.split(modules)
 
     def step(state: Any, *others: Any) -> tuple[Any, Any]:
-        merged, left = nnx.merge(graph, state), iter(others)
-        result = fn(*(merged[i] if i in merged else next(left) for i in range(len(arguments))))
+        merged = nnx.merge(graph, state)
+        remaining = iter(others)
+        whole_arguments = []
+        for i in range(len(arguments)):
+            whole_arguments.append(merged[i] if i in merged else next(remaining))
+        result = fn(*whole_arguments)
         return result, nnx.state(merged)
 
     step.__name__ = getattr(fn, "__name__", "step")
-    others = [x for i, x in enumerate(arguments) if i not in modules]
-    return jax.jit(step), (state, *others)
+    arrays = [x for i, x in enumerate(arguments) if i not in modules]
+    return jax.jit(step), (state, *arrays)
 
 
 def _refused(error: Exception, name: str) -> NotCompilable:
-    kind = next((t.__name__ for t in type(error).__mro__ if t.__name__ in _ADVICE), "other")
-    told = messages.Refusal(
-        messages.line_of(error),
+    refusal = messages.Refusal(
+        line=messages.line_of(error),
         operation=type(error).__name__,
         source=messages.source_of(error),
         text=str(error),
     )
-    return NotCompilable(
-        f"JAX can't trace {name}" + (f" at {told.where}." if told.where else "."),
-        _ADVICE[kind]["why"] or f"{told.operation}: {told.line}"[:500],
-        _ADVICE[kind]["fix"],
-        told,
-    )
+    what = f"JAX can't trace {name}"
+    if refusal.where:
+        what += f" at {refusal.where}"
+    advice = _advice(error)
+    why = advice["why"] or f"{refusal.operation}: {refusal.line}"[:500]
+    return NotCompilable(f"{what}.", why, advice["fix"], refusal)
+
+
+def _advice(error: Exception) -> Mapping[str, str]:
+    """Choose the advice for an error's class, or for the nearest of its parents that has one."""
+    for kind in type(error).__mro__:
+        if kind.__name__ in _ADVICE:
+            return _ADVICE[kind.__name__]
+    return _ADVICE["other"]
 
 
 # --- what the traced function holds -----------------------------------------------------------
@@ -183,10 +215,15 @@ def _operations(jaxpr: Any) -> Iterator[Any]:
             yield from _operations(inner)
 
 
+def _python_calls(jaxpr: Any) -> list[Any]:
+    return [o for o in _operations(jaxpr) if _CALL.search(o.primitive.name)]
+
+
 def _line(operation: Any) -> Source | None:
     stack = getattr(operation.source_info.traceback, "frames", None) or ()
-    frames = [(f.file_name, f.line_num, f.function_name) for f in stack]
-    return messages.learners_line(frames[::-1])
+    frames = [(frame.file_name, frame.line_num, frame.function_name) for frame in stack]
+    frames.reverse()
+    return messages.learners_line(frames)
 
 
 def _zeros(context: Any, *_: Any, **__: Any) -> list[Any]:
@@ -195,67 +232,119 @@ def _zeros(context: Any, *_: Any, **__: Any) -> list[Any]:
 
     if len(context.tokens_in):
         context.set_tokens_out(context.tokens_in)
-    shapes = ((aval.dtype, aval.shape) for aval in context.avals_out)
-    return [mlir.ir_constant(np.broadcast_to(np.zeros((), t), s)) for t, s in shapes]
+    results = []
+    for aval in context.avals_out:
+        zeros = np.broadcast_to(np.zeros((), aval.dtype), aval.shape)
+        results.append(mlir.ir_constant(zeros))
+    return results
 
 
 def _rounds(jaxpr: Any) -> float:
-    """Count the rounds of the longest loop."""
-    most = 1.0
+    """Count the rounds of the longest loop; infinite where a ``while`` has no known number."""
+    longest = 1.0
     for operation in jaxpr.eqns:
-        times = operation.params.get("length", 1) if operation.primitive.name == "scan" else 1
-        times = math.inf if operation.primitive.name == "while" else times
-        most = max([most, times, *(times * _rounds(i) for i in pallas.inside(operation.params))])
-    return most
+        if operation.primitive.name == "while":
+            rounds = math.inf
+        elif operation.primitive.name == "scan":
+            rounds = operation.params.get("length", 1)
+        else:
+            rounds = 1
+        longest = max(longest, rounds)
+        for inner in pallas.inside(operation.params):
+            longest = max(longest, rounds * _rounds(inner))
+    return longest
 
 
 # --- what the module holds --------------------------------------------------------------------
 
 
-def _numbered(
+def _main(module: Any) -> Any:
+    for operation in module.body.operations:
+        if str(operation.attributes["sym_name"]) == '"main"':
+            return operation
+    raise ValueError("a module without a main function")
+
+
+def _argument_attributes(main: Any, count: int) -> list[str]:
+    """Give the attributes of each of a function's arguments, as text."""
+    if "arg_attrs" not in main.attributes:
+        return [""] * count
+    return list(map(str, main.attributes["arg_attrs"])) or [""] * count
+
+
+class _Names:
+    """The names of a module's operations, and which line of the learner's made each."""
+
+    def __init__(self) -> None:
+        self.sources: dict[str, Source | None] = {}  # by name; a name's position is its number
+        self._entries: dict[tuple[str, Source | None], tuple[int, str]] = {}
+
+    def add(self, path: str, source: Source | None) -> tuple[int, str]:
+        """Give the number and the name of an operation; for the same path and line, the same."""
+        if (path, source) not in self._entries:
+            name = path
+            suffix = 0
+            while name in self.sources:  # another line's operation
+                suffix += 1
+                name = f"{path}_{suffix}"
+            self._entries[path, source] = (len(self.sources), name)
+            self.sources[name] = source
+        return self._entries[path, source]
+
+
+def _replace_names(
     module: Any, function: str
 ) -> tuple[dict[str, Source | None], tuple[str, Source | None] | None, str]:
     """Put numbers for the names and places of a module's operations, and write it.
 
-    The same function then gives the same text, wherever it stands in its file. Gives the names with
-    the learner's lines, and the first operation on 64-bit floating-point numbers, too.
+    The same function then gives the same text, wherever it is in its file.
+
+    Returns:
+        The names with the learner's lines; the first operation on 64-bit floating-point numbers,
+        None without one; and the module's text.
     """
     from jax.extend.mlir import ir
 
-    sources: dict[str, Source | None] = {}
-    places: dict[Any, tuple[int, str]] = {}
+    names = _Names()
+    entries: dict[Any, tuple[int, str]] = {}  # by a place's attribute, which operations share
     float64 = None
-
-    @functools.cache
-    def added(path: str, source: Source | None) -> tuple[int, str]:
-        name, number = path, 0
-        while name in sources:  # another line's operation
-            number += 1
-            name = f"{path}_{number}"
-        sources[name] = source
-        return len(sources) - 1, name
-
-    operations: list[Any] = []
-    module.operation.walk(
-        lambda each: operations.append(each) or ir.WalkResult.ADVANCE, ir.WalkOrder.PRE_ORDER
-    )
     with module.context:
-        for operation in operations[1:]:
+        for operation in _all_operations(module):
             place = operation.location
             if not isinstance(place, ir.NameLoc):
                 operation.location = ir.Location.unknown()
                 continue
-            if place.attr not in places:
+            if place.attr not in entries:
                 source = messages.learners_line(_frames(place))
-                places[place.attr] = added(_path(place.name_str) or function, source)
-            number, name = places[place.attr]
+                entries[place.attr] = names.add(_path(place.name_str) or function, source)
+            number, name = entries[place.attr]
             operation.location = ir.Location.name(f"tf_op_{number}")
-            values = (*operation.operands, *operation.results)
-            if float64 is None and any("f64>" in str(value.type) for value in values):
-                float64 = name.rpartition("/")[2], sources[name]
+            if float64 is None and _has_float64(operation):
+                float64 = (name.rpartition("/")[2], names.sources[name])
     text = module.operation.get_asm(enable_debug_info=True)
-    of_arguments = re.compile(r'^(#loc\d*) = loc\((?!"tf_op_).*$', re.MULTILINE)
-    return sources, float64, of_arguments.sub(r"\1 = loc(unknown)", text)
+    # What is left are the names of arguments, and their places in the learner's file.
+    argument_place = re.compile(r'^(#loc\d*) = loc\((?!"tf_op_).*$', re.MULTILINE)
+    return names.sources, float64, argument_place.sub(r"\1 = loc(unknown)", text)
+
+
+def _all_operations(module: Any) -> list[Any]:
+    """List a module's operations, those inside others after these, without the module itself."""
+    from jax.extend.mlir import ir
+
+    operations: list[Any] = []
+
+    def collect(operation: Any) -> Any:
+        operations.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(collect, ir.WalkOrder.PRE_ORDER)
+    return operations[1:]
+
+
+def _has_float64(operation: Any) -> bool:
+    """Say whether an operation takes or gives float64 or complex128."""
+    values = (*operation.operands, *operation.results)
+    return any("f64>" in str(value.type) for value in values)
 
 
 def _frames(place: Any) -> list[Frame]:
@@ -265,7 +354,10 @@ def _frames(place: Any) -> list[Frame]:
     if isinstance(place, ir.CallSiteLoc):
         return _frames(place.caller) + _frames(place.callee)
     if isinstance(place, ir.FusedLoc):
-        return [frame for part in place.locations for frame in _frames(part)]
+        frames = []
+        for part in place.locations:
+            frames += _frames(part)
+        return frames
     if not isinstance(place, ir.NameLoc):
         return []
     inner = place.child_loc
@@ -275,28 +367,37 @@ def _frames(place: Any) -> list[Frame]:
 
 
 def _path(name: str) -> str:
-    """Give an operation's scopes and its name, which its gradient has, too.
+    """Give an operation's scopes and its name, which its gradient has as well.
 
     A call without scopes has the name of the function that it leads to.
+
+    >>> _path("jit(step)/transpose(jvp(dense))/dot_general")
+    'dense/dot_general'
     """
-    called = re.findall(r"\bp?jit\(([^()]*)\)", name)
-    before, path = "", re.sub(r"\bp?jit\([^()]*\)", "", name)
-    while path != before:
-        before, path = path, _TRANSFORM.sub(r"\1", path)
-    path = "/".join(p for p in path.split("/") if p not in ("", "closed_call", "jit"))
-    return path or re.sub(r"\W", "", "".join(called[-1:]))
+    path = re.sub(r"\bp?jit\([^()]*\)", "", name)
+    # Transformations are nested, and each round takes the innermost away.
+    while _TRANSFORM.search(path):
+        path = _TRANSFORM.sub(r"\1", path)
+    path = "/".join(part for part in path.split("/") if part not in ("", "closed_call", "jit"))
+    if path:
+        return path
+    functions = re.findall(r"\bp?jit\(([^()]*)\)", name)
+    return re.sub(r"\W", "", functions[-1]) if functions else ""
 
 
 def _mesh(module: Any) -> tuple[tuple[str, int], ...]:
-    """Give the axes of the devices over which the arguments lie, and their sizes."""
-    meshes = [str(o) for o in module.body.operations if str(o).startswith("sdy.mesh")]
+    """Give the axes of the devices over which the arguments are sharded, and their sizes."""
+    operations = map(str, module.body.operations)
+    meshes = [text for text in operations if text.startswith("sdy.mesh")]
+    if not meshes:
+        return ()
     if len(meshes) > 1:
         raise PreflightError(
-            "The arguments' shardings lie over several meshes.",
-            "One program for one mesh is asked about.",
-            "Put all arguments over the same mesh.",
+            "The arguments' shardings use several meshes.",
+            "One program is compiled for one mesh.",
+            "Put all arguments on the same mesh.",
         )
-    return tuple((axis, int(n)) for axis, n in re.findall(r'"(\w+)"=(\d+)', "".join(meshes)))
+    return tuple((axis, int(size)) for axis, size in re.findall(r'"(\w+)"=(\d+)', meshes[0]))
 
 
 def _parameter(number: int, argument: Any) -> Parameter:
@@ -314,12 +415,16 @@ def _shape(kind: Any) -> str:
     """Write a type of StableHLO as XLA's text does: ``tensor<8x16xf32>`` is ``f32[8,16]``."""
     element = str(kind.element_type)
     element = _TYPES.get(element, element).lower()
-    element = re.sub(r"^(u?)i(?=\d)", lambda found: found[1] or "s", element)
+    # Signed integers are i32 in StableHLO and s32 in XLA, unsigned ones ui32 and u32.
+    element = re.sub(r"^ui(?=\d)", "u", element)
+    element = re.sub(r"^i(?=\d)", "s", element)
     return f"{element}[{','.join(map(str, kind.shape))}]"
 
 
-def _spec(told: str) -> tuple[tuple[str, ...], ...]:
-    """Read an argument's sharding: the axes of the mesh over which each dimension lies."""
-    found = re.search(r"sdy\.sharding<@\w+, \[(.*?)\]", told)
-    parts = re.findall(r"\{([^}]*)\}", found[1]) if found else []
-    return tuple(tuple(re.findall(r'"(\w+)"', part)) for part in parts)
+def _spec(attributes: str) -> tuple[tuple[str, ...], ...]:
+    """Read an argument's sharding: the axes of the mesh over which each dimension is sharded."""
+    sharding = re.search(r"sdy\.sharding<@\w+, \[(.*?)\]", attributes)
+    if sharding is None:
+        return ()
+    dimensions = re.findall(r"\{([^}]*)\}", sharding[1])
+    return tuple(tuple(re.findall(r'"(\w+)"', axes)) for axes in dimensions)

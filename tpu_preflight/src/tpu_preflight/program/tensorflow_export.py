@@ -32,7 +32,7 @@ _FIXES = {
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """What a program is given."""
+    """One of the arrays that a program takes."""
 
     name: str  # the variable's or the argument's name
     kind: str  # ``argument``, ``variable`` or ``captured`` (another tensor from outside)
@@ -60,12 +60,12 @@ class Program:
 
     name: str  # the function's name
     # The module, a serialised ``HloModuleProto``, or StableHLO's text, with numbers for the names
-    # of operations. The same function gives the same bytes, in another process, too, and under
+    # of operations. The same function gives the same bytes, also in another process and under
     # another model's name.
     hlo: bytes = dataclasses.field(repr=False)
-    # What it is given: first the arguments, then variables and other captures.
+    # What it takes: first the arguments, then variables and other captures.
     parameters: tuple[Parameter, ...]
-    # Types and shapes of what it gives back; updated variables come last.
+    # Types and shapes of what it returns; updated variables come last.
     results: tuple[str, ...]
     # Positions of the parameters whose memory a result takes over: the variables that the function
     # changes, or what JAX was told.
@@ -78,7 +78,7 @@ class Program:
     form: str = "hlo"  # of the module: ``hlo``, or ``stablehlo`` (JAX's, as text)
     # Axes and sizes of the devices over which JAX shards it; empty without shardings.
     mesh: tuple[tuple[str, int], ...] = ()
-    # For each parameter, the axes of the mesh over which each dimension lies.
+    # For each parameter, the axes of the mesh over which each dimension is sharded.
     shardings: tuple[tuple[tuple[str, ...], ...], ...] = ()
 
 
@@ -86,33 +86,54 @@ def program(traced: Tracing) -> Program:
     """Let TensorFlow write a graph from `trace` in XLA's operations, or raise `NotCompilable`."""
     from tensorflow.compiler.xla.service import hlo_pb2
 
-    for held in traced.resources:
-        if held.kind != "variable":
-            raise _held(held, traced)
+    for resource in traced.resources:
+        if resource.kind != "variable":
+            raise _not_for_xla(resource, traced)
     try:
-        hlo = traced.function.experimental_get_compiler_ir(*traced.specs)(stage="hlo_serialized")
+        write = traced.function.experimental_get_compiler_ir(*traced.specs)
+        hlo = write(stage="hlo_serialized")
     except Exception as error:
         raise _refused(error, traced.name, traced.graph) from error
     module = hlo_pb2.HloModuleProto.FromString(hlo)
-    bounded = tuple(_bounded(module, traced.graph))
-    names = _numbered(module)
 
-    given = [(spec.name or f"argument {i}", "argument") for i, spec in enumerate(traced.specs)]
-    outside = "a tensor from outside", "captured"
-    variables = {id(held.handle): (held.name, "variable") for held in traced.variables}
-    given += [variables.get(id(x), outside) for x in traced.concrete.captured_inputs]
-    shapes = map(_shape_text, module.host_program_shape.parameters)
+    # Found by the operations' names, which are replaced by numbers below.
+    bounded = tuple(_bounded(module, traced.graph))
+    names = _replace_names(module)
+
     result = module.host_program_shape.result
+    results = result.tuple_shapes or [result]
+    donated = {alias.parameter_number for alias in module.input_output_alias.entries}
     return Program(
-        traced.name,
-        module.SerializeToString(deterministic=True),
-        tuple(Parameter(*about, shape) for about, shape in zip(given, shapes, strict=True)),
-        tuple(map(_shape_text, result.tuple_shapes or [result])),
-        tuple(sorted({e.parameter_number for e in module.input_output_alias.entries})),
-        traced.replicas,
-        bounded,
-        tuple(re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+", r"\1", n) for n in names),
+        name=traced.name,
+        hlo=module.SerializeToString(deterministic=True),
+        parameters=tuple(_parameters(traced, module)),
+        results=tuple(map(_shape_text, results)),
+        donated=tuple(sorted(donated)),
+        replicas=traced.replicas,
+        bounded=bounded,
+        names=tuple(map(_without_function_number, names)),
     )
+
+
+def _parameters(traced: Tracing, module: Any) -> Iterator[Parameter]:
+    """Name and describe what a module takes: the arguments, then what the function captures."""
+    origins = []
+    for i, spec in enumerate(traced.specs):
+        origins.append((spec.name or f"argument {i}", "argument"))
+    variable_names = {id(variable.handle): variable.name for variable in traced.variables}
+    for tensor in traced.concrete.captured_inputs:
+        if id(tensor) in variable_names:
+            origins.append((variable_names[id(tensor)], "variable"))
+        else:
+            origins.append(("a tensor from outside", "captured"))
+    shapes = module.host_program_shape.parameters
+    for (name, kind), shape in zip(origins, shapes, strict=True):
+        yield Parameter(name, kind, _shape_text(shape))
+
+
+def _without_function_number(name: str) -> str:
+    """Leave out the number that TensorFlow gives to a function, which differs at each tracing."""
+    return re.sub(r"(__(?:inference|forward|backward)_\w+?)_\d+", r"\1", name)
 
 
 def export(
@@ -150,16 +171,18 @@ def line_finder(graph: Any) -> Callable[[str], Source | None]:
 
     @functools.cache
     def find(name: str) -> Source | None:
-        if not operations:
+        if not operations:  # listed only when the first line is looked for
             operations.update(graph_operations(graph))
-        made = operations.get(name)
-        return None if made is None else messages.learners_line(_frames(made))
+        operation = operations.get(name)
+        if operation is None:
+            return None
+        return messages.learners_line(_frames(operation))
 
     return find
 
 
 def _frames(operation: Any) -> list[Frame]:
-    return [(f.filename, f.lineno, f.name) for f in operation.traceback]
+    return [(frame.filename, frame.lineno, frame.name) for frame in operation.traceback]
 
 
 def place_of(operation: Any) -> str:
@@ -168,60 +191,68 @@ def place_of(operation: Any) -> str:
     return messages.place(source, messages.layer_of(operation.name))
 
 
-def _held(held: Resource, traced: Tracing) -> NotCompilable:
+def _not_for_xla(resource: Resource, traced: Tracing) -> NotCompilable:
     """Say that a table or an iterator is not for XLA, and where it is used."""
-    uses = (
-        Refusal(
-            "",
-            operation=operation.type,
-            source=messages.nearest_line(_frames(operation)),
-            layer=messages.layer_of(operation.name),
-        )
-        for operation in graph_operations(traced.graph).values()
-        if operation.type.startswith(("LookupTable", "Iterator", "Write"))
-    )
-    told = next(uses, Refusal(""))
+    refusal = _use_of_resource(traced.graph)
     return NotCompilable(
-        f"{traced.name} uses the {held.kind}{_at(told)}.",
-        f"The {held.kind} lives on the host; XLA can't hold it.",
-        _FIXES.get(held.kind, "Do this in the input pipeline, and hand in what was found."),
-        told,
+        f"{traced.name} uses the {resource.kind}{_at(refusal)}.",
+        f"The {resource.kind} lives on the host; XLA can't hold it.",
+        _FIXES.get(resource.kind, "Do this in the input pipeline, and hand in what was found."),
+        refusal,
         "no kernel",
     )
 
 
-def _at(told: Refusal) -> str:
-    return f" at {told.where}" if told.where else ""
+def _use_of_resource(graph: Any) -> Refusal:
+    """Find the first operation that uses a table, an iterator or a summary writer."""
+    for operation in graph_operations(graph).values():
+        if operation.type.startswith(("LookupTable", "Iterator", "Write")):
+            return Refusal(
+                line="",
+                operation=operation.type,
+                source=messages.nearest_line(_frames(operation)),
+                layer=messages.layer_of(operation.name),
+            )
+    return Refusal("")
+
+
+def _at(refusal: Refusal) -> str:
+    if not refusal.where:
+        return ""
+    return f" at {refusal.where}"
 
 
 def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
-    told = messages.refusal(error)
-    if told.operation == "_Arg":
-        told = dataclasses.replace(told, reason="argument", source=None, layer="")
-    elif told.reason not in ("no kernel", "size"):
-        made = graph_operations(graph).get(told.node)
-        operation = made.type if made is not None else told.node
-        told = dataclasses.replace(told, reason="", operation=operation)
-    what, fix = {
-        "argument": (
-            f"{name} has an argument of a type that XLA does not know.",
-            "Keep strings and the like in the input pipeline; hand in numbers.",
-        ),
-        "no kernel": (
-            f"XLA has no {told.operation}{_at(told)}.",
-            "Do this in the input pipeline, before the model, or write it with other operations.",
-        ),
-        "size": (
-            f"The size that {told.operation} makes depends on a value{_at(told)}.",
+    """Turn an error of XLA's writer into what happened, why, and what to do."""
+    refusal = messages.refusal(error)
+    if refusal.operation == "_Arg":
+        refusal = dataclasses.replace(refusal, reason="argument", source=None, layer="")
+        what = f"{name} has an argument of a type that XLA does not know."
+        fix = "Keep strings and the like in the input pipeline; hand in numbers."
+    elif refusal.reason == "no kernel":
+        what = f"XLA has no {refusal.operation}{_at(refusal)}."
+        fix = "Do this in the input pipeline, before the model, or write it with other operations."
+    elif refusal.reason == "size":
+        what = f"The size that {refusal.operation} makes depends on a value{_at(refusal)}."
+        fix = (
             "Take the size from a Python number or a static shape; or compute at the largest size "
-            "and mask.",
-        ),
-        "": (
-            f"XLA refuses {told.operation or name}{_at(told)}.",
-            "Read the line above: it is XLA's own. Cut the function down until it compiles.",
-        ),
-    }[told.reason]
-    return NotCompilable(what, told.line[:500], _FIXES.get(told.operation, fix), told, told.reason)
+            "and mask."
+        )
+    else:
+        operation = _type_of_node(refusal.node, graph)
+        refusal = dataclasses.replace(refusal, reason="", operation=operation)
+        what = f"XLA refuses {refusal.operation or name}{_at(refusal)}."
+        fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
+    fix = _FIXES.get(refusal.operation, fix)
+    return NotCompilable(what, refusal.line[:500], fix, refusal, refusal.reason)
+
+
+def _type_of_node(name: str, graph: Any) -> str:
+    """Give the type of the operation of this name; the name where the graph has none."""
+    operation = graph_operations(graph).get(name)
+    if operation is None:
+        return name
+    return operation.type
 
 
 def _shape_text(shape: Any) -> str:
@@ -229,32 +260,45 @@ def _shape_text(shape: Any) -> str:
     from tensorflow.compiler.xla import xla_data_pb2
 
     kind = xla_data_pb2.PrimitiveType.Name(shape.element_type).lower()
-    kind = kind if kind in BITS else "token"
-    bounds = list(shape.is_dynamic_dimension) or [False] * len(shape.dimensions)
-    sizes = (f"{'<=' * b}{n}" for n, b in zip(shape.dimensions, bounds, strict=True))
+    if kind not in BITS:
+        kind = "token"
+    # Where no dimension is bounded, the list of bounds may be empty.
+    is_bounded = list(shape.is_dynamic_dimension) or [False] * len(shape.dimensions)
+    sizes = []
+    for size, bounded in zip(shape.dimensions, is_bounded, strict=True):
+        sizes.append(f"<={size}" if bounded else str(size))
     return f"{kind}[{','.join(sizes)}]"
 
 
 def restore_names(text: str, names: Sequence[str]) -> str:
-    """Put `Program.names` back into a text that has their positions."""
-    known = {f"tf_op_{at}": name for at, name in enumerate(names)}
-    return re.sub(r"\btf_op_\d+\b", lambda found: known.get(found[0], found[0]), text)
+    """Put `Program.names` back into a text that has their positions.
+
+    >>> restore_names("fusion of tf_op_1", ["dense/MatMul", "dense/Relu"])
+    'fusion of dense/Relu'
+    """
+    names_by_mark = {f"tf_op_{i}": name for i, name in enumerate(names)}
+
+    def restore(match: re.Match[str]) -> str:
+        return names_by_mark.get(match[0], match[0])
+
+    return re.sub(r"\btf_op_\d+\b", restore, text)
 
 
-def _numbered(module: Any) -> list[str]:
+def _replace_names(module: Any) -> list[str]:
     """Make a module's bytes independent of this run: numbers for names, which it gives."""
     # The numbers that TensorFlow gives to functions, and paths of this machine's libraries.
-    module.name, module.id = "tensorflow", 0
+    module.name = "tensorflow"
+    module.id = 0
     module.ClearField("stack_frame_index")
-    names: dict[str, int] = {}
+    numbers: dict[str, int] = {}  # by the operations' names, in their order
     for i, computation in enumerate(module.computations):
         computation.name = f"computation.{i}"
         if computation.id == module.entry_computation_id:
             module.entry_computation_name = computation.name
-        shapes = {i.id: i.shape for i in computation.instructions}
+        shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
         for instruction in computation.instructions:
-            before = [shapes[operand] for operand in instruction.operand_ids]
-            if instruction.opcode == "reshape" and before == [instruction.shape]:
+            operand_shapes = [shapes[operand] for operand in instruction.operand_ids]
+            if instruction.opcode == "reshape" and operand_shapes == [instruction.shape]:
                 instruction.opcode = "copy"  # StableHLO can't reshape two bounded dimensions
             metadata = instruction.metadata
             for field in ("source_file", "source_line", "stack_frame_id"):
@@ -262,37 +306,53 @@ def _numbered(module: Any) -> list[str]:
             # A model that is made again in the same process has another name: it isn't another
             # program. What XLA makes of a program doesn't depend on the names.
             if metadata.op_name:
-                metadata.op_name = f"tf_op_{names.setdefault(metadata.op_name, len(names))}"
-    return list(names)
+                number = numbers.setdefault(metadata.op_name, len(numbers))
+                metadata.op_name = f"tf_op_{number}"
+    return list(numbers)
 
 
 def graph_operations(graph: Any) -> dict[str, Any]:
-    """List the operations of a graph and of the functions that it calls, by name."""
-    found, graphs = {}, [graph]
-    for known in graphs:
-        for operation in known.get_operations():
-            found.setdefault(operation.name, operation)
-        inner = [getattr(f, "graph", None) for f in getattr(known, "_functions", {}).values()]
-        graphs += [g for g in inner if g is not None and all(g is not k for k in graphs)]
-    return found
+    """List the operations of a graph and of the functions that it calls, by name.
+
+    Of several operations of a name it gives the outermost graph's.
+    """
+    operations: dict[str, Any] = {}
+    graphs = [graph]
+    for current in graphs:  # grows meanwhile
+        for operation in current.get_operations():
+            operations.setdefault(operation.name, operation)
+        for function in getattr(current, "_functions", {}).values():
+            inner = getattr(function, "graph", None)
+            # Graphs are compared by identity: their equality is TensorFlow's own.
+            if inner is not None and all(inner is not each for each in graphs):
+                graphs.append(inner)
+    return operations
 
 
 def _bounded(module: Any, graph: Any) -> Iterator[Bounded]:
     """Find the operations that make a size depend on values, not those that only inherit it."""
-    find, seen = line_finder(graph), set()
+    find = line_finder(graph)
+    reported_names = set()
     for computation in module.computations:
-        dynamic = set()
+        dynamic_ids = set()
         for instruction in computation.instructions:
-            shape, metadata = instruction.shape, instruction.metadata
-            parts = shape.tuple_shapes or [shape]
-            bounded = [part for part in parts if any(part.is_dynamic_dimension)]
-            if not bounded:
+            shape = _bounded_shape(instruction.shape)
+            if shape is None:
                 continue
-            inherited = dynamic.intersection(instruction.operand_ids)
-            dynamic.add(instruction.id)
-            if inherited or instruction.opcode == "parameter" or metadata.op_name in seen:
+            is_inherited = bool(dynamic_ids.intersection(instruction.operand_ids))
+            dynamic_ids.add(instruction.id)
+            name = instruction.metadata.op_name
+            if is_inherited or instruction.opcode == "parameter" or name in reported_names:
                 continue
-            seen.add(metadata.op_name)
-            name = metadata.op_name  # in a tf.function that was called, the call stands before it
+            reported_names.add(name)
+            # In a tf.function that was called, the call's name comes before the operation's.
             source = find(name) or find(messages.forward_name(name))
-            yield Bounded(_shape_text(bounded[0]), metadata.op_type, name, source)
+            yield Bounded(_shape_text(shape), instruction.metadata.op_type, name, source)
+
+
+def _bounded_shape(shape: Any) -> Any:
+    """Give the first part of a shape with a size that has a bound; None without one."""
+    for part in shape.tuple_shapes or [shape]:
+        if any(part.is_dynamic_dimension):
+            return part
+    return None
