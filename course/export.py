@@ -25,7 +25,7 @@ from course.outputs import TEMPLATES, new_folder
 from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
-from helpers.base.processes import beside, leftovers
+from helpers.base.temporary import leftovers, reserved_folder
 from helpers.bert import evaluation
 from helpers.bert.data import Data, read
 from helpers.bert.pretraining import make, restore
@@ -96,28 +96,25 @@ def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: 
 
     Raises `CourseError`: The folder can't be written.
     """
-    writing = beside(folder)
     try:
-        for left in leftovers(folder):
-            shutil.rmtree(left, ignore_errors=True)
-        writing.mkdir(parents=True)
-        _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
-        # The ordinary class: packed rows are a matter of the input, not of the weights.
-        config = model.config.to_diff_dict() | {"architectures": ["BertForMaskedLM"]}
-        files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True))
-        weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
-        files.write(writing / "model.safetensors", weights)
-        # As many bytes first: on a full disk HDF5 would crash.
-        room = (w.numpy().tobytes() for layer in model.layers for w in layer.weights)
-        files.write(writing / "tf_model.h5", [*room, bytes(2**20)])
-        model.save_weights(writing / "tf_model.h5", save_format="h5")
-        files.write(writing / "README.md", card)
-        os.sync()  # all of it is on the disk before it has its name
-        writing.rename(folder)
+        for leftover in leftovers(folder):
+            shutil.rmtree(leftover, ignore_errors=True)
+        with reserved_folder(folder) as writing:
+            _write_tokenizer(tokenizer, model.config.max_position_embeddings, writing)
+            # The ordinary class: packed rows are a matter of the input, not of the weights.
+            config = model.config.to_diff_dict() | {"architectures": ["BertForMaskedLM"]}
+            files.write(writing / "config.json", json.dumps(config, indent=2, sort_keys=True))
+            weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
+            files.write(writing / "model.safetensors", weights)
+            # As many bytes first: on a full disk HDF5 would crash.
+            room = (w.numpy().tobytes() for layer in model.layers for w in layer.weights)
+            files.write(writing / "tf_model.h5", [*room, bytes(2**20)])
+            model.save_weights(writing / "tf_model.h5", save_format="h5")
+            files.write(writing / "README.md", card)
+            os.sync()  # all of it is on the disk before it has its name
+            writing.rename(folder)
     except OSError as error:
         raise files.cant_write(folder, error) from error
-    finally:
-        shutil.rmtree(writing, ignore_errors=True)
 
 
 def _write_tokenizer(content: str, longest: int, folder: pathlib.Path) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import psutil
 
-from helpers.base.processes import beside, leftovers, variables_set
+from helpers.base.processes import variables_set
+from helpers.base.temporary import leftovers, reserved_folder
 from tpu_preflight.processes import kill
 
 
@@ -20,16 +21,25 @@ def temporary() -> Iterator[None]:
     Before, it ends what a command left that was killed: its folder, and who has that for his own.
     """
     path = pathlib.Path(tempfile.gettempdir(), "tpu-course")
-    for left in leftovers(path):
-        each = psutil.process_iter(["environ"])
-        kill(x for x in each if (x.info["environ"] or {}).get("TMPDIR") == str(left))
-        shutil.rmtree(left, ignore_errors=True)
-    (own := beside(path)).mkdir(0o700)
-    try:
-        with variables_set({"TMPDIR": str(own)}), variables_set({"tempdir": None}, vars(tempfile)):
-            yield
-    finally:
-        shutil.rmtree(own, ignore_errors=True)
+    for leftover in leftovers(path):
+        kill(_users_of(leftover))
+        shutil.rmtree(leftover, ignore_errors=True)
+    with (
+        reserved_folder(path, mode=0o700) as own,
+        variables_set({"TMPDIR": str(own)}),
+        variables_set({"tempdir": None}, vars(tempfile)),
+    ):
+        yield
+
+
+def _users_of(folder: pathlib.Path) -> list[psutil.Process]:
+    """List the processes that have a folder for their temporary files."""
+    users = []
+    for process in psutil.process_iter(["environ"]):
+        environment = process.info["environ"] or {}
+        if environment.get("TMPDIR") == str(folder):
+            users.append(process)
+    return users
 
 
 def free_memory(root: str | os.PathLike = "/") -> float:

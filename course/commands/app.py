@@ -67,7 +67,7 @@ def run() -> None:
     except Exception as error:
         if sys.flags.dev_mode:
             raise
-        told = error if isinstance(error, PreflightError) else unforeseen(error)
+        told = error if isinstance(error, (CourseError, PreflightError)) else unforeseen(error)
         said = CourseError(told.what, told.why, told.fix)
         typer.secho(said, err=True, fg="red", color=colour)
         if isinstance(error, OSError):  # what is left would be written now

@@ -1,11 +1,12 @@
 """Files that are whole or absent."""
 
+import os
 import pathlib
+import shutil
 from collections.abc import Iterable
 
+from helpers.base import temporary
 from helpers.base.errors import CourseError, cause
-from helpers.base.processes import leftovers
-from tpu_preflight.files import replace
 
 
 class CantWrite(CourseError):
@@ -25,12 +26,28 @@ def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
 def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
     """Replace a file by the whole content, or by pieces of it in order: whole or absent.
 
-    Missing parent folders are made, text is written as UTF-8. Raises `CantWrite`.
+    Missing parent folders are made, text is written as UTF-8, the file's mode stays, and of a
+    symbolic link the file that it leads to is replaced. Raises `CantWrite`.
     """
-    data = data.encode() if isinstance(data, str) else data
+    if isinstance(data, str):
+        data = data.encode()
+    pieces = [data] if isinstance(data, bytes) else data
     try:
-        for left in leftovers(path.resolve()):
-            left.unlink(missing_ok=True)
-        replace(path, [data] if isinstance(data, bytes) else data)
+        _replace(path.resolve(), pieces)
     except OSError as error:
         raise cant_write(path, error) from error
+
+
+def _replace(path: pathlib.Path, pieces: Iterable[bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in temporary.leftovers(path):
+        leftover.unlink(missing_ok=True)
+    with temporary.reserved_file(path) as writing:
+        with writing.open("wb") as file:
+            file.writelines(pieces)
+            file.flush()
+            # On disk before it has the name: else a crash could leave an empty file.
+            os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, writing)
+        writing.replace(path)

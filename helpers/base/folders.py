@@ -36,7 +36,9 @@ def is_remote(path: str | os.PathLike[str]) -> bool:
 def short(path: str | os.PathLike[str]) -> str:
     """Name a folder in a message: an address as it is, a path by its last part."""
     path = os.fspath(path)
-    return path if is_remote(path) else pathlib.Path(path).absolute().name or path
+    if is_remote(path):
+        return path
+    return pathlib.Path(path).absolute().name or path
 
 
 class Folder:
@@ -72,7 +74,8 @@ class Folder:
             )
         # No shell writes `~` out in `--output=~/records`, and a Path would make one slash of two.
         path = os.path.expanduser(path)  # noqa: PTH111
-        self.path, self.remote = path.rstrip("/") or "/", is_remote(path)
+        self.path = path.rstrip("/") or "/"
+        self.remote = is_remote(path)
         if self.remote:
             # It logs each error with its stack; here every error is raised.
             logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
@@ -99,9 +102,12 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             pass
         except self._failures as error:
-            what, why = f"{name or self.path} could not be read.", f"{cause(error)}."
-            fix = "Check that you may read there, and run the same command again when it can be "
-            raise CourseError(what, why, f"{fix}reached; nothing was changed.") from error
+            raise CourseError(
+                f"{name or self.path} could not be read.",
+                f"{cause(error)}.",
+                "Check that you may read there, and run the same command again when it can be "
+                "reached; nothing was changed.",
+            ) from error
 
     @contextlib.contextmanager
     def _writing(self, name: str) -> Iterator[None]:
@@ -111,8 +117,9 @@ class Folder:
             raise
         except self._failures as error:
             if self.remote:
-                what = f"{self.path} could not be written to."
-                raise files.CantWrite(what, f"{cause(error)}.", _BUCKET) from error
+                raise files.CantWrite(
+                    f"{self.path} could not be written to.", f"{cause(error)}.", _BUCKET
+                ) from error
             raise files.cant_write(pathlib.PurePath(self._at(name)), error) from error
 
     def check(self) -> None:
@@ -123,11 +130,11 @@ class Folder:
                 self._files.pipe_file(probe, b"", timeout=PATIENCE)
                 self._files.rm(probe)
             return
-        there = pathlib.Path(self._root)
+        nearest = pathlib.Path(self._root)
         with self._writing(""):
-            while not (there.exists() or there.is_symlink()):
-                there = there.parent
-            tempfile.TemporaryFile(dir=there).close()
+            while not (nearest.exists() or nearest.is_symlink()):
+                nearest = nearest.parent
+            tempfile.TemporaryFile(dir=nearest).close()
 
     def alone(self) -> contextlib.AbstractContextManager:
         """Keep other processes of this machine out; the lock ends with the process, however.
@@ -153,7 +160,7 @@ class Folder:
                 "Two at once would be in each other's way.",
                 "Wait until it has ended (or stop it: Ctrl-C there), or name another folder.",
             ) from None
-        except OSError as error:  # somebody else's file, or a folder
+        except OSError as error:  # another user's file, or a folder
             raise files.cant_write(pathlib.PurePath(self._at(".lock")), error) from error
 
     def read(self, name: str) -> bytes | None:
@@ -161,17 +168,20 @@ class Folder:
 
         Raises `CourseError`: It is no file, has more than ``LARGEST`` bytes, or can't be read.
         """
-        about = None
+        info = None
         with self._reading(name):
-            about = self._files.info(self._at(name), timeout=PATIENCE)
-        if about and (about["type"] != "file" or about["size"] > LARGEST):
+            info = self._files.info(self._at(name), timeout=PATIENCE)
+        if info is None:
+            return None
+        # Asked before it is opened: a pipe would be waited for, /dev/zero has no end.
+        if info["type"] != "file" or info["size"] > LARGEST:
             raise CourseError(
                 f"{name} in {short(self.path)} can't be read.",
                 "It is a folder, a pipe or a device, or larger than any that the course writes.",
                 "Move it away; if a file of that name was yours, bring it back from a copy.",
             )
         with self._reading(name):
-            return self._files.cat_file(self._at(name)) if about else None
+            return self._files.cat_file(self._at(name))
         return None
 
     def pieces(self, name: str) -> Iterator[bytes]:
@@ -192,9 +202,12 @@ class Folder:
         """Give what the storage knows of each file: other times or numbers when it is replaced."""
         path = self._at(name)
         with self._reading(name):
-            # A bucket's folder can hold an object that is named like the folder itself.
-            found = [x for x in self._files.ls(path, detail=True) if x["name"] != path]
-            return {x["name"].rstrip("/").rpartition("/")[2]: x for x in found}
+            entries = {}
+            for entry in self._files.ls(path, detail=True):
+                # A bucket's folder can hold an object that is named like the folder itself.
+                if entry["name"] != path:
+                    entries[entry["name"].rstrip("/").rpartition("/")[2]] = entry
+            return entries
         return {}
 
     def list(self, name: str = "") -> list[str]:
@@ -203,8 +216,11 @@ class Folder:
 
     def sizes(self) -> dict[str, int]:
         """Give the sizes of the files in the folder, in bytes, by name."""
-        entries = self.entries().items()
-        return {name: x["size"] for name, x in entries if x["type"] != "directory"}
+        sizes = {}
+        for name, entry in self.entries().items():
+            if entry["type"] != "directory":
+                sizes[name] = entry["size"]
+        return sizes
 
     def write(self, name: str, data: str | bytes | Iterable[bytes]) -> None:
         """Write a file, or the pieces of one, whole or not at all; text is written as UTF-8."""
@@ -212,9 +228,9 @@ class Folder:
         with self._writing(name):
             if self.remote:
                 with tempfile.TemporaryDirectory() as folder:
-                    whole = pathlib.Path(folder, path.name)
-                    files.write(whole, data)
-                    self._files.put_file(str(whole), self._at(name))
+                    local = pathlib.Path(folder, path.name)
+                    files.write(local, data)
+                    self._files.put_file(str(local), self._at(name))
                 return
             files.write(path, data)
 

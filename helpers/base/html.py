@@ -14,13 +14,16 @@ TEMPLATES = pathlib.Path(__file__).with_name("templates")
 
 
 def _escaped(value: object) -> object:
+    if hasattr(value, "__html__"):
+        return value
     # As Python's html does it: &#x27; stands in stored outputs, where Jinja would write &#39;.
-    return value if hasattr(value, "__html__") else Markup(html.escape(str(value)))
+    return Markup(html.escape(str(value)))
 
 
 def _marked(text: str) -> Markup:
     """Escape a text; what stands between backticks becomes code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text)))
+    escaped = html.escape(text)
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped))
 
 
 @functools.cache

@@ -5,6 +5,7 @@ has in their places is looked up, too. Babel is imported only for another langua
 """
 
 import contextlib
+import dataclasses
 import functools
 import os
 import pathlib
@@ -44,18 +45,22 @@ def language(
     It is what the setup cell chose; else in a folder of notebooks the notebooks' own, elsewhere
     what the environment asks for, as far as it is translated.
     """
-    with contextlib.suppress(FileNotFoundError):  # somebody deleted it
+    with contextlib.suppress(FileNotFoundError):  # the current folder was deleted
         folder = folder or pathlib.Path.cwd()
     folder = folder or ROOT
-    if environment.get(CHOSEN) in translations():
+    codes = translations()
+    if environment.get(CHOSEN) in codes:
         return environment[CHOSEN]
     if folder in (NOTEBOOKS, WORK):
         return ENGLISH
-    if folder.parent in (NOTEBOOKS, WORK) and folder.name in translations():
+    if folder.parent in (NOTEBOOKS, WORK) and folder.name in codes:
         return folder.name
-    wanted = next((environment[name] for name in VARIABLES if environment.get(name)), ENGLISH)
-    code = re.split(r"[_.@]", wanted, maxsplit=1)[0]
-    return code if code in translations() else ENGLISH
+    for name in VARIABLES:
+        locale = environment.get(name)
+        if locale:
+            code = re.split(r"[_.@]", locale, maxsplit=1)[0]
+            return code if code in codes else ENGLISH
+    return ENGLISH
 
 
 def read(code: str) -> Any:
@@ -65,71 +70,117 @@ def read(code: str) -> Any:
     """
     from babel.messages import Catalog, pofile
 
-    class Once(Catalog):
+    class UniqueMessages(Catalog):
         def __setitem__(self, english: str, message: object) -> None:
             if self.get(english, message.context):  # Babel would drop one of the translations
                 raise ValueError(f"{english[:60]!r} is there twice, again on {message.lineno - 1}")
             super().__setitem__(english, message)
 
-    catalog = Once(locale=code, fuzzy=False)
+    catalog = UniqueMessages(locale=code, fuzzy=False)
+    path = file(code)
     try:
-        if (path := file(code)).is_file():
+        if path.is_file():
             with path.open(encoding="utf-8-sig") as lines:  # Windows may begin it with a mark
                 pofile.PoFileParser(catalog, abort_invalid=True).parse(lines)
     except Exception as error:  # Babel's own, and what it meets in a file that isn't whole
-        what, why = f"{path.name} can't be read.", f"{cause(error)} (lines from 0)."
-        raise CourseError(what, why, "Repair it: save it in UTF-8.") from error
+        raise CourseError(
+            f"{path.name} can't be read.",
+            f"{cause(error)} (lines from 0).",
+            "Repair it: save it in UTF-8.",
+        ) from error
     return catalog
 
 
+@dataclasses.dataclass(frozen=True)
+class _Pattern:
+    """A message with blanks, and its translation."""
+
+    english: re.Pattern[str]  # a group for each blank that is new
+    names: tuple[str, ...]  # of the groups
+    translation: str
+
+    def translate(self, text: str, code: str) -> str | None:
+        """Translate a text that fits, with what fills its blanks; None where it doesn't fit."""
+        match = self.english.fullmatch(text)
+        if match is None:
+            return None
+        words = {}
+        for name, group in zip(self.names, match.groups(), strict=True):
+            words[name] = translated(group, code)
+
+        def fill(blank: re.Match[str]) -> str:
+            return words.get(blank[1], blank[0])
+
+        return BLANK.sub(fill, self.translation)
+
+
+def _letters(english: str) -> int:
+    return len(BLANK.sub("", english))
+
+
 @functools.cache
-def _messages(code: str) -> tuple[dict[str, str], list[tuple[re.Pattern[str], str, list[str]]]]:
+def _messages(code: str) -> tuple[dict[str, str], list[_Pattern]]:
     """Give what is translated: whole messages, and patterns, the longest first."""
     try:
-        messages = read(code)
+        catalog = read(code)
     except CourseError as error:
         sys.stderr.write(f"{error.what} {error.why} Messages are in English.\n")
-        messages = ()
-    told = {m.id: m.string for m in messages if m.id and m.string and not m.fuzzy}
-    longest = sorted(filter(BLANK.search, told), key=lambda english: -len(BLANK.sub("", english)))
-    patterns = [(_pattern(x), told[x], [*dict.fromkeys(BLANK.findall(x))]) for x in longest]
-    return told, patterns
+        catalog = ()
+    translations = {}
+    for message in catalog:
+        if message.id and message.string and not message.fuzzy:
+            translations[message.id] = message.string
+    patterns = []
+    for english in sorted(filter(BLANK.search, translations), key=_letters, reverse=True):
+        names = tuple(dict.fromkeys(BLANK.findall(english)))
+        patterns.append(_Pattern(_expression(english), names, translations[english]))
+    return translations, patterns
 
 
-def _pattern(english: str) -> re.Pattern[str]:
+def _expression(english: str) -> re.Pattern[str]:
     """Make a regular expression of a message with blanks: a group for each that is new."""
     words = re.findall("[A-Za-z]{2,}", BLANK.sub(" ", english))
-    # A pattern of few words would fit what it isn't meant for. Brackets close where they opened.
-    blank = r"(\S+?)" if len(words) < 3 else r"((?:[(\[][^()]*\)|[^()])*?)"
-    pattern, seen = "", []
-    for at, part in enumerate(BLANK.split(english)):
-        if at % 2 == 0:
-            pattern += re.escape(part)
-        elif part in seen:
-            pattern += rf"(?:\{seen.index(part) + 1})"
-        else:  # of two side by side the second begins with a sign: "; the slowest is …"
-            beside = r"((?:(?![;(]|, ).)*)" if f"{{{part}}}{{" in english else blank
-            pattern += "(.*)" if part == "code" else beside
-            seen.append(part)
-    return re.compile(pattern, re.DOTALL)
+    if len(words) < 3:  # a pattern of few words would fit what it isn't meant for
+        usual_blank = r"(\S+?)"
+    else:  # brackets close where they opened
+        usual_blank = r"((?:[(\[][^()]*\)|[^()])*?)"
+    expression = ""
+    groups: list[str] = []
+    for position, part in enumerate(BLANK.split(english)):
+        if position % 2 == 0:
+            expression += re.escape(part)
+            continue
+        if part in groups:
+            expression += rf"(?:\{groups.index(part) + 1})"
+            continue
+        groups.append(part)
+        if part == "code":
+            expression += "(.*)"
+        elif f"{{{part}}}{{" in english:
+            # Of two side by side the second begins with a sign: "; the slowest is …"
+            expression += r"((?:(?![;(]|, ).)*)"
+        else:
+            expression += usual_blank
+    return re.compile(expression, re.DOTALL)
 
 
 def translated(text: str, code: str | None = None) -> str:
-    """Give a message in a language, by default `language`'s; as it is where nobody translated it.
+    """Give a message in a language, by default `language`'s; as it is where it isn't translated.
 
     What fills the blanks of a pattern is translated in the same way.
     """
     code = code or language()
     if code == ENGLISH or not text.strip():
         return text
-    whole, patterns = _messages(code)
-    if text in whole:
-        return whole[text]
+    messages, patterns = _messages(code)
+    if text in messages:
+        return messages[text]
     if ";\n" in text:  # a list of messages
-        said = (translated(part, code) for part in text.removesuffix(".").split(";\n"))
-        return ";\n".join(said) + "." * text.endswith(".")
-    for pattern, string, names in patterns:
-        if found := pattern.fullmatch(text):
-            words = dict(zip(names, (translated(x, code) for x in found.groups()), strict=True))
-            return BLANK.sub(lambda blank, words=words: words.get(blank[1], blank[0]), string)
+        parts = text.removesuffix(".").split(";\n")
+        full_stop = "." if text.endswith(".") else ""
+        return ";\n".join(translated(part, code) for part in parts) + full_stop
+    for pattern in patterns:
+        translation = pattern.translate(text, code)
+        if translation is not None:
+            return translation
     return text

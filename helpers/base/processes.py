@@ -1,45 +1,32 @@
 """The environment of this process, and the processes that it starts to have something served."""
 
 import contextlib
-import glob
 import os
 import pathlib
-import secrets
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
-import psutil
-
 from helpers.base.errors import CourseError
 from helpers.base.settings import ROOT
 
-
-def beside(path: pathlib.Path) -> pathlib.Path:
-    """Name what is on its way to ``path``: hidden, with the number of this process."""
-    return path.with_name(f".{path.name}.{os.getpid():08x}{secrets.token_hex(4)}")
-
-
-def leftovers(path: pathlib.Path) -> list[pathlib.Path]:
-    """Find what killed processes left of a file or folder; a backup named by a date isn't ours."""
-    named = path.parent.glob(f".{glob.escape(path.name)}." + "[0-9a-f]" * 16)
-    return [each for each in named if not psutil.pid_exists(int(each.name[-16:-8], 16))]
+_LINES_OF_LOG = 12  # that a message shows
 
 
 @contextlib.contextmanager
 def variables_set(
-    new: Mapping[str, Any], of: MutableMapping[str, Any] = os.environ
+    values: Mapping[str, Any], target: MutableMapping[str, Any] = os.environ
 ) -> Iterator[None]:
-    """Set values by name, of this process's environment if no other; put back what was there."""
-    before = {name: of[name] for name in new if name in of}
-    of.update(new)
+    """Set values by name, of this process's environment if no other; restore them afterwards."""
+    previous = {name: target[name] for name in values if name in target}
+    target.update(values)
     try:
         yield
     finally:
-        for name in new:
-            of.pop(name, None)
-        of.update(before)
+        for name in values:
+            target.pop(name, None)
+        target.update(previous)
 
 
 @contextlib.contextmanager
@@ -51,10 +38,11 @@ def served(
     ``environment`` has all its variables, and ``log`` gets what it writes to standard error. If it
     isn't ready within so many ``seconds``, a `CourseError` has the end of the log.
     """
+    arguments = [str(word) for word in command]
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            [str(word) for word in command],
+            arguments,
             cwd=ROOT,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -65,16 +53,16 @@ def served(
         contextlib.ExitStack() as stack,
     ):
         stack.callback(process.kill)
-        late = threading.Timer(seconds, process.kill)
-        late.start()
-        port = process.stdout.readline()
-        late.cancel()
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
+        port = process.stdout.readline()  # empty once the process has ended, or was killed
+        timer.cancel()
         if port:
             yield process, int(port)
             return
-        said = log.read_text("utf-8", "replace").strip().splitlines()[-12:]
+        lines = log.read_text("utf-8", "replace").strip().splitlines()
         raise CourseError(
             "A process of the course did not start.",
-            "\n".join(said) or f"It was not ready within {seconds:g} seconds.",
+            "\n".join(lines[-_LINES_OF_LOG:]) or f"It was not ready within {seconds:g} seconds.",
             "Run the cell again; if it stays so, restart the kernel.",
         )

@@ -69,12 +69,16 @@ def locked_versions(lock: pathlib.Path = ROOT / "requirements.txt") -> dict[str,
 
 
 def installed() -> dict[str, str]:
-    """Find the versions of the packages that the course needs, where installed."""
-    found = {}
+    """List the versions of the packages that the course needs, where installed."""
+    versions = {}
     for name in (*BOOTSTRAP, *ANY_VERSION, "tensorflow-tpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
+
+
+def _release(version: str) -> list[str]:
+    return version.split(".")[:2]
 
 
 def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[str]:
@@ -83,13 +87,14 @@ def wrong_packages(installed: dict[str, str], locked: dict[str, str]) -> list[st
     Gives a line for each package of ``BOOTSTRAP`` or ``ANY_VERSION`` that is missing or of another
     release. ``tensorflow-tpu`` counts as ``tensorflow``.
     """
-    wrong = [f"{name} is missing" for name in ANY_VERSION if name not in installed]
+    problems = [f"{name} is missing" for name in ANY_VERSION if name not in installed]
     for name in BOOTSTRAP:
-        for_tpu = installed.get("tensorflow-tpu") if name == "tensorflow" else None
-        found = for_tpu or installed.get(name, "missing")
-        if found.split(".")[:2] != locked[name].split(".")[:2]:
-            wrong.append(f"{name} is {found} (the course uses {locked[name]})")
-    return wrong
+        version = installed.get(name, "missing")
+        if name == "tensorflow":
+            version = installed.get("tensorflow-tpu") or version
+        if _release(version) != _release(locked[name]):
+            problems.append(f"{name} is {version} (the course uses {locked[name]})")
+    return problems
 
 
 def install_commands(locked: dict[str, str], tpu: bool) -> list[list[str]]:

@@ -7,6 +7,11 @@ from collections.abc import Callable, Iterable
 from helpers.base import html
 from helpers.base.language import translated
 
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{round(float(number[0]), 1):g}"
+
+
 # What matplotlib writes and a page does without, and what takes its place: colours of the page.
 SHORTER = (
     (r"(?s)\A.*?(?=<svg )|<(metadata|style).*?</\1>", ""),
@@ -15,7 +20,7 @@ SHORTER = (
     (r" font-family: [^;\"]+;?|; text-anchor: start", ""),
     (r'<path d="[^"]*" style="fill: none"/>', ""),
     (r"#000000", "currentColor"),
-    (r"-?\d+\.\d+", lambda number: f"{round(float(number[0]), 1):g}"),
+    (r"-?\d+\.\d+", _rounded),
     (r"\s*\n\s*", " "),
     (r"> <", "><"),
 )
@@ -25,13 +30,13 @@ def drawing(fig: object, salt: str) -> str:
     """Close a figure of matplotlib, as SVG; ``salt`` tells its names from those of others."""
     import matplotlib.pyplot as plt
 
-    told = io.StringIO()
+    stream = io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": salt}):
-        fig.savefig(told, format="svg", transparent=True, metadata={"Date": None})
+        fig.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     plt.close(fig)
-    svg = told.getvalue()
-    for pattern, better in SHORTER:
-        svg = re.sub(pattern, better, svg)
+    svg = stream.getvalue()
+    for pattern, replacement in SHORTER:
+        svg = re.sub(pattern, replacement, svg)
     return svg
 
 
@@ -43,14 +48,18 @@ class Dial:
 
     def __init__(self, label: str, draw: Callable, values: Iterable, start: object = None) -> None:
         """Draw every value: ``draw(value)`` gives a figure of matplotlib and what it shows."""
-        self.label, self.states = translated(label), {}
+        self.label = translated(label)
+        self.states = {}
         for value in values:
-            fig, words = draw(value)
-            self.states[value] = drawing(fig, f"{label} {value}"), translated(words)
-        self.start = start if start in self.states else next(iter(self.states))
+            fig, caption = draw(value)
+            self.states[value] = drawing(fig, f"{label} {value}"), translated(caption)
+        if start not in self.states:
+            start = next(iter(self.states))
+        self.start = start
 
     def __repr__(self) -> str:
-        return f"{self.label} {self.start}: {self.states[self.start][1]}"
+        _, caption = self.states[self.start]
+        return f"{self.label} {self.start}: {caption}"
 
     def _repr_html_(self) -> str:
         return html.render("dial.html", dial=self)

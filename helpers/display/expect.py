@@ -6,8 +6,12 @@ import textwrap
 from collections.abc import Iterator
 
 from helpers.base.errors import CourseError
+from helpers.base.language import translated
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.text import steady, translated
+from tpu_preflight.text import steady
+
+_LONGEST_LINE = 160  # characters; of a longer one only the matching sentence is shown
+_WIDTH = 96
 
 
 @contextlib.contextmanager
@@ -24,26 +28,54 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
     try:
         yield
     except error as raised:
-        message = raised.args[0] if isinstance(raised, PreflightError) else str(raised)
-        if not re.search(match, message):
+        name = type(raised).__name__
+        if not re.search(match, _message(raised)):
             raise CourseError(
-                f"{type(raised).__name__} came, but its message does not contain {match!r}.",
+                f"{name} came, but its message does not contain {match!r}.",
                 "The library's wording differs from the version this cell was written for.",
                 "Read the message above, then compare your versions with requirements.txt.",
             ) from raised
-        said = [(line,) for line in message.splitlines()]
-        if isinstance(raised, PreflightError):  # its cause says little without what happened
-            said = [(raised.what,), (raised.what, raised.why), (raised.fix,)]
-        told = next((x for x in said if re.search(match, " ".join(x))), (message,))
-        name = f"{type(raised).__name__}: "  # AutoGraph writes it, too
-        line = steady(" ".join(map(translated, told))).removeprefix(name)
-        if len(line) > 160:  # the advice that follows the matching sentence fits seldom
-            until = re.match(rf".*?(?:{match}).*?(?:[.!?](?= [A-Z])|$)", line)
-            line = until[0] if until else line
-        print(textwrap.fill(name + line, 96, subsequent_indent="  ", break_on_hyphens=False))  # noqa: T201
+        sentences = _matching_sentences(raised, match)
+        line = steady(" ".join(map(translated, sentences)))
+        line = line.removeprefix(f"{name}: ")  # AutoGraph writes it, too
+        if len(line) > _LONGEST_LINE:
+            line = _until_end_of_sentence(line, match)
+        shown = textwrap.fill(
+            f"{name}: {line}", _WIDTH, subsequent_indent="  ", break_on_hyphens=False
+        )
+        print(shown)  # noqa: T201
     else:
         raise CourseError(
             f"Expected {error.__name__}, but nothing was raised.",
             "This code is no longer refused: it was changed, or the library was.",
             "Undo the change, or tell us which versions you run.",
         )
+
+
+def _message(error: BaseException) -> str:
+    """Give an error's message in English."""
+    if isinstance(error, (CourseError, PreflightError)):
+        return error.args[0]
+    return str(error)
+
+
+def _matching_sentences(error: BaseException, match: str) -> tuple[str, ...]:
+    """Choose what of an error's message is shown: the line that matches, or the whole message."""
+    message = _message(error)
+    if isinstance(error, (CourseError, PreflightError)):
+        # The cause says little without what happened.
+        candidates = [(error.what,), (error.what, error.why), (error.fix,)]
+    else:
+        candidates = [(line,) for line in message.splitlines()]
+    for sentences in candidates:
+        if re.search(match, " ".join(sentences)):
+            return sentences
+    return (message,)
+
+
+def _until_end_of_sentence(line: str, match: str) -> str:
+    # The advice that follows the matching sentence seldom fits.
+    beginning = re.match(rf".*?(?:{match}).*?(?:[.!?](?= [A-Z])|$)", line)
+    if beginning is None:
+        return line
+    return beginning[0]

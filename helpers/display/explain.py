@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from tpu_preflight.errors import PreflightError
 
@@ -146,7 +147,7 @@ def explain(error: BaseException | str) -> Explanation:
     breaks are ignored. Gives the symptoms found, the most telling first; empty (and false) when
     there is none, with the last error's line. A note is given only where there is nothing else.
     """
-    if isinstance(error, PreflightError):
+    if isinstance(error, (CourseError, PreflightError)):
         own = Symptom(error.what, (), error.why, error.fix, source="", lesson="")
         return Explanation((Match(own, ""),))
     lines = clean(error if isinstance(error, str) else _text(error))

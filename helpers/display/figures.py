@@ -39,7 +39,8 @@ class Figure:
     """
 
     def __init__(self, png: bytes, alt: str) -> None:
-        self.png, self.alt = png, translated(alt)
+        self.png = png
+        self.alt = translated(alt)
         width = int.from_bytes(png[16:20], "big") // 2  # so that it is sharp on a dense screen
         # As metadata: the IPython of Colab, 7.34, has no argument for it.
         self.image = Image(png, width=width, metadata={"alt": self.alt})

@@ -7,7 +7,7 @@ import sys
 import pytest
 from terminal import call
 
-from helpers.base import files, processes
+from helpers.base import files, temporary
 
 
 def test_a_file_is_written_with_its_folders_and_keeps_its_mode(tmp_path):
@@ -20,7 +20,8 @@ def test_a_file_is_written_with_its_folders_and_keeps_its_mode(tmp_path):
     files.write(path, iter([b"\x00", b"\x01"]))
     assert path.read_bytes() == b"\x00\x01" and path.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in path.parent.iterdir()] == ["b.txt"]
-    (link := tmp_path / "link").symlink_to(path)
+    link = tmp_path / "link"
+    link.symlink_to(path)
     files.write(link, "through")
     assert link.is_symlink() and path.read_text() == "through"
 
@@ -49,6 +50,6 @@ def test_a_killed_writer_leaves_the_old_content(tmp_path):
     )
     assert call(sys.executable, "-c", script, path).returncode == -signal.SIGKILL
     assert path.read_text() == "old"
-    (atwork := processes.beside(path)).touch()
-    files.write(path, "new")
-    assert {*tmp_path.iterdir()} == {path, atwork}
+    with temporary.reserved_file(path) as unfinished:
+        files.write(path, "new")
+        assert {*tmp_path.iterdir()} == {path, unfinished}

@@ -19,7 +19,7 @@ from course import export
 from course.commands.app import app
 from helpers.base import files
 from helpers.base.errors import CourseError
-from helpers.base.processes import beside
+from helpers.base.temporary import reserved_folder
 from helpers.bert import pretraining
 from helpers.bert.data import prepare_shipped
 from helpers.bert.model import pretraining_model
@@ -201,12 +201,12 @@ def killed(folder, number):
 
 @pytest.mark.parametrize("number", MOMENTS)
 def test_killed_the_folder_is_whole_or_absent_and_the_next_call_makes_it(tmp_path, number):
-    mine = {tmp_path / ".out.writing", beside(tmp_path / "out")}  # this process writes there
-    for path in mine:
-        path.mkdir()
+    (tmp_path / ".out.writing").mkdir()
     (tmp_path / ".out.abcd1234").touch()
-    assert ended(child(killed, tmp_path / "out", number)) == -9
-    if not (tmp_path / "out").exists():
-        write(tmp_path / "out")
-    assert {*tmp_path.iterdir()} == mine | {tmp_path / "out", tmp_path / ".out.abcd1234"}
+    with reserved_folder(tmp_path / "out") as reserved:  # this process writes there
+        others = {tmp_path / ".out.writing", tmp_path / ".out.abcd1234", reserved}
+        assert ended(child(killed, tmp_path / "out", number)) == -9
+        if not (tmp_path / "out").exists():
+            write(tmp_path / "out")
+        assert {*tmp_path.iterdir()} == others | {tmp_path / "out"}
     assert len([*(tmp_path / "out").iterdir()]) == 8
