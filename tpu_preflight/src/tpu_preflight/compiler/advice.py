@@ -7,11 +7,10 @@ kernel's time that concerns: no more than that can be saved.
 import collections
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from tpu_preflight.chips.layout import shape_bytes
-from tpu_preflight.compiler.execution import SAME_VALUE, Step, origin
-from tpu_preflight.program.instructions import Instruction
+from tpu_preflight.compiler.execution import SAME_VALUE, Module, Step, origin
 from tpu_preflight.text import size
 
 # A kernel whose operations (or bytes) at the peak rate take this share of its time is bound by
@@ -54,16 +53,18 @@ class Kernel:
         """What it waits for: ``compute`` (matrix units), ``HBM``, or ``vector`` (the rest)."""
         if max(self.compute_seconds, self.hbm_seconds) < BOUND * self.seconds:
             return "vector"
-        return "compute" if self.compute_seconds >= self.hbm_seconds else "HBM"
+        if self.compute_seconds >= self.hbm_seconds:
+            return "compute"
+        return "HBM"
 
 
 class Program:
     """A compiled program, as far as advice on one of its kernels needs it."""
 
-    def __init__(self, found: Mapping[str, list[Instruction]], main: str) -> None:
-        self._main = {i.name: i for i in found[main]}
-        root = next(i for i in found[main] if i.root)
-        self._results = {self._origin(name) for name in (*root.operands, root.name)}
+    def __init__(self, module: Module, main: str) -> None:
+        self._main = {instruction.name: instruction for instruction in module[main]}
+        root = next(instruction for instruction in module[main] if instruction.root)
+        self._results = {self._origin(name) for name in (root.name, *root.operands)}
 
     def _origin(self, name: str) -> str:
         return origin(self._main, name, (*SAME_VALUE, "get-tuple-element"))
@@ -72,36 +73,58 @@ class Program:
         """Find float32 that other kernels made or will read: no variables, no batch."""
         if kernel.bound != "HBM":
             return
-        i, shapes = step.instruction, step.shapes
-        moved = sum(map(hbm_bytes, step.touched))
-        between = list(i.laid_out) if i.name not in self._results else []
-        for name in i.operands:
-            made = self._main.get(self._origin(name))
-            if made is None or made.opcode not in ("parameter", "constant"):
-                between += shapes.get(name, ())
-        part = sum(hbm_bytes(shape) for shape in between if shape.startswith("f32["))
-        if moved and part >= PART * moved:
+        traffic = sum(map(hbm_bytes, step.tensors))
+        float32_bytes = 0
+        for shape in self._intermediate_tensors(step):
+            if shape.startswith("f32["):
+                float32_bytes += hbm_bytes(shape)
+        if traffic and float32_bytes >= PART * traffic:
             text = (
-                f"float32: {size(part)} of its traffic is float32 that other operations made or "
-                "will read; bfloat16 (mixed precision) halves that"
+                f"float32: {size(float32_bytes)} of its traffic is float32 that other operations "
+                "made or will read; bfloat16 (mixed precision) halves that"
             )
-            yield Advice("float32", text, kernel.seconds * part / moved / 2)
+            yield Advice("float32", text, kernel.seconds * float32_bytes / traffic / 2)
+
+    def _intermediate_tensors(self, step: Step) -> list[str]:
+        """Give the shapes of what it has from other kernels, or makes for them."""
+        instruction = step.instruction
+        tensors = []
+        if instruction.name not in self._results:
+            tensors += instruction.laid_out
+        for name in instruction.operands:
+            source = self._main.get(self._origin(name))
+            if source is None or source.opcode not in ("parameter", "constant"):
+                tensors += step.shapes.get(name, ())
+        return tensors
 
 
-def together(advised: Iterable[Advice], seconds: float) -> str:
-    """Choose what helps a group of kernels most, by the time that it concerns; mostly nothing."""
-    kinds: dict[str, list[Advice]] = collections.defaultdict(list)
-    for advice in advised:
-        kinds[advice.kind].append(advice)
-    best = max(kinds.values(), key=lambda each: sum(a.seconds for a in each), default=[])
-    concerned = sum(a.seconds for a in best)
-    if not best or concerned < WORTH * seconds:
+def best_advice(items: Iterable[Advice], seconds: float) -> str:
+    """Choose what helps a group of kernels most, by the time that it concerns; mostly nothing.
+
+    ``seconds`` is the time of the group. Advice on less than `WORTH` of it is left out.
+    """
+    by_kind: dict[str, list[Advice]] = collections.defaultdict(list)
+    for advice in items:
+        by_kind[advice.kind].append(advice)
+    best = max(by_kind.values(), key=_total_seconds, default=[])
+    concerned_seconds = _total_seconds(best)
+    if not best or concerned_seconds < WORTH * seconds:
         return ""
-    first = max(best, key=lambda a: a.seconds)
-    more = f", and {len(best) - 1} more such" if len(best) > 1 else ""
-    return f"{first.text} ({concerned / seconds:.0%} of this time{more})"
+
+    longest = max(best, key=lambda advice: advice.seconds)
+    similar = len(best) - 1
+    share = concerned_seconds / seconds
+    if similar:
+        return f"{longest.text} ({share:.0%} of this time, and {similar} more such)"
+    return f"{longest.text} ({share:.0%} of this time)"
+
+
+def _total_seconds(items: Iterable[Advice]) -> float:
+    return sum(advice.seconds for advice in items)
 
 
 def hbm_bytes(shape: str) -> int:
     """Count a tensor's bytes in HBM: none where its layout says that it lies on the chip."""
-    return 0 if re.search(r"S\([1-9]\d*\)", shape) else shape_bytes(shape)
+    if re.search(r"S\([1-9]\d*\)", shape):
+        return 0
+    return shape_bytes(shape)

@@ -36,17 +36,18 @@ def read(key: str) -> Answer | None:
     """Read an entry; one that is damaged, or wasn't written for this key, is as good as none."""
     path = folder() / key
     with contextlib.suppress(OSError, EOFError, ValueError, zlib.error):
-        seal, told, text = gzip.decompress(path.read_bytes()).split(b"\n", 2)
-        if seal == _seal(key, told + text):
+        seal, message, text = gzip.decompress(path.read_bytes()).split(b"\n", 2)
+        if seal == _seal(key, message + text):
             path.touch()  # the oldest go first
-            return loads(told), text
+            return loads(message), text
     return None
 
 
 def write(key: str, answer: Answer) -> None:
     """Keep an answer and make room; without room on the disk, the next time asks again."""
-    told, text = dumps(answer[0]).encode(), answer[1]
-    data = b"\n".join([_seal(key, told + text), told, text])
+    message, text = answer
+    message = dumps(message).encode()
+    data = b"\n".join([_seal(key, message + text), message, text])
     with contextlib.suppress(OSError):
         files.replace(folder() / key, [gzip.compress(data, 1, mtime=0)])
         _make_room()
@@ -61,9 +62,13 @@ def _make_room() -> None:
 
     What a killed process left half-written is such an entry, too.
     """
-    about = [(path.stat(), path) for path in folder().glob(f"*{'[0-9a-f]' * 64}*")]
+    entries = []
+    for path in folder().glob(f"*{'[0-9a-f]' * 64}*"):
+        status = path.stat()
+        entries.append((status.st_mtime, status.st_size, path))
+    entries.sort(key=lambda entry: entry[0], reverse=True)
     total = 0
-    for status, path in sorted(about, key=lambda entry: -entry[0].st_mtime):
-        total += status.st_size
+    for _, size, path in entries:
+        total += size
         if total > MOST_BYTES:
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Asking Google's compiler about a program."""
+"""Compiling a program with Google's compiler: its verdict, its numbers, its message."""
 
 import dataclasses
 import gzip
@@ -8,9 +8,9 @@ from typing import Any
 
 from tpu_preflight.chips import hardware
 from tpu_preflight.compiler import cache, server_process
-from tpu_preflight.compiler.execution import repeated
+from tpu_preflight.compiler.execution import uncounted_work
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.processes import NoAnswer, Progress
+from tpu_preflight.processes import Answer, NoAnswer, Progress
 from tpu_preflight.program import Program, restore_names
 from tpu_preflight.text import steady
 
@@ -90,6 +90,11 @@ def compile(
     Raises:
         PreflightError: There is no such target, or the program is for several replicas, but not for
             the target's number.
+
+    Example:
+        >>> program = export(step, tf.TensorSpec([8, 512], tf.int32))
+        >>> compiled = compile(program, "v5e-8")
+        >>> print(compiled.verdict, compiled.peak_bytes, compiled.message)
     """
     slice_ = hardware.slice_of(target, jax=program.form == "stablehlo")
     if program.replicas not in (1, slice_.replicas):
@@ -99,56 +104,64 @@ def compile(
             f"Make the mesh (or replicas=) of {slice_.replicas}, or ask about one device: without "
             "shardings.",
         )
-    missing = server_process.installation_problem()
+    problem = server_process.installation_problem()
     result = Compiled(
-        program.name,
-        target,
-        "not available",
-        missing,
-        missing,
+        name=program.name,
+        target=target,
+        verdict="not available",
+        message=problem,
+        whole_message=problem,
         replicas=program.replicas,
         available_bytes=int(slice_.chip.available_gib * 2**30),
         effort=effort,
     )
-    if missing:
+    if problem:
         return result
-    found, job = server_process.versions(), _job(program, slice_) | {"effort": effort}
-    key = cache.key(program.hlo, job, found)
-    answer = known = cache.read(key)
-    if known is None:
+
+    job = _job(program, slice_) | {"effort": effort}
+    key = cache.key(program.hlo, job, server_process.versions())
+    answer = cache.read(key)
+    cached = answer is not None
+    if not cached:
         try:
-            with server_process.acquire() as child, tempfile.TemporaryDirectory() as folder:
-                asked = job | {"folder": folder}
-                answer = child.ask(asked, program.hlo, timeout=timeout, progress=progress)
+            answer = _ask(job, program.hlo, timeout, progress)
+        except NoAnswer as error:
+            answer = _failure(error)
+        else:
             if answer[0]["verdict"] != "error":
                 cache.write(key, answer)
-        except NoAnswer as error:
-            told = (x for x in error.lines if _LAST_WORDS.match(x))
-            said = f"The compiler gave no answer: {error}. {steady(next(told, ''))[:200]}"
-            verdict = "timed out" if error.cause == "time" else "crashed"
-            answer = {"verdict": verdict, "message": said.rstrip()}, b""
-    return dataclasses.replace(
-        result,
-        **_numbers(program, slice_.chip.replicas, *answer),
-        cached=known is not None,
-    )
+    report, text = answer
+    fields = _fields(program, slice_.chip.replicas, report, text)
+    return dataclasses.replace(result, **fields, cached=cached)
+
+
+def _ask(job: dict[str, Any], hlo: bytes, timeout: float, progress: Progress | None) -> Answer:
+    """Let the server compile. Raises `NoAnswer`."""
+    with server_process.acquire() as process, tempfile.TemporaryDirectory() as folder:
+        job = job | {"folder": folder}
+        return process.ask(job, hlo, timeout=timeout, progress=progress)
+
+
+def _failure(error: NoAnswer) -> Answer:
+    """Turn the end of the compiler's process into an answer, with its last words."""
+    last_words = ""
+    for line in error.lines:
+        if _LAST_WORDS.match(line):
+            last_words = steady(line)[:200]
+            break
+    message = f"The compiler gave no answer: {error}. {last_words}".rstrip()
+    verdict = "timed out" if error.cause == "time" else "crashed"
+    return {"verdict": verdict, "message": message}, b""
 
 
 def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
     """Say what the server needs to know (`server.Compiler.compile`)."""
-    shardings = program.shardings
-    if not shardings:  # each replica has a part of the arguments
-        split = sum(p.kind == "argument" for p in program.parameters) * (program.replicas > 1)
-        shardings = [
-            [["replica"]] if i < split and "[]" not in p.shape else []
-            for i, p in enumerate(program.parameters)
-        ]
     job = {
         "topology": slice_.topology,
         "devices": slice_.replicas,
         "replicas": program.replicas,
         "mesh": program.mesh or [("replica", program.replicas)],
-        "shardings": shardings,
+        "shardings": program.shardings or _batch_shardings(program),
         "donated": program.donated,
         "form": program.form,
     }
@@ -157,33 +170,65 @@ def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
     return job
 
 
-def _numbers(program: Program, cores: int, told: dict[str, Any], text: bytes) -> dict[str, Any]:
-    """Read what the child told, as fields of `Compiled`."""
-    verdict, message = told["verdict"], restore_names(told["message"], program.names)
-    if verdict == "error":  # of our own route, so it is no word of Google's
+def _batch_shardings(program: Program) -> list[list[list[str]]]:
+    """Give each replica a part of the arguments, and all of the variables."""
+    arguments = 0
+    if program.replicas > 1:
+        arguments = sum(parameter.kind == "argument" for parameter in program.parameters)
+    shardings = []
+    for i, parameter in enumerate(program.parameters):
+        is_sharded = i < arguments and "[]" not in parameter.shape
+        shardings.append([["replica"]] if is_sharded else [])
+    return shardings
+
+
+def _fields(program: Program, cores: int, report: dict[str, Any], text: bytes) -> dict[str, Any]:
+    """Read the server's report, and the program's compressed text, as fields of `Compiled`.
+
+    A chip of the target is so many ``cores``.
+    """
+    names = {field.name for field in dataclasses.fields(Compiled)}
+    fields = {name: value for name, value in report.items() if name in names}
+    verdict = report["verdict"]
+    message = restore_names(report["message"], program.names)
+    if verdict == "error":
+        # The error is of our own route, so it is no word of Google's.
         verdict = "not available"
-    known = {f.name for f in dataclasses.fields(Compiled)}
-    numbers = {name: value for name, value in told.items() if name in known}
-    if verdict == "out of memory" and (found := _NEEDED.search(message)):
-        numbers["peak_bytes"] = int(float(found[1]) * 2 ** {"M": 20, "G": 30, "T": 40}[found[2]])
+    fields["verdict"] = verdict
+    fields["message"] = _short(verdict, message)
+    fields["whole_message"] = message
+
+    if verdict == "out of memory":
+        needed = _NEEDED.search(message)
+        if needed:
+            fields["peak_bytes"] = int(float(needed[1]) * _UNITS[needed[2]])
     if verdict == "compiles":
-        counted = repeated(gzip.decompress(text).decode(), cores)
-        computed, numbers["all_reduce_bytes"], numbers["sent_bytes"] = counted
-        numbers["flops"] += computed
-    said = {"verdict": verdict, "message": _short(verdict, message), "whole_message": message}
-    return numbers | said | {"_text": text, "_names": program.names if text else ()}
+        work = uncounted_work(gzip.decompress(text).decode(), cores)
+        fields["flops"] += work.flops
+        fields["all_reduce_bytes"] = work.all_reduce_bytes
+        fields["sent_bytes"] = work.sent_bytes
+    if text:
+        fields["_text"] = text
+        fields["_names"] = program.names
+    return fields
 
 
 def _short(verdict: str, message: str) -> str:
     """Cut Google's message to what says it."""
     if verdict == "out of memory":
-        found = re.search(r"total memory required.*?available HBM \([^)]*\)", message)
-        found = found or re.search(r"(?:Used|Ran out|Attempting).{10,160}?\.(?=\s|$)", message)
-        return f"{found[0][:1].upper()}{found[0][1:].rstrip('.')}." if found else message[:200]
+        sentence = re.search(r"total memory required.*?available HBM \([^)]*\)", message)
+        if sentence is None:
+            sentence = re.search(r"(?:Used|Ran out|Attempting).{10,160}?\.(?=\s|$)", message)
+        if sentence is None:
+            return message[:200]
+        return f"{sentence[0][:1].upper()}{sentence[0][1:].rstrip('.')}."
     line = steady(next(filter(str.strip, message.splitlines()), ""))
     line = re.sub(r"^(?:JaxRuntimeError: )?(?:INTERNAL|UNKNOWN): ", "", line)
-    return line if len(line) <= 240 else f"{line[:239]}…"
+    if len(line) > 240:
+        return f"{line[:239]}…"
+    return line
 
 
 _LAST_WORDS = re.compile(r"F\d{4} |.*(?:Check failed|Error:)|ERROR:")
 _NEEDED = re.compile(r"required for HLO temporaries \(([\d.]+)([MGT])\)")
+_UNITS = {"M": 2**20, "G": 2**30, "T": 2**40}

@@ -37,9 +37,13 @@ def roofline(compiled: Compiled) -> Roofline:
     """Bound the time of one run of a program that compiles from below, for one device."""
     slice_ = hardware.slice_of(compiled.target, jax=True)
     peak, bandwidth = per_device(slice_.chip)
-    moved = compiled.argument_bytes + compiled.output_bytes
+    moved_bytes = compiled.argument_bytes + compiled.output_bytes
     link, _ = link_seconds(slice_, compiled.sent_bytes)
-    return Roofline(compiled.flops / peak, moved / bandwidth, link)
+    return Roofline(
+        compute_seconds=compiled.flops / peak,
+        hbm_seconds=moved_bytes / bandwidth,
+        link_seconds=link,
+    )
 
 
 def link_seconds(slice_: hardware.Slice, sent: float) -> tuple[float, float]:
@@ -49,10 +53,14 @@ def link_seconds(slice_: hardware.Slice, sent: float) -> tuple[float, float]:
     are busy, as in a torus, and where only two are: the chips as one ring, both ways round. A slice
     of few chips is no torus.
     """
-    each_way = slice_.chip.ici_gb_per_s * 1e9 / 2
-    return sent / each_way, sent / (each_way * 2 / slice_.chip.ici_links)
+    # The table counts both directions together; a ring has two links of each chip.
+    all_links_rate = slice_.chip.ici_gb_per_s * 1e9 / 2
+    ring_rate = all_links_rate * 2 / slice_.chip.ici_links
+    return sent / all_links_rate, sent / ring_rate
 
 
 def per_device(chip: hardware.Chip) -> tuple[float, float]:
     """Give the peak rates of one device: bfloat16 operations and bytes of HBM, a second."""
-    return chip.bf16_tflops * 1e12 / chip.replicas, chip.hbm_gb_per_s * 1e9 / chip.replicas
+    peak = chip.bf16_tflops * 1e12 / chip.replicas
+    bandwidth = chip.hbm_gb_per_s * 1e9 / chip.replicas
+    return peak, bandwidth

@@ -13,13 +13,18 @@ from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.program.instructions import Instruction, computations
 from tpu_preflight.program.pallas import PRODUCTS
 
+Module = Mapping[str, Sequence[Instruction]]  # the computations of a program, by name
+
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:shard_map/)?(?:tensorflow_module/?)?([^"]*)"')
-_TOLD = re.compile(rf'"{PRODUCTS}":"(\d+)"|"cost_estimate":\{{[^}}]*"flops":"(\d+)"')
+_KERNEL_FLOPS = re.compile(
+    rf'"{PRODUCTS}":"(\d+)"|"cost_estimate":\{{[^}}]*"flops":"(\d+)"'  # ours, or its author's
+)
 _EXCHANGE = re.compile(
     r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?"
 )
 _GROUPS = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\]<=|mesh\[(.*?)\] \{(.*?)\})")
+_BRANCHES = re.compile(r"(?:branch|true|false)_computations?=(\{.*?\}|\S+)")
 _UNKNOWN = 2**62  # the compiler's way to say that it doesn't know
 # What gives a value as it took it.
 SAME_VALUE = ("copy", "bitcast", "copy-done", "copy-start", "reshape")
@@ -39,43 +44,82 @@ class Step(NamedTuple):
     @property
     def cycles(self) -> int | None:
         """The compiler's estimate for one run: None where there is none, -1 if it is unknown."""
-        found = _CYCLES.search(self.instruction.attributes)
-        if found is None:  # of what takes no time of its own, and of the kernels of Pallas
+        estimate = _CYCLES.search(self.instruction.attributes)
+        if estimate is None:
+            # Kernels of Pallas take time without an estimate; all else here takes none of its own.
             return -1 if '"tpu_custom_call"' in self.instruction.attributes else None
-        return -1 if int(found[1]) >= _UNKNOWN else int(found[1])
+        cycles = int(estimate[1])
+        if cycles >= _UNKNOWN:
+            return -1
+        return cycles
 
     @property
-    def touched(self) -> list[str]:
-        """The shapes that it gives and takes."""
-        i, shapes = self.instruction, self.shapes
-        return [*i.laid_out, *(shape for name in i.operands for shape in shapes.get(name, ()))]
+    def tensors(self) -> list[str]:
+        """The shapes of its results and operands, with their layouts."""
+        tensors = list(self.instruction.laid_out)
+        for name in self.instruction.operands:
+            tensors += self.shapes.get(name, ())
+        return tensors
 
 
-def walk(
-    found: Mapping[str, list[Instruction]], name: str, times: int = 1, loop: str = ""
-) -> Iterator[Step]:
+def walk(module: Module, name: str, times: int = 1, loop: str = "") -> Iterator[Step]:
     """Walk through what runs in the computations of a program, from the one of this name on.
 
     Of a choice (``conditional``) the branch with the most cycles runs. A loop of unknown length
     goes round once.
+
+    Args:
+        module: The program's computations.
+        name: Where to begin: mostly the main computation.
+        times: How often that runs.
+        loop: The name of the loop that it is in; see `Step`.
     """
-    shapes = {i.name: i.laid_out for i in found[name]}
-    for i in found[name]:
-        rounds = _rounds(i, found, name) if i.opcode == "while" else 1
-        yield Step(times, rounds is None, i, shapes, loop)
-        if i.opcode == "while":
-            inside = operation(i.attributes) or _named_before(i, found[name]) or loop
-            again = times * (1 if rounds is None else rounds)
-            yield from walk(found, i.called("body"), again, inside)
-        elif i.opcode == "call":
-            yield from walk(found, i.called("to_apply"), times, loop)
-        elif i.opcode == "conditional":
-            listed = re.findall(r"(?:branch|true|false)_computations?=(\{.*?\}|\S+)", i.attributes)
-            branches = re.findall(r"%?([^\s,(){}]+)", " ".join(listed))
-            ways = [list(walk(found, branch, times, loop)) for branch in branches]
-            yield from max(
-                ways, key=lambda way: sum(s.times * max(s.cycles or 0, 0) for s in way), default=[]
-            )
+    computation = module[name]
+    shapes = _layouts(computation)
+    for instruction in computation:
+        rounds = 1
+        if instruction.opcode == "while":
+            rounds = _rounds(instruction, module, name)
+        yield Step(
+            times=times,
+            endless=rounds is None,
+            instruction=instruction,
+            shapes=shapes,
+            loop=loop,
+        )
+        match instruction.opcode:
+            case "while":
+                loop_name = operation(instruction.attributes)
+                loop_name = loop_name or _most_common_source(instruction, computation) or loop
+                if rounds is None:
+                    rounds = 1
+                yield from walk(module, instruction.called("body"), times * rounds, loop_name)
+            case "call":
+                yield from walk(module, instruction.called("to_apply"), times, loop)
+            case "conditional":
+                branches = []
+                for branch in _branches(instruction):
+                    branches.append(list(walk(module, branch, times, loop)))
+                yield from max(branches, key=_total_cycles, default=[])
+
+
+def _layouts(computation: Sequence[Instruction]) -> dict[str, Sequence[str]]:
+    """Give the shapes of all results of a computation, with their layouts."""
+    return {instruction.name: instruction.laid_out for instruction in computation}
+
+
+def _branches(conditional: Instruction) -> list[str]:
+    """Name the computations of which a choice runs one."""
+    attributes = " ".join(_BRANCHES.findall(conditional.attributes))
+    return re.findall(r"%?([^\s,(){}]+)", attributes)
+
+
+def _total_cycles(steps: Sequence[Step]) -> int:
+    """Add up the estimates, as far as there are any."""
+    total = 0
+    for step in steps:
+        total += step.times * max(step.cycles or 0, 0)
+    return total
 
 
 class Exchange(NamedTuple):
@@ -93,148 +137,253 @@ class Exchange(NamedTuple):
 
 
 def exchange(
-    i: Instruction, found: Mapping[str, list[Instruction]], cores: int, scatters: bool = False
+    instruction: Instruction, module: Module, cores: int, scatters: bool = False
 ) -> Exchange | None:
     """Say what an instruction sends; None if nothing, or if an earlier one has begun with it.
 
     A chip is so many ``cores``, devices of their own. Of an all-reduce in a fusion that
     ``scatters`` each device needs its part of the sum alone.
     """
-    if i.opcode == "fusion":
-        called = i.called("calls")
-        if called.startswith("async_collective_fusion") or "collective-done" in i.name:
-            return None
-        parts = (exchange(j, found, cores, "reduce-scatter" in called) for j in found[called])
-        begun = next(filter(None, parts), None)
-        return begun and begun._replace(waits=not i.name.startswith("async-collective-start"))
-    if (told := _EXCHANGE.fullmatch(i.opcode)) is None:
+    if instruction.opcode == "fusion":
+        return _exchange_in_fusion(instruction, module, cores)
+    match = _EXCHANGE.fullmatch(instruction.opcode)
+    if match is None:
         return None
-    kind, start = told.groups()
-    shapes = [shape for shape in i.shapes if shape != "u32[]"]
-    if start and kind != "all-reduce":  # what is sent, and what it becomes
+
+    kind, start = match.groups()
+    shapes = [shape for shape in instruction.shapes if shape != "u32[]"]
+    if start and kind != "all-reduce":
+        # It lists what is sent, then what that becomes.
         shapes = shapes[len(shapes) // 2 :]
-    size, devices = sum(map(shape_bytes, shapes)), _together(i.attributes)
-    size *= devices if kind == "reduce-scatter" else 1
-    kind = "reduce-scatter" if scatters else kind
-    others = 1 - min(1, cores / devices)
-    times = {"all-reduce": 2 * others, "collective-permute": 1}.get(kind, others)
-    return Exchange(kind, size, size * times, not start)
+    devices = _participants(instruction.attributes)
+    size = sum(map(shape_bytes, shapes))
+    if kind == "reduce-scatter":
+        size *= devices
+    if scatters:
+        kind = "reduce-scatter"
+
+    share = 1 - min(1, cores / devices)  # that goes to other chips
+    if kind == "all-reduce":
+        share *= 2
+    elif kind == "collective-permute":
+        share = 1
+    return Exchange(kind=kind, bytes=size, sent=size * share, waits=not start)
 
 
-def _together(attributes: str) -> int:
+def _exchange_in_fusion(fusion: Instruction, module: Module, cores: int) -> Exchange | None:
+    """Say what a fusion sends: the first exchange in it."""
+    called = fusion.called("calls")
+    if called.startswith("async_collective_fusion") or "collective-done" in fusion.name:
+        return None
+    scatters = "reduce-scatter" in called
+    for instruction in module[called]:
+        part = exchange(instruction, module, cores, scatters)
+        if part is not None:
+            return part._replace(waits=not fusion.name.startswith("async-collective-start"))
+    return None
+
+
+def _participants(attributes: str) -> int:
     """Count the devices that take part: listed, as a table's width, or as axes of a mesh."""
-    if (told := _GROUPS.search(attributes)) is None:
+    groups = _GROUPS.search(attributes)
+    if groups is None:
         return 1
-    listed, width, mesh, axes = told.groups()
+    devices, width, mesh, axes = groups.groups()
+    if width:
+        return int(width)
     if axes is None:
-        return int(width) if width else listed.count(",") + 1
+        return devices.count(",") + 1
+    # An axis may be divided: then the size of the part follows its name.
     sizes = dict(re.findall(r"'(\w+)'=(\d+)", mesh))
-    over = re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", axes)
-    return math.prod(int(part or sizes[axis]) for axis, part in over)
+    count = 1
+    for axis, part in re.findall(r"'(\w+)'(?::\(\d+\)(\d+))?", axes):
+        count *= int(part or sizes[axis])
+    return count
 
 
-def repeated(text: str, cores: int) -> tuple[float, int, float]:
+class Work(NamedTuple):
+    """What a program does that XLA's own count of its costs lacks."""
+
+    flops: float  # operations of products and convolutions, in rounds of loops and in Pallas
+    all_reduce_bytes: int  # of what is added up across devices
+    sent_bytes: float  # that each chip sends
+
+
+def uncounted_work(text: str, cores: int) -> Work:
     """Count what the rounds of loops after their first compute, and what all of them send.
 
-    XLA's own count takes each loop's body once. Gives the operations of products and convolutions,
-    the bytes of what is added up across devices, and those that each chip of so many ``cores``
-    sends.
+    XLA's own count takes each loop's body once, and has those kernels of Pallas whose authors
+    tell it. A chip is so many ``cores``.
     """
-    found, main = computations(text)
-    steps = [*walk(found, main)]
-    pallas = (s for s in steps if s.instruction.opcode == "custom-call")
-    # XLA's own count has those kernels of Pallas whose authors tell it.
-    untold = [(s, 1) for s in pallas if '"cost_estimate":{' not in s.instruction.attributes]
-    again = [*untold, *((s, s.times - 1) for s in steps if s.times > 1)]
-    computed = sum(more * flops(s.instruction, found, s.shapes) for s, more in again)
-    sent = [(s.times, e) for s in steps if (e := exchange(s.instruction, found, cores))]
-    added = sum(times * e.bytes for times, e in sent if "reduce" in e.kind)
-    return computed, added, sum(times * e.sent for times, e in sent)
+    module, main = computations(text)
+    total_flops = 0.0
+    all_reduce_bytes = 0
+    sent_bytes = 0.0
+    for step in walk(module, main):
+        instruction = step.instruction
+        rounds = step.times - 1
+        is_kernel = instruction.opcode == "custom-call"
+        if is_kernel and '"cost_estimate":{' not in instruction.attributes:
+            rounds += 1
+        if rounds > 0:
+            total_flops += rounds * flops(instruction, module, step.shapes)
+        transfer = exchange(instruction, module, cores)
+        if transfer is not None:
+            sent_bytes += step.times * transfer.sent
+            if "reduce" in transfer.kind:
+                all_reduce_bytes += step.times * transfer.bytes
+    return Work(flops=total_flops, all_reduce_bytes=all_reduce_bytes, sent_bytes=sent_bytes)
 
 
 def operation(attributes: str) -> str:
     """Give TensorFlow's name of the operation that an instruction ends in; empty without one."""
-    told = _OPERATION.search(attributes)
-    return told[1] if told else ""
+    match = _OPERATION.search(attributes)
+    return match[1] if match else ""
 
 
-def _named_before(loop: Instruction, around: list[Instruction]) -> str:
+def _most_common_source(loop: Instruction, computation: Sequence[Instruction]) -> str:
     """Name a loop after the operation that most of its values come from."""
-    within = {i.name: i for i in around}
-    made = (within[origin(within, name)] for name in within[loop.operands[0]].operands)
-    names = collections.Counter(name for i in made if (name := operation(i.attributes)))
-    return max(names, key=names.get, default="")
+    by_name = _by_name(computation)
+    counts = collections.Counter()
+    for value in by_name[loop.operands[0]].operands:
+        source = by_name[origin(by_name, value)]
+        name = operation(source.attributes)
+        if name:
+            counts[name] += 1
+    return max(counts, key=counts.get, default="")
 
 
-def _rounds(loop: Instruction, found: Mapping[str, list[Instruction]], name: str) -> int | None:
-    """Tell how often a loop goes round: a counter that is compared with a number, by steps."""
-    outside, condition, body = (
-        {i.name: i for i in found[each]}
-        for each in (name, loop.called("condition"), loop.called("body"))
-    )
-    test, result = (next(i for i in part.values() if i.root) for part in (condition, body))
+def _rounds(loop: Instruction, module: Module, name: str) -> int | None:
+    """Tell how often a loop goes round: a counter that is compared with a number, by steps.
+
+    ``name`` is that of the computation with the loop. None for a loop of another kind.
+    """
+    outside = _by_name(module[name])
+    condition = _by_name(module[loop.called("condition")])
+    body = _by_name(module[loop.called("body")])
+    test = _root(condition)
     if test.opcode != "compare" or "direction=LT" not in test.attributes:
         return None
-    given = outside[origin(outside, loop.operands[0])].operands
 
-    def value(at: str, within: Mapping[str, Instruction]) -> tuple[int | None, int | None]:
-        """Give an element's position in the loop's state, and a constant's value."""
-        i = within[origin(within, at)]
-        if i.opcode == "constant" and re.fullmatch(r"-?\d+", i.inside):
-            return None, int(i.inside)
-        if i.opcode == "get-tuple-element":
-            return int(re.search(r"index=(\d+)", i.attributes)[1]), None
-        return None, None
+    # The loop's state is a tuple: what each element is before the first round, and after one.
+    initial = outside[origin(outside, loop.operands[0])].operands
+    updated = _root(body).operands
 
-    (counter, _), (element, limit) = (value(operand, condition) for operand in test.operands)
-    if element is not None and value(result.operands[element], body)[0] == element:
-        _, limit = value(given[element], outside)  # it goes through the loop unchanged
+    # The counter is an element of the state, the limit a constant or an element that goes through
+    # the loop unchanged.
+    counter_name, limit_name = test.operands
+    counter = _element(counter_name, condition)
+    limit = _constant(limit_name, condition)
+    limit_element = _element(limit_name, condition)
+    if limit_element is not None and _element(updated[limit_element], body) == limit_element:
+        limit = _constant(initial[limit_element], outside)
     if counter is None or limit is None:
         return None
-    added = body[origin(body, result.operands[counter])]
-    parts = [value(operand, body) for operand in added.operands]
-    step = next((step for _, step in parts if step is not None), 0)
-    _, start = value(given[counter], outside)
-    if added.opcode != "add" or (counter, None) not in parts or start is None or step <= 0:
+
+    # A round adds a constant to the counter, and to nothing else.
+    start = _constant(initial[counter], outside)
+    addition = body[origin(body, updated[counter])]
+    if addition.opcode != "add" or start is None:
         return None
-    return max(0, -(-(limit - start) // step))
+    adds_to_counter = False
+    increments = []
+    for operand in addition.operands:
+        if _element(operand, body) == counter:
+            adds_to_counter = True
+        increment = _constant(operand, body)
+        if increment is not None:
+            increments.append(increment)
+    if not adds_to_counter or not increments or increments[0] <= 0:
+        return None
+    return max(0, _divide_upwards(limit - start, increments[0]))
+
+
+def _by_name(computation: Sequence[Instruction]) -> dict[str, Instruction]:
+    return {instruction.name: instruction for instruction in computation}
+
+
+def _root(by_name: Mapping[str, Instruction]) -> Instruction:
+    """Find the instruction whose result is the computation's."""
+    return next(instruction for instruction in by_name.values() if instruction.root)
+
+
+def _element(name: str, by_name: Mapping[str, Instruction]) -> int | None:
+    """Give the position of a value in the loop's state; None if it is no element of that."""
+    source = by_name[origin(by_name, name)]
+    if source.opcode != "get-tuple-element":
+        return None
+    return int(re.search(r"index=(\d+)", source.attributes)[1])
+
+
+def _constant(name: str, by_name: Mapping[str, Instruction]) -> int | None:
+    """Give the value of a whole number; None if it is no constant."""
+    source = by_name[origin(by_name, name)]
+    if source.opcode != "constant" or not re.fullmatch(r"-?\d+", source.inside):
+        return None
+    return int(source.inside)
+
+
+def _divide_upwards(number: int, divisor: int) -> int:
+    return -(-number // divisor)
 
 
 def origin(
-    within: Mapping[str, Instruction], name: str, through: Collection[str] = SAME_VALUE
+    by_name: Mapping[str, Instruction], name: str, through: Collection[str] = SAME_VALUE
 ) -> str:
-    """Follow a value back through copies of it."""
-    while name in within and within[name].opcode in through:
-        name = within[name].operands[0]
+    """Follow a value back through copies of it: to the instruction that made it.
+
+    ``through`` are the operations that count as copies.
+    """
+    while name in by_name and by_name[name].opcode in through:
+        name = by_name[name].operands[0]
     return name
 
 
-def flops(
-    i: Instruction, found: Mapping[str, list[Instruction]], shapes: Mapping[str, Sequence[str]]
-) -> float:
+def flops(instruction: Instruction, module: Module, shapes: Mapping[str, Sequence[str]]) -> float:
     """Count the operations of the matrix products and convolutions in an instruction.
 
-    Of a kernel of Pallas what `program.pallas` counted, else what its author tells.
+    Of a kernel of Pallas what `program.pallas` counted, else what its author tells. ``shapes`` are
+    those of the values that the instruction can take.
     """
-    if i.opcode == "fusion":
-        inside = found[i.called("calls")]
-        inner = {j.name: j.laid_out for j in inside}
-        return sum(flops(j, found, inner) for j in inside)
-    if i.opcode == "custom-call" and (told := _TOLD.search(i.attributes)):
-        return float(told[1] or told[2])
-    if i.opcode not in ("convolution", "dot"):
+    if instruction.opcode == "fusion":
+        parts = module[instruction.called("calls")]
+        part_shapes = _layouts(parts)
+        return sum(flops(part, module, part_shapes) for part in parts)
+    if instruction.opcode == "custom-call":
+        count = _KERNEL_FLOPS.search(instruction.attributes)
+        return float(count[1] or count[2]) if count else 0.0
+    if instruction.opcode not in ("convolution", "dot"):
         return 0.0
-    left, right = (sizes(shapes[name][0]) for name in i.operands)
-    result = sizes(i.shapes[0])
-    if i.opcode == "dot":
-        contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", i.attributes)[1]
-        return 2.0 * math.prod(result) * math.prod(left[int(d)] for d in contracted.split(",") if d)
-    return 2.0 * multiplications(i.attributes, left, right, result)
+
+    left_name, right_name = instruction.operands
+    lhs = sizes(shapes[left_name][0])
+    rhs = sizes(shapes[right_name][0])
+    result = sizes(instruction.shapes[0])
+    # A multiplication and an addition are two operations.
+    if instruction.opcode == "convolution":
+        return 2.0 * multiplications(instruction.attributes, lhs, rhs, result)
+    contracting = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.attributes)[1]
+    products = math.prod(result)
+    for dimension in filter(None, contracting.split(",")):
+        products *= lhs[int(dimension)]
+    return 2.0 * products
 
 
 def sizes(shape: str) -> list[int]:
     """Read the sizes from a shape as XLA writes it: 8 and 16 from ``f32[8,16]{1,0}``."""
-    return [int(n) for n in re.findall(r"\d+", shape.partition("[")[2].partition("]")[0])]
+    _, _, dimensions = shape.partition("[")
+    dimensions, _, _ = dimensions.partition("]")
+    return [int(size) for size in re.findall(r"\d+", dimensions)]
+
+
+class _Window(NamedTuple):
+    """How a convolution's kernel moves along one dimension, with XLA's names of the fields."""
+
+    size: int = 1  # of the kernel
+    stride: int = 1  # of the kernel, from one result to the next
+    lhs_dilate: int = 1  # distance of two values of the input; between them are zeros
+    rhs_dilate: int = 1  # distance of two weights of the kernel
+    pad: int = 0  # zeros before the input
 
 
 def multiplications(
@@ -244,33 +393,51 @@ def multiplications(
 
     The compiler writes a batch of matrix products as a convolution with dilated dimensions
     (https://openxla.org/xla/operation_semantics#convwithgeneralpadding_convolution).
+
+    Args:
+        attributes: The instruction's, as text.
+        left: Sizes of the input.
+        right: Sizes of the kernel.
+        result: Sizes of the result.
     """
     labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes)
-    windows = " ".join(re.findall(r"window=\{([^}]*)\}", attributes))
-    window = dict(part.split("=") for part in windows.split())
-    total = result[labels[3].index("f")] * right[labels[2].index("i")]
-    groups = re.search(r"batch_group_count=(\d+)", attributes)
-    total *= left[labels[1].index("b")] // (int(groups[1]) if groups else 1)
-    for at, label in enumerate(sorted(filter(str.isdigit, labels[3]))):
-        size, stride, spread, apart, low = (
-            int(window[key].split("x")[at].split("_")[0]) if key in window else default
-            for key, default in _WINDOW.items()
-        )
-        read, made = left[labels[1].index(label)], result[labels[3].index(label)]
-        total *= _valid(read, made, size, stride, spread, apart, low)
+    input_labels, kernel_labels, result_labels = labels.groups()
+    windows = _windows(attributes)
+
+    batch_groups = re.search(r"batch_group_count=(\d+)", attributes)
+    total = result[result_labels.index("f")] * right[kernel_labels.index("i")]
+    total *= left[input_labels.index("b")] // int(batch_groups[1] if batch_groups else 1)
+    spatial_labels = sorted(filter(str.isdigit, result_labels))
+    for i, label in enumerate(spatial_labels):
+        window = _Window(**{name: values[i] for name, values in windows.items()})
+        input_size = left[input_labels.index(label)]
+        result_size = result[result_labels.index(label)]
+        total *= _pairs(input_size, result_size, window)
     return float(total)
 
 
-# What a window says of a dimension, and what it means where it doesn't.
-_WINDOW = {"size": 1, "stride": 1, "lhs_dilate": 1, "rhs_dilate": 1, "pad": 0}
+def _windows(attributes: str) -> dict[str, list[int]]:
+    """Read what a convolution says of its windows: a number for each dimension, by field.
+
+    Of padding the zeros before the input, as those after it change no product.
+    """
+    windows = {}
+    for text in re.findall(r"window=\{([^}]*)\}", attributes):
+        for field in text.split():
+            name, _, values = field.partition("=")
+            if name in _Window._fields:
+                windows[name] = [int(value.split("_")[0]) for value in values.split("x")]
+    return windows
 
 
 @functools.lru_cache(maxsize=1024)
-def _valid(read: int, made: int, size: int, stride: int, spread: int, apart: int, low: int) -> int:
+def _pairs(input_size: int, result_size: int, window: _Window) -> int:
     """Count the pairs of a result's position and a weight's that meet a value, not a zero."""
-    weights = np.arange(size) * apart - low
-    last = (read - 1) * spread
-    return sum(
-        int(np.count_nonzero((at >= 0) & (at <= last) & (at % spread == 0)))
-        for at in (weights + m * stride for m in range(made))
-    )
+    weights = np.arange(window.size) * window.rhs_dilate - window.pad
+    end = (input_size - 1) * window.lhs_dilate
+    count = 0
+    for position in range(result_size):
+        places = weights + position * window.stride
+        values = (places >= 0) & (places <= end) & (places % window.lhs_dilate == 0)
+        count += int(np.count_nonzero(values))
+    return count

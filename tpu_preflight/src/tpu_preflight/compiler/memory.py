@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -40,39 +41,51 @@ def tiled(shape: str) -> Layout | None:
     """Read how a tensor lies in memory from its shape as the compiled program writes it.
 
     None where it has no tiles of rows, or values of a type whose size is not known here.
+
+    Example:
+        >>> tiled("f32[4096,1]{1,0:T(8,128)}").padded
+        (4096, 128)
     """
-    found = _TILED.match(shape)
-    if found is None or found[1] not in _NUMPY_TYPES:
+    match = _TILED.match(shape)
+    if match is None or match[1] not in _NUMPY_TYPES:
         return None
-    kind, sizes, order, rows, lanes = found.groups()
+    kind, sizes, order, *tile = match.groups()
     dimensions = tuple(map(int, sizes.split(",")))
-    slowest_first = tuple(map(int, order.split(",")))[::-1]
-    padded = [dimensions[i] for i in slowest_first]
-    tile = [int(n) for n in (lanes, rows) if n]
-    for i, n in enumerate(tile[: len(padded)], 1):
-        padded[-i] = -(-padded[-i] // n) * n
-    return Layout(dimensions, _NUMPY_TYPES[kind], slowest_first, tuple(padded))
+    # XLA lists the fastest varying dimension first; a `Layout` lists it last.
+    order = tuple(map(int, order.split(",")))[::-1]
+    padded = [dimensions[i] for i in order]
+    # A tile covers the last dimensions. The text has one size or two, of which a tensor with one
+    # dimension needs the last.
+    tile_sizes = [int(size) for size in tile if size]
+    for i, tile_size in enumerate(reversed(tile_sizes), start=1):
+        if i <= len(padded):
+            padded[-i] = math.ceil(padded[-i] / tile_size) * tile_size
+    return Layout(shape=dimensions, dtype=_NUMPY_TYPES[kind], order=order, padded=tuple(padded))
 
 
 def padding_remedy(layout: Layout) -> str:
     """Say which dimension of a padded tensor wastes most of its tile, and what to do about it."""
-    sizes = [layout.shape[dimension] for dimension in layout.order]
-    at = max(range(len(sizes)), key=lambda i: layout.padded[i] / sizes[i])
-    given, there = sizes[at], layout.padded[at]
-    ways = (
-        (given == 1, "drop that dimension before (squeeze), or put a longer one in its place"),
-        (layout.order[at] == 0, f"a larger batch fills it (its first dimension, up to {there})"),
-        (
-            given <= 4 and len(layout.shape) == 4,
-            "an image has no more channels: fold pixels into them (space_to_depth)",
-        ),
-        (there < 2 * given, f"{there} instead of {given} would cost the same"),
-        (True, "merge it with a neighbor (reshape), or keep a longer dimension last"),
-    )
-    way = next(way for fits, way in ways if fits)
-    return "padding: " + (
-        f"dimension {layout.order[at]} of {layout.dtype} {list(layout.shape)} fills {given} of "
-        f"{there} places, {1 - given / there:.0%} of the tile is empty; {way}"
+    expansions = []
+    for dimension, padded_size in zip(layout.order, layout.padded, strict=True):
+        expansions.append(padded_size / layout.shape[dimension])
+    position = expansions.index(max(expansions))
+    dimension = layout.order[position]
+    size_ = layout.shape[dimension]
+    places = layout.padded[position]
+
+    if size_ == 1:
+        remedy = "drop that dimension before (squeeze), or put a longer one in its place"
+    elif dimension == 0:
+        remedy = f"a larger batch fills it (its first dimension, up to {places})"
+    elif size_ <= 4 and len(layout.shape) == 4:
+        remedy = "an image has no more channels: fold pixels into them (space_to_depth)"
+    elif places < 2 * size_:
+        remedy = f"{places} instead of {size_} would cost the same"
+    else:
+        remedy = "merge it with a neighbor (reshape), or keep a longer dimension last"
+    return (
+        f"padding: dimension {dimension} of {layout.dtype} {list(layout.shape)} fills {size_} of "
+        f"{places} places, {1 - size_ / places:.0%} of the tile is empty; {remedy}"
     )
 
 
@@ -81,21 +94,32 @@ def padding(compiled: Compiled) -> tuple[Padding, ...]:
 
     Read from the layouts that the compiler chose, tensors of four types (`layout.ITEM_BYTES`).
     Counts every tensor that a program fills, also those that use the same memory one after the
-    other: it tells which dimension to mend, not how much would be saved.
+    other: it tells which dimension to change, not how much would be saved.
     """
     if not compiled.hlo:
         return ()
-    parts, main = computations(compiled.hlo)
-    called = set(re.findall(r"(?:calls|to_apply)=%([\w.\-]+)", compiled.hlo))
-    found: collections.Counter[tuple[str, Layout]] = collections.Counter()
-    for part, i in ((name, i) for name in parts if name not in called for i in parts[name]):
-        if i.opcode in _NO_BUFFER or (i.opcode == "parameter" and part != main):
+    module, main = computations(compiled.hlo)
+    # What runs inside a fusion or a reduction fills no buffer.
+    inner = set(re.findall(r"(?:calls|to_apply)=%([\w.\-]+)", compiled.hlo))
+    counts: collections.Counter[tuple[str, Layout]] = collections.Counter()
+    for computation, instructions in module.items():
+        if computation in inner:
             continue
-        for layout in map(tiled, i.laid_out):
-            if layout is not None and layout.bytes > layout.unpadded_bytes:
-                found[operation(i.attributes) or i.opcode, layout] += 1
-    entries = (Padding(*what, count) for what, count in found.items())
-    return tuple(sorted(entries, key=lambda p: -p.bytes))
+        for instruction in instructions:
+            # Only the program's own parameters are buffers; those of a loop are its state.
+            is_state = instruction.opcode == "parameter" and computation != main
+            if instruction.opcode in _NO_BUFFER or is_state:
+                continue
+            name = operation(instruction.attributes) or instruction.opcode
+            for layout in map(tiled, instruction.laid_out):
+                if layout is not None and layout.bytes > layout.unpadded_bytes:
+                    counts[name, layout] += 1
+
+    entries = []
+    for (name, layout), count in counts.items():
+        entries.append(Padding(name, layout, count))
+    entries.sort(key=lambda entry: -entry.bytes)
+    return tuple(entries)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +131,10 @@ class LargestBatch:
     tried: dict[int, Compiled]  # what the compiler said of each batch, in order
 
 
-# Shares of the memory that there is. The next batch is chosen to take AIM; one that takes ENOUGH
+# Shares of the memory that there is. The next batch is chosen to take _AIM; one that takes _ENOUGH
 # ends the search. Just below the limit a compile takes long, and computes parts twice.
-_AIM, _ENOUGH = 0.9, 0.85
+_AIM = 0.9
+_ENOUGH = 0.85
 
 
 def largest_batch(
@@ -138,47 +163,68 @@ def largest_batch(
 
     Raises:
         NotCompilable: The function can't be exported.
+
+    Example:
+        >>> search = largest_batch(lambda rows: export(step, tf.TensorSpec([rows, 512])), "v5e-8")
+        >>> print(search.largest, search.reason)
     """
-    tried, deadline = dict(known or {}), time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
+    tried = dict(known or {})
 
     # In units of the smallest batch: what the largest that fits is, and what is too many.
-    units, low, high = 1, 0, most // smallest + 1
+    low = 0
+    high = most // smallest + 1
+    units = 1
     with server_process.started():
         while low < units < high:
             batch = units * smallest
-            program, left = program_of(batch), deadline - time.monotonic()
-            tried[batch] = last = client.compile(program, target, timeout=left)
-            if last.ok:
-                low = units
-                if last.peak_bytes >= _ENOUGH * last.available_bytes:
-                    break
-            elif last.verdict == "out of memory":
+            program = program_of(batch)
+            remaining = deadline - time.monotonic()
+            compiled = client.compile(program, target, timeout=remaining)
+            tried[batch] = compiled
+            if compiled.verdict == "out of memory":
                 high = units
+            elif compiled.ok:
+                low = units
+                if compiled.peak_bytes >= _ENOUGH * compiled.available_bytes:
+                    break
             else:
                 break
             units = _next_units(tried, low, high, smallest)
-    if last.verdict not in ("compiles", "out of memory"):
-        reason = f"The search ended at {batch}: {last.verdict}. {last.message}"
-    elif full := tried.get(high * smallest):
-        reason = f"A batch of {high * smallest} does not fit: {full.message}"
+
+    too_large = high * smallest
+    if compiled.verdict not in ("compiles", "out of memory"):
+        reason = f"The search ended at {batch}: {compiled.verdict}. {compiled.message}"
+    elif too_large in tried:
+        reason = f"A batch of {too_large} does not fit: {tried[too_large].message}"
     elif low == most // smallest:
         reason = f"The search ends at {most}; more may fit."
     else:
-        taken, there = last.peak_bytes, last.available_bytes
-        reason = f"It takes {size(taken)} of {size(there)}; more was not tried."
-    return LargestBatch(low * smallest, reason, tried)
+        needed = size(compiled.peak_bytes)
+        reason = f"It takes {needed} of {size(compiled.available_bytes)}; more was not tried."
+    return LargestBatch(largest=low * smallest, reason=reason, tried=tried)
 
 
 def _next_units(tried: Mapping[int, Compiled], low: int, high: int, unit: int) -> int:
     """Choose the next batch to try, in units; ``low`` or ``high`` when the search is over."""
-    failed = not all(answer.ok for answer in tried.values())
-    if high - low <= max(1, low // 10 * failed):
+    some_failed = not all(compiled.ok for compiled in tried.values())
+    margin = 1
+    tolerance = 1
+    if some_failed:
+        margin = max(1, (high - low) // 4)
+        tolerance = max(1, low // 10)
+    if high - low <= tolerance:
         return low
+
+    # Where the line through the smallest and the largest batch meets the memory to aim for.
     guess = 4 * low
-    told = sorted((rows, answer) for rows, answer in tried.items() if answer.peak_bytes)
-    (fewest, first), (most, last) = told[0], told[-1]
-    if (growth := last.peak_bytes - first.peak_bytes) > 0:
-        left = _AIM * last.available_bytes - last.peak_bytes
-        guess = int((most + left / growth * (most - fewest)) // unit)
-    margin = max(1, (high - low) // 4) if failed else 1
+    needs = {rows: compiled for rows, compiled in tried.items() if compiled.peak_bytes}
+    fewest_rows = min(needs)
+    most_rows = max(needs)
+    largest = needs[most_rows]
+    growth = largest.peak_bytes - needs[fewest_rows].peak_bytes
+    if growth > 0:
+        remaining_bytes = _AIM * largest.available_bytes - largest.peak_bytes
+        guess = int((most_rows + remaining_bytes / growth * (most_rows - fewest_rows)) // unit)
+    # Once a batch didn't fit, stay a quarter of the range away from both of its ends.
     return min(max(guess, low + margin), high - margin)

@@ -8,14 +8,23 @@ meanwhile.
 
 import collections
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.compiler.advice import Advice, Kernel, Program, hbm_bytes, together
+from tpu_preflight.compiler.advice import Advice, Kernel, Program, best_advice, hbm_bytes
 from tpu_preflight.compiler.client import Compiled
 from tpu_preflight.compiler.cost import per_device
-from tpu_preflight.compiler.execution import Exchange, exchange, flops, operation, walk
+from tpu_preflight.compiler.execution import (
+    Exchange,
+    Module,
+    Step,
+    exchange,
+    flops,
+    operation,
+    walk,
+)
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.program.messages import Source, forward_name, place
@@ -59,38 +68,49 @@ class Profile:
     @property
     def seconds(self) -> float:
         """The kernels' estimates together, one after the other."""
-        return sum(k.seconds for k in self.kernels)
+        return sum(kernel.seconds for kernel in self.kernels)
 
     def _by(self, key: Callable[[Kernel], str]) -> tuple[Share, ...]:
         """Group the kernels, the largest group first."""
         groups = collections.defaultdict(list)
         for kernel in self.kernels:
             groups[key(kernel)].append(kernel)
-        shares = []
-        for name, kernels in groups.items():
-            waits = collections.Counter()
-            for kernel in kernels:
-                waits[kernel.bound] += kernel.seconds
-            seconds = sum(k.seconds for k in kernels)
-            shares.append(
-                Share(
-                    name,
-                    seconds,
-                    seconds / self.seconds,
-                    max(waits, key=waits.get),
-                    together((advice for k in kernels for advice in k.advice), seconds),
-                )
-            )
-        return tuple(sorted(shares, key=lambda share: (-share.seconds, share.name)))
+        shares = [self._share(name, kernels) for name, kernels in groups.items()]
+        shares.sort(key=lambda share: (-share.seconds, share.name))
+        return tuple(shares)
+
+    def _share(self, name: str, kernels: list[Kernel]) -> Share:
+        """Add up the kernels of a group."""
+        seconds = sum(kernel.seconds for kernel in kernels)
+        seconds_by_bound = collections.Counter()
+        for kernel in kernels:
+            seconds_by_bound[kernel.bound] += kernel.seconds
+        advice = itertools.chain.from_iterable(kernel.advice for kernel in kernels)
+        return Share(
+            name=name,
+            seconds=seconds,
+            share=seconds / self.seconds,
+            bound=max(seconds_by_bound, key=seconds_by_bound.get),
+            help=best_advice(advice, seconds),
+        )
 
     def by_operation(self) -> tuple[Share, ...]:
         """Group by the kind of TensorFlow operation: ``MatMul``, ``Softmax``, ``Adam``."""
-        return self._by(lambda k: re.sub(r"[_.]\d+$", "", k.name.rpartition("/")[2]))
+
+        def kind(kernel: Kernel) -> str:
+            _, _, name = kernel.name.rpartition("/")
+            return re.sub(r"[_.]\d+$", "", name)
+
+        return self._by(kind)
 
     def by_layer(self, depth: int = 2) -> tuple[Share, ...]:
         """Group by the first ``depth`` parts of the layer's path, its gradient included."""
-        # XLA numbers what it adds itself.
-        return self._by(lambda k: _layer(k.name, depth) or re.sub(r"\.\d+$", "", k.name))
+
+        def layer(kernel: Kernel) -> str:
+            # XLA numbers what it adds itself.
+            return _layer(kernel.name, depth) or re.sub(r"\.\d+$", "", kernel.name)
+
+        return self._by(layer)
 
     def by_line(self, find: Callable[[str], Source | None], depth: int = 0) -> tuple[Share, ...]:
         """Group by the line of Python that made the operation, its gradient included.
@@ -98,23 +118,28 @@ class Profile:
         ``find`` gives the line of one of TensorFlow's operations (`program.line_finder`). Lines of
         libraries are one group, or one for each layer, named by ``depth`` parts of its path.
         """
-        return self._by(
-            lambda k: place(source(k.name, find), _layer(k.name, depth)) or "lines of libraries"
-        )
+
+        def line(kernel: Kernel) -> str:
+            text = place(source(kernel.name, find), _layer(kernel.name, depth))
+            return text or "lines of libraries"
+
+        return self._by(line)
 
 
 def _layer(name: str, depth: int) -> str:
     """Give the first parts of the path of the layer that an operation belongs to."""
-    return "/".join(forward_name(name).split("/")[:-1][:depth])
+    layers = forward_name(name).split("/")[:-1]
+    return "/".join(layers[:depth])
 
 
 def source(name: str, find: Callable[[str], Source | None]) -> Source | None:
     """Find the line of an operation; a gradient's is that of the operation it belongs to."""
-    tried = forward_name(name)
-    while tried:
-        if found := find(tried) or find(re.sub(r"_\d+$", "", tried)):
-            return found
-        tried = tried.rpartition("/")[0]
+    path = forward_name(name)
+    while path:
+        line = find(path) or find(re.sub(r"_\d+$", "", path))
+        if line:
+            return line
+        path, _, _ = path.rpartition("/")
     return find(name)
 
 
@@ -123,48 +148,98 @@ def profile(compiled: Compiled) -> Profile:
 
     Raises:
         PreflightError: It was compiled with less effort, or it doesn't compile.
+
+    Example:
+        >>> compiled = compiler.compile(program, "v5e-8", effort="full")
+        >>> for layer in compiler.profile(compiled).by_layer():
+        ...     print(layer.name, layer.seconds, layer.help)
     """
-    if not compiled.ok or compiled.effort != "full":
-        raise PreflightError(
-            f"There is no profile of {compiled.name} for {compiled.target}.",
-            f"It was compiled with {compiled.effort} effort: {compiled.verdict}. "
-            + (
-                compiled.message or "The compiler's estimates are worth something with full effort."
-            ),
-            'Compile it with effort="full".' if compiled.ok else "Fix what the compiler names.",
-        )
+    _check(compiled)
     chip = hardware.slice_of(compiled.target, jax=True).chip
-    peak, bandwidth = per_device(chip)
-    found, main = computations(compiled.hlo)
-    steps = list(walk(found, main))
-    program = Program(found, main)
-    kernels, unknown, exchanges, copied = [], [], [], 0.0
-    for step in steps:
-        i = step.instruction
-        if i.opcode == "copy-start":  # of its two tensors the one in HBM is read or written
-            copied += step.times * sum(map(hbm_bytes, i.laid_out))
-        if sent := exchange(i, found, chip.replicas):
-            size, each = step.times * sent.bytes, step.times * sent.sent
-            exchanges.append(sent._replace(bytes=size, sent=each))
+    module, main = computations(compiled.hlo)
+    program = Program(module, main)
+    kernels = []
+    unknown = []
+    exchanges = []
+    copied_bytes = 0.0
+    endless = 0
+    for step in walk(module, main):
+        instruction = step.instruction
+        endless += step.endless
+        if instruction.opcode == "copy-start":
+            # Of its two tensors the one in HBM is read or written.
+            copied_bytes += step.times * sum(map(hbm_bytes, instruction.laid_out))
+        sent = exchange(instruction, module, chip.replicas)
+        if sent is not None:
+            size = step.times * sent.bytes
+            exchanges.append(sent._replace(bytes=size, sent=step.times * sent.sent))
         if step.cycles is None:
             continue
-        # A kernel of several operations has all their names; a copy is of the first one's result.
-        name = operation(i.attributes).split(";")[0 if i.opcode == "copy" else -1]
-        if step.loop and (not name or _OWN.fullmatch(name)):
-            name = step.loop
-        name = name or i.name
-        computed = step.times * flops(i, found, step.shapes)
-        if step.cycles < 0 and not computed:
-            unknown.append(name)
-            continue
-        moved = step.times * sum(map(hbm_bytes, step.touched))
-        least = computed / peak, moved / bandwidth
-        told = step.cycles >= 0
-        seconds = step.times * step.cycles / (chip.clock_ghz * 1e9) if told else max(least)
-        kernel = Kernel(name, i.opcode, step.times, seconds, computed, moved, *least)
-        helps = tuple(program.advice(step, kernel)) if told else (Advice(*BOUND, seconds),)
-        kernels.append(dataclasses.replace(kernel, advice=helps))
-    kernels.sort(key=lambda k: (-k.seconds, k.name))
-    endless = sum(step.endless for step in steps)
-    told = tuple(kernels), tuple(unknown), endless, copied, tuple(exchanges)
-    return Profile(compiled.target, *told)
+        kernel = _kernel(step, module, chip)
+        if step.cycles >= 0:
+            advice = tuple(program.advice(step, kernel))
+            kernels.append(dataclasses.replace(kernel, advice=advice))
+        elif kernel.flops:
+            advice = (Advice(*BOUND, kernel.seconds),)
+            kernels.append(dataclasses.replace(kernel, advice=advice))
+        else:
+            unknown.append(kernel.name)
+    kernels.sort(key=lambda kernel: (-kernel.seconds, kernel.name))
+    return Profile(
+        target=compiled.target,
+        kernels=tuple(kernels),
+        unknown=tuple(unknown),
+        endless=endless,
+        copied_bytes=copied_bytes,
+        exchanges=tuple(exchanges),
+    )
+
+
+def _check(compiled: Compiled) -> None:
+    """Raise an error where there are no estimates to read."""
+    if compiled.ok and compiled.effort == "full":
+        return
+    message = compiled.message or "The compiler's estimates are worth something with full effort."
+    fix = "Fix what the compiler names."
+    if compiled.ok:
+        fix = 'Compile it with effort="full".'
+    raise PreflightError(
+        f"There is no profile of {compiled.name} for {compiled.target}.",
+        f"It was compiled with {compiled.effort} effort: {compiled.verdict}. {message}",
+        fix,
+    )
+
+
+def _kernel(step: Step, module: Module, chip: hardware.Chip) -> Kernel:
+    """Read a kernel's estimate; where the compiler has none, bound its time from below."""
+    instruction = step.instruction
+    peak, bandwidth = per_device(chip)
+    kernel_flops = step.times * flops(instruction, module, step.shapes)
+    moved_bytes = step.times * sum(map(hbm_bytes, step.tensors))
+    compute_seconds = kernel_flops / peak
+    hbm_seconds = moved_bytes / bandwidth
+    if step.cycles >= 0:
+        seconds = step.times * step.cycles / (chip.clock_ghz * 1e9)
+    else:
+        seconds = max(compute_seconds, hbm_seconds)
+    return Kernel(
+        name=_name(step),
+        kind=instruction.opcode,
+        runs=step.times,
+        seconds=seconds,
+        flops=kernel_flops,
+        hbm_bytes=moved_bytes,
+        compute_seconds=compute_seconds,
+        hbm_seconds=hbm_seconds,
+    )
+
+
+def _name(step: Step) -> str:
+    """Name a kernel after its operation, the loop that it is in, or as XLA does."""
+    instruction = step.instruction
+    # A kernel of several operations has all their names; a copy is of the first one's result.
+    names = operation(instruction.attributes).split(";")
+    name = names[0] if instruction.opcode == "copy" else names[-1]
+    if step.loop and (not name or _OWN.fullmatch(name)):
+        name = step.loop
+    return name or instruction.name

@@ -5,6 +5,7 @@ hours, so it never runs in the learner's own. Imports jax and no TensorFlow: two
 one process are one too many. Knows nothing of caches, limits and messages for people.
 """
 
+import dataclasses
 import functools
 import gzip
 import os
@@ -22,16 +23,27 @@ _TYPES = {
     "bf16": "bfloat16",
     "complex<f32>": "complex64",
     "complex<f64>": "complex128",
-    **{f"f{n}": f"float{n}" for n in (16, 32, 64)},
-    **{f"i{n}": f"int{n}" for n in (2, 4, 8, 16, 32, 64)},
-    **{f"ui{n}": f"uint{n}" for n in (2, 4, 8, 16, 32, 64)},
     "f8E4M3FN": "float8_e4m3fn",
     "f8E5M2": "float8_e5m2",
 }
+for bits in (16, 32, 64):
+    _TYPES[f"f{bits}"] = f"float{bits}"
+for bits in (2, 4, 8, 16, 32, 64):
+    _TYPES[f"i{bits}"] = f"int{bits}"
+    _TYPES[f"ui{bits}"] = f"uint{bits}"
 
 
 class RefusedError(Exception):
     """A program has values that no TPU has."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """A module of StableHLO that jax can call."""
+
+    module: bytes
+    inputs: tuple[Any, ...]  # shape and type of each parameter
+    results: tuple[Any, ...]  # the same of each result
 
 
 class Compiler:
@@ -48,8 +60,13 @@ class Compiler:
 
         # TensorFlow's int64 and float64 stay what they are.
         jax.config.update("jax_enable_x64", True)
-        self._jax, self._np, self._mlir, self._func, self._hlo = jax, np, mlir, func, stablehlo
-        self._topology, self._stablehlo = topologies.get_topology_desc, hlo_to_stablehlo
+        self._jax = jax
+        self._np = np
+        self._mlir = mlir
+        self._func = func
+        self._hlo = stablehlo
+        self._topology = topologies.get_topology_desc
+        self._to_stablehlo = hlo_to_stablehlo
         self._module = Primitive("tensorflow_module")
         self._module.multiple_results = True
         self._module.def_abstract_eval(lambda *_, module, results: list(results))
@@ -63,42 +80,57 @@ class Compiler:
 
         jax has no bounded shapes, and the compiler takes them inside a program only.
         """
-        ir, hlo = self._mlir.ir, self._hlo
+        ir = self._mlir.ir
         main = self._main(module)
-        end = list(main.entry_block.operations)[-1]
-        results = []
-        with ir.Location.unknown(), ir.InsertionPoint(end):
-            for at, value in enumerate(end.operands):
-                ranked = ir.RankedTensorType(value.type)
-                found = re.search(r"bounds<(.*?)>", str(ranked))
-                sizes, bounds = list(ranked.shape), re.split(", *", found[1]) if found else []
-                for i, bound in enumerate(bounds):
-                    if bound == "?":
-                        continue
-                    sizes[i], bounds[i] = int(bound), "?"
-                    left = f"#stablehlo.bounds<{', '.join(bounds)}>"
-                    encoding = ir.Attribute.parse(left) if set(bounds) != {"?"} else None
-                    shape = ir.RankedTensorType.get(sizes, ranked.element_type, encoding)
-                    most = ir.DenseElementsAttr.get(self._np.array(sizes[i], "int32"))
-                    size = hlo.ConstantOp(most).result
-                    value = hlo.SetDimensionSizeOp(value, size, i, results=[shape]).result
-                end.operands[at] = value
-                results.append(value.type)
+        terminator = list(main.entry_block.operations)[-1]
+        types = []
+        with ir.Location.unknown(), ir.InsertionPoint(terminator):
+            for i, value in enumerate(terminator.operands):
+                static = self._fill_value(value)
+                terminator.operands[i] = static
+                types.append(static.type)
         main.attributes["function_type"] = ir.TypeAttr.get(
-            ir.FunctionType.get(list(main.type.inputs), results)
+            ir.FunctionType.get(list(main.type.inputs), types)
         )
+
+    def _fill_value(self, value: Any) -> Any:
+        """Set each bounded size of a value to its bound; one without bounds stays as it is."""
+        ir = self._mlir.ir
+        ranked = ir.RankedTensorType(value.type)
+        match = re.search(r"bounds<(.*?)>", str(ranked))
+        if match is None:
+            return value
+        sizes = list(ranked.shape)
+        bounds = re.split(", *", match[1])
+        for dimension, bound in enumerate(bounds):
+            if bound == "?":
+                continue
+            sizes[dimension] = int(bound)
+            bounds[dimension] = "?"
+            encoding = None  # of the bounds that are left
+            if set(bounds) != {"?"}:
+                encoding = ir.Attribute.parse(f"#stablehlo.bounds<{', '.join(bounds)}>")
+            shape = ir.RankedTensorType.get(sizes, ranked.element_type, encoding)
+            number = ir.DenseElementsAttr.get(self._np.array(sizes[dimension], "int32"))
+            size = self._hlo.ConstantOp(number).result
+            operation = self._hlo.SetDimensionSizeOp(value, size, dimension, results=[shape])
+            value = operation.result
+        return value
 
     def _lower(self, context: Any, *arguments: Any, module: bytes, results: tuple) -> Any:
         """Put the module into the program that jax builds, as a function, and call it."""
-        ir, mlir = self._mlir.ir, self._mlir
+        ir = self._mlir.ir
         inner = ir.Module.parse(module)
         types = list(self._main(inner).type.results)
         outer = context.module_context
-        for operation in list(inner.body.operations):
-            mesh = operation.operation.name == "sdy.mesh"
-            if mesh and ir.StringAttr(operation.attributes["sym_name"]).value in outer.symbol_table:
-                operation.operation.erase()
-        name = mlir.merge_mlir_modules(
+        # A mesh that both have would be there twice.
+        for view in list(inner.body.operations):
+            operation = view.operation
+            if operation.name == "sdy.mesh":
+                name = ir.StringAttr(operation.attributes["sym_name"]).value
+                if name in outer.symbol_table:
+                    operation.erase()
+        name = self._mlir.merge_mlir_modules(
             outer.module, "tensorflow_main", inner, dst_symtab=outer.symbol_table
         )
         call = self._func.CallOp(types, ir.FlatSymbolRefAttr.get(name), list(arguments))
@@ -109,34 +141,41 @@ class Compiler:
         text = str(ranked.element_type)
         if text not in _TYPES:
             raise RefusedError(f"A TPU has no values of type {text}.")
-        if any(ranked.is_dynamic_dim(i) for i in range(ranked.rank)):
+        if not ranked.has_static_shape:
             raise RefusedError(f"The shape {ranked} is known only at run time.")
-        return self._jax.core.ShapedArray(tuple(ranked.shape), self._jax.numpy.dtype(_TYPES[text]))
+        dtype = self._jax.numpy.dtype(_TYPES[text])
+        return self._jax.core.ShapedArray(tuple(ranked.shape), dtype)
 
-    def _read(self, text: bytes, *changes: Callable[[Any], None]) -> tuple[bytes, tuple, tuple]:
-        """Read a module of StableHLO and change it; give its parameters and results, too."""
+    def _read(self, text: bytes, change: Callable[[Any], None]) -> _Program:
+        """Read a module of StableHLO, and change it."""
         mlir = self._mlir
         with mlir.make_ir_context():
             module = mlir.ir.Module.parse(text)
-            for change in changes:
-                change(module)
-            kinds = self._main(module).type
-            types = (tuple(map(self._abstract, part)) for part in (kinds.inputs, kinds.results))
-            return mlir.module_to_bytecode(module), *types
+            change(module)
+            signature = self._main(module).type
+            return _Program(
+                module=mlir.module_to_bytecode(module),
+                inputs=tuple(map(self._abstract, signature.inputs)),
+                results=tuple(map(self._abstract, signature.results)),
+            )
 
     def _strip(self, module: Any) -> None:
         """Remove what jax says of arguments: it comes with the job."""
         attributes = self._main(module).attributes
-        for told in ("arg_attrs", "res_attrs"):
-            if told in attributes:
-                del attributes[told]
+        for name in ("arg_attrs", "res_attrs"):
+            if name in attributes:
+                del attributes[name]
 
     def _translate(self, module: Any) -> None:
-        """Mend what TensorFlow writes and jax or a TPU's plugin has not."""
+        """Fix what TensorFlow writes and jax or a TPU's plugin doesn't know."""
         operations: list[Any] = []
-        module.operation.walk(
-            lambda each: operations.append(each) or self._mlir.ir.WalkResult.ADVANCE
-        )
+
+        def collect(operation: Any) -> Any:
+            operations.append(operation)
+            return self._mlir.ir.WalkResult.ADVANCE
+
+        # The walk must be over before an operation is erased.
+        module.operation.walk(collect)
         for operation in operations:
             if operation.name == "mhlo.copy":
                 operation.results[0].replace_all_uses_with(operation.operands[0])
@@ -157,54 +196,71 @@ class Compiler:
         """
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-        jax, replicas = self._jax, job["replicas"]
-        about = {"chip_config_name": job["chip"]} if "chip" in job else {}
-        devices = self._topology(job["topology"], "tpu", **about).devices
-        if len(devices) != job["devices"]:
-            raise RuntimeError(f"libtpu lists {len(devices)} devices, not {job['devices']}")
+        jax = self._jax
+        replicas = job["replicas"]
         axes, sizes = zip(*job["mesh"], strict=True)
-        mesh = Mesh(self._np.array(devices[:replicas]).reshape(sizes), axes)
-        specs = tuple(
-            PartitionSpec(*(tuple(part) or None for part in parts)) for parts in job["shardings"]
-        )
+        devices = self._np.array(self._devices(job)[:replicas])
+        mesh = Mesh(devices.reshape(sizes), axes)
+        specs = []
+        for dimensions in job["shardings"]:
+            specs.append(PartitionSpec(*(tuple(axes) or None for axes in dimensions)))
+
         if job["form"] == "hlo":
-            module, inputs, results = self._read(self._stablehlo(program), self._translate)
+            read = self._read(self._to_stablehlo(program), self._translate)
         else:
-            module, inputs, results = self._read(program, self._strip)
+            read = self._read(program, self._strip)
 
         def run(*arguments: Any) -> Any:  # its name is the program's
-            return self._module.bind(*arguments, module=module, results=results)
+            return self._module.bind(*arguments, module=read.module, results=read.results)
 
-        shapes = [x.shape for x in inputs]
-        if job["form"] == "hlo" and replicas > 1:
-            same = [PartitionSpec()] * len(results)
-            run = jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=same, check_vma=False)
-            shapes = [
-                (shape[0] * replicas, *shape[1:]) if parts else shape
-                for shape, parts in zip(shapes, job["shardings"], strict=True)
-            ]
-        arguments = [
-            jax.ShapeDtypeStruct(shape, x.dtype, sharding=NamedSharding(mesh, spec))
-            for shape, x, spec in zip(shapes, inputs, specs, strict=True)
-        ]
-        options = {"optimization_level": 9} if job["effort"] == "least" else {}
-        options |= {"xla_dump_to": job["folder"], "xla_dump_hlo_as_text": True}
+        # TensorFlow's program is that of one replica: all of them together take longer arguments.
+        is_one_of_several = job["form"] == "hlo" and replicas > 1
+        if is_one_of_several:
+            replicated = [PartitionSpec()] * len(read.results)
+            run = jax.shard_map(
+                run, mesh=mesh, in_specs=tuple(specs), out_specs=replicated, check_vma=False
+            )
+        arguments = []
+        for value, dimensions, spec in zip(read.inputs, job["shardings"], specs, strict=True):
+            shape = value.shape
+            if is_one_of_several and dimensions:
+                shape = (shape[0] * replicas, *shape[1:])
+            sharding = NamedSharding(mesh, spec)
+            arguments.append(jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding))
+
+        options = {"xla_dump_to": job["folder"], "xla_dump_hlo_as_text": True}
+        if job["effort"] == "least":
+            options["optimization_level"] = 9
         jitted = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
         return jitted.lower(*arguments).compile(compiler_options=options)
 
+    def _devices(self, job: dict[str, Any]) -> list[Any]:
+        """Describe the devices of a target, which needn't be here."""
+        options = {}
+        if "chip" in job:
+            options["chip_config_name"] = job["chip"]
+        devices = self._topology(job["topology"], "tpu", **options).devices
+        if len(devices) != job["devices"]:
+            raise RuntimeError(f"libtpu lists {len(devices)} devices, not {job['devices']}")
+        return devices
+
     def answer(self, job: dict[str, Any], program: bytes) -> processes.Answer:
-        """Compile and measure; give what is to be told, and the program's compressed text."""
+        """Compile and measure; give a report, and the program's compressed text."""
         start = time.monotonic()
         try:
             compiled = self.compile(job, program)
         except (RefusedError, self._jax.errors.JaxRuntimeError) as error:
-            full = str(error).startswith("RESOURCE_EXHAUSTED")
-            return {"verdict": "out of memory" if full else "refused", "message": str(error)}, b""
+            message = str(error)
+            verdict = "refused"
+            if message.startswith("RESOURCE_EXHAUSTED"):
+                verdict = "out of memory"
+            return {"verdict": verdict, "message": message}, b""
         finally:
             self._jax.clear_caches()
         seconds = time.monotonic() - start
-        cost, memory = compiled.cost_analysis() or {}, compiled.memory_analysis()
-        told = {
+        cost = compiled.cost_analysis() or {}
+        memory = compiled.memory_analysis()
+        report = {
             "verdict": "compiles",
             "message": "",
             "seconds": seconds,
@@ -220,21 +276,21 @@ class Compiler:
         if not texts:
             raise RuntimeError("libtpu writes no program for a function without a result")
         text = max(texts, key=os.path.getsize)
-        return told, gzip.compress(text.read_bytes(), 1, mtime=0)
+        return report, gzip.compress(text.read_bytes(), 1, mtime=0)
 
 
 def main() -> None:
     """Serve the process that started this one."""
-    made = functools.cache(Compiler)
+    compiler = functools.cache(Compiler)  # made with the first job, as its imports take seconds
 
     def answer(
         job: dict[str, Any], program: bytes, tell: Callable[[str], None]
     ) -> processes.Answer:
         try:
             tell("starting")
-            compiler = made()
+            ready = compiler()
             tell("compiling")
-            return compiler.answer(job, program)
+            return ready.answer(job, program)
         except MemoryError:
             os._exit(1)
         except Exception as error:  # not Google's verdict: this jax is not the one we know

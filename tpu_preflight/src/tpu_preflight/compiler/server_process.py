@@ -29,11 +29,11 @@ CHILD_ENVIRONMENT = {
 
 def versions() -> dict[str, str]:
     """Find the versions of jax, jaxlib and libtpu, where installed, without importing them."""
-    found = {}
+    versions = {}
     for name in ("jax", "jaxlib", "libtpu"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def installation_problem() -> str:
@@ -43,9 +43,10 @@ def installation_problem() -> str:
         return ""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         return "Google's TPU compiler (libtpu) exists for Linux on x86-64 only."
+    verb = "is" if len(absent) == 1 else "are"
     return (
-        f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed. Add Google's "
-        "TPU compiler with: python -m pip install 'tpu-preflight[jax]'"
+        f"{' and '.join(absent)} {verb} not installed. Add Google's TPU compiler with: "
+        "python -m pip install 'tpu-preflight[jax]'"
     )
 
 
@@ -55,7 +56,7 @@ def new_process() -> Child:
 
 
 # The process of each `started` block, with the lock of who uses it.
-_kept: list[tuple[Child, threading.Lock]] = []
+_shared: list[tuple[Child, threading.Lock]] = []
 
 
 @contextlib.contextmanager
@@ -64,19 +65,24 @@ def started() -> Iterator[None]:
 
     A second compile at the same time has a process of its own. An answer from the disk needs none,
     whose start takes seconds of processor time.
+
+    Example:
+        >>> with compiler.started():
+        ...     results = [compiler.compile(program) for program in programs]
     """
     with contextlib.closing(new_process()) as process:
-        _kept.append(kept := (process, threading.Lock()))
+        entry = (process, threading.Lock())
+        _shared.append(entry)
         try:
             yield
         finally:
-            _kept.remove(kept)
+            _shared.remove(entry)
 
 
 @contextlib.contextmanager
 def acquire() -> Iterator[Child]:
     """Take the process that `started` keeps; where it is in use, or is none, one of its own."""
-    for process, lock in _kept:
+    for process, lock in _shared:
         if lock.acquire(blocking=False):
             try:
                 yield process
