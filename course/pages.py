@@ -18,45 +18,73 @@ from helpers.base.language import translated
 from helpers.display import explain
 from helpers.exercises import Question, Verdict, find, hint, read
 
-CALLED = re.compile(r'^(check|hint)\("((\d\d)-\w+)"', re.MULTILINE)
+# A cell that asks for a check or a hint: the function, the exercise, its notebook's number.
+CALL = re.compile(r'^(check|hint)\("((\d\d)-\w+)"', re.MULTILINE)
 CHOICE = re.compile(r"(?:^- )?\(([a-e])\)\s+", re.MULTILINE)
-NAMES = re.compile(r"\b(?:tf|np|keras|layers|losses)(?:\.\w+)+|\bTF\w+")  # of code in a table
+API_NAME = re.compile(r"\b(?:tf|np|keras|layers|losses)(?:\.\w+)+|\bTF\w+")
 BOUNDED = "Keep the full size and let a mask decide what counts."  # as the preflight says it
+# The columns of a table of verdicts that not every table has.
+OPTIONAL_COLUMNS = {"where": "", "code": "", "tpu": "", "instead": ""}
 
 
-def answered(source: str) -> str:
+def answer_in_place(source: str) -> str:
     """Let a notebook, JSON, answer: its choices and hints stand where cells ask for them."""
-    notebook, text = json.loads(source), {}
+    notebook = json.loads(source)
+    text: dict = {}  # the Markdown above a cell
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
             text = cell
-        elif called := CALLED.search("".join(cell["source"])):
-            call, name, number = called.groups()
-            if isinstance(asked := read(number)[name], Question):
-                before, *parts = CHOICE.split("".join(text["source"]))
-                said = dict(zip(parts[::2], (x.strip(" -,\n") for x in parts[1::2]), strict=True))
-                text["source"] = before.rstrip()
-                cell["metadata"]["tags"].append("remove-input")
-                shown = [Verdict(name, *asked.judge(letter)) for letter in asked.letters]
-                labels = [f"({letter}) {said[letter]}" for letter in asked.letters]
-            elif call == "check" and f'hint(\\"{name}\\")"' in source:
-                shown = labels = []  # they stand below that cell
-            else:
-                shown = [hint(name) for _ in range(len(find(name).hints) + 1)]
-                labels = [each.title for each in shown]
-            cards = [html.Markup(each._repr_html_()) for each in shown]
-            page = html.render(
-                "asked.html", TEMPLATES, name=name, rows=[*zip(labels, cards, strict=True)]
-            )
+            continue
+        call = CALL.search("".join(cell["source"]))
+        if call is None:
+            continue
+        function, name, number = call.groups()
+        exercise = read(number)[name]
+        if isinstance(exercise, Question):
+            rows = _choices(name, exercise, text)
+            cell["metadata"]["tags"].append("remove-input")
+        elif function == "check" and f'hint(\\"{name}\\")"' in source:
+            rows = []  # the hints stand below their own cell
+        else:
+            rows = _hints(name)
+        cell["outputs"] = []
+        if rows:
+            page = html.render("asked.html", TEMPLATES, name=name, rows=rows)
             output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": page}}
-            cell["outputs"] = [output] * bool(shown)
+            cell["outputs"].append(output)
     return json.dumps(notebook)
 
 
-def cards(known: Mapping[str, catalog.Notebook]) -> str:
+def _choices(name: str, question: Question, text: dict) -> list[tuple[str, html.Markup]]:
+    """Move a question's choices out of the text above it: each with the verdict on it."""
+    stem, *parts = CHOICE.split("".join(text["source"]))
+    text["source"] = stem.rstrip()
+    letters, words = parts[::2], parts[1::2]
+    choices = dict(zip(letters, words, strict=True))
+    rows = []
+    for letter in question.letters:
+        verdict = Verdict(name, *question.judge(letter))
+        choice = choices[letter].strip(" -,\n")
+        rows.append((f"({letter}) {choice}", html.Markup(verdict._repr_html_())))
+    return rows
+
+
+def _hints(name: str) -> list[tuple[str, html.Markup]]:
+    """Give an exercise's hints and its solution, which comes after the last of them."""
+    rows = []
+    for _ in range(len(find(name).hints) + 1):
+        card = hint(name)  # each call gives the next
+        rows.append((card.title, html.Markup(card._repr_html_())))
+    return rows
+
+
+def cards(notebook_by_page: Mapping[str, catalog.Notebook]) -> str:
     """Show notebooks, by page, each by one of its pictures or prints: of the cell tagged `card`."""
-    read = ((x, n, c) for x, n in known.items() for c in json.loads(n.path.read_bytes())["cells"])
-    cells = [(x, n, cell) for x, n, cell in read if "card" in cell["metadata"].get("tags", ())]
+    cells = []
+    for page, notebook in notebook_by_page.items():
+        for cell in json.loads(notebook.path.read_bytes())["cells"]:
+            if "card" in cell["metadata"].get("tags", ()):
+                cells.append((page, notebook, cell))
     return html.render(
         "cards.html", TEMPLATES, cells=cells, sha=hashlib.sha256, decode=base64.b64decode
     )
@@ -66,55 +94,78 @@ def symptoms_page(
     symptoms: Sequence[explain.Symptom] = explain.SYMPTOMS, say: Callable[[str], str] = str
 ) -> str:
     """Write symptoms as one page in Markdown, ordered by notebook; ``say`` translates the rest."""
-
-    def plain(text: str) -> str:
-        """Keep Markdown from reading underscores and stars of names as its own."""
-        parts = text.replace("|", "&#124;").split("`")
-        parts[::2] = [re.sub(r"([_*<])", r"\\\1", part) for part in parts[::2]]  # else it is code
-        return "`".join(parts)
-
-    return html.render("symptoms.md", TEMPLATES, symptoms=symptoms, say=say, plain=plain)
+    return html.render("symptoms.md", TEMPLATES, symptoms=symptoms, say=say, plain=_escape_markdown)
 
 
-def symptoms() -> str:
+def _escape_markdown(text: str) -> str:
+    """Keep Markdown from reading underscores and stars of names as its own."""
+    parts = text.replace("|", "&#124;").split("`")
+    for index in range(0, len(parts), 2):  # what is between backquotes is code
+        parts[index] = re.sub(r"([_*<])", r"\\\1", parts[index])
+    return "`".join(parts)
+
+
+def paste_form() -> str:
     """Write the field for a pasted error, with `explain`'s own expressions for site.js.
 
     A symptom's texts stand in the page already: ``row`` counts the rows of its tables.
     """
-    order = sorted(explain.SYMPTOMS, key=lambda symptom: symptom.lesson)
-    data = {x: getattr(explain, x).pattern for x in ("ESCAPES", "QUOTED", "BEFORE", "RAISED")}
-    data |= {x: getattr(explain, x) for x in ("REACH", "MOST_MATCHES", "LONGEST_EVIDENCE")}
+    data: dict[str, object] = {}
+    for name in ("ESCAPES", "QUOTED", "BEFORE", "RAISED"):
+        data[name] = getattr(explain, name).pattern
+    for name in ("REACH", "MOST_MATCHES", "LONGEST_EVIDENCE"):
+        data[name] = getattr(explain, name)
     data["nothing"] = translated(explain.NOTHING)
-    data["symptoms"] = [
-        {"seen": "|".join(s.seen), "near": s.near, "unless": s.unless}
-        | {"note": s.sure == "note", "row": order.index(s)}
-        for s in explain.SYMPTOMS
-    ]
-    for row in data["symptoms"]:
-        row |= {x: explain.lowered(row[x]).pattern for x in ("seen", "near", "unless")}
-    return html.render(
-        "paste.html", TEMPLATES, data=html.Markup(json.dumps(data).replace("</", "<\\/"))
-    )
+    page_order = sorted(explain.SYMPTOMS, key=lambda symptom: symptom.lesson)
+    rows = []
+    for symptom in explain.SYMPTOMS:
+        row = {
+            "seen": explain.lowered("|".join(symptom.seen)).pattern,
+            "near": explain.lowered(symptom.near).pattern,
+            "unless": explain.lowered(symptom.unless).pattern,
+            "note": symptom.sure == "note",
+            "row": page_order.index(symptom),
+        }
+        rows.append(row)
+    data["symptoms"] = rows
+    script = json.dumps(data).replace("</", "<\\/")
+    return html.render("paste.html", TEMPLATES, data=html.Markup(script))
 
 
 def verdicts() -> str:
     """Write the tables of what two compilers took and refused, as one table to search."""
-    known = catalog.notebooks()
-    used = {n.number: {*NAMES.findall(n.path.read_text("utf-8"))} for n in known}
-    paths = [catalog.NOTEBOOKS / f"data/{x}.tsv" for x in ("ops", "layers", "models")]
-    rows = [row for path in paths if path.is_file() for row in _verdicts(path, used)]
-    return html.render("takes.html", TEMPLATES, rows=rows, notebooks=known)
+    notebooks = catalog.notebooks()
+    names_by_number = {}
+    for notebook in notebooks:
+        names = API_NAME.findall(notebook.path.read_text("utf-8"))
+        names_by_number[notebook.number] = set(names)
+    rows: list[dict] = []
+    for table in ("ops", "layers", "models"):
+        path = catalog.NOTEBOOKS / f"data/{table}.tsv"
+        if path.is_file():
+            rows += _verdicts(path, names_by_number)
+    return html.render("takes.html", TEMPLATES, rows=rows, notebooks=notebooks)
 
 
-def _verdicts(path: pathlib.Path, used: dict[str, set[str]]) -> Iterator[dict]:
+def _verdicts(path: pathlib.Path, names_by_number: Mapping[str, set[str]]) -> Iterator[dict]:
     lines = path.read_text("utf-8").splitlines()[1:]
-    for row in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
-        row = {"where": "", "code": "", "tpu": "", "subject": row.get("kind"), "instead": ""} | row
-        names = {*NAMES.findall(row["code"] or row["name"])}
-        row["numbers"] = {n for n, own in used.items() if names and names <= own}
-        if found := explain.explain(row["message"]).matches:
-            row["numbers"].add(found[0].symptom.lesson)
-            row["instead"] = row["instead"] or found[0].symptom.fix
+    for columns in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
+        row = OPTIONAL_COLUMNS | {"subject": columns.get("kind")} | columns
+        row["numbers"] = _notebooks_that_use(row["code"] or row["name"], names_by_number)
+        matches = explain.explain(row["message"]).matches
+        if matches:
+            row["numbers"].add(matches[0].symptom.lesson)
+            row["instead"] = row["instead"] or matches[0].symptom.fix
         elif row["verdict"] == "bounded":
-            row |= {"numbers": row["numbers"] | {"02"}, "instead": row["instead"] or BOUNDED}
-        yield row | {"code": row["code"].replace("\\n", "\n")}
+            row["numbers"].add("02")
+            row["instead"] = row["instead"] or BOUNDED
+        row["code"] = row["code"].replace("\\n", "\n")
+        yield row
+
+
+def _notebooks_that_use(code: str, names_by_number: Mapping[str, set[str]]) -> set[str]:
+    """Give the numbers of the notebooks in which all names of the API occur that ``code`` has."""
+    names = set(API_NAME.findall(code))
+    if not names:
+        return set()
+    return {number for number, used_names in names_by_number.items() if names <= used_names}

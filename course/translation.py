@@ -1,7 +1,7 @@
 """The course in another language: what is to be translated, and what becomes of it.
 
 A translation is a file of gettext, ``notebooks/locale/ko.po``. Each of its messages knows where the
-English stands: when that changes, the message is fuzzy, and the English is shown until somebody has
+English stands: when that changes, the message is fuzzy, and the English is shown until someone has
 looked at it. Notebooks in the language are made from the English ones; their programs are the same.
 """
 
@@ -24,15 +24,27 @@ from helpers.base.errors import CourseError, unreadable
 from helpers.base.settings import ROOT
 from helpers.display import explain
 
+# Where a text stands, and the English.
+Text = tuple[str, str]
+# Gives what is written in the place of a text.
+Say = Callable[[str, str], str]
+
 PAGES = ("GLOSSARY.md", "CHEATSHEET.md")
-SYMPTOMS, README = "TROUBLESHOOTING.md", "README.md"
+SYMPTOMS = "TROUBLESHOOTING.md"
+README = "README.md"
 CHANGED = "The English has changed; the translation follows."
 MISSING = "Not translated yet."
 ESCAPE = 'Write other quotation marks for """, no backslash, no other control character.'
+# Google's own pages exist in many languages: the end of a link to one of them.
 GOOGLE = r"\]\(https://(?:(?:docs\.)?cloud\.google\.com|www\.tensorflow\.org)/[^)#?\s]+(?=[)#])"
+BADGE = r"(?<=/blob/main/notebooks/)(?=\d\d_)"
+# A link of Markdown within the repository: a file, and an anchor there.
+LINK = re.compile(r"(?<=\]\()(?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?")
+
 # Short words of the code have no other place: who adds one adds it to a translation by hand.
 WORDS = "words"
-TITLES, COMMENTS = "titles of folded cells", "comments of cells"
+TITLES = "titles of folded cells"
+COMMENTS = "comments of cells"
 # What isn't program in a cell: what stands before it, its mark, the text, what ends it.
 REMARKS = [
     (TITLES, re.compile(r"\A()(# @title )(.*)()")),
@@ -40,16 +52,37 @@ REMARKS = [
     (COMMENTS, re.compile(r"^( *)(# )(?!@title )(.*(?:\n\1# .*)*)()", re.MULTILINE)),
     (COMMENTS, re.compile(r"(?<=\S)()(  # )(.*)()")),
 ]
-PARTS = ("name", "why", "fix")  # what is translated of a symptom
+SYMPTOM_FIELDS = ("name", "why", "fix")  # what is translated of a symptom
 # A learner reads what stands below these keys of data, and code's strings of three words or more.
 KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", "unusable"}
-_COURSE = "exercises/*.toml display/symptoms.toml tpu/places.toml exercises/*.py display/explain.py"
-_COURSE += " tpu/place.py tpu/connection.py text/corpus.py text/records/format.py runtime.py"
-_COURSE += " bert/pretraining.py display/expect.py xla/compare.py xla/compilations.py"
-_TOOL = "findings.toml *.py checks/*.py compiler/*.py estimate/*.py subjects/*.py "
-_TOOL += "chips/hardware.py program/tensorflow_export.py program/tracing.py"
-SOURCES = [f"helpers/{name}" for name in _COURSE.split()]
-SOURCES += [f"tpu_preflight/src/tpu_preflight/{name}" for name in _TOOL.split()]
+SOURCES = [
+    "helpers/exercises/*.toml",
+    "helpers/display/symptoms.toml",
+    "helpers/tpu/places.toml",
+    "helpers/exercises/*.py",
+    "helpers/display/explain.py",
+    "helpers/tpu/place.py",
+    "helpers/tpu/connection.py",
+    "helpers/text/corpus.py",
+    "helpers/text/records/format.py",
+    "helpers/runtime.py",
+    "helpers/bert/pretraining.py",
+    "helpers/display/expect.py",
+    "helpers/xla/compare.py",
+    "helpers/xla/compilations.py",
+    "tpu_preflight/src/tpu_preflight/findings.toml",
+    "tpu_preflight/src/tpu_preflight/*.py",
+    "tpu_preflight/src/tpu_preflight/checks/*.py",
+    "tpu_preflight/src/tpu_preflight/compiler/*.py",
+    "tpu_preflight/src/tpu_preflight/estimate/*.py",
+    "tpu_preflight/src/tpu_preflight/subjects/*.py",
+    "tpu_preflight/src/tpu_preflight/chips/hardware.py",
+    "tpu_preflight/src/tpu_preflight/program/tensorflow_export.py",
+    "tpu_preflight/src/tpu_preflight/program/tracing.py",
+]
+
+
+# --- What is to be translated ---
 
 
 def blocks(markdown: str) -> list[str]:
@@ -61,240 +94,353 @@ def blocks(markdown: str) -> list[str]:
     return [part for part in parts if part]
 
 
-def commented(source: str, say: Callable[[str, str], str]) -> str:
+def rewrite_remarks(source: str, say: Say) -> str:
     """Write a cell's title, comments and docstrings as ``say`` gives them; the program stays.
 
     ``say`` is given where a text belongs, and the text; lines of comments below each other are one.
 
     Raises `CourseError`: What it says would change the program.
     """
-    for where, pattern in REMARKS:
-
-        def said(found: re.Match[str], where: str = where) -> str:
-            indent, mark, text, end = found.groups()
-            line = f"\n{indent}{mark.strip(chr(34))}"
-            new = say(where, text.replace(line, "\n")).replace("\n", line)
-            new = mark + re.sub(r"\n +(?=\n)", "\n", new) + end
-            with unreadable(f"The translation of {text!r:.99} can't stand in a program.", ESCAPE):
-                was, now = ([*map(type, ast.walk(ast.parse(x.strip())))] for x in (found[0], new))
-                if was != now:
-                    raise ValueError("it goes on behind its end")
-            return indent + new
-
-        source = pattern.sub(said, source)
+    for place, pattern in REMARKS:
+        source = pattern.sub(functools.partial(_rewrite_remark, say, place), source)
     return source
 
 
-def _told(name: str, cell: Mapping[str, Any], say: Callable[[str, str], str]) -> str:
+def _rewrite_remark(say: Say, place: str, match: re.Match[str]) -> str:
+    indent, mark, text, end = match.groups()
+    # Each line of a comment begins with its mark, each line of a docstring with its indent.
+    line_start = f"\n{indent}{mark.strip(chr(34))}"
+    translation = say(place, text.replace(line_start, "\n")).replace("\n", line_start)
+    without_trailing_spaces = re.sub(r"\n +(?=\n)", "\n", translation)
+    remark = mark + without_trailing_spaces + end
+    with unreadable(f"The translation of {text!r:.99} can't stand in a program.", ESCAPE):
+        if _node_types(remark) != _node_types(match[0]):
+            raise ValueError("it goes on behind its end")
+    return indent + remark
+
+
+def _node_types(program: str) -> list[type]:
+    return [type(node) for node in ast.walk(ast.parse(program.strip()))]
+
+
+def rewrite_cell(notebook: str, cell: Mapping[str, Any], say: Say) -> str:
     """Write a cell as ``say`` gives its texts: all of Markdown, of code what isn't program."""
     source = "".join(cell["source"])
-    is_code = cell["cell_type"] == "code"
-    return commented(source, say) if is_code else say(f"{name} {cell.get('id')}", source)
+    if cell["cell_type"] == "code":
+        return rewrite_remarks(source, say)
+    return say(f"{notebook} {cell.get('id')}", source)
 
 
-def _parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
-    """Cut a page, and tell what of it is to be translated: no code, no heading with links to it."""
+def _page_parts(path: pathlib.Path) -> Iterator[tuple[str, bool]]:
+    """Cut a page; tell of each part whether it is to be translated."""
     for part in blocks(path.read_text("utf-8")):
-        heading = path.name == "GLOSSARY.md" and part.startswith("## ")
-        left = heading or part.startswith("```") or not re.search("[A-Za-z]{2}", part)
-        yield part, not left
+        # The notebooks link to the glossary's headings.
+        is_linked_heading = path.name == "GLOSSARY.md" and part.startswith("## ")
+        is_code = part.startswith("```")
+        has_words = bool(re.search("[A-Za-z]{2}", part))
+        yield part, has_words and not is_linked_heading and not is_code
 
 
-def _cells(notebook: pathlib.Path) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _notebook_texts(notebook: pathlib.Path) -> list[Text]:
+    texts: list[Text] = []
+
+    def collect(place: str, english: str) -> str:
+        texts.append((place, english))
+        return english
+
     for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
-        _told(notebook.name, cell, lambda *said: found.append(said) or said[1])
+        rewrite_cell(notebook.name, cell, collect)
         for output in cell.get("outputs", ()):
-            metadata = (output.get("metadata") or {}).values()
-            for beside in (x for x in metadata if isinstance(x, dict) and "alt" in x):
-                found.append((f"{notebook.name} {cell.get('id')} caption", beside["alt"]))
-    return found
+            for metadata in (output.get("metadata") or {}).values():
+                if isinstance(metadata, dict) and "alt" in metadata:
+                    collect(f"{notebook.name} {cell.get('id')} caption", metadata["alt"])
+    return texts
 
 
-def _data(path: pathlib.Path) -> Iterator[tuple[str, str]]:
-    def walk(node: object, *keys: str) -> Iterator[tuple[str, str]]:
-        if isinstance(node, dict):
-            for key, value in node.items():
-                yield from walk(value, *keys, key)
-        elif isinstance(node, list):
-            for at, value in enumerate(node, 1):
-                own = value["name"] if isinstance(value, dict) else str(at)
-                yield from walk(value, *keys, own)
-        elif isinstance(node, str) and re.search(r"\w", re.sub(language.BLANK, "", node)):
-            # What is wrong with the answer (b); of an exercise it is code.
-            because = "wrong" in keys and len(keys[-1]) == 1
-            if because or KEYS & {*keys}:
-                yield f"{path.name} {'.'.join(keys)}", node
-
-    yield from walk(tomllib.loads(path.read_text("utf-8")))
+def data_texts(path: pathlib.Path) -> Iterator[Text]:
+    """Give the texts of a file of TOML that a learner reads, with their keys."""
+    for keys, value in _leaves(tomllib.loads(path.read_text("utf-8"))):
+        has_words = re.search(r"\w", re.sub(language.BLANK, "", value))
+        # What is wrong with the answer (b); of an exercise it is code.
+        is_reason = "wrong" in keys and len(keys[-1]) == 1
+        if has_words and (is_reason or not KEYS.isdisjoint(keys)):
+            yield f"{path.name} {'.'.join(keys)}", value
 
 
-def _code(path: pathlib.Path) -> Iterator[tuple[str, str]]:
+def _leaves(node: object, *keys: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Walk through data: the keys that lead to each string, and the string."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _leaves(value, *keys, key)
+    elif isinstance(node, list):
+        for number, value in enumerate(node, 1):
+            key = value["name"] if isinstance(value, dict) else str(number)
+            yield from _leaves(value, *keys, key)
+    elif isinstance(node, str):
+        yield keys, node
+
+
+def code_texts(path: pathlib.Path) -> Iterator[Text]:
     """Give the strings of a source; of one with values in it, their expressions in braces."""
-    nodes = [*ast.walk(ast.parse(path.read_text("utf-8")))]
-    left_out = set()  # docstrings, pieces of a string with values, and what is a name
-    for node in nodes:
-        match node:
-            case ast.Expr(value=part):
-                left_out.add(part)
-            case ast.JoinedStr(values=parts) | ast.Dict(keys=parts):
-                left_out.update(parts)
-            case ast.Compare():
-                left_out.update([node.left, *node.comparators])
+    nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+    no_texts = _nodes_of_names(nodes)
     for node in nodes:
         match node:
             case ast.JoinedStr(values=parts):
-                text = "".join(
-                    x.value if isinstance(x, ast.Constant) else f"{{{ast.unparse(x.value)}}}"
-                    for x in parts
-                )
+                text = "".join(_with_blank(part) for part in parts)
             case ast.Constant(value=str(text)):
                 pass
             case _:
                 continue
-        plain = re.sub(language.BLANK, "", text)
-        words = len(re.findall("[A-Za-z]{2,}", plain)) >= 3 and re.search(r"\w \w", plain)
-        if words and node not in left_out and not re.search(r"\\|\n\Z", text):
+        if node not in no_texts and _is_sentence(text):
             yield path.relative_to(ROOT).as_posix(), text
 
 
-def texts() -> list[tuple[str, str]]:
+def _nodes_of_names(nodes: list[ast.AST]) -> set[ast.AST]:
+    """Give docstrings, pieces of a string with values, and strings that name something."""
+    names: set[ast.AST] = set()
+    for node in nodes:
+        match node:
+            case ast.Expr(value=docstring):
+                names.add(docstring)
+            case ast.JoinedStr(values=parts) | ast.Dict(keys=parts):
+                names.update(parts)
+            case ast.Compare():
+                names.update([node.left, *node.comparators])
+    return names
+
+
+def _with_blank(part: ast.AST) -> str:
+    if isinstance(part, ast.Constant):
+        return part.value
+    return f"{{{ast.unparse(part.value)}}}"
+
+
+def _is_sentence(text: str) -> bool:
+    plain = re.sub(language.BLANK, "", text)
+    word_count = len(re.findall("[A-Za-z]{2,}", plain))
+    if word_count < 3 or not re.search(r"\w \w", plain):
+        return False
+    return not re.search(r"\\|\n\Z", text)
+
+
+def collect_texts() -> list[Text]:
     """Collect all that is to be translated, each once: where it stands, and the English."""
-    found = [text for notebook in catalog.notebooks() for text in _cells(notebook.path)]
+    texts: list[Text] = []
+    for notebook in catalog.notebooks():
+        texts += _notebook_texts(notebook.path)
     for path in (ROOT / README, *(catalog.NOTEBOOKS / name for name in PAGES)):
-        found += [(path.name, part) for part, is_text in _parts(path) if is_text]
-    pages.symptoms_page(say=lambda text: found.append((SYMPTOMS, text)) or text)
-    for path in (path for pattern in SOURCES for path in sorted(ROOT.glob(pattern))):
-        found += (_data if path.suffix == ".toml" else _code)(path)
-    found += [(WORDS, CHANGED), (WORDS, MISSING)]
+        texts += [(path.name, part) for part, is_text in _page_parts(path) if is_text]
+
+    def collect(english: str) -> str:
+        texts.append((SYMPTOMS, english))
+        return english
+
+    pages.symptoms_page(say=collect)
+    for pattern in SOURCES:
+        for path in sorted(ROOT.glob(pattern)):
+            texts += data_texts(path) if path.suffix == ".toml" else code_texts(path)
+    texts += [(WORDS, CHANGED), (WORDS, MISSING)]
     for code in language.translations():
-        found += [(WORDS, m.id) for m in language.read(code) if m.context == WORDS]
-    return list(dict.fromkeys(found))
+        messages = language.read(code)
+        texts += [(WORDS, message.id) for message in messages if message.context == WORDS]
+    return list(dict.fromkeys(texts))
 
 
-def update(po: Catalog, wanted: list[tuple[str, str]]) -> None:
+# --- A translation in step with the English ---
+
+
+def update(po: Catalog, texts: list[Text]) -> None:
     """Bring a translation in step with the English, as gettext's msgmerge does.
 
     What is gone leaves it. What has changed keeps the translation of the message that was most like
     it, and becomes fuzzy; what only moved isn't changed.
     """
-    known = {message.id: message for message in po}
+    message_by_english = {message.id: message for message in po}
     template = Catalog(locale=po.locale)
-    for where, english in wanted:
-        template.add(english, context=where)
-        if english in known and po.get(english, where) is None:
-            old = known[english]
-            po.add(english, old.string, context=where, flags=old.flags)
+    for place, english in texts:
+        template.add(english, context=place)
+        moved = message_by_english.get(english)
+        if moved is not None and po.get(english, place) is None:
+            po.add(english, moved.string, context=place, flags=moved.flags)
     po.update(template, update_creation_date=False)
 
 
 def to_do(po: Catalog) -> list[str]:
-    """List where the English has changed since it was translated, or nobody has yet."""
+    """List where the English has changed since it was translated, or no translation exists yet."""
     return [m.context for m in po if m.id and (m.fuzzy or not m.string)]
 
 
-def said(po: Catalog, where: str, english: str) -> str:
+def translate(po: Catalog, place: str, english: str) -> str:
     """Give a message's translation, or the English, with a note below its heading."""
-    message = po.get(english, where)
+    message = po.get(english, place)
     if message and message.string and not message.fuzzy:
         return message.string
-    if where in (TITLES, COMMENTS, WORDS) or re.match(r"\||- |\d+\. ", english):
+    is_row = re.match(r"\||- |\d+\. ", english)
+    if is_row or place in (TITLES, COMMENTS, WORDS):
         return english  # a note would break the program, the table or the list
-    why = said(po, WORDS, CHANGED if message and message.string else MISSING)
-    heading, rest = re.fullmatch(r"(#+ [^\n]*|)\n*(.*)", english, re.DOTALL).groups()
-    return "\n\n".join(part for part in (heading, f"*{why}*", rest) if part)
+    reason = CHANGED if message and message.string else MISSING
+    note = f"*{translate(po, WORDS, reason)}*"
+    heading, body = re.fullmatch(r"(#+ [^\n]*|)\n*(.*)", english, re.DOTALL).groups()
+    return "\n\n".join(part for part in (heading, note, body) if part)
 
 
-def generated(code: str, po: Catalog) -> dict[pathlib.Path, str]:
+# --- The edition in a language ---
+
+
+def generate(code: str, po: Catalog) -> dict[pathlib.Path, str]:
     """Make the notebooks and pages in a language: text by file. What a program printed stays."""
-    nodes = {n.path.name: json.loads(n.path.read_text("utf-8")) for n in catalog.notebooks()}
-    # The files of the folder, each with the anchors that are called otherwise there.
-    own: dict[str, dict[str, str]] = {name: {} for name in (*nodes, *PAGES, SYMPTOMS)}
-    cells = [(name, cell) for name, node in nodes.items() for cell in node["cells"]]
-    for name, cell in cells:
+    notebooks = {}
+    for notebook in catalog.notebooks():
+        notebooks[notebook.path.name] = json.loads(notebook.path.read_text("utf-8"))
+    # All headings first: a link leads to a heading of another file by its translation.
+    anchors: dict[str, dict[str, str]] = {name: {} for name in (*notebooks, *PAGES, SYMPTOMS)}
+    say = functools.partial(translate, po)
+    for name, cell in _cells(notebooks):
         english = "".join(cell["source"])
-        cell["source"] = _told(name, cell, functools.partial(said, po))
+        cell["source"] = rewrite_cell(name, cell, say)
         if cell["cell_type"] == "markdown":
-            own[name] |= zip(_anchors(english), _anchors(cell["source"]), strict=False)
-    setup = f'\nruntime.setup(language="{code}")'
-    learned = (catalog.NOTEBOOKS / "data" / f"{code}.txt").is_file()  # texts in the language, too
-    bare = functools.partial(commented, say=lambda *_: "")
-    folder = catalog.NOTEBOOKS / code
-    there = [n.path for n in catalog.notebooks(folder)] if folder.is_dir() else []
-    kept = [(p.name, c) for p in there for c in json.loads(p.read_text("utf-8"))["cells"]]
-    stored = {(n, c.get("id"), bare("".join(c["source"]))): c.get("outputs") for n, c in kept}
-    for name, cell in cells:
-        text = cell["source"].replace("\nruntime.setup()", setup)
-        text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{code}"') if learned else text
-        text = _linked(text, code, own) if cell["cell_type"] == "markdown" else text
+            pairs = zip(_anchors(english), _anchors(cell["source"]), strict=False)
+            anchors[name].update(pairs)
+
+    stored = _stored_outputs(catalog.NOTEBOOKS / code)
+    for name, cell in _cells(notebooks):
+        text = _set_language(cell["source"], code)
+        if cell["cell_type"] == "markdown":
+            text = _relink(text, code, anchors)
         cell["source"] = text.splitlines(keepends=True)
-        if outputs := stored.get((name, cell.get("id"), bare(text))):
-            cell["outputs"] = outputs
-    made = {n: json.dumps(node, ensure_ascii=False, indent=1) + "\n" for n, node in nodes.items()}
-    pages = {name: _page(po, catalog.NOTEBOOKS / name) for name in PAGES}
-    pages[SYMPTOMS] = _symptoms(po)
-    made |= {name: _linked(page, code, own) for name, page in pages.items()}
-    names = "|".join(map(re.escape, own))
+        cell_outputs = stored.get(_program_of(name, cell))
+        if cell_outputs:
+            cell["outputs"] = cell_outputs
+
+    folder = catalog.NOTEBOOKS / code
+    edition = {}
+    for name, node in notebooks.items():
+        edition[folder / name] = json.dumps(node, ensure_ascii=False, indent=1) + "\n"
+    for name in PAGES:
+        edition[folder / name] = _relink(_page(po, catalog.NOTEBOOKS / name), code, anchors)
+    edition[folder / SYMPTOMS] = _relink(_symptoms_page(po), code, anchors)
+    names = "|".join(map(re.escape, anchors))
     readme = _page(po, ROOT / README)
     readme = re.sub(rf"(?<=\]\()notebooks/(?={names})", f"notebooks/{code}/", readme)
-    written = {catalog.NOTEBOOKS / code / name: text for name, text in made.items()}
-    written[ROOT / f"README.{code}.md"] = readme
-    badge, hl = r"(?<=/blob/main/notebooks/)(?=\d\d_)", rf"\g<0>?hl={code}"
-    return {p: re.sub(GOOGLE, hl, re.sub(badge, f"{code}/", x)) for p, x in written.items()}
+    edition[ROOT / f"README.{code}.md"] = readme
+    return {path: _address_edition(text, code) for path, text in edition.items()}
+
+
+def _cells(notebooks: Mapping[str, dict]) -> Iterator[tuple[str, dict]]:
+    for name, notebook in notebooks.items():
+        for cell in notebook["cells"]:
+            yield name, cell
+
+
+def _program_of(notebook: str, cell: dict) -> tuple[str, str, str]:
+    """Name a cell by what it runs: its remarks are in another language in each edition."""
+    program = rewrite_remarks("".join(cell["source"]), lambda place, text: "")
+    return notebook, cell.get("id"), program
+
+
+def _stored_outputs(folder: pathlib.Path) -> dict[tuple, list[dict]]:
+    """Read what the cells of an edition printed, by `_program_of`; none if it is not there yet."""
+    if not folder.is_dir():
+        return {}
+    notebooks = {}
+    for notebook in catalog.notebooks(folder):
+        notebooks[notebook.path.name] = json.loads(notebook.path.read_text("utf-8"))
+    return {_program_of(name, cell): cell.get("outputs") for name, cell in _cells(notebooks)}
+
+
+def _set_language(text: str, code: str) -> str:
+    text = text.replace("\nruntime.setup()", f'\nruntime.setup(language="{code}")')
+    has_corpus = (catalog.NOTEBOOKS / "data" / f"{code}.txt").is_file()
+    if has_corpus:  # BERT learns from texts in the language
+        text = text.replace('LANGUAGE = "en"', f'LANGUAGE = "{code}"')
+    return text
+
+
+def _address_edition(text: str, code: str) -> str:
+    """Let badges open the edition's notebooks, and Google's links Google's pages in the language."""
+    text = re.sub(BADGE, f"{code}/", text)
+    return re.sub(GOOGLE, rf"\g<0>?hl={code}", text)
 
 
 def _page(po: Catalog, path: pathlib.Path) -> str:
-    parts = _parts(path)
-    return "".join(said(po, path.name, x) if is_text else x for x, is_text in parts)
+    page = ""
+    for part, is_text in _page_parts(path):
+        page += translate(po, path.name, part) if is_text else part
+    return page
 
 
-def _symptoms(po: Catalog) -> str:
-    told = {m.id: m.string for m in po if m.string and not m.fuzzy}
-    rows = [
-        dataclasses.replace(row, **{x: told.get(getattr(row, x), getattr(row, x)) for x in PARTS})
-        for row in explain.SYMPTOMS
-    ]
-    return pages.symptoms_page(rows, lambda text: told.get(text, text))
+def _symptoms_page(po: Catalog) -> str:
+    translations = {m.id: m.string for m in po if m.string and not m.fuzzy}
+
+    def say(english: str) -> str:
+        return translations.get(english, english)
+
+    symptoms = []
+    for symptom in explain.SYMPTOMS:
+        fields = {name: say(getattr(symptom, name)) for name in SYMPTOM_FIELDS}
+        symptoms.append(dataclasses.replace(symptom, **fields))
+    return pages.symptoms_page(symptoms, say)
 
 
 def _anchors(markdown: str) -> list[str]:
     """Name the headings of a text as JupyterLab does; brackets would end a link."""
-    names = map(catalog.plain, re.findall(r"^#+ (.*)$", markdown, re.MULTILINE))
-    return [re.sub("[ ()]", lambda x: {" ": "-", "(": "%28", ")": "%29"}[x[0]], n) for n in names]
+    escapes = str.maketrans({" ": "-", "(": "%28", ")": "%29"})
+    headings = re.findall(r"^#+ (.*)$", markdown, re.MULTILINE)
+    return [catalog.plain(heading).translate(escapes) for heading in headings]
 
 
-def _linked(text: str, code: str, own: Mapping[str, Mapping[str, str]]) -> str:
-    """Let links lead on from a language's folder, else one folder up."""
+def _relink(text: str, code: str, anchors: Mapping[str, Mapping[str, str]]) -> str:
+    """Let links lead on from a language's folder, else one folder up.
 
-    def led(found: re.Match[str]) -> str:
-        name, anchor = found.groups()
-        if name in own:
-            return name + (f"#{own[name].get(anchor, anchor)}" if anchor else "")
-        return f"../../README.{code}.md" if name == "../README.md" else f"../{found[0]}"
+    ``anchors`` has the files of the folder, each with its anchors: the translated by the English.
+    """
 
-    # Where a link of Markdown leads in the repository: a file, and an anchor there.
-    return re.sub(r"(?<=\]\()(?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?", led, text)
+    def target(match: re.Match[str]) -> str:
+        name, anchor = match.groups()
+        if name == "../README.md":
+            return f"../../README.{code}.md"
+        if name not in anchors:
+            return f"../{match[0]}"
+        if not anchor:
+            return name
+        return f"{name}#{anchors[name].get(anchor, anchor)}"
+
+    return LINK.sub(target, text)
 
 
 def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
     """Bring a language's translation in step and make its notebooks and pages.
 
     Gives what is to do (`to_do`), and the files that changed.
+
+    Raises `CourseError`: The translation was changed meanwhile, or a file can't be written.
     """
-    path, stream = language.file(code), io.BytesIO()
-    read = path.is_file() and path.read_bytes()
+    path = language.file(code)
+    content = _content(path)
     po = language.read(code)
-    had = {m.string for m in (*po, *po.obsolete.values()) if m.id}
-    update(po, texts())
+    translations = {m.string for m in (*po, *po.obsolete.values()) if m.id}
+    update(po, collect_texts())
+    stream = io.BytesIO()
     pofile.write_po(stream, po, width=0, ignore_obsolete=True)
-    new = {path: stream.getvalue().decode()} | generated(code, po)
-    if read != (path.is_file() and path.read_bytes()):
+    edition = {path: stream.getvalue().decode()} | generate(code, po)
+    # Making an edition takes seconds, in which someone may have saved the file in an editor.
+    if _content(path) != content:
         what = f"{path.name} was changed meanwhile."
         raise CourseError(what, "The change would be lost.", "Run the same command again.")
-    changed = [p for p, text in new.items() if not p.is_file() or p.read_text("utf-8") != text]
-    if had - {"", *(m.string for m in po)}:
-        outputs.keep(path, read, catalog.BUILD / "earlier", "loses texts whose English is gone")
-    files.write(path, new[path])  # what was edited by hand is in it
-    for made in changed:
-        outputs.write_own(made, new[made], catalog.BUILD / "earlier")
-    return to_do(po), changed
+
+    outdated = []
+    for target, text in edition.items():
+        if not target.is_file() or target.read_text("utf-8") != text:
+            outdated.append(target)
+    lost_translations = translations - {"", *(m.string for m in po)}
+    if lost_translations:
+        outputs.keep(path, content, catalog.BUILD / "earlier", "loses texts whose English is gone")
+    files.write(path, edition[path])  # what was edited by hand is in it
+    for target in outdated:
+        outputs.write_own(target, edition[target], catalog.BUILD / "earlier")
+    return to_do(po), outdated
+
+
+def _content(path: pathlib.Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b""

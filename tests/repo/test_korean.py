@@ -21,9 +21,9 @@ CODE = r"(?s)```.*?```|``.+?``|`[^`]+`"
 
 def test_it_is_in_step():
     there = {(message.context, message.id) for message in CATALOG}
-    if behind := [*({*translation.texts()} - there), *translation.to_do(CATALOG)]:
+    if behind := [*({*translation.collect_texts()} - there), *translation.to_do(CATALOG)]:
         warnings.warn(f"Korean: {len(behind)} messages to do: tpu-course translate", stacklevel=1)
-    made = translation.generated("ko", CATALOG)
+    made = translation.generate("ko", CATALOG)
     changed = [p for p, text in made.items() if not p.is_file() or p.read_text("utf-8") != text]
     assert changed == [], "tpu-course translate"
     assert {*FOLDER.iterdir()} == {path for path in made if path.parent == FOLDER}
