@@ -1,8 +1,17 @@
 """The command line: ``tpu-course``, and ``python -m course`` where it isn't installed."""
 
 import os
-import signal
 import sys
+
+from course import shadows
+
+# At once: what follows, and the script `tpu-course` itself, use modules that could be hidden.
+_MESSAGE = shadows.explanation(loaded_only=True)
+if _MESSAGE is not None:
+    sys.stderr.write("{}\n  Why: {}\n  Fix: {}\n".format(*_MESSAGE))
+    raise SystemExit(2)
+
+import signal  # noqa: E402
 
 
 def command() -> None:
@@ -15,11 +24,14 @@ def command() -> None:
 
     def stop(number: int, _: object) -> None:
         received.append(number)
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + number)
 
-    def lost(about: object) -> None:
+    def resend(unraisable: object) -> None:
         """Send a signal again that came where Python can't raise, as in a callback."""
-        if received and isinstance(about.exc_value, KeyboardInterrupt | SystemExit):
+        is_stop = isinstance(unraisable.exc_value, KeyboardInterrupt | SystemExit)
+        if received and is_stop:
             import threading
 
             threading.Timer(0.1, os.kill, (os.getpid(), received[-1])).start()
@@ -27,28 +39,51 @@ def command() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's
             signal.signal(number, stop)
-    for name in ("stdin", "stdout", "stderr"):  # closed (2>&-), another file would be in its place
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r+"))
-    for name in ("PYTHONINSPECT", "PYTHONOPTIMIZE"):  # waits at the end; takes texts, asserts away
-        if os.environ.pop(name, ""):
-            os.execv(sys.executable, sys.orig_argv)
+    _open_closed_streams()
+    _restart_without_flags()
     try:
-        import logging
-        import warnings
-
         if not sys.flags.dev_mode:
-            sys.unraisablehook, logging.lastResort, logging.raiseExceptions = lost, None, False
-            warnings.simplefilter("ignore")  # a library's, which PYTHONWARNINGS=error would raise
+            _silence_libraries()
+            sys.unraisablehook = resend
         from course.commands import app
 
         app.run()
     except (KeyboardInterrupt, Exception) as error:
         if sys.flags.dev_mode:
             raise
-        stopped = received or isinstance(error, KeyboardInterrupt)
-        print("Stopped." if stopped else f"This can't go on: {error!r}", file=sys.stderr)  # noqa: T201
-        raise SystemExit(128 + received[-1] if received else 2) from None
+        if received or isinstance(error, KeyboardInterrupt):
+            message = "Stopped."
+        elif shadows.explanation():
+            message = "{}\n  Why: {}\n  Fix: {}".format(*shadows.explanation())
+        else:
+            message = f"This can't go on: {error!r}"
+        print(message, file=sys.stderr)  # noqa: T201
+        status = 128 + received[-1] if received else 2
+        raise SystemExit(status) from None
+
+
+def _open_closed_streams() -> None:
+    """Keep another file from getting the number of a stream that is closed (2>&-)."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(descriptor, "r+"))
+
+
+def _restart_without_flags() -> None:
+    """Begin again without flags of Python that wait at the end, or take texts and asserts away."""
+    for name in ("PYTHONINSPECT", "PYTHONOPTIMIZE"):
+        if os.environ.pop(name, ""):
+            os.execv(sys.executable, sys.orig_argv)
+
+
+def _silence_libraries() -> None:
+    import logging
+    import warnings
+
+    logging.lastResort = None
+    logging.raiseExceptions = False
+    warnings.simplefilter("ignore")  # PYTHONWARNINGS=error would raise a library's
 
 
 if __name__ == "__main__":

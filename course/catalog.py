@@ -56,11 +56,14 @@ def load(path: pathlib.Path) -> Notebook:
     fix = f"Repair it, or take what was committed last: `git restore {path}`."
     with unreadable(f"{path.parent.name}/{path.name} can't be used.", fix):
         content = json.loads(path.read_text("utf-8"))
-        if (form := content["nbformat"]) != 4:
-            raise ValueError(f"its form is {form}, not 4")
+        version = content["nbformat"]
+        if version != 4:
+            raise ValueError(f"its form is {version}, not 4")
         cells = content["cells"]
-        title = re.match(r"#\s+(.+)", "".join(x for cell in cells[:1] for x in cell["source"]))
-        return Notebook(path, plain(title[1] if title else path.stem))
+        text = "".join(cells[0]["source"]) if cells else ""
+        heading = re.match(r"#\s+(.+)", text)
+        title = heading[1] if heading else path.stem
+        return Notebook(path, plain(title))
 
 
 def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
@@ -69,7 +72,7 @@ def notebooks(folder: pathlib.Path = NOTEBOOKS) -> list[Notebook]:
     if not paths:
         raise CourseError(
             f"There are no notebooks in {folder}.",
-            "The course's notebooks are named NN_name.ipynb and stand in the folder notebooks.",
+            "The course's notebooks are named NN_name.ipynb and are in the folder notebooks.",
             "Go into a clone of the course's repository and run the same command again.",
         )
     return [load(path) for path in paths]
@@ -82,29 +85,35 @@ def edition(code: str | None) -> tuple[pathlib.Path, pathlib.Path]:
     """
     if code in (None, language.ENGLISH):
         return NOTEBOOKS, BUILD
-    if code not in (known := language.translations()):
+    translations = language.translations()
+    if code not in translations:
         raise CourseError(
             f"There is no edition in {code!r}.",
-            f"The course is in English (en) and in: {', '.join(known)}.",
+            f"The course is in English (en) and in: {', '.join(translations)}.",
             "Choose one of these, or begin another: CONTRIBUTING.md, Another language.",
         )
     return NOTEBOOKS / code, BUILD / code
 
 
-def choose(wanted: Sequence[str], known: Sequence[Notebook]) -> list[Notebook]:
+def choose(words: Sequence[str], notebooks: Sequence[Notebook]) -> list[Notebook]:
     """Pick notebooks by number or name, in the course's order, each once.
 
-    ``wanted`` are such as ``2``, ``02``, ``02_xla_rules`` or the path of its file; none means all.
+    ``words`` are such as ``2``, ``02``, ``02_xla_rules`` or the path of its file; none means all.
 
-    Raises `CourseError`: One of ``wanted`` is neither number nor name of a known notebook.
+    Raises `CourseError`: One of ``words`` is neither number nor name of one of the ``notebooks``.
     """
-    stems = {word: pathlib.PurePath(word).name.removesuffix(".ipynb") for word in wanted}
-    names = {word: stem and stem.zfill(2) for word, stem in stems.items()}  # "" is no 00
-    for word, name in names.items():
-        if not any(name in (notebook.name, notebook.number) for notebook in known):
+    if not words:
+        return list(notebooks)
+    selection = set()
+    for word in words:
+        stem = pathlib.PurePath(word).name.removesuffix(".ipynb")
+        name = stem.zfill(2) if stem else ""  # an empty word is no 00
+        matches = [notebook for notebook in notebooks if name in (notebook.name, notebook.number)]
+        if not matches:
             raise CourseError(
                 f"There is no notebook {word!r}.",
-                f"The notebooks are: {', '.join(notebook.name for notebook in known)}.",
-                f"Give a number or a name of these, such as {known[0].number}.",
+                f"The notebooks are: {', '.join(notebook.name for notebook in notebooks)}.",
+                f"Give a number or a name of these, such as {notebooks[0].number}.",
             )
-    return [n for n in known if not wanted or {n.name, n.number} & {*names.values()}]
+        selection.update(matches)
+    return [notebook for notebook in notebooks if notebook in selection]

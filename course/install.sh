@@ -15,8 +15,9 @@ stop() {
 }
 
 # The commands tpu-course and tpu-preflight, from this folder. What builds them is in the lock:
-# nothing is fetched.
-itself="--no-deps --no-build-isolation --no-index --editable ./tpu_preflight --editable ."
+# nothing is fetched. `compat` writes a path alone, no program that each start of Python would run.
+itself="--no-deps --no-build-isolation --no-index --config-settings editable_mode=compat"
+itself="$itself --editable ./tpu_preflight --editable ."
 
 needed="3.11, 3.12 or 3.13"
 

@@ -10,7 +10,7 @@ import pathlib
 import time
 
 from course import outputs
-from course.catalog import NOTEBOOKS, notebooks
+from course.catalog import NOTEBOOKS, Notebook, notebooks
 from helpers.base import files, language
 from helpers.base.errors import unreadable
 
@@ -23,46 +23,72 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
     """Bring the learner's copies up to date; give those that got a new edition.
 
     A notebook that isn't there is copied, without its outputs: they would answer the questions. One
-    whose original has changed since is written anew with the learner's answers in it. What they
+    whose original has changed since is written again with the learner's answers in it. What they
     show and link to is copied: a server shows no file outside of ``work``. A copy that was changed
     is kept in ``work/earlier``, in a folder of the time.
 
     Raises `CourseError`: A notebook is damaged, or the folder can't be written.
     """
-    written, earlier = {}, work / "earlier" / time.strftime("%Y-%m-%d %H.%M.%S")
+    earlier = work / "earlier" / time.strftime("%Y-%m-%d %H.%M.%S")
+    text_by_path: dict[pathlib.Path, str] = {}
+    renewed = []
     for notebook in notebooks(folder):
-        text = notebook.path.read_text("utf-8")
-        edition = hashlib.sha256(text.encode()).hexdigest()[:12]
-        target = work / notebook.path.name
-        new = json.loads(text)
-        what = f"{notebook.path.name} has an exercise's cell without an id."
-        with unreadable(what, "Save it in form 4.5, whose cells have ids, or take the tag away."):
-            answers = {cell["id"]: cell["source"] for cell in new["cells"] if _asks(cell)}
-        if target.exists():
-            what = f"work/{target.name} is damaged: its answers can't be read."
-            fix = "Move it elsewhere and run the same command again: it makes a new copy."
-            with unreadable(what, fix):
-                old = json.loads(target.read_text("utf-8"))
-                if old["metadata"].get("course_edition") == edition:
-                    continue
-                answers |= {cell["id"]: cell["source"] for cell in old["cells"] if _asks(cell)}
-            written[earlier / target.name] = target.read_text("utf-8")
-        for cell in new["cells"]:
-            if cell["cell_type"] == "code":
-                cell |= {"outputs": [], "execution_count": None}
-            if _asks(cell):
-                cell["source"] = answers[cell["id"]]
-        new["metadata"]["course_edition"] = edition
-        written[target] = json.dumps(new, ensure_ascii=False, indent=1) + "\n"
-    for path, text in written.items():  # now that nothing is damaged
+        copy = work / notebook.path.name
+        text = _renewed(notebook, copy)
+        if text is None:
+            continue
+        if copy.exists():
+            renewed.append(copy)
+            text_by_path[earlier / copy.name] = copy.read_text("utf-8")
+        text_by_path[copy] = text
+    # Written now that no notebook has turned out to be damaged.
+    for path, text in text_by_path.items():
         files.write(path, text)
-    editions = {language.LOCALE.name, *language.translations()}
-    for path in filter(pathlib.Path.is_file, folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        if path.suffix != ".ipynb" and not any(x[0] == "." or x in editions for x in parts):
-            outputs.write_own(work.joinpath(*parts), path.read_bytes(), work / "earlier")
-    return [work / path.name for path in written if path.parent == earlier]
+    _copy_other_files(work, folder)
+    return renewed
 
 
-def _asks(cell: dict) -> bool:
+def _renewed(notebook: Notebook, copy: pathlib.Path) -> str | None:
+    """Write a notebook for the learner, with the answers of their copy; None if that is current."""
+    text = notebook.path.read_text("utf-8")
+    edition = hashlib.sha256(text.encode()).hexdigest()[:12]
+    node = json.loads(text)
+    what = f"{notebook.path.name} has an exercise's cell without an id."
+    with unreadable(what, "Save it in form 4.5, whose cells have ids, or take the tag away."):
+        answers = _answers(node)
+    if copy.exists():
+        what = f"work/{copy.name} is damaged: its answers can't be read."
+        fix = "Move it elsewhere and run the same command again: it makes a new copy."
+        with unreadable(what, fix):
+            copied_node = json.loads(copy.read_text("utf-8"))
+            if copied_node["metadata"].get("course_edition") == edition:
+                return None
+            answers |= _answers(copied_node)
+    for cell in node["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"] = []
+            cell["execution_count"] = None
+        if _is_answer(cell):
+            cell["source"] = answers[cell["id"]]
+    node["metadata"]["course_edition"] = edition
+    return json.dumps(node, ensure_ascii=False, indent=1) + "\n"
+
+
+def _answers(node: dict) -> dict[str, str | list[str]]:
+    return {cell["id"]: cell["source"] for cell in node["cells"] if _is_answer(cell)}
+
+
+def _is_answer(cell: dict) -> bool:
     return not _ANSWERS.isdisjoint(cell["metadata"].get("tags", ()))
+
+
+def _copy_other_files(work: pathlib.Path, folder: pathlib.Path) -> None:
+    """Copy texts, pictures and data; other editions and an editor's hidden files stay behind."""
+    editions = {language.LOCALE.name, *language.translations()}
+    for path in folder.rglob("*"):
+        parts = path.relative_to(folder).parts
+        is_hidden = any(part.startswith(".") for part in parts)
+        if path.suffix == ".ipynb" or is_hidden or not editions.isdisjoint(parts):
+            continue
+        if path.is_file():
+            outputs.write_own(work.joinpath(*parts), path.read_bytes(), work / "earlier")

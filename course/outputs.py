@@ -13,27 +13,29 @@ from helpers.base.folders import Folder, short
 TEMPLATES = pathlib.Path(__file__).with_name("templates")
 
 
-def keep(path: pathlib.Path, data: bytes, kept: pathlib.Path, why: str) -> None:
-    """Write what a file holds to the folder ``kept``, below the time; say where, and why."""
-    there = kept / time.strftime("%Y-%m-%d %H.%M.%S") / path.parent.name / path.name
-    write(there, data)
-    sys.stderr.write(f"{path.name} {why}; as it was: {there}\n")
+def keep(path: pathlib.Path, data: bytes, folder: pathlib.Path, why: str) -> None:
+    """Write what a file holds to a folder of the time within ``folder``; say where, and why."""
+    copy = folder / time.strftime("%Y-%m-%d %H.%M.%S") / path.parent.name / path.name
+    write(copy, data)
+    sys.stderr.write(f"{path.name} {why}; as it was: {copy}\n")
 
 
-def write_own(path: pathlib.Path, data: str | bytes, kept: pathlib.Path) -> None:
-    """Write a file as `write` does; one that isn't what was written there last stays in ``kept``.
+def write_own(path: pathlib.Path, data: str | bytes, earlier: pathlib.Path) -> None:
+    """Write a file as `write` does; one that was changed by hand since is kept in ``earlier``.
 
-    That folder holds what was changed by hand since, and a digest of what was written.
+    That folder holds a digest of what was written here last, too.
     """
-    data = data.encode() if isinstance(data, str) else data
-    note = kept / ".written" / path.parent.name / path.name
+    if isinstance(data, str):
+        data = data.encode()
+    note = earlier / ".written" / path.parent.name / path.name
     try:
-        before = path.read_bytes() if path.exists() else data
-        known = note.read_bytes() if note.exists() else b""
+        current = path.read_bytes() if path.exists() else data
+        digest = note.read_bytes() if note.exists() else b""
     except OSError as error:
         raise cant_write(path, error) from error
-    if before != data and hashlib.sha256(before).digest() != known:
-        keep(path, before, kept, "was not as written here last" if known else "is written anew")
+    if current != data and hashlib.sha256(current).digest() != digest:
+        why = "was not as written here last" if digest else "is written anew"
+        keep(path, current, earlier, why)
     write(path, data)
     write(note, hashlib.sha256(data).digest())
 
@@ -43,19 +45,20 @@ def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises `CourseError`: It is in a bucket or not empty, or as `Folder.check`.
     """
-    there = Folder(path)
-    if there.remote:
+    folder = Folder(path)
+    if folder.remote:
         raise CourseError(
-            f"{there.path[:60]!r} is no folder of this machine.",
+            f"{folder.path[:60]!r} is no folder of this machine.",
             "A folder can be whole or absent on a disk; a bucket has no folders.",
             "Write to a folder here, then copy it: gcloud storage cp -r FOLDER gs://….",
         )
-    there.check()
-    here = pathlib.Path(there.path)
-    if there.list() or here.is_symlink() or here.absolute() == pathlib.Path.cwd():
+    folder.check()
+    local_path = pathlib.Path(folder.path)
+    is_current = local_path.absolute() == pathlib.Path.cwd()
+    if folder.list() or local_path.is_symlink() or is_current:
         raise CourseError(
-            f"{short(there.path)} is not empty, is a link, or is the current folder.",
+            f"{short(folder.path)} is not empty, is a link, or is the current folder.",
             "What is in it would be lost, or mixed with the new files.",
             "Name another folder, or remove this one first.",
         )
-    return here
+    return local_path

@@ -16,18 +16,18 @@ from tpu_preflight.processes import kill
 
 @contextlib.contextmanager
 def temporary() -> Iterator[None]:
-    """Have a folder of one's own for all temporary files, which goes with the block.
+    """Have a folder for all temporary files, which goes with the block.
 
-    Before, it ends what a command left that was killed: its folder, and who has that for his own.
+    Before, it ends what a killed command left: its folder, and the processes that still use it.
     """
     path = pathlib.Path(tempfile.gettempdir(), "tpu-course")
     for leftover in leftovers(path):
         kill(_users_of(leftover))
         shutil.rmtree(leftover, ignore_errors=True)
     with (
-        reserved_folder(path, mode=0o700) as own,
-        variables_set({"TMPDIR": str(own)}),
-        variables_set({"tempdir": None}, vars(tempfile)),
+        reserved_folder(path, mode=0o700) as folder,
+        variables_set({"TMPDIR": str(folder)}),
+        variables_set({"tempdir": None}, vars(tempfile)),  # or tempfile keeps the former
     ):
         yield
 

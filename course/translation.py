@@ -358,7 +358,7 @@ def _set_language(text: str, code: str) -> str:
 
 
 def _address_edition(text: str, code: str) -> str:
-    """Let badges open the edition's notebooks, and Google's links Google's pages in the language."""
+    """Let badges open the edition's notebooks, and links to Google its pages in the language."""
     text = re.sub(BADGE, f"{code}/", text)
     return re.sub(GOOGLE, rf"\g<0>?hl={code}", text)
 

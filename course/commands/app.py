@@ -7,6 +7,7 @@ import sys
 
 import typer
 
+from course import shadows
 from course.commands import notebooks, training
 from helpers.base.errors import CourseError, unforeseen, unreadable
 from tpu_preflight.errors import PreflightError
@@ -27,6 +28,7 @@ GROUPS = {
     },
     "For teachers and authors": {
         "solutions": notebooks.solutions,
+        "tidy": notebooks.tidy,
         "store": notebooks.store,
         "translate": notebooks.translate,
     },
@@ -53,23 +55,32 @@ def run() -> None:
         stream.reconfigure(errors="replace")
     if not re.fullmatch(r"\d{2,4}", os.environ.get("COLUMNS", "80")):  # rich would show nothing
         del os.environ["COLUMNS"]
-    colour = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
+    color = False if os.environ.get("NO_COLOR") else None  # https://no-color.org
     try:
         with unreadable("The current folder is gone.", "Go to another (cd) and try again."):
-            names = [str(pathlib.Path.cwd()), *sys.argv]
-        if sys.getfilesystemencoding() != "utf-8" and not "".join(names).isascii():
+            names = str(pathlib.Path.cwd()) + "".join(sys.argv)
+        if sys.getfilesystemencoding() != "utf-8" and not names.isascii():
             raise CourseError(
                 "The name of the current folder or of a file can't be used.",
                 "The locale has no letters but those of English (LC_ALL, PYTHONUTF8).",
                 "Write LC_ALL=C.UTF-8 PYTHONUTF8=1 before the command.",
             )
-        app(prog_name=NAME, color=colour)
+        app(prog_name=NAME, color=color)
     except Exception as error:
         if sys.flags.dev_mode:
             raise
-        told = error if isinstance(error, (CourseError, PreflightError)) else unforeseen(error)
-        said = CourseError(told.what, told.why, told.fix)
-        typer.secho(said, err=True, fg="red", color=colour)
+        message = _message(error)
+        typer.secho(message, err=True, fg="red", color=color)
         if isinstance(error, OSError):  # what is left would be written now
             sys.stdout = None
         raise SystemExit(2) from None
+
+
+def _message(error: Exception) -> CourseError:
+    """Give what a user reads of an error: what happened, why, and what to do."""
+    if isinstance(error, (CourseError, PreflightError)):
+        return CourseError(error.what, error.why, error.fix)
+    hidden = shadows.explanation()
+    if hidden is not None and not isinstance(error, OSError):
+        return CourseError(*hidden)
+    return unforeseen(error)

@@ -16,13 +16,13 @@ from helpers.display import explain
 
 _NUMBERS = "Numbers or names, such as 2, 02, 02_xla_rules."
 _EDITION = "The notebooks in another language, such as ko. Without: English."
-Wanted = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS)]
+Names = Annotated[list[str] | None, typer.Argument(metavar="NOTEBOOK", help=_NUMBERS)]
 Language = Annotated[str | None, typer.Option(metavar="CODE", help=_EDITION)]
 
 
 @temporary()
 def run(
-    wanted: Wanted = None,
+    names: Names = None,
     workshop: Annotated[
         bool, typer.Option("--workshop", help="Run only the core of each notebook, for a class.")
     ] = False,
@@ -43,21 +43,28 @@ def run(
     **Exit status**: 0 all passed · 1 a notebook failed · 2 can't begin · 130 interrupted
     """
     folder, build = catalog.edition(language)
-    chosen = catalog.choose(wanted or [], catalog.notebooks(folder))
+    selection = catalog.choose(names or [], catalog.notebooks(folder))
 
     from course import running  # seconds of Jupyter's imports: only for what can be run
 
-    build = build / "workshop" if workshop else build  # never taken for a whole run
+    if workshop:
+        build = build / "workshop"  # never taken for a whole run
     page = build / "index.html"
     try:
-        results = running.run(chosen, build, workshop=workshop)
+        results = running.run(selection, build, workshop=workshop)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What is done: {page}", err=True)
         raise typer.Exit(130) from None
     typer.echo(f"Results: {page}")
-    if sys.stdout.isatty() and (sys.platform != "linux" or "DISPLAY" in os.environ):
+    has_screen = sys.platform != "linux" or "DISPLAY" in os.environ
+    if sys.stdout.isatty() and has_screen:
         typer.launch(page.as_uri())
-    raise typer.Exit(int(any(result.state != "passed" for result in results)))
+    raise typer.Exit(_status(results))
+
+
+def _status(results: tuple) -> int:
+    """Give the exit status of a run: 1 where a notebook failed."""
+    return int(any(result.state != "passed" for result in results))
 
 
 def lab(language: Language = None) -> None:
@@ -76,11 +83,18 @@ def lab(language: Language = None) -> None:
         learner_copy.prepare()  # what the edition links to: texts in English, pictures
     for path in learner_copy.prepare(work, folder):
         typer.echo(f"{path.name} is renewed, with your answers; before: {work.name}/earlier")
-    first = (work / "00_start_here.ipynb").relative_to(learner_copy.WORK).as_posix()
-    command = [sys.executable, "-m", "jupyterlab", "--allow-root"]  # it refuses root else
-    command += [f"--notebook-dir={learner_copy.WORK}", f"--LabApp.default_url=/lab/tree/{first}"]
-    # The tree shows whole names; no news.
-    command += [f"--LabApp.app_settings_dir={pathlib.Path(__file__).parents[1] / 'lab'}"]
+    page = (work / "00_start_here.ipynb").relative_to(learner_copy.WORK).as_posix()
+    # Whole names in the tree, no news, texts as pages.
+    settings = pathlib.Path(__file__).parents[1] / "lab"
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--allow-root",  # which it refuses otherwise
+        f"--notebook-dir={learner_copy.WORK}",
+        f"--LabApp.default_url=/lab/tree/{page}",
+        f"--LabApp.app_settings_dir={settings}",
+    ]
     os.execv(command[0], command)
 
 
@@ -123,9 +137,9 @@ def explain_log(
         typer.echo(
             f"Read: the log's first and last half MB, not the {left_out:,} bytes between.", err=True
         )
-    found = explain.explain(explain.decode(data))
-    typer.echo(repr(found))
-    raise typer.Exit(0 if found else 1)
+    explanation = explain.explain(explain.decode(data))
+    typer.echo(repr(explanation))
+    raise typer.Exit(0 if explanation else 1)
 
 
 def solutions() -> None:
@@ -150,7 +164,7 @@ def solutions() -> None:
 
 
 @temporary()
-def store(wanted: Wanted = None, language: Language = None) -> None:
+def store(names: Names = None, language: Language = None) -> None:
     """Run notebooks with their defaults and store the outputs in them (for authors).
 
     The stored outputs are what `make test` compares on the next machine. A notebook that fails
@@ -159,12 +173,30 @@ def store(wanted: Wanted = None, language: Language = None) -> None:
     **Example**: `tpu-course store 02 --language ko`. **Exit status**: as of `run`
     """
     folder, _ = catalog.edition(language)
-    chosen = catalog.choose(wanted or [], catalog.notebooks(folder))
+    selection = catalog.choose(names or [], catalog.notebooks(folder))
 
     from course import running
 
-    results = running.store(chosen)
-    raise typer.Exit(int(any(result.state != "passed" for result in results)))
+    results = running.store(selection)
+    raise typer.Exit(_status(results))
+
+
+def tidy(names: Names = None, language: Language = None) -> None:
+    """Strip what JupyterLab adds to notebooks; nothing runs (for authors).
+
+    Metadata of the editor, gaps in the execution counts, empty cells and lines at the end. The
+    outputs stay as they are stored.
+
+    **Example**: `tpu-course tidy 02`
+    """
+    from course import tidy as tidying
+
+    folder, _ = catalog.edition(language)
+    notebooks = catalog.choose(names or [], catalog.notebooks(folder))
+    paths = tidying.tidy(notebooks)
+    for path in paths:
+        typer.echo(f"{path.name} is tidied")
+    typer.echo(f"{len(paths)} of {len(notebooks)} notebooks changed")
 
 
 def translate(
@@ -176,7 +208,7 @@ def translate(
     """Bring the translations in step with the English, and make their notebooks and pages.
 
     A message whose English has changed becomes fuzzy, and the English is shown in its place until
-    somebody looks at it (CONTRIBUTING.md, Another language). A new code begins a translation.
+    someone looks at it (CONTRIBUTING.md, Another language). A new code begins a translation.
 
     **Example**: `tpu-course translate ja` begins a Japanese one: notebooks/locale/ja.po
     """

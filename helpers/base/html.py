@@ -29,7 +29,7 @@ def _marked(text: str) -> Markup:
 @functools.cache
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader([folder, TEMPLATES]),  # every page may use a card
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         finalize=_escaped,

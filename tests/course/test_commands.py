@@ -7,6 +7,7 @@ import pathlib
 import re
 import shlex
 import signal
+import site
 import sys
 import time
 import tomllib
@@ -158,3 +159,16 @@ def test_a_flag_of_python_that_would_go_on_reading_is_dropped():
     given = {"PATH": os.environ["PATH"], "PYTHONINSPECT": "1"}  # Python would read on at its end
     done = call(sys.executable, "-m", "course", "run", "99", env=given, input="print(6 * 7)\n")
     assert done.returncode == 2 and "42" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["re", "numpy"])
+def test_a_file_on_pythonpath_that_hides_a_module_is_named(tmp_path, name):
+    (tmp_path / f"{name}.py").write_text("")
+    # Without `site`, as the command is installed: what this venv runs at each start needs `re`.
+    folders = [tmp_path, ROOT, ROOT / "tpu_preflight/src", *site.getsitepackages()]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+    words = [sys.executable, "-S", "-m", "course", "prepare", "-o", tmp_path / "records"]
+    process = call(*words, env=environment, cwd=tmp_path)
+    assert process.returncode == 2 and len(process.stderr.splitlines()) == 3, process.stderr
+    assert f"hides what the course imports: {name}." in process.stderr
+    assert str(tmp_path / f"{name}.py") in process.stderr

@@ -16,7 +16,7 @@ from made_notebooks import quiet, write
 from nbformat.v4 import new_output
 from terminal import call, without
 
-from course import running
+from course import running, tidy
 from course.catalog import notebooks
 from helpers.base import files
 from helpers.base.settings import ROOT
@@ -24,7 +24,10 @@ from helpers.base.settings import ROOT
 pytestmark = pytest.mark.slow
 
 MORE = ["21_endless", "22_endless", "23_endless", "24_endless"]  # as many as run at once
-LEFT = "import subprocess\nsubprocess.Popen(['sleep', '611'], start_new_session=True);"
+LEFT = (
+    "import subprocess\nsubprocess.Popen(['sleep', '611'], start_new_session=True)\n"
+    "subprocess.Popen(['/bin/sleep', '613'], env={}, start_new_session=True);"
+)
 SOURCES = {
     "01_ok": ["import os, sys\nprint(os.getcwd(), sys.executable)", "os.write(2, b'native');"],
     "02_fails": ["print('before')", "def boom():\n    raise ValueError('no <b>')\nboom()", "1"],
@@ -52,7 +55,9 @@ def test_each_ending_is_told_apart_and_the_run_goes_on(tmp_path):
         ("06_shows", "died", 3),
     ]
     assert "the cells below never ran" in results[3].error
-    assert ["sleep", "611"] not in [x.info["cmdline"] for x in psutil.process_iter(["cmdline"])]
+    commands = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
+    assert ["sleep", "611"] not in commands
+    assert ["/bin/sleep", "613"] not in commands  # it had no variable of its kernel's
     long = nbformat.read(folder / "build/05_leaves.ipynb", 4).cells[2].outputs[0].text
     assert long == "a" * 2_000_000 + "\n20 %\n"
     assert "02_fails: failed at cell 3" in said and "\x1b" not in said
@@ -103,7 +108,7 @@ def test_store_writes_outputs_without_traces_and_twice_the_same(tmp_path):
     assert stored.metadata == METADATA
     assert [(x.id, x.source) for x in stored.cells] == [(x.id, x.source) for x in node.cells]
     tags = {"tags": ["parameters"]}, {"slideshow": {"slide_type": "slide"}}
-    folded = {"tags": ["hide-input"], **running.FOLDED}
+    folded = {"tags": ["hide-input"], **tidy.FOLDED}
     assert [dict(cell.metadata) for cell in stored.cells] == [{}, *tags, folded]
     assert [cell.get("execution_count") for cell in stored.cells] == [None, 1, 2, 3]
     running.store(notebooks(tmp_path)[:1], quiet())
