@@ -23,11 +23,11 @@ def read(path: pathlib.Path) -> Report:
     try:
         if not path.is_file() or not 0 < path.stat().st_size <= LARGEST:
             raise OSError(f"it is missing, a pipe, empty (by > FILE), or over {LARGEST >> 20} MiB")
-        before = Report.from_json(path.read_text("utf-8"))
-        compare(before, before)  # somebody may have edited it
-        if before.status == CANT_TELL:
+        report = Report.from_json(path.read_text("utf-8"))
+        compare(report, report)  # fails where the file was edited by hand
+        if report.status == CANT_TELL:
             raise ValueError("it can't tell whether the model is ready")
-        return before
+        return report
     except (OSError, ValueError, LookupError, TypeError, PreflightError) as error:
         raise PreflightError(
             f"The baseline {path} can't be read as a report to compare with.",
@@ -37,46 +37,66 @@ def read(path: pathlib.Path) -> Report:
         ) from error
 
 
-def compare(report: Report, before: Report) -> tuple[Change, ...]:
-    """Say what changed since ``before``: states, compilations, and time and memory of each target.
+def compare(report: Report, earlier: Report) -> tuple[Change, ...]:
+    """Say what changed since an earlier report: states, compilations, times and memory.
 
     The worse ones come first. Times and sizes within ``TOLERANCE`` are no change.
 
     Raises:
         PreflightError: The reports are of two subjects, or have no target in common.
     """
-    if report.subject != before.subject:
+    if report.subject != earlier.subject:
         raise PreflightError(
-            f"The baseline is of {before.subject}, not of {report.subject}.",
+            f"The baseline is of {earlier.subject}, not of {report.subject}.",
             "What another model or function takes says nothing of this one.",
             "Make one of this: tpu-preflight module:name --json > baseline.json",
         )
-    if not set(report.targets) & set(before.targets):
+    if not set(report.targets) & set(earlier.targets):
         raise PreflightError(
-            f"The baseline is for {', '.join(before.targets)}, not for "
+            f"The baseline is for {', '.join(earlier.targets)}, not for "
             f"{', '.join(report.targets)}.",
             "Time and memory can only be compared on the same target.",
-            f"Ask for one of the baseline's: --target {before.targets[0]}.",
+            f"Ask for one of the baseline's: --target {earlier.targets[0]}.",
         )
-    changes = [*_states(report, before), *_numbers(report, before)]
+    changes = [
+        *_changed_states(report, earlier),
+        *_changed_compilations(report, earlier),
+        *_changed_numbers(report, earlier),
+    ]
     return tuple(sorted(changes, key=lambda change: not change.worse))
 
 
-def _states(report: Report, before: Report) -> Iterator[Change]:
-    then, now = _worst(before), _worst(report)
-    for place in dict.fromkeys([*now, *then]):
-        old, new = then.get(place, PASS), now.get(place, PASS)
-        if _SEVERITY[new] != _SEVERITY[old]:
-            yield Change(place[1], old, new, _SEVERITY[new] > _SEVERITY[old])
-    old, new = before.compilations, report.compilations
-    if old is not None and new is not None and old != new:
-        yield Change("compilations", str(old), str(new), new > old)
+def _changed_states(report: Report, earlier: Report) -> Iterator[Change]:
+    earlier_states = _worst_states(earlier)
+    states = _worst_states(report)
+    for check, name in dict.fromkeys([*states, *earlier_states]):
+        # An item that is in one report only is as one that passes in the other.
+        earlier_state = earlier_states.get((check, name), PASS)
+        state = states.get((check, name), PASS)
+        severity_change = _SEVERITY[state] - _SEVERITY[earlier_state]
+        if severity_change:
+            yield Change(what=name, before=earlier_state, now=state, worse=severity_change > 0)
 
 
-def _worst(report: Report) -> dict[tuple[int, str], str]:
-    """The worst state of each check's items of the same name: it comes last, so it stays."""
-    worse_later = sorted(report.items, key=lambda item: _SEVERITY[item.state])
-    return {(item.check, item.name): item.state for item in worse_later}
+def _worst_states(report: Report) -> dict[tuple[int, str], str]:
+    """The worst state of each check's items of the same name."""
+    states: dict[tuple[int, str], str] = {}
+    for item in sorted(report.items, key=lambda item: _SEVERITY[item.state]):
+        states[item.check, item.name] = item.state  # a worse one comes later, and stays
+    return states
+
+
+def _changed_compilations(report: Report, earlier: Report) -> Iterator[Change]:
+    count = report.compilations
+    earlier_count = earlier.compilations
+    if count is None or earlier_count is None or count == earlier_count:
+        return
+    yield Change(
+        what="compilations",
+        before=str(earlier_count),
+        now=str(count),
+        worse=count > earlier_count,
+    )
 
 
 # Of each part of a report the numbers that are compared, and how they are written.
@@ -89,11 +109,19 @@ _NUMBERS = {
 }
 
 
-def _numbers(report: Report, before: Report) -> Iterator[Change]:
+def _changed_numbers(report: Report, earlier: Report) -> Iterator[Change]:
     for part, numbers in _NUMBERS.items():
-        then = {each.target: each for each in getattr(before, part)}
-        for now in getattr(report, part):
-            for what, field, shown in numbers if now.target in then else ():
-                old, new = getattr(then[now.target], field), getattr(now, field)
-                if abs(new - old) > TOLERANCE * old:
-                    yield Change(f"{what} on {now.target}", shown(old), shown(new), new > old)
+        earlier_parts = {estimate.target: estimate for estimate in getattr(earlier, part)}
+        for estimate in getattr(report, part):
+            if estimate.target not in earlier_parts:
+                continue
+            for what, field, written in numbers:
+                number = getattr(estimate, field)
+                earlier_number = getattr(earlier_parts[estimate.target], field)
+                if abs(number - earlier_number) > TOLERANCE * earlier_number:
+                    yield Change(
+                        what=f"{what} on {estimate.target}",
+                        before=written(earlier_number),
+                        now=written(number),
+                        worse=number > earlier_number,
+                    )

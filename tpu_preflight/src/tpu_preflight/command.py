@@ -56,22 +56,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("name", metavar="MODULE:NAME", help="what to check, such as my_model:build")
 
-    what = parser.add_argument_group("the TPU")
-    what.add_argument(
+    tpu = parser.add_argument_group("the TPU")
+    tpu.add_argument(
         "-t", "--target", action="append", metavar="TPU",
         help="such as v5e-8, the default; repeat it to compare several",
     )  # fmt: skip
-    what.add_argument("--node", action="store_true", help="the TPU is another machine (a TPU Node)")
+    tpu.add_argument("--node", action="store_true", help="the TPU is another machine (a TPU Node)")
 
-    more = parser.add_argument_group("more checks, which take longer")
-    more.add_argument(
+    checks = parser.add_argument_group("more checks, which take longer")
+    checks.add_argument(
         "--largest-batch", action="store_true", help="search for the largest batch that fits"
     )
-    more.add_argument(
+    checks.add_argument(
         "--vary", type=_varied, action="append", default=[], metavar="NAME=A,B",
         help="values for an argument of your function, such as rows=4,6: which of them fit?",
     )  # fmt: skip
-    more.add_argument(
+    checks.add_argument(
         "--profile", action="store_true",
         help="estimate a step's time by operation, layer and line: minutes for a large model",
     )  # fmt: skip
@@ -84,10 +84,10 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
 
     form = parser.add_argument_group("the report")
-    one = form.add_mutually_exclusive_group()
-    one.add_argument("--json", action="store_true", help="print it as JSON")
-    one.add_argument("--html", action="store_true", help="print it as a page (HTML)")
-    one.add_argument(
+    output = form.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print it as JSON")
+    output.add_argument("--html", action="store_true", help="print it as a page (HTML)")
+    output.add_argument(
         "--measured", type=_milliseconds, metavar="MS",
         help="what a step took on this TPU, such as 231ms: print it beside the estimate, as a row",
     )  # fmt: skip
@@ -109,10 +109,11 @@ def _positive(word: str) -> int:
 
 
 def _varied(word: str) -> tuple[str, list[int | str]]:
+    """Read one ``--vary``: a name, and the values of it that are tried."""
     name, _, values = word.partition("=")
     if not (name.isidentifier() and values):
         raise argparse.ArgumentTypeError(f"{word!r} is no name with values: rows=4,6")
-    return name, [int(v) if v.isdecimal() else v for v in values.split(",")]
+    return name, [int(value) if value.isdecimal() else value for value in values.split(",")]
 
 
 def _milliseconds(word: str) -> float:
@@ -121,73 +122,105 @@ def _milliseconds(word: str) -> float:
     return float(word.removesuffix("ms"))
 
 
-def _report(given: argparse.Namespace) -> Report:
-    targets = list(dict.fromkeys(given.target or ["v5e-8"]))
-    typed = price.read(given.price, targets)
-    if typed and given.steps is None:
+def _report(options: argparse.Namespace) -> Report:
+    targets = list(dict.fromkeys(options.target or ["v5e-8"]))  # each once
+    # What can be refused is refused before anything takes time.
+    prices = price.read(options.price, targets)
+    if prices and options.steps is None:
         raise PreflightError(
             "There is a price, but no number of steps.",
             "A run's price is steps x time of a step x chips x the price of a chip for an hour.",
             "Say how long the run is: --steps 100000.",
         )
-    profile = given.profile or given.measured is not None or given.steps is not None
-    before = given.baseline and baseline.read(given.baseline)
+    earlier = None
+    if options.baseline:
+        earlier = baseline.read(options.baseline)
+
+    profile = options.profile or options.measured is not None or options.steps is not None
+    default_timeout = SECONDS
+    if profile:
+        default_timeout += SECONDS * len(targets)
     start = time.monotonic()
 
-    def tell(stage: str) -> None:
-        _say(f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}")
+    def show_progress(stage: str) -> None:
+        _print_error(f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}")
 
     report = apart(
-        os.fsencode(given.name).decode(errors="replace"),  # UTF-8, whatever the locale says
+        os.fsencode(options.name).decode(errors="replace"),  # UTF-8, whatever the locale says
         targets,
-        node=given.node,
-        largest_batch=given.largest_batch,
-        vary={x: [v for name, vs in given.vary if name == x for v in vs] for x, _ in given.vary},
+        node=options.node,
+        largest_batch=options.largest_batch,
+        vary=_values_by_name(options.vary),
         profile=profile,
-        timeout=given.timeout or SECONDS * (1 + len(targets) * profile),
-        progress=tell,
+        timeout=options.timeout or default_timeout,
+        progress=show_progress,
     )
-    if given.steps is not None and report.timings:
-        found = price.prices(report.timings, report.estimates, given.steps, typed)
-        report = dataclasses.replace(report, prices=found)
+    if options.steps is not None and report.timings:
+        run_prices = price.prices(report.timings, report.estimates, options.steps, prices)
+        report = dataclasses.replace(report, prices=run_prices)
     # Of a process that ended it has the name that was typed, and says why: there are no numbers.
-    if before is not None and report.subject != given.name:
-        report = dataclasses.replace(report, changes=baseline.compare(report, before))
+    if earlier is not None and report.subject != options.name:
+        report = dataclasses.replace(report, changes=baseline.compare(report, earlier))
     return report
 
 
-def _say(text: str) -> None:
-    """Print on standard error; where that fails, nothing more is said there."""
+def _values_by_name(pairs: Sequence[tuple[str, list[int | str]]]) -> dict[str, list[int | str]]:
+    """Join the values of a name that was given several times."""
+    values_by_name: dict[str, list[int | str]] = {}
+    for name, values in pairs:
+        values_by_name.setdefault(name, []).extend(values)
+    return values_by_name
+
+
+def _print_error(text: str) -> None:
+    """Print on standard error; where that fails, nothing more is printed there."""
     try:
         print(text, file=sys.stderr, flush=True)  # noqa: T201
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
+def _print_report(report: Report, options: argparse.Namespace) -> None:
+    if options.json:
+        text = report.json()
+    elif options.html:
+        text = report.html()
+    else:
+        text = repr(report)
+    print(text, flush=True)  # noqa: T201
+    if options.measured:
+        for timing in report.timings:
+            print(calibration.row(timing, report.estimates, options.measured))  # noqa: T201
+
+
+def _end_at_signal(number: int, frame: object) -> None:
+    sys.exit(143)  # with its folder, and what it started
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry the command out; gives its exit status."""
-    given = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with its folder, and what it started
-    # Closed by 2>&-, it is None, and print would take standard output in its place.
-    sys.stderr = sys.stderr or pathlib.Path(os.devnull).open("w")  # noqa: SIM115
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # a shell's >&- closes one
-        stream.reconfigure(errors="backslashreplace")  # a terminal may lack a sign
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _end_at_signal)
+    if sys.stderr is None:
+        # Closed by 2>&-; print would take standard output in its place.
+        sys.stderr = pathlib.Path(os.devnull).open("w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # a shell's >&- closes one
+            stream.reconfigure(errors="backslashreplace")  # a terminal may lack a sign
     try:
-        report = _report(given)
-        print(  # noqa: T201
-            report.json() if given.json else report.html() if given.html else report, flush=True
-        )
-        for timing in report.timings if given.measured else ():
-            print(calibration.row(timing, report.estimates, given.measured))  # noqa: T201
+        report = _report(options)
+        _print_report(report, options)
         return report.exit_status
     except BrokenPipeError:  # who read it has left
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
     except Exception as error:
-        told = error if isinstance(error, PreflightError) else unforeseen(error)
-        what, why, fix = map(translated, (told.what, told.why, told.fix))
-        _say(f"{what}\n  {translated('Why')}: {why}\n  {translated('Fix')}: {fix}")
+        if not isinstance(error, PreflightError):
+            error = unforeseen(error)
+        why = f"  {translated('Why')}: {translated(error.why)}"
+        fix = f"  {translated('Fix')}: {translated(error.fix)}"
+        _print_error(f"{translated(error.what)}\n{why}\n{fix}")
         return 2
     except KeyboardInterrupt:
-        _say("Stopped.")
+        _print_error("Stopped.")
         return 130

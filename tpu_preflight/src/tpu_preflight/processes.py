@@ -1,8 +1,8 @@
 """Work with limits: a child process that may die, hang or eat memory.
 
-A `Child` is asked by the process that started it; the child itself calls `serve`. A job is a line
-of JSON on the child's standard input, followed by bytes; its answer is the same on standard output,
-after lines that tell its stages. A child ends with its parent, whatever ends that one.
+A `Child` gets its jobs from the process that started it; the child itself calls `serve`. A job is a
+line of JSON on the child's standard input, followed by bytes; its answer is the same on standard
+output, after lines that say its stages. A child ends with its parent, whatever ends that one.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from json import dumps, loads  # whatever the learner's module makes of json's
 from os import _exit
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 
-Answer = tuple[dict[str, Any], bytes]  # what is told, as JSON, and the bytes that go with it
+Answer = tuple[dict[str, Any], bytes]  # a message, as JSON, and the bytes that go with it
 Progress = Callable[[str, float], None]  # called at each stage, with the seconds passed
 
 # Before each message: what the learner's code writes to whatever it finds open has none.
@@ -34,13 +34,15 @@ MARK = b"\0tpu-preflight "
 OWN = "tpu-preflight-"  # what the name of a folder begins with that `own_folder` makes
 LAST = 1 << 20  # bytes of what a child wrote that are read again
 CODE = pathlib.Path(__file__).resolve().parents[1]  # what a child imports this package from
+POLL_SECONDS = 0.2  # between two looks at a child's limits
+WATCH_SECONDS = 0.5  # between a child's looks at its parent
 
 
 def family(pid: int) -> list[psutil.Process]:
     """List a process and all that it started, however deep; none when it has ended."""
     try:
-        first = psutil.Process(pid)
-        return [first, *first.children(recursive=True)]
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
     except psutil.Error:
         return []
 
@@ -63,11 +65,14 @@ def kill(members: Iterable[psutil.Process]) -> None:
 
 def ending(process: subprocess.Popen) -> str:
     """Say how a process ended: ``with status 1``, ``by SIGKILL``; or that it lives, but is mute."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
+    try:
         status = process.wait(1)
-        known = {-one.value: f"by {one.name}" for one in signal.Signals}
-        return known.get(status, f"with status {status}")
-    return "its answers, but not itself"
+    except subprocess.TimeoutExpired:
+        return "its answers, but not itself"
+    for number in signal.Signals:
+        if status == -number.value:
+            return f"by {number.name}"
+    return f"with status {status}"
 
 
 @contextlib.contextmanager
@@ -77,36 +82,53 @@ def own_folder() -> Iterator[str]:
     While one is in use, a file in it is locked from the moment that it has its name; a folder
     without such a file is not ours.
     """
+    _remove_abandoned_folders()
+    with tempfile.TemporaryDirectory(prefix=OWN, ignore_cleanup_errors=True) as folder:
+        path = pathlib.Path(folder, "new")
+        with path.open("w") as file:
+            with contextlib.suppress(OSError):  # on a disk without locks it has none
+                fcntl.flock(file, fcntl.LOCK_EX)
+                path.rename(path.with_name(".lock"))
+            yield folder
+
+
+def _remove_abandoned_folders() -> None:
     for lock in pathlib.Path(tempfile.gettempdir()).glob(f"{OWN}*/.lock"):
-        with (
-            contextlib.suppress(OSError),  # in use, or not for this user
-            os.fdopen(os.open(lock, os.O_RDONLY | os.O_NONBLOCK)) as found,
-        ):
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
-    with (
-        tempfile.TemporaryDirectory(prefix=OWN, ignore_cleanup_errors=True) as own,
-        (new := pathlib.Path(own, "new")).open("w") as held,
-    ):
-        with contextlib.suppress(OSError):  # on a disk without locks it has none
-            fcntl.flock(held, fcntl.LOCK_EX)
-            new.rename(new.with_name(".lock"))
-        yield own
+        with contextlib.suppress(OSError):  # in use, or not for this user
+            descriptor = os.open(lock, os.O_RDONLY | os.O_NONBLOCK)
+            with os.fdopen(descriptor) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def end(pid: int, folder: str = "") -> None:
     """End a process that leads a session, all that it started in any session, and its folder.
 
-    What left the family (a daemon) still has the folder for its temporary files.
+    Args:
+        pid: The process. The one that calls this is spared, even where the other started it.
+        folder: Its TMPDIR. What left the family (a daemon) still has the folder for its temporary
+            files, and is found by it. Ignored if `own_folder` didn't make it.
     """
-    own = OWN in folder
-    others = psutil.process_iter(["environ"]) if own else ()
-    left = (each for each in others if (each.info["environ"] or {}).get("TMPDIR") == folder)
-    kill(member for member in (*family(pid), *left) if member.pid != os.getpid())
-    if own:
+    kill(_without_this(family(pid)))
+    if OWN in folder:
+        # Looked for after the family's end, which can start no more.
+        kill(_without_this(_users_of(folder)))
         shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
+
+
+def _without_this(members: Iterable[psutil.Process]) -> Iterator[psutil.Process]:
+    for member in members:
+        if member.pid != os.getpid():
+            yield member
+
+
+def _users_of(folder: str) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter(["environ"]):
+        environment = process.info["environ"] or {}
+        if environment.get("TMPDIR") == folder:
+            yield process
 
 
 @dataclasses.dataclass(eq=False)
@@ -117,25 +139,26 @@ class NoAnswer(Exception):
     stage: str  # what it was doing
     lines: list[str]  # what it wrote
     limits: tuple[float, int]  # seconds, and bytes of memory
-    kept: dict[str, Any]  # what it told beside its stages
+    kept: dict[str, Any]  # what it sent with its stages
 
     def __str__(self) -> str:
         seconds, most = self.limits
-        took = f"it took more than {most / 1e9:.1f} GB of this machine's memory"
-        return {
-            "time": f"it was ended after the time limit of {seconds:g} s, while {self.stage}",
-            "memory": f"it was ended because {took}, while {self.stage}",
-        }.get(self.cause, f"the process ended {self.cause}, while {self.stage}")
+        if self.cause == "time":
+            return f"it was ended after the time limit of {seconds:g} s, while {self.stage}"
+        if self.cause == "memory":
+            took = f"it took more than {most / 1e9:.1f} GB of this machine's memory"
+            return f"it was ended because {took}, while {self.stage}"
+        return f"the process ended {self.cause}, while {self.stage}"
 
 
 class Child:
-    """A process that does one job after the other, and is started anew when it has died.
+    """A process that does one job after the other, and is started again when it has died.
 
     Args:
         module: What it runs; it calls `serve`.
         environment: Its variables, all of them.
         own_folder: Its TMPDIR, if no other process has it: goes with it.
-        folder: Where it runs; Python doesn't import from there, where a random.py may stand.
+        folder: Where it runs; Python doesn't import from there, where a random.py may be.
     """
 
     def __init__(
@@ -145,7 +168,9 @@ class Child:
         folder: pathlib.Path = CODE,
         own_folder: str = "",
     ) -> None:
-        self._module, self._environment, self._folder = module, environment, folder
+        self._module = module
+        self._environment = environment
+        self._folder = folder
         self._own_folder = own_folder
         self._process: subprocess.Popen | None = None
         self._talking: threading.Thread | None = None
@@ -153,22 +178,32 @@ class Child:
     def _start(self) -> None:
         self._owner = os.getpid()
         self._written = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        path = os.pathsep.join(filter(None, (str(CODE), self._environment.get("PYTHONPATH"))))
+        folders = [str(CODE)]
+        if self._environment.get("PYTHONPATH"):
+            folders.append(self._environment["PYTHONPATH"])
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", self._module, str(self._owner)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._written,
             cwd=self._folder,
-            env={**self._environment, "PYTHONPATH": path},
+            env={**self._environment, "PYTHONPATH": os.pathsep.join(folders)},
             start_new_session=True,  # Ctrl-C is for the parent, which then ends the child
         )
 
+    def _running_process(self) -> subprocess.Popen:
+        if self._process is not None and self._process.poll() is not None:
+            self.close()
+        if self._process is None:
+            self._start()
+        return self._process
+
     def close(self) -> None:
         """End the process and all that it started, at once."""
-        if self._process is None or self._owner != os.getpid():  # a fork of the owner ends nothing
+        process = self._process
+        if process is None or self._owner != os.getpid():  # a fork of the owner ends nothing
             return
-        process, self._process = self._process, None
+        self._process = None
         end(process.pid, self._own_folder)
         process.wait()
         if self._talking is not None:
@@ -204,33 +239,42 @@ class Child:
             NoAnswer: It has died, or was ended at a limit.
         """
         most = most_memory or int(psutil.virtual_memory().total * 0.8)
-        start, limits, kept = time.monotonic(), (timeout, most), {}
-        if self._process is not None and self._process.poll() is not None:
-            self.close()
-        if self._process is None:
-            self._start()
-        process, told = self._process, queue.SimpleQueue()
+        start = time.monotonic()
+        details: dict[str, Any] = {}
+        process = self._running_process()
         # The child may die, or not read: no pipe may block this thread.
-        self._talking = threading.Thread(target=_talk, args=(process, job, data, told), daemon=True)
-        self._talking.start()
+        messages: queue.SimpleQueue[Answer] = queue.SimpleQueue()
+        talking = threading.Thread(target=_talk, args=(process, job, data, messages), daemon=True)
+        self._talking = talking
+        talking.start()
+
+        def no_answer(cause: str) -> NoAnswer:
+            return NoAnswer(
+                cause=cause,
+                stage=stage,
+                lines=self._lines(),
+                limits=(timeout, most),
+                kept=details,
+            )
+
         try:
             while True:
                 with contextlib.suppress(queue.Empty):
-                    message, rest = told.get(timeout=0.2)
+                    message, message_data = messages.get(timeout=POLL_SECONDS)
                     if "stage" not in message:
-                        return message, rest
+                        return message, message_data
                     stage = message["stage"]
-                    kept |= message
+                    details |= message
                     if progress is not None:
                         progress(stage, time.monotonic() - start)
-                if process.poll() is not None or not self._talking.is_alive():
-                    self._talking.join(1)
-                    if told.empty():  # it told nothing at the last
-                        raise NoAnswer(ending(process), stage, self._lines(), limits, kept)
+                if process.poll() is not None or not talking.is_alive():
+                    talking.join(1)
+                    if messages.empty():  # its last message isn't still to be read
+                        raise no_answer(ending(process))
                 if time.monotonic() - start > timeout:
-                    raise NoAnswer("time", stage, self._lines(), limits, kept)
+                    raise no_answer("time")
                 if memory(family(process.pid)) > most:
-                    raise NoAnswer("memory", stage, self._lines(), limits, kept)
+                    raise no_answer("memory")
         except BaseException:
             self.close()
             raise
@@ -242,17 +286,25 @@ class Child:
 
 
 def _talk(
-    process: subprocess.Popen, job: dict[str, Any], data: bytes, told: queue.SimpleQueue
+    process: subprocess.Popen, job: dict[str, Any], data: bytes, messages: queue.SimpleQueue
 ) -> None:
-    """Give a job to a child, and pass on what it tells."""
+    """Give a job to a child, and pass on its messages."""
     with contextlib.suppress(Exception):  # it died, was stopped, or is cut off
-        process.stdin.write(dumps(job | {"size": len(data)}).encode() + b"\n" + data)
+        process.stdin.write(_message(job, data))
         process.stdin.flush()
-        for line in (line for line in process.stdout if line.startswith(MARK)):
+        for line in process.stdout:
+            if not line.startswith(MARK):
+                continue
             message = loads(line.removeprefix(MARK))
-            told.put((message, process.stdout.read(message["size"])))
+            messages.put((message, process.stdout.read(message["size"])))
             if "stage" not in message:
                 return
+
+
+def _message(content: dict[str, Any], data: bytes) -> bytes:
+    """Write a line of JSON, which says how many bytes follow it."""
+    line = dumps(content | {"size": len(data)})
+    return line.encode() + b"\n" + data
 
 
 def serve(
@@ -262,33 +314,45 @@ def serve(
     """Be a child: answer the jobs of the process that started this one, and end with it.
 
     Whatever is imported or called finds standard input empty, and prints on standard error. A fork
-    of this process ends where it would tell something.
+    of this process ends where it would send a message.
 
     Args:
-        answer: Is given a job, its bytes, and what to tell a stage with, and more by name.
+        answer: Takes a job, its bytes, and a function that sends a stage, and more by name.
         own_folder: Goes with this process where the one that made it was killed.
     """
-    parent, own = int(sys.argv.pop()), os.getpid()
+    parent = int(sys.argv.pop())
+    this = os.getpid()
     if not os.fork():  # a thread would wait for code that keeps Python's lock
-        os.closerange(0, 3)  # whoever reads from this process sees its end
-        with contextlib.suppress(psutil.Error):
-            while os.getppid() == own and psutil.Process(own).ppid() == parent:
-                time.sleep(0.5)
-        sys.exit(end(own, own_folder))
-    jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+        _end_with_parent(this, parent, own_folder)
+    jobs = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
     with pathlib.Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
 
-    def tell(told: dict[str, Any], data: bytes = b"") -> None:
-        if os.getpid() != own:
+    def send(content: dict[str, Any], data: bytes = b"") -> None:
+        if os.getpid() != this:
             _exit(0)
-        answers.write(b"\n" + MARK + dumps(told | {"size": len(data)}).encode() + b"\n" + data)
+        answers.write(b"\n" + MARK + _message(content, data))
         answers.flush()
 
+    def send_stage(stage: str, **details: Any) -> None:
+        send({"stage": stage} | details)
+
     with contextlib.suppress(BrokenPipeError):
-        while line := jobs.readline():
+        for line in jobs:
             job = loads(line)
             data = jobs.read(job["size"])
-            tell(*answer(job, data, lambda stage, **more: tell({"stage": stage} | more)))
-    end(own)
+            content, content_data = answer(job, data, send_stage)
+            send(content, content_data)
+    end(this)
+
+
+def _end_with_parent(pid: int, parent: int, own_folder: str) -> NoReturn:
+    """Wait until a process or its parent has ended; then end what is left of its family."""
+    os.closerange(0, 3)  # whoever reads from the process sees its end
+    with contextlib.suppress(psutil.Error):
+        while os.getppid() == pid and psutil.Process(pid).ppid() == parent:
+            time.sleep(WATCH_SECONDS)
+    end(pid, own_folder)
+    sys.exit()

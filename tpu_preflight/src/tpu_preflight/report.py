@@ -1,4 +1,4 @@
-"""What a preflight found: as text, as HTML, as JSON. Imports neither TensorFlow nor JAX."""
+"""A preflight's report: as text, as HTML, as JSON. Imports neither TensorFlow nor JAX."""
 
 import dataclasses
 import html
@@ -21,11 +21,18 @@ from tpu_preflight.text import translated
 
 SCHEMA = 3  # of the JSON: it changes when a field changes its name or its meaning
 
-PASS, WARN, FAIL, OPEN, NOTHING = "pass", "warn", "fail", "not checked", "does not apply"
+PASS = "pass"
+WARN = "warn"
+FAIL = "fail"
+OPEN = "not checked"
+NOTHING = "does not apply"
 STATES = (FAIL, WARN, OPEN, PASS, NOTHING)
-READY, NOT_READY, CANT_TELL = "ready", "not ready", "can't tell"
 
-# Said with a sign, too, so that no reader needs colours; these are Okabe and Ito's.
+READY = "ready"
+NOT_READY = "not ready"
+CANT_TELL = "can't tell"
+
+# Each state also has a sign, so that no reader needs colours; these are Okabe and Ito's.
 SIGNS = {PASS: "✓", WARN: "!", FAIL: "✗", OPEN: "?", NOTHING: "–"}
 COLOURS = {PASS: "#009E73", WARN: "#E69F00", FAIL: "#D55E00", OPEN: "#56B4E9", NOTHING: "#999999"}
 
@@ -54,10 +61,13 @@ class Item:
     decisive: bool = False  # whether the report can't say "ready" while this is not checked
 
     def __repr__(self) -> str:
-        text = f"{SIGNS[self.state]} {self.check} "
-        text += f"{translated(self.name)}: {translated(self.finding)}"
-        text += f"\n    {translated('at')} {translated(self.where)}" if self.where else ""
-        return text + (f"\n    {translated('fix')}: {translated(self.fix)}" if self.fix else "")
+        sign = SIGNS[self.state]
+        text = f"{sign} {self.check} {translated(self.name)}: {translated(self.finding)}"
+        if self.where:
+            text += f"\n    {translated('at')} {translated(self.where)}"
+        if self.fix:
+            text += f"\n    {translated('fix')}: {translated(self.fix)}"
+        return text
 
     def _repr_html_(self) -> str:
         style = f"border-left:5px solid {COLOURS[self.state]};padding-left:.7em;margin:.5em 0"
@@ -77,15 +87,26 @@ _FINDINGS = tomllib.loads(pathlib.Path(__file__).with_name("findings.toml").read
 def finding(
     check: int, key: str, *, state: str = "", where: object = None, **words: object
 ) -> Item:
-    """Fill in what ``findings.toml`` says; ``words`` stand for the names in braces there.
+    """Make an item of a text in ``findings.toml``.
 
-    The state is given where the file leaves it open, and ``where``, the learner's source line,
-    where there is one.
+    Args:
+        check: The check's number, as in ``CHECKS``.
+        key: The text's name in the file, under that number.
+        state: The item's state, where the file leaves it open.
+        where: The learner's source line, where there is one.
+        **words: What stands for the names in braces in the file.
     """
     row = _FINDINGS[str(check)][key]
-    said = {part: row.get(part, "").format(**words) for part in ("name", "finding", "fix")}
-    state, decisive = state or row["state"], row.get("decisive", False)
-    return Item(check, state=state, **said, where=str(where or ""), decisive=decisive)
+    texts = {}
+    for part in ("name", "finding", "fix"):
+        texts[part] = row.get(part, "").format(**words)
+    return Item(
+        check=check,
+        state=state or row["state"],
+        where=str(where or ""),
+        decisive=row.get("decisive", False),
+        **texts,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +119,9 @@ class Change:
     worse: bool  # whether that is worse, or only different
 
     def __repr__(self) -> str:
-        what, before, now = map(translated, (self.what, self.before, self.now))
-        said = translated("worse" if self.worse else "better")
-        return f"{said}: {what}: {before}, {translated('now')} {now}"
+        verdict = translated("worse" if self.worse else "better")
+        change = f"{translated(self.before)}, {translated('now')} {translated(self.now)}"
+        return f"{verdict}: {translated(self.what)}: {change}"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -121,8 +142,11 @@ class Report(Displayable):
     @property
     def compilations(self) -> int | None:
         """Sets of shapes that the dataset gave, each a compilation; None without a dataset."""
-        said = [re.match(r"(\d+) sets? of shapes", i.finding) for i in self.items if i.check == 2]
-        return next((int(found[1]) for found in said if found), None)
+        for item in self.items:
+            match = re.match(r"(\d+) sets? of shapes", item.finding)
+            if item.check == 2 and match is not None:
+                return int(match[1])
+        return None
 
     @property
     def status(self) -> str:
@@ -136,18 +160,29 @@ class Report(Displayable):
     @property
     def exit_status(self) -> int:
         """For a shell: 0 ready, 1 not ready, 2 can't tell, 3 ready, but worse than the baseline."""
-        if self.status == READY and any(change.worse for change in self.changes):
+        if self.status == NOT_READY:
+            return 1
+        if self.status == CANT_TELL:
+            return 2
+        if any(change.worse for change in self.changes):
             return 3
-        return {READY: 0, NOT_READY: 1, CANT_TELL: 2}[self.status]
+        return 0
 
     @property
     def summary(self) -> str:
-        """One line: the status, and how many items stand in each state."""
+        """One line: the status, and how many items are in each state."""
         counts = Counter(item.state for item in self.items)
-        words = {state: state.replace("does", "do", counts[state] > 1) for state in STATES}
-        told = (translated(f"{counts[state]} {words[state]}") for state in STATES if counts[state])
-        words = ", ".join(self.targets), translated(self.status), ", ".join(told)
-        return translated("{} for {}: {} ({})").format(self.subject, *words)
+        parts = []
+        for state in STATES:
+            count = counts[state]
+            words = state.replace("does", "do") if count > 1 else state
+            if count:
+                parts.append(translated(f"{count} {words}"))
+        targets = ", ".join(self.targets)
+        status = translated(self.status)
+        return translated("{} for {}: {} ({})").format(
+            self.subject, targets, status, ", ".join(parts)
+        )
 
     def find(self, state: str) -> tuple[Item, ...]:
         """Choose the items of one state, in the order of the checks."""
@@ -155,8 +190,8 @@ class Report(Displayable):
 
     def json(self) -> str:
         """Write the report as JSON; ``from_json`` reads it."""
-        plain = {"schema": SCHEMA, "status": self.status} | dataclasses.asdict(self)
-        return dumps(plain, indent=1, ensure_ascii=False)
+        content = {"schema": SCHEMA, "status": self.status, **dataclasses.asdict(self)}
+        return dumps(content, indent=1, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Report":
@@ -166,11 +201,11 @@ class Report(Displayable):
             PreflightError: The text is something else, or of another version's form.
         """
         try:
-            plain = loads(text)
-            if not isinstance(plain, dict) or plain.pop("schema", None) != SCHEMA:
+            content = loads(text)
+            if not isinstance(content, dict) or content.pop("schema", None) != SCHEMA:
                 raise ValueError(f"it is not of form {SCHEMA}, which this version writes")
-            del plain["status"]
-            return _made(cls, plain)
+            del content["status"]  # follows from the items
+            return _rebuilt(cls, content)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PreflightError(
                 "This text is no report of a preflight.",
@@ -192,34 +227,45 @@ class Report(Displayable):
         for timing in self.timings:
             yield Heading(timing.summary)
             yield from timing.notes
-            yield from (parts(timing, title) for title in TABLES)
+            for title in TABLES:
+                yield parts(timing, title)
         if self.timings:
             yield ESTIMATE
         if self.prices:
             yield Table.by_target(price.table(self.prices))
             yield Heading(price.verdict(self.prices))
-            # Compiled for one device of several: a function of JAX without shardings.
-            for e in self.estimates:
-                if e.replicas > 1 and e.all_reduce_bytes is None:
-                    yield (
-                        f"All chips of {e.target} are charged, as if each device ran this program "
-                        "on rows of its own; what they would send each other isn't counted."
-                    )
-        yield from map(repr, self.changes)
+            yield from self._unsharded_notes()
+        for change in self.changes:
+            yield repr(change)
+
+    def _unsharded_notes(self) -> Iterator[str]:
+        """Say which prices are of programs for one device of several: JAX without shardings."""
+        for estimate in self.estimates:
+            if estimate.replicas > 1 and estimate.all_reduce_bytes is None:
+                yield (
+                    f"All chips of {estimate.target} are charged, as if each device ran this "
+                    "program on rows of its own; what they would send each other isn't counted."
+                )
 
 
-def _made(kind: Any, plain: Any) -> Any:
-    """Make again what ``dataclasses.asdict`` and JSON made plain, by the fields' types."""
+def _rebuilt(kind: Any, content: Any) -> Any:
+    """Rebuild what ``dataclasses.asdict`` and JSON made plain, by the fields' types."""
     if dataclasses.is_dataclass(kind):
         kinds = typing.get_type_hints(kind)
-        return kind(**{name: _made(kinds[name], value) for name, value in plain.items()})
-    inner = typing.get_args(kind)
-    if plain is None and types.NoneType in inner:
+        fields = {name: _rebuilt(kinds[name], value) for name, value in content.items()}
+        return kind(**fields)
+    arguments = typing.get_args(kind)  # of tuple[Item, ...] or int | None; empty for int
+    if content is None and types.NoneType in arguments:
         return None
+    if typing.get_origin(kind) is tuple:
+        if type(content) is not list:
+            raise TypeError(f"{content!r} is where a list belongs")
+        return tuple(_rebuilt(arguments[0], value) for value in content)
     # Of ``int | None`` the first.
-    of = list if typing.get_origin(kind) is tuple else (*inner, kind)[0]
-    if type(plain) not in ((int, float) if of is float else (of,)):
-        raise TypeError(f"{plain!r} stands where a {of.__name__} belongs")
-    if of in (int, float) and not abs(plain) < 1e100:
-        raise ValueError(f"{plain} is no number")
-    return tuple(_made(inner[0], value) for value in plain) if of is list else plain
+    expected = arguments[0] if arguments else kind
+    accepted = (int, float) if expected is float else (expected,)
+    if type(content) not in accepted:
+        raise TypeError(f"{content!r} is where a {expected.__name__} belongs")
+    if expected in (int, float) and not abs(content) < 1e100:
+        raise ValueError(f"{content} is no number")
+    return content

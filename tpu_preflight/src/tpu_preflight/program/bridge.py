@@ -1,4 +1,4 @@
-"""TensorFlow's TPU bridge, asked on a CPU: what it refuses, and what it would leave to the host.
+"""TensorFlow's TPU bridge, run on a CPU: what it refuses, and what it would leave to the host.
 
 On a TPU, ``tf.distribute.TPUStrategy.run`` hands its function to ``tpu.replicate``, and a part of
 TensorFlow called the TPU bridge splits it between the chips and the host's CPU before XLA sees
@@ -28,6 +28,8 @@ _DEVICES = ", ".join(
     for kind in ("CPU:0", "TPU:0", "TPU_SYSTEM:0")
 )
 _PHASE_1 = "tf-replicated-clustering-bridge-v2"
+# A constant is no work, and the bridge's own words say nothing.
+_NO_WORK = {"Const", "IfRegion", "WhileRegion", "Yield"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +52,16 @@ class Bridged:
 
 def _on_host(module: str) -> Iterator[str]:
     """Name the operations that a module launches on a CPU, without the transfers around them."""
-    inside = 0
+    depth = 0  # of launches around the line
     for line in module.splitlines():
         if "tf_device.launch" in line:
-            inside += 1
-        elif inside and re.match(r"\s*}\) ", line):
-            inside -= 1
-        elif inside and (found := re.search(r'"?tf\.([A-Za-z]\w*)"?[(<]', line)):
-            yield found[1]
+            depth += 1
+        elif depth and re.match(r"\s*}\) ", line):
+            depth -= 1
+        elif depth:
+            operation = re.search(r'"?tf\.([A-Za-z]\w*)"?[(<]', line)
+            if operation is not None:
+                yield operation[1]
 
 
 def _module(concrete: Any) -> str:
@@ -66,22 +70,26 @@ def _module(concrete: Any) -> str:
     Without them the bridge doesn't know the state of a ``tf.random.Generator``, and refuses it.
     """
     function = type(concrete.function_def).FromString(concrete.function_def.SerializeToString())
-    held = concrete.captured_inputs
-    for i, handle in enumerate(held, len(concrete.graph.inputs) - len(held)):
-        if handle.dtype == tf.resource:
-            known = handle_data_util.get_handle_data(handle)
-            for one in known.shape_and_type if known is not None else ():
-                attributes = function.arg_attr[i].attr
-                attributes["_handle_shapes"].list.shape.append(one.shape)
-                attributes["_handle_dtypes"].list.type.append(one.dtype)
+    captured = concrete.captured_inputs  # the last of the graph's inputs
+    for i, handle in enumerate(captured, len(concrete.graph.inputs) - len(captured)):
+        if handle.dtype != tf.resource:
+            continue
+        data = handle_data_util.get_handle_data(handle)
+        if data is None:
+            continue
+        attributes = function.arg_attr[i].attr
+        for value in data.shape_and_type:
+            attributes["_handle_shapes"].list.shape.append(value.shape)
+            attributes["_handle_dtypes"].list.type.append(value.dtype)
+    # The importer looks a function up by its name, so it is added under one of its own meanwhile.
     function.signature.name += "_with_types"
-    known_functions = context.context()
-    known_functions.add_function_def(function)
+    functions = context.context()
+    functions.add_function_def(function)
     try:
         typed = types.SimpleNamespace(function_def=function)
         module = pywrap_mlir.import_function(typed, "", False)
     finally:
-        known_functions.remove_function(function.signature.name)
+        functions.remove_function(function.signature.name)
     devices = f"module attributes {{tf.devices = {{{_DEVICES}}}, "
     return module.replace("module attributes {", devices, 1)
 
@@ -89,29 +97,38 @@ def _module(concrete: Any) -> str:
 def split(concrete: Any, name: str, *, soft_device_placement: bool = False) -> Bridged:
     """Let the bridge split a graph that was traced under ``TPUStrategy.run``.
 
-    ``name`` is for the answer; ``soft_device_placement`` as for `bridge`, whatever it was while the
-    graph was traced.
+    Args:
+        concrete: The graph, a concrete function.
+        name: What the answer calls it.
+        soft_device_placement: Whether the host may run what the TPU can't, as
+            ``tf.config.set_soft_device_placement`` sets it; whatever it was while the graph was
+            traced.
     """
     setting = f"allow_soft_placement = {str(soft_device_placement).lower()}"
     try:
         module = re.sub(r"allow_soft_placement = \w+", setting, _module(concrete))
         module = tf.mlir.experimental.run_pass_pipeline(module, _PHASE_1, False)
     except tf.errors.OpError as error:
-        line = str(error).splitlines()[0]
-        found = re.search(r"'tf\.(\w+)' op (?:.* input check: )?(.*)", line)
-        operation, reason = (found[1], found[2]) if found else ("", line)
-        return Bridged(name, operation, f"{operation}: {reason}".strip(": "))
-    # A constant is no work, and the bridge's own words say nothing.
-    return Bridged(
-        name,
-        on_host=tuple(sorted({*_on_host(module)} - {"Const", "IfRegion", "WhileRegion", "Yield"})),
-    )
+        return _refusal(name, error)
+    operations = set(_on_host(module)) - _NO_WORK
+    return Bridged(name, on_host=tuple(sorted(operations)))
+
+
+def _refusal(name: str, error: tf.errors.OpError) -> Bridged:
+    line = str(error).splitlines()[0]
+    match = re.search(r"'tf\.(\w+)' op (?:.* input check: )?(.*)", line)
+    operation = ""
+    reason = line
+    if match is not None:
+        operation, reason = match.groups()
+    return Bridged(name, refused=operation, message=f"{operation}: {reason}".strip(": "))
 
 
 def _run(fn: Callable, args: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     # Replicate itself is TensorFlow's, where AutoGraph doesn't reach.
     converted = autograph.tf_convert(fn, ag_ctx.control_status_ctx())
-    return tf.nest.flatten(tpu.split_compile_and_replicate(converted, [list(args)])[1])
+    _, outputs = tpu.split_compile_and_replicate(converted, [list(args)])
+    return tf.nest.flatten(outputs)
 
 
 # Runs a function as ``TPUStrategy`` does, for variables that were made under no strategy.

@@ -25,23 +25,35 @@ class Instruction:
         return re.findall(r"%([^\s,(){}]+)", self.inside)
 
     def called(self, attribute: str) -> str | None:
-        """Name of the computation that an attribute such as ``calls`` leads to."""
-        found = re.search(rf"\b{attribute}=%?([^\s,(){{}}]+)", self.attributes)
-        return found and found[1]
+        """Name of the computation that an attribute such as ``calls`` leads to; None without it."""
+        match = re.search(rf"\b{attribute}=%?([^\s,(){{}}]+)", self.attributes)
+        if match is None:
+            return None
+        return match[1]
 
 
-# Name, results, opcode, what stands between its parentheses, and attributes.
+# Name, results, opcode, what is between its parentheses, and attributes.
 _LINE = re.compile(r"(ROOT )?%?(\S+) = (.*?) ([a-z][\w\-]*)\((.*?)\)(|, [\w-]+=.*)", re.DOTALL)
+_HEAD = re.compile(r"(ENTRY )?%?(\S+) \(.*\{$")
 
 
 def _instruction(line: str) -> Instruction:
-    found = _LINE.fullmatch(re.sub(r"/\*.*?\*/", "", line.strip()))
-    if found is None:
+    # XLA's comments, such as /*index=5*/ in long lists.
+    match = _LINE.fullmatch(re.sub(r"/\*.*?\*/", "", line.strip()))
+    if match is None:
         raise ValueError(f"a line that is no instruction: {line.strip()[:60]!r}")
-    root, name, made, opcode, inside, attributes = found.groups()
-    laid_out = tuple(re.findall(r"\w+\[[^\]]*\](?:\{[^}]*\})?", made))
-    shapes = tuple(shape.partition("{")[0] for shape in laid_out)
-    return Instruction(name, shapes, laid_out, opcode, inside, attributes, bool(root))
+    root, name, results, opcode, inside, attributes = match.groups()
+    laid_out = re.findall(r"\w+\[[^\]]*\](?:\{[^}]*\})?", results)
+    shapes = [shape.partition("{")[0] for shape in laid_out]
+    return Instruction(
+        name=name,
+        shapes=tuple(shapes),
+        laid_out=tuple(laid_out),
+        opcode=opcode,
+        inside=inside,
+        attributes=attributes,
+        root=root is not None,
+    )
 
 
 def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
@@ -50,25 +62,33 @@ def computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
     Raises:
         PreflightError: The text is something else.
     """
-    found: dict[str, list[Instruction]] = {}
-    current = main = None
     try:
-        # Metadata that a kernel of Pallas gives itself is written over several lines.
-        for line in re.sub(r'\n(?="|\}\})', "", text).splitlines():
-            if head := re.match(r"(ENTRY )?%?(\S+) \(.*\{$", line):
-                current = head[2]
-                found[current] = []
-                main = current if head[1] else main
-            elif line.startswith("}"):
-                current = None
-            elif current is not None and " = " in line:
-                found[current].append(_instruction(line))
-        if main is None or not found[main]:
-            raise ValueError("no main computation (ENTRY)")
+        return _computations(text)
     except ValueError as error:
         raise PreflightError(
             "This text can't be read as a program of XLA.",
             f"It has {error}.",
             "Give the text of experimental_get_compiler_ir(...)(stage='optimized_hlo').",
         ) from error
-    return found, main
+
+
+def _computations(text: str) -> tuple[dict[str, list[Instruction]], str]:
+    instructions: dict[str, list[Instruction]] = {}
+    current = None
+    main = None
+    # Metadata that a kernel of Pallas gives itself is written over several lines.
+    text = re.sub(r'\n(?="|\}\})', "", text)
+    for line in text.splitlines():
+        head = _HEAD.match(line)
+        if head is not None:
+            entry, current = head.groups()
+            instructions[current] = []
+            if entry:
+                main = current
+        elif line.startswith("}"):
+            current = None
+        elif current is not None and " = " in line:
+            instructions[current].append(_instruction(line))
+    if main is None or not instructions[main]:
+        raise ValueError("no main computation (ENTRY)")
+    return instructions, main

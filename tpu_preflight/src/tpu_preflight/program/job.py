@@ -1,4 +1,4 @@
-"""What is asked of the compiler: a program for one target. Knows neither TensorFlow nor JAX."""
+"""What the compiler gets: a program for one target. Imports neither TensorFlow nor JAX."""
 
 import dataclasses
 from collections.abc import Callable
