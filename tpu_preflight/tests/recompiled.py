@@ -13,7 +13,7 @@ from tpu_preflight.estimate.calibration import published
 
 @pytest.mark.parametrize("name", ["big_vision", "gpt-jax", "MaxText, 16B", "MaxText, 32B on v5e"])
 def test_a_runs_estimate_is_the_tables(name):
-    (stored,) = (run for run in published() if run.run.startswith(name))
-    found = estimated(stored)
-    assert found.estimate_ms == pytest.approx(stored.estimate_ms, rel=0.02)
-    assert found.roofline_ms == pytest.approx(stored.roofline_ms, rel=0.02)
+    (run,) = (run for run in published() if run.run.startswith(name))
+    recompiled = estimated(run)
+    assert recompiled.estimate_ms == pytest.approx(run.estimate_ms, rel=0.02)
+    assert recompiled.roofline_ms == pytest.approx(run.roofline_ms, rel=0.02)

@@ -1,4 +1,4 @@
-"""A report beside an earlier one of the same model."""
+"""A report next to an earlier one of the same model."""
 
 import dataclasses
 import os
@@ -10,33 +10,70 @@ from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate.step import Estimate, Row, Timing
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN, Item, Report
 
-SETS = "{} sets of shapes in all 9 batches: {} compilations"
-ESTIMATE = Estimate("v5e-8", 8, 16, 1e12, 1e9, 4 * 2**30, 15 * 2**30, 10.0, 5.0)
+GIB = 2**30
+ESTIMATE = Estimate(
+    target="v5e-8",
+    replicas=8,
+    rows=16,
+    flops=1e12,
+    bytes=1e9,
+    peak_bytes=4 * GIB,
+    available_bytes=15 * GIB,
+    compute_ms=10.0,
+    memory_ms=5.0,
+)
 ROWS = (Row("MatMul", 20.0, 1.0, "compute"),)
-TIMING = Timing("v5e-8", 20.0, 18.0, 30.0, "", 0.4, 0, ROWS, ROWS, ROWS)
+TIMING = Timing(
+    target="v5e-8",
+    ms=20.0,
+    low_ms=18.0,
+    high_ms=30.0,
+    factor="",
+    busy=0.4,
+    missing=0,
+    operations=ROWS,
+    layers=ROWS,
+    lines=ROWS,
+)
 
 
 def report(*items, estimate=ESTIMATE, timing=TIMING, targets=("v5e-8",)):
     return Report("m:build", targets, items, (estimate,), (timing,))
 
 
-def shapes(count, state=WARN):
-    return Item(2, "compilations in an epoch", state, SETS.format(count, count))
+def report_with_compilations(count, state=WARN):
+    finding = f"{count} sets of shapes in all 9 batches: {count} compilations"
+    return report(Item(2, "compilations in an epoch", state, finding))
 
 
-def bigger(**numbers):
+def report_with_estimate(**numbers):
     return report(estimate=dataclasses.replace(ESTIMATE, **numbers))
 
 
-BIGGER, SLOWER = bigger(peak_bytes=5 * 2**30), bigger(compute_ms=10.6)
-FASTER = report(timing=dataclasses.replace(TIMING, ms=15.0))
+# The earlier report, the report, and what changed.
 CASES = {
     "nothing": (report(), report(), []),
-    "memory": (report(), BIGGER, ["worse: peak memory {}: 4.00 GiB, now 5.00 GiB"]),
-    "4 % more are no change": (report(), bigger(compute_ms=10.4), []),
-    "6 % more are": (report(), SLOWER, ["worse: least time {}: 10 ms, now 10.6 ms"]),
-    "faster": (report(), FASTER, ["better: estimated time {}: 20 ms, now 15 ms"]),
-    "compilations": (report(shapes(3)), report(shapes(5)), ["worse: compilations: 3, now 5"]),
+    "memory": (
+        report(),
+        report_with_estimate(peak_bytes=5 * GIB),
+        ["worse: peak memory on v5e-8: 4.00 GiB, now 5.00 GiB"],
+    ),
+    "4 % more are no change": (report(), report_with_estimate(compute_ms=10.4), []),
+    "6 % more are": (
+        report(),
+        report_with_estimate(compute_ms=10.6),
+        ["worse: least time on v5e-8: 10 ms, now 10.6 ms"],
+    ),
+    "faster": (
+        report(),
+        report(timing=dataclasses.replace(TIMING, ms=15.0)),
+        ["better: estimated time on v5e-8: 20 ms, now 15 ms"],
+    ),
+    "compilations": (
+        report_with_compilations(3),
+        report_with_compilations(5),
+        ["worse: compilations: 3, now 5"],
+    ),
     "a new warning, and one that is gone": (
         report(Item(3, "types", WARN, "")),
         report(Item(3, "types", PASS, ""), Item(1, "sizes", FAIL, ""), Item(1, "sizes", PASS, "")),
@@ -45,33 +82,71 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("before, now, expected", CASES.values(), ids=CASES)
-def test_what_changed(before, now, expected):
-    expected = [line.format("on v5e-8") for line in expected]
-    compared = dataclasses.replace(now, changes=baseline.compare(now, before))
-    assert list(map(repr, compared.changes)) == expected
+@pytest.mark.parametrize("earlier, now, lines", CASES.values(), ids=CASES)
+def test_what_changed(earlier, now, lines):
+    compared = dataclasses.replace(now, changes=baseline.compare(now, earlier))
+    assert list(map(repr, compared.changes)) == lines
     assert Report.from_json(compared.json()) == compared
-    assert all(line in repr(compared) and line in compared._repr_html_() for line in expected)
+    for line in lines:
+        assert line in repr(compared) and line in compared._repr_html_()
 
 
-def test_a_baseline_that_does_not_fit_or_cannot_be_read(tmp_path):
+def test_a_baseline_of_another_target_or_subject_does_not_fit():
     with pytest.raises(PreflightError, match="The baseline is for v6e-8, not for v5e-8"):
         baseline.compare(report(), report(targets=("v6e-8",)))
     with pytest.raises(PreflightError, match="The baseline is of other, not of m:build"):
         baseline.compare(report(), dataclasses.replace(report(), subject="other"))
+
+
+@pytest.fixture
+def path(tmp_path):
     path = tmp_path / "kept.json"
     path.write_text(report().json())
+    return path
+
+
+def refuses(path, reason):
+    with pytest.raises(PreflightError, match=f"can't be read as a report(.|\\n)*{reason}"):
+        baseline.read(path)
+    return True
+
+
+def test_a_report_is_read_as_it_was_written(path):
     assert baseline.read(path) == report()
+
+
+UNKNOWN_STATE = report_with_compilations(3, "warm").json()
+UNDECIDED = report(Item(1, "the step", OPEN, "", decisive=True)).json()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "over 8 MiB"),
+        ("[]", "not of form"),
+        (UNKNOWN_STATE, "KeyError"),
+        (UNDECIDED, "it can't tell whether"),
+    ],
+    ids=["empty", "a list", "unknown state", "undecided"],
+)
+def test_another_text_cannot_be_read(text, reason, path):
+    path.write_text(text)
+    assert refuses(path, reason)
+
+
+@pytest.mark.parametrize(
+    ("value", "other"), [("10.0", "NaN"), ("10.0", "true"), ("10.0", "1e999"), ('"pass"', "0")]
+)
+def test_another_value_cannot_be_read(value, other, path):
+    text = report_with_compilations(3, PASS).json()
+    assert value in text
+    path.write_text(text.replace(value, other))
+    assert refuses(path, "Error")
+
+
+def test_a_huge_file_and_a_pipe_are_not_read(path):
     os.truncate(path, 2**31)
-    edited = report(shapes(3, "warm")).json()
-    others = ("10.0", "NaN"), ("10.0", "true"), ("10.0", "1e999"), ('"pass"', "0")
-    wrong = [(report(shapes(3, PASS)).json().replace(*pair), "Error") for pair in others]
-    untold = report(Item(1, "the step", OPEN, "", decisive=True)).json(), "it can't tell whether"
-    kinds = ("", "over 8 MiB"), (edited, "KeyError"), ("[]", "not of form"), untold
-    for text, says in (*kinds, *wrong):
-        path.write_text(text) if text else None
-        with pytest.raises(PreflightError, match=f"can't be read as a report(.|\\n)*{says}"):
-            baseline.read(path)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(PreflightError, match="a pipe, empty"):
-        baseline.read(tmp_path / "pipe")
+    assert refuses(path, "over 8 MiB")
+    path.unlink()
+    os.mkfifo(path)
+    assert refuses(path, "a pipe, empty")

@@ -7,16 +7,25 @@ from hypothesis import strategies as st
 
 from tpu_preflight.chips.layout import BITS, shape_bytes
 
-NUMPY = {"pred": "bool", "bf16": "bfloat16"}
-KINDS = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
+# NumPy's names of types, by XLA's; of others by their first letter.
+NAMES = {"pred": "bool", "bf16": "bfloat16"}
+PREFIXES = {"s": "int", "u": "uint", "f": "float", "c": "complex"}
+
+
+def numpy_name(kind):
+    if kind in NAMES:
+        return NAMES[kind]
+    return PREFIXES[kind[0]] + kind[1:]
 
 
 @given(st.sampled_from(sorted(BITS)), st.lists(st.integers(0, 9), max_size=4))
 def test_a_buffer_is_as_large_as_numpys(kind, sizes):
-    dtype = NUMPY.get(kind) or KINDS[kind[0]] + kind[1:]
-    size = np.zeros(sizes, dtype).nbytes
-    expected = (size + 1) // 2 if dtype.endswith("int4") else size  # NumPy doesn't pack these
-    assert shape_bytes(f"{kind}[{','.join(map(str, sizes))}]") == expected
+    dtype = numpy_name(kind)
+    expected = np.zeros(sizes, dtype).nbytes
+    if dtype.endswith("int4"):
+        expected = (expected + 1) // 2  # NumPy doesn't pack these
+    shape = f"{kind}[{','.join(map(str, sizes))}]"
+    assert shape_bytes(shape) == expected
 
 
 def test_a_bound_counts_in_full_and_a_layout_does_not():

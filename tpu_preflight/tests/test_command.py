@@ -1,4 +1,4 @@
-"""The command: what is typed wrong is told in three lines, and each option is explained."""
+"""The command: what is typed wrong is answered in three lines, and each option is explained."""
 
 import os
 import re
@@ -12,26 +12,24 @@ from tpu_preflight import command
 from tpu_preflight.report import Item, Report
 
 README = (ROOT / "README.md").read_text("utf-8")
-ONE = ["a --json --html", "a --measured=5 --json", "a --html --measured=5"]
-TIMES = [f"a --measured={word}" for word in ("h", "nan", "-5", "inf", "0ms")]
 
 
 @pytest.fixture
-def ready(monkeypatch):
-    """A check that takes no time; gives what it was asked."""
-    asked = []
+def checks(monkeypatch):
+    """Let the check take no time; gives the arguments of each."""
+    calls = []
 
     def apart(name, targets, **options):
-        asked.append((name, targets, options))
+        calls.append((name, targets, options))
         options["progress"]("compiling")
         return Report(name, tuple(targets), (Item(1, "step", "pass", "compiles"),))
 
     monkeypatch.setattr(command, "apart", apart)
-    return asked
+    return calls
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["fractions:build"], "fractions is not the one in this folder"),
         (["my_model.py"], "names no function of a module"),
@@ -44,60 +42,95 @@ def ready(monkeypatch):
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else None,
 )
-def test_what_is_typed_wrong_is_told_in_three_lines(words, says, tmp_path, monkeypatch, capsys):
+def test_what_is_typed_wrong_is_told_in_three_lines(words, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_model.py").write_text("mine = 1\n")
     (tmp_path / "fractions.py").write_text("mine = 1\n")
     assert command.main(words) == 2
-    out, err = capsys.readouterr()
-    told = [line for line in err.splitlines() if not line.startswith("preflight, ")]
-    assert out == "" and says in told[0] and len(told) == 3, err
-    assert told[1].startswith("  Why: ") and told[2].startswith("  Fix: ")
+    output, errors = capsys.readouterr()
+    lines = [line for line in errors.splitlines() if not line.startswith("preflight, ")]
+    assert output == "" and len(lines) == 3, errors
+    what, why, fix = lines
+    assert message in what
+    assert why.startswith("  Why: ") and fix.startswith("  Fix: ")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine = 1\n"] * 2
 
 
 def test_what_nobody_foresaw_is_no_verdict(monkeypatch, capsys):
-    monkeypatch.setattr(command, "apart", lambda *_, **__: {}["of ours"])
+    def apart(*arguments, **options):
+        raise KeyError("of ours")
+
+    monkeypatch.setattr(command, "apart", apart)
     assert command.main(["m:f"]) == 2
-    first, why, fix = capsys.readouterr().err.splitlines()
-    assert "says nothing of your model" in first and "KeyError: 'of ours'" in why and "Fix: " in fix
+    what, why, fix = capsys.readouterr().err.splitlines()
+    assert "says nothing of your model" in what
+    assert "KeyError: 'of ours'" in why
+    assert "Fix: " in fix
 
 
-@pytest.mark.parametrize("words", ["a --steps 0", "", f"a --timeout {10**400}", *TIMES, *ONE])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "a --steps 0",
+        f"a --timeout {10**400}",
+        "a --measured=h",
+        "a --measured=nan",
+        "a --measured=-5",
+        "a --measured=inf",
+        "a --measured=0ms",
+        "a --json --html",
+        "a --measured=5 --json",
+        "a --html --measured=5",
+    ],
+)
 def test_what_is_no_number_no_name_or_two_forms_is_refused_at_once(words, capsys):
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as raised:
         command.main(words.split())
-    usage, said = capsys.readouterr().err.rsplit("error:", 1)
-    assert left.value.code == 2 and "usage: tpu-preflight" in usage
-    assert any(x in said for x in ("is no", "are required", "not allowed with"))
+    usage, message = capsys.readouterr().err.rsplit("error:", 1)
+    assert raised.value.code == 2
+    assert "usage: tpu-preflight" in usage
+    assert re.search("is no|are required|not allowed with", message)
 
 
 def test_each_option_stands_in_the_readme_and_the_help_is_in_groups(capsys):
     with pytest.raises(SystemExit):
         command.main(["--help"])
-    said = capsys.readouterr().out
-    options = set(re.findall(r"(?<![\w-])--[a-z-]+", said)) - {"--help"}
-    assert len(options) == 12 and {x for x in options if f"`{x}" not in README} == set()
-    groups = ("the TPU:", "more checks, which take longer:", "the price of a run", "the report:")
-    places = [said.index(group) for group in (*groups, "examples:", "exit status:")]
+    text = capsys.readouterr().out
+    options = set(re.findall(r"(?<![\w-])--[a-z-]+", text)) - {"--help"}
+    assert len(options) == 12
+    assert {option for option in options if f"`{option}" not in README} == set()
+    headings = [
+        "the TPU:",
+        "more checks, which take longer:",
+        "the price of a run",
+        "the report:",
+        "examples:",
+        "exit status:",
+    ]
+    places = [text.index(heading) for heading in headings]
     assert places == sorted(places)
 
 
-def test_targets_come_once_all_values_count_and_a_price_brings_a_profile(ready, capsys):
+def test_targets_come_once_all_values_count_and_a_price_brings_a_profile(checks, capsys):
     words = "m:f -t v5e-8 -t v6e-8 -t v5e-8 --steps 9 --vary a=4 --vary b=x --vary a=6,8"
     assert command.main(words.split()) == 0
-    ((name, targets, options),) = ready
+    ((name, targets, options),) = checks
+    assert name == "m:f"
+    assert targets == ["v5e-8", "v6e-8"]
     assert options["vary"] == {"a": [4, 6, 8], "b": ["x"]}
-    assert (name, targets, options["profile"]) == ("m:f", ["v5e-8", "v6e-8"], True)
+    assert options["profile"]
     assert options["timeout"] == 3 * command.SECONDS
-    out, err = capsys.readouterr()
-    assert "✓ 1 step: compiles" in out and re.fullmatch(r"preflight, +0 s: compiling\n", err)
+    output, errors = capsys.readouterr()
+    assert "✓ 1 step: compiles" in output
+    assert re.fullmatch(r"preflight, +0 s: compiling\n", errors)
 
 
 def test_a_reader_who_leaves_and_a_terminal_with_few_letters_do_no_harm(tmp_path):
     (tmp_path / "my_model.py").write_text("import math\n\n\ndef build():\n    return 1 / 0\n")
-    tool = f"{sys.executable} -m tpu_preflight my_model:build 2>"
-    line = f"{tool}&1 | head -c 1; {tool}&-; {tool}/dev/full || exit $?"  # quiet, or mute
+    tool = f"{sys.executable} -m tpu_preflight my_model:build"
+    # One reader leaves after a letter; then nothing can be written: it ends quietly, or mute.
+    line = f"{tool} 2>&1 | head -c 1; {tool} 2>&-; {tool} 2>/dev/full || exit $?"
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True)
-    assert (done.stdout, done.stderr, done.returncode) == (b"p", b"", 2)
+    process = subprocess.run(line, shell=True, cwd=tmp_path, env=environment, capture_output=True)
+    assert (process.stdout, process.stderr, process.returncode) == (b"p", b"", 2)

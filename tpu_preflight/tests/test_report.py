@@ -13,7 +13,14 @@ from tpu_preflight.estimate.price import Price
 from tpu_preflight.estimate.step import Estimate, Exchange, Row, Timing
 from tpu_preflight.report import FAIL, OPEN, Item, Report
 
-items = st.builds(
+NUMBERS = st.floats(0, 1e15)
+
+
+def tuples(elements, **sizes):
+    return st.lists(elements, **sizes).map(tuple)
+
+
+ITEMS = st.builds(
     Item,
     check=st.sampled_from(sorted(report.CHECKS)),
     state=st.sampled_from(report.STATES),
@@ -21,24 +28,43 @@ items = st.builds(
     where=...,
     decisive=...,
 )
-numbers = st.floats(0, 1e15)
-amounts = ("flops", "bytes", "compute_ms", "memory_ms", "link_ms")
-kinds = dict.fromkeys(amounts, numbers)
-estimates = st.builds(Estimate, **kinds, all_reduce_bytes=..., largest_rows=...)
-rows = st.lists(st.builds(Row, ms=numbers, share=numbers), min_size=1, max_size=3).map(tuple)
-sent = st.lists(st.builds(Exchange, bytes=numbers, low_ms=numbers, high_ms=numbers)).map(tuple)
-times = {"ms": numbers, "low_ms": numbers, "high_ms": numbers, "busy": numbers}
-tables = {"operations": rows, "layers": rows, "lines": rows}
-timings = st.builds(Timing, **times, **tables, exchanges=sent)
-hours = {"low_hours": numbers, "high_hours": numbers, "per_chip_hour": st.none() | numbers}
-prices = st.builds(Price, rows=st.none() | st.integers(1, 999), **hours)
-reports = st.builds(
+ESTIMATES = st.builds(
+    Estimate,
+    flops=NUMBERS,
+    bytes=NUMBERS,
+    compute_ms=NUMBERS,
+    memory_ms=NUMBERS,
+    link_ms=NUMBERS,
+    all_reduce_bytes=...,
+    largest_rows=...,
+)
+ROWS = tuples(st.builds(Row, ms=NUMBERS, share=NUMBERS), min_size=1, max_size=3)
+EXCHANGES = tuples(st.builds(Exchange, bytes=NUMBERS, low_ms=NUMBERS, high_ms=NUMBERS))
+TIMINGS = st.builds(
+    Timing,
+    ms=NUMBERS,
+    low_ms=NUMBERS,
+    high_ms=NUMBERS,
+    busy=NUMBERS,
+    operations=ROWS,
+    layers=ROWS,
+    lines=ROWS,
+    exchanges=EXCHANGES,
+)
+PRICES = st.builds(
+    Price,
+    rows=st.none() | st.integers(1, 999),
+    low_hours=NUMBERS,
+    high_hours=NUMBERS,
+    per_chip_hour=st.none() | NUMBERS,
+)
+REPORTS = st.builds(
     Report,
-    items=st.lists(items, max_size=6).map(tuple),
-    estimates=st.lists(estimates, max_size=3).map(tuple),
-    timings=st.lists(timings, max_size=1).map(tuple),
-    prices=st.lists(prices, max_size=2).map(tuple),
-    changes=st.lists(st.builds(report.Change), max_size=2).map(tuple),
+    items=tuples(ITEMS, max_size=6),
+    estimates=tuples(ESTIMATES, max_size=3),
+    timings=tuples(TIMINGS, max_size=1),
+    prices=tuples(PRICES, max_size=2),
+    changes=tuples(st.builds(report.Change), max_size=2),
 )
 FILE = pathlib.Path(report.__file__).with_name("report.schema.json")
 SCHEMA = json.loads(FILE.read_text("utf-8"))
@@ -46,22 +72,31 @@ VALIDATOR = jsonschema.validators.validator_for(SCHEMA)(SCHEMA)
 VALIDATOR.check_schema(SCHEMA)  # once: it takes longer than all examples
 
 
-@given(reports)
-def test_the_json_is_as_its_schema_says(given_report):
+@given(REPORTS)
+def test_the_json_is_as_its_schema_says(example):
     """The schema allows no further properties, so it knows each field that a report has."""
-    VALIDATOR.validate(json.loads(given_report.json()))
+    VALIDATOR.validate(json.loads(example.json()))
 
 
-@given(reports)
-def test_json_keeps_everything_and_the_status_is_the_worst_that_was_found(given_report):
-    assert Report.from_json(given_report.json()) == given_report
-    found = {item.state for item in given_report.items}
-    undecided = any(i.state == OPEN and i.decisive for i in given_report.items)
-    worse = any(change.worse for change in given_report.changes)
-    expected = 1 if FAIL in found else 2 if undecided else 3 if worse else 0
-    assert given_report.exit_status == expected
-    status = ("ready", "not ready", "can't tell", "ready")[expected]
-    assert given_report.status == status and status in given_report.summary
+def expected_exit_status(example):
+    states = {item.state for item in example.items}
+    if FAIL in states:
+        return 1
+    if any(item.state == OPEN and item.decisive for item in example.items):
+        return 2
+    if any(change.worse for change in example.changes):
+        return 3
+    return 0
+
+
+@given(REPORTS)
+def test_json_keeps_everything_and_the_status_is_the_worst_that_was_found(example):
+    assert Report.from_json(example.json()) == example
+    exit_status = expected_exit_status(example)
+    assert example.exit_status == exit_status
+    status = ("ready", "not ready", "can't tell", "ready")[exit_status]
+    assert example.status == status
+    assert status in example.summary
 
 
 def test_the_page_stands_alone_and_follows_the_readers_theme():
@@ -73,25 +108,40 @@ def test_the_page_stands_alone_and_follows_the_readers_theme():
     assert "http" not in page and "src=" not in page
 
 
-def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
-    def parts(name):
-        first = Row(name, 1.5, 0.75, "HBM", help="half of it in bfloat16")
-        return first, Row("2 more", 0.5, 0.25, "")
+def rows_named(name):
+    return Row(name, 1.5, 0.75, "HBM", help="half of it in bfloat16"), Row("2 more", 0.5, 0.25, "")
 
-    sent = (Exchange("all-reduce", 420 * 2**20, 4, 4, 3.9, 7.7),)
-    tables = parts("MatMul"), parts("bert/layer"), parts("y = <x>")
-    timing = Timing("v5e-8", 2.0, 2.4, 9.7, "v5e: from 3 runs", 0.4, 3, *tables, sent)
-    shown = Report("model", ("v5e-8",), (), (), (timing,))
-    told = ("75.0%", "MatMul", "bert/layer", "in bfloat16", "2 more", "not counted in full")
-    for form in (repr(shown), shown._repr_html_()):
+
+def test_a_steps_time_is_shown_by_operation_layer_and_line_with_what_helps():
+    exchange = Exchange("all-reduce", 420 * 2**20, 4, 4, 3.9, 7.7)
+    timing = Timing(
+        target="v5e-8",
+        ms=2.0,
+        low_ms=2.4,
+        high_ms=9.7,
+        factor="v5e: from 3 runs",
+        busy=0.4,
+        missing=3,
+        operations=rows_named("MatMul"),
+        layers=rows_named("bert/layer"),
+        lines=rows_named("y = <x>"),
+        exchanges=(exchange,),
+    )
+    result = Report("model", ("v5e-8",), (), (), (timing,))
+    words = ("75.0%", "MatMul", "bert/layer", "in bfloat16", "2 more", "not counted in full")
+    for form in (repr(result), result._repr_html_()):
         assert "v5e-8: 2.4 to 9.7 ms a step; the estimate is 2 ms" in form
-        assert "all-reduce: 420 MiB" in form and all(text in form for text in told)
-    assert "y = &lt;x&gt;" in shown._repr_html_() and "y = <x>" in repr(shown)
+        assert "all-reduce: 420 MiB" in form
+        for word in words:
+            assert word in form
+    assert "y = &lt;x&gt;" in result._repr_html_() and "y = <x>" in repr(result)
 
 
 def test_an_installed_package_translates_what_is_shown_but_not_the_json(monkeypatch):
     monkeypatch.setattr(texts, "translator", lambda: str.upper)
-    shown = Report("model", ("v5e-8",), (Item(1, "step", FAIL, "it fails", "mend it", "line 9"),))
-    for form in (repr(shown), shown._repr_html_()):
+    item = Item(1, "step", FAIL, "it fails", "mend it", "line 9")
+    result = Report("model", ("v5e-8",), (item,))
+    for form in (repr(result), result._repr_html_()):
         assert "IT FAILS" in form and "MEND IT" in form and "LINE 9" in form
-    assert shown.summary == "model FOR v5e-8: NOT READY (1 FAIL)" and "it fails" in shown.json()
+    assert result.summary == "model FOR v5e-8: NOT READY (1 FAIL)"
+    assert "it fails" in result.json()

@@ -24,5 +24,6 @@ def test_tracing_that_does_not_return_is_stopped_at_its_line(convert):
     with pytest.raises(NotCompilable, match=r"come back from tracing within 0\.5 s") as raised:
         trace(convert(never_returns), F8, timeout=0.5)
     assert raised.value.source.function == "never_returns"
+    # Nothing interrupts what comes later, and the next function is traced as usual.
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert trace(lambda x: x + 1, F8).concrete.structured_outputs.shape == [8]

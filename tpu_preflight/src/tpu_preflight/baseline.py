@@ -11,6 +11,7 @@ TOLERANCE = 0.05  # share by which a time or a size may grow: another compiler c
 
 LARGEST = 8 << 20  # bytes of a file; a report has a few thousand
 
+# What isn't checked may be worse than what passes, but no warning.
 _SEVERITY = {NOTHING: 0, PASS: 0, OPEN: 1, WARN: 2, FAIL: 3}
 
 
@@ -21,10 +22,12 @@ def read(path: pathlib.Path) -> Report:
         PreflightError: There is no such file, or it holds something else, or no verdict.
     """
     try:
+        # Looked at before it is read: a pipe would wait, and a huge file fill the memory.
         if not path.is_file() or not 0 < path.stat().st_size <= LARGEST:
             raise OSError(f"it is missing, a pipe, empty (by > FILE), or over {LARGEST >> 20} MiB")
         report = Report.from_json(path.read_text("utf-8"))
-        compare(report, report)  # fails where the file was edited by hand
+        # Fails where somebody edited the file, and it has states or numbers that there aren't.
+        compare(report, report)
         if report.status == CANT_TELL:
             raise ValueError("it can't tell whether the model is ready")
         return report
@@ -51,6 +54,7 @@ def compare(report: Report, earlier: Report) -> tuple[Change, ...]:
             "What another model or function takes says nothing of this one.",
             "Make one of this: tpu-preflight module:name --json > baseline.json",
         )
+    # Targets that only one of them has are left out below.
     if not set(report.targets) & set(earlier.targets):
         raise PreflightError(
             f"The baseline is for {', '.join(earlier.targets)}, not for "

@@ -84,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
 
     form = parser.add_argument_group("the report")
+    # The report has one form at a time.
     output = form.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="print it as JSON")
     output.add_argument("--html", action="store_true", help="print it as a page (HTML)")
@@ -136,7 +137,9 @@ def _report(options: argparse.Namespace) -> Report:
     if options.baseline:
         earlier = baseline.read(options.baseline)
 
+    # A row and a price need the time of a step, and only a profile estimates one.
     profile = options.profile or options.measured is not None or options.steps is not None
+    # Each target's profile may take as long as all of the checks.
     default_timeout = SECONDS
     if profile:
         default_timeout += SECONDS * len(targets)
@@ -155,6 +158,7 @@ def _report(options: argparse.Namespace) -> Report:
         timeout=options.timeout or default_timeout,
         progress=show_progress,
     )
+    # Where the profile failed, there is no time to multiply.
     if options.steps is not None and report.timings:
         run_prices = price.prices(report.timings, report.estimates, options.steps, prices)
         report = dataclasses.replace(report, prices=run_prices)
@@ -194,12 +198,13 @@ def _print_report(report: Report, options: argparse.Namespace) -> None:
 
 
 def _end_at_signal(number: int, frame: object) -> None:
-    sys.exit(143)  # with its folder, and what it started
+    sys.exit(143)  # as a shell reports it: 128 + SIGTERM
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry the command out; gives its exit status."""
     options = _parser().parse_args(arguments)
+    # Ended as by Ctrl-C, so that processes and folders are cleared away.
     signal.signal(signal.SIGTERM, _end_at_signal)
     if sys.stderr is None:
         # Closed by 2>&-; print would take standard output in its place.
@@ -211,7 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         report = _report(options)
         _print_report(report, options)
         return report.exit_status
-    except BrokenPipeError:  # who read it has left
+    except BrokenPipeError:
+        # Who read it has left. Python would complain when it flushes the rest at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 2
     except Exception as error:

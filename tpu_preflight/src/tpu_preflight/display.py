@@ -7,8 +7,10 @@ from typing import Any
 
 from tpu_preflight.text import aligned, translated
 
+# Written into each cell: notebooks center theirs, and a report's page has no style sheet for them.
 _LEFT = 'style="text-align:left;vertical-align:top;padding:.2em .8em .2em 0"'
 
+# Of a report alone: no network, and light or dark as the reader's system.
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <meta name="color-scheme" content="light dark"><title>{title}</title><style>
@@ -64,6 +66,7 @@ class Table(list[dict[str, str]]):
         cells = [[translated(name) for name in columns]]
         for row in self:
             cells.append([translated(row[name]) for name in columns])
+        # Aligned together, so that the columns are as wide as their heads need.
         head, *body = aligned(cells)
         lines = [head]
         for line, row in zip(body, self, strict=True):
@@ -73,6 +76,7 @@ class Table(list[dict[str, str]]):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
+        # Help goes into the first cell: a column of its own would be empty in most rows.
         columns = self._columns
         head = _html_row("th", map(escaped, columns))
         parts = [f"<thead>{head}</thead><tbody>"]
@@ -130,6 +134,7 @@ class Displayable(abc.ABC):
 def _html_block(block: Any) -> str:
     if not isinstance(block, str):
         return block._repr_html_()
+    # Lines of text are broken where they are when printed.
     text = escaped(block).replace("\n", "<br>")
     if isinstance(block, Heading):
         text = f"<strong>{text}</strong>"

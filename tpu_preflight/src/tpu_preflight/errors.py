@@ -58,7 +58,8 @@ def unset(about: str = "") -> str:
         assignments.append(f"{name}={value[:60]}")
     if not assignments:
         return ""
-    return f" Your environment sets {', '.join(assignments)}: unset what may be the reason."
+    variables = ", ".join(assignments)
+    return f" Your environment sets {variables}: unset what may be the reason."
 
 
 def unforeseen(error: Exception) -> PreflightError:

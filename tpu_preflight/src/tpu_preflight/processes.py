@@ -97,6 +97,7 @@ def _remove_abandoned_folders() -> None:
         with contextlib.suppress(OSError):  # in use, or not for this user
             descriptor = os.open(lock, os.O_RDONLY | os.O_NONBLOCK)
             with os.fdopen(descriptor) as file:
+                # Who has it in use holds the lock: then this fails, and the folder stays.
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock.parent, ignore_errors=True)
 
@@ -114,6 +115,7 @@ def end(pid: int, folder: str = "") -> None:
         # Looked for after the family's end, which can start no more.
         kill(_without_this(_users_of(folder)))
         shutil.rmtree(folder, ignore_errors=True)
+    # A process of the session whose parent had ended was in no family.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -142,11 +144,11 @@ class NoAnswer(Exception):
     kept: dict[str, Any]  # what it sent with its stages
 
     def __str__(self) -> str:
-        seconds, most = self.limits
+        seconds, memory_limit = self.limits
         if self.cause == "time":
             return f"it was ended after the time limit of {seconds:g} s, while {self.stage}"
         if self.cause == "memory":
-            took = f"it took more than {most / 1e9:.1f} GB of this machine's memory"
+            took = f"it took more than {memory_limit / 1e9:.1f} GB of this machine's memory"
             return f"it was ended because {took}, while {self.stage}"
         return f"the process ended {self.cause}, while {self.stage}"
 
@@ -182,9 +184,11 @@ class Child:
         if self._environment.get("PYTHONPATH"):
             folders.append(self._environment["PYTHONPATH"])
         self._process = subprocess.Popen(
+            # -P: no random.py of the folder hides Python's own.
             [sys.executable, "-P", "-m", self._module, str(self._owner)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # A file: nobody reads it meanwhile, and a full pipe would stop the child.
             stderr=self._written,
             cwd=self._folder,
             env={**self._environment, "PYTHONPATH": os.pathsep.join(folders)},
@@ -203,6 +207,7 @@ class Child:
         process = self._process
         if process is None or self._owner != os.getpid():  # a fork of the owner ends nothing
             return
+        # Forgotten first: where this is interrupted, the next job still gets another process.
         self._process = None
         end(process.pid, self._own_folder)
         process.wait()
@@ -238,7 +243,7 @@ class Child:
         Raises:
             NoAnswer: It has died, or was ended at a limit.
         """
-        most = most_memory or int(psutil.virtual_memory().total * 0.8)
+        memory_limit = most_memory or int(psutil.virtual_memory().total * 0.8)
         start = time.monotonic()
         details: dict[str, Any] = {}
         process = self._running_process()
@@ -253,12 +258,13 @@ class Child:
                 cause=cause,
                 stage=stage,
                 lines=self._lines(),
-                limits=(timeout, most),
+                limits=(timeout, memory_limit),
                 kept=details,
             )
 
         try:
             while True:
+                # Its answer, a stage, or nothing for a moment.
                 with contextlib.suppress(queue.Empty):
                     message, message_data = messages.get(timeout=POLL_SECONDS)
                     if "stage" not in message:
@@ -267,19 +273,22 @@ class Child:
                     details |= message
                     if progress is not None:
                         progress(stage, time.monotonic() - start)
+                # It has ended, or its pipe is closed: what it sent last may still be on the way.
                 if process.poll() is not None or not talking.is_alive():
                     talking.join(1)
-                    if messages.empty():  # its last message isn't still to be read
+                    if messages.empty():
                         raise no_answer(ending(process))
+                # Only this process can see that the limits are kept: the child may hang.
                 if time.monotonic() - start > timeout:
                     raise no_answer("time")
-                if memory(family(process.pid)) > most:
+                if memory(family(process.pid)) > memory_limit:
                     raise no_answer("memory")
         except BaseException:
             self.close()
             raise
 
     def _lines(self) -> list[str]:
+        # It may have written gigabytes: only the end is read.
         self._written.seek(max(0, os.fstat(self._written.fileno()).st_size - LAST))
         lines = self._written.read().decode("utf-8", "replace").splitlines()
         return [line for line in lines if line.strip()]
@@ -324,6 +333,7 @@ def serve(
     this = os.getpid()
     if not os.fork():  # a thread would wait for code that keeps Python's lock
         _end_with_parent(this, parent, own_folder)
+    # The pipes get other numbers, and what is printed or read later misses them.
     jobs = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     with pathlib.Path(os.devnull).open("rb") as nothing:
@@ -333,6 +343,7 @@ def serve(
     def send(content: dict[str, Any], data: bytes = b"") -> None:
         if os.getpid() != this:
             _exit(0)
+        # On a line of its own: what was written before may not have ended its line.
         answers.write(b"\n" + MARK + _message(content, data))
         answers.flush()
 

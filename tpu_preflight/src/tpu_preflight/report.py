@@ -142,6 +142,7 @@ class Report(Displayable):
     @property
     def compilations(self) -> int | None:
         """Sets of shapes that the dataset gave, each a compilation; None without a dataset."""
+        # The number has no field of its own: the finding in words is its place.
         for item in self.items:
             match = re.match(r"(\d+) sets? of shapes", item.finding)
             if item.check == 2 and match is not None:
@@ -171,6 +172,7 @@ class Report(Displayable):
     @property
     def summary(self) -> str:
         """One line: the status, and how many items are in each state."""
+        # Only states that occur, the worst first: "2 fail, 1 warn, 3 do not apply".
         counts = Counter(item.state for item in self.items)
         parts = []
         for state in STATES:
@@ -219,11 +221,13 @@ class Report(Displayable):
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Displayable`."""
+        # What the checks say, then the numbers behind it, for each target.
         yield Heading(translated("Preflight of {}").format(self.summary))
         yield from self.items
         if self.estimates:
             yield Table.by_target(costs(self.estimates))
             yield BOUNDS
+        # With a profile: where the time goes.
         for timing in self.timings:
             yield Heading(timing.summary)
             yield from timing.notes
@@ -231,10 +235,12 @@ class Report(Displayable):
                 yield parts(timing, title)
         if self.timings:
             yield ESTIMATE
+        # With a number of steps: hours, and a price where one was given.
         if self.prices:
             yield Table.by_target(price.table(self.prices))
             yield Heading(price.verdict(self.prices))
             yield from self._unsharded_notes()
+        # With a baseline.
         for change in self.changes:
             yield repr(change)
 
@@ -250,6 +256,7 @@ class Report(Displayable):
 
 def _rebuilt(kind: Any, content: Any) -> Any:
     """Rebuild what ``dataclasses.asdict`` and JSON made plain, by the fields' types."""
+    # A report, or a part of it. Names that it lacks or doesn't know are a TypeError or KeyError.
     if dataclasses.is_dataclass(kind):
         kinds = typing.get_type_hints(kind)
         fields = {name: _rebuilt(kinds[name], value) for name, value in content.items()}
@@ -264,8 +271,10 @@ def _rebuilt(kind: Any, content: Any) -> Any:
     # Of ``int | None`` the first.
     expected = arguments[0] if arguments else kind
     accepted = (int, float) if expected is float else (expected,)
+    # By the very type: for isinstance, True is a number.
     if type(content) not in accepted:
         raise TypeError(f"{content!r} is where a {expected.__name__} belongs")
+    # JSON has NaN and infinity in Python, and 1e999 is one.
     if expected in (int, float) and not abs(content) < 1e100:
         raise ValueError(f"{content} is no number")
     return content

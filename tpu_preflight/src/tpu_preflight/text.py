@@ -58,7 +58,7 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
 
     All rows have the same number of cells, else this is a `ValueError`.
     """
-    rows = list(rows)
+    rows = list(rows)  # read twice
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

@@ -72,6 +72,7 @@ def _module(concrete: Any) -> str:
     function = type(concrete.function_def).FromString(concrete.function_def.SerializeToString())
     captured = concrete.captured_inputs  # the last of the graph's inputs
     for i, handle in enumerate(captured, len(concrete.graph.inputs) - len(captured)):
+        # Others have their types in the graph itself.
         if handle.dtype != tf.resource:
             continue
         data = handle_data_util.get_handle_data(handle)
@@ -144,7 +145,10 @@ def pretended_strategy() -> tf.distribute.TPUStrategy:
     """
     device = "/job:localhost/replica:0/task:0/device:CPU:0"
     core = types.SimpleNamespace(name=device.replace("CPU", "TPU"))
-    system = tpu_system_metadata.TPUSystemMetadata(1, 1, 1, None, [core])
+    # What a resolver would have learned from a TPU: one host with one core, no topology.
+    system = tpu_system_metadata.TPUSystemMetadata(
+        num_cores=1, num_hosts=1, num_of_cores_per_host=1, topology=None, devices=[core]
+    )
     resolver = types.SimpleNamespace(get_tpu_system_metadata=lambda: system)
     strategy = tf.distribute.TPUStrategy(resolver)
     strategy.extended._tpu_devices[:] = device

@@ -54,9 +54,12 @@ class Exported:
         the outer one is the learner's where the function is a library's.
         """
         parts = name.split("/")
-        inner = ["/".join(parts[i:]) for i in range(len(parts))]
-        outer = ["/".join(parts[:i]) for i in range(len(parts) - 1, 0, -1)]
-        for candidate in inner + outer:
+        candidates = []
+        for i in range(len(parts)):
+            candidates.append("/".join(parts[i:]))
+        for i in range(len(parts) - 1, 0, -1):
+            candidates.append("/".join(parts[:i]))
+        for candidate in candidates:
             source = self.sources.get(candidate)
             if source is not None:
                 return source
@@ -94,6 +97,8 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
     except Exception as error:  # whatever the learner's function raises is the finding
         raise _refused(error, name) from error
 
+    # What the module itself says of arguments and results: jax may have left some out, and has
+    # flattened nests.
     main = _main(module)
     body = main.regions[0].blocks[0]
     attributes = _argument_attributes(main, len(body.arguments))
@@ -136,6 +141,7 @@ def _lower(traced: Any) -> Any:
     rule_type = type(next(iter(lowerings.values())))
     for call in _python_calls(jaxpr):
         rules[call.primitive] = rule_type(_zeros, True)
+    # Its kernels say what they compute, as XLA doesn't look into them.
     kernels = {o.primitive for o in _operations(jaxpr) if o.primitive.name == "pallas_call"}
     if kernels:
         constants = dict(zip(jaxpr.constvars, traced.jaxpr.consts, strict=True))
@@ -168,6 +174,7 @@ def without_modules(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple
         return fn, arguments
     graph, state = nnx.split(modules)
 
+    # The names of its parameters become those of the program's.
     def step(state: Any, *others: Any) -> tuple[Any, Any]:
         merged = nnx.merge(graph, state)
         remaining = iter(others)
@@ -401,6 +408,7 @@ def _mesh(module: Any) -> tuple[tuple[str, int], ...]:
 
 
 def _parameter(number: int, argument: Any) -> Parameter:
+    # A token, which keeps calls of Python in their order.
     if not str(argument.type).startswith("tensor<"):
         raise NotCompilable(
             "The function calls Python in a fixed order (ordered=True).",

@@ -171,16 +171,19 @@ def source_of(error: BaseException) -> Source | None:
 
     AutoGraph and XLA write a stack into the text, which tells more than the error's own.
     """
-    stack = _FRAME.findall(_first_stack(_text(error)))
-    written_frames = [(file, int(line), name) for file, line, name in stack]
-    summary = traceback.extract_tb(error.__traceback__)
-    raised_frames = [(frame.filename, frame.lineno, frame.name) for frame in summary]
+    written_frames = []
+    for file, line, name in _FRAME.findall(_first_stack(_text(error))):
+        written_frames.append((file, int(line), name))
+    raised_frames = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        raised_frames.append((frame.filename, frame.lineno, frame.name))
     return nearest_line(written_frames) or nearest_line(raised_frames)
 
 
 def forward_name(name: str) -> str:
     """Give the name of the operation that a gradient's operation belongs to."""
-    return "/".join(part for part in name.split("/") if not _WRAPPER.fullmatch(part))
+    scopes = [scope for scope in name.split("/") if not _WRAPPER.fullmatch(scope)]
+    return "/".join(scopes)
 
 
 def layer_of(name: str) -> str:

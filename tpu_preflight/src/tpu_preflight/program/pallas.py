@@ -87,11 +87,11 @@ def _flops_over_grid(parameters: Mapping[str, Any], values: list[Any]) -> float:
     if not all(isinstance(size, int) for size in mapping.grid):
         return math.nan
     # What the grid's own indices depend on comes first; arrays in blocks aren't known.
-    known = dict(zip(jaxpr.invars, values[: mapping.num_index_operands], strict=False))
+    arguments = dict(zip(jaxpr.invars, values[: mapping.num_index_operands], strict=False))
     # The kernel doesn't know of axes that jax.vmap added.
     grid = [size for i, size in enumerate(mapping.grid) if i not in mapping.vmapped_dims]
     repetitions = math.prod(mapping.grid) / math.prod(grid)
-    return _flops(jaxpr, known, np.ones(grid)) * repetitions
+    return _flops(jaxpr, arguments, np.ones(grid)) * repetitions
 
 
 def _flops(jaxpr: Any, known: dict[Any, Any], runs: np.ndarray) -> float:
@@ -110,6 +110,7 @@ def _flops(jaxpr: Any, known: dict[Any, Any], runs: np.ndarray) -> float:
         all_known = all(value is not None for value in values)
         functions = list(inside(operation.params))
         if name == "program_id":
+            # Where on the grid a point is: a kernel's masks begin with it.
             indices = np.indices(runs.shape, np.int32, sparse=True)
             known[result] = indices[operation.params["axis"]]
         elif name == "dot_general":
@@ -125,6 +126,7 @@ def _flops(jaxpr: Any, known: dict[Any, Any], runs: np.ndarray) -> float:
             for function in functions:
                 total += _function_flops(operation, function, values, known, runs)
         elif all_known and not any(variable.aval.shape for variable in operation.outvars):
+            # Arithmetic on indices, done for the whole grid at once.
             arrays = np.broadcast_arrays(*values)
             known[result] = np.asarray(operation.primitive.bind(*arrays, **operation.params))
     return total
@@ -143,8 +145,8 @@ def _branch_flops(operation: Any, values: list[Any], runs: np.ndarray) -> float:
     branches = []
     for i, branch in enumerate(operation.params["branches"]):
         branch_runs = runs if choice is None else runs * (choice == i)
-        known = dict(zip(branch.jaxpr.invars, arguments, strict=True))
-        branches.append(_flops(branch.jaxpr, known, branch_runs))
+        branch_values = dict(zip(branch.jaxpr.invars, arguments, strict=True))
+        branches.append(_flops(branch.jaxpr, branch_values, branch_runs))
     if choice is None:
         return max(branches)
     return sum(branches)
@@ -165,6 +167,6 @@ def _function_flops(
     flops = _flops(function, inner_known, runs)
     if is_call:
         results = [_value(variable, inner_known) for variable in function.outvars]
-        known |= dict(zip(operation.outvars, results, strict=False))
+        known.update(zip(operation.outvars, results, strict=False))
     # Without products in it a loop counts nothing, however often it runs.
     return flops * rounds if flops else 0.0

@@ -318,13 +318,14 @@ def graph_operations(graph: Any) -> dict[str, Any]:
     """
     operations: dict[str, Any] = {}
     graphs = [graph]
+    graph_ids = {id(graph)}  # by identity: a graph's equality is TensorFlow's own
     for current in graphs:  # grows meanwhile
         for operation in current.get_operations():
             operations.setdefault(operation.name, operation)
         for function in getattr(current, "_functions", {}).values():
             inner = getattr(function, "graph", None)
-            # Graphs are compared by identity: their equality is TensorFlow's own.
-            if inner is not None and all(inner is not each for each in graphs):
+            if inner is not None and id(inner) not in graph_ids:
+                graph_ids.add(id(inner))
                 graphs.append(inner)
     return operations
 

@@ -158,6 +158,7 @@ def trace(
     if wants_no_autograph:
         fn = tf.autograph.experimental.do_not_convert(fn)
 
+    # Refused before anything is traced, as XLA's own message says less.
     specs = tf.nest.map_structure(spec_of, specs)
     flat_specs = tuple(tf.nest.flatten(specs))
     _check_shapes(flat_specs, name)
@@ -168,6 +169,7 @@ def trace(
             return strategy.run(fn, args=arguments)
         return fn(*arguments)
 
+    # XLA compiles neither what the bridge splits nor what is run here, replicas in one.
     step = tf.function(of_tensors, jit_compile=strategy is None and not alike)
     process = os.getpid()
     try:
@@ -349,6 +351,7 @@ def _gradients_added(replicas: int, alike: bool) -> Iterator[None]:
     def use_merge_call(self: Any) -> bool:
         return False
 
+    # Of the default strategy, which Keras finds where there is no other.
     context = type(tf.distribute.get_replica_context())
     extended = type(tf.distribute.get_strategy().extended)
     with contextlib.ExitStack() as stack:
