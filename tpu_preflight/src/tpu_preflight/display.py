@@ -85,8 +85,8 @@ class Table(list[dict[str, str]]):
             if row.get("help"):
                 cells[0] += f"<br><em>{escaped('Help')}:</em> {escaped(row['help'])}"
             parts.append(_html_row("td", cells))
-        table = f"<table>{''.join(parts)}</tbody></table>"
-        return f'<div style="overflow-x:auto">{table}</div>'
+        body = "".join(parts)
+        return f'<div style="overflow-x:auto"><table>{body}</tbody></table></div>'
 
 
 def _html_row(tag: str, cells: Iterable[str]) -> str:

@@ -265,16 +265,19 @@ def _rebuilt(kind: Any, content: Any) -> Any:
     if content is None and types.NoneType in arguments:
         return None
     if typing.get_origin(kind) is tuple:
-        if type(content) is not list:
-            raise TypeError(f"{content!r} is where a list belongs")
+        _check_type(content, list)
         return tuple(_rebuilt(arguments[0], value) for value in content)
     # Of ``int | None`` the first.
     expected = arguments[0] if arguments else kind
-    accepted = (int, float) if expected is float else (expected,)
-    # By the very type: for isinstance, True is a number.
-    if type(content) not in accepted:
-        raise TypeError(f"{content!r} is where a {expected.__name__} belongs")
+    _check_type(content, expected)
     # JSON has NaN and infinity in Python, and 1e999 is one.
     if expected in (int, float) and not abs(content) < 1e100:
         raise ValueError(f"{content} is no number")
     return content
+
+
+def _check_type(content: Any, expected: type) -> None:
+    # By the very type: for isinstance, True is a number.
+    accepted = (int, float) if expected is float else (expected,)
+    if type(content) not in accepted:
+        raise TypeError(f"{content!r} is where a {expected.__name__} belongs")
