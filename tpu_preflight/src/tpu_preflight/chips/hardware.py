@@ -3,7 +3,7 @@
 A new kind is a new entry there, and nothing else.
 
 The number in an accelerator type doesn't count the same thing everywhere: ``v3-8`` has 8 cores on
-4 chips, ``v4-8`` has 8 cores on 4 chips, too, but each chip works as one device, and ``v5e-8`` has
+4 chips, ``v4-8`` also has 8 cores on 4 chips, but each chip works as one device, and ``v5e-8`` has
 8 chips. What a TensorFlow program sees is the number of replicas: 8, 4 and 8.
 """
 
@@ -64,13 +64,17 @@ class Chip:
 
 def read(path: pathlib.Path) -> dict[str, Chip]:
     """Read the kinds of TPU from a file such as ``chips.toml``, by name."""
-    kinds = tomllib.loads(path.read_text("utf-8"))
-    for row in kinds.values():
-        row |= {name: tuple(value) for name, value in row.items() if isinstance(value, list)}
-    return {name: Chip(name, **row) for name, row in kinds.items()}
+    chips = {}
+    for name, row in tomllib.loads(path.read_text("utf-8")).items():
+        for field, value in row.items():
+            if isinstance(value, list):
+                row[field] = tuple(value)
+        chips[name] = Chip(name=name, **row)
+    return chips
 
 
 ALL_CHIPS = read(pathlib.Path(__file__).with_name("chips.toml"))
+# The kinds on which TensorFlow runs.
 CHIPS = {name: chip for name, chip in ALL_CHIPS.items() if not chip.without_tensorflow}
 
 
@@ -98,40 +102,66 @@ class Slice:
 def _arrangement(chips: int, dimensions: int) -> str:
     """Arrange chips as nearly a square or cube as powers of two can: 2x4, 2x2x1, 4x4x8."""
     exponent = chips.bit_length() - 1
+    # libtpu names four chips 2x2x1, where the rule below would give 1x2x2.
     if dimensions == 3 and exponent == 2:
         return "2x2x1"
-    base, longer = divmod(exponent, dimensions)
-    return "x".join(str(2 ** (base + (i >= dimensions - longer))) for i in range(dimensions))
+    shorter, longer_dimensions = divmod(exponent, dimensions)
+    sizes = [2**shorter] * (dimensions - longer_dimensions)
+    sizes += [2 ** (shorter + 1)] * longer_dimensions
+    return "x".join(map(str, sizes))
 
 
 def slice_of(accelerator_type: str, jax: bool = False) -> Slice:
     """Look up a TPU by the name under which it is rented: ``v3-8``, ``v5litepod-8`` or ``v5e-8``.
 
-    For ``jax`` a kind on which TensorFlow doesn't run (``tpu7x-8``) will do, too.
+    For ``jax`` a kind on which TensorFlow doesn't run (``tpu7x-8``) is looked up as well.
 
     Raises:
         UnknownAccelerator: There is no such type.
+
+    Example:
+        >>> slice_of("v3-8")
+        v3-8: chips: 4, cores: 8, replicas: 8 with 16 GiB each, hosts: 1
     """
     name, _, size = accelerator_type.strip().lower().partition("-")
-    chip = next((c for c in ALL_CHIPS.values() if name in (c.name, *c.aliases)), None)
+    chip = _chip(name)
     if chip and chip.without_tensorflow and not jax:
         what = f"{accelerator_type[:40]!r} does not run TensorFlow."
         raise UnknownAccelerator(what, *chip.without_tensorflow)
     if chip is None or size not in map(str, chip.sizes):
-        kinds = ALL_CHIPS if jax else CHIPS
-        checked = min(kind.checked for kind in kinds.values())
-        same = ", ".join(f"{c.aliases[0]} is {c.name}" for c in kinds.values() if c.aliases)
-        why = f"The kinds are {', '.join(kinds)} ({same}), as of {checked}."
-        if chip:
-            why = f"A {chip.name} comes in the sizes {', '.join(map(str, chip.sizes))}."
-        what = f"{accelerator_type[:40]!r} is no type of TPU that is known here."
-        raise UnknownAccelerator(what, why, "Write kind, dash and size, such as v3-8 or v5e-8.")
+        raise UnknownAccelerator(
+            f"{accelerator_type[:40]!r} is no type of TPU that is known here.",
+            _existing_types(chip, jax),
+            "Write kind, dash and size, such as v3-8 or v5e-8.",
+        )
+
     chips = int(size) // chip.counted_per_chip
+    hosts = 1
+    if chips > chip.largest_host:
+        hosts = chips // CHIPS_PER_HOST
     return Slice(
         name=f"{chip.name}-{size}",
         chip=chip,
         chips=chips,
         replicas=chips * chip.replicas,
-        hosts=1 if chips <= chip.largest_host else chips // CHIPS_PER_HOST,
+        hosts=hosts,
         topology=f"{chip.compiles_as or chip.name}:{_arrangement(chips, chip.dimensions)}",
     )
+
+
+def _chip(name: str) -> Chip | None:
+    """Find a kind of TPU by one of its names."""
+    for chip in ALL_CHIPS.values():
+        if name == chip.name or name in chip.aliases:
+            return chip
+    return None
+
+
+def _existing_types(chip: Chip | None, jax: bool) -> str:
+    """Say which sizes a kind comes in, or, where there is no such kind, which there are."""
+    if chip:
+        return f"A {chip.name} comes in the sizes {', '.join(map(str, chip.sizes))}."
+    kinds = ALL_CHIPS if jax else CHIPS
+    checked = min(kind.checked for kind in kinds.values())
+    aliases = [f"{kind.aliases[0]} is {kind.name}" for kind in kinds.values() if kind.aliases]
+    return f"The kinds are {', '.join(kinds)} ({', '.join(aliases)}), as of {checked}."

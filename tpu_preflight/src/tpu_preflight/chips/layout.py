@@ -15,14 +15,12 @@ import re
 ITEM_BYTES = {"float32": 4, "int32": 4, "bfloat16": 2, "int8": 1}
 
 # Bits of one value, by the name that XLA gives to its type (https://openxla.org/xla/shapes).
-BITS = {
-    "pred": 8,
-    "bf16": 16,
-    "c64": 64,
-    "c128": 128,
-    **{f"f{bits}": bits for bits in (16, 32, 64)},
-    **{f"{kind}{bits}": bits for kind in "su" for bits in (4, 8, 16, 32, 64)},
-}
+BITS = {"pred": 8, "bf16": 16, "c64": 64, "c128": 128}
+for bits in (16, 32, 64):
+    BITS[f"f{bits}"] = bits
+for bits in (4, 8, 16, 32, 64):
+    BITS[f"s{bits}"] = bits
+    BITS[f"u{bits}"] = bits
 
 
 def shape_bytes(shape: str) -> int:
@@ -30,10 +28,15 @@ def shape_bytes(shape: str) -> int:
 
     A bound counts in full; what follows the bracket (a layout) doesn't count, nor does what holds
     no values (``token[]``).
+
+    Example:
+        >>> shape_bytes("f32[512,<=8]")
+        16384
     """
-    kind, _, sizes = shape.partition("[")
-    numbers = map(int, re.findall(r"\d+", sizes.partition("]")[0]))
-    return math.ceil(math.prod(numbers) * BITS.get(kind, 0) / 8)
+    kind, _, dimensions = shape.partition("[")
+    dimensions, _, _ = dimensions.partition("]")
+    values = math.prod(map(int, re.findall(r"\d+", dimensions)))
+    return math.ceil(values * BITS.get(kind, 0) / 8)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +64,15 @@ class Layout:
         return self.bytes / self.unpadded_bytes
 
     def __repr__(self) -> str:
-        shape, padded = (" × ".join(map(str, n)) or "one value" for n in (self.shape, self.padded))
-        moved = "" if self.order == tuple(range(len(self.shape))) else f" in the order {self.order}"
+        order = ""
+        if self.order != tuple(range(len(self.shape))):
+            order = f" in the order {self.order}"
         return (
-            f"{self.dtype} {shape}, in memory {padded}{moved}:\n"
+            f"{self.dtype} {_product(self.shape)}, in memory {_product(self.padded)}{order}:\n"
             f"{self.unpadded_bytes:,} → {self.bytes:,} bytes ({self.expansion:.2f}x)"
         )
+
+
+def _product(sizes: tuple[int, ...]) -> str:
+    """Write the sizes of a tensor: ``8 × 128``."""
+    return " × ".join(map(str, sizes)) or "one value"

@@ -69,6 +69,7 @@ def _make_room() -> None:
     entries.sort(key=lambda entry: entry[0], reverse=True)
     total = 0
     for _, size, path in entries:
+        # The newest fit; from the first that doesn't on, all are removed.
         total += size
         if total > MOST_BYTES:
             path.unlink(missing_ok=True)

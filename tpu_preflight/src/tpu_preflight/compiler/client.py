@@ -118,6 +118,7 @@ def compile(
     if problem:
         return result
 
+    # What an answer depends on is in the job; the folder in which libtpu writes is not.
     job = _job(program, slice_) | {"effort": effort}
     key = cache.key(program.hlo, job, server_process.versions())
     answer = cache.read(key)
@@ -128,6 +129,7 @@ def compile(
         except NoAnswer as error:
             answer = _failure(error)
         else:
+            # An error of our own route may be gone with the next try.
             if answer[0]["verdict"] != "error":
                 cache.write(key, answer)
     report, text = answer
@@ -144,6 +146,7 @@ def _ask(job: dict[str, Any], hlo: bytes, timeout: float, progress: Progress | N
 
 def _failure(error: NoAnswer) -> Answer:
     """Turn the end of the compiler's process into an answer, with its last words."""
+    # The first line that names a fault says more than the traces that follow it.
     last_words = ""
     for line in error.lines:
         if _LAST_WORDS.match(line):
@@ -172,6 +175,7 @@ def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
 
 def _batch_shardings(program: Program) -> list[list[list[str]]]:
     """Give each replica a part of the arguments, and all of the variables."""
+    # The arguments come first. A single replica has all of them, a scalar can't be divided.
     arguments = 0
     if program.replicas > 1:
         arguments = sum(parameter.kind == "argument" for parameter in program.parameters)
@@ -198,6 +202,7 @@ def _fields(program: Program, cores: int, report: dict[str, Any], text: bytes) -
     fields["message"] = _short(verdict, message)
     fields["whole_message"] = message
 
+    # There is no analysis of what doesn't fit, so its need is read from the message.
     if verdict == "out of memory":
         needed = _NEEDED.search(message)
         if needed:

@@ -97,6 +97,7 @@ def walk(module: Module, name: str, times: int = 1, loop: str = "") -> Iterator[
             case "call":
                 yield from walk(module, instruction.called("to_apply"), times, loop)
             case "conditional":
+                # Which branch runs isn't known, so the slowest stands for all.
                 branches = []
                 for branch in _branches(instruction):
                     branches.append(list(walk(module, branch, times, loop)))
@@ -221,6 +222,7 @@ def uncounted_work(text: str, cores: int) -> Work:
     sent_bytes = 0.0
     for step in walk(module, main):
         instruction = step.instruction
+        # The first round of a loop is in XLA's count already.
         rounds = step.times - 1
         is_kernel = instruction.opcode == "custom-call"
         if is_kernel and '"cost_estimate":{' not in instruction.attributes:

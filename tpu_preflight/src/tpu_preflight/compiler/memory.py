@@ -192,6 +192,7 @@ def largest_batch(
                 break
             units = _next_units(tried, low, high, smallest)
 
+    # Why the search ended; a batch that doesn't fit says more than the limit of the search.
     too_large = high * smallest
     if compiled.verdict not in ("compiles", "out of memory"):
         reason = f"The search ended at {batch}: {compiled.verdict}. {compiled.message}"

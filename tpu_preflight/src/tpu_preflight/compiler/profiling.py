@@ -176,6 +176,7 @@ def profile(compiled: Compiled) -> Profile:
         if step.cycles is None:
             continue
         kernel = _kernel(step, module, chip)
+        # A kernel of Pallas has a bound where its operations are known, else nothing.
         if step.cycles >= 0:
             advice = tuple(program.advice(step, kernel))
             kernels.append(dataclasses.replace(kernel, advice=advice))

@@ -198,6 +198,7 @@ class Compiler:
 
         jax = self._jax
         replicas = job["replicas"]
+        # A program of one replica is compiled for one device, whatever the target has.
         axes, sizes = zip(*job["mesh"], strict=True)
         devices = self._np.array(self._devices(job)[:replicas])
         mesh = Mesh(devices.reshape(sizes), axes)
@@ -228,6 +229,7 @@ class Compiler:
             sharding = NamedSharding(mesh, spec)
             arguments.append(jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding))
 
+        # The text comes from a file: see `answer`.
         options = {"xla_dump_to": job["folder"], "xla_dump_hlo_as_text": True}
         if job["effort"] == "least":
             options["optimization_level"] = 9

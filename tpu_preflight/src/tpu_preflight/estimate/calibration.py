@@ -155,7 +155,10 @@ def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> st
     """
     by_target = {estimate.target: estimate for estimate in estimates}
     estimate = by_target[timing.target]
-    values = dict.fromkeys((field.name for field in dataclasses.fields(Run)), "?")
+    values = {}
+    for field in dataclasses.fields(Run):
+        values[field.name] = "?"
+    # What is known here; a remark and a reason for excluding it are optional.
     values["target"] = timing.target
     values["devices"] = str(estimate.replicas)
     values["rows"] = str(estimate.rows or "?")
@@ -199,8 +202,8 @@ def prediction_error(run: Run, runs: Iterable[Run]) -> float:
 
     0.2 is a fifth longer. Runs of the same program have the same estimate, so they are left out.
     """
-    others = [other for other in runs if other.program != run.program]
-    ratios = [other.ratio for other in _comparable(run.generation, others)]
+    independent = [other for other in runs if other.program != run.program]
+    ratios = [other.ratio for other in _comparable(run.generation, independent)]
     return run.ratio / statistics.geometric_mean(ratios) - 1
 
 
@@ -218,12 +221,14 @@ def factor(generation: str) -> Factor:
 
     # A prediction for this generation uses its own runs, or those of other generations. The error
     # is that of the same kind of prediction, made for runs whose time is known.
+    ratios = []
     errors = []
     for run in runs:
-        others = counted
+        ratios.append(run.ratio)
+        predictors = counted
         if generations != {generation}:
-            others = [other for other in counted if other.generation != run.generation]
-        errors.append(abs(prediction_error(run, others)))
+            predictors = [other for other in counted if other.generation != run.generation]
+        errors.append(abs(prediction_error(run, predictors)))
 
     if generations == {generation}:
         basis = generation
@@ -231,7 +236,6 @@ def factor(generation: str) -> Factor:
         basis = "all TPU generations: too few for this one"
     else:
         basis = "other TPU generations: too few for this one"
-    ratios = [run.ratio for run in runs]
     return Factor(
         generation=generation,
         low=min(ratios),

@@ -40,9 +40,11 @@ def remedies(
     devices = slice_.replicas
     available_bytes = slice_.chip.available_gib * 2**30
     parameter_bytes = _bytes_on_a_device(program)
-    variable_bytes = sum(parameter_bytes[i] for i in program.donated)
+    # Donated are the variables that the step updates: weights, and what an optimizer keeps.
+    variable_bytes = 0
     state_bytes = 0
     for i in program.donated:
+        variable_bytes += parameter_bytes[i]
         if _STATE.search(program.parameters[i].name):
             state_bytes += parameter_bytes[i]
     weight_bytes = variable_bytes - state_bytes
@@ -54,6 +56,7 @@ def remedies(
         verdict = "would fit" if remaining_bytes <= available_bytes else "not enough alone"
         return f"{size(remaining_bytes)} of {size(available_bytes)} by arithmetic: {verdict}"
 
+    # A batch can be made smaller without other code.
     lines = []
     if rows and fitting_rows:
         parts = math.ceil(rows / fitting_rows)
@@ -97,14 +100,16 @@ def remedies(
 
 def _bytes_on_a_device(program: Program) -> list[float]:
     """Compute what each parameter takes on one device: its part, where it is sharded."""
-    parts = [1] * len(program.parameters)
-    if program.shardings:
-        axis_sizes = dict(program.mesh)
-        for i, dimensions in enumerate(program.shardings):
-            for axes in dimensions:
-                parts[i] *= math.prod(axis_sizes[axis] for axis in axes)
-    pairs = zip(program.parameters, parts, strict=True)
-    return [parameter.bytes / part for parameter, part in pairs]
+    axis_sizes = dict(program.mesh)
+    sizes = []
+    for i, parameter in enumerate(program.parameters):
+        parts = 1
+        if program.shardings:
+            for axes in program.shardings[i]:
+                for axis in axes:
+                    parts *= axis_sizes[axis]
+        sizes.append(parameter.bytes / parts)
+    return sizes
 
 
 def _larger_chips(needed_bytes: int, available_bytes: float, uses_jax: bool) -> list[str]:

@@ -49,7 +49,9 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
         PreflightError: A word is no price, is the second for its kind, or is for a kind that isn't
             among the targets.
     """
-    kinds = {target: hardware.slice_of(target, jax=True).chip.name for target in targets}
+    kinds = {}
+    for target in targets:
+        kinds[target] = hardware.slice_of(target, jax=True).chip.name
     by_kind: dict[str, float] = {}  # under the empty name: the price of all other kinds
     for word in words:
         kind, _, number = word.lower().rpartition("=")
@@ -74,6 +76,7 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
             )
         by_kind[kind] = float(number)
 
+    # The price of a kind counts before the one of all others.
     by_target = {}
     for target, kind in kinds.items():
         if kind in by_kind:
@@ -101,6 +104,7 @@ def prices(
 
     entries = []
     for timing in timings:
+        # No published run tells how long a smaller step takes.
         if timing.ms < least_ms():
             continue
         entry = Price(
@@ -163,6 +167,7 @@ def verdict(entries: Sequence[Price]) -> str:
     if len(priced) < 2:
         return summary
 
+    # The cost of a run compares only runs over the same rows.
     row_counts = {entry.rows for entry in priced}
     compare_by_row = None not in row_counts and len(row_counts) > 1
     ranges = []
@@ -171,8 +176,8 @@ def verdict(entries: Sequence[Price]) -> str:
         ranges.append(_CostRange(entry.target, entry.low / divisor, entry.high / divisor))
     ranges.sort(key=lambda cost: cost.middle_squared)
 
-    cheapest, *others = ranges
-    overlapping = [cost.target for cost in others if cost.low < cheapest.high]
+    cheapest = ranges[0]
+    overlapping = [cost.target for cost in ranges[1:] if cost.low < cheapest.high]
     answer = cheapest.target
     if overlapping:
         answer += f", but the range of {', '.join(overlapping)} overlaps with it"

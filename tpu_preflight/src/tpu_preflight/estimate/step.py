@@ -136,12 +136,16 @@ class Timing:
     @property
     def notes(self) -> list[str]:
         """Lines below it: where the range comes from, and what the devices send each other."""
-        return [self.factor, *(exchange.summary for exchange in self.exchanges)]
+        notes = [self.factor]
+        for exchange in self.exchanges:
+            notes.append(exchange.summary)
+        return notes
 
 
 def parts(timing: Timing, title: str) -> Table:
     """Write the ``operations``, ``layers`` or ``lines`` of a step as a table."""
     table = Table()
+    # The title is also the name of the field.
     for part in getattr(timing, title):
         row = {
             title: part.name,
@@ -184,6 +188,7 @@ def costs(estimates: Iterable[Estimate]) -> list[dict[str, str]]:
         all_reduce = "–"
         if estimate.all_reduce_bytes is not None:
             all_reduce = size(estimate.all_reduce_bytes)
+        # A smaller bound has no digits that mean anything.
         if estimate.bound_ms >= 0.01:
             least_time = f"{_three_digits(estimate.bound_ms)} ms"
         else:

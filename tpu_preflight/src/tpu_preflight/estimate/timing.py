@@ -38,10 +38,14 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
 
     # The exchanges that the program waits for come on top of the kernels' time. Those during which
     # it computes don't, but no step is shorter than all of them.
-    waiting = sum(exchange.sent for exchange in profile.exchanges if exchange.waits)
-    sent = sum(exchange.sent for exchange in profile.exchanges)
-    _, waiting_seconds = compiler.link_seconds(slice_, waiting)
-    _, sending_seconds = compiler.link_seconds(slice_, sent)
+    total_bytes = 0.0
+    waiting_bytes = 0.0
+    for exchange in profile.exchanges:
+        total_bytes += exchange.sent
+        if exchange.waits:
+            waiting_bytes += exchange.sent
+    _, total_seconds = compiler.link_seconds(slice_, total_bytes)
+    _, waiting_seconds = compiler.link_seconds(slice_, waiting_bytes)
 
     factor = calibration.factor(slice_.chip.name)
     low_ms, high_ms = factor.range_ms(estimate_ms)
@@ -58,13 +62,15 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
     if profile.kernels:
         busy = sum(kernel.compute_seconds for kernel in profile.kernels) / profile.seconds
     depth = _depth(profile)
-    # Layers that are alike would have the same advice, one after the other.
-    layers = [dataclasses.replace(row, help="") for row in rows(profile.by_layer(depth))]
+    layers = []
+    for row in rows(profile.by_layer(depth)):
+        # Layers that are alike would have the same advice, one after the other.
+        layers.append(dataclasses.replace(row, help=""))
     return Timing(
         target=compiled.target,
         ms=estimate_ms,
         low_ms=max(low_ms, bound_ms),
-        high_ms=max(high_ms, estimate_ms + waiting_seconds * 1e3, sending_seconds * 1e3, bound_ms),
+        high_ms=max(high_ms, estimate_ms + waiting_seconds * 1e3, total_seconds * 1e3, bound_ms),
         factor=basis,
         busy=busy,
         missing=len(profile.unknown) + profile.endless,
@@ -83,13 +89,20 @@ def _by_kind(profile: compiler.Profile, slice_: hardware.Slice) -> tuple[Exchang
 
     totals = []
     for kind, exchanges in kinds.items():
-        sent = sum(exchange.sent for exchange in exchanges)
-        all_links_seconds, ring_seconds = compiler.link_seconds(slice_, sent)
+        size = 0
+        sent_bytes = 0.0
+        waits = 0
+        for exchange in exchanges:
+            size += exchange.bytes
+            sent_bytes += exchange.sent
+            waits += exchange.waits
+        # A torus uses all links of a chip, a ring only two: the truth lies between.
+        all_links_seconds, ring_seconds = compiler.link_seconds(slice_, sent_bytes)
         total = Exchange(
             kind=kind,
-            bytes=sum(exchange.bytes for exchange in exchanges),
+            bytes=size,
             parts=len(exchanges),
-            waits=sum(exchange.waits for exchange in exchanges),
+            waits=waits,
             low_ms=1e3 * all_links_seconds,
             high_ms=1e3 * ring_seconds,
             quoted=slice_.chip.ici_quoted,
