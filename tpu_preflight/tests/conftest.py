@@ -50,8 +50,8 @@ def children():
     """List the compiler's processes; see that none is left after the test."""
 
     def running():
-        mine = psutil.Process().children()
-        return [p for p in mine if "tpu_preflight.compiler.server" in p.cmdline()]
+        processes = psutil.Process().children()
+        return [p for p in processes if "tpu_preflight.compiler.server" in p.cmdline()]
 
     yield running
     assert running() == []

@@ -67,12 +67,12 @@ def test_a_child_answers_whatever_is_printed_read_or_forked(child):
     ],
 )
 def test_a_child_that_gives_no_answer_says_why_and_another_is_started(child, do, limits, cause):
-    others = descendants()  # a compiler of other tests may wait there for its next job
+    running = descendants()  # a compiler of other tests may wait there for its next job
     with pytest.raises(NoAnswer) as raised:
         child.ask({"do": do}, **{"timeout": 60, **limits})
     assert (raised.value.cause, raised.value.stage) == (cause, "working")
     assert raised.value.lines == (["why"] if "why" in do else [])
-    assert descendants() <= others
+    assert descendants() <= running
     _, data = child.ask({"do": ""}, b"ab", timeout=60)
     assert data == b"ba"
 
@@ -81,10 +81,10 @@ def test_an_error_of_the_progress_or_an_interruption_ends_a_child(child):
     def interrupt(stage, seconds):
         raise KeyboardInterrupt
 
-    others = descendants()
+    running = descendants()
     with pytest.raises(KeyboardInterrupt):
         child.ask({"do": "time.sleep(60)"}, timeout=60, progress=interrupt)
-    assert descendants() <= others
+    assert descendants() <= running
 
 
 KILLED = """

@@ -26,7 +26,7 @@ def read(path: pathlib.Path) -> Report:
         if not path.is_file() or not 0 < path.stat().st_size <= LARGEST:
             raise OSError(f"it is missing, a pipe, empty (by > FILE), or over {LARGEST >> 20} MiB")
         report = Report.from_json(path.read_text("utf-8"))
-        # Fails where somebody edited the file, and it has states or numbers that there aren't.
+        # Fails where the file was edited and has states or numbers that don't exist.
         compare(report, report)
         if report.status == CANT_TELL:
             raise ValueError("it can't tell whether the model is ready")

@@ -40,7 +40,7 @@ examples:
 exit status:
   0  ready
   1  not ready
-  2  could not be asked; the report or the message says why
+  2  could not be checked; the report or the message says why
   3  ready, but worse than the baseline: over 5 % more memory or time, more
      compilations, or a check with a worse verdict
 """
@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--html", action="store_true", help="print it as a page (HTML)")
     output.add_argument(
         "--measured", type=_milliseconds, metavar="MS",
-        help="what a step took on this TPU, such as 231ms: print it beside the estimate, as a row",
+        help="what a step took on this TPU, such as 231ms: print it next to the estimate, as a row",
     )  # fmt: skip
     form.add_argument(
         "--baseline", type=pathlib.Path, metavar="FILE",
@@ -114,7 +114,10 @@ def _varied(word: str) -> tuple[str, list[int | str]]:
     name, _, values = word.partition("=")
     if not (name.isidentifier() and values):
         raise argparse.ArgumentTypeError(f"{word!r} is no name with values: rows=4,6")
-    return name, [int(value) if value.isdecimal() else value for value in values.split(",")]
+    numbers_and_words: list[int | str] = []
+    for value in values.split(","):
+        numbers_and_words.append(int(value) if value.isdecimal() else value)
+    return name, numbers_and_words
 
 
 def _milliseconds(word: str) -> float:

@@ -188,7 +188,7 @@ class Child:
             [sys.executable, "-P", "-m", self._module, str(self._owner)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # A file: nobody reads it meanwhile, and a full pipe would stop the child.
+            # A file, not a pipe: it isn't read meanwhile, and a full pipe would stop the child.
             stderr=self._written,
             cwd=self._folder,
             env={**self._environment, "PYTHONPATH": os.pathsep.join(folders)},

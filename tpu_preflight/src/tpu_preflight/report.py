@@ -128,7 +128,7 @@ class Change:
 class Report(Displayable):
     """The whole checklist, gone through for one model and some targets, item by item.
 
-    ``report.schema.json``, beside this file, describes its JSON.
+    ``report.schema.json``, next to this file, describes its JSON.
     """
 
     subject: str
@@ -142,7 +142,7 @@ class Report(Displayable):
     @property
     def compilations(self) -> int | None:
         """Sets of shapes that the dataset gave, each a compilation; None without a dataset."""
-        # The number has no field of its own: the finding in words is its place.
+        # The number has no field: it is only in the finding's words.
         for item in self.items:
             match = re.match(r"(\d+) sets? of shapes", item.finding)
             if item.check == 2 and match is not None:

@@ -82,7 +82,7 @@ def _module(concrete: Any) -> str:
         for value in data.shape_and_type:
             attributes["_handle_shapes"].list.shape.append(value.shape)
             attributes["_handle_dtypes"].list.type.append(value.dtype)
-    # The importer looks a function up by its name, so it is added under one of its own meanwhile.
+    # The importer looks a function up by its name, so this copy needs another.
     function.signature.name += "_with_types"
     functions = context.context()
     functions.add_function_def(function)

@@ -389,7 +389,9 @@ def _path(name: str) -> str:
     if path:
         return path
     functions = re.findall(r"\bp?jit\(([^()]*)\)", name)
-    return re.sub(r"\W", "", functions[-1]) if functions else ""
+    if not functions:
+        return ""
+    return re.sub(r"\W", "", functions[-1])
 
 
 def _mesh(module: Any) -> tuple[tuple[str, int], ...]:

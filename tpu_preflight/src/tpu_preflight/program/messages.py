@@ -17,8 +17,8 @@ from tpu_preflight.text import steady
 # File, line and function.
 Frame = tuple[str, int, str]
 
-# Files and folders whose frames are no part of the user's step: what calls it. Who wraps a step in
-# a function of its own adds its file.
+# Files and folders whose frames are no part of the user's step: what calls it. A module that wraps
+# a step in another function adds its file.
 _HERE = pathlib.Path(__file__).resolve().parents[1]
 MACHINERY = [f"{_HERE}{os.sep}"]
 

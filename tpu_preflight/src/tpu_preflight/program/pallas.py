@@ -1,7 +1,7 @@
 """What a kernel of Pallas computes: its matrix products, counted over its grid.
 
-A kernel is a program of its own, which XLA doesn't look into, so its cost model has no time for
-it. Which blocks a mask skips is computed as the kernel does, for all points of its grid at once.
+XLA doesn't look into a kernel, which is a program by itself, so its cost model has no time for it.
+Which blocks a mask skips is computed as the kernel does, for all points of its grid at once.
 """
 
 import contextlib

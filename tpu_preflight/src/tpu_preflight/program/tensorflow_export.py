@@ -68,7 +68,7 @@ class Program:
     # Types and shapes of what it returns; updated variables come last.
     results: tuple[str, ...]
     # Positions of the parameters whose memory a result takes over: the variables that the function
-    # changes, or what JAX was told.
+    # changes, or ``jax.jit``'s donated arguments.
     donated: tuple[int, ...]
     replicas: int = 1  # how many devices run it together, with their gradients added up
     bounded: tuple[Bounded, ...] = ()  # where sizes come to depend on values, in its order

@@ -78,7 +78,7 @@ class Resource:
 
     name: str  # its name, such as ``dense/kernel``
     kind: str  # ``variable``, ``lookup table``, ``iterator``, or TensorFlow's name of the type
-    handle: Any = dataclasses.field(repr=False)  # the tensor that stands for it
+    handle: Any = dataclasses.field(repr=False)  # the tensor that refers to it
     dtype: Any = None  # of a variable's values; None for the others
 
     def read(self) -> np.ndarray:
@@ -214,7 +214,7 @@ def _resource(handle: Any, name: str) -> Resource:
     import tensorflow as tf
     from tensorflow.python.ops import handle_data_util
 
-    # What a handle is for stands in its own data, or at least in its text.
+    # What a handle is for is in its own data, or at least in its text.
     data = handle_data_util.get_handle_data(handle)
     attributes = dict(re.findall(r'(\bname|\btype)="([^"]*)"', str(handle)))
     if data is not None and data.is_set:
