@@ -6,8 +6,8 @@ import tensorflow as tf
 from small_models import KINDS, VECTOR, batches, dense, ready, the
 
 from tpu_preflight.checklist import preflight
-from tpu_preflight.checks import answers, differences
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
+from tpu_preflight.subjects import results, tensorflow_subject
 
 pytestmark = pytest.mark.slow
 half = lambda *x: {"half": np.array(x, tf.bfloat16.as_numpy_dtype)}  # noqa: E731
@@ -63,26 +63,26 @@ def test_a_model_that_draws_is_compared_by_its_test_step(kind, no_compiler):
 )
 def test_what_rounding_explains_is_the_same(eager, compiled, relative, said):
     arrays = ({name: np.asarray(x) for name, x in given.items()} for given in (eager, compiled))
-    item = differences.difference("step", *arrays, relative)
-    assert said in item.finding if said else item is None
+    difference = results.difference(*arrays, relative)
+    assert said in difference.words["said"] if said else difference is None
 
 
 @pytest.mark.parametrize("kind", [tf.bfloat16, tf.float16, tf.float32])
 def test_the_tolerance_is_that_of_the_lowest_precision_in_the_step(kind, no_compiler, monkeypatch):
     asked = []
-    monkeypatch.setattr(differences, "difference", lambda *given: asked.append(given[-1]))
+    monkeypatch.setattr(results, "difference", lambda *given: asked.append(given[-1]))
 
     @tf.function
     def inner(x):
         return tf.cast(tf.cast(x, kind) * 2, tf.float32)
 
     preflight(lambda x: inner(x), tf.data.Dataset.from_tensors(tf.ones([2])), "v5e-1")
-    assert asked == [differences.RELATIVE[kind.name]]
+    assert asked == [results.TOLERANCES[kind.name]]
 
 
-@pytest.mark.parametrize("limit", ["MUCH_HELD", "MANY_VALUES"])
+@pytest.mark.parametrize("limit", ["MANY_BYTES", "MANY_VALUES"])
 def test_of_what_is_large_a_few_rows_are_compared(limit, no_compiler, monkeypatch):
-    monkeypatch.setattr(answers, limit, 10)
+    monkeypatch.setattr(tensorflow_subject, limit, 10)
     item = the(preflight(dense(), batches(), "v5e-1"), 4)
     assert item.state == PASS and item.name.startswith("test step on 4 rows")
     bad = batches(labels=[0, 0, 0, -100] * 16)

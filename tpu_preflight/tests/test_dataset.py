@@ -9,9 +9,9 @@ from small_models import batches, mean, states, the
 
 from tpu_preflight import checklist
 from tpu_preflight.checklist import preflight
-from tpu_preflight.checks import pipeline
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.report import FAIL, PASS, WARN
+from tpu_preflight.subjects import pipeline
 
 pytestmark = pytest.mark.slow
 

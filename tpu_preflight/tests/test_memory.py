@@ -11,7 +11,8 @@ from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
 from tpu_preflight.compiler import client
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
-from tpu_preflight.subjects import opening
+from tpu_preflight.subjects.load_subject import load_subject
+from tpu_preflight.subjects.subject import Target
 
 pytestmark = pytest.mark.slow
 
@@ -96,10 +97,12 @@ def test_another_number_of_rows_is_exported_as_the_replicas_run_it():
     table, classes = tf.keras.layers.Embedding(50, 8), tf.keras.layers.Dense(2)
     model = small.classifier(tf.keras, table, tf.keras.layers.GlobalAveragePooling1D(), classes)
 
-    def opened(rows):
+    def loaded(rows):
         specs = tf.TensorSpec([rows, 4], tf.int32), tf.TensorSpec([rows])
-        kind = opening.opened(model, specs, 60, print)
-        return kind, kind.jobs([("v5e-8", 8)])[0]
+        return load_subject(model, specs, 60, print)
 
-    kind, job = opened(64)
-    assert kind.program(job, 16).hlo == opened(16)[1].program.hlo != job.program.hlo
+    targets = [Target("v5e-8", 8)]
+    subject = loaded(64)
+    (job,) = subject.export(targets)
+    (smaller,) = loaded(16).export(targets)
+    assert subject.export_rows(job, 16).hlo == smaller.program.hlo != job.program.hlo

@@ -12,10 +12,12 @@ from programs import ROOT
 from small_models import KINDS, VECTOR, batches, classifier, dense, mean, ready, the
 
 from tpu_preflight.checklist import preflight
-from tpu_preflight.checks import strategy
-from tpu_preflight.checks.subject import Subject
+from tpu_preflight.checks import strategy_scope
+from tpu_preflight.context import Context
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
+from tpu_preflight.subjects.subject import Target
+from tpu_preflight.subjects.tensorflow_subject import TensorflowSubject
 
 pytestmark = pytest.mark.slow
 
@@ -246,12 +248,21 @@ def test_a_real_fit_on_two_devices_is_the_witness():
 
 
 @pytest.mark.parametrize("model, found", [(Own(), []), (Own("auto"), [FAIL]), (dense(), [])])
+def traced_context(model, data, factory=None):
+    """A context of a model that was exported for one device."""
+    subject = TensorflowSubject(model, data, factory, 60)
+    context = Context(subject, (Target("v5e-1", 1),), print)
+    context.read_sample(1)
+    context.trace()
+    return context
+
+
 def test_without_a_factory_only_what_no_scope_would_mend_is_told(model, found):
     model.compile("adam", "mse", metrics=["accuracy"])
-    specs = tf.TensorSpec([2, 8]), tf.TensorSpec([2], tf.int32)
-    items, traced = strategy.check(Subject(model, batches()), specs)
+    context = traced_context(model, batches())
+    items = strategy_scope.check(context)
     assert [i.state for i in items if i.state == FAIL] == found
-    assert (traced is None) == bool(found)
+    assert (context.traced_under_run is None) == bool(found)
 
 
 def test_what_computes_in_the_scope_leaves_it_open(no_compiler):
@@ -276,7 +287,7 @@ def test_the_model_in_the_scope_holds_no_large_weights_of_its_own():
         return made[-1]
 
     specs = tf.TensorSpec([2, 1000]), tf.TensorSpec([2], tf.int32)
-    strategy.check(Subject(build(), specs, build), specs)
+    strategy_scope.check(traced_context(build(), specs, build))
     kernel, bias = made[-1].get_weights()
     assert len(made) == 2 and len(drawn) == 1
     assert not kernel.any() and bias.all()

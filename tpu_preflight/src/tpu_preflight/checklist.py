@@ -1,32 +1,34 @@
 """Is this model ready for a TPU? The checklist of the source documents, carried out.
 
-Seven checks (`tpu_preflight.report.CHECKS`), and two more where they are asked for: some look
-at the Python objects, some run a few real batches on this CPU, and some ask Google's TPU compiler
-(`tpu_preflight.compiler`). Nothing runs on a TPU, and the step's variables hold afterwards
-what they held before.
+Seven checks (`tpu_preflight.report.CHECKS`): some look at the Python objects, some run a few real
+batches on this CPU, and some ask Google's TPU compiler (`tpu_preflight.compiler`). What there is to
+do, in which order, is the list in ``findings.toml``. Nothing runs on a TPU, and the step's
+variables hold afterwards what they held before.
 """
 
-import concurrent.futures
-import functools
+import importlib
 import inspect
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import pathlib
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tpu_preflight import compiler
-from tpu_preflight.checks import memory
 from tpu_preflight.chips import hardware
+from tpu_preflight.context import Context
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import timing
-from tpu_preflight.estimate.step import Estimate, Timing, flop
-from tpu_preflight.program import TIMEOUT, NotCompilable, messages
-from tpu_preflight.program.job import Job
+from tpu_preflight.estimate.step import Timing
+from tpu_preflight.program import TIMEOUT, messages
 from tpu_preflight.program.models import keras_of
 from tpu_preflight.report import FAIL, Item, Report, finding
-from tpu_preflight.subjects import opening
-from tpu_preflight.text import size
+from tpu_preflight.subjects.load_subject import load_subject
+from tpu_preflight.subjects.subject import Target
 
 DECIDED = 30.0  # seconds for tracing where the data decide already: no program for a TPU takes them
+
+_FILE = pathlib.Path(__file__).with_name("findings.toml")
+ORDER = tomllib.loads(_FILE.read_text("utf-8"))["checks"]
 
 
 def preflight(
@@ -82,114 +84,112 @@ def preflight(
         PreflightError: The subject is neither function nor model (or PyTorch's) or was made under a
             strategy, there are no data, no such target for it, or no such argument to vary.
     """
-    told: set[str] = set()
-
-    def say(line: str) -> None:
-        if progress is not None and line not in told:
-            told.add(line)
-            progress(line)
-
-    targets = (target,) if isinstance(target, str) else tuple(target)
+    names = (target,) if isinstance(target, str) else tuple(target)
     if vary:
-        try:
-            inspect.signature(subject if data is None else data).bind_partial(**dict.fromkeys(vary))
-        except TypeError as error:
-            raise PreflightError(
-                f"There is no {' and '.join(vary)} to vary.",
-                f"{str(error)[:200]}.",
-                "Name arguments of the function that makes the model: build(rows=8), rows=4,8.",
-            ) from error
-    slices = [(name, hardware.slice_of(name, jax=True).replicas) for name in targets]
-    estimates: list[Estimate] = []
+        _check_arguments(subject if data is None else data, vary)
+    # A name that is no TPU's at all is refused before anything takes time.
+    targets = [Target(name, hardware.slice_of(name, jax=True).replicas) for name in names]
+    say = _without_repetition(progress)
     timings: list[Timing] = []
     with compiler.started():
-        kind = opening.opened(subject, data, trace_seconds, say)
-        for name in targets:
-            hardware.slice_of(name, kind.is_jax)
-        items, has_batch = kind.check_data(batches, slices, node, say)
+        context = Context(
+            subject=load_subject(subject, data, trace_seconds, say),
+            targets=tuple(targets),
+            say=say,
+            is_node=node,
+            search_seconds=search_seconds if largest_batch else None,
+            factory=subject,
+            vary=vary or {},
+        )
+        for name in names:
+            hardware.slice_of(name, jax=context.subject.library == "jax")
+
+        context.read_sample(batches)
+        items = _findings("data", context)
         if any(item.state == FAIL and item.name.startswith("tensor ") for item in items):
-            kind.seconds = min(trace_seconds, DECIDED)
+            context.subject.seconds = min(trace_seconds, DECIDED)
         if known is not None:
-            known(Report(kind.name, targets, tuple(items)))
-        if has_batch:
-            search = search_seconds if largest_batch else None
-            found, estimates, jobs = _ask(kind, slices, search, say)
-            items += found
-            for values in itertools.product(*vary.values()) if vary else ():
-                items += _varied(subject, dict(zip(vary, values, strict=True)), slices, say)
+            known(Report(context.subject.name, names, tuple(items)))
+
+        if context.subject.has_batch:
+            context.trace()
+            with context.compiling():
+                items += _findings_of_the_step(context)
+            items += _findings("compiled", context)
             if profile:
-                timings = [t for job in jobs if (t := timing.estimate(job, say)) is not None]
+                timings = _timings(context)
     items.sort(key=lambda item: item.check)
     return Report(
-        kind.name if kind.model is None else f"{kind.name} ({keras_of(kind.model)})",
-        targets,
-        tuple(items),
-        tuple(estimates),
-        tuple(timings),
+        subject=_title(context),
+        targets=names,
+        items=tuple(items),
+        estimates=tuple(context.estimates),
+        timings=tuple(timings),
     )
 
 
-def _varied(
-    factory: Callable[..., Any],
-    given: Mapping[str, Any],
-    slices: Sequence[tuple[str, int]],
-    say: Callable[[str], None],
-) -> Iterator[Item]:
-    """Say whether the step fits that a factory makes of these arguments, and its least time."""
-    said = ", ".join(f"{name}={value}" for name, value in given.items())
+def _check_arguments(factory: Callable[..., Any], vary: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse names that are no arguments of a factory."""
     try:
-        kind = opening.opened(functools.partial(factory, **given), None, TIMEOUT, say)
-        kind.check_data(1, slices, False, say)
-        jobs = kind.jobs(slices)
-    except Exception as error:  # whatever the factory makes of these values
-        line = messages.shortened(messages.line_of(error))
-        yield finding(6, "varied_raises", given=said, said=line, where=messages.source_of(error))
-        return
-    for job in jobs:
-        compiled = memory.compile_for(job, say)
-        yield finding(
-            6,
-            "varied" if compiled.ok else "varied_not",
-            target=job.target,
-            given=said,
-            taken=size(compiled.peak_bytes),
-            there=size(compiled.available_bytes),
-            flops=flop(compiled.flops),
-            ms=f"{compiler.roofline(compiled).seconds * 1e3:.3g}",
-            said=compiled.message,
-        )
+        inspect.signature(factory).bind_partial(**dict.fromkeys(vary))
+    except TypeError as error:
+        raise PreflightError(
+            f"There is no {' and '.join(vary)} to vary.",
+            f"{str(error)[:200]}.",
+            "Name arguments of the function that makes the model: build(rows=8), rows=4,8.",
+        ) from error
 
 
-def _ask(
-    kind: opening.Kind,
-    slices: Sequence[tuple[str, int]],
-    search: float | None,
-    say: Callable[[str], None],
-) -> tuple[list[Item], list[Estimate], list[Job]]:
-    """Ask XLA on this CPU, then Google's compiler; the CPU runs real batches meanwhile.
+def _without_repetition(progress: Callable[[str], None] | None) -> Callable[[str], None]:
+    """Give a function that hands on each line once; targets may wait for the same."""
+    lines: set[str] = set()
 
-    Gives what was found, what a step costs, and the jobs that compile and fit.
-    """
-    say("tracing, and asking XLA on this CPU")
+    def say(line: str) -> None:
+        if progress is not None and line not in lines:
+            lines.add(line)
+            progress(line)
+
+    return say
+
+
+def _findings(stage: str, context: Context) -> list[Item]:
+    """Carry out the checks of a stage that are for this subject, in order."""
+    items = []
+    for row in ORDER:
+        if row["stage"] != stage:
+            continue
+        if row.get("for") not in (None, context.subject.library, context.subject.data_form):
+            continue
+        # Here, as a check of the other library would import it.
+        module = importlib.import_module(f"tpu_preflight.checks.{row['module']}")
+        items += module.check(context)
+    return items
+
+
+def _findings_of_the_step(context: Context) -> list[Item]:
+    """Carry out the checks of the traced step, while Google's compiler compiles it."""
     try:
-        jobs = kind.jobs(slices)
-    except NotCompilable as error:
-        reason = "the step does not compile yet"
-        later = memory.unanswered([target for target, _ in slices], reason)
-        return [*kind.check_refused(error), finding(4, "does_not_compile"), *later], [], []
-    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-        waiting = [pool.submit(memory.compile_for, job, say) for job in jobs]
-        try:
-            items = kind.check_step(jobs[0], say)
-        except Exception as error:  # the compiler's answers are worth having without these
-            said = messages.shortened(f"{type(error).__name__}: {messages.line_of(error)}")
-            items = [finding(4, "broken", said=said, where=messages.source_of(error))]
-        compiled = [future.result() for future in waiting]
-    estimates, fitting = [], []
-    for job, result in zip(jobs, compiled, strict=True):
-        found, estimate = memory.check(kind.program, job, result, search, say)
-        items += found
-        if estimate is not None:
-            estimates.append(estimate)
-            fitting.append(job)
-    return items, estimates, fitting
+        return _findings("step", context)
+    except Exception as error:
+        if context.refusal is not None:
+            raise
+        # The compiler's answers are worth having without these.
+        line = messages.shortened(f"{type(error).__name__}: {messages.line_of(error)}")
+        return [finding(4, "broken", said=line, where=messages.source_of(error))]
+
+
+def _timings(context: Context) -> list[Timing]:
+    """Estimate the time of a step on each target for which it compiles."""
+    timings = []
+    for answer in context.answers:
+        if answer.compiled.ok:
+            estimate = timing.estimate(answer.job, context.say)
+            if estimate is not None:
+                timings.append(estimate)
+    return timings
+
+
+def _title(context: Context) -> str:
+    name = context.subject.name
+    model = context.subject.model
+    return name if model is None else f"{name} ({keras_of(model)})"

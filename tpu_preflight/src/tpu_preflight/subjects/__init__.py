@@ -1,6 +1,5 @@
-"""What a preflight can be asked about: a file for each library; `opening` tells which it is.
+"""What a preflight checks: a `subject.Subject`, with one class for each library.
 
-The checklist asks nothing but this of each: its ``name``; ``is_jax``; ``check_data``, before it is
-traced; ``jobs``, what each target would run; ``check_refused`` where there is no such program, else
-``check_step``; ``program``, for another number of rows.
+`load_subject` finds out which of them it is. `pipeline` reads a dataset, `execution` runs a step of
+TensorFlow on this CPU, and `results` compares what two runs gave.
 """

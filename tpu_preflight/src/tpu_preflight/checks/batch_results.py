@@ -1,0 +1,124 @@
+"""Check 4: does the compiled step give the same results as TensorFlow, on real batches?"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tpu_preflight.context import Context
+from tpu_preflight.program import NotCompilable, Tracing, messages, place_of, trace
+from tpu_preflight.report import Item, finding
+from tpu_preflight.subjects import execution, results
+from tpu_preflight.subjects.operations import OPERATIONS, calls_of
+from tpu_preflight.subjects.pipeline import Batch
+from tpu_preflight.subjects.tensorflow_subject import TensorflowSubject, rows_of
+
+FEW_ROWS = 4  # of what is large, through the test step
+
+
+def check(context: Context) -> list[Item]:
+    """Run real batches, eager and compiled, and look for assertions that XLA drops.
+
+    The variables hold afterwards what they held before. Without a sample (only shapes were given)
+    there is nothing to run.
+    """
+    if context.refusal is not None:
+        return [finding(4, "does_not_compile")]
+    context.say("comparing eager and compiled results")
+    job = context.jobs[0]
+    dropped = _dropped_assertions(job.graph)
+    sample = context.subject.sample
+    if sample is None:
+        return [finding(4, "no_batches"), *dropped]
+    is_large = context.subject.takes_long(job.program)
+    batches = [_few_rows(sample.batches[0])] if is_large else sample.batches
+    # The first step that doesn't draw random numbers is compared.
+    item = None
+    for what, step in _steps(context.subject, job.graph, is_large):
+        item = _compare(what, step, batches)
+        if item is not None:
+            break
+    return [item or finding(4, "draws"), *dropped]
+
+
+def _few_rows(batch: Batch) -> Batch:
+    rows = rows_of(tensor.shape for tensor in batch)
+    cut = []
+    for tensor in batch:
+        has_rows = tensor.shape.rank and len(tensor) == rows
+        cut.append(tensor[:FEW_ROWS] if has_rows else tensor)
+    return tuple(cut)
+
+
+def _steps(
+    subject: TensorflowSubject, graph: tf.Graph, is_large: bool
+) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Give the steps that may be compared, each with its name."""
+    if subject.kind != "train step":
+        yield subject.kind, subject.step
+        return
+    if is_large:
+        yield f"test step on {FEW_ROWS} rows (model or batch is large)", subject.test_step
+        return
+    if not _has(graph, "drawn"):
+        yield "train step", subject.step
+    # Without dropout.
+    yield "test step (the train step draws random numbers)", subject.test_step
+
+
+def _has(graph: tf.Graph, purpose: str) -> bool:
+    return bool(calls_of(graph, OPERATIONS[purpose]))
+
+
+def _compare(what: str, step: Callable[..., Any], batches: Sequence[Batch]) -> Item | None:
+    """Compare on real batches; None where the step draws random numbers."""
+    try:
+        traced = trace(step, *batches[0])
+    except NotCompilable as error:
+        reason = messages.shortened(f"{error.what} {error.why}")
+        return finding(4, "not_comparable", step=what, said=reason, where=error.source)
+    if _has(traced.graph, "drawn"):
+        return None
+    for number, batch in enumerate(batches, 1):
+        eager, repeated, compiled = _run_three_times(step, traced, batch)
+        tolerance = execution.tolerance(traced.graph)
+        if repeated is not None:
+            # XLA may draw a seed's numbers by another algorithm, which is no fault.
+            differs_itself = results.differing_names(eager, repeated, tolerance)
+            if differs_itself or results.differing_names(eager, compiled, tolerance):
+                return None
+        difference = results.difference(eager, compiled, tolerance)
+        if difference is not None:
+            step_name = f"{what} on batch {number}"
+            return finding(4, difference.key, step=step_name, **difference.words)
+    word = "batch" if len(batches) == 1 else "batches"
+    return finding(4, "same", step=what, count=len(batches), batches=word)
+
+
+def _run_three_times(
+    step: Callable[..., Any], traced: Tracing, batch: Batch
+) -> tuple[results.Results, results.Results | None, results.Results]:
+    """Run a step eagerly, once more where it draws the numbers of a seed, and compiled."""
+    repeated = None
+    with execution.preserved(traced.variables) as restore:
+        eager = execution.run(step, batch, restore, eagerly=True)
+        if _has(traced.graph, "seeded"):
+            repeated = execution.run(step, batch, restore, eagerly=True)
+        compiled = execution.run(traced.function, batch, restore, eagerly=False)
+    return eager, repeated, compiled
+
+
+def _dropped_assertions(graph: tf.Graph) -> list[Item]:
+    """Warn of the assertions in a step, with the first line and how many more there are."""
+    assertions = calls_of(graph, OPERATIONS["dropped"])
+    if not assertions:
+        return []
+    places = []
+    for operation in assertions:
+        place = place_of(operation)
+        if place and place not in places:
+            places.append(place)
+    if not places:
+        return [finding(4, "dropped", more="; here a library's")]
+    more = f", and {len(places) - 1} more" if len(places) > 1 else ""
+    return [finding(4, "dropped", more=more, where=places[0])]

@@ -1,0 +1,35 @@
+"""Check 2: how many sets of shapes has the dataset? Each is a compilation."""
+
+import tensorflow as tf
+
+from tpu_preflight.context import Context
+from tpu_preflight.report import FAIL, WARN, Item, finding
+
+FEW_SHAPES = 8  # more than these make a short run wait for XLA
+
+
+def check(context: Context) -> list[Item]:
+    """Count the sets of shapes in the sample, and look for sizes that the dataset leaves open."""
+    sample = context.subject.sample
+    if sample is None or not sample.shapes:
+        return []
+    count = len(sample.shapes)
+    words = {
+        "sets": "1 set of shapes" if count == 1 else f"{count} sets of shapes",
+        "every": "all" if sample.ended else "the first",
+        "seen": sample.size,
+    }
+    if count > 1:
+        state = FAIL if count > FEW_SHAPES else WARN
+        least = "" if sample.ended else "at least "
+        return [finding(2, "several", state=state, count=count, least=least, **words)]
+    items = [finding(2, "one", so_far="" if sample.ended else " so far", **words)]
+    specs = tf.nest.flatten(context.subject.structure)
+    unknown = [spec for spec in specs if not _is_known(spec)]
+    if unknown and context.subject.is_traced_by_structure:
+        items.append(finding(2, "open", unknown=len(unknown), all=len(specs)))
+    return items
+
+
+def _is_known(spec: tf.TypeSpec) -> bool:
+    return tf.TensorShape(getattr(spec, "shape", None)).is_fully_defined()

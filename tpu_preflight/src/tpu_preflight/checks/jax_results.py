@@ -1,0 +1,61 @@
+"""Check 4 of a function of JAX: does it give the same results without being compiled?"""
+
+import math
+
+from tpu_preflight.context import Context
+from tpu_preflight.program.jax_export import Exported
+from tpu_preflight.report import Item, finding
+from tpu_preflight.subjects import results
+from tpu_preflight.subjects.jax_subject import JaxSubject
+
+MOST_ROUNDS = 100  # of a loop that is run without being compiled
+MOST_VALUES = 3_000_000  # of all arguments: a step without being compiled takes long with more
+
+
+def check(context: Context) -> list[Item]:
+    """Run it on this CPU, operation by operation and compiled, where values were given."""
+    import jax
+
+    if context.refusal is not None:
+        return [finding(4, "does_not_compile")]
+    context.say("comparing eager and compiled results")
+    leaves = jax.tree.leaves(context.subject.arguments)
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        return [finding(4, "no_values")]
+    values = sum(math.prod(getattr(leaf, "shape", ())) for leaf in leaves)
+    reason = _reason_not_to_run(context.subject.exported, values)
+    if reason:
+        return [finding(4, "not_run", reason=reason)]
+    return [_compare(context.subject)]
+
+
+def _reason_not_to_run(exported: Exported, values: int) -> str:
+    if exported.calls:
+        return "it calls Python"
+    if exported.rounds > MOST_ROUNDS or values > MOST_VALUES:
+        return "it takes long"
+    return ""
+
+
+def _compare(subject: JaxSubject) -> Item:
+    has_bfloat16 = b"bf16" in subject.exported.program.hlo
+    tolerance = results.TOLERANCES["bfloat16" if has_bfloat16 else "float32"]
+    eager = subject.run(compiled=False)
+    repeated = subject.run(compiled=False)
+    compiled = subject.run(compiled=True)
+    if results.differing_names(eager, repeated, tolerance):
+        return finding(4, "draws_in_python")
+    difference = results.difference(eager, compiled, tolerance)
+    if difference is not None:
+        # Flax counts the rounds of a loop that runs in Python, and draws other numbers in each.
+        partly_compiled = subject.run(compiled=None)
+        difference = results.difference(partly_compiled, compiled, tolerance)
+    if difference is None:
+        return finding(4, "same_values")
+    # A gradient of zero is rounding alone, and Adam divides it by its own size.
+    names = results.differing_names(eager, compiled, tolerance)
+    if names:
+        nudged = subject.run(compiled=True, growth=tolerance / 100)
+        if set(names) <= set(results.differing_names(compiled, nudged, tolerance)):
+            return finding(4, "rounding", names=", ".join(names[:2]))
+    return finding(4, difference.key, step="the function on this CPU", **difference.words)

@@ -1,0 +1,28 @@
+"""Check 1 of a function of JAX: does JAX trace it for a TPU, and what in it is slow there?"""
+
+from tpu_preflight.context import Context
+from tpu_preflight.report import Item, finding
+
+LARGE_CONSTANT = 1_000_000  # bytes of arrays that are part of the program
+
+
+def check(context: Context) -> list[Item]:
+    """Say what JAX refused, on which line; or what it took, and what of that is slow."""
+    kind = context.subject.kind
+    refusal = context.refusal
+    if refusal is not None:
+        # Without a device for the platform that was set, JAX says nothing of the function.
+        key = "no_backend" if "initialize backend" in refusal.why else "refused_by_jax"
+        what = f"{refusal.what} {refusal.why}"
+        return [finding(1, key, kind=kind, what=what, fix=refusal.fix, where=refusal.source)]
+    exported = context.subject.exported
+    part = ""
+    if context.jobs[0].replicas > 1 and not exported.program.mesh:
+        part = "; asked about for one device: the arguments carry no shardings"
+    items = [finding(1, "traced", kind=kind, part=part)]
+    if exported.float64 is not None:
+        operation, source = exported.float64
+        items.append(finding(1, "wide_inside", operation=operation, where=source))
+    if exported.constants > LARGE_CONSTANT:
+        items.append(finding(1, "constants", megabytes=f"{exported.constants / 1e6:.0f}"))
+    return items

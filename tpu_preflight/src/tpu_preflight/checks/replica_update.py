@@ -1,0 +1,144 @@
+"""Check 5, by numbers: is a step's update on all replicas that of one device with the same rows?"""
+
+import contextlib
+
+import numpy as np
+import tensorflow as tf
+
+from tpu_preflight.context import Context
+from tpu_preflight.program import NotCompilable, Tracing
+from tpu_preflight.report import Item, finding
+from tpu_preflight.subjects import execution
+from tpu_preflight.subjects.tensorflow_subject import TensorflowSubject, rows_of
+
+# Of the variables: a bias ahead of batch norm, one in four, has no gradient but rounding.
+SHARE = 0.3
+STEPS = 16  # until weights change: gradients may be gathered, a rate may warm up
+
+Key = tuple[bool, str, int]  # of a variable: whether it is no weight, its name, which it is
+Changes = dict[Key, np.ndarray]
+
+
+def check(context: Context) -> list[Item]:
+    """Take a step as a replica among others with the same rows, and one with all these rows.
+
+    All rows draw the same random numbers, so a mean over the replica is the mean over all, and both
+    changes are equal, to rounding. A sum of gradients that is divided never, or twice, makes one a
+    multiple of the other. What is neither compares rows with each other (SimCLR: a replica has
+    fewer of them), or its optimizer divides by the gradients' size (Adam, which hides a factor, and
+    then it does no harm): it counts as what its size is nearer to. Nothing is said where there is
+    no batch, no variable changes, or the batch can't be shared out.
+    """
+    subject = context.subject
+    if context.refusal is not None or context.traced_under_run is None or subject.sample is None:
+        return []
+    job = context.jobs[0]
+    replicas = job.replicas
+    batch = subject.sample.batches[0]
+    rows = rows_of(tensor.shape for tensor in batch)
+    if rows is None or replicas == 1 or rows % replicas or subject.takes_long(job.program):
+        return []
+    shared = []  # what one replica gets
+    repeated = []  # the same rows, as often as there are replicas
+    for tensor in batch:
+        part = tensor[: rows // replicas] if tensor.shape.rank else tensor
+        shared.append(part)
+        repeated.append(tf.concat([part] * replicas, 0) if part.shape.rank else part)
+    tolerance = execution.tolerance(job.graph)
+    with contextlib.suppress(NotCompilable):
+        for is_compiled in (False, True):  # XLA's compiler takes longer, but has a kernel for all
+            with contextlib.suppress(tf.errors.OpError):
+                return _update(
+                    subject,
+                    shared=shared,
+                    repeated=repeated,
+                    replicas=replicas,
+                    tolerance=tolerance,
+                    is_compiled=is_compiled,
+                )
+    return []
+
+
+def _update(
+    subject: TensorflowSubject,
+    *,
+    shared: list[tf.Tensor],
+    repeated: list[tf.Tensor],
+    replicas: int,
+    tolerance: float,
+    is_compiled: bool,
+) -> list[Item]:
+    """Take the steps, and compare what they change."""
+
+    def changes(batch: list[tf.Tensor], replicas: int) -> Changes:
+        traced = subject.trace(*batch, replicas=replicas, alike=True)
+        return _changes(traced, batch, is_compiled)
+
+    on_replicas = changes(shared, replicas)
+    factors, wrong = _compared(on_replicas, changes(repeated, 1), replicas, tolerance)
+    if wrong:  # a loss that compares rows knows no others than these
+        _, unlike = _compared(on_replicas, changes(shared, 1), replicas, tolerance)
+        wrong = [key for key in wrong if key in unlike or factors[key] < 1]
+    return _findings(factors, wrong, replicas)
+
+
+def _changes(traced: Tracing, batch: list[tf.Tensor], is_compiled: bool) -> Changes:
+    """Run a step until weights change, and give how variables of floating-point numbers did."""
+    step = traced.function
+    if is_compiled:
+        step = tf.function(traced.concrete, jit_compile=True)
+    weights = {id(variable.handle) for variable in traced.graph.trainable_variables}
+    variables = [variable for variable in traced.variables if variable.dtype.is_floating]
+    changes: Changes = {}
+    with execution.preserved(traced.variables):
+        initial = [variable.read().astype(float) for variable in variables]
+        for _ in range(STEPS):
+            step(*batch)
+            for variable, value in zip(variables, initial, strict=True):
+                handle = id(variable.handle)
+                key = (handle not in weights, variable.name, handle)
+                changes[key] = variable.read() - value
+            if any(change.any() for (is_state, *_), change in changes.items() if not is_state):
+                break
+    return changes
+
+
+def _compared(
+    on_replicas: Changes, alone: Changes, replicas: int, tolerance: float
+) -> tuple[dict[Key, float], list[Key]]:
+    """Say how many times as much variables change on all replicas, and of which that is wrong.
+
+    Of what is no weight only what changes more: a metric counts the rows of its replica.
+    """
+    factors = {}
+    wrong = []
+    for key, expected in alone.items():
+        change = on_replicas.get(key, 0 * expected)
+        size = np.linalg.norm(change)
+        expected_size = np.linalg.norm(expected)
+        is_state = key[0]
+        if not size or not expected_size or (is_state and size < expected_size):
+            continue
+        factor = size / expected_size
+        factors[key] = factor
+        if np.linalg.norm(change - expected) <= tolerance * expected_size:
+            continue
+        is_multiple = np.linalg.norm(change - factor * expected) <= tolerance * size
+        is_near = 1 / replicas < factor**2 < replicas
+        if is_multiple or not is_near:
+            wrong.append(key)
+    return factors, wrong
+
+
+def _findings(factors: dict[Key, float], wrong: list[Key], replicas: int) -> list[Item]:
+    """Report the variable in the middle of those that are wrong, if they are more than a few."""
+    for is_state, larger in ((False, "update_differs"), (True, "state_differs")):
+        keys = [key for key in wrong if key[0] == is_state]
+        keys.sort(key=lambda key: factors[key])
+        count = sum(key[0] == is_state for key in factors)
+        if len(keys) > SHARE * count:
+            key = keys[(len(keys) - 1) // 2]
+            what = larger if factors[key] > 1 else "update_smaller"
+            words = {"replicas": replicas, "first": key[1], "times": factors[key]}
+            return [finding(5, what, **words)]
+    return [finding(5, "update", replicas=replicas)] if factors else []

@@ -1,0 +1,57 @@
+"""Check 6, with other arguments of the factory: which combinations fit, and what does each cost?"""
+
+import functools
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from tpu_preflight import compiler
+from tpu_preflight.context import Context, compile_job
+from tpu_preflight.estimate.step import flop
+from tpu_preflight.program import TIMEOUT, messages
+from tpu_preflight.report import Item, finding
+from tpu_preflight.subjects.load_subject import load_subject
+from tpu_preflight.text import size
+
+
+def check(context: Context) -> list[Item]:
+    """Compile the step for every combination of the values that are to be tried."""
+    if not context.vary:
+        return []
+    items = []
+    for values in itertools.product(*context.vary.values()):
+        arguments = dict(zip(context.vary, values, strict=True))
+        items += _fits(context, arguments)
+    return items
+
+
+def _fits(context: Context, arguments: Mapping[str, Any]) -> list[Item]:
+    """Say whether the step fits that the factory makes of these arguments, and its least time."""
+    text = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    factory = functools.partial(context.factory, **arguments)
+    try:
+        subject = load_subject(factory, None, TIMEOUT, context.say)
+        if subject.dataset is not None:
+            subject.read_sample(1)
+        jobs = subject.export(context.targets)
+    except Exception as error:  # whatever the factory makes of these values
+        line = messages.shortened(messages.line_of(error))
+        where = messages.source_of(error)
+        return [finding(6, "varied_raises", given=text, said=line, where=where)]
+    items = []
+    for job in jobs:
+        compiled = compile_job(job, context.say)
+        least_ms = compiler.roofline(compiled).seconds * 1e3
+        item = finding(
+            6,
+            "varied" if compiled.ok else "varied_not",
+            target=job.target,
+            given=text,
+            taken=size(compiled.peak_bytes),
+            there=size(compiled.available_bytes),
+            flops=flop(compiled.flops),
+            ms=f"{least_ms:.3g}",
+            said=compiled.message,
+        )
+        items.append(item)
+    return items

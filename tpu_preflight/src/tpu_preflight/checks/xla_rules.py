@@ -1,0 +1,70 @@
+"""Check 1, on this CPU: does XLA take the step, and is every size known before it runs?"""
+
+import math
+import re
+from typing import Any
+
+from tpu_preflight.context import Context
+from tpu_preflight.program import Bounded, NotCompilable, Program, messages
+from tpu_preflight.report import Item, finding
+
+BOOL_FIX = "Write the decision with tf.where, tf.cond or an indicator variable."
+SHARE_FIX = (
+    "Each replica gets its share of the global batch, so take its rows from a tensor "
+    "(tf.shape(x)[0]) and no number that was set for the global batch."
+)
+
+
+def check(context: Context) -> list[Item]:
+    """Say what was refused, where; or warn of each size that depends on values.
+
+    Where XLA on this CPU lacks a kernel, a TPU may have one: `tpu_bridge` says what was refused.
+    """
+    if context.refusal is None:
+        kind = context.subject.kind
+        return [finding(1, "compiles", kind=kind), *_sizes(context.jobs[0].program)]
+    if context.refusal.reason == "no kernel":
+        return []
+    return [finding(1, "refused", **refusal_words(context))]
+
+
+def refusal_words(context: Context) -> dict[str, Any]:
+    """Say what was refused, where, and what to write instead."""
+    refusal = context.refusal
+    what = refusal.what.replace(f" at {refusal.where}", "")
+    if refusal.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
+        what = f"{what} {refusal.why}"
+    fix = _fix(refusal, is_shared=context.subject.dataset is not None)
+    return {"kind": context.subject.kind, "what": what, "fix": fix, "where": refusal.where}
+
+
+def _fix(refusal: NotCompilable, is_shared: bool) -> str:
+    if "as a Python `bool`" in refusal.message:
+        return BOOL_FIX
+    if is_shared and re.search(r"Cannot.reshape|must.be.equal", refusal.why):
+        return SHARE_FIX
+    return refusal.fix
+
+
+def _sizes(program: Program) -> list[Item]:
+    items = [_bounded(size) for size in program.bounded if size.source is not None]
+    if items:
+        return items
+    if not program.bounded:
+        return [finding(1, "no_bounded", inside="every shape is static")]
+    in_library = program.bounded[0]
+    inside = f"none in your code; {in_library.shape} inside a library"
+    where = messages.place(None, messages.layer_of(in_library.name))
+    return [finding(1, "no_bounded", inside=inside, where=where)]
+
+
+def _bounded(size: Bounded) -> Item:
+    _, _, dimensions = size.shape.partition("[")
+    return finding(
+        1,
+        "bounded",
+        operation=size.operation,
+        shape=size.shape,
+        values=math.prod(map(int, re.findall(r"\d+", dimensions))),
+        where=size.source,
+    )

@@ -1,0 +1,124 @@
+"""A Keras 3 model on JAX. Imports TensorFlow only where a dataset comes with the model."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.program import Program
+from tpu_preflight.program.job import Job
+from tpu_preflight.subjects.jax_subject import JaxSubject, dtype_in_jax, job_of
+from tpu_preflight.subjects.subject import Target
+
+
+class KerasJaxSubject(JaxSubject):
+    """A Keras 3 model's train step, as ``fit`` compiles it, with a batch or a dataset.
+
+    Args:
+        model: The model, compiled with an optimizer and a loss.
+        data: A ``tf.data.Dataset`` of global batches, or one batch, of arrays or
+            ``jax.ShapeDtypeStruct``s, as ``fit`` takes it: ``(x, y)``. The target's devices divide
+            it, as ``keras.distribution.DataParallel`` does.
+
+    Raises:
+        PreflightError: The model is not compiled, or there are no data.
+    """
+
+    kind = "train step"
+    is_traced_by_structure = False
+
+    def __init__(self, model: Any, data: Any) -> None:
+        import jax
+
+        if data is None or getattr(model, "optimizer", None) is None:
+            raise PreflightError(
+                "There are no data." if data is None else "The model has no optimizer.",
+                "What is checked is one step of training, on one batch.",
+                "Call model.compile(...), and hand in preflight(model, (x, y)) or a dataset.",
+            )
+        batch = data
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow and isinstance(data, tensorflow.data.Dataset):
+            batch = next(data.as_numpy_iterator())
+            self.dataset = data
+            self.data_form = "tensors"
+            self.structure = tensorflow.nest.map_structure(_spec_in_jax, data.element_spec)
+        model._symbolic_build(data_batch=batch)  # as fit does: model, optimizer and metrics
+        parts = (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        )
+        state = tuple([variable.value for variable in part] for part in parts)
+
+        def train_step(state: Any, batch: Any) -> Any:
+            return model.train_step(state, batch)
+
+        super().__init__(jax.jit(train_step, donate_argnums=0), (state, batch))
+        self.name = model.name
+        self.model = model
+
+    def export(self, targets: Sequence[Target]) -> list[Job]:
+        """Divide the batch over the devices, so that gradients are added up across them."""
+        rows = self._rows
+        jobs = []
+        for target in targets:
+            share = None
+            arguments = self.arguments
+            if rows is not None and rows % target.replicas == 0:
+                share = rows // target.replicas
+                if target.replicas > 1:
+                    arguments = self._sharded(target.replicas)
+            self.exported = self._export(arguments)
+            jobs.append(job_of(target, share, arguments, self.exported))
+        return jobs
+
+    @property
+    def _rows(self) -> int | None:
+        """The rows of the batch; None where its arrays have no common first size."""
+        import jax
+
+        _, batch = self.arguments
+        sizes = {array.shape[0] for array in jax.tree.leaves(batch) if array.shape}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def _sharded(self, devices: int) -> tuple[Any, ...]:
+        """Describe the state on each device, and the batch divided over them."""
+        import jax
+        from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+        mesh = AbstractMesh((devices,), ("replica",))
+        replicated = NamedSharding(mesh, PartitionSpec())
+        divided = NamedSharding(mesh, PartitionSpec("replica"))
+
+        def described(part: Any, sharding: NamedSharding) -> Any:
+            return jax.tree.map(
+                lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=sharding),
+                part,
+            )
+
+        state, batch = self.arguments
+        return described(state, replicated), described(batch, divided)
+
+    def export_rows(self, job: Job, rows: int) -> Program:
+        """Export a job's program for another number of rows, on one device."""
+        import jax
+
+        def resized(array: Any) -> Any:
+            shape = array.shape
+            if shape and shape[0] == self._rows:
+                shape = (rows, *shape[1:])
+            return jax.ShapeDtypeStruct(shape, array.dtype)
+
+        state, batch = self.arguments
+        return self._export((state, jax.tree.map(resized, batch))).program
+
+
+def _spec_in_jax(spec: Any) -> Any:
+    """Give a tensor the type that JAX makes of it."""
+    import tensorflow as tf
+
+    if not isinstance(spec, tf.TensorSpec) or spec.dtype.name not in ("float64", "int64"):
+        return spec
+    return tf.TensorSpec(spec.shape, dtype_in_jax(spec.dtype.as_numpy_dtype))

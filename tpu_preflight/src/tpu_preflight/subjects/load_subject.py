@@ -1,0 +1,84 @@
+"""Which kind of subject this is, found out without importing any library for it."""
+
+import contextlib
+import inspect
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.program.models import is_model, keras_of
+from tpu_preflight.subjects.jax_subject import JaxSubject, is_jax
+from tpu_preflight.subjects.keras_jax_subject import KerasJaxSubject
+from tpu_preflight.subjects.subject import Subject
+
+
+def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None]) -> Subject:
+    """Call a factory, if it is one, and find out what is to be checked.
+
+    Args:
+        step: What the learner handed in: a function, a model, or a factory.
+        data: Its data; None where a factory or a signature gives them.
+        seconds: After which tracing is given up.
+        say: Called with a line before something takes time.
+
+    Raises:
+        PreflightError: It is nothing that can be checked; says why.
+    """
+    factory = None
+    if data is None and _is_factory(step):
+        factory = step
+        say("making the model")
+        step = factory()
+        if isinstance(step, tuple) and len(step) == 2:
+            step, data = step
+    keras = keras_of(step) if is_model(step) else ""
+    if _is_torch(step) or keras.endswith(("torch", "numpy", "openvino")):
+        raise PreflightError(
+            f"This is {keras or 'PyTorch'}, which the preflight can't check.",
+            "It asks Google's compiler about programs of TensorFlow and JAX.",
+            "Set KERAS_BACKEND=jax or tensorflow for a Keras model; PyTorch has its own way to a "
+            "TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
+        )
+    if factory is not None and not is_model(step) and not callable(step):
+        what = "None" if step is None else f"a value of type {type(step).__name__}"
+        raise PreflightError(
+            f"{_place(factory)} returned {what}.",
+            "The first that it returns must be a Keras model or a function of tensors.",
+            "Let it end with `return model, dataset`.",
+        )
+    if hasattr(step, "preprocess_samples") and hasattr(data, "map"):
+        data = data.map(step.preprocess_samples)  # as the `fit` of KerasHub's models does
+    if keras == "Keras 3 on jax":
+        return KerasJaxSubject(step, data)
+    if is_jax(step, data):
+        return JaxSubject(step, data)
+    # Here, as it imports TensorFlow.
+    from tpu_preflight.subjects.tensorflow_subject import TensorflowSubject
+
+    return TensorflowSubject(step, data, factory, seconds)
+
+
+def _is_factory(step: object) -> bool:
+    """Say whether this is a function without arguments, which makes what is to be checked."""
+    if is_model(step) or not callable(step) or hasattr(step, "input_signature"):
+        return False
+    with contextlib.suppress(TypeError, ValueError):
+        inspect.signature(step).bind()
+        return True
+    return False
+
+
+def _is_torch(step: Any) -> bool:
+    """Say whether this is a module of PyTorch, or a class of one."""
+    classes = (*type(step).__mro__, *getattr(step, "__mro__", ()))
+    return any(kind.__module__.split(".")[0] in ("torch", "torch_xla") for kind in classes)
+
+
+def _place(factory: Callable[[], Any]) -> str:
+    """Name a factory, and its file and line where it has them."""
+    name = getattr(factory, "__name__", "the factory")
+    code = getattr(factory, "__code__", None)
+    if code is None:
+        return name
+    return f"{name} ({pathlib.Path(code.co_filename).name}, line {code.co_firstlineno})"

@@ -1,0 +1,109 @@
+"""The results of two runs of the same step: do they agree, up to rounding? Knows NumPy alone."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tpu_preflight.program import messages
+
+# How far rounding takes a result when additions come in another order, relative to it, by the
+# lowest precision in the step: some units in the last place.
+TOLERANCES = {"float32": 1e-3, "float16": 5e-3, "bfloat16": 3e-2}
+
+# By their names; or what the step raised.
+Results = dict[str, np.ndarray] | Exception
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """What is wrong with the results of one batch."""
+
+    key: str  # of the finding under check 4 in ``findings.toml``
+    words: Mapping[str, Any]  # what is filled in there
+
+
+def difference(eager: Results, compiled: Results, tolerance: float) -> Difference | None:
+    """Say what is wrong with the results of one batch; None if nothing.
+
+    Args:
+        eager: Of the step as TensorFlow or JAX runs it, operation by operation.
+        compiled: Of the same step compiled by XLA.
+        tolerance: How far rounding takes a result, relative to it.
+    """
+    if isinstance(compiled, Exception):  # XLA refuses what it took when it compiled
+        return Difference("refuses", _error_words(compiled))
+    if isinstance(eager, Exception):
+        first_two = list(compiled.items())[:2]
+        gives = ", ".join(f"{name} {_text(value)}" for name, value in first_two)
+        return Difference("silent", {**_error_words(eager), "gives": gives})
+    names = differing_names(eager, compiled, tolerance)
+    if names:
+        pairs = []
+        for name in names[:2]:
+            other = compiled.get(name, np.array("missing"))
+            pairs.append(f"{name}: {_text_of_both(eager[name], other)}")
+        return Difference("differs", {"said": "; ".join(pairs)})
+    not_finite = []
+    for name, value in compiled.items():
+        if _is_numeric(value) and not np.isfinite(value).all():
+            not_finite.append(name)
+    if not_finite:
+        return Difference("not_finite", {"bad": ", ".join(not_finite)})
+    return None
+
+
+def _error_words(error: Exception) -> dict[str, Any]:
+    line = messages.shortened(messages.line_of(error))
+    return {"error": line, "where": messages.source_of(error)}
+
+
+def differing_names(left: Results, right: Results, tolerance: float) -> list[str]:
+    """Name the results that differ by more than rounding; none where one side raised.
+
+    In half precision, of a step that gives a loss only that: a score that counts rows changes with
+    each row that is near a tie.
+    """
+    if isinstance(left, Exception) or isinstance(right, Exception):
+        return []
+    names = list(left)
+    if tolerance > TOLERANCES["float32"] and "loss" in left:
+        names = ["loss"]
+    return [name for name in names if not _agree(left[name], right.get(name), tolerance)]
+
+
+def _is_numeric(value: np.ndarray) -> bool:
+    return value.dtype.kind not in "OSUb"  # NumPy doesn't count bfloat16 among its numbers
+
+
+def _agree(a: np.ndarray, b: np.ndarray | None, tolerance: float) -> bool:
+    if b is None or a.shape != b.shape:
+        return False
+    if not _is_numeric(a):
+        return np.array_equal(a, b)
+    return np.allclose(
+        np.asarray(a, np.complex128),
+        np.asarray(b, np.complex128),
+        rtol=tolerance,
+        atol=tolerance / 100,
+        equal_nan=True,
+    )
+
+
+def _text(value: np.ndarray) -> str:
+    if value.size != 1:
+        return str(list(value.shape))
+    if _is_numeric(value):
+        return f"{value.reshape(())[()]:.4g}"
+    return str(value)
+
+
+def _text_of_both(a: np.ndarray, b: np.ndarray) -> str:
+    """Write two results that differ; of arrays the values that are furthest apart."""
+    if a.shape == b.shape and a.size > 1 and _is_numeric(a) and _is_numeric(b):
+        distances = np.abs(np.asarray(a, np.complex128) - np.asarray(b, np.complex128))
+        furthest = np.argmax(np.nan_to_num(distances, nan=np.inf))
+        a = a.flat[furthest : furthest + 1]
+        b = b.flat[furthest : furthest + 1]
+    return f"eager {_text(a)}, compiled {_text(b)}"

@@ -1,0 +1,328 @@
+"""TensorFlow: a function of tensors, or a Keras model on TensorFlow."""
+
+import contextlib
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute import values
+
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.program import NotCompilable, Program, Tracing, line_finder, program, trace
+from tpu_preflight.program.job import Job
+from tpu_preflight.program.models import is_model
+from tpu_preflight.program.tracing import spec_of
+from tpu_preflight.subjects.scope_variables import large_ones_shared
+from tpu_preflight.subjects.subject import Subject, Target
+
+Specs = tuple[tf.TensorSpec, ...]
+
+# With so many bytes of variables (30 million parameters with the two slots of Adam), or values in
+# one tensor of a batch (of images), a whole training step takes long on a CPU.
+MANY_BYTES = 360_000_000
+MANY_VALUES = 1_000_000
+
+
+class TensorflowSubject(Subject):
+    """A model's train step (its forward pass without an optimizer) or a function.
+
+    Args:
+        step: A function of tensors, or a Keras model.
+        data: A ``tf.data.Dataset`` of global batches, or a nest of ``tf.TensorSpec``s or tensors;
+            None where a ``tf.function``'s signature tells the shapes.
+        factory: What made it, where there is one; called once more, inside a strategy's scope.
+        seconds: After which tracing is given up.
+
+    Attributes:
+        function: The function of tensors; None where a model is checked.
+        factory: As given.
+
+    Raises:
+        PreflightError: It is neither model nor function or was made under a strategy, or there are
+            no data.
+    """
+
+    library = "tensorflow"
+    data_form = "tensors"
+
+    def __init__(
+        self, step: Any, data: Any, factory: Callable[[], Any] | None, seconds: float
+    ) -> None:
+        if data is None:
+            data = getattr(step, "input_signature", None)
+        if data is None:
+            raise PreflightError(
+                "There are no data, so there are no shapes to compile for.",
+                "XLA compiles for one set of shapes at a time.",
+                "Hand in a dataset or TensorSpecs: preflight(model, dataset), or let the function "
+                "that makes the model end with `return model, dataset`.",
+            )
+        self.factory = factory
+        self.seconds = seconds
+        self._uses_autograph = True
+        self._is_in_scope = False  # whether it was made inside a strategy's scope
+        if isinstance(data, tf.data.Dataset):
+            self.dataset = data
+            self.structure = data.element_spec
+        else:
+            self.structure = tf.nest.map_structure(spec_of, data)
+        self._set_step(step)
+        if self.model is not None:
+            _refuse_strategy(self.model)
+            is_trained = getattr(self.model, "optimizer", None) is not None
+            self.name = self.model.name
+            self.kind = "train step" if is_trained else "forward pass"
+        elif callable(self.function):
+            python_function = getattr(self.function, "python_function", self.function)
+            name = getattr(python_function, "__name__", type(self.function).__name__)
+            # AutoGraph takes a function that is called <lambda> for one, and doesn't find its
+            # source.
+            self.name = name.strip("<>")
+        else:
+            raise PreflightError(
+                f"A value of type {type(step).__name__} can't be checked.",
+                "It must be a function of tensors or a Keras model.",
+                "Write preflight(model, dataset) or preflight(train_step, specs).",
+            )
+
+    def _set_step(self, step: Any) -> None:
+        self.model = step if is_model(step) else None
+        self.function = None if is_model(step) else step
+
+    # --- what a TPU would run ---------------------------------------------------------------------
+
+    @property
+    def step(self) -> Callable[..., Any]:
+        """What a TPU would run; takes the data's tensors, flat."""
+        if self.kind == "train step":
+            return self._flat(self.model.train_step)
+        if self.kind == "forward pass":
+            return self._flat(self._forward)
+        return self._flat(self._call())
+
+    @property
+    def test_step(self) -> Callable[..., Any]:
+        """A model's step without dropout and without an update; takes the same as `step`."""
+        return self._flat(self.model.test_step)
+
+    def _forward(self, element: Any) -> Any:
+        x = element[0] if isinstance(element, tuple) else element
+        return self.model(x, training=False)
+
+    def _flat(self, call: Callable[[Any], Any]) -> Callable[..., Any]:
+        """Turn a function of one element of the data into one of its tensors, flat."""
+
+        def step(*tensors: tf.Tensor) -> object:
+            return call(self._packed(tensors))
+
+        step.__name__ = self.name
+        if self._uses_autograph:
+            return step
+        return tf.autograph.experimental.do_not_convert(step)
+
+    def _packed(self, tensors: Sequence[tf.Tensor]) -> Any:
+        """Make one element of the data of its tensors, flat."""
+        return tf.nest.pack_sequence_as(self.structure, tensors, expand_composites=True)
+
+    def _call(self) -> Callable[[Any], Any]:
+        """Make arguments of an element of the data, as tf.data's map does."""
+        function = self.function
+        structure = self.structure
+        if isinstance(function, tf.types.experimental.PolymorphicFunction):
+            # As if it were never called: one of a module made its variables for the first model.
+            function = function._clone(None)
+        if not isinstance(structure, tuple) or hasattr(structure, "_fields"):
+            return function
+        if self.dataset is not None and len(structure) > 1 and _takes_one(function, structure):
+            return function
+
+        def call(element: Any) -> Any:
+            return function(*element)
+
+        return call
+
+    def takes_long(self, step: Program) -> bool:
+        """Say whether a training step of the model takes long on a CPU."""
+        if self.model is None:
+            return False
+        most_values = max(int(np.prod(shape)) for shape in self.sample.largest)
+        variables = [p.bytes for p in step.parameters if p.kind == "variable"]
+        return sum(variables) > MANY_BYTES or most_values > MANY_VALUES
+
+    # --- as a graph, and as XLA's program ---------------------------------------------------------
+
+    @property
+    def specs(self) -> Specs:
+        """What describes the data's tensors, flat: of a dataset its largest batch."""
+        specs = tf.nest.flatten(self.structure, expand_composites=True)
+        if self.sample is None:
+            return tuple(specs)
+        largest = zip(self.sample.largest, specs, strict=True)
+        return tuple(tf.TensorSpec(shape, spec.dtype) for shape, spec in largest)
+
+    def trace(self, *specs: Any, **options: Any) -> Tracing:
+        """Build the step's graph; specifications (or tensors) and options as for `program.trace`.
+
+        Raises:
+            NotCompilable: TensorFlow can't trace it.
+        """
+        variables = large_ones_shared() if self._is_in_scope else contextlib.nullcontext()
+        with variables:
+            return trace(self.step, *specs, **options)
+
+    def export(self, targets: Sequence[Target]) -> list[Job]:
+        """Trace, and let TensorFlow write XLA's program for each target.
+
+        Without AutoGraph where that can be: tracing a library's model takes a third of the time
+        then. What AutoGraph would rewrite (an ``if`` or a loop on a tensor) raises without it, so a
+        program that comes out is the same.
+        """
+        if self.model is not None:
+            self._uses_autograph = False
+            try:
+                return self._jobs(targets)
+            except NotCompilable as error:
+                self._uses_autograph = True
+                if error.reason == "late":
+                    raise
+        return self._jobs(targets)
+
+    def _jobs(self, targets: Sequence[Target]) -> list[Job]:
+        """Export each program once; of a dataset's batch each replica gets its share."""
+        rows = rows_of(spec.shape for spec in self.specs)
+        jobs = {}
+        for target in targets:
+            if target.replicas in jobs:
+                continue
+            # A strategy divides each tensor by itself.
+            parts = 1 if self.dataset is None else target.replicas
+            sizes = [_share(spec, parts) for spec in self.specs]
+            specs = _resized(self.specs, sizes)
+            step, graph = self._export(specs, target.replicas)
+            jobs[target.replicas] = Job(
+                target="",
+                replicas=target.replicas,
+                rows=rows and -(-rows // parts),
+                specs=specs,
+                program=step,
+                find=line_finder(graph),
+                graph=graph,
+            )
+        return [dataclasses.replace(jobs[replicas], target=name) for name, replicas in targets]
+
+    def _export(self, specs: Specs, replicas: int) -> tuple[Program, tf.Graph]:
+        """Export what one of so many replicas runs, with its part of adding up gradients.
+
+        Where that is refused, what a single replica runs.
+        """
+        try:
+            traced = self.trace(*specs, replicas=replicas, timeout=self.seconds)
+            return program(traced), traced.graph
+        except NotCompilable as error:
+            if replicas == 1 or error.reason == "late":
+                raise
+        return self._export(specs, 1)
+
+    def export_rows(self, job: Job, rows: int) -> Program:
+        """Export a job's program for another number of rows on each replica."""
+        sizes = []
+        for spec in job.specs:
+            size = _first_size(spec)
+            sizes.append(rows if size == job.rows else size)
+        step, _ = self._export(_resized(job.specs, sizes), job.replicas)
+        return step
+
+    # --- inside a strategy's scope ----------------------------------------------------------------
+
+    def remade(self, strategy: tf.distribute.Strategy, specs: Specs) -> "TensorflowSubject":
+        """Call the factory once more, inside a strategy's scope, and give what it made there.
+
+        Nothing runs what is made there, so its large variables hold no values of their own.
+
+        Args:
+            strategy: Without a TPU, from `program.bridge`.
+            specs: What one replica gets; Keras 3 builds a model from it.
+        """
+        other = copy.copy(self)
+        other._is_in_scope = True
+        with strategy.scope(), large_ones_shared():
+            step = self.factory()
+            if isinstance(step, tuple):
+                step = step[0]
+            other._set_step(step)
+            other._build(specs)
+        return other
+
+    def _build(self, specs: Specs) -> None:
+        """Let Keras 3 build a model from a replica's rows, as its ``fit`` does under a strategy.
+
+        Two replicas are handed over. Keras asks for the mean of theirs: a ``TPUStrategy`` gives the
+        first's, a ``MirroredStrategy`` means, which makes floating-point numbers of whole ones.
+        """
+        if self.sample is None or not hasattr(self.model, "_maybe_symbolic_build"):
+            return
+        rows = []
+        for tensor, spec in zip(self.sample.batches[0], specs, strict=True):
+            rows.append(tensor[: spec.shape[0]] if spec.shape.rank else tensor)
+        element = tf.nest.map_structure(_on_two_replicas, self._packed(rows))
+        self.model._maybe_symbolic_build(iterator=[(0, 0, iter([element]))])
+
+
+def _on_two_replicas(tensor: tf.Tensor) -> values.PerReplica:
+    return values.PerReplica((tensor, tensor))
+
+
+def _takes_one(function: Callable[..., Any], structure: tuple[Any, ...]) -> bool:
+    """Say whether a function takes a pair as one argument, not as two."""
+    try:
+        signature = inspect.signature(getattr(function, "python_function", function))
+        signature.bind(structure)  # raises where it needs more than one
+    except (TypeError, ValueError):
+        return False
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    return inspect.Parameter.VAR_POSITIONAL not in kinds
+
+
+def _refuse_strategy(model: Any) -> None:
+    strategy = getattr(model, "distribute_strategy", None)
+    if not isinstance(strategy, type(tf.distribute.get_strategy()) | None):
+        raise PreflightError(
+            f"The model was made under a {type(strategy).__name__}.",
+            "The TPU's compiler is asked about a step without this machine's strategy in it.",
+            "Hand in the function that makes the model: it is called outside a scope, and once "
+            "more inside, to see that everything is made there.",
+        )
+
+
+def _first_size(spec: tf.TensorSpec) -> int | None:
+    """Give the first dimension's size; None of a scalar, or where it is open."""
+    return spec.shape[0] if spec.shape.rank else None
+
+
+def _share(spec: tf.TensorSpec, parts: int) -> int | None:
+    """Give a replica's share of the first dimension, rounded up."""
+    size = _first_size(spec)
+    return None if size is None else -(-size // parts)
+
+
+def _resized(specs: Specs, sizes: Sequence[int | None]) -> Specs:
+    """Give each tensor another first size; None leaves it."""
+    resized = []
+    for spec, size in zip(specs, sizes, strict=True):
+        if size is not None:
+            spec = tf.TensorSpec([size, *spec.shape[1:]], spec.dtype)
+        resized.append(spec)
+    return tuple(resized)
+
+
+def rows_of(shapes: Iterable[Sequence[int] | tf.TensorShape]) -> int | None:
+    """Find the rows of a batch: the first size that its tensors share, or None."""
+    sizes = set()
+    for shape in map(tf.TensorShape, shapes):
+        if shape.rank:
+            sizes.add(shape[0])
+    return sizes.pop() if len(sizes) == 1 else None
