@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from helpers.exercises import Wrong, find, returned
-from tpu_preflight.apart import apart
 from tpu_preflight.errors import PreflightError
+from tpu_preflight.subprocess_run import run_in_subprocess
 
 
 def _check_ready(answer: object) -> str:
@@ -38,7 +38,7 @@ def _check_my_model(answer: pathlib.Path) -> str:
         raise NotImplementedError("08-2")
     try:
         with contextlib.chdir(answer.parent):
-            report = apart(f"{answer.stem}:build", ["v5e-8"])
+            report = run_in_subprocess(f"{answer.stem}:build", ["v5e-8"])
     except PreflightError as error:
         raise Wrong(f"{error.what} {error.why}") from error
     if left := [item for state in ("fail", "warn", "not checked") for item in report.find(state)]:

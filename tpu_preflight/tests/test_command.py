@@ -19,12 +19,12 @@ def checks(monkeypatch):
     """Let the check take no time; gives the arguments of each."""
     calls = []
 
-    def apart(name, targets, **options):
+    def run_in_subprocess(name, targets, **options):
         calls.append((name, targets, options))
         options["progress"]("compiling")
         return Report(name, tuple(targets), (Item(1, "step", "pass", "compiles"),))
 
-    monkeypatch.setattr(command, "apart", apart)
+    monkeypatch.setattr(command, "run_in_subprocess", run_in_subprocess)
     return calls
 
 
@@ -57,10 +57,10 @@ def test_what_is_typed_wrong_is_told_in_three_lines(words, message, tmp_path, mo
 
 
 def test_what_nobody_foresaw_is_no_verdict(monkeypatch, capsys):
-    def apart(*arguments, **options):
+    def run_in_subprocess(*arguments, **options):
         raise KeyError("of ours")
 
-    monkeypatch.setattr(command, "apart", apart)
+    monkeypatch.setattr(command, "run_in_subprocess", run_in_subprocess)
     assert command.main(["m:f"]) == 2
     what, why, fix = capsys.readouterr().err.splitlines()
     assert "says nothing of your model" in what

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 
 from tpu_preflight import baseline
-from tpu_preflight.apart import apart
 from tpu_preflight.errors import PreflightError, unforeseen
 from tpu_preflight.estimate import calibration, price
 from tpu_preflight.report import Report
+from tpu_preflight.subprocess_run import run_in_subprocess
 from tpu_preflight.text import translated
 
 SECONDS = 900.0  # of a preflight, and of each target's profile
@@ -151,7 +151,7 @@ def _report(options: argparse.Namespace) -> Report:
     def show_progress(stage: str) -> None:
         _print_error(f"preflight, {time.monotonic() - start:3.0f} s: {translated(stage)}")
 
-    report = apart(
+    report = run_in_subprocess(
         os.fsencode(options.name).decode(errors="replace"),  # UTF-8, whatever the locale says
         targets,
         node=options.node,

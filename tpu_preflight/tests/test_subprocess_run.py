@@ -10,9 +10,9 @@ import psutil
 import pytest
 from programs import ROOT
 
-from tpu_preflight.apart import apart
 from tpu_preflight.processes import family
 from tpu_preflight.report import FAIL, NOTHING, PASS, Report
+from tpu_preflight.subprocess_run import run_in_subprocess
 
 pytestmark = pytest.mark.long
 
@@ -36,7 +36,7 @@ def module(tmp_path, monkeypatch):
     ],
 )
 def test_code_that_dies_or_never_returns_is_a_result(name, limits, says, module):
-    result = apart(name, ["v5e-8"], **limits)
+    result = run_in_subprocess(name, ["v5e-8"], **limits)
     assert result.status == "can't tell" and says in result.items[0].finding
     # multiprocessing's own children, of another test, stay
     family = psutil.Process().children(recursive=True)
@@ -54,20 +54,20 @@ def left_over(folder):
 def test_code_that_imports_jax_first_or_forks_answers_once(name, module):
     module.write_text("import tensorflow, jax\n" * (name == "mine:build") + MODULE)
     module.with_name("random.py").write_text("mine = 1")  # not to be taken for Python's
-    result = apart(name, ["v5e-8"])
+    result = run_in_subprocess(name, ["v5e-8"])
     assert result.status == "ready" and result.estimates and not left_over(module.parent)
 
 
 @pytest.mark.parametrize(("name", "target"), [("on_jax", "tpu7x-8"), ("keras_by_choice", "v5e-8")])
 def test_other_libraries_answer_as_well(name, target, module, monkeypatch):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")  # the learner's choice
-    result = apart(f"mine:{name}", [target])
+    result = run_in_subprocess(f"mine:{name}", [target])
     assert result.status == "ready" and result.estimates, repr(result)
     assert ("(Keras 3 on tensorflow) for" in result.summary) == (name == "keras_by_choice")
 
 
 def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
-    result = apart("mine:keras_on_jax", ["v5e-8", "v5e-1"])
+    result = run_in_subprocess("mine:keras_on_jax", ["v5e-8", "v5e-1"])
     told = {item.name: (item.state, item.finding) for item in result.items}
     assert "(Keras 3 on jax) for v5e-8, v5e-1: ready" in result.summary
     assert {state for state, _ in told.values()} == {PASS, NOTHING}, repr(result)
@@ -82,12 +82,12 @@ def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
 )
 def test_the_environment_is_named_and_is_no_verdict(name, variable, module, monkeypatch):
     monkeypatch.setenv(variable, "tpu" if name == "on_jax" else "1")
-    result = apart(f"mine:{name}", ["v5e-8"])
+    result = run_in_subprocess(f"mine:{name}", ["v5e-8"])
     assert result.status == "can't tell" and variable in repr(result.items[0])
 
 
 def test_what_the_data_show_is_kept_where_a_compiler_ends_the_process(module):
-    result = apart("mine:aborts_late", ["v5e-8"])
+    result = run_in_subprocess("mine:aborts_late", ["v5e-8"])
     told = {item.name: item.state for item in result.items}
     assert told["the step"] == "not checked" and told["batch over 8 replicas"] == FAIL
 
