@@ -247,7 +247,6 @@ def test_a_real_fit_on_two_devices_is_the_witness():
     assert told.splitlines()[-1].split() == [case[4] for case in CASES]
 
 
-@pytest.mark.parametrize("model, found", [(Own(), []), (Own("auto"), [FAIL]), (dense(), [])])
 def traced_context(model, data, factory=None):
     """A context of a model that was exported for one device."""
     subject = TensorflowSubject(model, data, factory, 60)
@@ -257,6 +256,7 @@ def traced_context(model, data, factory=None):
     return context
 
 
+@pytest.mark.parametrize("model, found", [(Own(), []), (Own("auto"), [FAIL]), (dense(), [])])
 def test_without_a_factory_only_what_no_scope_would_mend_is_told(model, found):
     model.compile("adam", "mse", metrics=["accuracy"])
     context = traced_context(model, batches())

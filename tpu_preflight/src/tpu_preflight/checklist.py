@@ -104,6 +104,7 @@ def preflight(
         for name in names:
             hardware.slice_of(name, jax=context.subject.library == "jax")
 
+        # What the data show is worth a report by itself.
         context.read_sample(batches)
         items = _findings("data", context)
         if any(item.state == FAIL and item.name.startswith("tensor ") for item in items):
@@ -111,6 +112,7 @@ def preflight(
         if known is not None:
             known(Report(context.subject.name, names, tuple(items)))
 
+        # Google's compiler takes most of the time: the step is run on this CPU meanwhile.
         if context.subject.has_batch:
             context.trace()
             with context.compiling():
@@ -190,6 +192,8 @@ def _timings(context: Context) -> list[Timing]:
 
 
 def _title(context: Context) -> str:
+    """Name the subject, a model with its Keras."""
     name = context.subject.name
-    model = context.subject.model
-    return name if model is None else f"{name} ({keras_of(model)})"
+    if context.subject.model is None:
+        return name
+    return f"{name} ({keras_of(context.subject.model)})"

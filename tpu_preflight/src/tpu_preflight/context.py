@@ -50,8 +50,13 @@ class Answer:
         if not self.compiled.ok:
             return None
         bound = compiler.roofline(self.compiled)
-        largest_rows = self.search.largest if self.search is not None else None
-        is_shared = self.compiled.replicas > 1
+        largest_rows = None
+        if self.search is not None and self.search.largest:
+            largest_rows = self.search.largest
+        # Compiled for one device, nothing is known of what several would send each other.
+        all_reduce_bytes = None
+        if self.compiled.replicas > 1:
+            all_reduce_bytes = self.compiled.all_reduce_bytes
         return Estimate(
             target=self.job.target,
             replicas=self.job.replicas,
@@ -63,8 +68,8 @@ class Answer:
             compute_ms=bound.compute_seconds * 1e3,
             memory_ms=bound.hbm_seconds * 1e3,
             link_ms=bound.link_seconds * 1e3,
-            all_reduce_bytes=self.compiled.all_reduce_bytes if is_shared else None,
-            largest_rows=largest_rows or None,
+            all_reduce_bytes=all_reduce_bytes,
+            largest_rows=largest_rows,
         )
 
 
@@ -130,6 +135,7 @@ class Context:
             self.say(f"{job.target}: a batch of {rows:,}")
             return self.subject.export_rows(job, rows)
 
+        # What is larger than a batch that doesn't fit need not be tried.
         limits: dict[str, Any] = {}
         if not compiled.ok and job.rows > 1:
             limits = {"most": job.rows - 1, "known": {job.rows: compiled}}

@@ -11,18 +11,18 @@ def check(context: Context) -> list[Item]:
     """Name the arguments of 64 bits, or the types of all."""
     import jax
 
-    items = [finding(2, "arguments"), finding(3, "arguments")]
+    items = []
     types = set()
-    wide = []
     leaves, _ = jax.tree.flatten_with_path(context.subject.arguments)
     for path, leaf in leaves:
         if not hasattr(leaf, "dtype"):
             continue
         dtype = dtype_in_jax(leaf.dtype)
+        # A key's type is written key<fry>, after the algorithm.
         types.add("random keys" if "<" in str(dtype) else str(dtype))
         if dtype == np.float64:
             name = jax.tree_util.keystr(path[1:]) or str(path[0])
-            wide.append(finding(3, "float64", name=name))
-    if not wide:
+            items.append(finding(3, "float64", name=name))
+    if not items:
         items.append(finding(3, "types", dtypes=", ".join(sorted(types))))
-    return items + wide
+    return [finding(2, "arguments"), finding(3, "arguments"), *items]

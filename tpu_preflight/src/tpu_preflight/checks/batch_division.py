@@ -35,8 +35,8 @@ def _division(sample: Sample, replicas: int, targets: tuple[Target, ...]) -> lis
     indivisible = [size for size in sizes if size % replicas or not size]
     if indivisible:
         size = indivisible[0]
-        more = max(1, -(-size // replicas)) * replicas
-        items.append(finding(3, "indivisible", rows=size, more=more, **words))
+        next_multiple = max(1, -(-size // replicas)) * replicas
+        items.append(finding(3, "indivisible", rows=size, more=next_multiple, **words))
     elif rows is not None:
         items.append(finding(3, "divisible", rows=rows, share=rows // replicas, **words))
     return items

@@ -30,8 +30,10 @@ def check(context: Context) -> list[Item]:
     sample = context.subject.sample
     if sample is None:
         return [finding(4, "no_batches"), *dropped]
+    batches = sample.batches
     is_large = context.subject.takes_long(job.program)
-    batches = [_few_rows(sample.batches[0])] if is_large else sample.batches
+    if is_large:
+        batches = [_few_rows(batches[0])]
     # The first step that doesn't draw random numbers is compared.
     item = None
     for what, step in _steps(context.subject, job.graph, is_large):
@@ -43,11 +45,12 @@ def check(context: Context) -> list[Item]:
 
 def _few_rows(batch: Batch) -> Batch:
     rows = rows_of(tensor.shape for tensor in batch)
-    cut = []
+    tensors = []
     for tensor in batch:
-        has_rows = tensor.shape.rank and len(tensor) == rows
-        cut.append(tensor[:FEW_ROWS] if has_rows else tensor)
-    return tuple(cut)
+        if tensor.shape.rank and len(tensor) == rows:
+            tensor = tensor[:FEW_ROWS]
+        tensors.append(tensor)
+    return tuple(tensors)
 
 
 def _steps(
@@ -120,5 +123,7 @@ def _dropped_assertions(graph: tf.Graph) -> list[Item]:
             places.append(place)
     if not places:
         return [finding(4, "dropped", more="; here a library's")]
-    more = f", and {len(places) - 1} more" if len(places) > 1 else ""
-    return [finding(4, "dropped", more=more, where=places[0])]
+    count = ""
+    if len(places) > 1:
+        count = f", and {len(places) - 1} more"
+    return [finding(4, "dropped", more=count, where=places[0])]

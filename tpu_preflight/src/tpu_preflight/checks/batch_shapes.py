@@ -14,16 +14,16 @@ def check(context: Context) -> list[Item]:
     if sample is None or not sample.shapes:
         return []
     count = len(sample.shapes)
-    words = {
-        "sets": "1 set of shapes" if count == 1 else f"{count} sets of shapes",
-        "every": "all" if sample.ended else "the first",
-        "seen": sample.size,
-    }
+    # Where the sample is not the whole dataset, there may be others.
+    words = {"every": "the first", "least": "at least ", "so_far": " so far"}
+    if sample.ended:
+        words = {"every": "all", "least": "", "so_far": ""}
+    words["seen"] = sample.size
     if count > 1:
         state = FAIL if count > FEW_SHAPES else WARN
-        least = "" if sample.ended else "at least "
-        return [finding(2, "several", state=state, count=count, least=least, **words)]
-    items = [finding(2, "one", so_far="" if sample.ended else " so far", **words)]
+        sets = f"{count} sets of shapes"
+        return [finding(2, "several", state=state, count=count, sets=sets, **words)]
+    items = [finding(2, "one", sets="1 set of shapes", **words)]
     specs = tf.nest.flatten(context.subject.structure)
     unknown = [spec for spec in specs if not _is_known(spec)]
     if unknown and context.subject.is_traced_by_structure:

@@ -38,8 +38,9 @@ def _reason_not_to_run(exported: Exported, values: int) -> str:
 
 
 def _compare(subject: JaxSubject) -> Item:
-    has_bfloat16 = b"bf16" in subject.exported.program.hlo
-    tolerance = results.TOLERANCES["bfloat16" if has_bfloat16 else "float32"]
+    tolerance = results.TOLERANCES["float32"]
+    if b"bf16" in subject.exported.program.hlo:
+        tolerance = results.TOLERANCES["bfloat16"]
     eager = subject.run(compiled=False)
     repeated = subject.run(compiled=False)
     compiled = subject.run(compiled=True)

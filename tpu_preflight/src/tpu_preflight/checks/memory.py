@@ -31,16 +31,17 @@ def check(context: Context) -> list[Item]:
 def _fits(answer: Answer) -> Item:
     compiled = answer.compiled
     is_near = compiled.peak_bytes > NEAR_LIMIT * compiled.available_bytes
-    used = (
+    text = (
         f"{size(compiled.peak_bytes)} of {size(compiled.available_bytes)} on each replica "
         f"({size(compiled.argument_bytes)} of it variables and batch)"
     )
     key = "near_limit" if is_near else "fits"
-    return finding(6, key, target=answer.job.target, used=used)
+    return finding(6, key, target=answer.job.target, used=text)
 
 
 def _too_large(answer: Answer, is_search_asked_for: bool) -> Item:
     job = answer.job
+    # None where it isn't known, 0 where no batch fits.
     fitting = None
     if answer.search is not None and answer.search.largest:
         fitting = answer.search.largest

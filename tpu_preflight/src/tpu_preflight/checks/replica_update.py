@@ -41,9 +41,13 @@ def check(context: Context) -> list[Item]:
     shared = []  # what one replica gets
     repeated = []  # the same rows, as often as there are replicas
     for tensor in batch:
-        part = tensor[: rows // replicas] if tensor.shape.rank else tensor
-        shared.append(part)
-        repeated.append(tf.concat([part] * replicas, 0) if part.shape.rank else part)
+        if tensor.shape.rank:
+            part = tensor[: rows // replicas]
+            shared.append(part)
+            repeated.append(tf.concat([part] * replicas, 0))
+        else:
+            shared.append(tensor)
+            repeated.append(tensor)
     tolerance = execution.tolerance(job.graph)
     with contextlib.suppress(NotCompilable):
         for is_compiled in (False, True):  # XLA's compiler takes longer, but has a kernel for all
@@ -75,11 +79,11 @@ def _update(
         return _changes(traced, batch, is_compiled)
 
     on_replicas = changes(shared, replicas)
-    factors, wrong = _compared(on_replicas, changes(repeated, 1), replicas, tolerance)
-    if wrong:  # a loss that compares rows knows no others than these
+    factors, faults = _compared(on_replicas, changes(repeated, 1), replicas, tolerance)
+    if faults:  # a loss that compares rows knows no others than these
         _, unlike = _compared(on_replicas, changes(shared, 1), replicas, tolerance)
-        wrong = [key for key in wrong if key in unlike or factors[key] < 1]
-    return _findings(factors, wrong, replicas)
+        faults = [key for key in faults if key in unlike or factors[key] < 1]
+    return _findings(factors, faults, replicas)
 
 
 def _changes(traced: Tracing, batch: list[tf.Tensor], is_compiled: bool) -> Changes:
@@ -111,7 +115,7 @@ def _compared(
     Of what is no weight only what changes more: a metric counts the rows of its replica.
     """
     factors = {}
-    wrong = []
+    faults = []
     for key, expected in alone.items():
         change = on_replicas.get(key, 0 * expected)
         size = np.linalg.norm(change)
@@ -123,17 +127,18 @@ def _compared(
         factors[key] = factor
         if np.linalg.norm(change - expected) <= tolerance * expected_size:
             continue
+        # By a wrong factor alone; or so far off that the factor must be wrong.
         is_multiple = np.linalg.norm(change - factor * expected) <= tolerance * size
         is_near = 1 / replicas < factor**2 < replicas
         if is_multiple or not is_near:
-            wrong.append(key)
-    return factors, wrong
+            faults.append(key)
+    return factors, faults
 
 
-def _findings(factors: dict[Key, float], wrong: list[Key], replicas: int) -> list[Item]:
+def _findings(factors: dict[Key, float], faults: list[Key], replicas: int) -> list[Item]:
     """Report the variable in the middle of those that are wrong, if they are more than a few."""
     for is_state, larger in ((False, "update_differs"), (True, "state_differs")):
-        keys = [key for key in wrong if key[0] == is_state]
+        keys = [key for key in faults if key[0] == is_state]
         keys.sort(key=lambda key: factors[key])
         count = sum(key[0] == is_state for key in factors)
         if len(keys) > SHARE * count:
@@ -141,4 +146,6 @@ def _findings(factors: dict[Key, float], wrong: list[Key], replicas: int) -> lis
             what = larger if factors[key] > 1 else "update_smaller"
             words = {"replicas": replicas, "first": key[1], "times": factors[key]}
             return [finding(5, what, **words)]
-    return [finding(5, "update", replicas=replicas)] if factors else []
+    if not factors:
+        return []
+    return [finding(5, "update", replicas=replicas)]

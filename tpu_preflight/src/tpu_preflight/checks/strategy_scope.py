@@ -56,6 +56,7 @@ def _settings(model: Any, function: Any) -> list[Item]:
     if model is None:
         is_marked = getattr(function, "_jit_compile", None)
         return [finding(5, "marked" if is_marked else "not_set")]
+    # Keras 3 calls it jit_compile, tf-keras has it as a private attribute.
     is_left_on = getattr(model, "jit_compile", getattr(model, "_jit_compile", None)) is True
     items = [finding(5, "left_on" if is_left_on else "not_set")]
     if getattr(model, "run_eagerly", False) is True:
@@ -72,7 +73,11 @@ def _made_in_scope(
     there, the subject itself without a factory, None where nothing can be.
     """
     if subject.factory is None:
-        return [] if subject.model is None else [finding(5, "no_scope")], subject
+        # A function has no variables of its own to look at.
+        items = []
+        if subject.model is not None:
+            items.append(finding(5, "no_scope"))
+        return items, subject
     try:
         remade = subject.remade(strategy, specs)
     except tf.errors.OpError:  # it computes something, for which there is no TPU here
@@ -151,12 +156,12 @@ def _variables_outside(strategy: tf.distribute.Strategy, model: Any) -> Item:
     variables = {}
     for label, owner in owners.items():
         for variable in _variables_of(owner):
-            held = variable
+            tf_variable = variable
             if not isinstance(variable, tf.Variable):
-                held = getattr(variable, "value", None)  # Keras 3's own hold TensorFlow's
+                tf_variable = getattr(variable, "value", None)  # Keras 3's own hold TensorFlow's
             # A vocabulary is listed as well, and is no variable.
-            if isinstance(held, tf.Variable):
-                variables[f"{label}: {variable.name}"] = held
+            if isinstance(tf_variable, tf.Variable):
+                variables[f"{label}: {variable.name}"] = tf_variable
     outside = []
     for name, variable in variables.items():
         if not strategy.extended.variable_created_in_scope(variable):
@@ -172,6 +177,8 @@ def _variables_of(owner: Any) -> list[Any]:
     """List the variables of a model, an optimizer or a metric; none where it isn't built yet."""
     try:
         variables = getattr(owner, "variables", ())
-        return list(variables() if callable(variables) else variables)
+        if callable(variables):  # of an optimizer of tf-keras
+            variables = variables()
+        return list(variables)
     except ValueError:  # tf-keras may raise before it is built
         return []

@@ -40,4 +40,6 @@ def _fault_of(dtype: str) -> str:
         return "text"
     if dtype == "float64":
         return "float64"
-    return "" if TPU_TYPE.fullmatch(dtype) else "other_type"
+    if TPU_TYPE.fullmatch(dtype):
+        return ""
+    return "other_type"

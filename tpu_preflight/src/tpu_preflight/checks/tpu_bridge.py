@@ -26,13 +26,14 @@ class _Verdict:
 def check(context: Context) -> list[Item]:
     """Say what the bridge says of a step that XLA takes here, or that only lacks a kernel here."""
     traced = context.traced_under_run
-    if context.refusal is None:
-        return [] if traced is None else [_accepted_here(context.subject.kind, _ask(traced))]
-    if context.refusal.reason != "no kernel":
+    if context.refusal is None and traced is not None:
+        return [_accepted_here(context.subject.kind, _ask(traced))]
+    if context.refusal is None or context.refusal.reason != "no kernel":
         return []
     words = refusal_words(context)
     if traced is None:
         return [finding(1, "refused", **words)]
+    # What XLA on this CPU lacks a TPU may have, or its host.
     verdict = _ask(traced)
     words["on_host"] = verdict.on_host
     if not verdict.message:

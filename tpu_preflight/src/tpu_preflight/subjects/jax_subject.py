@@ -67,9 +67,12 @@ class JaxSubject(Subject):
         import jax
 
         def copied(leaf: Any) -> Any:
+            # Of bfloat16 NumPy doesn't know that it is a floating-point number.
             if str(getattr(leaf, "dtype", "")).startswith(("float", "bfloat")):
                 return leaf * (1 + growth)
-            return leaf.copy() if isinstance(leaf, jax.Array) else leaf
+            if isinstance(leaf, jax.Array):
+                return leaf.copy()
+            return leaf
 
         arguments = jax.tree.map(copied, self.arguments)
         function = self._function
@@ -123,8 +126,9 @@ def dtype_in_jax(dtype: Any) -> Any:
     """Give the type that JAX makes of one: 32 bits for 64, unless jax_enable_x64; a key's own."""
     from jax import dtypes
 
-    is_key = dtypes.issubdtype(dtype, dtypes.extended)
-    return dtype if is_key else dtypes.canonicalize_dtype(dtype)
+    if dtypes.issubdtype(dtype, dtypes.extended):
+        return dtype
+    return dtypes.canonicalize_dtype(dtype)
 
 
 def is_jax(function: object, data: object) -> bool:

@@ -30,12 +30,10 @@ class KerasJaxSubject(JaxSubject):
     def __init__(self, model: Any, data: Any) -> None:
         import jax
 
-        if data is None or getattr(model, "optimizer", None) is None:
-            raise PreflightError(
-                "There are no data." if data is None else "The model has no optimizer.",
-                "What is checked is one step of training, on one batch.",
-                "Call model.compile(...), and hand in preflight(model, (x, y)) or a dataset.",
-            )
+        if data is None:
+            raise _not_trainable("There are no data.")
+        if getattr(model, "optimizer", None) is None:
+            raise _not_trainable("The model has no optimizer.")
         batch = data
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow and isinstance(data, tensorflow.data.Dataset):
@@ -50,6 +48,7 @@ class KerasJaxSubject(JaxSubject):
             model.optimizer.variables,
             model.metrics_variables,
         )
+        # The order in which Keras' own ``train_step`` takes its state.
         state = tuple([variable.value for variable in part] for part in parts)
 
         def train_step(state: Any, batch: Any) -> Any:
@@ -64,6 +63,7 @@ class KerasJaxSubject(JaxSubject):
         rows = self._rows
         jobs = []
         for target in targets:
+            # A batch that can't be divided is compiled whole, for one device.
             share = None
             arguments = self.arguments
             if rows is not None and rows % target.replicas == 0:
@@ -113,6 +113,14 @@ class KerasJaxSubject(JaxSubject):
 
         state, batch = self.arguments
         return self._export((state, jax.tree.map(resized, batch))).program
+
+
+def _not_trainable(what: str) -> PreflightError:
+    return PreflightError(
+        what,
+        "What is checked is one step of training, on one batch.",
+        "Call model.compile(...), and hand in preflight(model, (x, y)) or a dataset.",
+    )
 
 
 def _spec_in_jax(spec: Any) -> Any:

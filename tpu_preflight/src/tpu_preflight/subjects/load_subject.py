@@ -32,7 +32,9 @@ def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None
         step = factory()
         if isinstance(step, tuple) and len(step) == 2:
             step, data = step
-    keras = keras_of(step) if is_model(step) else ""
+    keras = ""
+    if is_model(step):
+        keras = keras_of(step)
     if _is_torch(step) or keras.endswith(("torch", "numpy", "openvino")):
         raise PreflightError(
             f"This is {keras or 'PyTorch'}, which the preflight can't check.",
@@ -41,7 +43,9 @@ def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None
             "TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
         )
     if factory is not None and not is_model(step) and not callable(step):
-        what = "None" if step is None else f"a value of type {type(step).__name__}"
+        what = f"a value of type {type(step).__name__}"
+        if step is None:
+            what = "None"
         raise PreflightError(
             f"{_place(factory)} returned {what}.",
             "The first that it returns must be a Keras model or a function of tensors.",

@@ -42,8 +42,8 @@ def difference(eager: Results, compiled: Results, tolerance: float) -> Differenc
     if names:
         pairs = []
         for name in names[:2]:
-            other = compiled.get(name, np.array("missing"))
-            pairs.append(f"{name}: {_text_of_both(eager[name], other)}")
+            text = _text_of_both(eager[name], compiled.get(name, np.array("missing")))
+            pairs.append(f"{name}: {text}")
         return Difference("differs", {"said": "; ".join(pairs)})
     not_finite = []
     for name, value in compiled.items():
@@ -67,6 +67,7 @@ def differing_names(left: Results, right: Results, tolerance: float) -> list[str
     """
     if isinstance(left, Exception) or isinstance(right, Exception):
         return []
+    # By the tolerance: of float32 every result is compared.
     names = list(left)
     if tolerance > TOLERANCES["float32"] and "loss" in left:
         names = ["loss"]

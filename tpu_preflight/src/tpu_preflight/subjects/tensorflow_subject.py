@@ -1,6 +1,5 @@
 """TensorFlow: a function of tensors, or a Keras model on TensorFlow."""
 
-import contextlib
 import copy
 import dataclasses
 import inspect
@@ -73,9 +72,10 @@ class TensorflowSubject(Subject):
         self._set_step(step)
         if self.model is not None:
             _refuse_strategy(self.model)
-            is_trained = getattr(self.model, "optimizer", None) is not None
             self.name = self.model.name
-            self.kind = "train step" if is_trained else "forward pass"
+            self.kind = "forward pass"
+            if getattr(self.model, "optimizer", None) is not None:
+                self.kind = "train step"
         elif callable(self.function):
             python_function = getattr(self.function, "python_function", self.function)
             name = getattr(python_function, "__name__", type(self.function).__name__)
@@ -90,8 +90,10 @@ class TensorflowSubject(Subject):
             )
 
     def _set_step(self, step: Any) -> None:
-        self.model = step if is_model(step) else None
-        self.function = None if is_model(step) else step
+        if is_model(step):
+            self.model, self.function = step, None
+        else:
+            self.model, self.function = None, step
 
     # --- what a TPU would run ---------------------------------------------------------------------
 
@@ -110,8 +112,9 @@ class TensorflowSubject(Subject):
         return self._flat(self.model.test_step)
 
     def _forward(self, element: Any) -> Any:
-        x = element[0] if isinstance(element, tuple) else element
-        return self.model(x, training=False)
+        if isinstance(element, tuple):  # with labels
+            element = element[0]
+        return self.model(element, training=False)
 
     def _flat(self, call: Callable[[Any], Any]) -> Callable[..., Any]:
         """Turn a function of one element of the data into one of its tensors, flat."""
@@ -170,8 +173,10 @@ class TensorflowSubject(Subject):
         Raises:
             NotCompilable: TensorFlow can't trace it.
         """
-        variables = large_ones_shared() if self._is_in_scope else contextlib.nullcontext()
-        with variables:
+        if not self._is_in_scope:
+            return trace(self.step, *specs, **options)
+        # The rest of its variables, such as an optimizer's, is made while it is traced.
+        with large_ones_shared():
             return trace(self.step, *specs, **options)
 
     def export(self, targets: Sequence[Target]) -> list[Job]:
@@ -199,7 +204,7 @@ class TensorflowSubject(Subject):
             if target.replicas in jobs:
                 continue
             # A strategy divides each tensor by itself.
-            parts = 1 if self.dataset is None else target.replicas
+            parts = target.replicas if self.dataset is not None else 1
             sizes = [_share(spec, parts) for spec in self.specs]
             specs = _resized(self.specs, sizes)
             step, graph = self._export(specs, target.replicas)
@@ -231,8 +236,8 @@ class TensorflowSubject(Subject):
         """Export a job's program for another number of rows on each replica."""
         sizes = []
         for spec in job.specs:
-            size = _first_size(spec)
-            sizes.append(rows if size == job.rows else size)
+            has_rows = job.rows is not None and _first_size(spec) == job.rows
+            sizes.append(rows if has_rows else None)
         step, _ = self._export(_resized(job.specs, sizes), job.replicas)
         return step
 
@@ -247,15 +252,15 @@ class TensorflowSubject(Subject):
             strategy: Without a TPU, from `program.bridge`.
             specs: What one replica gets; Keras 3 builds a model from it.
         """
-        other = copy.copy(self)
-        other._is_in_scope = True
+        remade = copy.copy(self)
+        remade._is_in_scope = True
         with strategy.scope(), large_ones_shared():
             step = self.factory()
             if isinstance(step, tuple):
                 step = step[0]
-            other._set_step(step)
-            other._build(specs)
-        return other
+            remade._set_step(step)
+            remade._build(specs)
+        return remade
 
     def _build(self, specs: Specs) -> None:
         """Let Keras 3 build a model from a replica's rows, as its ``fit`` does under a strategy.
@@ -267,7 +272,9 @@ class TensorflowSubject(Subject):
             return
         rows = []
         for tensor, spec in zip(self.sample.batches[0], specs, strict=True):
-            rows.append(tensor[: spec.shape[0]] if spec.shape.rank else tensor)
+            if spec.shape.rank:
+                tensor = tensor[: spec.shape[0]]
+            rows.append(tensor)
         element = tf.nest.map_structure(_on_two_replicas, self._packed(rows))
         self.model._maybe_symbolic_build(iterator=[(0, 0, iter([element]))])
 
@@ -300,13 +307,17 @@ def _refuse_strategy(model: Any) -> None:
 
 def _first_size(spec: tf.TensorSpec) -> int | None:
     """Give the first dimension's size; None of a scalar, or where it is open."""
-    return spec.shape[0] if spec.shape.rank else None
+    if not spec.shape.rank:
+        return None
+    return spec.shape[0]
 
 
 def _share(spec: tf.TensorSpec, parts: int) -> int | None:
     """Give a replica's share of the first dimension, rounded up."""
     size = _first_size(spec)
-    return None if size is None else -(-size // parts)
+    if size is None:
+        return None
+    return -(-size // parts)
 
 
 def _resized(specs: Specs, sizes: Sequence[int | None]) -> Specs:
