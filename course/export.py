@@ -2,7 +2,7 @@
 
 The weights are written twice: `model.safetensors` with PyTorch's names and orientation, which
 transformers 4 and 5 read, and `tf_model.h5` for `TFBertForMaskedLM`, which transformers 5 no longer
-has. Beside them tokenizer and model card: without the tokens' numbers the weights mean nothing.
+has. With them come tokenizer and model card: without the tokens' numbers the weights mean nothing.
 """
 
 import dataclasses
@@ -53,21 +53,26 @@ def export(
     made.
     """
     folder = new_folder(folder)
-    model, source, described, step = load(run, data)
-    losses = [json.loads(line)["loss"] for line in read_log(Folder(run), step)]
-    beside = Folder(source.manifest.path)
+    model, source, description, step = load(run, data)
+    loss = None
+    log = read_log(Folder(run), step)
+    if log:
+        loss = np.mean([json.loads(line)["loss"] for line in log[-RECENT:]])
+    data_folder = Folder(source.manifest.path)
     results = None
-    if beside.exists(records.HELD_OUT):
-        results = evaluation.evaluate_records(model, source, beside.at(records.HELD_OUT))
-    template = jinja2.Template((TEMPLATES / "model_card.md").read_text("utf-8"), trim_blocks=True)
-    card = template.render(
-        settings=dataclasses.asdict(described.settings),
+    if data_folder.exists(records.HELD_OUT):
+        held_out = data_folder.at(records.HELD_OUT)
+        results = evaluation.evaluate_records(model, source, held_out).round(2)
+    template = (TEMPLATES / "model_card.md").read_text("utf-8")
+    card = jinja2.Template(template, trim_blocks=True).render(
+        settings=dataclasses.asdict(description.settings),
         manifest=source.manifest,
         step=step,
-        loss=np.mean(losses[-RECENT:]) if losses else None,
-        results=None if results is None else results.round(2),
+        loss=loss,
+        results=results,
     )
-    write(model, beside.read(records.TOKENIZER).decode(), folder, card)
+    tokenizer = data_folder.read(records.TOKENIZER).decode()
+    write(model, tokenizer, folder, card)
     return folder
 
 
@@ -79,16 +84,17 @@ def load(
     Arguments and errors are as for `export`.
     """
     folder = Folder(run)
-    described = Description.of_trained(folder)
-    source = read(described.records if data is None else data)
-    if source.manifest.fingerprint != described.data:
+    description = Description.of_trained(folder)
+    source = read(description.records if data is None else data)
+    if source.manifest.fingerprint != description.data:
         raise CourseError(
             "These records are not those that the run was trained on.",
             "The model card would describe other data, and tokens may be numbered otherwise.",
             "Give the records of the run with --data.",
         )
-    model, _ = make(described.settings, source)
-    return model, source, described, restore(tf.train.Checkpoint(model=model), folder)
+    model, _ = make(description.settings, source)
+    step = restore(tf.train.Checkpoint(model=model), folder)
+    return model, source, description, step
 
 
 def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: str) -> None:
@@ -107,8 +113,9 @@ def write(model: TFPreTrainedModel, tokenizer: str, folder: pathlib.Path, card: 
             weights = safetensors.numpy.save(pytorch_weights(model), metadata={"format": "pt"})
             files.write(writing / "model.safetensors", weights)
             # As many bytes first: on a full disk HDF5 would crash.
-            room = (w.numpy().tobytes() for layer in model.layers for w in layer.weights)
-            files.write(writing / "tf_model.h5", [*room, bytes(2**20)])
+            room = [weight.numpy().tobytes() for weight in model.weights]
+            room.append(bytes(2**20))
+            files.write(writing / "tf_model.h5", room)
             model.save_weights(writing / "tf_model.h5", save_format="h5")
             files.write(writing / "README.md", card)
             os.sync()  # all of it is on the disk before it has its name
@@ -135,9 +142,13 @@ def pytorch_weights(model: tf.keras.Model) -> dict[str, np.ndarray]:
     PyTorch's linear layers hold the transpose of TensorFlow's. The head's output weights are the
     token embeddings; transformers ties them again when it loads, so they are written once.
     """
-    found = {}
+    weights = {}
     for weight in model.weights:
-        shape, value = weight.shape, weight.numpy()
-        name, turn = convert_tf_weight_name_to_pt_weight_name(weight.name, tf_weight_shape=shape)
-        found[name] = np.ascontiguousarray(value.T if turn is TransposeType.SIMPLE else value)
-    return found
+        name, transpose = convert_tf_weight_name_to_pt_weight_name(
+            weight.name, tf_weight_shape=weight.shape
+        )
+        value = weight.numpy()
+        if transpose is TransposeType.SIMPLE:
+            value = value.T
+        weights[name] = np.ascontiguousarray(value)
+    return weights

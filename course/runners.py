@@ -29,10 +29,15 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
     spawn = multiprocessing.get_context("spawn")
     # Ctrl-C and a closed terminal reach all processes. Those that start now ignore them: the
     # parent says what happens, when the shards at work are done.
-    before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)}
-    pool = concurrent.futures.ProcessPoolExecutor(min(workers, len(tasks)), spawn, end_with_parent)
-    results = pool.map(write_shard, *zip(*tasks, strict=True))
-    for number, handler in before.items():
+    handlers = {}
+    for number in (signal.SIGINT, signal.SIGHUP):
+        handlers[number] = signal.signal(number, signal.SIG_IGN)
+    pool = concurrent.futures.ProcessPoolExecutor(
+        max_workers=min(workers, len(tasks)), mp_context=spawn, initializer=end_with_parent
+    )
+    jobs, numbers = zip(*tasks, strict=True)
+    results = pool.map(write_shard, jobs, numbers)
+    for number, handler in handlers.items():
         signal.signal(number, handler)
     try:
         yield from results
@@ -66,11 +71,14 @@ def by_beam(tasks: Sequence[Task], runner: str, flags: Sequence[str]) -> Iterato
     try:
         options = PipelineOptions([f"--runner={runner}", *flags])
         with beam.Pipeline(options=options) as pipeline:
-            _ = pipeline | beam.Create(tasks) | beam.Reshuffle() | beam.MapTuple(write_shard)
-    except Exception as error:  # each runner has errors of its own
+            # Without the reshuffle a runner may fuse the steps, and one worker writes all shards.
+            shuffled = pipeline | beam.Create(tasks) | beam.Reshuffle()
+            _ = shuffled | beam.MapTuple(write_shard)
+    except Exception as error:  # each runner has its own kinds of errors
+        message = " ".join(str(error).split())
         raise CourseError(
             f"The pipeline failed on {runner}.",
-            " ".join(str(error).split())[-600:] or type(error).__name__,
+            message[-600:] or type(error).__name__,
             "Fix that and run the same command again: finished shards are kept.",
         ) from error
     yield len(tasks)

@@ -22,8 +22,10 @@ from helpers.tpu.place import detect
 
 Size = enum.StrEnum("Size", list(CONFIGURATIONS))
 
-_TEXT = "File, folder or 'pattern', here, gs://… or hf://datasets/…; can be repeated. "
-_TEXT += "A folder's README.md is left out. Without: the shipped text."
+_TEXT = (
+    "File, folder or 'pattern', here, gs://… or hf://datasets/…; can be repeated. "
+    "A folder's README.md is left out. Without: the shipped text."
+)
 _RUNNER = "Apache Beam's: FnApiRunner, DataflowRunner, … Without: none."
 _TPU = "local, grpc://… or a TPU's name. Without: the CPU."
 
@@ -82,9 +84,11 @@ def prepare(
     from helpers.text import corpus, records
 
     if beam_options and not runner:
-        what = f"{beam_options[0]!r} stands alone."
-        raise typer.BadParameter(f"{what} Write --input before a text, or --runner before --.")
+        raise typer.BadParameter(
+            f"{beam_options[0]!r} stands alone. Write --input before a text, or --runner before --."
+        )
     texts = texts or list(corpus.shipped().values())
+    tokenizer = tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer()
     source = documents.find(texts, field, Folder(output).absolute)
     Folder(output).check()
     run = records.one_by_one
@@ -99,7 +103,7 @@ def prepare(
             written = records.write(
                 source,
                 output,
-                tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer(),
+                tokenizer,
                 sequence_length=sequence_length,
                 shards=shards,
                 seed=seed,
@@ -153,12 +157,17 @@ def pretrain(
     by Ctrl-C · 143 by SIGTERM; saved in both cases
     """
     if tpu is not None and not tpu.strip():
-        what = "--tpu is empty: a variable in the command has no value, probably."
-        raise typer.BadParameter(f"{what} Without --tpu, the CPU trains.")
-    warm_up = min(100, steps // 2) if warm_up is None else warm_up
+        raise typer.BadParameter(
+            "--tpu is empty: a variable in the command has no value, probably. "
+            "Without --tpu, the CPU trains."
+        )
+    if warm_up is None:
+        warm_up = min(100, steps // 2)
     if warm_up > steps:
-        what = f"The warm-up has {warm_up:,} steps, the run {steps:,}."
-        raise typer.BadParameter(f"{what} Take more --steps, or a --warm-up of a tenth of them.")
+        raise typer.BadParameter(
+            f"The warm-up has {warm_up:,} steps, the run {steps:,}. "
+            "Take more --steps, or a --warm-up of a tenth of them."
+        )
     # Before TensorFlow starts, which takes seconds.
     folder = Folder(output)
     folder.check()
@@ -171,21 +180,27 @@ def pretrain(
     from helpers.bert.data import prepare_shipped
     from helpers.bert.pretraining import run
 
-    strategy = connect(tpu) if tpu else None
-    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    wanted = Settings(
-        CONFIGURATIONS[config],
-        steps,
-        batch,
-        learning_rate,
-        warm_up,
+    strategy = None
+    precision = "float32"
+    if tpu:
+        strategy = connect(tpu)
+        if isinstance(strategy, tf.distribute.TPUStrategy):
+            precision = "mixed_bfloat16"
+    settings = Settings(
+        size=CONFIGURATIONS[config],
+        steps=steps,
+        global_batch_size=batch,
+        learning_rate=learning_rate,
+        warm_up=warm_up,
         dropout=dropout,
-        precision="mixed_bfloat16" if on_tpu else "float32",
+        precision=precision,
         seed=seed,
     )
-    done = run(
-        wanted,
-        prepare_shipped(folder.at("data")) if data is None else data,
+    if data is None:
+        data = prepare_shipped(folder.at("data"))
+    result = run(
+        settings,
+        data,
         folder.path,
         strategy=strategy,
         steps_per_execution=steps_per_execution,
@@ -193,11 +208,11 @@ def pretrain(
         say=typer.echo,
         report=_report,
     )
-    if done.step:
-        typer.echo(f"Saved in {folder.path}: step {done.step:,} of {steps:,}.")
-    if done.stopped is not None:
+    if result.step:
+        typer.echo(f"Saved in {folder.path}: step {result.step:,} of {steps:,}.")
+    if result.stopped is not None:
         typer.echo("Run the same command again to go on.")
-        raise typer.Exit(128 + done.stopped)  # as shells have it
+        raise typer.Exit(128 + result.stopped)  # as shells have it
 
 
 def _tensorflow(environment: dict[str, str]) -> ModuleType:
@@ -209,11 +224,13 @@ def _tensorflow(environment: dict[str, str]) -> ModuleType:
     return tensorflow
 
 
-def _report(now: Any) -> None:
+def _report(progress: Any) -> None:
     """Say where a run is (a `pretraining.Progress`), at each tenth step and at the end."""
-    if now.step % 10 == 0 or now.step == now.steps:
-        where = f"step {now.step:,} of {now.steps:,} · loss {now.loss:.3f}"
-        typer.echo(f"{where} · {now.tokens_per_second:,.0f} tokens/s")
+    if progress.step % 10 == 0 or progress.step == progress.steps:
+        typer.echo(
+            f"step {progress.step:,} of {progress.steps:,} · loss {progress.loss:.3f} · "
+            f"{progress.tokens_per_second:,.0f} tokens/s"
+        )
 
 
 @temporary()

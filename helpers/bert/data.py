@@ -31,9 +31,12 @@ def read(path: str | os.PathLike[str]) -> Data:
     tokenizer = records.tokenizer_of(manifest)
     if manifest.bytes < VERIFIED:
         records.verify(manifest.path)
-    special = [tokenizer.token_to_id(name) for name in corpus.SPECIAL]
-    predictions = max(1, round(masking.RATE * manifest.settings.sequence_length))
-    masks = masking.Masking(manifest.settings.vocabulary, special[-1], tuple(special), predictions)
+    masks = masking.Masking(
+        vocabulary=manifest.settings.vocabulary,
+        mask_id=tokenizer.token_to_id("[MASK]"),
+        special_ids=tuple(map(tokenizer.token_to_id, corpus.SPECIAL)),
+        predictions=max(1, round(masking.RATE * manifest.settings.sequence_length)),
+    )
     return Data(manifest, masks)
 
 
@@ -43,21 +46,27 @@ def prepare_shipped(output: str | os.PathLike[str], sequence_length: int = 128) 
     What is finished in ``output``, a folder here or ``gs://``, is kept. Gives it; errors
     as of `corpus.kept_tokenizer` and `records.write`.
     """
-    tokenizer = corpus.kept_tokenizer()
-    options = {"sequence_length": sequence_length, "shards": 2, "held_out": True}
-    return records.write(documents.shipped(), output, tokenizer, **options).path
+    manifest = records.write(
+        documents.shipped(),
+        output,
+        corpus.kept_tokenizer(),
+        sequence_length=sequence_length,
+        shards=2,
+        held_out=True,
+    )
+    return manifest.path
 
 
 def sequences(manifest: records.Manifest) -> Iterator[np.ndarray]:
     """Unpack the first ``ROWS`` rows: token ids of each sequence, with ``[CLS]`` and ``[SEP]``."""
     rows = records.first_rows(manifest, ROWS)
-    for ids, number in zip(rows["input_ids"], rows["attention_mask"], strict=True):
-        for one in range(1, int(number.max()) + 1):
-            yield ids[number == one]
+    for ids, segment_ids in zip(rows["input_ids"], rows["attention_mask"], strict=True):
+        for segment in range(1, int(segment_ids.max()) + 1):
+            yield ids[segment_ids == segment]
 
 
 def unigram(data: Data) -> tuple[np.ndarray, float]:
-    """Say how well one guesses who knows how frequent each token is and reads no context.
+    """Say how well a guess is that knows how frequent each token is and reads no context.
 
     Tokens that masking may choose are counted in the first ``ROWS`` rows. Gives the logarithm of
     each token's share, float64 [vocabulary], no token being impossible (one more of each is
@@ -67,5 +76,7 @@ def unigram(data: Data) -> tuple[np.ndarray, float]:
     ids = records.first_rows(data.manifest, ROWS)["input_ids"]
     counts = np.bincount(ids.ravel(), minlength=data.masks.vocabulary)
     counts[list(data.masks.special_ids)] = 0
-    scores = np.log((counts + 1) / (counts + 1).sum())
-    return scores, float(-(counts * scores).sum() / counts.sum())
+    smoothed = counts + 1
+    scores = np.log(smoothed / smoothed.sum())
+    loss = -(counts * scores).sum() / counts.sum()
+    return scores, float(loss)

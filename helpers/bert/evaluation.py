@@ -1,7 +1,7 @@
 """Whether a BERT learned: fixed masks on text it has not seen, against models that read less.
 
 Three baselines know ever more, and each is fitted to the training text of one language: uniform
-(the vocabulary's size), unigram (how frequent a token is) and n-gram (the two neighbours, too). A
+(the vocabulary's size), unigram (how frequent a token is) and n-gram (also the two neighbours). A
 masked language model that is worth its name beats the last one.
 """
 
@@ -27,32 +27,35 @@ Masked = dict[str, np.ndarray]  # what `step.masked_scores` takes, [documents, .
 def fix_masks(documents: Sequence[Sequence[int]], masks: masking.Masking, length: int) -> Masked:
     """Mask held-out documents, the same way at every evaluation.
 
-    If the masks were drawn anew each time, the loss would move by itself. Each chosen token becomes
-    ``[MASK]``: from one that training leaves as it stands the answer could be read off. Documents
-    are token ids with ``[CLS]`` and ``[SEP]``; what is beyond ``length`` positions is left out.
+    If other masks were drawn each time, the loss would move by itself. Each chosen token becomes
+    ``[MASK]``: from one that training leaves as it is the answer could be read off. Documents are
+    token ids with ``[CLS]`` and ``[SEP]``; what is beyond ``length`` positions is left out.
 
     Raises `CourseError`: There is no document with a token to mask.
     """
     special = set(masks.special_ids)
-    kept = [ids for ids in documents if not special.issuperset(ids[:length])]
-    if not kept:
+    maskable = [ids for ids in documents if not special.issuperset(ids[:length])]
+    if not maskable:
         raise CourseError(
             "There is no text to evaluate on.",
             f"Of {len(documents):,} held-out documents none has a token that may be masked.",
             "Hold some documents out of the training (corpus.held_out), in each language.",
         )
-    ids, used = np.zeros((2, len(kept), length), np.int32)
-    for row, document in enumerate(kept):
+    ids = np.zeros((len(maskable), length), np.int32)
+    attention_mask = np.zeros_like(ids)
+    for row, document in enumerate(maskable):
         size = min(len(document), length)
-        ids[row, :size], used[row, :size] = document[:size], 1
+        ids[row, :size] = document[:size]
+        attention_mask[row, :size] = 1
     masked = masks(tf.constant(ids), masking.draw(0, 0, 0))
     batch = {name: tensor.numpy() for name, tensor in masked.items()}
+    positions = batch["masked_positions"]
     # Padding has the id 0 only by convention: whatever its id, it is not to be guessed.
-    batch["masked_weights"] *= np.take_along_axis(used, batch["masked_positions"], axis=1)
-    row, at = np.nonzero(batch["masked_weights"])
-    batch["input_ids"][row, batch["masked_positions"][row, at]] = masks.mask_id
-    batch["attention_mask"] = used
-    batch["position_ids"] = np.where(used, np.arange(length, dtype=np.int32), 0)
+    batch["masked_weights"] *= np.take_along_axis(attention_mask, positions, axis=1)
+    rows, columns = np.nonzero(batch["masked_weights"])
+    batch["input_ids"][rows, positions[rows, columns]] = masks.mask_id
+    batch["attention_mask"] = attention_mask
+    batch["position_ids"] = np.arange(length, dtype=np.int32) * attention_mask
     return batch
 
 
@@ -63,20 +66,26 @@ def mean(values: np.ndarray, weights: np.ndarray) -> tuple[float, tuple[float, f
     and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13). Both arrays are
     [documents, predictions]; weights are 1 where a token was masked, else 0.
     """
-    sums, counts = (values * weights).sum(1), weights.sum(1)
-    whole = float(sums.sum() / counts.sum())
-    if len(sums) == 1:
-        return whole, (whole, whole)
-    found = scipy.stats.bootstrap(
+    sums = (values * weights).sum(1)
+    counts = weights.sum(1)
+
+    def mean_of(sums: np.ndarray, counts: np.ndarray, axis: int) -> np.ndarray:
+        return sums.sum(axis) / counts.sum(axis).clip(1)
+
+    overall = float(sums.sum() / counts.sum())
+    if len(sums) == 1:  # nothing to draw from
+        return overall, (overall, overall)
+    bootstrap = scipy.stats.bootstrap(
         (sums, counts),
-        lambda sums, counts, axis: sums.sum(axis) / counts.sum(axis).clip(1),
+        mean_of,
         n_resamples=1_000,
         batch=100,  # there may be many documents
         paired=True,
         method="percentile",
         rng=np.random.default_rng(0),
     )
-    return whole, tuple(map(float, found.confidence_interval))
+    low, high = bootstrap.confidence_interval
+    return overall, (float(low), float(high))
 
 
 def evaluate(
@@ -86,48 +95,65 @@ def evaluate(
 
     Gives a row for each language and who guessed (``uniform``, ``unigram``, ``n-gram``, ``BERT``):
     ``loss``, nats per masked token; ``perplexity``, e to the loss; and ``right``, the share of
-    tokens whose likeliest guess is right. Loss and share have the ends of their intervals beside
-    them, as ``loss_low`` and so on.
+    tokens whose likeliest guess is right. Loss and share come with the ends of their intervals, as
+    ``loss_low`` and so on.
     """
-    found = {}
+    rows = {}
     for language, batch in held_out.items():
-        labels, weights = batch["masked_ids"], batch["masked_weights"]
+        labels = batch["masked_ids"]
+        weights = batch["masked_weights"]
         unigram = baselines[language].unigram
         uniform = np.full(labels.shape, 1 / len(unigram))
-        ways = {
+        guesses = {
             "uniform": (-np.log(uniform), uniform),
             "unigram": (-np.log(unigram[labels]), labels == unigram.argmax()),
-            "n-gram": _guess_ngram(baselines[language], batch),
-            "BERT": _guess(model, batch),
+            "n-gram": _guess_by_ngram(baselines[language], batch),
+            "BERT": _guess_by_model(model, batch),
         }
-        for way, (losses, right) in ways.items():
-            loss, (low, high) = mean(losses, weights)
-            row = {"loss": loss, "loss_low": low, "loss_high": high, "perplexity": np.exp(loss)}
-            share, (low, high) = mean(right, weights)
-            row |= {"right": share, "right_low": low, "right_high": high}
-            found[language, way] = row
-    return pd.DataFrame.from_dict(found, orient="index")
+        for guesser, (losses, is_right) in guesses.items():
+            loss, (loss_low, loss_high) = mean(losses, weights)
+            right, (right_low, right_high) = mean(is_right, weights)
+            rows[language, guesser] = {
+                "loss": loss,
+                "loss_low": loss_low,
+                "loss_high": loss_high,
+                "perplexity": np.exp(loss),
+                "right": right,
+                "right_low": right_low,
+                "right_high": right_high,
+            }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def _guess_ngram(ngram: NGram, batch: Masked) -> tuple[np.ndarray, np.ndarray]:
-    labels, ids = batch["masked_ids"], batch["input_ids"]
-    losses, right = np.zeros((2, *labels.shape))
-    for row, number in zip(*np.nonzero(batch["masked_weights"]), strict=True):
-        at, label = batch["masked_positions"][row, number], labels[row, number]
-        # As the model sees them: a neighbour may be [MASK], too.
-        chances = ngram.chances(ids[row, at - 1], ids[row, min(at + 1, ids.shape[1] - 1)])
-        losses[row, number] = -np.log(chances[label])
-        right[row, number] = chances.argmax() == label
-    return losses, right
+def _guess_by_ngram(ngram: NGram, batch: Masked) -> tuple[np.ndarray, np.ndarray]:
+    """Give the loss of each masked token and whether the likeliest is right, like `labels`."""
+    labels = batch["masked_ids"]
+    ids = batch["input_ids"]
+    last_position = ids.shape[1] - 1
+    losses = np.zeros(labels.shape)
+    is_right = np.zeros(labels.shape)
+    for row, column in zip(*np.nonzero(batch["masked_weights"]), strict=True):
+        position = batch["masked_positions"][row, column]
+        label = labels[row, column]
+        # As the model sees them: a neighbour may itself be [MASK].
+        left = ids[row, position - 1]
+        right = ids[row, min(position + 1, last_position)]
+        chances = ngram.chances(left, right)
+        losses[row, column] = -np.log(chances[label])
+        is_right[row, column] = chances.argmax() == label
+    return losses, is_right
 
 
-def _guess(model: tf.keras.Model, masked: Masked) -> tuple[np.ndarray, np.ndarray]:
-    losses, right = [], []
+def _guess_by_model(model: tf.keras.Model, masked: Masked) -> tuple[np.ndarray, np.ndarray]:
+    """Give the same of a model, some documents at a time."""
+    losses = []
+    is_right = []
     for batch in tf.data.Dataset.from_tensor_slices(masked).batch(ROWS):
-        scores, labels = masked_scores(model, batch), batch["masked_ids"]
+        scores = masked_scores(model, batch)
+        labels = batch["masked_ids"]
         losses.append(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
-        right.append(tf.argmax(scores, -1, tf.int32) == labels)
-    return np.concatenate(losses), np.concatenate(right)
+        is_right.append(tf.argmax(scores, -1, tf.int32) == labels)
+    return np.concatenate(losses), np.concatenate(is_right)
 
 
 def evaluate_records(
@@ -140,14 +166,16 @@ def evaluate_records(
     Raises `CourseError`: There are no finished records, they are of another text, or as `fix_masks`
     and `ngram.fit_ngram`.
     """
-    length, apart = data.manifest.settings.sequence_length, records.manifest(path)
-    trained, held = data.manifest.settings, apart.settings
-    if (held.documents, held.tokenizer_sha256) != (trained.documents, trained.tokenizer_sha256):
+    manifest = records.manifest(path)
+    trained_on = data.manifest.settings
+    same_documents = manifest.settings.documents == trained_on.documents
+    same_tokenizer = manifest.settings.tokenizer_sha256 == trained_on.tokenizer_sha256
+    if not (same_documents and same_tokenizer):
         raise CourseError(
             f"The records in {records.HELD_OUT} are of another text, or of another tokenizer.",
             "Results on them would say nothing of this run.",
             "Bring back what `tpu-course prepare` wrote, or move the folder away.",
         )
-    held_out = fix_masks(list(sequences(apart)), data.masks, length)
+    held_out = fix_masks(list(sequences(manifest)), data.masks, trained_on.sequence_length)
     ngram = fit_ngram(list(sequences(data.manifest)), data.masks.vocabulary)
     return evaluate(model, {records.HELD_OUT: held_out}, {records.HELD_OUT: ngram})

@@ -1,7 +1,7 @@
 """BERT for pretraining: Hugging Face's model on packed rows, its sizes, and dropout that resumes.
 
 `TFBertForMaskedLM` takes a mask with one number per position and refuses any other. The number of
-the position's sequence, as a packed batch gives it, is such a mask, too: these models read it.
+the position's sequence, as a packed batch gives it, is also such a mask: these models read it.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from helpers.bert.settings import Configuration
 FORBIDDEN = -10_000.0
 # What Hugging Face's layers ask for and a masked language model has no use for.
 NOTHING = {"head_mask": None, "past_key_value": None, "output_attentions": False}
+NO_ENCODER = {"encoder_hidden_states": None, "encoder_attention_mask": None}
 
 
 class TFPackedBertMainLayer(TFBertMainLayer):
@@ -39,24 +40,24 @@ class TFPackedBertMainLayer(TFBertMainLayer):
 
         ``attention_mask`` holds the number of the position's sequence, 0 on padding,
         [rows, length]; without it a row is one sequence. ``position_ids`` restart in each sequence;
-        without them they count along the row, which is wrong for its second sequence. What
-        `TFBertMainLayer.call` takes beside the arguments named here is not heeded.
+        without them they count along the row, which is wrong for its second sequence. Other
+        arguments of `TFBertMainLayer.call` are ignored.
         """
-        given = input_ids, position_ids, token_type_ids, inputs_embeds
-        hidden = self.embeddings(*given, training=training)
+        hidden = self.embeddings(
+            input_ids, position_ids, token_type_ids, inputs_embeds, training=training
+        )
         if attention_mask is None:
             attention_mask = tf.ones(tf.shape(hidden)[:2], tf.int32)
-        return TFBaseModelOutput(
-            self._through(self.encoder.layer, hidden, attention_mask, training)
-        )
+        hidden = self._apply(self.encoder.layer, hidden, attention_mask, training)
+        return TFBaseModelOutput(hidden)
 
-    def _through(
-        self, layers: list[TFBertLayer], hidden: tf.Tensor, sequence: tf.Tensor, training: bool
+    def _apply(
+        self, layers: list[TFBertLayer], hidden: tf.Tensor, segment_ids: tf.Tensor, training: bool
     ) -> tf.Tensor:
-        alone = {"encoder_hidden_states": None, "encoder_attention_mask": None}
-        everywhere = _between(sequence, sequence, hidden.dtype)
+        bias = _attention_bias(segment_ids, segment_ids, hidden.dtype)
         for layer in layers:
-            hidden = layer(hidden, everywhere, training=training, **alone, **NOTHING)[0]
+            outputs = layer(hidden, bias, training=training, **NO_ENCODER, **NOTHING)
+            hidden = outputs[0]
         return hidden
 
     def encode_chosen(
@@ -70,27 +71,30 @@ class TFPackedBertMainLayer(TFBertMainLayer):
         ``chosen`` are positions in the row, int32 [rows, chosen]; other arguments are as for
         `call`. Gives floats [rows, chosen, hidden size].
         """
-        *layers, last = self.encoder.layer
+        *lower_layers, top_layer = self.encoder.layer
         hidden = self.embeddings(**inputs, training=training)
-        hidden = self._through(layers, hidden, attention_mask, training)
+        hidden = self._apply(lower_layers, hidden, attention_mask, training)
         # Queries of the chosen, keys and values of all: what Hugging Face calls cross attention.
-        asking = tf.gather(attention_mask, chosen, batch_dims=1)
-        attended = last.attention(
-            tf.gather(hidden, chosen, batch_dims=1),
+        chosen_hidden = tf.gather(hidden, chosen, batch_dims=1)
+        chosen_segments = tf.gather(attention_mask, chosen, batch_dims=1)
+        attention = top_layer.attention(
+            chosen_hidden,
             None,
             encoder_hidden_states=hidden,
-            encoder_attention_mask=_between(asking, attention_mask, hidden.dtype),
+            encoder_attention_mask=_attention_bias(chosen_segments, attention_mask, hidden.dtype),
             training=training,
             **NOTHING,
-        )[0]
-        return last.bert_output(last.intermediate(attended), attended, training=training)
+        )
+        attended = attention[0]
+        intermediate = top_layer.intermediate(attended)
+        return top_layer.bert_output(intermediate, attended, training=training)
 
 
-def _between(queries: tf.Tensor, keys: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Give what is added to attention scores, [rows, 1, queries, keys]."""
+def _attention_bias(queries: tf.Tensor, keys: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Give what is added to attention scores, [rows, 1, queries, keys], from segment ids."""
     # Padding attends to padding: a softmax over nothing would not be a number.
-    other = tf.not_equal(queries[:, None, :, None], keys[:, None, None, :])
-    return tf.cast(other, dtype) * FORBIDDEN
+    is_other_segment = tf.not_equal(queries[:, None, :, None], keys[:, None, None, :])
+    return tf.cast(is_other_segment, dtype) * FORBIDDEN
 
 
 class TFPackedBertForMaskedLM(TFBertForMaskedLM):
@@ -110,8 +114,8 @@ class TFPackedBertForMaskedLM(TFBertForMaskedLM):
         self.mlm = TFBertMLMHead(config, input_embeddings=self.bert.embeddings, name="mlm___cls")
 
 
-# What dropout is a function of, beside the layer: seed, step, number of the batch's first row.
-# Replicas are traced in threads of their own; each has its own value of a context variable.
+# What dropout is a function of, apart from the layer: seed, step, number of the batch's first row.
+# Each replica is traced in its own thread, where a context variable has its own value.
 _dropout_at: contextvars.ContextVar[tuple[int, tf.Tensor, tf.Tensor] | None]
 _dropout_at = contextvars.ContextVar("dropout_at", default=None)
 
@@ -147,7 +151,8 @@ class Dropout(tf.keras.layers.Layer):
 
     def __init__(self, rate: float, number: int) -> None:
         super().__init__()
-        self.kept = 2**32 - round(rate * 2**32)
+        # Of the 2^32 numbers that may be drawn for a value, those below it leave the value.
+        self.threshold = 2**32 - round(rate * 2**32)
         self.number = number
 
     def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
@@ -155,15 +160,15 @@ class Dropout(tf.keras.layers.Layer):
 
         Raises `ValueError`: Called for training outside of `dropout_at`.
         """
-        if not training or self.kept == 2**32:
+        if not training or self.threshold == 2**32:
             return inputs
-        here = _dropout_at.get()
-        if here is None:
+        place = _dropout_at.get()
+        if place is None:
             raise ValueError(
                 "dropout is a function of seed and step: call the model inside "
                 "`with model.dropout_at(seed, step):`, or make it with dropout=0"
             )
-        seed, step, first_row = here
+        seed, step, first_row = place
         bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=tf.stack([tf.shape(inputs)[0], 4]),  # a block of the stream is 128 bits
             key=tf.constant([seed << 32 | self.number], tf.uint64),
@@ -172,17 +177,19 @@ class Dropout(tf.keras.layers.Layer):
             dtype=tf.uint32,
         )
         rank = len(inputs.shape)
-        keys = tf.reshape(bits, [-1, 4] + [1] * (rank - 1))
+        ones = [1] * (rank - 1)
+        keys = tf.reshape(bits, [-1, 4, *ones])
         # A value's number in its row, by a sum of short ranges: a long one would be kept in memory.
         number = tf.zeros([1] * rank, tf.uint32)
         for axis, length in enumerate(inputs.shape[1:], 1):
-            along = tf.reshape(tf.range(length), [-1] + [1] * (rank - axis - 1))
+            along = tf.reshape(tf.range(length), [-1, *ones[axis:]])
             number = number * length + tf.cast(along, tf.uint32)
+        # Two rounds of lowbias32, each with another key.
         mixed = number + keys[:, 0]
         mixed = (mixed ^ tf.bitwise.right_shift(mixed, 16)) * 0x7FEB352D ^ keys[:, 1]
         mixed = (mixed ^ tf.bitwise.right_shift(mixed, 15)) * 0x846CA68B
-        kept = mixed < self.kept
-        return tf.where(kept, inputs * tf.cast(2**32 / self.kept, inputs.dtype), 0)
+        scale = tf.cast(2**32 / self.threshold, inputs.dtype)
+        return tf.where(mixed < self.threshold, inputs * scale, 0)
 
 
 def pretraining_model(
@@ -222,25 +229,34 @@ def pretraining_model(
     try:
         model = TFPackedBertForMaskedLM(config)
         model.build_in_name_scope()
-        layers = [x for x in model.submodules if isinstance(getattr(x, "dropout", None), _KERAS)]
-        for number, layer in enumerate(layers):
-            layer.dropout = Dropout(dropout, number)
+        _replace_dropout(model, dropout)
     finally:
         tf.keras.mixed_precision.set_global_policy(policy)
-    for weight in model.trainable_variables:
-        if not is_bias_or_norm(weight):
-            # By its name, without the model's own (a second model of a process is numbered): the
-            # same weight with the same seed is the same, whatever other weights there are.
-            name = zlib.crc32(weight.name.partition("/")[2].encode())
-            key, deviation = tf.constant([seed, name], tf.int64), config.initializer_range
-            drawn = tf.random.stateless_truncated_normal(
-                weight.shape, key, stddev=deviation, alg="philox"
-            )
-            weight.assign(drawn)
+    _draw_weights(model, seed, config.initializer_range)
     return model
 
 
-_KERAS = tf.keras.layers.Dropout
+def _replace_dropout(model: tf.keras.Model, rate: float) -> None:
+    """Put `Dropout` in the place of Keras' own, numbered in the order of the layers."""
+    number = 0
+    for layer in model.submodules:
+        if isinstance(getattr(layer, "dropout", None), tf.keras.layers.Dropout):
+            layer.dropout = Dropout(rate, number)
+            number += 1
+
+
+def _draw_weights(model: tf.keras.Model, seed: int, deviation: float) -> None:
+    for weight in model.trainable_variables:
+        if is_bias_or_norm(weight):
+            continue
+        # By its name, without the model's own (a second model of a process is numbered): the
+        # same weight with the same seed is the same, whatever other weights there are.
+        _, _, name = weight.name.partition("/")
+        key = tf.constant([seed, zlib.crc32(name.encode())], tf.int64)
+        values = tf.random.stateless_truncated_normal(
+            weight.shape, key, stddev=deviation, alg="philox"
+        )
+        weight.assign(values)
 
 
 def is_bias_or_norm(weight: tf.Variable) -> bool:

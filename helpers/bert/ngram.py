@@ -19,7 +19,7 @@ class NGram:
         weights: Of unigram, left neighbour, right neighbour and both, float64 [4], sum 1.
         unigram: Share of each token, float64 [vocabulary]; none is 0.
         counted: For left, right and both neighbours: all contexts of the text as numbers, sorted,
-            and the tokens that stood there.
+            and the tokens that were there.
     """
 
     weights: np.ndarray
@@ -35,13 +35,16 @@ class NGram:
 
         In a context that was never counted, such as ``[MASK]``'s, the mean of the shares before it.
         """
-        size, parts = len(self.unigram), [self.unigram]
-        for key, (contexts, tokens) in zip(
-            (left, right, left * size + right), self.counted, strict=True
-        ):
-            low, high = np.searchsorted(contexts, [key, key + 1])
-            counts = np.bincount(tokens[low:high], minlength=size)
-            parts.append(counts / (high - low) if high > low else np.mean(parts, axis=0))
+        size = len(self.unigram)
+        keys = (left, right, left * size + right)
+        parts = [self.unigram]
+        for key, (contexts, tokens) in zip(keys, self.counted, strict=True):
+            start, end = np.searchsorted(contexts, [key, key + 1])
+            if start == end:
+                parts.append(np.mean(parts, axis=0))
+            else:
+                counts = np.bincount(tokens[start:end], minlength=size)
+                parts.append(counts / (end - start))
         return np.array(parts)
 
 
@@ -59,21 +62,31 @@ def fit_ngram(documents: Sequence[Sequence[int]], vocabulary: int) -> NGram:
             f"One of {TUNED} sets the weights of the counts, the others are counted.",
             f"Give at least {TUNED} documents with text.",
         )
-    left, here, right = _triples([d for at, d in enumerate(documents) if at % TUNED])
+    counted_documents = [ids for at, ids in enumerate(documents) if at % TUNED]
+    left, here, right = _triples(counted_documents)
     unigram = np.bincount(here, minlength=vocabulary) + 1.0
-    orders = ((key, np.argsort(key)) for key in (left, right, left * vocabulary + right))
-    counted = [(key[order], here[order]) for key, order in orders]
+    counted = []
+    for contexts in (left, right, left * vocabulary + right):
+        order = np.argsort(contexts)
+        counted.append((contexts[order], here[order]))
     even = NGram(np.full(4, 0.25), unigram / unigram.sum(), counted)
-    tuned = zip(*_triples(documents[::TUNED]), strict=True)
-    chances = np.array([even.parts(left, right)[:, here] for left, here, right in tuned])
+
+    # The four shares of each token of the documents that were not counted: float64 [tokens, 4].
+    chances = []
+    for left_id, token, right_id in zip(*_triples(documents[::TUNED]), strict=True):
+        chances.append(even.parts(left_id, right_id)[:, token])
     weights = even.weights
     for _ in range(ROUNDS):
-        responsible = weights * chances
+        # How far each of the four is responsible for each token; the mean is the next weight.
+        responsible = weights * np.array(chances)
         weights = (responsible / responsible.sum(1, keepdims=True)).mean(0)
     return dataclasses.replace(even, weights=weights)
 
 
-def _triples(documents: Sequence[Sequence[int]]) -> list[np.ndarray]:
-    """Each token with its neighbours: those before, the tokens themselves, those after."""
-    spans = (slice(None, -2), slice(1, -1), slice(2, None))
-    return [np.concatenate([np.asarray(ids[s], np.int64) for ids in documents]) for s in spans]
+def _triples(documents: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Give each token with its neighbours: those to its left, the tokens, those to its right."""
+    arrays = [np.asarray(ids, np.int64) for ids in documents]
+    left = np.concatenate([ids[:-2] for ids in arrays])
+    here = np.concatenate([ids[1:-1] for ids in arrays])
+    right = np.concatenate([ids[2:] for ids in arrays])
+    return left, here, right

@@ -1,7 +1,7 @@
 """A pretraining run that can be killed and resumed, to the last bit.
 
 What a step computes is a function of the settings, the data and the step's number alone: order and
-masks (`records`, `masking`), dropout (`model.Dropout`), learning rate. The state beside that is the
+masks (`records`, `masking`), dropout (`model.Dropout`), learning rate. All other state is the
 weights and the optimizer's, and a checkpoint holds them. So a run that was killed and started again
 gives, on the same kind of machine, the very numbers of a run that was not.
 """
@@ -71,8 +71,12 @@ def batches(data: Data, settings: Settings, start_step: int = 0) -> tf.data.Data
 
     Raises `CourseError`: As `records.dataset`.
     """
-    order = {"global_batch_size": settings.global_batch_size, "seed": settings.seed}
-    rows = records.dataset(data.manifest.path, start_step=start_step, **order)
+    rows = records.dataset(
+        data.manifest.path,
+        global_batch_size=settings.global_batch_size,
+        seed=settings.seed,
+        start_step=start_step,
+    )
 
     def mask(step: tf.Tensor, batch: dict) -> dict:
         # The step of the whole run: a row is masked differently in each epoch.
@@ -88,9 +92,14 @@ def make(settings: Settings, data: Data) -> tuple[tf.keras.Model, tf.keras.optim
     The head's bias starts at the logarithm of the tokens' frequencies, where any training puts it
     first: what the loss then falls is learned from context.
     """
-    given = {name: getattr(settings, name) for name in ("dropout", "seed", "precision")}
-    longest = data.manifest.settings.sequence_length
-    model = pretraining_model(settings.size, data.masks.vocabulary, longest=longest, **given)
+    model = pretraining_model(
+        settings.size,
+        data.masks.vocabulary,
+        longest=data.manifest.settings.sequence_length,
+        dropout=settings.dropout,
+        seed=settings.seed,
+        precision=settings.precision,
+    )
     scores, _ = unigram(data)
     model.mlm.predictions.bias.assign(scores.astype(np.float32))
     schedule = WarmUpLinearDecay(settings.learning_rate, settings.warm_up, settings.steps)
@@ -128,19 +137,21 @@ def run(
     Raises `CourseError`: The arguments don't fit each other; the folder holds another run, or can't
     be used; or a loss is no number. Also as `data.read` and `records.dataset`.
     """
-    folder, there = Folder(output), Folder(data).entries()
+    folder = Folder(output)
+    entries = Folder(data).entries()
     source = read(data)
     strategy = strategy or tf.distribute.get_strategy()
     _check(settings, source, strategy)
     path = Folder(source.manifest.path).absolute
-    described = Description(settings, source.manifest.fingerprint, path)
-    described.check(folder)  # first: the lock would be a new file in a folder of somebody else
+    description = Description(settings, source.manifest.fingerprint, path)
+    # Before the lock, which would be a new file in a folder that isn't a run's.
+    description.check(folder)
     with contextlib.ExitStack() as lock, signals(say) as received:
         lock.enter_context(folder.alone())
-        described.begin(folder)
+        description.begin(folder)
         with strategy.scope():
             model, optimizer = make(settings, source)
-        step = training_step(
+        step_function = training_step(
             model,
             optimizer,
             seed=settings.seed,
@@ -148,68 +159,85 @@ def run(
             replicas=strategy.num_replicas_in_sync,
             jit=jit and not isinstance(strategy, tf.distribute.TPUStrategy),
         )
+        execute = steps_function(strategy, step_function)
         state = tf.train.Checkpoint(model=model, optimizer=optimizer)
-        start = done = saved = restore(state, folder, say)
+        start = restore(state, folder, say)
         if start:
             say(translated(f"Going on after step {start:,} of {settings.steps:,}."))
-        _point(folder)
+        _repair_pointer(folder)
         manager = tf.train.CheckpointManager(state, folder.at(CHECKPOINTS), KEPT, None, "step")
         # Steps after the checkpoint are computed again.
         log = read_log(folder, start)
-        execute = steps_function(strategy, step)
         dataset = batches(source, settings, start)
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
+        step = start
+        saved_step = start
 
-        def keep() -> int:
-            same = Folder(data).entries() == there  # else their bytes are compared
-            if not same and records.verify(data).fingerprint != described.data:
-                raise CourseError(
-                    "The records were exchanged while the run read them.",
-                    f"What it learned since step {saved:,} may be of the one and the other.",
-                    "Bring those it began with back, and run the same command again.",
-                )
-            lock.close()  # the folder may have been deleted, and the lock with it
+        def save_all() -> None:
+            if Folder(data).entries() != entries:
+                _check_exchanged(data, description, saved_step)
+            # The folder may have been deleted, and the lock with it.
+            lock.close()
             lock.enter_context(folder.alone())
-            described.begin(folder)
-            save(manager, done, folder, log)
-            return done
+            description.begin(folder)
+            save(manager, step, folder, log)
 
-        while done < settings.steps and not received:
-            begun = time.monotonic()
+        while step < settings.steps and not received:
+            start_time = time.monotonic()
             # Never past a checkpoint or the end, whatever an earlier call has done.
-            next_stops = (done - done % each + each for each in (steps_per_execution, save_every))
-            until = min(settings.steps, *next_stops)
+            next_execution = step - step % steps_per_execution + steps_per_execution
+            next_save = step - step % save_every + save_every
+            stop = min(settings.steps, next_execution, next_save)
             with records.reading(source.manifest.path):
-                given = execute(iterator, done, until - done)
-                results = [value.numpy().tolist() for value in given]
-            for loss, norm, tokens in zip(*results, strict=True):
-                done += 1
-                _check_loss(done, loss, norm, saved, settings.learning_rate)
-                row = {"step": done, "loss": loss, "norm": norm, "tokens": tokens}
+                results = execute(iterator, step, stop - step)
+                losses, norms, tokens = [values.numpy().tolist() for values in results]
+            for loss, norm, count in zip(losses, norms, tokens, strict=True):
+                step += 1
+                _check_loss(step, loss, norm, saved_step, settings.learning_rate)
+                row = {"step": step, "loss": loss, "norm": norm, "tokens": count}
                 log.append(json.dumps(row) + "\n")
-            speed = sum(results[2]) / (time.monotonic() - begun)
-            report(Progress(done, settings.steps, loss, speed))
-            if done % save_every == 0:
-                saved = keep()
-        if done != saved:
-            keep()
-    losses = np.array([json.loads(line)["loss"] for line in log])
-    return Run(done, start, losses, received[0] if received else None, model)
+            tokens_per_second = sum(tokens) / (time.monotonic() - start_time)
+            report(Progress(step, settings.steps, losses[-1], tokens_per_second))
+            if step % save_every == 0:
+                save_all()
+                saved_step = step
+        if step != saved_step:
+            save_all()
+    return Run(
+        step=step,
+        resumed=start,
+        loss=np.array([json.loads(line)["loss"] for line in log]),
+        stopped=received[0] if received else None,
+        model=model,
+    )
 
 
-def _point(folder: Folder) -> None:
-    """Repair TensorFlow's pointer: it deletes what is named there, wherever that lies."""
-    steps, pointer = saved_steps(folder), f"{CHECKPOINTS}/checkpoint"
-    said = (folder.read(pointer) or b"").decode("utf-8", "replace")
-    named = re.findall(r'^all_model_checkpoint_paths: "(.*)"$', said, re.MULTILINE)
-    names = [f"step-{step}" for step in reversed(steps)]
-    names = [name for name in names if name in named or name in names[-KEPT:]]
+def _check_exchanged(
+    data: str | os.PathLike[str], description: Description, saved_step: int
+) -> None:
+    """Raise a `CourseError` if records whose files changed have other bytes."""
+    if records.verify(data).fingerprint != description.data:
+        raise CourseError(
+            "The records were exchanged while the run read them.",
+            f"What it learned since step {saved_step:,} may be of the one and the other.",
+            "Bring those it began with back, and run the same command again.",
+        )
+
+
+def _repair_pointer(folder: Folder) -> None:
+    """Repair TensorFlow's list of checkpoints: it deletes what is named there, wherever that is."""
+    pointer = f"{CHECKPOINTS}/checkpoint"
+    content = (folder.read(pointer) or b"").decode("utf-8", "replace")
+    listed = re.findall(r'^all_model_checkpoint_paths: "(.*)"$', content, re.MULTILINE)
+    existing = [f"step-{step}" for step in reversed(saved_steps(folder))]
+    newest = existing[-KEPT:]
+    names = [name for name in existing if name in listed or name in newest]
     if not names:
         folder.delete(pointer)
-    elif names != named:
+    elif names != listed:
         rows = [f'model_checkpoint_path: "{names[-1]}"']
         rows += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-        rows += ["all_model_checkpoint_timestamps: 1" for _ in names]
+        rows += ["all_model_checkpoint_timestamps: 1"] * len(names)
         folder.write(pointer, "\n".join(rows))
 
 
@@ -228,9 +256,11 @@ def save(
         path = pathlib.PurePath(folder.at(f"{CHECKPOINTS}/step-{step}"))
         raise files.cant_write(path, error) from error
     finally:
-        with contextlib.suppress(tf.errors.OpError, CourseError):  # also of a save that was killed
-            for left in filter(re.compile(r"step-\d+_temp").fullmatch, folder.list(CHECKPOINTS)):
-                tf.io.gfile.rmtree(folder.at(f"{CHECKPOINTS}/{left}"))
+        # What it wrote on the way; also that of a save that was killed.
+        with contextlib.suppress(tf.errors.OpError, CourseError):
+            for name in folder.list(CHECKPOINTS):
+                if re.fullmatch(r"step-\d+_temp", name):
+                    tf.io.gfile.rmtree(folder.at(f"{CHECKPOINTS}/{name}"))
 
 
 def restore(
@@ -242,14 +272,16 @@ def restore(
 
     Raises `CourseError`: There are some and none can be read.
     """
-    for step in (steps := saved_steps(folder)):
+    steps = saved_steps(folder)
+    for step in steps:
         path = folder.at(f"{CHECKPOINTS}/step-{step}")
         try:
             names = [name for name, _ in tf.train.list_variables(path)]
-            if sum(name.startswith("model/") for name in names) != len(state.model.variables):
+            weights = [name for name in names if name.startswith("model/")]
+            if len(weights) != len(state.model.variables):
                 raise ValueError("another model")
-            found = state.read(path, HERE)
-            found.assert_existing_objects_matched().expect_partial()
+            status = state.read(path, HERE)
+            status.assert_existing_objects_matched().expect_partial()
             return step
         # What is read of an index has errors of Python's own; another model's lacks objects.
         except (tf.errors.OpError, AssertionError, IndexError, RuntimeError, ValueError) as error:
@@ -273,16 +305,16 @@ def signals(say: Callable[[str], None]) -> Iterator[list[signal.Signals]]:
     received: list[signal.Signals] = []
 
     def receive(number: int, _: object) -> None:
-        signal.signal(number, before[number])
+        signal.signal(number, handlers[number])
         received.append(signal.Signals(number))
-        words = f"{SIGNALS[number]}: saving after this step (once more: stop at once)."
-        say(translated(words))
+        message = f"{SIGNALS[number]}: saving after this step (once more: stop at once)."
+        say(translated(message))
 
-    before = {number: signal.signal(number, receive) for number in SIGNALS}
+    handlers = {number: signal.signal(number, receive) for number in SIGNALS}
     try:
         yield received
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -295,8 +327,8 @@ def _check(settings: Settings, data: Data, strategy: tf.distribute.Strategy) -> 
             f"Take a multiple of {replicas}.",
         )
     with strategy.scope():
-        here = "/job:localhost" in tf.zeros([]).device
-    if not here and not is_remote(data.manifest.path):
+        trains_here = "/job:localhost" in tf.zeros([]).device
+    if not trains_here and not is_remote(data.manifest.path):
         raise CourseError(
             "The data is on this machine's disk, the training on another machine.",
             "The other machine reads the records itself and can't see this disk.",

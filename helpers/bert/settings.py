@@ -11,7 +11,7 @@ from helpers.base.folders import Folder, short
 SETTINGS = "settings.json"
 LOG = "log.jsonl"
 CHECKPOINTS = "checkpoints"
-MOST = 512, 2**15, 512  # layers, width and heads of a model that is built
+LARGEST = (512, 2**15, 512)  # layers, width and heads of a model that is built
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +23,13 @@ class Configuration:
     heads: int  # attention heads, each ``hidden / heads`` wide
 
     def __post_init__(self) -> None:
-        sizes = self.layers, self.hidden, self.heads
+        sizes = (self.layers, self.hidden, self.heads)
         # GPT-3 has 96 layers of 12,288: what is far beyond it would be built for hours.
-        if not all(type(x) is int and 0 < x <= most for x, most in zip(sizes, MOST, strict=True)):
-            raise ValueError(f"layers, hidden, heads: {sizes}, not whole numbers up to {MOST}")
+        for size, largest in zip(sizes, LARGEST, strict=True):
+            if type(size) is not int or not 0 < size <= largest:
+                raise ValueError(
+                    f"layers, hidden, heads: {sizes}, not whole numbers up to {LARGEST}"
+                )
         if self.hidden % self.heads:
             raise ValueError(f"{self.hidden} can't be divided by {self.heads} heads")
 
@@ -43,7 +46,7 @@ CONFIGURATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the numbers of a run depend on, beside the data."""
+    """What the numbers of a run depend on, apart from the data."""
 
     size: Configuration
     steps: int  # of the whole run: the learning rate is 0 after them
@@ -58,8 +61,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            kinds = (int, float) if field.type is float else field.type
-            if not isinstance(value := getattr(self, field.name), kinds):
+            value = getattr(self, field.name)
+            if field.type is float and type(value) is int:  # 1 for 1.0
+                continue
+            if not isinstance(value, field.type):
                 raise TypeError(f"{field.name} is {value!r}")
 
 
@@ -77,17 +82,19 @@ class Description:
 
         Raises `CourseError`: It can't be read, or is no run's.
         """
-        if (text := folder.read(SETTINGS)) is None:
+        text = folder.read(SETTINGS)
+        if text is None:
             return None
         what = f"{short(folder.path)} holds no run that can be read."
         fix = f"Name the folder of a run; or to begin one, a folder without a {SETTINGS}."
         with unreadable(what, fix, f"Its {SETTINGS} was changed, or is another program's."):
             run = json.loads(text)
             size = Configuration(**run["settings"].pop("size"))
-            found = cls(**run | {"settings": Settings(size, **run["settings"])})
-            if not (isinstance(found.records, str) and isinstance(found.data, dict)):
+            run["settings"] = Settings(size, **run["settings"])
+            description = cls(**run)
+            if not (isinstance(description.records, str) and isinstance(description.data, dict)):
                 raise TypeError("records or data")
-            return found
+            return description
 
     @classmethod
     def of_trained(cls, folder: Folder) -> Self:
@@ -95,52 +102,63 @@ class Description:
 
         Raises `CourseError`: There is no such run, or as `read`.
         """
-        there = cls.read(folder)
-        if there is None or not saved_steps(folder):
+        description = cls.read(folder)
+        if description is None or not saved_steps(folder):
             raise CourseError(
                 f"{short(folder.path)} holds no run that has saved something.",
                 f"There is no {SETTINGS}, or no checkpoint.",
                 f"Name the output folder of `tpu-course pretrain`, with {CHECKPOINTS} in it.",
             )
         # Before a model is built for which there may be no room: the weights of its layers.
-        size, saved = there.settings.size, sum(Folder(folder.at(CHECKPOINTS)).sizes().values())
-        if saved < (least := 4 * 12 * size.layers * size.hidden**2):
+        size = description.settings.size
+        expected_bytes = 4 * 12 * size.layers * size.hidden**2
+        saved_bytes = sum(Folder(folder.at(CHECKPOINTS)).sizes().values())
+        if saved_bytes < expected_bytes:
             raise CourseError(
                 f"The checkpoints of {short(folder.path)} are not of the model in its {SETTINGS}.",
-                f"They have {saved:,} bytes; {size.layers:,} layers of {size.hidden:,} take "
-                f"{least:,} or more.",
+                f"They have {saved_bytes:,} bytes; {size.layers:,} layers of {size.hidden:,} take "
+                f"{expected_bytes:,} or more.",
                 f"Bring {SETTINGS} and {CHECKPOINTS} back as they were written.",
             )
-        return there
+        return description
 
     def check(self, folder: Folder) -> None:
         """Check that the folder's run is a new one, has saved nothing, or is the same.
 
         Raises `CourseError`: The folder holds another run or files of its names, or as `read`.
         """
-        if found := re.search(r"[*?[\\]", folder.at(CHECKPOINTS)):
+        pattern = re.search(r"[*?[\\]", folder.at(CHECKPOINTS))
+        if pattern:
             raise CourseError(
                 f"A run can't lie in {short(folder.path)}.",
-                f"TensorFlow takes the {found[0]} in its path for a pattern and deletes what fits.",
+                f"TensorFlow takes the {pattern[0]} in its path for a pattern and deletes what "
+                "fits.",
                 "Name a folder whose path has no *, ?, [ or \\.",
             )
-        there = self.read(folder)
-        if others := [x for x in (LOG, CHECKPOINTS) if there is None and folder.exists(x)]:
+        earlier = self.read(folder)
+        if earlier is None:
+            for name in (LOG, CHECKPOINTS):
+                if folder.exists(name):
+                    raise CourseError(
+                        f"{short(folder.path)} has a {name} and no {SETTINGS}.",
+                        "It is of no run that can go on, and a new one would write over it.",
+                        f"Name another output folder, or bring {SETTINGS} back.",
+                    )
+        elif earlier != self and (saved_steps(folder) or folder.exists(LOG)):
             raise CourseError(
-                f"{short(folder.path)} has a {others[0]} and no {SETTINGS}.",
-                "It is of no run that can go on, and a new one would write over it.",
-                f"Name another output folder, or bring {SETTINGS} back.",
-            )
-        if there not in (None, self) and (saved_steps(folder) or folder.exists(LOG)):
-            now, before = (dataclasses.asdict(run.settings) | run.data for run in (self, there))
-            other = [
-                f"{k} {before.get(k)} there, {now[k]} now" for k in now if before.get(k) != now[k]
-            ]
-            raise CourseError(
-                f"The output folder holds another run: {'; '.join(other)}.",
+                f"The output folder holds another run: {self._differences(earlier)}.",
                 "A run goes on as it began.",
                 "Give the settings it was started with to go on, or take another output folder.",
             )
+
+    def _differences(self, earlier: Self) -> str:
+        there = dataclasses.asdict(earlier.settings) | earlier.data
+        now = dataclasses.asdict(self.settings) | self.data
+        differences = []
+        for name, value in now.items():
+            if there.get(name) != value:
+                differences.append(f"{name} {there.get(name)} there, {value} now")
+        return "; ".join(differences)
 
     def begin(self, folder: Folder) -> None:
         """Write down what the folder's run is; errors as of `check`."""
@@ -150,9 +168,13 @@ class Description:
 
 def saved_steps(folder: Folder) -> list[int]:
     """Give the steps of all checkpoints, whole or damaged, newest first."""
-    # The index is written last: without it, a checkpoint is none. Other files are somebody's own.
-    found = (re.fullmatch(r"step-(\d{1,18})\.index", name) for name in folder.list(CHECKPOINTS))
-    return sorted((int(name[1]) for name in found if name), reverse=True)
+    # The index is written last: without it, a checkpoint is none. Other files are the user's own.
+    steps = []
+    for name in folder.list(CHECKPOINTS):
+        match = re.fullmatch(r"step-(\d{1,18})\.index", name)
+        if match:
+            steps.append(int(match[1]))
+    return sorted(steps, reverse=True)
 
 
 def read_log(folder: Folder, steps: int) -> list[str]:
@@ -165,10 +187,16 @@ def read_log(folder: Folder, steps: int) -> list[str]:
     with unreadable(what, fix):
         lines = (folder.read(LOG) or b"").decode().splitlines(keepends=True)
         rows = [json.loads(line) for line in lines]
-        kept = [line for line, row in zip(lines, rows, strict=True) if row["step"] <= steps]
         if not all(isinstance(row["loss"], float) for row in rows):
             raise ValueError("a line has no loss")
-        found, last = [row["step"] for row in rows], steps - len(kept) + len(rows)
-        if steps and kept and found != list(range(steps - len(kept) + 1, last + 1)):
-            raise ValueError(f"its lines are not of step after step, through {steps:,}")
-        return kept
+        numbers = [row["step"] for row in rows]
+        lines_of_steps = []
+        for line, number in zip(lines, numbers, strict=True):
+            if number <= steps:
+                lines_of_steps.append(line)
+        # The log may begin late, where it was deleted; from there on it has every step.
+        if steps and lines_of_steps:
+            begin = steps - len(lines_of_steps) + 1
+            if numbers != list(range(begin, begin + len(numbers))):
+                raise ValueError(f"its lines are not of step after step, through {steps:,}")
+        return lines_of_steps

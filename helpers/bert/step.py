@@ -49,6 +49,8 @@ def loss_sum(model: tf.keras.Model, batch: Batch, training: bool = False) -> tf.
 class WarmUpLinearDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     """A learning rate that rises linearly from 0 to its peak, then falls linearly to 0.
 
+    Notebooks 07 and 11 type it in full, in TensorFlow and in JAX: these are copies.
+
     Args:
         peak: The highest learning rate, of step ``warm_up - 1``.
         warm_up: Number of steps on the way up, at least 1.
@@ -56,13 +58,15 @@ class WarmUpLinearDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak: float, warm_up: int, steps: int) -> None:
-        self.peak, self.warm_up, self.steps = peak, warm_up, steps
+        self.peak = peak
+        self.warm_up = warm_up
+        self.steps = steps
 
     def __call__(self, step: tf.Tensor | int) -> tf.Tensor:
         """Give the learning rate after so many steps, float32, at least 0."""
-        done = tf.cast(step, tf.float32)
-        up = (done + 1) / self.warm_up
-        down = (self.steps - done) / max(1, self.steps - self.warm_up + 1)
+        steps_done = tf.cast(step, tf.float32)
+        up = (steps_done + 1) / self.warm_up
+        down = (self.steps - steps_done) / max(1, self.steps - self.warm_up + 1)
         return self.peak * tf.maximum(tf.minimum(up, down), 0)
 
     def get_config(self) -> dict:
@@ -81,8 +85,9 @@ def adamw(
     the share of a weight that goes per step and unit of learning rate. Its state is made here, so
     that a checkpoint finds it.
     """
-    numbers = {"beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-6, "jit_compile": False}
-    optimizer = tf.keras.optimizers.AdamW(schedule, weight_decay, **numbers)
+    optimizer = tf.keras.optimizers.AdamW(
+        schedule, weight_decay, beta_1=0.9, beta_2=0.999, epsilon=1e-6, jit_compile=False
+    )
     undecayed = [weight for weight in model.trainable_variables if is_bias_or_norm(weight)]
     optimizer.exclude_from_weight_decay(var_list=undecayed)
     optimizer.build(model.trainable_variables)
@@ -111,23 +116,26 @@ def training_step(
     """
     weights = model.trainable_variables
 
-    def masked_in(batch: Batch) -> tf.Tensor:
+    def count_masked(batch: Batch) -> tf.Tensor:
         return tf.reduce_sum(batch["masked_weights"])
 
-    def tokens_in(batch: Batch) -> tf.Tensor:
+    def count_tokens(batch: Batch) -> tf.Tensor:
         return tf.math.count_nonzero(batch["attention_mask"])
 
-    def gradients_of(
+    def compute_gradients(
         batch: Batch, masked: tf.Tensor, step: tf.Tensor, replica: tf.Tensor
     ) -> list[tf.Tensor]:
+        """Give the loss, then the gradient of each weight."""
         first_row = tf.cast(replica, tf.int64) * batch["input_ids"].shape[0]
         with tf.GradientTape() as tape, dropout_at(seed, step, first_row):
             loss = tf.math.divide_no_nan(loss_sum(model, batch, training=True), masked)
-        return [loss, *map(tf.convert_to_tensor, tape.gradient(loss, weights))]
+        gradients = tape.gradient(loss, weights)
+        return [loss, *map(tf.convert_to_tensor, gradients)]
 
-    def update(gradients: list[tf.Tensor]) -> tf.Tensor:
-        gradients, norm = tf.clip_by_global_norm(gradients, clip_norm)
-        pairs = zip(gradients, weights, strict=True)
+    def update_weights(gradients: list[tf.Tensor]) -> tf.Tensor:
+        """Give the norm that the gradients had."""
+        clipped, norm = tf.clip_by_global_norm(gradients, clip_norm)
+        pairs = zip(clipped, weights, strict=True)
         optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
         return norm
 
@@ -135,20 +143,25 @@ def training_step(
         return tf.function(function, jit_compile=jit or None, autograph=False)
 
     @compiled
-    def alone(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
-        loss, *gradients = gradients_of(batch, masked_in(batch), step, replica)
-        return Results(loss, update(gradients), tokens_in(batch))
+    def single_step(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
+        loss, *gradients = compute_gradients(batch, count_masked(batch), step, replica)
+        norm = update_weights(gradients)
+        return Results(loss, norm, count_tokens(batch))
 
-    compiled_gradients = compiled(gradients_of)
+    compiled_gradients = compiled(compute_gradients)
 
-    def one_of_many(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
+    def replica_step(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
         context = tf.distribute.get_replica_context()
-        masked = context.all_reduce("SUM", masked_in(batch))
-        mine = compiled_gradients(batch, masked, step, replica)
-        loss, *gradients = context.all_reduce("SUM", mine)
-        return Results(loss, update(gradients), context.all_reduce("SUM", tokens_in(batch)))
+        masked = context.all_reduce("SUM", count_masked(batch))
+        own_gradients = compiled_gradients(batch, masked, step, replica)
+        loss, *gradients = context.all_reduce("SUM", own_gradients)
+        norm = update_weights(gradients)
+        tokens = context.all_reduce("SUM", count_tokens(batch))
+        return Results(loss, norm, tokens)
 
-    return alone if replicas == 1 else one_of_many
+    if replicas == 1:
+        return single_step
+    return replica_step
 
 
 def steps_function(
@@ -168,18 +181,28 @@ def steps_function(
     # No tf.map_fn: where tracing fails inside it, no strategy's scope can be entered afterwards.
     @tf.function(autograph=False)
     def run(iterator: Iterator, first: tf.Tensor, count: tf.Tensor) -> Results:
-        def body(at: tf.Tensor, *arrays: tf.TensorArray) -> tuple:
-            given = strategy.run(on_replica, args=(next(iterator), first + at))
-            # The same on all replicas: already of all of them.
-            results = [strategy.experimental_local_results(result)[0] for result in given]
-            number, pairs = tf.cast(at, tf.int32), zip(arrays, results, strict=True)
-            return at + 1, *(array.write(number, result) for array, result in pairs)
+        def body(index: tf.Tensor, *arrays: tf.TensorArray) -> tuple:
+            per_replica = strategy.run(on_replica, args=(next(iterator), first + index))
+            row = tf.cast(index, tf.int32)
+            written = []
+            for array, values in zip(arrays, per_replica, strict=True):
+                # All replicas have the same: their losses, norms and tokens are summed already.
+                value = strategy.experimental_local_results(values)[0]
+                written.append(array.write(row, value))
+            return (index + 1, *written)
 
-        size, kinds = tf.cast(count, tf.int32), (tf.float32, tf.float32, tf.int64)
-        start = [tf.zeros([], tf.int64)]
-        start += [tf.TensorArray(kind, size, element_shape=[]) for kind in kinds]
-        _, *arrays = tf.while_loop(lambda at, *_: at < count, body, start, parallel_iterations=1)
-        return Results(*(array.stack() for array in arrays))
+        size = tf.cast(count, tf.int32)
+        arrays = []
+        for dtype in (tf.float32, tf.float32, tf.int64):  # of `Results`
+            arrays.append(tf.TensorArray(dtype, size, element_shape=[]))
+        _, *arrays = tf.while_loop(
+            lambda index, *_: index < count,
+            body,
+            [tf.zeros([], tf.int64), *arrays],
+            parallel_iterations=1,
+        )
+        loss, norm, tokens = [array.stack() for array in arrays]
+        return Results(loss, norm, tokens)
 
     def steps(iterator: Iterator, first: int | tf.Tensor, count: int | tf.Tensor) -> Results:
         return run(iterator, tf.cast(first, tf.int64), tf.cast(count, tf.int64))

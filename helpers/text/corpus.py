@@ -64,21 +64,27 @@ def read(path: pathlib.Path) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """Write a text in the one way that equal texts share; empty if nothing visible is left.
+    r"""Write a text in the one way that equal texts share; empty if nothing visible is left.
 
     - NFC: a Hangul syllable that came as its letters (as file names on a Mac do) becomes one
       character again, and an accent joins its letter. NFKC would change the meaning (x² to x2,
       ½ to 1⁄2) and tear ㅋㅋㅋ into letters of another block (https://unicode.org/reports/tr15/).
     - No control characters, no zero-width space, no soft hyphen, which only a program can see.
     - One space for any white space, none at the ends: a document is one line.
+
+    Example:
+        >>> clean("  one\u200b \t two ")
+        'one two'
     """
-    text = INVISIBLE.sub("", CONTROL.sub("", text))
+    text = CONTROL.sub("", text)
+    text = INVISIBLE.sub("", text)
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 def documents(texts: Iterable[str]) -> list[str]:
     """Clean texts, in order, and leave out those of which nothing is left."""
-    return [text for text in map(clean, texts) if text]
+    cleaned = map(clean, texts)
+    return [text for text in cleaned if text]
 
 
 def shipped() -> dict[str, str]:
@@ -90,7 +96,7 @@ def held_out(line: int) -> bool:
     """Tell whether a paragraph is kept away from training: the last of each ten.
 
     Only the line's number (from 0; or an array of them) counts: a paragraph and its translation
-    stand on the same line of their files, so they are always on the same side.
+    are on the same line of their files, so they are always on the same side.
     """
     return line % 10 == 9
 
@@ -109,15 +115,16 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> BertWordPieceToken
     tokenizer.train_from_iterator(
         texts, vocab_size=vocabulary, limit_alphabet=ALPHABET, show_progress=False
     )
-    given = tokenizer.get_vocab_size()
-    if given > vocabulary:
+    size = tokenizer.get_vocab_size()
+    if size > vocabulary:
         raise VocabularyTooSmall(
-            f"The text needs at least {given:,} tokens; {vocabulary:,} were asked for.",
+            f"The text needs at least {size:,} tokens; {vocabulary:,} were asked for.",
             "Every character is a token, at the start of a word and inside, before any is joined.",
-            f"Ask for clearly more than {given:,} tokens.",
+            f"Ask for clearly more than {size:,} tokens.",
         )
     tokenizer.post_processor = BertProcessing(
-        *((token, tokenizer.token_to_id(token)) for token in ("[SEP]", "[CLS]"))
+        sep=("[SEP]", tokenizer.token_to_id("[SEP]")),
+        cls=("[CLS]", tokenizer.token_to_id("[CLS]")),
     )
     return tokenizer
 
@@ -128,11 +135,13 @@ def kept_tokenizer() -> pathlib.Path:
     Raises `CourseError`: There is no such file, or another, in whose ids a kept model reads noise.
     """
     path = DATA / "tokenizer.json"
-    found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "nothing"
-    if found != TOKENIZER_SHA256:
+    digest = "nothing"
+    if path.is_file():
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != TOKENIZER_SHA256:
         raise CourseError(
             f"The tokenizer {path.name} is not there, or not the one that was kept.",
-            f"Its SHA-256 begins with {found[:12]}, the kept one's with {TOKENIZER_SHA256[:12]}: "
+            f"Its SHA-256 begins with {digest[:12]}, the kept one's with {TOKENIZER_SHA256[:12]}: "
             "its ids mean other words, and training it again would give another one.",
             "Bring it back with `git checkout notebooks/data/tokenizer.json`.",
         )
@@ -155,23 +164,10 @@ def canonical(tokenizer: Any) -> str:
     Raises `CourseError`: It is none of these, lacks one of ``SPECIAL``, or its ids have gaps.
     """
     try:
-        if isinstance(tokenizer, str | os.PathLike):
-            if not (file := pathlib.Path(tokenizer)).is_file() or file.stat().st_size > 2**30:
-                raise ValueError("it is no file, or too large")
-            text = file.read_text("utf-8")
-        else:
-            found = getattr(tokenizer, "backend_tokenizer", tokenizer)
-            text = getattr(found, "_tokenizer", found).to_str()
-        copy = tokenizers.Tokenizer.from_str(text)
+        copy = tokenizers.Tokenizer.from_str(_as_json(tokenizer))
         copy.no_padding()
         copy.no_truncation()
-        if copy.encode("").tokens != ["[CLS]", "[SEP]"]:
-            raise ValueError("it puts no [CLS] and [SEP] around a text")
-        if None in map(copy.token_to_id, SPECIAL):
-            raise ValueError(f"it has not all of {', '.join(SPECIAL)}, which masking needs")
-        ids = sorted(copy.get_vocab().values())
-        if ids != list(range(len(ids))) or len(ids) == len(SPECIAL):
-            raise ValueError(f"its {len(ids)} tokens aren't numbered from 0 on, or none is a word")
+        _check_for_records(copy)
     except Exception as error:  # the library raises Exception itself
         raise CourseError(
             f"{str(tokenizer)[:80]} is no tokenizer that records can be written with.",
@@ -181,3 +177,26 @@ def canonical(tokenizer: Any) -> str:
         ) from error
     state = json.loads(copy.to_str())
     return json.dumps(state, sort_keys=True, ensure_ascii=False, indent=1)
+
+
+def _as_json(tokenizer: Any) -> str:
+    """Give a tokenizer of any of the libraries, or of a file, as JSON."""
+    if isinstance(tokenizer, str | os.PathLike):
+        file = pathlib.Path(tokenizer)
+        if not file.is_file() or file.stat().st_size > 2**30:
+            raise ValueError("it is no file, or too large")
+        return file.read_text("utf-8")
+    # transformers wraps a tokenizer of `tokenizers`, whose Python classes wrap one of Rust.
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    return getattr(backend, "_tokenizer", backend).to_str()
+
+
+def _check_for_records(tokenizer: tokenizers.Tokenizer) -> None:
+    """Raise a `ValueError` unless records can be written with a tokenizer."""
+    if tokenizer.encode("").tokens != ["[CLS]", "[SEP]"]:
+        raise ValueError("it puts no [CLS] and [SEP] around a text")
+    if None in map(tokenizer.token_to_id, SPECIAL):
+        raise ValueError(f"it has not all of {', '.join(SPECIAL)}, which masking needs")
+    ids = sorted(tokenizer.get_vocab().values())
+    if ids != list(range(len(ids))) or len(ids) == len(SPECIAL):
+        raise ValueError(f"its {len(ids)} tokens aren't numbered from 0 on, or none is a word")

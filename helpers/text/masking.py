@@ -57,13 +57,13 @@ class Masking:
 
         Returns:
             ``input_ids`` int32 [rows, length], masked; ``masked_positions`` int32
-            [rows, predictions]; ``masked_ids`` int32 [rows, predictions], the tokens that stood
+            [rows, predictions]; ``masked_ids`` int32 [rows, predictions], the tokens that were
             there; ``masked_weights`` float32 [rows, predictions], 1 where a position is used.
         """
         # Sizes that are known as numbers save their computation in each batch.
-        rows, length = (
-            known or size for known, size in zip(ids.shape, tf.unstack(tf.shape(ids)), strict=True)
-        )
+        dynamic_rows, dynamic_length = tf.unstack(tf.shape(ids))
+        rows = ids.shape[0] or dynamic_rows
+        length = ids.shape[1] or dynamic_length
 
         # Whole numbers from a named algorithm: then tf.data, a graph and XLA draw the same. (Real
         # numbers from the same seed differ under XLA, the default algorithm between devices.)
@@ -71,26 +71,38 @@ class Masking:
             shape = [rows, width]
             return tf.random.stateless_uniform(shape, seed, 0, below, tf.int32, alg="philox")
 
-        seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 3, alg="philox"))
-        allowed = tf.gather(~np.isin(np.arange(self.vocabulary), self.special_ids), ids)
-        tokens = tf.reduce_sum(tf.cast(allowed, tf.float32), 1, keepdims=True)
-        wanted = tf.minimum(tf.maximum(tf.round(RATE * tokens), 1.0), tokens)
-        keys = uniform(seeds[0], length, tf.int32.max)
-        _, at = tf.math.top_k(tf.where(allowed, keys, -1), self.predictions)
-        used = tf.range(self.predictions, dtype=tf.float32)[None] < wanted
+        seeds = tf.random.experimental.stateless_split(seed, 3, alg="philox")
+        position_seed, choice_seed, token_seed = tf.unstack(seeds)
+        is_special = np.isin(np.arange(self.vocabulary), self.special_ids)
 
-        flat, index = tf.reshape(ids, [-1]), at + tf.range(rows)[:, None] * length
-        old = tf.gather(flat, index)
-        ordinary = np.setdiff1d(np.arange(self.vocabulary), self.special_ids).astype(np.int32)
-        drawn = tf.gather(ordinary, uniform(seeds[2], self.predictions, len(ordinary)))
-        of_ten = uniform(seeds[1], self.predictions, 10)
-        other = tf.where(of_ten < TO_MASK + TO_RANDOM, drawn, old)
-        new = tf.where(used, tf.where(of_ten < TO_MASK, self.mask_id, other), old)
-        index, new = tf.reshape(index, [-1, 1]), tf.reshape(new, [-1])
-        masked = tf.tensor_scatter_nd_update(flat, index, new)
+        # Choose positions: every row takes the same number, so that shapes are static, and only the
+        # first few of them count.
+        is_ordinary = tf.gather(~is_special, ids)
+        ordinary_in_row = tf.reduce_sum(tf.cast(is_ordinary, tf.float32), 1, keepdims=True)
+        share = tf.maximum(tf.round(RATE * ordinary_in_row), 1.0)
+        chosen_in_row = tf.minimum(share, ordinary_in_row)
+        keys = uniform(position_seed, length, tf.int32.max)
+        _, positions = tf.math.top_k(tf.where(is_ordinary, keys, -1), self.predictions)
+        is_used = tf.range(self.predictions, dtype=tf.float32)[None] < chosen_in_row
+
+        # Replace the tokens there: of ten, eight by [MASK], one by a random token, one by itself.
+        flat_ids = tf.reshape(ids, [-1])
+        flat_positions = positions + tf.range(rows)[:, None] * length
+        original = tf.gather(flat_ids, flat_positions)
+        ordinary_ids = np.flatnonzero(~is_special).astype(np.int32)
+        random_index = uniform(token_seed, self.predictions, len(ordinary_ids))
+        random_tokens = tf.gather(ordinary_ids, random_index)
+        of_ten = uniform(choice_seed, self.predictions, 10)
+        replacement = tf.where(of_ten < TO_MASK + TO_RANDOM, random_tokens, original)
+        replacement = tf.where(of_ten < TO_MASK, self.mask_id, replacement)
+        replacement = tf.where(is_used, replacement, original)
+
+        index = tf.reshape(flat_positions, [-1, 1])
+        updates = tf.reshape(replacement, [-1])
+        masked = tf.tensor_scatter_nd_update(flat_ids, index, updates)
         return {
             "input_ids": tf.reshape(masked, [rows, length]),
-            "masked_positions": at,
-            "masked_ids": old,
-            "masked_weights": tf.cast(used, tf.float32),
+            "masked_positions": positions,
+            "masked_ids": original,
+            "masked_weights": tf.cast(is_used, tf.float32),
         }

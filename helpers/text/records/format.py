@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import google_crc32c
 import numpy as np
@@ -18,7 +18,7 @@ from helpers.base.language import translated
 FORMAT = 4
 MANIFEST = "manifest.json"  # written last: all shards are there
 TOKENIZER = "tokenizer.json"
-HELD_OUT = "held-out"  # the folder, beside a training's records, of what was held out of them
+HELD_OUT = "held-out"  # the folder, in that of a training's records, of what was held out of them
 
 
 class ShardDamaged(CourseError):
@@ -51,12 +51,14 @@ class Settings:
     @property
     def features(self) -> dict[str, str]:
         """Type of each feature's numbers."""
-        position = "uint8" if self.sequence_length <= 2**8 else "uint16"
-        return {
-            "input_ids": "uint16" if self.vocabulary <= 2**16 else "int32",
-            "attention_mask": position,
-            "position_ids": position,
-        }
+        # The smallest that holds them: records are read far more often than written.
+        token = "uint16"
+        if self.vocabulary > 2**16:
+            token = "int32"
+        position = "uint8"
+        if self.sequence_length > 2**8:
+            position = "uint16"
+        return {"input_ids": token, "attention_mask": position, "position_ids": position}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,20 +79,19 @@ class Shard:
 
     def check(self, pieces: Iterable[bytes]) -> None:
         """Compare the file's bytes with those that were written; raise `ShardDamaged`."""
-        crc = size = 0
+        size = 0
+        checksum = google_crc32c.Checksum()
         for piece in pieces:
-            crc, size = google_crc32c.extend(crc, piece), size + len(piece)
+            size += len(piece)
+            checksum.update(piece)
         self.check_size(size)
-        if f"{crc:08x}" != self.crc32c:
-            raise self._damaged(f"Its checksum is {crc:08x}; {self.crc32c} was written.")
+        crc = checksum.hexdigest().decode()
+        if crc != self.crc32c:
+            raise self._damaged(f"Its checksum is {crc}; {self.crc32c} was written.")
 
     def _damaged(self, why: str) -> ShardDamaged:
         fix = "Delete it and prepare the records again: only this shard is written anew."
         return ShardDamaged(f"{self.name} is damaged.", why, fix)
-
-
-def _sum_of(name: str) -> property:
-    return property(lambda manifest: sum(getattr(shard, name) for shard in manifest.shards))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +102,25 @@ class Manifest:
     settings: Settings  # what the bytes depend on
     shards: tuple[Shard, ...]  # in order
 
-    # Of all shards together, as of each `Shard`.
-    documents, rows, tokens, bytes = map(_sum_of, ("documents", "rows", "tokens", "bytes"))
+    @property
+    def documents(self) -> int:
+        """Documents in all shards."""
+        return sum(shard.documents for shard in self.shards)
+
+    @property
+    def rows(self) -> int:
+        """Records in all shards, each of ``sequence_length`` positions."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def tokens(self) -> int:
+        """Positions that hold a token, the special ones included."""
+        return sum(shard.tokens for shard in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        """Size of all shards."""
+        return sum(shard.bytes for shard in self.shards)
 
     @property
     def features(self) -> dict[str, str]:
@@ -131,9 +149,14 @@ class Manifest:
 
 def to_json(settings: Settings, shards: Iterable[Shard]) -> bytes:
     """Write a manifest; one with a single shard describes that shard while others are missing."""
-    content = {"format": FORMAT, "settings": vars(settings), "features": settings.features}
-    content["shards"] = list(map(vars, shards))
-    return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
+    content = {
+        "format": FORMAT,
+        "settings": vars(settings),
+        "features": settings.features,
+        "shards": [vars(shard) for shard in shards],
+    }
+    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+    return text.encode()
 
 
 def from_json(path: str, name: str, data: bytes) -> Manifest:
@@ -146,41 +169,60 @@ def from_json(path: str, name: str, data: bytes) -> Manifest:
         content = json.loads(data)
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}, not {FORMAT}")
-        table = Manifest(
-            path,
-            Settings(**content["settings"]),
-            tuple(Shard(**shard) for shard in content["shards"]),
-        )
-        for made in (table.settings, *table.shards):
-            for field in dataclasses.fields(made):
-                if type(value := getattr(made, field.name)) is not field.type:
-                    raise TypeError(f"{field.name} is {value!r}")
-        # The names are opened, and the rows counted on: they follow from the rest.
-        names = [name.replace(".json", ".tfrecord")] if name != MANIFEST else table.settings.names
-        if [shard.name for shard in table.shards] != names:
-            raise ValueError("the shards are not those of the settings")
-        row = np.zeros([1, table.settings.sequence_length], np.int64)
-        each = len(records(dict.fromkeys(table.features, row), table.features))
-        for shard in table.shards:
-            if type(shard.rows) is not int or shard.rows < 0 or shard.bytes != shard.rows * each:
-                raise ValueError(f"{shard.rows} rows of {shard.name} are not {shard.bytes} bytes")
-        return table
+        settings = Settings(**content["settings"])
+        shards = tuple(Shard(**shard) for shard in content["shards"])
+        for part in (settings, *shards):
+            _check_types(part)
+        _check_names(name, settings, shards)
+        _check_row_counts(settings, shards)
+        return Manifest(path, settings, shards)
 
 
-def check_same(table: Manifest, wanted: Settings) -> None:
+def _check_types(part: Settings | Shard) -> None:
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if type(value) is not field.type:
+            raise TypeError(f"{field.name} is {value!r}")
+
+
+def _check_names(file: str, settings: Settings, shards: Sequence[Shard]) -> None:
+    """Check the names of the shards, which will be opened: they follow from the settings."""
+    expected = settings.names
+    if file != MANIFEST:
+        expected = [file.replace(".json", ".tfrecord")]
+    if [shard.name for shard in shards] != expected:
+        raise ValueError("the shards are not those of the settings")
+
+
+def _check_row_counts(settings: Settings, shards: Sequence[Shard]) -> None:
+    """Check the numbers of rows, which will be counted on: they follow from the sizes."""
+    row = np.zeros([1, settings.sequence_length], np.int64)
+    record = records(dict.fromkeys(settings.features, row), settings.features)
+    for shard in shards:
+        if shard.rows < 0 or shard.bytes != shard.rows * len(record):
+            raise ValueError(f"{shard.rows} rows of {shard.name} are not {shard.bytes} bytes")
+
+
+def check_same(table: Manifest, settings: Settings) -> None:
     """Refuse to mix records of different settings in one folder.
 
     Raises `CourseError`: They differ.
     """
-    was, now = vars(table.settings), vars(wanted)
-    other = [key for key in was if was[key] != now[key]]
-    if other:
-        what = "another tokenizer" if "tokenizer_sha256" in other else "other settings or texts"
-        raise CourseError(
-            f"{short(table.path)} holds records of {what}.",
-            f"{'; '.join(f'{key} is {was[key]} there, {now[key]} here' for key in other)}.",
-            "Write to another folder, or delete the records here: manifest.json and shard-*.",
-        )
+    differences = []
+    for name, there in vars(table.settings).items():
+        here = getattr(settings, name)
+        if there != here:
+            differences.append(f"{name} is {there} there, {here} here")
+    if not differences:
+        return
+    what = "other settings or texts"
+    if table.settings.tokenizer_sha256 != settings.tokenizer_sha256:
+        what = "another tokenizer"
+    raise CourseError(
+        f"{short(table.path)} holds records of {what}.",
+        f"{'; '.join(differences)}.",
+        "Write to another folder, or delete the records here: manifest.json and shard-*.",
+    )
 
 
 def manifest(path: str | os.PathLike[str]) -> Manifest:
@@ -201,14 +243,14 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
 
 
 def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
-    """Read the tokenizer that records were made with, which lies beside them.
+    """Read the tokenizer that records were made with, which is in their folder.
 
-    Raises `CourseError`: Another one lies there, or none.
+    Raises `CourseError`: Another one is there, or none.
     """
-    data, known = Folder(table.path).read(TOKENIZER), table.settings
-    if data and hashlib.sha256(data).hexdigest() == known.tokenizer_sha256:
+    data = Folder(table.path).read(TOKENIZER)
+    if data and hashlib.sha256(data).hexdigest() == table.settings.tokenizer_sha256:
         tokenizer = tokenizers.Tokenizer.from_str(data.decode())
-        if tokenizer.get_vocab_size() == known.vocabulary:
+        if tokenizer.get_vocab_size() == table.settings.vocabulary:
             return tokenizer
     raise CourseError(
         f"{short(table.path)} has not the tokenizer that its records were made with.",
@@ -236,18 +278,44 @@ def steps_per_epoch(table: Manifest, global_batch_size: int) -> int:
     return table.rows // global_batch_size
 
 
+# Kinds of fields in a protobuf message: a string and a message are both "length-delimited".
+LENGTH_DELIMITED = 2
+
+
 def _field(number: int, content: bytes) -> bytes:
     """Write a field of a protobuf message: a string or a message (protobuf.dev, "Encoding")."""
-    size, length = len(content), b""
-    while size > 127:
-        size, length = size >> 7, length + bytes([size & 127 | 128])
-    return bytes([number << 3 | 2]) + length + bytes([size]) + content
+    tag = bytes([number << 3 | LENGTH_DELIMITED])
+    return tag + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    """Write a whole number in groups of seven bits, the lowest first; a high bit says "more"."""
+    groups = bytearray()
+    while number > 127:
+        groups.append(number & 127 | 128)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
 
 
 def _crc(data: bytes) -> bytes:
     """TFRecord's checksum: CRC-32C, rotated and shifted (TensorFlow's lib/hash/crc32c.h)."""
     crc = google_crc32c.value(data)
-    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+    rotated = crc >> 15 | crc << 17
+    masked = (rotated + 0xA282EAD8) & 0xFFFFFFFF
+    return struct.pack("<I", masked)
+
+
+def _example(row: Mapping[str, np.ndarray]) -> bytes:
+    """Write a ``tf.train.Example`` with one byte string for each feature."""
+    entries = []
+    for name, values in row.items():
+        bytes_list = _field(1, values.tobytes())
+        feature = _field(1, bytes_list)  # Feature.bytes_list
+        # Example.features.feature is a map: entries of a key and a value.
+        entry = _field(1, name.encode()) + _field(2, feature)
+        entries.append(_field(1, entry))
+    return _field(1, b"".join(entries))
 
 
 def records(rows: Mapping[str, np.ndarray], types: Mapping[str, str]) -> bytes:
@@ -257,16 +325,14 @@ def records(rows: Mapping[str, np.ndarray], types: Mapping[str, str]) -> bytes:
     checksum. The example has one byte string for each feature, all equally long. It is written
     without TensorFlow, whose import takes seconds.
     """
-    numbers = [
-        values.astype(np.dtype(types[name]).newbyteorder("<")) for name, values in rows.items()
-    ]
+    columns = {}
+    for name, values in rows.items():
+        little_endian = np.dtype(types[name]).newbyteorder("<")
+        columns[name] = values.astype(little_endian)
     parts = []
-    for row in zip(*numbers, strict=True):
-        features = b"".join(  # Example.features.feature is a map: entries of a key and a value
-            _field(1, _field(1, name.encode()) + _field(2, _field(1, _field(1, values.tobytes()))))
-            for name, values in zip(rows, row, strict=True)
-        )
-        data = _field(1, features)
+    for values_of_row in zip(*columns.values(), strict=True):
+        row = dict(zip(columns, values_of_row, strict=True))
+        data = _example(row)
         length = struct.pack("<Q", len(data))
         parts += (length, _crc(length), data, _crc(data))
     return b"".join(parts)

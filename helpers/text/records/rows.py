@@ -43,38 +43,45 @@ def dataset(
         raise ValueError(f"batches of {global_batch_size} rows from step {start_step} on")
     table = manifest(path)
     steps = steps_per_epoch(table, global_batch_size)
-    folder, sizes = Folder(table.path), Folder(table.path).sizes()
+    folder = Folder(table.path)
+    sizes = folder.sizes()
     for shard in table.shards:
         shard.check_size(sizes.get(shard.name, 0))
     paths = [folder.at(shard.name) for shard in table.shards]
-    rows = tf.constant([shard.rows for shard in table.shards])
+    rows_in_shard = tf.constant([shard.rows for shard in table.shards])
 
     def read_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-        done = tf.where(epoch == start_step // steps, start_step % steps, 0)
+        # Only the epoch that the run starts in has steps that are already done.
+        is_started = epoch == start_step // steps
+        steps_done = tf.where(is_started, start_step % steps, 0)
+        rows_done = steps_done * global_batch_size
         order = _permutation(len(paths), seed, epoch, 0)
         # Where in the epoch each shard begins, and the first that has rows left to read.
-        starts = tf.cumsum(tf.gather(rows, order), exclusive=True)
-        first = tf.searchsorted(starts, [done * global_batch_size], side="right")[0] - 1
+        starts = tf.cumsum(tf.gather(rows_in_shard, order), exclusive=True)
+        first_unread = tf.searchsorted(starts, [rows_done], side="right")[0] - 1
 
-        def read_shard(at: tf.Tensor) -> tf.data.Dataset:
-            shard = order[at]
-            mixed = _permutation(rows[shard], seed, epoch, shard + 1)
-            skipped = tf.maximum(done * global_batch_size - starts[at], 0)
-            records = tf.data.TFRecordDataset(tf.gather(paths, shard), buffer_size=2**23)
-            return records.batch(max(1, table.rows)).map(lambda r: tf.gather(r, mixed[skipped:]))
+        def read_shard(place: tf.Tensor) -> tf.data.Dataset:
+            number = order[place]
+            row_order = _permutation(rows_in_shard[number], seed, epoch, number + 1)
+            unread = row_order[tf.maximum(rows_done - starts[place], 0) :]
+            records = tf.data.TFRecordDataset(tf.gather(paths, number), buffer_size=2**23)
+            whole_shard = records.batch(max(1, table.rows))
+            return whole_shard.map(lambda rows: tf.gather(rows, unread))
 
-        shards = tf.data.Dataset.range(tf.cast(first, tf.int64), len(paths)).flat_map(read_shard)
-        batches = shards.prefetch(1).rebatch(global_batch_size, drop_remainder=True)
-        return batches.take(steps - tf.cast(done, tf.int64))
+        places = tf.data.Dataset.range(tf.cast(first_unread, tf.int64), len(paths))
+        shards = places.flat_map(read_shard).prefetch(1)
+        batches = shards.rebatch(global_batch_size, drop_remainder=True)
+        return batches.take(steps - tf.cast(steps_done, tf.int64))
 
     def parse(records: tf.Tensor) -> dict[str, tf.Tensor]:
         spec = dict.fromkeys(table.features, tf.io.FixedLenFeature([], tf.string))
-        raw, found = tf.io.parse_example(records, spec), {}
+        examples = tf.io.parse_example(records, spec)
+        shape = [global_batch_size, table.settings.sequence_length]
+        batch = {}
         for name, kind in table.features.items():
-            numbers = tf.io.decode_raw(raw[name], tf.as_dtype(kind))
-            shape = [global_batch_size, table.settings.sequence_length]
-            found[name] = tf.cast(tf.reshape(numbers, shape), tf.int32)
-        return found
+            numbers = tf.io.decode_raw(examples[name], tf.as_dtype(kind))
+            batch[name] = tf.cast(tf.reshape(numbers, shape), tf.int32)
+        return batch
 
     epochs = tf.data.Dataset.range(start_step // steps, np.iinfo(np.int32).max)
     return (
@@ -86,12 +93,11 @@ def dataset(
 
 def _permutation(count: int | tf.Tensor, seed: int, epoch: tf.Tensor, number: int) -> tf.Tensor:
     """Shuffle 0 to count - 1 as a pure function of the other three, int32 [count]."""
-    # Apart from the seeds that masks are drawn with at the same step of the run.
-    draw = tf.random.experimental.stateless_fold_in(
-        masking.draw(seed, epoch, number), 1, alg="philox"
-    )
+    # Folded in, so that these are other numbers than those of the masks of the same step.
+    mask_seed = masking.draw(seed, epoch, number)
+    order_seed = tf.random.experimental.stateless_fold_in(mask_seed, 1, alg="philox")
     keys = tf.random.stateless_uniform(
-        [count], draw, tf.int32.min, tf.int32.max, tf.int32, alg="philox"
+        [count], order_seed, tf.int32.min, tf.int32.max, tf.int32, alg="philox"
     )
     return tf.argsort(keys, stable=True)
 
@@ -115,4 +121,4 @@ def first_rows(table: Manifest, count: int) -> dict[str, np.ndarray]:
     """
     with reading(table.path):
         batches = dataset(table.path, global_batch_size=min(count, table.rows), seed=0)
-        return {name: numbers.numpy() for name, numbers in next(iter(batches)).items()}
+        return next(batches.as_numpy_iterator())

@@ -1,6 +1,5 @@
 """Writing records: a shard is a pure function, which a loop calls, a process pool, or Beam."""
 
-import collections
 import dataclasses
 import hashlib
 import itertools
@@ -18,7 +17,7 @@ from helpers.base.folders import Folder, short
 from helpers.text import buckets, corpus
 from helpers.text.documents import InMemory, Source
 from helpers.text.records import format
-from helpers.text.records.format import HELD_OUT, MANIFEST, TOKENIZER, Manifest, Settings
+from helpers.text.records.format import HELD_OUT, MANIFEST, TOKENIZER, Manifest, Settings, Shard
 
 CHUNK = 1_000  # documents that are tokenized together
 WINDOW = 2**20  # tokens whose sequences are packed together: a bound for memory
@@ -35,78 +34,125 @@ class Job:
     versions: list[str]  # the state of each file of the source
 
 
+class ShardWriter:
+    """Turns documents into the bytes of a shard, and counts what it gave.
+
+    Attributes:
+        documents: Documents that were tokenized.
+        rows: Records.
+        tokens: Positions that hold a token, the special ones included.
+        bytes: Their size.
+        crc: Checksum of all bytes.
+    """
+
+    def __init__(self, settings: Settings, tokenizer: str) -> None:
+        self.documents = 0
+        self.rows = 0
+        self.tokens = 0
+        self.bytes = 0
+        self.crc = google_crc32c.Checksum()
+        self._settings = settings
+        self._tokenizer = tokenizers.Tokenizer.from_str(tokenizer)
+        self._tokenizer.enable_truncation(settings.sequence_length)
+        self._pad = self._tokenizer.token_to_id("[PAD]")
+
+    def pieces(self, texts: Iterator[str]) -> Iterator[bytes]:
+        """Give the shard's bytes, some at a time, and count them."""
+        for sequences in self._windows(texts):
+            yield self._records(sequences)
+
+    def shard(self, name: str) -> Shard:
+        """Describe the file of all pieces so far."""
+        return Shard(
+            name=name,
+            documents=self.documents,
+            rows=self.rows,
+            tokens=self.tokens,
+            bytes=self.bytes,
+            crc32c=self.crc.hexdigest().decode(),
+        )
+
+    def _windows(self, texts: Iterator[str]) -> Iterator[list[np.ndarray]]:
+        """Give the sequences ``[CLS] … [SEP]`` that are packed together, a window at a time."""
+        window: list[np.ndarray] = []
+        size = 0
+        while chunk := list(itertools.islice(texts, CHUNK)):
+            for sequence in self._tokenize(chunk):
+                window.append(sequence)
+                size += len(sequence)
+            if size >= WINDOW:
+                yield window
+                window = []
+                size = 0
+        if window:
+            yield window
+
+    def _tokenize(self, chunk: list[str]) -> Iterator[np.ndarray]:
+        """Give the sequences of documents; one that is longer than a row becomes several."""
+        for document in self._tokenizer.encode_batch_fast(chunk):
+            if len(document) <= 2:  # nothing but [CLS] and [SEP]
+                continue
+            self.documents += 1
+            for part in (document, *document.overflowing):
+                yield np.array(part.ids, np.int32)
+
+    def _records(self, sequences: list[np.ndarray]) -> bytes:
+        """Pack sequences into rows, write these as records, and count them."""
+        lengths = [len(sequence) for sequence in sequences]
+        packing = buckets.pack(lengths, self._settings.sequence_length)
+        features = {
+            "input_ids": packing.lay_out(np.concatenate(sequences), self._pad),
+            "attention_mask": packing.segment_ids(),
+            "position_ids": packing.position_ids(),
+        }
+        data = format.records(features, self._settings.features)
+        self.rows += len(packing.splits) - 1
+        self.tokens += packing.tokens
+        self.bytes += len(data)
+        self.crc.update(data)
+        return data
+
+
 def write_shard(job: Job, number: int) -> int:
     """Write one shard, then its description: then it is finished. Gives 1, to be added up."""
-    if (
-        job.source.versions() != job.versions
-    ):  # changed after it was named, before this process read it
+    # Changed after it was named, and before this process read it.
+    if job.source.versions() != job.versions:
         raise CourseError(
             "The text was changed meanwhile.",
             "Records of the old text and of the new one would be mixed.",
             "Run the same command again when nobody changes it, with another folder for output.",
         )
-    settings, folder, name = job.settings, Folder(job.path), job.settings.names[number]
-    tokenizer = tokenizers.Tokenizer.from_str(job.tokenizer)
-    tokenizer.enable_truncation(settings.sequence_length)
-    counts, crc = collections.Counter(), google_crc32c.Checksum()
-
-    def pieces() -> Iterator[bytes]:
-        texts = job.source.shard(settings.part, number, settings.shards, settings.seed)
-        for window in _windows(texts, tokenizer, counts):
-            packing = buckets.pack(list(map(len, window)), settings.sequence_length)
-            pad = tokenizer.token_to_id("[PAD]")
-            features = {
-                "input_ids": packing.lay_out(np.concatenate(window), pad),
-                "attention_mask": packing.segment_ids(),
-                "position_ids": packing.position_ids(),
-            }
-            data = format.records(features, settings.features)
-            counts["rows"] += len(packing.splits) - 1
-            counts["tokens"] += packing.tokens
-            counts["bytes"] += len(data)
-            crc.update(data)
-            yield data
-
-    if there := folder.exists(name):  # a run that was killed wrote it, or it is somebody's own
-        collections.deque(pieces(), maxlen=0)
+    settings = job.settings
+    folder = Folder(job.path)
+    name = settings.names[number]
+    writer = ShardWriter(settings, job.tokenizer)
+    texts = job.source.shard(settings.part, number, settings.shards, settings.seed)
+    if folder.exists(name):
+        # A run that was killed wrote it, or it is the user's own file: the same bytes tell.
+        if not _same_bytes(folder.pieces(name), writer.pieces(texts)):
+            raise _foreign(job, name, "Its bytes aren't those of these records.")
     else:
-        folder.write(name, pieces())
-    numbers = {key: counts[key] for key in ("documents", "rows", "tokens", "bytes")}
-    shard = format.Shard(name, **numbers, crc32c=crc.hexdigest().decode())
-    if there:
-        try:
-            shard.check(folder.pieces(name))
-        except format.ShardDamaged:
-            raise _somebodys(job, name, "Its bytes aren't those of these records.") from None
-    folder.write(name.replace(".tfrecord", ".json"), format.to_json(settings, [shard]))
+        folder.write(name, writer.pieces(texts))
+    description = format.to_json(settings, [writer.shard(name)])
+    folder.write(_description_of(name), description)
     return 1
 
 
-def _windows(
-    texts: Iterator[str], tokenizer: tokenizers.Tokenizer, counts: collections.Counter
-) -> Iterator[list[np.ndarray]]:
-    """Give sequences ``[CLS] … [SEP]``, as many as are packed together.
-
-    Of a document that is longer than a row, the tokenizer's overflowing parts are sequences, too.
-    """
-    window, size = [], 0
-    while chunk := list(itertools.islice(texts, CHUNK)):
-        for document in tokenizer.encode_batch_fast(chunk):
-            if len(document) > 2:  # more than [CLS] and [SEP]
-                counts["documents"] += 1
-                for part in (document, *document.overflowing):
-                    window.append(np.array(part.ids, np.int32))
-                    size += len(part)
-        if size >= WINDOW:
-            yield window
-            window, size = [], 0
-    if window:
-        yield window
+def _same_bytes(file: Iterator[bytes], pieces: Iterator[bytes]) -> bool:
+    """Compare a file with pieces, which may be cut at other places."""
+    digests = []
+    for stream in (file, pieces):
+        digest = hashlib.sha256()
+        for piece in stream:
+            digest.update(piece)
+        digests.append(digest.digest())
+    return digests[0] == digests[1]
 
 
 # A runner gives numbers of shards that are done, as they are; `course.runners` has two more.
 
 Task = tuple[Job, int]
+Runner = Callable[[Sequence[Task]], Iterable[int]]
 
 
 def one_by_one(tasks: Sequence[Task]) -> Iterator[int]:
@@ -123,7 +169,7 @@ def write(
     shards: int = 8,
     seed: int = 0,
     held_out: bool = False,
-    run: Callable[[Sequence[Task]], Iterable[int]] = one_by_one,
+    run: Runner = one_by_one,
     done: Callable[[int, int], None] = lambda shards, of: None,
 ) -> Manifest:
     """Write documents as packed rows, and their manifest; go on where an earlier run stopped.
@@ -150,81 +196,111 @@ def write(
     """
     if not isinstance(source, Source):
         source = InMemory((source,))
-    text, folder = corpus.canonical(tokenizer), Folder(output)
-    known = tokenizers.Tokenizer.from_str(text)
+    folder = Folder(output)
+    tokenizer_json = corpus.canonical(tokenizer)
+    parsed = tokenizers.Tokenizer.from_str(tokenizer_json)
     settings = Settings(
         documents=source.digest(),
         part="train" if held_out else "all",
-        tokenizer_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        vocabulary=known.get_vocab_size(),
+        tokenizer_sha256=hashlib.sha256(tokenizer_json.encode()).hexdigest(),
+        vocabulary=parsed.get_vocab_size(),
         sequence_length=sequence_length,
         shards=shards,
         seed=seed,
     )
-    some = source.shard(settings.part, number=0, shards=1, seed=0)
-    ids = [x for y in known.encode_batch_fast([*itertools.islice(some, CHUNK)]) for x in y.ids]
-    if 2 * ids.count(known.token_to_id("[UNK]")) > len(ids):
-        raise CourseError(
-            "The tokenizer doesn't know this text.",
-            f"Of its first {CHUNK:,} documents more than half of the tokens are [UNK].",
-            "Train one on this text (corpus.train_tokenizer), or read another text.",
-        )
-    jobs = [Job(folder.path, source, settings, text, source.versions())]
+    _check_known(parsed, source.shard(settings.part, number=0, shards=1, seed=0))
+    main_job = Job(folder.path, source, settings, tokenizer_json, source.versions())
+    jobs = [main_job]
     if held_out:
-        fewer = dataclasses.replace(settings, part=HELD_OUT, shards=max(1, shards // 10))
-        jobs.append(dataclasses.replace(jobs[0], path=folder.at(HELD_OUT), settings=fewer))
+        fewer_shards = max(1, shards // 10)
+        other_part = dataclasses.replace(settings, part=HELD_OUT, shards=fewer_shards)
+        path = folder.at(HELD_OUT)
+        jobs.append(dataclasses.replace(main_job, path=path, settings=other_part))
     # Two runs of equal settings write the same bytes to a bucket, each object whole.
     with folder.alone():
         tasks = [(job, number) for job in jobs for number in _missing(job)]
-        for number in run(tasks) if tasks else ():
-            done(number, len(tasks))
-        written, *apart = [_finish(job) for job in jobs]
-        for empty in (made for made in (*apart, written) if not made.documents):
-            _delete(empty)
-    if not written.documents:
+        if tasks:
+            for number in run(tasks):
+                done(number, len(tasks))
+        tables = [_finish(job) for job in jobs]
+        # The folder inside the other one first.
+        for table in reversed(tables):
+            if not table.documents:
+                _delete(table)
+    if not tables[0].documents:
         raise CourseError(
             "There are no documents.",
             "The text has nothing but blank lines, or the tokenizer knows none of its characters.",
             "Look at what you read: a wrong path is common.",
         )
-    return written
+    return tables[0]
+
+
+def _check_known(tokenizer: tokenizers.Tokenizer, texts: Iterator[str]) -> None:
+    """Raise a `CourseError` if most of the first documents' tokens are unknown."""
+    tokens = 0
+    unknown = 0
+    unknown_id = tokenizer.token_to_id("[UNK]")
+    for document in tokenizer.encode_batch_fast(list(itertools.islice(texts, CHUNK))):
+        tokens += len(document)
+        unknown += document.ids.count(unknown_id)
+    if 2 * unknown > tokens:
+        raise CourseError(
+            "The tokenizer doesn't know this text.",
+            f"Of its first {CHUNK:,} documents more than half of the tokens are [UNK].",
+            "Train one on this text (corpus.train_tokenizer), or read another text.",
+        )
+
+
+def _description_of(name: str) -> str:
+    """Name the file that describes a shard."""
+    return name.replace(".tfrecord", ".json")
 
 
 def _delete(table: Manifest) -> None:
-    """Delete records; what else is in the folder is somebody's own."""
-    folder, names = Folder(table.path), table.settings.names
-    about = (x.replace(".tfrecord", ".json") for x in names)
-    for name in (".lock", MANIFEST, TOKENIZER, *names, *about):
+    """Delete records; what else is in the folder is the user's own."""
+    folder = Folder(table.path)
+    for name in (".lock", MANIFEST, TOKENIZER):
         folder.delete(name)
+    for name in table.settings.names:
+        folder.delete(name)
+        folder.delete(_description_of(name))
     if not folder.list():
         folder.delete("")
 
 
-def _finished(job: Job) -> dict[str, format.Shard]:
+def _finished(job: Job) -> dict[str, Shard]:
     """Give the shards that are there and described, by name; errors as of `write`."""
-    folder, finished = Folder(job.path), {}
-    there = folder.sizes()
-    for name in there:
-        if name == MANIFEST or re.fullmatch(r"shard-.*\.json", name):
-            table = format.from_json(folder.path, name, folder.read(name))
-            format.check_same(table, job.settings)
-            if name != MANIFEST and table.shards[0].name in there:
-                finished[table.shards[0].name] = table.shards[0]
+    folder = Folder(job.path)
+    sizes = folder.sizes()
+    finished = {}
+    for name in sizes:
+        is_description = re.fullmatch(r"shard-.*\.json", name)
+        if name != MANIFEST and not is_description:
+            continue
+        table = format.from_json(folder.path, name, folder.read(name))
+        format.check_same(table, job.settings)
+        if is_description:
+            (shard,) = table.shards
+            if shard.name in sizes:
+                finished[shard.name] = shard
     return finished
 
 
 def _missing(job: Job) -> list[int]:
     """Give the numbers of the shards to write; errors as of `write`."""
-    folder, finished = Folder(job.path), _finished(job)
+    folder = Folder(job.path)
+    finished = _finished(job)
     if folder.read(TOKENIZER) not in (None, job.tokenizer.encode()):
-        raise _somebodys(job, TOKENIZER, "It isn't that of these records.")
+        raise _foreign(job, TOKENIZER, "It isn't that of these records.")
     for name, shard in finished.items():
-        shard.check(Folder(job.path).pieces(name))
-    return [number for number, name in enumerate(job.settings.names) if name not in finished]
+        shard.check(folder.pieces(name))
+    names = enumerate(job.settings.names)
+    return [number for number, name in names if name not in finished]
 
 
-def _somebodys(job: Job, name: str, why: str) -> CourseError:
-    """Make the error of a file whose place is that of another, and which isn't known there."""
+def _foreign(job: Job, name: str, why: str) -> CourseError:
+    """Make the error of a file that is where one of the records belongs, and isn't that."""
     return CourseError(
         f"{short(job.path)} holds a {name} of somebody else.",
         f"{why} It may be your own, or of a run with other settings.",
@@ -234,7 +310,8 @@ def _somebodys(job: Job, name: str, why: str) -> CourseError:
 
 def _finish(job: Job) -> Manifest:
     """Collect a folder's shards, which are all there, and write its manifest."""
-    folder, finished = Folder(job.path), _finished(job)
+    folder = Folder(job.path)
+    finished = _finished(job)
     with unreadable(f"A shard of {short(job.path)} is gone.", "Run the same command again."):
         shards = tuple(finished[name] for name in job.settings.names)
     folder.write(TOKENIZER, job.tokenizer)
