@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from packed_text import CONFIG
-from runs import SAVE, STEPS, saved, train
+from small_runs import SAVE, STEPS, saved, train
 from transformers import TFBertForMaskedLM
 
 from helpers.bert.data import prepare_shipped

@@ -11,7 +11,8 @@ VOCABULARY = 500
 LENGTH = 64
 TOLERANCE = 1e-4
 SMALL = Configuration(2, 32, 2)
-CLS, SEP = 2, 3
+CLS = 2
+SEP = 3
 
 CONFIG = BertConfig(
     vocab_size=VOCABULARY,
@@ -32,21 +33,28 @@ class Text:
         lengths = np.minimum(draw.geometric(1 / 16, count) + 2, LENGTH)
         tokens = draw.integers(5, VOCABULARY, lengths.sum(), dtype=np.int32)
         labels = np.where(draw.random(len(tokens)) < 0.15, tokens, -100).astype(np.int32)
-        used = np.arange(LENGTH) < lengths[:, None]
-        ids, alone = np.zeros(used.shape, np.int32), np.full(used.shape, -100, np.int32)
-        ids[used], alone[used] = tokens, labels
+        is_token = np.arange(LENGTH) < lengths[:, None]
+        ids = np.zeros(is_token.shape, np.int32)
+        ids[is_token] = tokens
+        padded_labels = np.full(is_token.shape, -100, np.int32)
+        padded_labels[is_token] = labels
         packing = buckets.pack(lengths, 2 * LENGTH)
-        assert max(len(row) for row in packing.rows) > 2
-        self.alone = {"input_ids": ids, "attention_mask": used.astype(np.int32), "labels": alone}
+        assert max(map(len, packing.rows)) > 2
+        self.padded = {
+            "input_ids": ids,
+            "attention_mask": is_token.astype(np.int32),
+            "labels": padded_labels,
+        }
         self.packed = {
             "input_ids": packing.lay_out(tokens),
             "attention_mask": packing.segment_ids(),
             "position_ids": packing.position_ids(),
             "labels": packing.lay_out(labels, -100),
         }
-        where = packing.lay_out(np.arange(len(tokens)), -1).ravel()
         # Where the tokens are in each layout, in the same order.
-        self.orders = np.flatnonzero(used), np.argsort(where, kind="stable")[-len(tokens) :]
+        token_numbers = packing.lay_out(np.arange(len(tokens)), -1).ravel()
+        self.padded_order = np.flatnonzero(is_token)
+        self.packed_order = np.argsort(token_numbers, kind="stable")[-len(tokens) :]
 
 
 def gradients_of(model, batch, jit):
@@ -54,9 +62,9 @@ def gradients_of(model, batch, jit):
 
     def run():
         with tf.GradientTape() as tape:
-            out = model(batch)
-        gradients = tape.gradient(out.loss, model.trainable_variables)
-        return out.logits, out.loss, [tf.convert_to_tensor(g) for g in gradients]
+            output = model(batch)
+        gradients = tape.gradient(output.loss, model.trainable_variables)
+        return output.logits, output.loss, list(map(tf.convert_to_tensor, gradients))
 
     logits, loss, gradients = tf.function(run, jit_compile=jit)()
     names = [weight.name.partition("/")[2] for weight in model.trainable_variables]
@@ -66,7 +74,8 @@ def gradients_of(model, batch, jit):
 
 def some_documents(number, seed=0, vocabulary=60, longest=30):
     draw = np.random.default_rng(seed)
-    return [
-        [CLS, *draw.integers(5, vocabulary, draw.integers(1, longest)).tolist(), SEP]
-        for _ in range(number)
-    ]
+    documents = []
+    for _ in range(number):
+        tokens = draw.integers(5, vocabulary, draw.integers(1, longest))
+        documents.append([CLS, *tokens.tolist(), SEP])
+    return documents

@@ -16,19 +16,20 @@ def fresh(**options):
     return pretraining_model(SMALL, VOCABULARY, longest=LENGTH, **options)
 
 
-def differences(orders, one, other):
-    """Largest difference of the tokens' logits, of the loss and of the gradients."""
-    (logits, loss, gradients), (logits_2, loss_2, gradients_2) = one, other
-    assert gradients.keys() == gradients_2.keys()
-    tokens, tokens_2 = (
-        np.reshape(each, [-1, VOCABULARY])[order]
-        for each, order in zip((logits, logits_2), orders, strict=True)
-    )
-    return (
-        np.abs(tokens - tokens_2).max(),
-        abs(loss - loss_2),
-        max(np.abs(gradient - gradients_2[name]).max() for name, gradient in gradients.items()),
-    )
+def differences(outputs, order, other_outputs, other_order):
+    """Largest difference of the tokens' logits, of the loss and of the gradients.
+
+    The outputs are those of `gradients_of`; the orders say where the same tokens are.
+    """
+    logits, loss, gradients = outputs
+    other_logits, other_loss, other_gradients = other_outputs
+    assert gradients.keys() == other_gradients.keys()
+    tokens = np.reshape(logits, [-1, VOCABULARY])[order]
+    other_tokens = np.reshape(other_logits, [-1, VOCABULARY])[other_order]
+    result = [np.abs(tokens - other_tokens).max(), abs(loss - other_loss)]
+    for name, gradient in gradients.items():
+        result.append(np.abs(gradient - other_gradients[name]).max())
+    return result[0], result[1], max(result[2:])
 
 
 @pytest.mark.long
@@ -36,35 +37,44 @@ def differences(orders, one, other):
 def test_a_packed_row_gives_what_rows_of_one_sequence_give(models, seed, jit):
     ordinary, packed = models
     text = Text(seed)
-    expected = gradients_of(ordinary, text.alone, jit)
-    assert np.std(expected[0]) > 0.5 and np.abs(next(iter(expected[2].values()))).max() > 1e-3
-    got = gradients_of(packed, text.packed, jit)
-    assert max(differences(text.orders, expected, got)) < TOLERANCE
+    expected = gradients_of(ordinary, text.padded, jit)
+    logits, _, gradients = expected
+    assert np.std(logits) > 0.5  # there is something to compare
+    assert np.abs(next(iter(gradients.values()))).max() > 1e-3
 
+    def differences_of(batch):
+        outputs = gradients_of(packed, batch, jit)
+        return differences(expected, text.padded_order, outputs, text.packed_order)
+
+    assert max(differences_of(text.packed)) < TOLERANCE
     if jit:  # XLA compiles a minute; what is wrong is wrong without it
         return
-    inputs = {name: values for name, values in text.packed.items() if name != "labels"}
-    chosen = np.random.default_rng(0).integers(0, 2 * LENGTH, (len(inputs["input_ids"]), 10))
+    inputs = dict(text.packed)
+    del inputs["labels"]
+    rows = len(inputs["input_ids"])
+    chosen = np.random.default_rng(0).integers(0, 2 * LENGTH, (rows, 10))
     states = tf.gather(packed.bert(**inputs)[0], chosen, batch_dims=1)
-    own = packed.bert.encode_chosen(chosen, training=False, **inputs)
-    np.testing.assert_allclose(own, states, atol=TOLERANCE)
-    no_mask = text.packed | {"attention_mask": np.minimum(text.packed["attention_mask"], 1)}
-    along = np.arange(2 * LENGTH, dtype=np.int32) % LENGTH
-    not_restarted = text.packed | {"position_ids": np.tile(along, (len(no_mask["labels"]), 1))}
-    for wrong in (no_mask, not_restarted):
-        got = gradients_of(packed, wrong, jit)
-        assert min(differences(text.orders, expected, got)) > 10 * TOLERANCE
+    chosen_states = packed.bert.encode_chosen(chosen, training=False, **inputs)
+    np.testing.assert_allclose(chosen_states, states, atol=TOLERANCE)
+    # The test would see a mask or positions that don't tell sequences apart.
+    one_segment = np.minimum(text.packed["attention_mask"], 1)
+    along_the_row = np.tile(np.arange(2 * LENGTH, dtype=np.int32) % LENGTH, (rows, 1))
+    assert min(differences_of(text.packed | {"attention_mask": one_segment})) > 10 * TOLERANCE
+    assert min(differences_of(text.packed | {"position_ids": along_the_row})) > 10 * TOLERANCE
 
 
 def test_ordinary_batches_give_what_the_ordinary_model_gives(models):
     text = Text(3)
-    want, got = (gradients_of(model, text.alone, False) for model in models)
-    assert max(differences(text.orders[:1] * 2, want, got)) < TOLERANCE
-    ids = text.alone["input_ids"]
-    embedded = models[0].bert.embeddings.weight.numpy()[ids]
+    ordinary, packed = models
+    expected = gradients_of(ordinary, text.padded, False)
+    outputs = gradients_of(packed, text.padded, False)
+    order = text.padded_order
+    assert max(differences(expected, order, outputs, order)) < TOLERANCE
+    ids = text.padded["input_ids"]
+    embedded = ordinary.bert.embeddings.weight.numpy()[ids]
     for batch in ({"inputs_embeds": embedded}, {"input_ids": ids, "token_type_ids": ids % 2}):
-        want, got = (model(batch).logits for model in models)
-        np.testing.assert_allclose(got, want, atol=TOLERANCE)
+        logits = packed(batch).logits
+        np.testing.assert_allclose(logits, ordinary(batch).logits, atol=TOLERANCE)
 
 
 def test_the_packed_models_weights_are_read_by_the_ordinary_model(models, tmp_path):
@@ -87,16 +97,21 @@ def test_configurations_have_the_published_numbers_of_weights(name, millions):
 
 
 def test_fresh_weights_are_a_function_of_the_seed():
-    one, again, other = (fresh(seed=seed) for seed in (2**32 - 1, 2**32 - 1, 2))
-    for a, b, c in zip(one.weights, again.weights, other.weights, strict=True):
-        np.testing.assert_array_equal(a, b)
-        if "kernel" in a.name or ("embeddings" in a.name and "LayerNorm" not in a.name):
-            related = np.corrcoef(np.ravel(a), np.ravel(c))[0, 1]
-            assert abs(related) < 5 / np.sqrt(np.size(a)) and np.abs(a).max() <= 0.04
+    model = fresh(seed=2**32 - 1)
+    same_seed = fresh(seed=2**32 - 1)
+    other_seed = fresh(seed=2)
+    triples = zip(model.weights, same_seed.weights, other_seed.weights, strict=True)
+    for weight, same_weight, other_weight in triples:
+        np.testing.assert_array_equal(weight, same_weight)
+        is_embedding = "embeddings" in weight.name and "LayerNorm" not in weight.name
+        if "kernel" in weight.name or is_embedding:
+            correlation = np.corrcoef(np.ravel(weight), np.ravel(other_weight))[0, 1]
+            assert abs(correlation) < 5 / np.sqrt(np.size(weight))
+            assert np.abs(weight).max() <= 0.04
             # A normal distribution cut at two deviations has 0.88 of its deviation left.
-            assert abs(np.std(a) / 0.02 - 0.88) < 3 / np.sqrt(np.size(a))
+            assert abs(np.std(weight) / 0.02 - 0.88) < 3 / np.sqrt(np.size(weight))
         else:
-            assert set(np.unique(a)) <= {0.0, 1.0}
+            assert set(np.unique(weight)) <= {0.0, 1.0}
 
 
 def dropped(layer, shape, *where, jit=False):
@@ -116,23 +131,25 @@ def test_dropout_is_a_function_of_seed_layer_step_and_row():
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean():
-    out = dropped(Dropout(0.1, 0), (64, 4_000), 0, 0)
-    assert abs(np.mean(out == 0) - 0.1) < 5 * np.sqrt(0.1 * 0.9 / out.size)
-    np.testing.assert_allclose(out[out > 0], 1 / 0.9, rtol=1e-4)
+    values = dropped(Dropout(0.1, 0), (64, 4_000), 0, 0)
+    assert abs(np.mean(values == 0) - 0.1) < 5 * np.sqrt(0.1 * 0.9 / values.size)
+    np.testing.assert_allclose(values[values > 0], 1 / 0.9, rtol=1e-4)
     ones = tf.ones((2, 3))
-    assert Dropout(0.1, 0)(ones) is ones and Dropout(0.0, 0)(ones, training=True) is ones
+    assert Dropout(0.1, 0)(ones) is ones
+    assert Dropout(0.0, 0)(ones, training=True) is ones
     with pytest.raises(ValueError, match=r"model\.dropout_at"):
         Dropout(0.1, 0)(ones, training=True)
 
 
 def test_dropout_has_no_pattern():
-    kinds = ((0, Dropout(0.5, 0)), (0, Dropout(0.5, 1)), (1, Dropout(0.5, 0)))
-    drawn = [
-        [dropped(layer, (40, 30, 20), seed, step) for step in range(3)] for seed, layer in kinds
-    ]
-    signs = np.where(np.equal(drawn, 0), 1.0, -1.0)  # [layers and seeds, steps, rows, 30, 20]
+    values = np.zeros((3, 3, 40, 30, 20))  # layers and seeds, steps, rows, values
+    for kind, (seed, layer_number) in enumerate([(0, 0), (0, 1), (1, 0)]):
+        layer = Dropout(0.5, layer_number)
+        for step in range(3):
+            values[kind, step] = dropped(layer, (40, 30, 20), seed, step)
+    signs = np.where(values == 0, 1.0, -1.0)
     for axis in range(5):  # from one layer, seed, step, row or value to the next
-        for far in range(1, min(signs.shape[axis], 9)):
-            along = np.moveaxis(signs, axis, 0)
-            product = along[far:] * along[:-far]
-            assert abs(np.mean(product)) < 5 / np.sqrt(product.size), (axis, far)
+        axis_first = np.moveaxis(signs, axis, 0)
+        for distance in range(1, min(signs.shape[axis], 9)):
+            product = axis_first[distance:] * axis_first[:-distance]
+            assert abs(np.mean(product)) < 5 / np.sqrt(product.size), (axis, distance)

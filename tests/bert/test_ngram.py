@@ -2,6 +2,7 @@
 
 import collections
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -17,16 +18,21 @@ pytestmark = pytest.mark.slow
 def reference(documents, weights, left, right):
     """Count with dictionaries."""
     counts = collections.defaultdict(collections.Counter)
-    for document in (d for number, d in enumerate(documents) if number % TUNED):
-        for before, here, after in zip(document, document[1:], document[2:], strict=False):
+    for number, document in enumerate(documents):
+        if number % TUNED == 0:
+            continue
+        for before, token, after in zip(document, document[1:], document[2:], strict=False):
             for context in ("", ("left", before), ("right", after), (before, after)):
-                counts[context][here] += 1
-    parts = [[(counts[""][t] + 1) / (counts[""].total() + 60) for t in range(60)]]
+                counts[context][token] += 1
+    smoothed_total = counts[""].total() + 60
+    parts = [[(counts[""][token] + 1) / smoothed_total for token in range(60)]]
     for context in (("left", left), ("right", right), (left, right)):
         total = counts[context].total()
-        shares = [counts[context][t] / total for t in range(60)] if total else None
-        parts.append(shares or [sum(part[t] for part in parts) / len(parts) for t in range(60)])
-    return [sum(w * part[t] for w, part in zip(weights, parts, strict=True)) for t in range(60)]
+        if total:
+            parts.append([counts[context][token] / total for token in range(60)])
+        else:
+            parts.append(list(map(statistics.fmean, zip(*parts, strict=True))))
+    return np.dot(weights, parts)
 
 
 @settings(max_examples=20, deadline=None)
@@ -36,4 +42,5 @@ def test_ngram_equals_counting_with_dictionaries(number, seed, left, right):
     ngram = fit_ngram(documents, 60)
     chances = ngram.chances(left, right)
     np.testing.assert_allclose(chances, reference(documents, ngram.weights, left, right))
-    assert math.isclose(chances.sum(), 1) and (chances > 0).all()
+    assert math.isclose(chances.sum(), 1)
+    assert (chances > 0).all()

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from replicas import replicas
-from runs import NANO, SAVE, SETTINGS, STEPS, child, copy, ended, log, saved, train
+from small_runs import NANO, SAVE, SETTINGS, STEPS, child, copy, ended, log, saved, train
 from terminal import wait_for
 
 from helpers.base.errors import CourseError
@@ -56,25 +56,30 @@ def test_every_step_has_one_line_and_learning_lowers_the_loss(whole, data, tmp_p
     _, baseline = unigram(read(data))
     # The head start: where counting words is, and not at the logarithm of the vocabulary (8.0).
     assert abs(np.mean(loss[:5]) - baseline) < 0.4
-    # Beside weights that stay: the same texts and masks, so the difference isn't luck.
-    still = train(data, tmp_path, dataclasses.replace(SETTINGS, learning_rate=1e-12)).loss
-    assert loss[0] == still[0] and np.mean(loss[-20:]) < np.mean(still[-20:]) - 0.005
-    assert all(0 < row["norm"] < 10 and 400 < row["tokens"] <= 8 * 64 for row in rows)
+    # Compared with weights that stay: the same texts and masks, so the difference isn't luck.
+    frozen = train(data, tmp_path, dataclasses.replace(SETTINGS, learning_rate=1e-12)).loss
+    assert loss[0] == frozen[0]
+    assert np.mean(loss[-20:]) < np.mean(frozen[-20:]) - 0.005
+    for row in rows:
+        assert 0 < row["norm"] < 10
+        assert 400 < row["tokens"] <= 8 * 64
 
 
 def test_records_that_are_exchanged_meanwhile_are_told(tmp_path):
-    (mine := tmp_path / "data").mkdir()
+    folder = tmp_path / "data"
+    replacement = tmp_path / "replacement"
 
-    def report(progress):
+    def replace(progress):
         if progress.step == SAVE + 1:
-            shutil.rmtree(mine)
-            shutil.copytree(tmp_path / "other", mine)
+            shutil.rmtree(folder)
+            shutil.copytree(replacement, folder)
 
-    texts, tokenizer = [f"{number} 문서" for number in range(400)], corpus.kept_tokenizer()
-    for folder, way in ((mine, 1), (tmp_path / "other", -1)):
-        records.write(texts[::way], folder, tokenizer, sequence_length=64, shards=1)
+    texts = [f"{number} 문서" for number in range(400)]
+    options = {"tokenizer": corpus.kept_tokenizer(), "sequence_length": 64, "shards": 1}
+    records.write(texts, folder, **options)
+    records.write(texts[::-1], replacement, **options)
     with pytest.raises(CourseError, match="were exchanged while the run read them"):
-        train(mine, tmp_path / "run", SHORT, report=report)
+        train(folder, tmp_path / "run", SHORT, report=replace)
     assert saved(tmp_path / "run") == [SAVE]
 
 
@@ -92,12 +97,14 @@ def killed(data, output, milliseconds):
 
 def test_killed_again_and_again_the_run_equals_the_undisturbed_one(whole, data, tmp_path):
     draw = random.SystemRandom()  # other moments in each run of this test
-    output, steps = tmp_path / "run", []
+    output = tmp_path / "run"
+    steps = []
     moments = [draw.randint(1, 60) for _ in range(4)]
     for milliseconds in moments:
         assert ended(child(killed, data, output, milliseconds)) == -signal.SIGKILL, moments
         steps.append(saved(output)[0])
-    assert steps == sorted(steps) and steps[-1] < STEPS
+    assert steps == sorted(steps)
+    assert steps[-1] < STEPS
     train(data, output)
     assert log(output) == log(whole), moments
     assert saved(output) == saved(whole)
@@ -118,14 +125,15 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(whole, data, tmp_path, damage):
-    (ending, how), said = DAMAGES[damage], []
+    ending, damaged = DAMAGES[damage]
+    messages = []
     output = copy(whole, tmp_path)
     path = output / f"checkpoints/step-{STEPS}{ending}"
-    path.write_bytes(how(bytearray(path.read_bytes())))
-    run = train(data, output, say=said.append)
+    path.write_bytes(damaged(bytearray(path.read_bytes())))
+    run = train(data, output, say=messages.append)
     assert run.resumed == STEPS - SAVE
-    assert said[0].startswith(f"The checkpoint of step {STEPS} is damaged (")
-    assert said[1] == f"Going on after step {STEPS - SAVE} of {STEPS}."
+    assert messages[0].startswith(f"The checkpoint of step {STEPS} is damaged (")
+    assert messages[1] == f"Going on after step {STEPS - SAVE} of {STEPS}."
     assert log(output) == log(whole)
 
 
@@ -140,20 +148,25 @@ def test_no_whole_checkpoint_is_an_error_and_not_a_new_start(whole, data, tmp_pa
 
 @pytest.mark.parametrize("path", ["", "../../mine"])
 def test_a_pointer_that_was_changed_harms_nothing(whole, data, tmp_path, path):
-    output, mine = copy(whole, tmp_path), tmp_path / "mine.index"
-    for name in (mine, *output.glob(f"checkpoints/step-{STEPS}.*")):
-        name.touch() if name == mine else name.unlink()
-    text = f'model_checkpoint_path: "{path}"\nall_model_checkpoint_paths: "{path}"\n'
-    (output / "checkpoints/checkpoint").write_text(text if path else "")
+    output = copy(whole, tmp_path)
+    users_file = tmp_path / "mine.index"
+    users_file.touch()
+    for checkpoint in output.glob(f"checkpoints/step-{STEPS}.*"):
+        checkpoint.unlink()
+    pointer = ""
+    if path:
+        pointer = f'model_checkpoint_path: "{path}"\nall_model_checkpoint_paths: "{path}"\n'
+    (output / "checkpoints/checkpoint").write_text(pointer)
     train(data, output)
-    assert mine.exists() and saved(output) == saved(whole)
+    assert users_file.exists()
+    assert saved(output) == saved(whole)
 
 
 def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, data, tmp_path):
     output = copy(whole, tmp_path)
     for path in output.glob(f"checkpoints/step-{STEPS}.*"):
         path.unlink()
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))  # no file may be longer
     try:
@@ -161,10 +174,11 @@ def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(whole, data,
             train(data, output)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert not [*output.glob("checkpoints/*_temp")]
+        signal.signal(signal.SIGXFSZ, handler)
+    assert not list(output.glob("checkpoints/*_temp"))
     (output / "checkpoints/step-9-mine_temp").mkdir()
-    assert train(data, output).resumed == STEPS - SAVE and [*output.glob("checkpoints/*_temp")]
+    assert train(data, output).resumed == STEPS - SAVE
+    assert list(output.glob("checkpoints/*_temp"))
     assert log(output) == log(whole)
 
 
@@ -172,7 +186,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint(data, t
     settings = dataclasses.replace(SHORT, learning_rate=1e30)
     with pytest.raises(CourseError, match="at step") as raised:
         train(data, tmp_path, settings, save_every=1)
-    assert "3.33333e+29" in raised.value.fix and "longer warm-up" in raised.value.fix
+    assert "3.33333e+29" in raised.value.fix
+    assert "longer warm-up" in raised.value.fix
     step = int(re.search(r"at step (\d+)", str(raised.value))[1])
     assert saved(tmp_path)[0] == len(log(tmp_path).splitlines()) == step - 1 > 0
 
@@ -203,27 +218,43 @@ def test_files_of_somebody_else_are_not_taken_for_a_run(data, tmp_path, name):
 
 def test_a_folder_that_is_deleted_or_renamed_while_it_trains_is_written_anew(data, tmp_path):
     output = tmp_path / "run"
-    moves = {5: lambda: shutil.rmtree(output), 9: lambda: output.rename(tmp_path / "moved")}
-    train(data, output, SHORT, report=lambda now: moves.get(now.step, int)())
+
+    def move(progress):
+        if progress.step == 5:
+            shutil.rmtree(output)
+        elif progress.step == 9:
+            output.rename(tmp_path / "moved")
+
+    train(data, output, SHORT, report=move)
     assert train(data, output, SHORT).resumed == len(losses(output)) == 20
     assert train(data, tmp_path / "moved", SHORT).resumed == 8
 
 
-@pytest.mark.parametrize("gone", ["", "shard-00001*.tfrecord"])
-def test_records_that_are_deleted_while_it_trains_are_told(data, tmp_path, gone):
-    copied, output = pathlib.Path(shutil.copytree(data, tmp_path / "data")), tmp_path / "run"
+@pytest.mark.parametrize(
+    ("deleted", "message"),
+    [("the folder", "no finished records"), ("shard-00001*.tfrecord", "shard-00001")],
+)
+def test_records_that_are_deleted_while_it_trains_are_told(data, tmp_path, deleted, message):
+    copied_data = pathlib.Path(shutil.copytree(data, tmp_path / "data"))
+    output = tmp_path / "run"
 
     def delete(progress):
-        if progress.step == 5:
-            shutil.rmtree(copied) if not gone else next(copied.glob(gone)).unlink()
+        if progress.step != 5:
+            return
+        if deleted == "the folder":
+            shutil.rmtree(copied_data)
+        else:
+            next(copied_data.glob(deleted)).unlink()
 
     settings = dataclasses.replace(SETTINGS, steps=1_000, global_batch_size=64)
-    with pytest.raises(CourseError, match="shard-00001" if gone else "no finished records"):
-        train(copied, output, settings, report=delete)
-    step, said = saved(output)[0], []
+    with pytest.raises(CourseError, match=message):
+        train(copied_data, output, settings, report=delete)
+    step = saved(output)[0]
+    messages = []
     with pytest.raises(Ended):  # with the records brought back it goes on
-        train(data, output, settings, report=end_at(step + 1), say=said.append)
-    assert step >= 4 and said == [f"Going on after step {step} of 1,000."]
+        train(data, output, settings, report=end_at(step + 1), say=messages.append)
+    assert step >= 4
+    assert messages == [f"Going on after step {step} of 1,000."]
 
 
 def upload(data, url):
@@ -238,9 +269,9 @@ def test_in_a_bucket_ten_steps_at_a_time_the_run_goes_on_with_the_same_numbers(w
         output = f"{gcs.url}/run"
         with pytest.raises(Ended):
             train(f"{gcs.url}/data", output, report=end_at(40), **options)
-        said = []
-        train(f"{gcs.url}/data", output, say=said.append, **options)
-        assert said == ["Going on after step 25 of 60."]
+        messages = []
+        train(f"{gcs.url}/data", output, say=messages.append, **options)
+        assert messages == ["Going on after step 25 of 60."]
         assert tf.io.gfile.GFile(f"{output}/log.jsonl").read() == log(whole)
         assert saved(output) == [60, 50]
 
@@ -248,27 +279,30 @@ def test_in_a_bucket_ten_steps_at_a_time_the_run_goes_on_with_the_same_numbers(w
 def command(*words):
     """Run ``tpu-course pretrain`` in this process."""
     CONFIGURATIONS["nano"] = NANO
-    from helpers import __main__
+    from course import __main__
 
-    sys.argv = ["helpers", "pretrain", "--config", "nano", "--batch", "8", *map(str, words)]
+    sys.argv = ["course", "pretrain", "--config", "nano", "--batch", "8", *map(str, words)]
     __main__.command()
 
 
 def test_ctrl_c_and_sigterm_save_and_say_how_to_go_on(tmp_path, data):
     output = tmp_path / "run"
     words = ["-o", output, "--data", data, "--steps", 2_000, "--save-every", 10_000]
-    before = 0
+    earlier_step = 0
     for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
         shown = tmp_path / f"shown-{status}"
         process = child(command, *words, output=shown)
         wait_for(lambda: shown.exists() and "tokens/s" in shown.read_text(), 120)  # noqa: B023
         os.kill(process.pid, number)
         assert ended(process) == status, shown.read_text()
-        said, step = shown.read_text(), saved(output)[0]
-        assert "saving after this step" in said and "Run the same command again to go on." in said
-        assert step == len(log(output).splitlines()) > before
-        assert (f"Going on after step {before:,} of 2,000." in said) == (before > 0)
-        before = step
+        output_text = shown.read_text()
+        assert "saving after this step" in output_text
+        assert "Run the same command again to go on." in output_text
+        step = saved(output)[0]
+        assert step == len(log(output).splitlines()) > earlier_step
+        is_resumed = f"Going on after step {earlier_step:,} of 2,000." in output_text
+        assert is_resumed == (earlier_step > 0)
+        earlier_step = step
 
 
 def on_replicas(data, output):
@@ -289,9 +323,9 @@ def on_a_node(data, output):
 def test_replicas_and_a_node_give_the_losses_of_one_machine(data, tmp_path):
     expected = train(data, tmp_path / "here", SHORT, save_every=10).loss
     shown = tmp_path / "shown"
-    for where in (on_replicas, on_a_node):
-        there = tmp_path / where.__name__
-        process = child(where, data, there, output=shown)
+    for train_elsewhere in (on_replicas, on_a_node):
+        output = tmp_path / train_elsewhere.__name__
+        process = child(train_elsewhere, data, output, output=shown)
         assert ended(process) == 0, shown.read_text()
-        np.testing.assert_allclose(losses(there), expected, rtol=1e-5)
+        np.testing.assert_allclose(losses(output), expected, rtol=1e-5)
     assert "the training on another machine" in shown.read_text()

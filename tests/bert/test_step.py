@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from packed_text import LENGTH, SMALL, VOCABULARY
 from replicas import replicas
-from runs import child, ended
+from small_runs import child, ended
 from transformers import TFBertForMaskedLM
 
 from helpers.bert.model import pretraining_model
@@ -15,35 +15,49 @@ pytestmark = pytest.mark.long
 
 
 def test_the_learning_rate_rises_and_falls_in_straight_lines():
-    rates = [float(WarmUpLinearDecay(8.0, 4, 12)(step)) for step in range(14)]
+    schedule = WarmUpLinearDecay(8.0, 4, 12)
+    rates = [float(schedule(step)) for step in range(14)]
     assert rates[:4] == [2, 4, 6, 8]
-    np.testing.assert_allclose(rates[3:], np.maximum(8 * (12 - np.arange(3, 14)) / 9, 0), rtol=1e-6)
-    assert [float(WarmUpLinearDecay(8.0, warm_up, 1)(0)) for warm_up in (0, 1)] == [4.0, 8.0]
+    falling = 8 * (12 - np.arange(3, 14)) / 9
+    np.testing.assert_allclose(rates[3:], np.maximum(falling, 0), rtol=1e-6)
+    assert float(WarmUpLinearDecay(8.0, 0, 1)(0)) == 4.0
+    assert float(WarmUpLinearDecay(8.0, 1, 1)(0)) == 8.0
 
 
 def reference_adamw(weight, gradients, rates, decay):
-    m = v = 0.0
-    for at, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+    m = 0.0
+    v = 0.0
+    for step, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
         weight = weight - rate * decay * weight
         m = 0.9 * m + 0.1 * gradient
         v = 0.999 * v + 0.001 * gradient**2
         # Epsilon as in Kingma & Ba's section 2: before the bias of v is corrected.
-        weight = weight - rate * np.sqrt(1 - 0.999**at) / (1 - 0.9**at) * m / (np.sqrt(v) + 1e-6)
+        corrected_rate = rate * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        weight = weight - corrected_rate * m / (np.sqrt(v) + 1e-6)
     return weight
 
 
 def test_adamw_decays_weights_and_neither_biases_nor_layer_norms():
     model = pretraining_model(SMALL, VOCABULARY, longest=LENGTH)
     optimizer = adamw(model, WarmUpLinearDecay(0.1, 2, 5), weight_decay=0.5)
-    before = [weight.numpy() for weight in model.trainable_variables]
+    weights = model.trainable_variables
+    initial = [weight.numpy() for weight in weights]
     draw = np.random.default_rng(0)
-    steps = [[draw.normal(size=w.shape).astype(np.float32) for w in before] for _ in range(3)]
-    for gradients in steps:
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-    for at, weight in enumerate(model.trainable_variables):
-        decay = 0.0 if "bias" in weight.name or "LayerNorm" in weight.name else 0.5
-        own = [gradients[at].astype(float) for gradients in steps]
-        expected = reference_adamw(before[at].astype(float), own, [0.05, 0.1, 0.075], decay)
+    steps = []
+    for _ in range(3):
+        gradients = [draw.normal(size=weight.shape).astype(np.float32) for weight in weights]
+        optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        steps.append(gradients)
+    for number, weight in enumerate(weights):
+        decay = 0.5
+        if "bias" in weight.name or "LayerNorm" in weight.name:
+            decay = 0.0
+        expected = reference_adamw(
+            initial[number].astype(float),
+            gradients=[gradients[number].astype(float) for gradients in steps],
+            rates=[0.05, 0.1, 0.075],
+            decay=decay,
+        )
         np.testing.assert_allclose(weight, expected, atol=1e-5)
 
 
@@ -51,16 +65,21 @@ def some_batch(seed, rows=8, length=16, predictions=3):
     """Ordinary rows, masked both ways: a list of positions, and labels at every position."""
     draw = np.random.default_rng(seed)
     ids = draw.integers(5, VOCABULARY, (rows, length), dtype=np.int32)
-    batch = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    batch["attention_mask"][:, -2:] = 0
-    at = np.stack([draw.permutation(length - 2)[:predictions] for _ in range(rows)])
-    hidden = draw.integers(5, VOCABULARY, at.shape, dtype=np.int32)
-    weights = (draw.random(at.shape) < 0.7).astype(np.float32)
+    attention_mask = np.ones_like(ids)
+    attention_mask[:, -2:] = 0
+    positions = np.stack([draw.permutation(length - 2)[:predictions] for _ in range(rows)])
+    masked_ids = draw.integers(5, VOCABULARY, positions.shape, dtype=np.int32)
+    weights = (draw.random(positions.shape) < 0.7).astype(np.float32)
     labels = np.full((rows, length), -100, np.int32)
-    np.put_along_axis(labels, at, np.where(weights > 0, hidden, -100), axis=1)
-    places = {"position_ids": np.tile(np.arange(length, dtype=np.int32), (rows, 1))}
-    places |= {"masked_positions": at.astype(np.int32), "masked_ids": hidden}
-    return batch | places | {"masked_weights": weights}, batch | {"labels": labels}
+    np.put_along_axis(labels, positions, np.where(weights > 0, masked_ids, -100), axis=1)
+    inputs = {"input_ids": ids, "attention_mask": attention_mask}
+    batch = inputs | {
+        "position_ids": np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
+        "masked_positions": positions.astype(np.int32),
+        "masked_ids": masked_ids,
+        "masked_weights": weights,
+    }
+    return batch, inputs | {"labels": labels}
 
 
 def trained(batches, strategy=None, dropout=0.1, **options):
@@ -77,7 +96,8 @@ def trained(batches, strategy=None, dropout=0.1, **options):
     return steps_function(strategy, step)(iterator, 0, len(batches)), model
 
 
-BATCHES, LABELLED = zip(*(some_batch(seed) for seed in range(3)), strict=True)
+BATCHES = [some_batch(seed)[0] for seed in range(3)]
+LABELLED = [some_batch(seed)[1] for seed in range(3)]
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -89,33 +109,38 @@ def test_a_step_is_that_of_hugging_faces_model_and_keras_optimizer(jit):
     plain.set_weights(start.get_weights())
     optimizer = tf.keras.optimizers.AdamW(1e-3, 0.01, epsilon=1e-6, global_clipnorm=0.7)
     optimizer.exclude_from_weight_decay(var_names=["LayerNorm", "bias"])
-    for at, batch in enumerate(LABELLED):
+    for number, batch in enumerate(LABELLED):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(plain(batch).loss)
         gradients = tape.gradient(loss, plain.trainable_variables)
-        norm = tf.linalg.global_norm([tf.convert_to_tensor(gradient) for gradient in gradients])
-        np.testing.assert_allclose(outcome.loss[at], loss, rtol=1e-5)
-        np.testing.assert_allclose(outcome.norm[at], norm, rtol=1e-4)
-        assert norm > 0.7 and outcome.tokens[at] == 8 * 14
+        norm = tf.linalg.global_norm(list(map(tf.convert_to_tensor, gradients)))
+        np.testing.assert_allclose(outcome.loss[number], loss, rtol=1e-5)
+        np.testing.assert_allclose(outcome.norm[number], norm, rtol=1e-4)
+        assert norm > 0.7  # so that it is clipped
+        assert outcome.tokens[number] == 8 * 14
         optimizer.apply_gradients(zip(gradients, plain.trainable_variables, strict=True))
     for a, b in zip(model.trainable_variables, plain.trainable_variables, strict=True):
         np.testing.assert_allclose(a, b, atol=2e-5)
 
 
 def test_compiled_the_step_drops_the_same_values():
-    (expected, _), (got, _) = (trained(BATCHES, jit=jit) for jit in (False, True))
-    np.testing.assert_allclose(got.loss, expected.loss, rtol=1e-5)
-    np.testing.assert_allclose(got.norm, expected.norm, rtol=1e-4)
-    assert abs(got.loss[0] - trained(BATCHES, dropout=0.0)[0].loss[0]) > 1e-4
+    expected, _ = trained(BATCHES, jit=False)
+    compiled, _ = trained(BATCHES, jit=True)
+    np.testing.assert_allclose(compiled.loss, expected.loss, rtol=1e-5)
+    np.testing.assert_allclose(compiled.norm, expected.norm, rtol=1e-4)
+    without_dropout, _ = trained(BATCHES, dropout=0.0)
+    assert abs(compiled.loss[0] - without_dropout.loss[0]) > 1e-4
 
 
 def with_uneven_masks():
     """Three steps on two replicas with 20 and 2 masked tokens, and on one: the same."""
     batch, _ = some_batch(0, rows=4, predictions=10)
     batch["masked_weights"] = np.float32([[1] * 10] * 2 + [[1] + [0] * 9] * 2)
-    two, one = (trained([batch] * 3, strategy)[0] for strategy in (replicas(2), None))
-    np.testing.assert_allclose([two.loss, two.norm], [one.loss, one.norm], rtol=1e-5)
-    assert two.tokens.numpy().tolist() == [4 * 14] * 3
+    on_two, _ = trained([batch] * 3, replicas(2))
+    on_one, _ = trained([batch] * 3)
+    np.testing.assert_allclose(on_two.loss, on_one.loss, rtol=1e-5)
+    np.testing.assert_allclose(on_two.norm, on_one.norm, rtol=1e-5)
+    assert on_two.tokens.numpy().tolist() == [4 * 14] * 3
 
 
 def test_replicas_with_20_and_2_masked_tokens_give_the_step_of_one(tmp_path):

@@ -1,3 +1,4 @@
+import itertools
 import os
 import pathlib
 import tempfile
@@ -10,7 +11,7 @@ runtime.setup()  # before TensorFlow is imported
 _cache = tempfile.TemporaryDirectory()  # of datasets, which reads its variable when imported
 os.environ["HF_DATASETS_CACHE"] = _cache.name
 
-from plain import TOKENIZER  # noqa: E402
+from record_files import TOKENIZER  # noqa: E402
 
 from helpers.text import corpus, records  # noqa: E402
 
@@ -22,8 +23,10 @@ def hugging_face():
 
 @pytest.fixture(scope="session")
 def texts():
-    lines = [corpus.read(pathlib.Path(path)) for path in corpus.shipped().values()]
-    return [text for pair in zip(*lines, strict=True) for text in pair][:600]
+    """Korean and English paragraphs in turn."""
+    korean, english = [corpus.read(pathlib.Path(path)) for path in corpus.shipped().values()]
+    pairs = zip(korean, english, strict=True)
+    return list(itertools.chain.from_iterable(pairs))[:600]
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Edges against all others, packing against the fewest rows there can be, layouts by hand."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -16,21 +17,28 @@ LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)
 
 
 def padded_tokens(lengths, edges):
-    return sum(min(edge for edge in edges if edge >= length) for length in lengths)
+    total = 0
+    for length in lengths:
+        total += min(edge for edge in edges if edge >= length)
+    return total
 
 
 @given(LENGTHS, st.integers(1, 4), st.sampled_from([1, 4, 8, 16]))
 @settings(deadline=None)
 def test_optimal_edges_are_the_best_of_all(lengths, count, multiple):
-    rounded = sorted({-(-length // multiple) * multiple for length in lengths})[:-1]
-    count = min(count, len(rounded) + 1)
-    last = -(-max(lengths) // multiple) * multiple
-    every = [[*some, last] for some in itertools.combinations(rounded, count - 1)]
-    found = optimal_edges(lengths, count, multiple)
-    assert len(found.edges) == count and not any(edge % multiple for edge in found.edges)
-    assert found.padded_tokens == padded_tokens(lengths, found.edges)
-    assert found.padded_tokens == min(padded_tokens(lengths, edges) for edges in every)
-    assert sum(found.tokens) == sum(lengths) and sum(found.sequences) == len(lengths)
+    rounded_up = {math.ceil(length / multiple) * multiple for length in lengths}
+    *lower, highest = sorted(rounded_up)
+    count = min(count, len(rounded_up))
+    result = optimal_edges(lengths, count, multiple)
+    assert len(result.edges) == count
+    assert not any(edge % multiple for edge in result.edges)
+    assert result.padded_tokens == padded_tokens(lengths, result.edges)
+    costs = []
+    for edges in itertools.combinations(lower, count - 1):
+        costs.append(padded_tokens(lengths, [*edges, highest]))
+    assert result.padded_tokens == min(costs)
+    assert sum(result.tokens) == sum(lengths)
+    assert sum(result.sequences) == len(lengths)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +65,12 @@ def best_fit(lengths, row_length):
     """Best fit decreasing, row by row: the length of its rows' contents, sorted."""
     rows = []
     for length in sorted(lengths, reverse=True):
-        fitting = [row for row in rows if sum(row) + length <= row_length]
-        if not fitting:
-            rows.append(fitting := [])
-            fitting = [fitting]
-        max(fitting, key=sum).append(length)
+        candidates = [row for row in rows if sum(row) + length <= row_length]
+        if candidates:
+            fullest = max(candidates, key=sum)
+            fullest.append(length)
+        else:
+            rows.append([length])
     return sorted(map(sum, rows))
 
 
@@ -70,18 +79,22 @@ def best_fit(lengths, row_length):
 def test_rows_are_laid_out_as_by_hand(lengths, row_length):
     packing = pack(lengths, row_length)
     assert sorted(itertools.chain(*packing.rows)) == list(range(len(lengths)))
-    filled = sorted(sum(lengths[i] for i in row) for row in packing.rows)
-    assert filled == best_fit(lengths, row_length)
+    tokens_in_rows = [sum(lengths[index] for index in row) for row in packing.rows]
+    assert sorted(tokens_in_rows) == best_fit(lengths, row_length)
     assert packing.efficiency == sum(lengths) / (len(packing.rows) * row_length)
-    texts = [[100 * i + k for k in range(length)] for i, length in enumerate(lengths)]
+    texts = [list(range(100 * index, 100 * index + n)) for index, n in enumerate(lengths)]
     shape = (len(packing.rows), row_length)
-    ids, segments, positions = np.full(shape, -1), np.zeros(shape), np.zeros(shape)
+    ids = np.full(shape, -1)
+    segments = np.zeros(shape)
+    positions = np.zeros(shape)
     for r, row in enumerate(packing.rows):
-        at = 0
-        for number, i in enumerate(row, 1):
-            for position, value in enumerate(texts[i]):
-                ids[r, at], segments[r, at], positions[r, at] = value, number, position
-                at += 1
+        column = 0
+        for number, index in enumerate(row, 1):
+            for position, value in enumerate(texts[index]):
+                ids[r, column] = value
+                segments[r, column] = number
+                positions[r, column] = position
+                column += 1
     assert np.array_equal(packing.lay_out(np.concatenate(texts), -1), ids)
     assert np.array_equal(packing.segment_ids(), segments)
     assert np.array_equal(packing.position_ids(), positions)

@@ -2,13 +2,14 @@
 
 import json
 import pathlib
+import re
 import unicodedata
 
 import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from plain import TOKENIZER, changed
+from record_files import TOKENIZER, changed
 
 from helpers.base.errors import CourseError
 from helpers.text import corpus
@@ -16,17 +17,29 @@ from helpers.text import corpus
 
 @pytest.fixture(scope="module")
 def lines():
-    return {lang: corpus.read(pathlib.Path(path)) for lang, path in corpus.shipped().items()}
+    paths = corpus.shipped().items()
+    return {language: corpus.read(pathlib.Path(path)) for language, path in paths}
+
+
+def is_hangul(character):
+    return "가" <= character <= "힣"
+
+
+def count(predicate, text):
+    return len(list(filter(predicate, text)))
 
 
 def test_shipped_text_is_clean_and_parallel(lines):
     assert len(lines["ko"]) == len(lines["en"]) == 1464
-    for lang, some in lines.items():
-        assert (corpus.DATA / f"{lang}.txt").read_text("utf-8") == "".join(f"{x}\n" for x in some)
-        assert corpus.documents(some) == some and len(set(some)) == len(some)
+    for language, paragraphs in lines.items():
+        file = corpus.DATA / f"{language}.txt"
+        assert file.read_text("utf-8") == "\n".join(paragraphs) + "\n"
+        assert corpus.documents(paragraphs) == paragraphs
+        assert len(set(paragraphs)) == len(paragraphs)
     for ko, en in zip(lines["ko"], lines["en"], strict=True):
-        assert sum("가" <= c <= "힣" for c in ko) > sum(c.isascii() and c.isalpha() for c in ko)
-        assert not any("가" <= c <= "힣" for c in en)
+        latin = re.findall("[A-Za-z]", ko)
+        assert count(is_hangul, ko) > len(latin)
+        assert not count(is_hangul, en)
 
 
 def test_what_is_removed_is_what_unicode_calls_control_and_format():
@@ -38,7 +51,7 @@ def test_what_is_removed_is_what_unicode_calls_control_and_format():
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "cleaned"),
     [
         (unicodedata.normalize("NFD", "한글 é"), "한글 é"),
         ("ㅋㅋㅋ x² ½ ㎏ ①", "ㅋㅋㅋ x² ½ ㎏ ①"),  # NFKC would change every one
@@ -49,16 +62,17 @@ def test_what_is_removed_is_what_unicode_calls_control_and_format():
         ("\u200b\x07 \n", ""),
     ],
 )
-def test_clean_writes_a_text_in_one_way(text, wanted):
-    assert corpus.clean(text) == wanted
+def test_clean_writes_a_text_in_one_way(text, cleaned):
+    assert corpus.clean(text) == cleaned
 
 
 @given(st.text())
 def test_clean_twice_is_clean_once(text):
-    once = corpus.clean(text)
-    assert corpus.clean(once) == once == " ".join(once.split())
-    assert unicodedata.is_normalized("NFC", once)
-    assert not corpus.CONTROL.search(once) and not corpus.INVISIBLE.search(once)
+    cleaned = corpus.clean(text)
+    assert corpus.clean(cleaned) == cleaned == " ".join(cleaned.split())
+    assert unicodedata.is_normalized("NFC", cleaned)
+    assert not corpus.CONTROL.search(cleaned)
+    assert not corpus.INVISIBLE.search(cleaned)
 
 
 @pytest.mark.parametrize(("end", "encoding"), [("\n", "utf-8"), ("\r\n", "utf-8-sig")])
@@ -94,14 +108,17 @@ def test_a_vocabulary_has_every_character_and_the_pairs_that_occur_twice():
 
 def test_kept_tokenizer_is_cased_leaves_hangul_whole_and_knows_the_text(hugging_face, lines):
     assert len(hugging_face) == 3000
-    assert all("가" <= c <= "힣" for t in hugging_face.tokenize("한글") for c in t.strip("#"))
+    pieces = "".join(hugging_face.tokenize("한글")).replace("#", "")
+    assert all(map(is_hangul, pieces))
     assert hugging_face.tokenize("The") != hugging_face.tokenize("the")
-    own = tokenizers.Tokenizer.from_file(str(TOKENIZER))
-    for some in lines.values():
-        trained_on = [line for at, line in enumerate(some) if not corpus.held_out(at)]
+    plain_tokenizer = tokenizers.Tokenizer.from_file(str(TOKENIZER))
+    for paragraphs in lines.values():
+        trained_on = [line for at, line in enumerate(paragraphs) if not corpus.held_out(at)]
         ids = hugging_face(trained_on)["input_ids"]
-        assert not any(hugging_face.unk_token_id in row for row in ids)
-        assert ids == [encoding.ids for encoding in own.encode_batch(trained_on)]
+        for row in ids:
+            assert hugging_face.unk_token_id not in row
+        encodings = plain_tokenizer.encode_batch(trained_on)
+        assert ids == [encoding.ids for encoding in encodings]
 
 
 def test_load_refuses_another_tokenizer(tmp_path, monkeypatch):

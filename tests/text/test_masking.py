@@ -10,17 +10,23 @@ from helpers.text import masking
 
 pytestmark = pytest.mark.slow
 
-VOCABULARY, MASK, SPECIAL = 50, 4, (0, 1, 2, 3, 4)
+VOCABULARY = 50
+MASK = 4
+SPECIAL = (0, 1, 2, 3, 4)
 
 
 def mask(ids, seed=(7, 0, 0), predictions=10, special=SPECIAL):
     masks = masking.Masking(VOCABULARY, MASK, special, predictions)
-    out = masks(tf.constant(ids, tf.int32), masking.draw(*seed))
-    return {name: tensor.numpy() for name, tensor in out.items()}
+    batch = masks(tf.constant(ids, tf.int32), masking.draw(*seed))
+    return {name: tensor.numpy() for name, tensor in batch.items()}
 
 
 def text(rows, length, seed=0):
     return np.random.default_rng(seed).integers(5, VOCABULARY, (rows, length)).astype(np.int32)
+
+
+def round_half_to_even(share, count):
+    return int(np.round(np.float32(share) * count))
 
 
 @settings(max_examples=60, deadline=None)
@@ -33,40 +39,49 @@ def text(rows, length, seed=0):
 @example([[2, 3, *[0] * 22]], 4, SPECIAL, 0)
 def test_any_batch_is_masked_by_the_rules(rows, predictions, special, step):
     """What must hold for any draw, row by row and token by token."""
-    out = mask(np.array(rows, np.int32), (3, 1, step), predictions, special)
-    for row, given_ids in enumerate(rows):
-        ordinary = {at for at, token in enumerate(given_ids) if token not in special}
-        tokens = len(ordinary)
-        wanted = min(predictions, tokens, max(1, int(np.round(np.float32(0.15) * tokens))))
-        positions, weights = out["masked_positions"][row], out["masked_weights"][row]
-        chosen = {int(at) for at, weight in zip(positions, weights, strict=True) if weight}
-        assert set(weights) <= {0.0, 1.0} and len(chosen) == weights.sum() == wanted
+    batch = mask(np.array(rows, np.int32), (3, 1, step), predictions, special)
+    for row, ids in enumerate(rows):
+        ordinary = set(np.flatnonzero(~np.isin(ids, special)))
+        share = round_half_to_even(0.15, len(ordinary))
+        count = min(predictions, len(ordinary), max(1, share))
+        positions = batch["masked_positions"][row]
+        weights = batch["masked_weights"][row]
+        assert set(weights) <= {0.0, 1.0}
+        chosen = set(positions[weights == 1])
+        assert len(chosen) == weights.sum() == count
         assert chosen <= ordinary
-        assert list(out["masked_ids"][row]) == [given_ids[at] for at in positions]
-        for at, token in enumerate(out["input_ids"][row]):
-            if at in chosen:
+        assert list(batch["masked_ids"][row]) == [ids[position] for position in positions]
+        for position, token in enumerate(batch["input_ids"][row]):
+            if position in chosen:
                 assert token == MASK or token not in special
             else:
-                assert token == given_ids[at]
+                assert token == ids[position]
 
 
 def packed_text(rows, length):
     """Rows of several sequences [2] … [3]."""
     ids = text(rows, length)
-    ids[:, ::20], ids[:, 19::20] = 2, 3
+    ids[:, ::20] = 2
+    ids[:, 19::20] = 3
     return ids
 
 
 def test_shares_are_berts():
-    out = mask(packed_text(3000, 100), predictions=20)
-    used = out["masked_weights"] == 1
-    assert used.sum() == 3000 * 14  # of the 90 ordinary tokens of a row
-    new = np.take_along_axis(out["input_ids"], out["masked_positions"], 1)[used]
-    old = out["masked_ids"][used]
-    stay = 1 / 45  # a random token is by chance the old one
-    for share, expected in (((new == MASK).mean(), 0.8), ((new == old).mean(), 0.1 + 0.1 * stay)):
-        z = (share - expected) / np.sqrt(expected * (1 - expected) / used.sum())
-        assert abs(z) < 4, (share, expected, z)
+    batch = mask(packed_text(3000, 100), predictions=20)
+    is_used = batch["masked_weights"] == 1
+    assert is_used.sum() == 3000 * 14  # of the 90 ordinary tokens of a row
+    tokens = np.take_along_axis(batch["input_ids"], batch["masked_positions"], 1)[is_used]
+    original = batch["masked_ids"][is_used]
+    chance = 1 / 45  # that a random token is the original one
+    check_share(tokens == MASK, 0.8)
+    check_share(tokens == original, 0.1 + 0.1 * chance)
+
+
+def check_share(is_true, expected):
+    """A share is within four standard deviations of a binomial distribution's."""
+    deviation = np.sqrt(expected * (1 - expected) / is_true.size)
+    z = (is_true.mean() - expected) / deviation
+    assert abs(z) < 4, (is_true.mean(), expected, z)
 
 
 DRAWS = st.tuples(st.integers(0, 99), st.integers(0, 2**31 - 1), st.integers(0, 2**50))
@@ -74,8 +89,9 @@ DRAWS = st.tuples(st.integers(0, 99), st.integers(0, 2**31 - 1), st.integers(0, 
 
 @given(DRAWS, DRAWS)
 @settings(deadline=None)
-def test_draws_are_told_apart(one, two):
-    assert np.array_equal(masking.draw(*one), masking.draw(*two)) == (one == two)
+def test_different_places_of_a_run_have_different_draws(place, other_place):
+    is_same_draw = np.array_equal(masking.draw(*place), masking.draw(*other_place))
+    assert is_same_draw == (place == other_place)
 
 
 def test_tf_data_and_xla_mask_as_eager_does_in_static_shapes():

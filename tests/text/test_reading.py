@@ -4,7 +4,7 @@ import json
 
 import pytest
 import tensorflow as tf
-from plain import batches, contents, copied, plain, refused, rows_of, write
+from record_files import batches, contents, copied, plain, refused, rows_of, write
 
 from helpers.base.errors import CourseError
 from helpers.text import records
@@ -14,33 +14,34 @@ pytestmark = pytest.mark.slow
 
 def test_an_epoch_has_every_row_once_in_another_order_each_time(written):
     steps = written.rows // 8
-    everything = rows_of([plain(written)])
-    found = rows_of(batches(written.path, 2 * steps))
-    first, second = found[: steps * 8], found[steps * 8 :]
-    assert len(set(first)) == len(set(second)) == steps * 8
-    assert set(first) <= set(everything) and set(second) <= set(everything)
-    assert first != second and first != everything[: steps * 8]
-    assert rows_of(batches(written.path, steps, seed=1)) != first
+    rows = rows_of([plain(written)])
+    two_epochs = rows_of(batches(written.path, 2 * steps))
+    epochs = [two_epochs[: steps * 8], two_epochs[steps * 8 :]]
+    for epoch in epochs:
+        assert len(set(epoch)) == steps * 8
+        assert set(epoch) <= set(rows)
+    assert epochs[0] != epochs[1]
+    assert epochs[0] != rows[: steps * 8]
+    assert rows_of(batches(written.path, steps, seed=1)) != epochs[0]
     tf.random.set_seed(2)  # TensorFlow's own seed changes nothing
-    assert rows_of(batches(written.path, steps)) == first
+    assert rows_of(batches(written.path, steps)) == epochs[0]
 
 
 def test_batches_are_static_and_int32(written):
     spec = records.dataset(written.path, global_batch_size=8, seed=0).element_spec
-    assert spec == {
-        name: tf.TensorSpec([8, 64], tf.int32)
-        for name in ("input_ids", "attention_mask", "position_ids")
-    }
+    names = ("input_ids", "attention_mask", "position_ids")
+    assert spec == dict.fromkeys(names, tf.TensorSpec([8, 64], tf.int32))
 
 
 @pytest.mark.long
 def test_a_later_start_gives_the_undisturbed_runs_batches(written):
     steps = written.rows // 8
-    whole = batches(written.path, 3 * steps)
-    assert len(set(rows_of(whole[:steps]))) == steps * 8
+    undisturbed = batches(written.path, 3 * steps)
+    assert len(set(rows_of(undisturbed[:steps]))) == steps * 8
     for start in (1, steps // 2, steps, 2 * steps + 5, 3 * steps - 1):
-        some = batches(written.path, min(2, 3 * steps - start), start_step=start)
-        assert rows_of(some) == rows_of(whole[start : start + 2])
+        count = min(2, 3 * steps - start)
+        resumed = batches(written.path, count, start_step=start)
+        assert rows_of(resumed) == rows_of(undisturbed[start : start + 2])
 
 
 def test_batches_that_cant_be_are_refused(written):
@@ -54,11 +55,12 @@ def test_batches_that_cant_be_are_refused(written):
 
 
 def test_the_first_rows_are_drawn_from_all(written):
-    everything = rows_of([plain(written)])
+    rows = rows_of([plain(written)])
     for count in (7, written.rows + 1):
-        found = rows_of([records.first_rows(written, count)])
-        assert len(set(found)) == min(count, written.rows) and set(found) <= set(everything)
-    assert found != everything
+        sample = rows_of([records.first_rows(written, count)])
+        assert len(set(sample)) == min(count, written.rows)
+        assert set(sample) <= set(rows)
+    assert sample != rows
 
 
 def flip_a_bit(data):

@@ -7,7 +7,7 @@ import subprocess
 import psutil
 import pytest
 from conventions import ROOT
-from plain import contents, finished, prepared
+from record_files import contents, finished, prepared
 from terminal import without
 
 from course import documents, runners
@@ -34,37 +34,44 @@ def workers(pid):
 
 def beam(output, *flags, inputs=(), status=0):
     """Run the command to its end; give what it says, and the worker processes that were seen."""
-    words = [word for path in inputs for word in ("-i", path)]
-    words = [BEAM, "-m", "course", "prepare", "-o", output, *OPTIONS, *words, "--", *flags]
+    command = [BEAM, "-m", "course", "prepare", "-o", output, *OPTIONS]
+    for path in inputs:
+        command += ["-i", path]
+    command += ["--", *flags]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    run, seen = subprocess.Popen(words, cwd=ROOT, env=without("PYTHON"), **pipes), set()
+    run = subprocess.Popen(command, cwd=ROOT, env=without("PYTHON"), **pipes)
+    worker_ids = set()
     while run.returncode is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            said = run.communicate(timeout=0.1)[0]
-        seen.update(workers(run.pid))
-    assert run.returncode == status, said
-    return said, seen
+            output_text, _ = run.communicate(timeout=0.1)
+        worker_ids.update(workers(run.pid))
+    assert run.returncode == status, output_text
+    return output_text, worker_ids
 
 
 @installed
 def test_two_processes_write_the_same_bytes_as_one_and_only_what_is_missing(tmp_path):
-    alone, output = tmp_path / "alone", tmp_path / "out"
-    prepared(alone, shards=40)
+    by_one_process = tmp_path / "one-process"
+    output = tmp_path / "out"
+    prepared(by_one_process, shards=40)
     shipped = list(corpus.shipped().values())[::-1]
-    said, seen = beam(output, *PROCESSES, inputs=shipped)
-    assert "2,636 documents" in said and len(seen) == 2
-    assert contents(output) == contents(alone)
+    output_text, worker_ids = beam(output, *PROCESSES, inputs=shipped)
+    assert "2,636 documents" in output_text
+    assert len(worker_ids) == 2
+    assert contents(output) == contents(by_one_process)
     (output / "shard-00007-of-00040.tfrecord").unlink()
-    before = finished(output)
+    remaining = finished(output)
     beam(output)
-    assert contents(output) == contents(alone) and before.items() <= finished(output).items()
+    assert contents(output) == contents(by_one_process)
+    assert remaining.items() <= finished(output).items()
 
 
 @installed
 def test_what_a_worker_cant_read_is_told(tmp_path):
     (tmp_path / "old.txt").write_bytes("Title\n옛날 문서입니다.\n".encode("cp949"))
-    told, _ = beam(tmp_path / "out", inputs=[tmp_path / "old.txt"], status=2)
-    assert "old.txt can't be read" in told and "Traceback" not in told
+    output_text, _ = beam(tmp_path / "out", inputs=[tmp_path / "old.txt"], status=2)
+    assert "old.txt can't be read" in output_text
+    assert "Traceback" not in output_text
 
 
 def test_without_beam_the_way_to_it_is_told(tmp_path):

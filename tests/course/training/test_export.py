@@ -1,16 +1,18 @@
 """An exported folder: the same scores in TensorFlow and in today's PyTorch, whole or absent."""
 
+import functools
 import itertools
 import json
 import os
 import pathlib
 import shutil
+import signal
 import unittest.mock
 
 import numpy as np
 import pytest
 from conventions import ROOT
-from runs import NANO, child, ended
+from small_runs import NANO, child, ended
 from terminal import call, without
 from transformers import BertTokenizerFast, TFBertForMaskedLM
 from typer.testing import CliRunner
@@ -64,34 +66,34 @@ def scores(run):
     return rows | {"logits": export.load(run)[0](**rows).logits.numpy()}
 
 
-def check_logits(found, scores):
-    used = scores["attention_mask"] > 0  # padding attends to other positions in a packed model
-    np.testing.assert_allclose(found[used], scores["logits"][used], atol=1e-4)
-    assert scores["logits"][used].std() > 0.1
+def check_logits(logits, scores):
+    is_token = scores["attention_mask"] > 0  # padding attends to other positions in a packed model
+    np.testing.assert_allclose(logits[is_token], scores["logits"][is_token], atol=1e-4)
+    assert scores["logits"][is_token].std() > 0.1
 
 
 def test_tensorflow_loads_it_with_equal_scores_and_its_tokenizer(exported, scores):
     model = TFBertForMaskedLM.from_pretrained(exported, use_safetensors=False)
-    names = ("input_ids", "attention_mask")
-    check_logits(model({name: scores[name] for name in names}).logits, scores)
-    loaded, kept = BertTokenizerFast.from_pretrained(exported), corpus.load_tokenizer()
-    assert loaded(TEXTS)["input_ids"] == kept(TEXTS)["input_ids"]
-    assert loaded.model_max_length == 64
+    rows = {name: scores[name] for name in ("input_ids", "attention_mask")}
+    check_logits(model(rows).logits, scores)
+    tokenizer = BertTokenizerFast.from_pretrained(exported)
+    assert tokenizer(TEXTS)["input_ids"] == corpus.load_tokenizer()(TEXTS)["input_ids"]
+    assert tokenizer.model_max_length == 64
 
 
 CHILD = """
 import json, sys, numpy, torch, transformers
 folder, rows, output = sys.argv[1:]
 kind = transformers.BertForMaskedLM
-model, told = kind.from_pretrained(folder, output_loading_info=True)
+model, info = kind.from_pretrained(folder, output_loading_info=True)
 tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 batch = numpy.load(rows)
 tensors = {name: torch.tensor(batch[name]).long() for name in ("input_ids", "attention_mask")}
 with torch.no_grad():
     numpy.save(output, model.eval()(**tensors).logits.numpy())
 ids = tokenizer(json.loads(batch["texts"].item()), padding=True)["input_ids"]
-told = {name: sorted(map(str, found)) for name, found in told.items()}
-print(json.dumps({"version": transformers.__version__, "ids": ids, "told": told}))
+info = {name: sorted(map(str, weights)) for name, weights in info.items()}
+print(json.dumps({"version": transformers.__version__, "ids": ids, "info": info}))
 """
 
 
@@ -100,23 +102,24 @@ def test_todays_pytorch_loads_it_with_equal_scores(exported, scores, tmp_path):
     np.savez(tmp_path / "rows.npz", texts=json.dumps(TEXTS), **scores)
     clean = without("PYTHON") | {"HF_HUB_OFFLINE": "1"}
     paths = (exported, tmp_path / "rows.npz", tmp_path / "logits.npy")
-    done = call(PYTORCH, "-c", CHILD, *paths, env=clean)
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
-    assert int(said["version"].split(".")[0]) >= 5
-    assert said["told"] and not any(said["told"].values()), "a weight is missing or left over"
-    assert said["ids"] == scores["input_ids"].tolist()
+    process = call(PYTORCH, "-c", CHILD, *paths, env=clean)
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert int(result["version"].split(".")[0]) >= 5
+    assert result["info"]
+    assert not any(result["info"].values()), "a weight is missing or left over"
+    assert result["ids"] == scores["input_ids"].tolist()
     check_logits(np.load(tmp_path / "logits.npy"), scores)
 
 
 def test_pytorchs_weights_are_all_there_and_turned(run):
     model = export.load(run)[0]
-    found = export.pytorch_weights(model)
-    assert len(found) == len(model.weights)
-    assert found["cls.predictions.bias"].shape == (3000,)
+    weights = export.pytorch_weights(model)
+    assert len(weights) == len(model.weights)
+    assert weights["cls.predictions.bias"].shape == (3000,)
     dense = model.bert.encoder.layer[1].intermediate.dense.kernel.numpy()
     name = "bert.encoder.layer.1.intermediate.dense.weight"
-    np.testing.assert_array_equal(found[name], dense.T)
+    np.testing.assert_array_equal(weights[name], dense.T)
 
 
 def test_the_card_tells_data_settings_and_results(exported, run):
@@ -172,7 +175,8 @@ def test_a_run_that_was_changed_is_told_in_one_message(run, tmp_path, name, old,
 def test_a_deleted_log_costs_the_card_a_number_alone(run, tmp_path):
     (shutil.copytree(run, tmp_path / "run") / "log.jsonl").unlink()
     text = (export.export(tmp_path / "run", tmp_path / "out") / "README.md").read_text()
-    assert "4 of 4 steps, 32 rows." in text and "nan" not in text
+    assert "4 of 4 steps, 32 rows." in text
+    assert "nan" not in text
 
 
 @pytest.mark.parametrize("failing", ["save_weights", "rename"])
@@ -193,20 +197,29 @@ def write(folder):
 
 def killed(folder, number):
     """Write a model, and kill this process as it syncs something for the given time."""
-    left, sync = itertools.count(1), os.fsync
-    os.fsync = lambda file: os.kill(os.getpid(), 9) if next(left) == number else sync(file)
-    os.sync = lambda: os.fsync(0)
+    calls = itertools.count(1)
+    fsync = os.fsync
+
+    def fsync_or_die(file):
+        if next(calls) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        fsync(file)
+
+    os.fsync = fsync_or_die
+    os.sync = functools.partial(fsync_or_die, 0)
     write(folder)
 
 
 @pytest.mark.parametrize("number", MOMENTS)
 def test_killed_the_folder_is_whole_or_absent_and_the_next_call_makes_it(tmp_path, number):
-    (tmp_path / ".out.writing").mkdir()
-    (tmp_path / ".out.abcd1234").touch()
-    with reserved_folder(tmp_path / "out") as reserved:  # this process writes there
-        others = {tmp_path / ".out.writing", tmp_path / ".out.abcd1234", reserved}
-        assert ended(child(killed, tmp_path / "out", number)) == -9
-        if not (tmp_path / "out").exists():
-            write(tmp_path / "out")
-        assert {*tmp_path.iterdir()} == others | {tmp_path / "out"}
-    assert len([*(tmp_path / "out").iterdir()]) == 8
+    output = tmp_path / "out"
+    users_file = tmp_path / ".out.abcd1234"
+    users_file.touch()
+    users_folder = tmp_path / ".out.writing"
+    users_folder.mkdir()
+    with reserved_folder(output) as reserved:  # this process writes there
+        assert ended(child(killed, output, number)) == -signal.SIGKILL
+        if not output.exists():
+            write(output)
+        assert set(tmp_path.iterdir()) == {output, users_file, users_folder, reserved}
+    assert len(list(output.iterdir())) == 8

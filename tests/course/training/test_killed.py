@@ -9,12 +9,12 @@ import sys
 import psutil
 import pytest
 from conventions import ROOT
-from plain import contents, finished, prepared
+from record_files import contents, finished, prepared
 from terminal import call, gone, wait_for
 
 pytestmark = pytest.mark.slow
 
-COMMAND = (sys.executable, "-m", "course", "prepare", "--sequence-length", "64")
+COMMAND = [sys.executable, "-m", "course", "prepare", "--sequence-length", "64"]
 
 # Ends as it syncs a file for the given time: kills fall where they hurt.
 CHILD = """
@@ -46,14 +46,14 @@ def undisturbed(tmp_path_factory):
 def test_killed_at_a_random_moment_and_run_again_gives_the_same_bytes(
     undisturbed, tmp_path, number
 ):
-    words = (sys.executable, "-c", CHILD, str(tmp_path), str(random.Random(number).randint(2, 17)))
-    killed = call(*words)
+    moment = random.Random(number).randint(2, 17)
+    killed = call(sys.executable, "-c", CHILD, str(tmp_path), str(moment))
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    before = finished(tmp_path)
+    before_the_second_run = finished(tmp_path)
     for shard in tmp_path.glob("shard-*.tfrecord"):  # whole or absent, described or not
         assert shard.read_bytes() == (undisturbed / shard.name).read_bytes()
     prepared(tmp_path)
-    assert before.items() <= finished(tmp_path).items()
+    assert before_the_second_run.items() <= finished(tmp_path).items()
     assert contents(tmp_path) == contents(undisturbed)
 
 
@@ -69,7 +69,7 @@ def long_text(tmp_path_factory, texts):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("stop", "status", "told"),
+    ("stop", "status", "message"),
     [
         ("Ctrl-C", 130, "Stopped. Finished shards are kept"),
         ("close the terminal", 129, ""),
@@ -78,27 +78,33 @@ def long_text(tmp_path_factory, texts):
     ],
 )
 def test_what_stops_the_command_is_told_and_the_same_command_goes_on(
-    tmp_path, long_text, stop, status, told
+    tmp_path, long_text, stop, status, message
 ):
     words = ("-i", long_text, "--shards", "30")
     out = tmp_path / "out"
     run = started(*words, "-o", out, "--workers", "2", start_new_session=True)
-    assert wait_for(lambda: finished(out), 120) and run.poll() is None
+    assert wait_for(lambda: finished(out), 120)
+    assert run.poll() is None
     family = psutil.Process(run.pid).children()
     if stop in AT_ALL:  # as a terminal does: to all processes
         os.killpg(run.pid, AT_ALL[stop])
     elif stop == "kill":
         run.kill()
     else:
-        next(child for child in family if "spawn_main" in str(child.cmdline())).kill()
-    said = run.communicate(timeout=120)[1]
-    assert run.returncode == status and told in said and "Traceback" not in said, said
-    assert len(family) >= 2 and all(gone(child.pid) for child in family)
-    before = finished(out)
-    assert 0 < len(before) < 30
+        workers = [child for child in family if "spawn_main" in str(child.cmdline())]
+        workers[0].kill()
+    _, errors = run.communicate(timeout=120)
+    assert run.returncode == status, errors
+    assert message in errors
+    assert "Traceback" not in errors
+    assert len(family) >= 2
+    for child in family:
+        assert gone(child.pid)
+    shards_so_far = finished(out)
+    assert 0 < len(shards_so_far) < 30
     if stop in AT_ALL:
-        assert not [*out.glob(".shard-*")]  # nothing half written
-    for folder in (out, tmp_path / "alone"):
+        assert not list(out.glob(".shard-*"))  # nothing half written
+    for folder in (out, tmp_path / "undisturbed"):
         assert started(*words, "-o", folder).wait() == 0
-    assert before.items() <= finished(out).items()
-    assert contents(out) == contents(tmp_path / "alone")
+    assert shards_so_far.items() <= finished(out).items()
+    assert contents(out) == contents(tmp_path / "undisturbed")

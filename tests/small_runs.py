@@ -24,7 +24,8 @@ FORKS.set_forkserver_preload(
 
 def train(data, output, settings=SETTINGS, **options):
     """Train; what isn't the subject of the test is small and not compiled."""
-    return pretraining.run(settings, data, output, **{"jit": False, "save_every": SAVE, **options})
+    options = {"jit": False, "save_every": SAVE} | options
+    return pretraining.run(settings, data, output, **options)
 
 
 def log(output):

@@ -18,18 +18,24 @@ TOKENIZER = corpus.kept_tokenizer()
 
 def contents(folder):
     """Digest of every file, by its path in the folder."""
-    folder = pathlib.Path(folder)
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+    digests = {}
+    for path in pathlib.Path(folder).rglob("*"):
+        if path.is_file():
+            digests[str(path.relative_to(folder))] = sha256(path)
+    return digests
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def finished(folder):
     """Digest and time of each shard that is described, so finished."""
-    return {
-        path.name: (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
-        for path in folder.glob("shard-*.tfrecord")
-        if path.with_suffix(".json").exists()
-    }
+    shards = {}
+    for path in folder.glob("shard-*.tfrecord"):
+        if path.with_suffix(".json").exists():
+            shards[path.name] = (sha256(path), path.stat().st_mtime_ns)
+    return shards
 
 
 def copied(manifest, folder):
@@ -41,14 +47,15 @@ def plain(manifest):
     """Read with tf.data and tf.io.parse_example alone, checksums on, as anyone can."""
     paths = [f"{manifest.path}/{shard.name}" for shard in manifest.shards]
     spec = {name: tf.io.FixedLenFeature([], tf.string) for name in manifest.features}
-    raw = tf.io.parse_example(list(tf.data.TFRecordDataset(paths)), spec)
-    return {
-        name: tf.io.decode_raw(raw[name], tf.as_dtype(kind)).numpy()
-        for name, kind in manifest.features.items()
-    }
+    examples = tf.io.parse_example(list(tf.data.TFRecordDataset(paths)), spec)
+    rows = {}
+    for name, kind in manifest.features.items():
+        rows[name] = tf.io.decode_raw(examples[name], tf.as_dtype(kind)).numpy()
+    return rows
 
 
 def changed(change):
+    """The shipped tokenizer after a change, a function of it."""
     tokenizer = tokenizers.Tokenizer.from_file(str(TOKENIZER))
     change(tokenizer)
     return tokenizer
@@ -59,12 +66,13 @@ def batches(path, count, **options):
     return list(records.dataset(path, **options).take(count).as_numpy_iterator())
 
 
-def rows_of(some):
-    return [
-        tuple(np.concatenate([batch[name][at] for name in sorted(batch)]).tolist())
-        for batch in some
-        for at in range(len(batch["input_ids"]))
-    ]
+def rows_of(batches):
+    """Each row of some batches as one tuple of numbers, to be compared."""
+    rows = []
+    for batch in batches:
+        features = [batch[name] for name in sorted(batch)]
+        rows += map(tuple, np.concatenate(features, axis=1).tolist())
+    return rows
 
 
 def write(texts, folder, tokenizer=TOKENIZER, **options):
