@@ -20,38 +20,43 @@ NAMES = {
 def processor() -> str:
     """Name this machine's processor."""
     path = pathlib.Path("/proc/cpuinfo")
-    told = path.read_text("utf-8") if path.is_file() else ""
-    name = re.search(r"^model name\s*:\s*(.+)$", told, re.MULTILINE)
-    return name[1].strip() if name else platform.machine()
+    if path.is_file():
+        name = re.search(r"^model name\s*:\s*(.+)$", path.read_text("utf-8"), re.MULTILINE)
+        if name:
+            return name[1].strip()
+    return platform.machine()
 
 
 def main() -> None:
     """Measure the course's ways beside the usual ones, and print a table of each.
 
-    Ratios of one run can be compared between machines; seconds can't. Where others use the machine,
-    too, look at the ratios of processor time. published and fine_tuning write the tables that the
-    notebooks show; they run only where they are named.
+    Ratios of one run can be compared between machines; seconds can't. Where others also use the
+    machine, look at the ratios of processor time. published and fine_tuning write the tables that
+    the notebooks show; they run only where they are named.
     """
-    told = "\n".join(f"  {name:12} {about}" for name, about in NAMES.items())
+    names = "\n".join(f"  {name:12} {about}" for name, about in NAMES.items())
     parser = argparse.ArgumentParser(
         "python -m benchmarks",
-        description=f"{main.__doc__}\n{told}",
+        description=f"{main.__doc__}\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("name", nargs="*", help="the first two if none is named")
     parser.add_argument("--small", action="store_true", help="tiny, to see that everything works")
-    asked = parser.parse_args()
-    if unknown := [name for name in asked.name if name not in NAMES]:
-        parser.error(f"{unknown[0]!r} is none of {', '.join(NAMES)}")
+    arguments = parser.parse_args()
+    for name in arguments.name:
+        if name not in NAMES:
+            parser.error(f"{name!r} is none of {', '.join(NAMES)}")
     os.environ.update(ENVIRONMENT)
     import pandas as pd
     import tensorflow as tf
 
     tf.get_logger().setLevel("ERROR")
     tf.keras.utils.set_random_seed(0)
-    for name in asked.name or list(NAMES)[:2]:
-        for title, rows in importlib.import_module(f"benchmarks.{name}").run(small=asked.small):
-            print(f"\n{name}: {title}\n{pd.DataFrame(rows).to_string(index=False)}")
+    for name in arguments.name or list(NAMES)[:2]:
+        benchmark = importlib.import_module(f"benchmarks.{name}")
+        for title, rows in benchmark.run(small=arguments.small):
+            table = pd.DataFrame(rows).to_string(index=False)
+            print(f"\n{name}: {title}\n{table}")
     cores = f"{os.cpu_count()} cores, {processor()}"
     print(f"\n{cores}, Python {platform.python_version()}, TensorFlow {tf.__version__}")
 

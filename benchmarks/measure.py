@@ -31,17 +31,24 @@ def alternating(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str
     for nothing.
     """
     times = {name: [] for name in calls}
-    for at in range(-1, rounds):
-        for name in list(calls)[:: -1 if at % 2 else 1]:
+    # Round 0 warms up.
+    for number in range(rounds + 1):
+        names = list(calls)
+        if number % 2 == 0:
+            names.reverse()
+        for name in names:
             start = Clock.now()
-            own = calls[name]()
-            if at >= 0:
-                times[name].append(own if isinstance(own, Clock) else Clock.now().since(start))
-        print(f"round {at + 1} of {rounds}", file=sys.stderr)
+            result = calls[name]()
+            clock = Clock.now().since(start)
+            if isinstance(result, Clock):
+                clock = result
+            if number > 0:
+                times[name].append(clock)
+        print(f"round {number} of {rounds}", file=sys.stderr)
     return times
 
 
 def ratio(baseline: Sequence[float], other: Sequence[float]) -> str:
     """Write how many times faster ``other`` is, round by round: median (smallest–largest)."""
-    each = [a / b for a, b in zip(baseline, other, strict=True)]
-    return f"{statistics.median(each):.2f} ({min(each):.2f}–{max(each):.2f})"
+    ratios = [a / b for a, b in zip(baseline, other, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"

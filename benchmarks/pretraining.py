@@ -23,7 +23,8 @@ from helpers.text import buckets, corpus, masking
 
 LENGTH = 128
 ROWS = 16
-STEPS, ROUNDS = 4, 5  # steps per round
+STEPS = 4  # per round
+ROUNDS = 5
 IGNORED = -100  # the label that Hugging Face's loss leaves out
 ROOT = pathlib.Path(__file__).parents[1]
 PYTORCH = ROOT / "build" / "pytorch" / "bin" / "python"  # made by `make libraries`
@@ -45,51 +46,65 @@ class Text:
 def sentences(paragraphs: int) -> list[str]:
     """Cut the shipped Korean paragraphs after full stops and marks."""
     lines = corpus.read(pathlib.Path(corpus.shipped()["ko"]))[:paragraphs]
-    return [part for line in lines for part in re.split(r"(?<=[.!?]) +", line) if part]
+    parts = []
+    for line in lines:
+        parts += re.split(r"(?<=[.!?]) +", line)
+    return list(filter(None, parts))
 
 
 def read(paragraphs: int) -> Text:
     """Make the batches: sentences drawn once, the same in every run."""
     tokenizer = corpus.load_tokenizer()
     texts = sentences(paragraphs)
-    texts = [texts[at] for at in np.random.default_rng(0).permutation(len(texts))]
-    ids = tokenizer(texts, truncation=True, max_length=LENGTH)["input_ids"]
-    lengths = np.array([len(row) for row in ids])
-    places = max(1, round(masking.RATE * LENGTH))
-    special = tuple(tokenizer.all_special_ids)
-    masks = masking.Masking(len(tokenizer), tokenizer.mask_token_id, special, places)
+    order = np.random.default_rng(0).permutation(len(texts))
+    shuffled = [texts[index] for index in order]
+    ids = tokenizer(shuffled, truncation=True, max_length=LENGTH)["input_ids"]
+    masks = masking.Masking(
+        vocabulary=len(tokenizer),
+        mask_id=tokenizer.mask_token_id,
+        special_ids=tuple(tokenizer.all_special_ids),
+        predictions=max(1, round(masking.RATE * LENGTH)),
+    )
 
     def masked(rows: np.ndarray) -> dict[str, np.ndarray]:
-        drawn = masks(tf.constant(rows), masking.draw(0, 0, 0))
-        return {name: value.numpy() for name, value in drawn.items()}
+        batch = masks(tf.constant(rows), masking.draw(0, 0, 0))
+        return {name: value.numpy() for name, value in batch.items()}
 
-    alone = np.zeros((ROWS, LENGTH), np.int32)
-    for row, tokens in zip(alone, ids, strict=False):
+    # A sentence per row, for Hugging Face's model: labels at every position.
+    padded = np.zeros((ROWS, LENGTH), np.int32)
+    for row, tokens in zip(padded, ids, strict=False):
         row[: len(tokens)] = tokens
-    packing = buckets.pack(lengths, LENGTH)
-    full = np.resize(np.arange(len(packing.rows)), ROWS)
-    rows, segments, positions = (
-        values[full].astype(np.int32)
-        for values in (
-            packing.lay_out(np.concatenate(ids).astype(np.int32)),
-            packing.segment_ids(),
-            packing.position_ids(),
-        )
-    )
-    drawn, mask = masked(alone), (alone > 0).astype(np.int32)
-    used = np.where(drawn["masked_weights"] > 0, drawn["masked_ids"], IGNORED)
-    labels = np.full(alone.shape, IGNORED, np.int32)
-    np.put_along_axis(labels, drawn["masked_positions"], used, axis=1)
-    both = {"input_ids": drawn["input_ids"], "attention_mask": mask}
-    every = np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1))
-    whole = {
-        "position_ids": every,
-        "masked_positions": every,
+    batch = masked(padded)
+    is_used = batch["masked_weights"] > 0
+    labels = np.full(padded.shape, IGNORED, np.int32)
+    label_values = np.where(is_used, batch["masked_ids"], IGNORED)
+    np.put_along_axis(labels, batch["masked_positions"], label_values, axis=1)
+    inputs = {
+        "input_ids": batch["input_ids"],
+        "attention_mask": (padded > 0).astype(np.int32),
+    }
+    # The same for our step, with the head at every position.
+    positions = np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1))
+    every_position = {
+        "position_ids": positions,
+        "masked_positions": positions,
         "masked_ids": np.maximum(labels, 0),
         "masked_weights": (labels >= 0).astype(np.float32),
     }
-    packed = masked(rows) | {"attention_mask": segments, "position_ids": positions}
-    return Text(both | {"labels": labels}, both | whole, packed, len(tokenizer))
+    # As many sentences as fit into each row.
+    packing = buckets.pack([len(row) for row in ids], LENGTH)
+    rows = np.resize(np.arange(len(packing.rows)), ROWS)  # again from the first, if too few
+    packed_ids = packing.lay_out(np.concatenate(ids).astype(np.int32))
+    packed = masked(packed_ids[rows]) | {
+        "attention_mask": packing.segment_ids()[rows],
+        "position_ids": packing.position_ids()[rows],
+    }
+    return Text(
+        padded=inputs | {"labels": labels},
+        whole=inputs | every_position,
+        packed=packed,
+        vocabulary=len(tokenizer),
+    )
 
 
 def configuration(size: Configuration, vocabulary: int) -> BertConfig:
@@ -129,15 +144,20 @@ def ours(size: Configuration, text: Text, batch: dict) -> Callable[[], object]:
 
 
 class PyTorch:
-    """Steps in PyTorch, in a process of its own: it lives apart from the course's packages."""
+    """Steps in PyTorch, in another process: it isn't among the course's packages."""
 
     def __init__(self, text: Text, folder: str) -> None:
         np.savez(f"{folder}/batch.npz", **text.padded)
         self.vocabulary = text.vocabulary
         threads = str(len(os.sched_getaffinity(0)))  # as many as TensorFlow takes
-        words = [PYTORCH, "-m", "benchmarks.pretraining_pytorch", f"{folder}/batch.npz", threads]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen(words, cwd=ROOT, text=True, **pipes)
+        batch = f"{folder}/batch.npz"
+        self.process = subprocess.Popen(
+            [PYTORCH, "-m", "benchmarks.pretraining_pytorch", batch, threads],
+            cwd=ROOT,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def __enter__(self) -> "PyTorch":
         return self
@@ -163,38 +183,46 @@ class PyTorch:
 def rows(name: str, ways: Ways, rounds: int) -> Iterator[dict[str, str]]:
     """Measure ways to do a step; write real tokens per second, and ratios to the first two."""
     times = alternating({way: call for way, (_, call) in ways.items()}, rounds)
-    real = {way: np.count_nonzero(batch["attention_mask"]) for way, (batch, _) in ways.items()}
+    tokens = {way: np.count_nonzero(batch["attention_mask"]) for way, (batch, _) in ways.items()}
+    baselines = [way for way in times if not way.startswith("ours")]
     for way, clocks in times.items():
-        wall = statistics.median(clock.wall for clock in clocks)
-        told = {"size": name, "step": way, "tokens/s": f"{real[way] * STEPS / wall:,.0f}"}
-        for base in (way for way in times if not way.startswith("ours")):
-            share = real[way] / real[base]
+        wall = statistics.median([clock.wall for clock in clocks])
+        speed = tokens[way] * STEPS / wall
+        row = {"size": name, "step": way, "tokens/s": f"{speed:,.0f}"}
+        for baseline in baselines:
+            # What the baseline would take for as many tokens.
+            share = tokens[way] / tokens[baseline]
+            title = baseline.partition(",")[0]
             for kind in ("wall", "cpu"):
-                before = [getattr(clock, kind) * share for clock in times[base]]
-                after = [getattr(clock, kind) for clock in clocks]
-                told[f"× {base.split(',')[0]}, {kind}"] = ratio(before, after)
-        yield told
+                baseline_seconds = [getattr(clock, kind) * share for clock in times[baseline]]
+                seconds = [getattr(clock, kind) for clock in clocks]
+                row[f"× {title}, {kind}"] = ratio(baseline_seconds, seconds)
+        yield row
 
 
 def run(small: bool) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """Measure; give the title and the rows of a table."""
-    text, found = read(30 if small else 10**6), []
+    text = read(30 if small else 10**6)
+    table = []
+    sizes = {name: CONFIGURATIONS[name] for name in ("tiny", "mini", "small")}
+    rounds = ROUNDS
+    if small:
+        sizes = {"1 layer": Configuration(1, 16, 1)}
+        rounds = 1
     with contextlib.ExitStack() as stack:
-        other = None
+        pytorch = None
         if PYTORCH.exists():
             folder = stack.enter_context(tempfile.TemporaryDirectory())
-            other = stack.enter_context(PyTorch(text, folder))
-        for name in ("1 layer",) if small else ("tiny", "mini", "small"):
-            size = Configuration(1, 16, 1) if small else CONFIGURATIONS[name]
-            fitted = hugging_face(size, text.vocabulary)
-            ways = {"Hugging Face's fit, padded": (text.padded, usual(fitted, text.padded))}
-            if other:
-                ways["PyTorch, padded"] = text.padded, other.steps(size)
-            ways["ours, padded"] = text.whole, ours(size, text, text.whole)
-            ways["ours, packed"] = text.packed, ours(size, text, text.packed)
-            found += rows(name, ways, 1 if small else ROUNDS)
-    apart = "" if other else " (`make libraries` installs PyTorch, apart; then it is compared)"
-    yield (
-        f"a step, {ROWS} rows of {LENGTH}, AdamW, dropout 0.1, real tokens per second{apart}",
-        found,
-    )
+            pytorch = stack.enter_context(PyTorch(text, folder))
+        for name, size in sizes.items():
+            model = hugging_face(size, text.vocabulary)
+            ways = {"Hugging Face's fit, padded": (text.padded, usual(model, text.padded))}
+            if pytorch:
+                ways["PyTorch, padded"] = (text.padded, pytorch.steps(size))
+            ways["ours, padded"] = (text.whole, ours(size, text, text.whole))
+            ways["ours, packed"] = (text.packed, ours(size, text, text.packed))
+            table += rows(name, ways, rounds)
+    title = f"a step, {ROWS} rows of {LENGTH}, AdamW, dropout 0.1, real tokens per second"
+    if not pytorch:
+        title += " (`make libraries` installs PyTorch, apart; then it is compared)"
+    yield title, table

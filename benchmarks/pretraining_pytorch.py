@@ -19,11 +19,15 @@ from benchmarks.measure import Clock
 def trained(config: dict, batch: dict[str, torch.Tensor]) -> Callable[[int], Clock]:
     """Make a model and its optimizer, as those of the benchmark `pretraining`."""
     model = BertForMaskedLM(BertConfig(**config)).train()
-    named = list(model.named_parameters())
-    whole = [weight for name, weight in named if "bias" in name or "LayerNorm" in name]
-    decayed = [weight for name, weight in named if "bias" not in name and "LayerNorm" not in name]
+    decayed = []
+    undecayed = []
+    for name, weight in model.named_parameters():
+        if "bias" in name or "LayerNorm" in name:
+            undecayed.append(weight)
+        else:
+            decayed.append(weight)
     optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.01}, {"params": whole, "weight_decay": 0.0}],
+        [{"params": decayed, "weight_decay": 0.01}, {"params": undecayed, "weight_decay": 0.0}],
         lr=1e-4,
         eps=1e-6,
         fused=True,
@@ -56,8 +60,8 @@ def main(path: str, threads: int) -> None:
             answer = len(models) - 1
         else:
             number, count = question
-            took = models[number](count)
-            answer = took.wall, took.cpu
+            clock = models[number](count)
+            answer = (clock.wall, clock.cpu)
         print(json.dumps(answer), flush=True)
 
 

@@ -1,9 +1,9 @@
-"""Training runs that somebody published, built again and compiled by Google's compiler.
+"""Published training runs, built again and compiled by Google's compiler.
 
 Each row of ``published.tsv`` says in ``model`` how it is built here: a builder of this file and
 its numbers. The step is the usual one of its time (every position of every layer, dropout where the
 run had it, clipping, an optimizer with as much state), with the rows that one device had. What was
-particular to a run's own code (sharded optimizers, images laid out anew) is not built again.
+particular to a run's own code (sharded optimizers, images in another layout) is not built again.
 """
 
 import contextlib
@@ -32,9 +32,12 @@ TIMEOUT = 3600.0
 
 
 def _specs(run: Run, **lengths: int) -> tuple[tf.TensorSpec, ...]:
-    return tuple(
-        tf.TensorSpec([run.rows, n] if n else [run.rows], tf.int32) for n in lengths.values()
-    )
+    """Give a tensor of whole numbers for each name, with so many in a row; 0: one number each."""
+    specs = []
+    for length in lengths.values():
+        shape = [run.rows, length] if length else [run.rows]
+        specs.append(tf.TensorSpec(shape, tf.int32))
+    return tuple(specs)
 
 
 def _entropy(labels: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
@@ -79,10 +82,11 @@ def _masked(encoder: tf.keras.layers.Layer, scores: Callable, onehot: int) -> Lo
         labels: tf.Tensor,
         pairs: tf.Tensor,
     ) -> tf.Tensor:
-        about = {"attention_mask": mask, "token_type_ids": kinds, "training": True}
-        out = encoder(**_words(ids, encoder, onehot), **about)
-        words, judged = scores(tf.gather(out[0], positions, batch_dims=1), out[1])
-        return _entropy(labels, words) + _entropy(pairs, judged)
+        words = _words(ids, encoder, onehot)
+        output = encoder(**words, attention_mask=mask, token_type_ids=kinds, training=True)
+        masked = tf.gather(output[0], positions, batch_dims=1)
+        word_scores, pair_scores = scores(masked, output[1])
+        return _entropy(labels, word_scores) + _entropy(pairs, pair_scores)
 
     return loss
 
@@ -92,48 +96,66 @@ def bert(run: Run, predictions: int, dropout: int = 1, onehot: int = 0, **sizes:
     config = hf.BertConfig(**_sizes(dropout=dropout, **sizes), max_position_embeddings=run.size)
     model = hf.TFBertForPreTraining(config)
     model.build_in_name_scope()
-    loss = _masked(model.bert, lambda words, pair: (model.mlm(words), model.nsp(pair)), onehot)
-    return loss, model.trainable_variables, adamw(model, 1e-4), _pairs(run, predictions)
 
+    def heads(words: tf.Tensor, pair: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return model.mlm(words), model.nsp(pair)
 
-def _pairs(run: Run, predictions: int) -> tuple[tf.TensorSpec, ...]:
-    tokens = {"ids": run.size, "mask": run.size, "kinds": run.size}
-    return _specs(run, **tokens, positions=predictions, labels=predictions, pairs=0)
+    loss = _masked(model.bert, heads, onehot)
+    specs = _specs(
+        run,
+        ids=run.size,
+        mask=run.size,
+        kinds=run.size,
+        positions=predictions,
+        labels=predictions,
+        pairs=0,
+    )
+    return loss, model.trainable_variables, adamw(model, 1e-4), specs
 
 
 def electra(run: Run, predictions: int, part: int, onehot: int = 0, **sizes: int) -> Job:
     """ELECTRA: a generator of 1/``part`` of the width fills masks, a discriminator judges all."""
-    whole = _sizes(dropout=1, **sizes)
-    small = _sizes(dropout=1, **sizes | {n: sizes[n] // part for n in ("hidden", "heads")})
-    about = {"embedding_size": sizes["hidden"], "max_position_embeddings": run.size}
-    generator = hf.TFElectraForMaskedLM(hf.ElectraConfig(**small | about))
-    discriminator = hf.TFElectraForPreTraining(hf.ElectraConfig(**whole | about))
+    fraction = {name: sizes[name] // part for name in ("hidden", "heads")}
+    common = {"embedding_size": sizes["hidden"], "max_position_embeddings": run.size}
+    generator_sizes = _sizes(dropout=1, **sizes | fraction)
+    discriminator_sizes = _sizes(dropout=1, **sizes)
+    generator = hf.TFElectraForMaskedLM(hf.ElectraConfig(**generator_sizes | common))
+    discriminator = hf.TFElectraForPreTraining(hf.ElectraConfig(**discriminator_sizes | common))
     for model in (generator, discriminator):
         model.build_in_name_scope()
     weights = generator.trainable_variables + discriminator.trainable_variables
-    both = types.SimpleNamespace(trainable_variables=weights)
+    both_models = types.SimpleNamespace(trainable_variables=weights)
 
     def loss(
         ids: tf.Tensor, mask: tf.Tensor, kinds: tf.Tensor, positions: tf.Tensor, labels: tf.Tensor
     ) -> tf.Tensor:
-        words = {"attention_mask": mask, "token_type_ids": kinds, "training": True}
-        out = generator.electra(**_words(ids, generator.electra, onehot), **words)
-        found = generator.generator_predictions(tf.gather(out[0], positions, batch_dims=1))
-        scores = tf.cast(generator.generator_lm_head(found), tf.float32)
+        options = {"attention_mask": mask, "token_type_ids": kinds, "training": True}
+        # The generator scores the masked positions, and a word is drawn for each.
+        output = generator.electra(**_words(ids, generator.electra, onehot), **options)
+        masked = tf.gather(output[0], positions, batch_dims=1)
+        predictions_of_masked = generator.generator_predictions(masked)
+        scores = tf.cast(generator.generator_lm_head(predictions_of_masked), tf.float32)
         noise = -tf.math.log(-tf.math.log(tf.random.uniform(scores.shape, 1e-9, 1 - 1e-7)))
-        drawn = tf.argmax(tf.stop_gradient(scores) + noise, -1, tf.int32)
+        words = tf.argmax(tf.stop_gradient(scores) + noise, -1, tf.int32)
+        # The discriminator judges which words aren't the original ones.
         rows = tf.repeat(tf.range(run.rows), predictions)
-        at = tf.stack([rows, tf.reshape(positions, [-1])], -1)
-        changed = tf.tensor_scatter_nd_update(ids, at, tf.reshape(drawn, [-1]))
-        wrong = tf.cast(tf.not_equal(changed, ids), tf.float32)
-        changed = _words(changed, discriminator.electra, onehot)
-        judged = tf.cast(discriminator(**changed, **words).logits, tf.float32)
-        right = tf.nn.sigmoid_cross_entropy_with_logits(wrong, judged)
-        return _entropy(labels, scores) + 50 * tf.reduce_mean(right)
+        index = tf.stack([rows, tf.reshape(positions, [-1])], -1)
+        replaced_ids = tf.tensor_scatter_nd_update(ids, index, tf.reshape(words, [-1]))
+        is_replaced = tf.cast(tf.not_equal(replaced_ids, ids), tf.float32)
+        replaced_words = _words(replaced_ids, discriminator.electra, onehot)
+        judgements = tf.cast(discriminator(**replaced_words, **options).logits, tf.float32)
+        judge_loss = tf.nn.sigmoid_cross_entropy_with_logits(is_replaced, judgements)
+        return _entropy(labels, scores) + 50 * tf.reduce_mean(judge_loss)
 
-    tokens = {"ids": run.size, "mask": run.size, "kinds": run.size}
-    specs = _specs(run, **tokens, positions=predictions, labels=predictions)
-    return loss, weights, adamw(both, 2e-4), specs
+    specs = _specs(
+        run,
+        ids=run.size,
+        mask=run.size,
+        kinds=run.size,
+        positions=predictions,
+        labels=predictions,
+    )
+    return loss, weights, adamw(both_models, 2e-4), specs
 
 
 def gpt2(run: Run, layers: int, hidden: int, heads: int, vocabulary: int) -> Job:
@@ -161,13 +183,14 @@ def gpt2(run: Run, layers: int, hidden: int, heads: int, vocabulary: int) -> Job
 
 def _images(run: Run, model: tf.keras.Model, optimizer: tf.keras.optimizers.Optimizer) -> Job:
     def loss(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        given = model(pictures, training=True)
-        return _entropy(labels, getattr(given, "logits", given))
+        output = model(pictures, training=True)
+        scores = getattr(output, "logits", output)  # Hugging Face's has a field
+        return _entropy(labels, scores)
 
-    kind = tf.bfloat16 if run.precision == "bfloat16" else tf.float32
-    shape = [run.rows, run.size, run.size, 3]
-    specs = tf.TensorSpec(shape, kind), tf.TensorSpec([run.rows], tf.int32)
-    return loss, model.trainable_variables, optimizer, specs
+    dtype = tf.bfloat16 if run.precision == "bfloat16" else tf.float32
+    pictures = tf.TensorSpec([run.rows, run.size, run.size, 3], dtype)
+    labels = tf.TensorSpec([run.rows], tf.int32)
+    return loss, model.trainable_variables, optimizer, (pictures, labels)
 
 
 def vit(run: Run, layers: int, hidden: int, heads: int, patch: int) -> Job:
@@ -177,8 +200,12 @@ def vit(run: Run, layers: int, hidden: int, heads: int, patch: int) -> Job:
     config = hf.ViTConfig(**sizes, image_size=run.size, patch_size=patch, num_labels=1000)
     model = hf.TFViTForImageClassification(config)
     model.build_in_name_scope()
-    job = _images(run, model, adamw(model, 1e-3))
-    return lambda pictures, labels: job[0](tf.transpose(pictures, [0, 3, 1, 2]), labels), *job[1:]
+    loss, weights, optimizer, specs = _images(run, model, adamw(model, 1e-3))
+
+    def loss_of_channels_last(pictures: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        return loss(tf.transpose(pictures, [0, 3, 1, 2]), labels)
+
+    return loss_of_channels_last, weights, optimizer, specs
 
 
 def resnet(run: Run, blocks: int) -> Job:
@@ -188,21 +215,27 @@ def resnet(run: Run, blocks: int) -> Job:
     normalisation after them makes useless, took 15 % of the estimate on v2.
     """
     layers = tf.keras.layers
-    x = inputs = layers.Input([run.size, run.size, 3])
+    inputs = layers.Input([run.size, run.size, 3])
 
     def convolved(x: tf.Tensor, filters: int, size: int, strides: int = 1) -> tf.Tensor:
         x = layers.Conv2D(filters, size, strides, padding="same", use_bias=False)(x)
         return layers.BatchNormalization()(x)
 
-    x = layers.ReLU()(convolved(x, 64, 7, 2))
+    x = layers.ReLU()(convolved(inputs, 64, 7, 2))
     x = layers.MaxPool2D(3, 2, padding="same")(x)
-    for stage, repeated in enumerate((3, 4, blocks, 3)):
-        for at in range(repeated):
-            filters, strides = 64 * 2**stage, 2 if stage and not at else 1
-            short = x if at else convolved(x, 4 * filters, 1, strides)
+    for stage, blocks_of_stage in enumerate((3, 4, blocks, 3)):
+        filters = 64 * 2**stage
+        for block in range(blocks_of_stage):
+            # The first block of a stage changes the number of filters; but for the first stage it
+            # also halves the picture.
+            strides = 1
+            shortcut = x
+            if block == 0:
+                strides = 1 if stage == 0 else 2
+                shortcut = convolved(x, 4 * filters, 1, strides)
             x = layers.ReLU()(convolved(x, filters, 1))
             x = layers.ReLU()(convolved(x, filters, 3, strides))
-            x = layers.ReLU()(layers.add([convolved(x, 4 * filters, 1), short]))
+            x = layers.ReLU()(layers.add([convolved(x, 4 * filters, 1), shortcut]))
     x = layers.Dense(1000)(layers.GlobalAveragePooling2D()(x))
     return _images(run, tf.keras.Model(inputs, x), _momentum())
 
@@ -214,33 +247,49 @@ def _momentum() -> tf.keras.optimizers.Optimizer:
 def keras(run: Run, **name: int) -> Job:
     """A model of keras.applications, with momentum."""
     (name,) = name
-    shape = (run.size, run.size, 3)
-    about = {"include_preprocessing": False} if name.startswith("ResNetRS") else {}
-    make = getattr(tf.keras.applications, name)
-    model = make(weights=None, input_shape=shape, classifier_activation=None, **about)
+    options = {}
+    if name.startswith("ResNetRS"):
+        options["include_preprocessing"] = False
+    model = getattr(tf.keras.applications, name)(
+        weights=None,
+        input_shape=(run.size, run.size, 3),
+        classifier_activation=None,
+        **options,
+    )
     return _images(run, model, _momentum())
 
 
-BUILDERS = {f.__name__: f for f in (bert, electra, gpt2, vit, resnet, keras)}
+BUILDERS = {
+    "bert": bert,
+    "electra": electra,
+    "gpt2": gpt2,
+    "vit": vit,
+    "resnet": resnet,
+    "keras": keras,
+}
 
 
 @contextlib.contextmanager
 def _computing_in(precision: str) -> Iterator[None]:
-    before = tf.keras.mixed_precision.global_policy()
-    mixed = {"bfloat16": "mixed_bfloat16"}.get(precision, precision)
-    tf.keras.mixed_precision.set_global_policy(mixed)
+    policy = tf.keras.mixed_precision.global_policy()
+    if precision == "bfloat16":
+        precision = "mixed_bfloat16"
+    tf.keras.mixed_precision.set_global_policy(precision)
     try:
         yield
     finally:
-        tf.keras.mixed_precision.set_global_policy(before)
+        tf.keras.mixed_precision.set_global_policy(policy)
 
 
 def program(run: Run) -> Program:
     """Build a run's training step for one device, and export it."""
-    kind, *numbers = run.model.split()
-    given = {name: int(value or 0) for name, _, value in (n.partition("=") for n in numbers)}
+    kind, *words = run.model.split()
+    numbers = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        numbers[name] = int(value or 0)
     with _computing_in(run.precision):
-        loss, weights, optimizer, specs = BUILDERS[kind](run, **given)
+        loss, weights, optimizer, specs = BUILDERS[kind](run, **numbers)
         optimizer.build(weights)
 
         @tf.autograph.experimental.do_not_convert
@@ -248,8 +297,8 @@ def program(run: Run) -> Program:
             with tf.GradientTape() as tape:
                 value = loss(*tensors)
             gradients = tape.gradient(value, weights)
-            if "onehot" in given:  # no row of a table is picked there, so no gradient is sparse
-                gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+            if "onehot" in numbers:  # no row of a table is picked there, so no gradient is sparse
+                gradients = list(map(tf.convert_to_tensor, gradients))
             if kind not in ("resnet", "keras"):
                 gradients, _ = tf.clip_by_global_norm(gradients, CLIP)
             optimizer.apply_gradients(zip(gradients, weights, strict=True))
