@@ -3,9 +3,10 @@
 import io
 
 import nbformat
-from conventions import METADATA
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from rich.console import Console
+
+from course.tidy import METADATA
 
 
 def write(folder, name, *sources, parameters=None, tags=()):

@@ -9,13 +9,13 @@ import nbformat
 import psutil
 import pytest
 from bs4 import BeautifulSoup
-from conventions import METADATA
 from made_notebooks import quiet, write
 from nbformat.v4 import new_output
 from terminal import call, wait_for, without
 
 from course import running, tidy
 from course.catalog import notebooks
+from course.tidy import METADATA
 from helpers.base import files
 from helpers.base.settings import ROOT
 

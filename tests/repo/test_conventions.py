@@ -8,21 +8,25 @@ import tomllib
 
 import nbformat
 import pytest
-from conventions import METADATA, NOTEBOOKS, ROOT, badges, problems, repository, source, tagged
+from conventions import NOTEBOOKS, ROOT, badges, problems, repository, source, tagged
 from nbformat.v4 import new_output
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from course.tidy import METADATA
 from helpers.base.settings import ANY_VERSION, BOOTSTRAP, COMPILER, locked_versions
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-REQUIREMENTS = [
-    Requirement(line)
-    for line in sum(PROJECT["optional-dependencies"].values(), PROJECT["dependencies"])
-    if not line.startswith("tpu-preflight")  # installed from its folder
-]
 README = (ROOT / "README.md").read_text("utf-8")
 LOCK = (ROOT / "requirements.txt").read_text("utf-8")
+
+
+def requirements() -> list[Requirement]:
+    """The packages of pyproject.toml, but for the preflight: it is installed from its folder."""
+    lines = list(PROJECT["dependencies"])
+    for extra in PROJECT["optional-dependencies"].values():
+        lines += extra
+    return [Requirement(line) for line in lines if not line.startswith("tpu-preflight")]
 
 
 def load(path) -> dict:
@@ -31,55 +35,80 @@ def load(path) -> dict:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_notebook_keeps_the_conventions(path):
-    notebook, first = load(path), load(NOTEBOOKS[0])
+    notebook = load(path)
     assert problems(notebook, path.name) == []
-    setup = source(notebook["cells"][tagged(notebook, "setup")[0]])
-    assert setup == source(first["cells"][tagged(first, "setup")[0]])
+    setup = setup_cell(notebook)
+    assert setup == setup_cell(load(NOTEBOOKS[0]))
     assert f"git clone --depth=1 {repository()}\n" in setup
     for link in (f"notebooks/{path.name}", *badges(path.name).values()):
         assert f"]({link})" in README
+
+
+def setup_cell(notebook: dict) -> str:
+    return source(notebook["cells"][tagged(notebook, "setup")[0]])
 
 
 def undefined(cells: list[dict]) -> str:
     """Names that a notebook of these cells uses and doesn't define."""
     words = "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"
     command = [sys.executable, *words, "--stdin-filename", "core.ipynb", "-"]
-    given = nbformat.writes(nbformat.v4.new_notebook(cells=cells))
-    return subprocess.run(command, input=given, capture_output=True, text=True).stdout
+    notebook = nbformat.writes(nbformat.v4.new_notebook(cells=cells))
+    return subprocess.run(command, input=notebook, capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_core_uses_no_name_that_a_skipped_cell_defines(path):
     notebook = nbformat.read(path, 4)
-    skipped = {*tagged(notebook, "beyond-core")}
-    core = [cell for at, cell in enumerate(notebook.cells) if at not in skipped]
+    skipped = tagged(notebook, "beyond-core")
+    core = [cell for index, cell in enumerate(notebook.cells) if index not in skipped]
     assert undefined(core) == "All checks passed!\n"
     assert "core.ipynb" in undefined([*core, nbformat.v4.new_code_cell("of_a_skipped_cell")])
 
 
-def test_numbers_next_links_map_times_and_plans_agree():
-    texts = [[source(cell) for cell in load(path)["cells"]] for path in NOTEBOOKS]
-    names = [path.name for path in NOTEBOOKS]
-    after = [re.findall(r"^Next: .*\((\d\d_\w+\.ipynb)\)$", text[-1], re.M) for text in texts]
-    assert after == [[name] for name in names[1:]] + [[]]
-    (course,) = (text for text in texts[0] if text.startswith("## The course"))
-    assert (linked := re.findall(r"\d\d_\w+\.ipynb", course)) == sorted(linked)
-    time = r"# (.+)\n(?s:.*)\*\*Time\*\* about (\d+) minutes [^;]*?(?:, in (\d) sittings)?;"
-    for name, text in zip(names, texts, strict=True):
-        title, minutes, sittings = re.match(time, text[0]).groups()
-        row = f"[{name[:2]}](notebooks/{name}) | {title} | {minutes} min"
-        assert f"| {row}{f', {sittings} sittings' * bool(sittings)} |" in README
-    headings = {line for text in texts for line in re.findall("^## (.+)", "\n".join(text), re.M)}
+TIME = re.compile(r"# (.+)\n(?s:.*)\*\*Time\*\* about (\d+) minutes [^;]*?(?:, in (\d) sittings)?;")
+
+
+def sources(path) -> list[str]:
+    return [source(cell) for cell in load(path)["cells"]]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_readme_has_a_notebook_s_title_minutes_and_sittings(path):
+    title, minutes, sittings = TIME.match(sources(path)[0]).groups()
+    row = f"[{path.name[:2]}](notebooks/{path.name}) | {title} | {minutes} min"
+    if sittings:
+        row += f", {sittings} sittings"
+    assert f"| {row} |" in README
+
+
+def test_each_notebook_leads_to_the_next():
+    links = []
+    for path in NOTEBOOKS:
+        links += re.findall(r"^Next: .*\((\d\d_\w+\.ipynb)\)$", sources(path)[-1], re.MULTILINE)
+    assert links == [path.name for path in NOTEBOOKS[1:]]
+
+
+def test_the_map_in_notebook_00_is_in_order():
+    (course_map,) = (text for text in sources(NOTEBOOKS[0]) if text.startswith("## The course"))
+    links = re.findall(r"\d\d_\w+\.ipynb", course_map)
+    assert links == sorted(links)
+
+
+def test_the_teacher_s_plans_name_sections_that_exist():
+    headings = set()
+    for path in NOTEBOOKS:
+        headings.update(re.findall("^## (.+)", "\n".join(sources(path)), re.MULTILINE))
     plans = (ROOT / "notebooks/TEACHING.md").read_text("utf-8")
-    for sections in re.findall(r"^\| \d+ \| \[.* \| (?!Exercise)(.+) \| .*\|$", plans, re.M):
-        assert {*sections.split("; ")} <= headings, sections
+    rows = re.findall(r"^\| \d+ \| \[.* \| (?!Exercise)(.+) \| .*\|$", plans, re.MULTILINE)
+    for sections in rows:
+        assert headings.issuperset(sections.split("; ")), sections
 
 
 def edit(old: str, new: str):
     """Replace words in the first cell that has them."""
 
-    def change(nb: dict) -> None:
-        cell = next(cell for cell in nb["cells"] if old in source(cell))
+    def change(notebook: dict) -> None:
+        cell = next(cell for cell in notebook["cells"] if old in source(cell))
         cell["source"] = [source(cell).replace(old, new)]
 
     return change
@@ -87,7 +116,13 @@ def edit(old: str, new: str):
 
 def every(**values):
     """Give all cells of code something else."""
-    return lambda nb: [c.update(values) for c in nb["cells"] if c["cell_type"] == "code"]
+
+    def change(notebook: dict) -> None:
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "code":
+                cell.update(values)
+
+    return change
 
 
 def stored(output: dict):
@@ -131,11 +166,11 @@ BROKEN = [
 def test_each_rule_is_seen_when_broken(change, words):
     notebook = load(NOTEBOOKS[0])
     change(notebook)
-    found = problems(notebook, NOTEBOOKS[0].name)
-    assert [p for p in found if words in p], found
+    messages = problems(notebook, NOTEBOOKS[0].name)
+    assert any(words in message for message in messages), messages
 
 
-@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda r: r.name)
+@pytest.mark.parametrize("requirement", requirements(), ids=lambda r: r.name)
 def test_the_lock_satisfies_the_list_of_dependencies(requirement):
     pins = re.findall(rf"^{requirement.name}==([^\s;\\]+)", LOCK, re.MULTILINE)
     assert pins, "missing in requirements.txt: make lock"

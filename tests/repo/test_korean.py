@@ -1,4 +1,8 @@
-"""The Korean edition is in step with the English, and says the same."""
+"""The Korean edition says what the English says, once it is made.
+
+Who changes the English needn't make it: a workflow does after the merge. Until then, what is behind
+is a warning, and the notebooks that are behind aren't compared.
+"""
 
 import ast
 import html
@@ -6,6 +10,7 @@ import json
 import re
 import warnings
 
+import pytest
 from conventions import source, tags
 
 from course import catalog, translation
@@ -13,79 +18,129 @@ from helpers.base import language
 
 CATALOG = language.read("ko")
 FOLDER = catalog.NOTEBOOKS / "ko"
+NAMES = [notebook.path.name for notebook in catalog.notebooks()]
 # Wrong terms that can be searched for: notebooks/locale/ko.md has the right ones.
-WRONG = r"(?<![가-힣])(글(?![자씨쓴])|칸|루프(?!라인)|물결|파동|색인|순방향|스코프|지표)"
-WRONG += r"|\d %|-\d\d에\s+읽"
+WRONG_TERMS = r"(?<![가-힣])(글(?![자씨쓴])|칸|루프(?!라인)|물결|파동|색인|순방향|스코프|지표)"
+WRONG_TERMS += r"|\d %|-\d\d에\s+읽"
 CODE = r"(?s)```.*?```|``.+?``|`[^`]+`"
+LEAST_TRANSLATED_LINES = 200  # of all outputs; a run in English would show
 
 
-def test_it_is_in_step():
-    there = {(message.context, message.id) for message in CATALOG}
-    if behind := [*({*translation.collect_texts()} - there), *translation.to_do(CATALOG)]:
-        warnings.warn(f"Korean: {len(behind)} messages to do: tpu-course translate", stacklevel=1)
-    made = translation.generate("ko", CATALOG)
-    changed = [p for p, text in made.items() if not p.is_file() or p.read_text("utf-8") != text]
-    assert changed == [], "tpu-course translate"
-    assert {*FOLDER.iterdir()} == {path for path in made if path.parent == FOLDER}
+@pytest.fixture(scope="module")
+def outdated() -> set[str]:
+    """The names of the files that are to be made again, or are there no more."""
+    edition = translation.generate("ko", CATALOG)
+    names = set()
+    for path, text in edition.items():
+        if not path.is_file() or path.read_text("utf-8") != text:
+            names.add(path.name)
+    names.update(path.name for path in FOLDER.iterdir() if path not in edition)
+    return names
+
+
+def test_it_is_in_step(outdated):
+    translated = {(message.context, message.id) for message in CATALOG}
+    missing = set(translation.collect_texts()) - translated
+    count = len(missing) + len(translation.to_do(CATALOG))
+    if count:
+        warnings.warn(f"Korean: {count} messages to do: tpu-course translate", stacklevel=1)
+    if outdated:
+        names = ", ".join(sorted(outdated))
+        warnings.warn(f"Korean: outdated {names}: tpu-course translate", stacklevel=1)
+
+
+@pytest.fixture(params=NAMES)
+def name(request, outdated) -> str:
+    """A notebook that is in step."""
+    if request.param in outdated:
+        pytest.skip("the English is newer")
+    return request.param
 
 
 def cells(path) -> list[dict]:
-    return [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
 def program(path) -> str:
     """A notebook's code, without comments and docstrings."""
-    tree = ast.parse(re.sub("(?m)^( *)[%!].*", r"\1pass", "\n".join(map(source, cells(path)))))
+    code = "\n".join(source(cell) for cell in cells(path))
+    tree = ast.parse(re.sub("(?m)^( *)[%!].*", r"\1pass", code))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node):
             del node.body[0]
     return ast.unparse(tree)
 
 
-def test_its_programs_are_the_english_ones_but_for_the_language_of_setup_and_texts():
-    for path in (notebook.path for notebook in catalog.notebooks()):
-        wanted = program(path).replace("runtime.setup()", "runtime.setup(language='ko')")
-        wanted = wanted.replace("LANGUAGE = 'en'", "LANGUAGE = 'ko'")
-        assert program(FOLDER / path.name) == wanted, path.name
+def test_its_programs_are_the_english_ones_but_for_the_language_of_setup_and_texts(name):
+    english = program(catalog.NOTEBOOKS / name)
+    expected = english.replace("runtime.setup()", "runtime.setup(language='ko')")
+    expected = expected.replace("LANGUAGE = 'en'", "LANGUAGE = 'ko'")
+    assert program(FOLDER / name) == expected
 
 
 def printed(cell) -> str:
-    shown = [o.get("data", {"text/plain": o.get("text", "")}) for o in cell["outputs"]]
-    texts = ("".join(x.get(f"text/{kind}", "")) for x in shown for kind in ("plain", "html"))
+    texts = []
+    for output in cell["outputs"]:
+        data = output.get("data", {"text/plain": output.get("text", "")})
+        texts += ["".join(data.get("text/plain", "")), "".join(data.get("text/html", ""))]
     return html.unescape("\n".join(texts))
 
 
-def english(cell) -> list[str]:
+def english_lines(cell) -> list[str]:
     """What a cell printed in English that isn't in its program and has a translation."""
-    pieces = re.split(r"(?m)<[^>]*>|\n|: |^\W*\d ", printed(cell))
-    long = [x.strip() for x in pieces if len(re.findall("[A-Za-z]{2,}", x)) > 3]
-    return [x for x in long if x not in source(cell) and language.translated(x, "ko") != x]
+    lines = []
+    for piece in re.split(r"(?m)<[^>]*>|\n|: |^\W*\d ", printed(cell)):
+        line = piece.strip()
+        is_sentence = len(re.findall("[A-Za-z]{2,}", line)) > 3
+        if is_sentence and line not in source(cell) and language.translated(line, "ko") != line:
+            lines.append(line)
+    return lines
 
 
-def test_its_stored_outputs_are_those_of_the_program_in_the_language():
-    found = 0
-    for path in (notebook.path for notebook in catalog.notebooks()):
-        for pair in zip(cells(path), cells(FOLDER / path.name), strict=True):
-            where, said = (path.name, pair[0]["id"]), [english(cell) for cell in pair]
-            found += len(said[0])
-            assert said[1] == [], where
-            if path.name[:2] != "10" and "nbval-ignore-output" not in tags(pair[0]):
-                number = r"(?<![\d.,])\d+(?:[.,]\d+)*(?![\d월])"  # English has months in letters
-                one, other = (sorted(re.findall(number, printed(x))) for x in pair)
-                assert one == other, where
-    assert found > 200  # a run in English would show
+def numbers(cell) -> list[str]:
+    """The numbers that a cell printed, but for dates: English has months in letters."""
+    return sorted(re.findall(r"(?<![\d.,])\d+(?:[.,]\d+)*(?![\d월])", printed(cell)))
+
+
+def test_its_stored_outputs_are_those_of_the_program_in_the_language(name):
+    pairs = zip(cells(catalog.NOTEBOOKS / name), cells(FOLDER / name), strict=True)
+    for english, korean in pairs:
+        assert english_lines(korean) == [], english["id"]
+        # Notebook 10 trains on Korean texts there.
+        if not name.startswith("10") and "nbval-ignore-output" not in tags(english):
+            assert numbers(english) == numbers(korean), english["id"]
+
+
+def test_a_run_in_english_would_be_seen():
+    count = 0
+    for name in NAMES:
+        for cell in cells(catalog.NOTEBOOKS / name):
+            count += len(english_lines(cell))
+    assert count > LEAST_TRANSLATED_LINES
 
 
 def test_it_has_the_links_and_the_blanks_of_the_english():
     switch = "[한국어](README.ko.md)"  # each edition's README leads to the other
     for message in CATALOG:
-        if message.id not in ("", switch) and message.string and not message.fuzzy:
-            texts = message.id, message.string
-            links = [sorted(re.findall(r"\]\(([^)]*)\)", text)) for text in texts]
-            blanks = [{*language.BLANK.findall(re.sub(CODE, "", text))} for text in texts]
-            assert (links[0], blanks[0]) == (links[1], blanks[1]), message.context
+        if message.id in ("", switch) or not message.string or message.fuzzy:
+            continue
+        assert links(message.id) == links(message.string), message.context
+        assert blanks(message.id) == blanks(message.string), message.context
+
+
+def links(text: str) -> list[str]:
+    return sorted(re.findall(r"\]\(([^)]*)\)", text))
+
+
+def blanks(text: str) -> set[str]:
+    return set(language.BLANK.findall(re.sub(CODE, "", text)))
 
 
 def test_its_terms_are_the_ones_that_were_chosen():
-    found = [(m.context, re.search(WRONG, m.string)) for m in CATALOG if m.id and m.string]
-    assert [(where, wrong[0]) for where, wrong in found if wrong] == []
+    matches = []
+    for message in CATALOG:
+        match = re.search(WRONG_TERMS, message.string) if message.id else None
+        if match:
+            matches.append((message.context, match[0]))
+    assert matches == []
