@@ -263,7 +263,7 @@ def run(
     # More than the cores, as some cells wait.
     jobs = max(1, min(4, 2 * (os.cpu_count() or 1), int(free_memory() / MEMORY_OF_A_NOTEBOOK)))
     results: dict[str, Result] = {}
-    write = functools.partial(outputs.write_own, kept=build / "earlier")
+    write = functools.partial(outputs.write_own, earlier=build / "earlier")
 
     def write_index() -> None:
         pages = {
