@@ -43,7 +43,9 @@ class Row:
     @property
     def result(self) -> str:
         """The values in one short line, rounded; a dash where there are none."""
-        return "–" if self.values is None else ", ".join(map(_short, self.values))
+        if self.values is None:
+            return "–"
+        return ", ".join(map(_short, self.values))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -55,19 +57,25 @@ class Comparison(Displayable):
 
     def __getitem__(self, how: str) -> Row:
         """Look up a row by name, such as ``XLA:CPU``."""
-        return {row.how: row for row in self.rows}[how]
+        for row in self.rows:
+            if row.how == how:
+                return row
+        raise KeyError(how)
 
     def verdict(self, row: Row) -> str:
         """Say how a row compares with the first: ``✓ same``, ``✗ refused by XLA``."""
         if row.refused_by:
             return f"✗ refused by {row.refused_by}"
+        if row.values is None and row.shapes:
+            return "✓ accepted"
         if row.values is None:
-            return "✓ accepted" if row.shapes else "not run"
+            return "not run"
         if row is self.rows[0]:
             return "reference"
-        first = self.rows[0].values or ()
-        same = len(first) == len(row.values) and all(map(_equal, first, row.values))
-        return "✓ same" if same else "✗ differs"
+        reference = self.rows[0].values or ()
+        if len(reference) == len(row.values) and all(map(_equal, reference, row.values)):
+            return "✓ same"
+        return "✗ differs"
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Displayable`."""
@@ -81,43 +89,59 @@ class Comparison(Displayable):
             }
             for row in self.rows
         )
-        told: dict[str, list[str]] = {}
+        # Two rows are often refused for the same reason, which then stands once, after both names.
+        names_by_message: dict[str, list[str]] = {}
         for row in self.rows:
-            told.setdefault(row.message, []).append(row.how)
-        yield from (f"{', '.join(map(translated, told[x]))}: {x}" for x in told if x)
+            if row.message:
+                names_by_message.setdefault(row.message, []).append(translated(row.how))
+        for message, names in names_by_message.items():
+            yield f"{', '.join(names)}: {message}"
 
 
 def _short(value: np.ndarray) -> str:
     """Write an array in one short line, rounded to four digits and without rounding noise."""
-    form = str
+    formatter = str
     if np.issubdtype(value.dtype, np.inexact):
         finite = np.abs(value[np.isfinite(value)])
         value = np.where(np.abs(value) < 1e-6 * finite.max(initial=0.0), 0.0, value)
-        form = "{:.4g}".format
-    text = np.array2string(value, formatter={"all": form}, threshold=8, edgeitems=2)
+        formatter = "{:.4g}".format
+    text = np.array2string(value, formatter={"all": formatter}, threshold=8, edgeitems=2)
     text = " ".join(text.split())
-    return text if len(text) <= 64 else f"{text[:63]}…"
+    if len(text) > 64:
+        text = f"{text[:63]}…"
+    return text
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether results agree but for the rounding that another order of additions brings."""
-    if (a.shape, a.dtype) != (b.shape, b.dtype) or not np.issubdtype(a.dtype, np.inexact):
-        return a.dtype == b.dtype and np.array_equal(a, b)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if not np.issubdtype(a.dtype, np.inexact):
+        return np.array_equal(a, b)
     return np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
-def written(value: object) -> str:
-    """Write a tensor's type and shape as XLA does, with ``?`` for an open dimension."""
-    name = value.dtype.name
-    for theirs, xlas in _TYPES.items():
-        name = name.replace(theirs, xlas)
-    if value.shape.rank is None:
+def xla_shape(tensor: object) -> str:
+    """Write a tensor's type and shape as XLA does: ``f32[3,?]``, with ``?`` for an open size."""
+    name = tensor.dtype.name
+    for tensorflow_name, xla_name in _TYPES.items():
+        name = name.replace(tensorflow_name, xla_name)
+    if tensor.shape.rank is None:
         return f"{name}[…]"
-    return f"{name}[{','.join('?' if n is None else str(n) for n in value.shape)}]"
+    sizes = ",".join(str(size) for size in tensor.shape)
+    return f"{name}[{sizes.replace('None', '?')}]"
 
 
-def _asked(fn: Callable, args: tuple) -> tuple[Callable, tuple, tuple | None]:
-    """Give a function of tensors alone, its arguments' specs, and the tensors if all are there."""
+@dataclasses.dataclass(frozen=True)
+class _Subject:
+    """What is compared: a function of tensors alone, and what it is called with."""
+
+    function: Callable
+    specs: tuple[tf.TensorSpec, ...]
+    tensors: tuple[tf.Tensor, ...] | None  # None where an argument is only described
+
+
+def _subject(fn: Callable, args: tuple) -> _Subject:
     for i, arg in enumerate(args, 1):
         if not isinstance(arg, tf.TensorSpec | tf.Tensor | np.ndarray | np.generic):
             raise CourseError(
@@ -127,59 +151,68 @@ def _asked(fn: Callable, args: tuple) -> tuple[Callable, tuple, tuple | None]:
                 "Give tf.constant(...) for data, or fix the value: compare(lambda x: f(x, 3), x).",
             )
     specs = tuple(tf.TensorSpec(arg.shape, arg.dtype) for arg in args)
-    only_described = any(isinstance(arg, tf.TensorSpec) for arg in args)
-    tensors = None if only_described else tuple(map(tf.convert_to_tensor, args))
-    fn = getattr(fn, "python_function", fn)  # TensorFlow's export needs a plain signature
-    return lambda *tensors: fn(*tensors), specs, tensors
+    tensors = None
+    if not any(isinstance(arg, tf.TensorSpec) for arg in args):
+        tensors = tuple(map(tf.convert_to_tensor, args))
+    fn = getattr(fn, "python_function", fn)
+
+    # TensorFlow's export needs a plain signature.
+    def function(*tensors: tf.Tensor) -> object:
+        return fn(*tensors)
+
+    return _Subject(function, specs, tensors)
 
 
 def _flat(results: object) -> list[tf.Tensor]:
-    """List a function's results, which must all be there."""
-    flat = tf.nest.flatten(results)
-    if any(x is None for x in flat):
-        raise CourseError(
-            f"Result {[x is None for x in flat].index(True) + 1} of the function is None.",
-            "Its `return` is missing, or it is the gradient of something the loss doesn't use.",
-            "Return the tensors to compare, and no others.",
-        )
-    return [tf.convert_to_tensor(x) for x in flat]
+    """List a function's results, none of which may be missing."""
+    tensors = []
+    for number, result in enumerate(tf.nest.flatten(results), 1):
+        if result is None:
+            raise CourseError(
+                f"Result {number} of the function is None.",
+                "Its `return` is missing, or it is the gradient of something the loss doesn't use.",
+                "Return the tensors to compare, and no others.",
+            )
+        tensors.append(tf.convert_to_tensor(result))
+    return tensors
 
 
 def _refused(how: str, error: Exception, layer: str = "") -> Row:
-    layer = layer or ("TensorFlow" if isinstance(error, tf.errors.OpError) else "Python")
+    if not layer:
+        layer = "TensorFlow" if isinstance(error, tf.errors.OpError) else "Python"
     return Row(how, refused_by=layer, message=messages.shortened(messages.line_of(error)))
 
 
-def _eager(fn: Callable, tensors: tuple | None) -> Row:
-    if tensors is None:
+def _eager(subject: _Subject) -> Row:
+    if subject.tensors is None:
         return Row("eager")
-    before = tf.config.functions_run_eagerly()
+    setting = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(True)
     try:
-        results = fn(*tensors)
+        results = subject.function(*subject.tensors)
     except Exception as error:  # whatever it raises is the answer
         return _refused("eager", error)
     finally:
-        tf.config.run_functions_eagerly(before)
-    results = _flat(results)
-    return Row("eager", tuple(map(written, results)), tuple(map(np.asarray, results)))
+        tf.config.run_functions_eagerly(setting)
+    tensors = _flat(results)
+    return Row("eager", tuple(map(xla_shape, tensors)), tuple(map(np.asarray, tensors)))
 
 
-def _traced(how: str, fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
+def _traced(how: str, subject: _Subject) -> Row:
     on_xla = how == "XLA:CPU"
-    function = tf.function(fn, jit_compile=on_xla)
-    layer, values = "tracing", None
+    function = tf.function(subject.function, jit_compile=on_xla)
+    layer = "tracing"
+    values = None
     try:
-        concrete = function.get_concrete_function(*specs)
-        shapes = [written(x) for x in _flat(concrete.structured_outputs)]
+        concrete = function.get_concrete_function(*subject.specs)
+        shapes = [xla_shape(tensor) for tensor in _flat(concrete.structured_outputs)]
         layer = "XLA" if on_xla else ""
         if on_xla:
-            text = function.experimental_get_compiler_ir(*specs)(stage="hlo")
-            layout = re.search(r"entry_computation_layout=\{(.*)\}", text.partition("\n")[0])[1]
+            hlo = function.experimental_get_compiler_ir(*subject.specs)(stage="hlo")
             # After the function's own results, XLA's list holds the variables that it changed.
-            shapes = re.findall(r"\w+\[[^\]]*\]", layout.rpartition("->")[2])[: len(shapes)]
-        if tensors is not None:
-            values = tuple(map(np.asarray, _flat(concrete(*tensors))))
+            shapes = _result_shapes(hlo)[: len(shapes)]
+        if subject.tensors is not None:
+            values = tuple(map(np.asarray, _flat(concrete(*subject.tensors))))
     except CourseError:
         raise
     except Exception as error:
@@ -187,16 +220,26 @@ def _traced(how: str, fn: Callable, specs: tuple, tensors: tuple | None) -> Row:
     return Row(how, tuple(shapes), values)
 
 
-def _tpu(fn: Callable, specs: tuple, target: str, xla: Row) -> Row:
+def _result_shapes(hlo: str) -> list[str]:
+    """Read the types and shapes of a program's results from its first line."""
+    first_line = hlo.partition("\n")[0]
+    layout = re.search(r"entry_computation_layout=\{(.*)\}", first_line)[1]
+    results = layout.rpartition("->")[2]
+    return re.findall(r"\w+\[[^\]]*\]", results)
+
+
+def _tpu(subject: _Subject, target: str, xla: Row) -> Row:
     """Ask Google's compiler; nothing is run. ``xla`` is the row of XLA:CPU."""
     how = f"TPU {hardware.slice_of(target).chip.name}"
     try:
-        program = compiler.export(fn, *specs)
+        program = compiler.export(subject.function, *subject.specs)
     except compiler.NotCompilable as error:  # before the TPU is asked, for the reason in that row
         return Row(how, refused_by=xla.refused_by or "XLA", message=xla.message or error.what)
     compiled = compiler.compile(program, target)
     if compiled.verdict == "compiles":
-        return Row(how, program.results[: len(program.results) - len(program.donated)])
+        # The last results are the variables that the function changed.
+        own_results = len(program.results) - len(program.donated)
+        return Row(how, program.results[:own_results])
     if compiled.verdict in ("refused", "out of memory"):
         message = compiled.message.partition(": %")[0]  # the instruction has numbers of its own
         return Row(how, refused_by=f"the compiler of {how}", message=message)
@@ -206,7 +249,7 @@ def _tpu(fn: Callable, specs: tuple, target: str, xla: Row) -> Row:
 def compare(
     fn: Callable, *args: tf.Tensor | np.ndarray | tf.TensorSpec, target: str | None = None
 ) -> Comparison:
-    """Run a function eagerly, as a graph and compiled by XLA, and set the three side by side.
+    """Run a function eagerly, as a graph and compiled by XLA, and show the three side by side.
 
     Graph and compiled program are made from the arguments' shapes and types alone. With the
     tensors at hand TensorFlow would read sizes out of them, and ``tf.range(n)`` would pass here
@@ -225,12 +268,8 @@ def compare(
     Raises `CourseError`: An argument is something else, such as a Python number; the function
     returned None, alone or among its results; there is no such target.
     """
-    run, specs, tensors = _asked(fn, args)
-    rows = [
-        _eager(run, tensors),
-        _traced("graph", run, specs, tensors),
-        _traced("XLA:CPU", run, specs, tensors),
-    ]
+    subject = _subject(fn, args)
+    rows = [_eager(subject), _traced("graph", subject), _traced("XLA:CPU", subject)]
     if target is not None:
-        rows.append(_tpu(run, specs, target, rows[-1]))
+        rows.append(_tpu(subject, target, rows[-1]))
     return Comparison(getattr(fn, "__name__", type(fn).__name__), tuple(rows))

@@ -6,6 +6,7 @@ import re
 import tempfile
 import types
 from collections.abc import Iterator
+from typing import Any
 
 from helpers.base.errors import CourseError
 
@@ -34,17 +35,29 @@ def recording(pattern: str) -> Iterator[list[str]]:
                 "TensorFlow has one profiler for the whole process.",
                 "End the outer count_compilations block, profile or TensorBoard callback first.",
             ) from error
-        found = []
+        timed_names = []
         for path in pathlib.Path(folder).rglob("*.xplane.pb"):
             for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
-                named = {n: re.fullmatch(pattern, m.name) for n, m in plane.event_metadata.items()}
-                found += [
-                    (1000 * line.timestamp_ns + event.offset_ps, named[event.metadata_id][1])
-                    for line in plane.lines
-                    for event in line.events
-                    if named.get(event.metadata_id)
-                ]
-        events += [name for _, name in sorted(found)]
+                timed_names += _timed_names(plane, pattern)
+        for _, name in sorted(timed_names):
+            events.append(name)
+
+
+def _timed_names(plane: Any, pattern: str) -> list[tuple[int, str]]:
+    """List the events of a plane that fit a pattern, as pairs of picoseconds and group 1."""
+    # A name is written once, and its events refer to it by number.
+    names = {}
+    for number, metadata in plane.event_metadata.items():
+        match = re.fullmatch(pattern, metadata.name)
+        if match:
+            names[number] = match[1]
+    timed_names = []
+    for line in plane.lines:
+        for event in line.events:
+            if event.metadata_id in names:
+                time = 1000 * line.timestamp_ns + event.offset_ps
+                timed_names.append((time, names[event.metadata_id]))
+    return timed_names
 
 
 @contextlib.contextmanager
@@ -53,13 +66,13 @@ def count_compilations() -> Iterator[types.SimpleNamespace]:
 
     Counts machine code made by XLA for the CPU, not traces: TensorFlow traces a function once for
     all lengths where its signature says so, and XLA still compiles it for each length. Looking at
-    a program (``hlo``) compiles it, too.
+    a program (``hlo``) also compiles it.
 
     Raises `CourseError`: Another profiler runs already (no block in another), or this one was
     stopped.
     """
     compilations = types.SimpleNamespace(count=None)
     # XLA:CPU writes it once for each module that it turns into machine code.
-    with recording(r"(JitCompiler::Compile)(?:#.*)?") as seen:
+    with recording(r"(JitCompiler::Compile)(?:#.*)?") as events:
         yield compilations
-    compilations.count = len(seen)
+    compilations.count = len(events)

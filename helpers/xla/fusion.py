@@ -7,7 +7,7 @@ them never reaches memory.
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from helpers.base.errors import CourseError
@@ -51,6 +51,16 @@ class Kernel:
         """Whether it does more than one operation."""
         return len(self.operations) > 1
 
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that it reads, each input once."""
+        return sum(buffer.bytes for buffer in self.reads)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that it writes."""
+        return sum(buffer.bytes for buffer in self.writes)
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Program(Displayable):
@@ -61,34 +71,41 @@ class Program(Displayable):
     @property
     def fusions(self) -> tuple[Kernel, ...]:
         """The kernels that do more than one operation."""
-        return tuple(k for k in self.kernels if k.fused)
+        return tuple(kernel for kernel in self.kernels if kernel.fused)
 
     @property
     def bytes_written(self) -> int:
         """Bytes that all kernels write. A loop counts once, whatever its number of rounds."""
-        return sum(b.bytes for k in self.kernels for b in k.writes)
+        return sum(kernel.bytes_written for kernel in self.kernels)
 
     @property
     def bytes_moved(self) -> int:
         """Bytes read and written: the least memory traffic of one run."""
-        return self.bytes_written + sum(b.bytes for k in self.kernels for b in k.reads)
+        return self.bytes_written + sum(kernel.bytes_read for kernel in self.kernels)
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Displayable`."""
-        yield Table(
-            {
-                "kernel": f"{number}{' fusion' * k.fused}",
-                "operations": ", ".join(k.operations),
-                "reads": ", ".join(f"{b.name} {b.shape}" for b in k.reads) or "–",
-                "writes": ", ".join(b.shape for b in k.writes),
+        rows = []
+        for number, kernel in enumerate(self.kernels, 1):
+            label = f"{number} fusion" if kernel.fused else f"{number}"
+            reads = [f"{buffer.name} {buffer.shape}" for buffer in kernel.reads]
+            row = {
+                "kernel": label,
+                "operations": ", ".join(kernel.operations),
+                "reads": ", ".join(reads) or "–",
+                "writes": ", ".join(buffer.shape for buffer in kernel.writes),
             }
-            for number, k in enumerate(self.kernels, 1)
-        )
-        kernels, fusions = len(self.kernels), len(self.fusions)
-        yield (
-            f"{kernels} kernel{'s' * (kernels != 1)}, {fusions} fusion{'s' * (fusions != 1)} among "
-            f"them; {self.bytes_moved:,} bytes moved"
-        )
+            rows.append(row)
+        yield Table(rows)
+        kernels = _count(len(self.kernels), "kernel")
+        fusions = _count(len(self.fusions), "fusion")
+        yield f"{kernels}, {fusions} among them; {self.bytes_moved:,} bytes moved"
+
+
+def _count(number: int, noun: str) -> str:
+    """Write a number with its noun: ``1 kernel``, ``2 kernels``."""
+    ending = "" if number == 1 else "s"
+    return f"{number} {noun}{ending}"
 
 
 def _operations(instruction: Instruction, computations: dict) -> list[str]:
@@ -98,15 +115,18 @@ def _operations(instruction: Instruction, computations: dict) -> list[str]:
         return []
     inner = instruction.called("calls" if opcode == "fusion" else "to_apply")
     if opcode in ("fusion", "call") and inner:
-        constants = {i.name for i in computations[inner] if i.opcode == "constant"}
-        return [
-            name
-            for i in computations[inner]
-            if not (i.opcode == "broadcast" and set(i.operands) <= constants)
-            for name in _operations(i, computations)
-        ]
+        constants = set()
+        names = []
+        for part in computations[inner]:
+            if part.opcode == "constant":
+                constants.add(part.name)
+            # A constant that is repeated for each element is no work of its own.
+            if part.opcode == "broadcast" and constants.issuperset(part.operands):
+                continue
+            names += _operations(part, computations)
+        return names
     if opcode in _APPLYING and inner:
-        root = next(i for i in computations[inner] if i.root)
+        root = next(part for part in computations[inner] if part.root)
         return [f"{opcode}({root.opcode})"]
     if opcode == "custom-call":
         return re.findall(r'custom_call_target="([^"]+)"', instruction.attributes)
@@ -125,31 +145,45 @@ def kernels(optimized: str) -> Program:
     operations that run in the background, as programs for several devices have.
     """
     computations, main = instructions.computations(optimized)
-    holds: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
-    found = []
-    for i in computations[main]:
-        inputs = [b for name in i.operands for b in holds[name]]
-        if i.opcode.endswith(("-start", "-done")):
+    buffers: dict[str, tuple[Buffer, ...]] = {}  # what each name stands for in memory
+    kernels = []
+    for instruction in computations[main]:
+        opcode = instruction.opcode
+        if opcode.endswith(("-start", "-done")):
             raise CourseError(
-                f"The program has an operation that runs in the background ({i.opcode}).",
+                f"The program has an operation that runs in the background ({opcode}).",
                 "Its kernels overlap, so bytes read and written can't be told kernel by kernel.",
                 "Look at a program for one device, with buffers too large for its fast memory.",
             )
-        if i.opcode in ("parameter", "constant"):
-            name = f"argument {i.inside}" if i.opcode == "parameter" else "constant"
-            holds[i.name] = (Buffer(name, i.shapes[0]),)
-        elif i.opcode == "get-tuple-element":
-            holds[i.name] = (inputs[int(re.search(r"index=(\d+)", i.attributes)[1])],)
-        elif i.opcode in _FREE:
-            holds[i.name] = tuple(inputs)
+        inputs = []
+        for name in instruction.operands:
+            inputs += buffers[name]
+        if opcode == "parameter":
+            argument = Buffer(f"argument {instruction.inside}", instruction.shapes[0])
+            buffers[instruction.name] = (argument,)
+        elif opcode == "constant":
+            buffers[instruction.name] = (Buffer("constant", instruction.shapes[0]),)
+        elif opcode == "get-tuple-element":
+            index = int(re.search(r"index=(\d+)", instruction.attributes)[1])
+            buffers[instruction.name] = (inputs[index],)
+        elif opcode in _FREE:
+            buffers[instruction.name] = tuple(inputs)
         else:
-            name = f"kernel {len(found) + 1}"
-            several = [f"{name}.{n}" for n in range(len(i.shapes))]
-            holds[i.name] = tuple(map(Buffer, several if len(i.shapes) > 1 else [name], i.shapes))
-            reads = dict.fromkeys(b for b in inputs if b.name != "constant")
-            operations = tuple(_operations(i, computations))
-            found.append(Kernel(operations, tuple(reads), holds[i.name]))
-    return Program(tuple(found))
+            # Whatever is left computes, so it runs as a kernel and writes to memory.
+            writes = _results(f"kernel {len(kernels) + 1}", instruction.shapes)
+            buffers[instruction.name] = writes
+            # Without the constants, and each input once, in order.
+            reads = dict.fromkeys(buffer for buffer in inputs if buffer.name != "constant")
+            operations = tuple(_operations(instruction, computations))
+            kernels.append(Kernel(operations, tuple(reads), writes))
+    return Program(tuple(kernels))
+
+
+def _results(kernel: str, shapes: Sequence[str]) -> tuple[Buffer, ...]:
+    """Name what a kernel writes: by the kernel alone if it is one result, else numbered."""
+    if len(shapes) == 1:
+        return (Buffer(kernel, shapes[0]),)
+    return tuple(Buffer(f"{kernel}.{number}", shape) for number, shape in enumerate(shapes))
 
 
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:
@@ -163,6 +197,6 @@ def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     """
     # An eager operation, or a node of a graph; a name with an underscore is TensorFlow's own doing.
     event = r"(?:EagerLocalExecute: |[\w./]+:)([^\W_]\w*)"
-    with recording(event) as seen:
+    with recording(event) as operations:
         fn(*args)
-    return tuple(seen)
+    return tuple(operations)
