@@ -99,14 +99,17 @@ ONE = np.ones(2, np.float32)
     ],
 )
 def test_same_means_same_type_number_and_values_up_to_rounding(left, right, equal):
-    rows = Row("eager", ("f32[?]",), (left,)), Row("XLA:CPU", ("f32[?]",), tuple(right))
-    assert ("✗" not in repr(Comparison("f", rows))) is equal
+    eager = Row("eager", shapes=("f32[?]",), values=(left,))
+    xla = Row("XLA:CPU", shapes=("f32[?]",), values=tuple(right))
+    assert ("✗" not in repr(Comparison("f", (eager, xla)))) is equal
 
 
 def test_the_table_is_short_and_tells_each_refusal_once():
-    eager = Row("eager", ("f32[2]", "s64[100]"), (np.float32([1 / 3, 1e-9]), np.arange(100)))
-    refused = (Row(how, refused_by="XLA", message="a < b") for how in ("XLA:CPU", "TPU v5e"))
-    table = Comparison("<lambda>", (eager, *refused))
+    values = np.float32([1 / 3, 1e-9]), np.arange(100)
+    eager = Row("eager", shapes=("f32[2]", "s64[100]"), values=values)
+    cpu = Row("XLA:CPU", refused_by="XLA", message="a < b")
+    tpu = Row("TPU v5e", refused_by="XLA", message="a < b")
+    table = Comparison("<lambda>", (eager, cpu, tpu))
     lines = repr(table).splitlines()
     assert lines[0] == "<lambda>" and "[0.3333 0], [0 1 ... 98 99]" in lines[2]
     assert lines[4].split() == ["TPU", "v5e", "✗", "refused", "by", "XLA", "–", "–"]
@@ -132,8 +135,11 @@ def test_bad_input_is_told(fn, args, words):
     [
         (halve_if_large, SIX, ("compiles", ""), "✓ accepted", ""),
         (
-            *(halve_if_large, SIX, ("refused", "UNIMPLEMENTED: type: %dot.3 = s64[2] dot(...)")),
-            *("✗ refused by the compiler of TPU v5e", "UNIMPLEMENTED: type"),
+            halve_if_large,
+            SIX,
+            ("refused", "UNIMPLEMENTED: type: %dot.3 = s64[2] dot(...)"),
+            "✗ refused by the compiler of TPU v5e",
+            "UNIMPLEMENTED: type",
         ),
         (halve_if_large, SIX, ("not available", "no jax"), "not run", "no jax"),
         # What is refused before has a reason of its own.

@@ -16,13 +16,13 @@ pytestmark = pytest.mark.long
 
 
 def test_nesting_and_a_stop_from_inside_are_told_and_the_outer_block_still_counts():
-    told = pytest.raises(CourseError, match="Nothing can be recorded here")
+    refusal = pytest.raises(CourseError, match="Nothing can be recorded here")
     with count_compilations() as outer:
-        with told, count_compilations():
+        with refusal, count_compilations():
             pass
         tf.function(lambda x: x * x, jit_compile=True)(tf.ones([11]))
     assert outer.count == 1
-    with told, count_compilations():
+    with refusal, count_compilations():
         tf.profiler.experimental.stop(save=False)
 
 
@@ -40,20 +40,23 @@ def fit():
     model.compile("sgd", "mse", jit_compile=True)
     model.fit(tf.ones([20, 3]), tf.ones([20, 2]), batch_size=8, epochs=2, verbose=0)
 
-dump, found = pathlib.Path(sys.argv[1]), []
+def dumped():
+    return len(list(pathlib.Path(sys.argv[1]).glob("*cpu_after_optimizations.txt")))
+
+counts = []
 for run in (calls(), calls([tf.TensorSpec([None], tf.float32)]), fit):
-    before = len(list(dump.glob("*cpu_after_optimizations.txt")))
-    with count_compilations() as seen:
+    start = dumped()
+    with count_compilations() as compilations:
         run()
-    found.append([seen.count, len(list(dump.glob("*cpu_after_optimizations.txt"))) - before])
-print(json.dumps(found))
+    counts.append([compilations.count, dumped() - start])
+print(json.dumps(counts))
 """
 
 
 def test_the_count_agrees_with_xlas_own_dump(tmp_path):
     flags = {"XLA_FLAGS": f"--xla_dump_to={tmp_path}", "PYTHONPATH": str(ROOT)}
     env = os.environ | ENVIRONMENT | flags
-    done = call(sys.executable, "-c", DUMP, tmp_path, env=env, check=True)
-    shapes, one_trace, (counted, dumped) = json.loads(done.stdout.splitlines()[-1])
+    process = call(sys.executable, "-c", DUMP, tmp_path, env=env, check=True)
+    shapes, one_trace, fit = json.loads(process.stdout.splitlines()[-1])
     assert shapes == one_trace == [3, 3]
-    assert counted == dumped > 1
+    assert fit[0] == fit[1] > 1

@@ -19,9 +19,9 @@ def softmax(x):
 # Compiled by TensorFlow 2.20 for a CPU with one core, and with two (shortened to the main parts);
 # and one with tuples and bitcasts.
 PROGRAMS = pathlib.Path(__file__).with_name("hlo")
-ONE_CORE, TWO_CORES, SEVERAL = (
-    (PROGRAMS / name).read_text() for name in ("one_core.txt", "two_cores.txt", "several.txt")
-)
+ONE_CORE = (PROGRAMS / "one_core.txt").read_text()
+TWO_CORES = (PROGRAMS / "two_cores.txt").read_text()
+SEVERAL = (PROGRAMS / "several.txt").read_text()
 
 
 def test_the_kernels_are_those_that_run():
@@ -31,27 +31,24 @@ def test_the_kernels_are_those_that_run():
     compiled(x)
     # A matrix product runs on another thread, which may report after its result is there and the
     # profiler has stopped; in many runs that is never all of them.
-    with recording(r"end: (?!call)(.*)") as ran:
+    with recording(r"end: (?!call)(.*)") as events:
         for _ in range(10):
             compiled(x)
-    assert len(set(ran)) == len(program.kernels)
+    assert len(set(events)) == len(program.kernels)
 
 
 def test_softmax_by_hand():
     program = kernels(ONE_CORE)
-    e, sums = "f32[1024,1000]", "f32[1024]"
-    assert program.kernels[0].reads == (Buffer("argument 0", e),)
-    assert [k.operations for k in program.kernels] == [
-        ("exponential",),
-        ("reduce(add)",),
-        ("broadcast", "divide"),
-    ]
-    assert program.fusions == program.kernels[2:]
-    assert [k.writes for k in program.kernels[:2]] == [
-        (Buffer("kernel 1", e),),
-        (Buffer("kernel 2", sums),),
-    ]
-    full, small = 4 * 1024 * 1000, 4 * 1024
+    exponential, reduction, division = program.kernels
+    assert exponential.operations == ("exponential",)
+    assert exponential.reads == (Buffer("argument 0", "f32[1024,1000]"),)
+    assert exponential.writes == (Buffer("kernel 1", "f32[1024,1000]"),)
+    assert reduction.operations == ("reduce(add)",)
+    assert reduction.writes == (Buffer("kernel 2", "f32[1024]"),)
+    assert division.operations == ("broadcast", "divide")
+    assert program.fusions == (division,)
+    full = 4 * 1024 * 1000
+    small = 4 * 1024
     assert program.bytes_written == 2 * full + small
     assert program.bytes_moved == 5 * full + 2 * small
     assert repr(program).endswith("3 kernels, 1 fusion among them; 20,488,192 bytes moved")
