@@ -1,7 +1,7 @@
-"""Exercises with an answer at once: ``check("02-1", answer)`` and ``hint("02-1")``.
+"""Exercises with immediate feedback: ``check("02-1", answer)`` and ``hint("02-1")``.
 
 Digits name exercises, letters questions: ``check("02-a", "b")``. The texts of notebook 02's are in
-``notebook_02.toml`` beside this file; the exercise that asks for ``clip`` is checked by
+``notebook_02.toml`` next to this file; the exercise that asks for ``clip`` is checked by
 ``_check_clip`` in ``notebook_02.py``.
 """
 
@@ -12,12 +12,13 @@ import importlib
 import pathlib
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from helpers.base import html
 from helpers.base.errors import CourseError, unreadable
 from helpers.base.language import translated
+from helpers.exercises.failures import read_failure, remember
 
 
 class Wrong(Exception):
@@ -32,16 +33,16 @@ def returned(value: object) -> object:
 
 
 def check_table(answer: Callable[[], dict], truth: Mapping[str, tuple[object, str]]) -> None:
-    """Compare the dictionary that an answer returns; `Wrong` tells the first value that differs.
+    """Compare the dictionary that an answer returns; `Wrong` names the first value that differs.
 
-    ``truth`` has for each key what is right, and what to think about where something else is given.
+    ``truth`` has for each key what is right, and what to think about where the value is another.
     """
-    given = answer()
-    if not isinstance(given, dict) or set(given) != set(truth):
+    table = answer()
+    if not isinstance(table, dict) or set(table) != set(truth):
         raise Wrong("Return the dictionary with its keys unchanged.")
-    for key, (right, why) in truth.items():
-        if given[key] != right:
-            raise Wrong(f"{key}: it is not {given[key]}. {why}")
+    for key, (expected, why) in truth.items():
+        if table[key] != expected:
+            raise Wrong(f"{key}: it is not {table[key]}. {why}")
 
 
 def hlo(answer: Callable, *specs: object) -> str:
@@ -62,23 +63,36 @@ def check_compiles(answer: Callable, *specs: object) -> None:
         raise Wrong("The number is right, but XLA's program holds a bounded shape (<=).")
 
 
-def check_cases(answer: Callable, solution: Callable, cases: list) -> None:
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A call whose result is compared with the solution's."""
+
+    name: str  # what must hold here, as a sentence: it follows what is wrong
+    arguments: list  # ``[[1.0, 2.0], 3]`` are float32 [2] and an int32
+
+
+def check_cases(answer: Callable, solution: Callable, cases: Sequence[Case]) -> None:
     """Compare an answer with the solution in some cases, and let XLA compile it for the last.
 
-    Each of ``cases`` has a call's arguments; ``[[1.0, 2.0], 3]`` are float32 [2] and an int32.
+    `Wrong` says the first case that differs, what is right there, and why.
     """
     import numpy as np
     import tensorflow as tf
 
     for case in cases:
-        arguments = [tf.constant(value) for value in case]
-        right, given = np.asarray(solution(*arguments)), np.asarray(returned(answer(*arguments)))
-        given_for, shape = str(case)[1:-1], [*right.shape]
-        if [*given.shape] != shape:
-            raise Wrong(f"For {given_for} the shape should be {shape}, not {[*given.shape]}.")
-        if not np.allclose(given, right, atol=1e-3):
-            expected, mine = (np.round(np.float64(x), 3).tolist() for x in (right, given))
-            raise Wrong(f"For {given_for} it should give {expected}, not {mine}.")
+        arguments = [tf.constant(value) for value in case.arguments]
+        expected = np.asarray(solution(*arguments))
+        result = np.asarray(returned(answer(*arguments)))
+        call = str(case.arguments)[1:-1]
+        shape = list(expected.shape)
+        if list(result.shape) != shape:
+            raise Wrong(
+                f"For {call} the shape should be {shape}, not {list(result.shape)}. {case.name}"
+            )
+        if not np.allclose(result, expected, atol=1e-3):
+            numbers = np.round(np.float64(expected), 3).tolist()
+            other_numbers = np.round(np.float64(result), 3).tolist()
+            raise Wrong(f"For {call} it should give {numbers}, not {other_numbers}. {case.name}")
     check_compiles(answer, *map(tf.type_spec_from_value, arguments))
 
 
@@ -94,7 +108,7 @@ class Exercise:
     # One that is compared with its solution needs no check of its own: the function of tensors in
     # some cases, or the dictionary, with what to think about where a value is wrong (for each key,
     # or for all). What is said if all is right is ``because``.
-    cases: list = dataclasses.field(default_factory=list)
+    cases: list[Case] = dataclasses.field(default_factory=list)
     why: dict[str, str] | str = ""
     because: str = ""
 
@@ -105,13 +119,16 @@ class Exercise:
             return getattr(module, f"_check_{self.answer}")(answer)
         names: dict = {}
         exec(self.solution, names)
+        solution = names[self.answer]
         if self.cases:
             names["tf"] = importlib.import_module("tensorflow")
-            check_cases(answer, names[self.answer], self.cases)
+            check_cases(answer, solution, self.cases)
             return self.because
-        truth, why = names[self.answer](), self.why
-        reasons = why if isinstance(why, dict) else dict.fromkeys(truth, why)
-        check_table(answer, {key: (right, reasons[key]) for key, right in truth.items()})
+        truth = {}
+        for key, value in solution().items():
+            why = self.why[key] if isinstance(self.why, dict) else self.why
+            truth[key] = (value, why)
+        check_table(answer, truth)
         return self.because
 
 
@@ -120,7 +137,7 @@ class Question:
     """What will the next cell print? To be answered before it runs."""
 
     right: str  # letter of the right answer
-    because: str  # why it is right, told with the verdict
+    because: str  # why it is right, shown with the verdict
     wrong: dict[str, str]  # why not, for each other letter
 
     @property
@@ -133,7 +150,8 @@ class Question:
         choice = " or ".join(f'"{letter}"' for letter in self.letters)
         if answer is None:
             return "not yet", f"Guess: answer = {choice}. Then run this cell again."
-        letter = str(answer).strip().lower()
+        # The text names its answers (a) and (b), so some are typed with brackets.
+        letter = str(answer).lower().strip("() \t\n")
         if letter == self.right:
             return "right", self.because
         return "not right", self.wrong.get(letter, f"Answer with {choice}.")
@@ -144,12 +162,19 @@ def read(number: str) -> dict[str, Exercise | Question]:
     """Read a notebook's exercises, such as ``02-1``, and its questions, such as ``02-a``."""
     path = pathlib.Path(__file__).with_name(f"notebook_{number}.toml")
     with unreadable(f"{path.name} can't be read.", "Repair it, or bring it back (git restore)."):
-        texts = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
-    return {name: (Exercise if "stub" in x else Question)(**x) for name, x in texts.items()}
+        tables = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
+    subjects: dict[str, Exercise | Question] = {}
+    for name, table in tables.items():
+        if "stub" in table:
+            cases = [Case(**case) for case in table.pop("cases", [])]
+            subjects[name] = Exercise(**table, cases=cases)
+        else:
+            subjects[name] = Question(**table)
+    return subjects
 
 
 # How each state of a verdict is shown: the card's color, and a sign beside the word.
-_SHOWN = {"right": ("good", "✓"), "not yet": ("wait", "…"), "not right": ("bad", "✗")}
+_STATES = {"right": ("good", "✓"), "not yet": ("wait", "…"), "not right": ("bad", "✗")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,6 +184,7 @@ class Verdict:
     name: str  # the exercise, such as ``02-1``, or the question, such as ``02-a``
     state: str  # ``right``, ``not yet`` (untouched stub) or ``not right``
     message: str  # what is right, or what is not and why
+    lines: str = ""  # the learner's own lines that raised an error, as a traceback writes them
 
     @property
     def title(self) -> str:
@@ -167,12 +193,21 @@ class Verdict:
         return f"{translated(kind)} {self.name}"
 
     def __repr__(self) -> str:
-        return f"{self.title}: {translated(self.state)}. {translated(self.message)}"
+        text = f"{self.title}: {translated(self.state)}. {translated(self.message)}"
+        if self.lines:
+            text += f"\n{self.lines}"
+        return text
 
     def _repr_html_(self) -> str:
-        kind, sign = _SHOWN[self.state]
-        words, text = f"{sign} {translated(self.state)}", translated(self.message)
-        return html.render("card.html", kind=kind, title=self.title, words=words, text=text)
+        color, sign = _STATES[self.state]
+        return html.render(
+            "card.html",
+            kind=color,
+            title=self.title,
+            words=f"{sign} {translated(self.state)}",
+            text=translated(self.message),
+            code=self.lines,
+        )
 
 
 def find(name: str) -> Exercise:
@@ -180,49 +215,52 @@ def find(name: str) -> Exercise:
 
     Raises `CourseError`: There is none of this name.
     """
-    found = read(str(name)[:2]).get(name)
-    if not isinstance(found, Exercise):
+    exercise = read(str(name)[:2]).get(name)
+    if not isinstance(exercise, Exercise):
         raise CourseError(
             f"There is no exercise {name!r}.",
             "Names are the notebook's number and the exercise's, such as 02-1.",
             "Copy the name from the exercise's own cell.",
         )
-    return found
+    return exercise
 
 
 def check(name: str, answer: object) -> Verdict:
     """Judge an answer: a letter to a question, a function to an exercise.
 
-    A wrong answer raises nothing, whatever its code does, so the notebook runs on.
+    A wrong answer raises nothing, whatever its code does, so the notebook runs on. An error of the
+    learner's code is shown with their own lines; ``%explain`` then knows it.
 
     Raises `CourseError`: There is no exercise or question of this name.
     """
     question = read(str(name)[:2]).get(name)
     if isinstance(question, Question):
-        return Verdict(name, *question.judge(answer))
+        state, message = question.judge(answer)
+        return Verdict(name, state, message)
     exercise = find(name)
-    if not callable(answer) and not isinstance(answer, pathlib.PurePath):
+    is_file = isinstance(answer, pathlib.PurePath)
+    if not callable(answer) and not is_file:
         call = f'check("{name}", {exercise.answer})'
-        said = f"Give check the function itself, not what it returns: {call}."
-        return Verdict(name, "not right", said)
+        message = f"Give check the function itself, not what it returns: {call}."
+        return Verdict(name, "not right", message)
     try:
         return Verdict(name, "right", exercise.judge(name, answer))
     except Wrong as wrong:
         return Verdict(name, "not right", str(wrong))
     except (Exception, SystemExit) as error:  # whatever the learner's code raises is an answer
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no message"]
-        # Raised while a graph is made, the code that led there comes before the message.
-        said = lines[-1 if lines[0] == "in user code:" else 0]
-        if said.removeprefix("NotImplementedError: ") == name:  # the stub's own, nobody else's
+        failure = read_failure(error, answer)
+        if failure.type == "NotImplementedError" and failure.message == name:  # the stub's own
             message = f'Replace the line that raises NotImplementedError; hint("{name}") helps.'
-            if not callable(answer):
+            if is_file:
                 message = f'The file is as it was given; hint("{name}") helps.'
             return Verdict(name, "not yet", message)
-        message = f"Your code raised {type(error).__name__}: {said[:300]}"
-        return Verdict(name, "not right", message)
+        remember(error)
+        message = f"Your code raised {failure.type}: {failure.message}"
+        return Verdict(name, "not right", message, failure.lines)
 
 
-_shown: dict[str, int] = {}
+# How many hints of each exercise were shown.
+_hint_counts: dict[str, int] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,11 +272,19 @@ class Hint:
     solution: str = ""  # its source
 
     def __repr__(self) -> str:
-        return f"{self.title}: {self.text}" if self.text else f"{self.title}:\n\n{self.solution}"
+        if self.text:
+            return f"{self.title}: {self.text}"
+        return f"{self.title}:\n\n{self.solution}"
 
     def _repr_html_(self) -> str:
-        words, card = f"{'?' if self.text else '='} {self.title}", "card.html"
-        return html.render(card, kind="hint", words=words, text=self.text, code=self.solution)
+        sign = "?" if self.text else "="
+        return html.render(
+            "card.html",
+            kind="hint",
+            words=f"{sign} {self.title}",
+            text=self.text,
+            code=self.solution,
+        )
 
 
 def hint(name: str) -> Hint:
@@ -248,12 +294,14 @@ def hint(name: str) -> Hint:
     """
     exercise = find(name)
     count = len(exercise.hints)
-    number = min(_shown.get(name, 0) + 1, count + 1)
-    _shown[name] = number
+    number = min(_hint_counts.get(name, 0) + 1, count + 1)
+    _hint_counts[name] = number
     if number > count:
         return Hint(translated(f"Solution of {name}"), solution=exercise.solution.strip())
-    more = translated(f'Ask hint("{name}") once more, and you will see the solution.')
-    text = translated(exercise.hints[number - 1]) + (f"\n{more}" if number == count else "")
+    text = translated(exercise.hints[number - 1])
+    if number == count:
+        more = translated(f'Ask hint("{name}") once more, and you will see the solution.')
+        text += f"\n{more}"
     return Hint(translated(f"Hint {number} of {count}"), text)
 
 
@@ -268,12 +316,23 @@ def solve(notebook: Any) -> Any:
     for cell in solved.cells:
         tags = cell.metadata.get("tags", ())
         if "exercise" in tags:
-            name = re.search(r'(?:NotImplementedError\("|# Exercise )(\d\d-\d)', cell.source)
-            cell.source = find(name[1] if name else cell.source[:40]).solution.rstrip()
-        elif asked := re.search(r'^check\("((\d\d)-\w+)"', cell.source, re.MULTILINE):
-            cell.outputs = []
-            if "question" in tags:
-                with unreadable(f"There is no question {asked[1]!r}.", "Take its tag away."):
-                    right = read(asked[2])[asked[1]].right
-                cell.source = cell.source.replace("answer = None", f'answer = "{right}"', 1)
+            cell.source = find(_stub_name(cell.source)).solution.rstrip()
+            continue
+        call = re.search(r'^check\("((\d\d)-\w+)"', cell.source, re.MULTILINE)
+        if call is None:
+            continue
+        cell.outputs = []
+        if "question" in tags:
+            name, number = call.groups()
+            with unreadable(f"There is no question {name!r}.", "Take its tag away."):
+                letter = read(number)[name].right
+            cell.source = cell.source.replace("answer = None", f'answer = "{letter}"', 1)
     return solved
+
+
+def _stub_name(source: str) -> str:
+    """Give the name that a stub raises or is headed with; its first words where it has none."""
+    name = re.search(r'(?:NotImplementedError\("|# Exercise )(\d\d-\d)', source)
+    if name is None:
+        return source[:40]
+    return name[1]

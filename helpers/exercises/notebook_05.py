@@ -1,11 +1,14 @@
 """The exercises of notebook 05, a TPU in your own machine."""
 
+import dataclasses
+
 import numpy as np
 import tensorflow as tf
 
 from helpers.exercises import Wrong, returned
 
 STEPS, PER_REPLICA = 3, 2
+LEARNING_RATE = 0.5
 
 
 def _strategy(answer: object) -> tf.distribute.Strategy:
@@ -17,82 +20,125 @@ def _strategy(answer: object) -> tf.distribute.Strategy:
 
 
 def _check_train_everywhere(answer: object) -> str:
-    model, _, weights = _trained(answer, hide=False)
-    _compare(_strategy(answer), model, weights)
+    # Another strategy has another number of replicas, so a number that was typed in fails.
+    for strategy in (_strategy(answer), tf.distribute.OneDeviceStrategy("/CPU:0")):
+        run = _train(answer, strategy, hide_labels=False)
+        _compare(strategy, run.result, run.weights)
     return "The scope, and the global batch: these are the weights of one device with all rows."
 
 
 def _check_balanced_loss(answer: object) -> str:
     strategy = _strategy(answer)
-    on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    even, odd = (strategy.num_replicas_in_sync + 1) // 2, strategy.num_replicas_in_sync // 2
-    losses, real = tf.constant([[1.0] * 20, [4.0, 4.0] + [9.0] * 18]), np.ones([2, 20], np.float32)
-    for labels in (2, 0):  # on every second replica; on the others 20
+    # Replicas 0, 2, 4, … have 20 labels; 1, 3, 5, … have 2, and then none.
+    replicas = strategy.num_replicas_in_sync
+    even = (replicas + 1) // 2
+    odd = replicas // 2
+    losses = tf.constant([[1.0] * 20, [4.0, 4.0] + [9.0] * 18])
+    real = np.ones([2, 20], np.float32)
+    for labels in (2, 0):
         real[1, labels:] = 0.0
 
         def on_replica(real: tf.Tensor) -> tf.Tensor:
             context = tf.distribute.get_replica_context()
-            at = tf.cast(context.replica_id_in_sync_group, tf.int32) % 2
-            together = lambda x: context.all_reduce("SUM", tf.convert_to_tensor(x))  # noqa: E731
-            return returned(answer(tf.gather(losses, at), tf.gather(real, at), together))
+            row = tf.cast(context.replica_id_in_sync_group, tf.int32) % 2
 
-        run = tf.function(strategy.run) if on_tpu else strategy.run
-        given = float(strategy.reduce("SUM", run(on_replica, args=[tf.constant(real)]), axis=None))
-        right = (even * 20 + odd * labels * 4) / (even * 20 + odd * labels)
-        if not np.isclose(given, right, atol=1e-5):
+            def all_reduce(x: object) -> tf.Tensor:
+                return context.all_reduce("SUM", tf.convert_to_tensor(x))
+
+            return returned(answer(tf.gather(losses, row), tf.gather(real, row), all_reduce))
+
+        run = strategy.run
+        if isinstance(strategy, tf.distribute.TPUStrategy):
+            run = tf.function(run)
+        per_replica = run(on_replica, args=[tf.constant(real)])
+        loss = float(strategy.reduce("SUM", per_replica, axis=None))
+        expected = (even * 20 + odd * labels * 4) / (even * 20 + odd * labels)
+        if not np.isclose(loss, expected, atol=1e-5):
             raise Wrong(
                 f"20 labels with a loss of 1 on one replica, {labels} with a loss of 4 on the "
-                f"next, and so on: the results must add up to {right:.4f}, not {given:.4f}."
+                f"next, and so on: the results must add up to {expected:.4f}, not {loss:.4f}."
             )
     return "The mean of all labels, however they fall on the replicas."
 
 
 def _check_train_program(answer: object) -> str:
-    given, losses, weights = _trained(answer, hide=True)
-    if not isinstance(given, tuple | list) or len(given) != 2:
+    strategy = _strategy(answer)
+    run = _train(answer, strategy, hide_labels=True)
+    if not isinstance(run.result, tuple | list) or len(run.result) != 2:
         raise Wrong("Return two things: the model, and the list of the losses.")
-    model, said = given
-    if len(said) != STEPS:
-        raise Wrong(f"The rows are {STEPS} whole steps; there are {len(said)} losses.")
-    for step, (loss, right) in enumerate(zip(map(float, said), losses, strict=True), 1):
-        if not np.isclose(loss, right, atol=1e-4):
-            raise Wrong(f"Step {step}: the mean of all its labels is {right:.4f}, not {loss:.4f}.")
-    _compare(_strategy(answer), model, weights)
+    model, losses = run.result
+    if len(losses) != STEPS:
+        raise Wrong(f"The rows are {STEPS} whole steps; there are {len(losses)} losses.")
+    for step, (loss, expected) in enumerate(zip(losses, run.losses, strict=True), 1):
+        if not np.isclose(float(loss), expected, atol=1e-4):
+            raise Wrong(
+                f"Step {step}: the mean of all its labels is {expected:.4f}, not {float(loss):.4f}."
+            )
+    _compare(strategy, model, run.weights)
     return "Losses and weights of one device with all rows, on every replica of the strategy."
 
 
-def _trained(answer: object, hide: bool) -> tuple:
-    """Run a training program: what it gives, and one device's losses and weights."""
-    strategy = _strategy(answer)
-    batch = PER_REPLICA * strategy.num_replicas_in_sync
-    x = np.random.default_rng(0).normal(size=[STEPS * batch + 1, 3]).astype(np.float32)
-    labels, at = (x.sum(1) > 0).astype(np.int32), np.arange(len(x))
-    labels[hide & (at % batch >= PER_REPLICA) & (at % 3 > 0)] = -100
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A training program's result, and what one device with all rows gives."""
+
+    result: object
+    losses: list[float]
+    weights: list[np.ndarray]
+
+
+def _train(answer: object, strategy: tf.distribute.Strategy, hide_labels: bool) -> Run:
+    """Run a training program; ``hide_labels`` takes many labels from all replicas but the first."""
+    batch_size = PER_REPLICA * strategy.num_replicas_in_sync
+    # One row more than whole batches, which must be left out.
+    x = np.random.default_rng(0).normal(size=[STEPS * batch_size + 1, 3]).astype(np.float32)
+    labels = (x.sum(1) > 0).astype(np.int32)
+    if hide_labels:
+        position = np.arange(len(x))
+        on_first_replica = position % batch_size < PER_REPLICA
+        labels[~on_first_replica & (position % 3 > 0)] = -100
     try:
-        given = returned(answer(strategy, x, labels, PER_REPLICA))
+        result = returned(answer(strategy, x, labels, PER_REPLICA))
     except ValueError as error:
         if "strategy scope" in str(error):
             raise Wrong("Model and optimizer belong in the scope: one was outside.") from error
         raise
-    kernel, bias, losses = np.zeros([3, 2]), np.zeros(2), []
-    for rows in np.split(np.arange(STEPS * batch), STEPS):
+    losses, weights = _train_on_one_device(x, labels, batch_size)
+    return Run(result, losses, weights)
+
+
+def _train_on_one_device(x: np.ndarray, labels: np.ndarray, batch_size: int) -> tuple[list, list]:
+    """Descend by hand; returns the losses, and kernel and bias at the end."""
+    kernel = np.zeros([3, 2])
+    bias = np.zeros(2)
+    losses = []
+    for step in range(STEPS):
+        rows = np.arange(step * batch_size, (step + 1) * batch_size)
         rows = rows[labels[rows] >= 0]
         chances = np.exp(x[rows] @ kernel + bias)
         chances /= chances.sum(1, keepdims=True)
-        losses.append(-np.log(chances[np.arange(len(rows)), labels[rows]]).mean())
+        chance_of_label = chances[np.arange(len(rows)), labels[rows]]
+        losses.append(-np.log(chance_of_label).mean())
         slope = (chances - np.eye(2)[labels[rows]]) / len(rows)
-        kernel, bias = kernel - 0.5 * x[rows].T @ slope, bias - 0.5 * slope.sum(0)
-    return given, losses, [kernel, bias]
+        kernel = kernel - LEARNING_RATE * x[rows].T @ slope
+        bias = bias - LEARNING_RATE * slope.sum(0)
+    return losses, [kernel, bias]
 
 
-def _compare(strategy: tf.distribute.Strategy, model: object, right: list) -> None:
+def _compare(strategy: tf.distribute.Strategy, model: object, expected: list[np.ndarray]) -> None:
     if not isinstance(model, tf.keras.Model):
         raise Wrong("Return the trained model.")
     if not all(map(strategy.extended.variable_created_in_scope, model.variables)):
         raise Wrong("The model was made outside the scope: it has one copy, on one device.")
-    given = model.get_weights()
-    if len(given) != 2 or not all(map(np.allclose, given, right, [0] * 2, [1e-4] * 2)):
-        steps = getattr(getattr(model, "optimizer", None), "iterations", STEPS)
-        if (made := int(tf.identity(steps))) != STEPS:
-            raise Wrong(f"The model made {made} steps; the rows are {STEPS} whole ones.")
-        raise Wrong("The weights aren't those of one device that has all rows of a step.")
+    weights = model.get_weights()
+    if len(weights) == 2 and all(map(_close, weights, expected)):
+        return
+    optimizer = getattr(model, "optimizer", None)
+    steps = int(tf.identity(getattr(optimizer, "iterations", STEPS)))
+    if steps != STEPS:
+        raise Wrong(f"The model made {steps} steps; the rows are {STEPS} whole ones.")
+    raise Wrong("The weights aren't those of one device that has all rows of a step.")
+
+
+def _close(array: np.ndarray, expected: np.ndarray) -> bool:
+    return array.shape == expected.shape and np.allclose(array, expected, rtol=0, atol=1e-4)

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from helpers.exercises import Wrong, returned
 
-RIGHT = np.float32([44.67619, 9.51214, 2.046455, 23.21295, 11.75751, 4.151651])  # Adam's losses
+# The losses of six steps of Adam without an interruption.
+LOSSES = np.float32([44.67619, 9.51214, 2.046455, 23.21295, 11.75751, 4.151651])
 
 
 def _build() -> tuple[tf.keras.Model, tf.keras.optimizers.Optimizer]:
@@ -30,21 +31,29 @@ def _batch_at(step: int) -> dict[str, tf.Tensor]:
 
 
 def _check_accumulated(accumulated: object) -> str:
-    model, parts = _build()[0], [_batch_at(step) for step in range(3)]
-    with tf.GradientTape(persistent=True) as tape:
-        sums = [_loss_sum(model, part) for part in parts]
-    each = np.array([tape.gradient(loss, model.trainable_variables[0])[:, 0] for loss in sums])
-    given = returned(accumulated(model, _loss_sum, parts))
-    found, right = np.ravel(given[0]), each.sum(0) / 18
-    for wrong, told in (
-        (each.T @ [1 / 30, 1 / 21, 1 / 3], "the mean of the parts' means: 1 token weighs as 10"),
-        (each.sum(0), "those of the sum, divided by nothing"),
-        (each[-1] / 18, "those of the last part alone: add them up"),
-    ):
-        if np.allclose(found, wrong, 1e-4):
-            raise Wrong(f"These gradients are {told}.")
-    if len(given) != 2 or not np.allclose(found, right, 1e-4):
-        raise Wrong(f"Of two gradients, one for each weight, the first is {right}, not {found}.")
+    model, _ = _build()
+    parts = [_batch_at(step) for step in range(3)]
+    gradients_of_sums = []
+    for part in parts:
+        with tf.GradientTape() as tape:
+            loss = _loss_sum(model, part)
+        gradients_of_sums.append(tape.gradient(loss, model.trainable_variables[0])[:, 0])
+    sums = np.array(gradients_of_sums)
+    gradients = returned(accumulated(model, _loss_sum, parts))
+    first_gradient = np.ravel(gradients[0])
+    mistakes = {
+        "the mean of the parts' means: 1 token weighs as 10": sums.T @ [1 / 30, 1 / 21, 1 / 3],
+        "those of the sum, divided by nothing": sums.sum(0),
+        "those of the last part alone: add them up": sums[-1] / 18,
+    }
+    for mistake, gradient in mistakes.items():
+        if np.allclose(first_gradient, gradient, 1e-4):
+            raise Wrong(f"These gradients are {mistake}.")
+    expected = sums.sum(0) / 18
+    if len(gradients) != 2 or not np.allclose(first_gradient, expected, 1e-4):
+        raise Wrong(
+            f"Of two gradients, one for each weight, the first is {expected}, not {first_gradient}."
+        )
     return "Parts of 10, 7 and 1 masked tokens have the gradients of one batch."
 
 
@@ -57,24 +66,27 @@ def _check_pretrain(pretrain: object) -> str:
         return _build()
 
     def run(folder: pathlib.Path, steps: int) -> np.ndarray:
-        given = strategy, build, _batch_at, _loss_sum, str(folder), steps
-        return np.ravel(returned(pretrain(*given))).astype(np.float32)
+        losses = returned(pretrain(strategy, build, _batch_at, _loss_sum, str(folder), steps))
+        return np.ravel(losses).astype(np.float32)
 
     with tempfile.TemporaryDirectory() as work:
         folder = pathlib.Path(work, "run")
-        before, kept = run(folder, 3), len([*folder.rglob("*.index")])
-        after = run(folder, 6)
-    if not (len(before) == 3 and np.allclose(before, RIGHT[:3], 1e-3)):
-        raise Wrong(f"The first 3 losses are {before}, expected {RIGHT[:3]}.")
-    if len(after) == 6:
+        losses = run(folder, 3)
+        checkpoints = len(list(folder.rglob("*.index")))
+        resumed_losses = run(folder, 6)
+    if len(losses) != 3 or not np.allclose(losses, LOSSES[:3], 1e-3):
+        raise Wrong(f"The first 3 losses are {losses}, expected {LOSSES[:3]}.")
+    if len(resumed_losses) == 6:
         raise Wrong(
-            "Called again, it began anew: restore the newest checkpoint, optimizer and all."
+            "Called again, it began from scratch: restore the newest checkpoint, optimizer and all."
         )
-    if not (len(after) == 3 and np.allclose(after, RIGHT[3:], 1e-3)):
+    if len(resumed_losses) != 3 or not np.allclose(resumed_losses, LOSSES[3:], 1e-3):
         raise Wrong(
-            f"Called again, its losses are {after}; {RIGHT[3:]} if nothing is lost. "
+            f"Called again, its losses are {resumed_losses}; {LOSSES[3:]} if nothing is lost. "
             "What of the optimizer, or of the number of the step?"
         )
-    if kept != 2:
-        raise Wrong(f"After 3 steps the folder holds {kept} checkpoints, not the newest two.")
+    if checkpoints != 2:
+        raise Wrong(
+            f"After 3 steps the folder holds {checkpoints} checkpoints, not the newest two."
+        )
     return "Ended after 3 steps, called again, and the losses are those of a run without an end."

@@ -21,10 +21,11 @@ MODELS = {
 
 
 def _check_count_weights(answer: object) -> str:
-    for name, (sizes, right) in MODELS.items():
-        given = returned(answer(types.SimpleNamespace(**dict(zip(FIELDS, sizes, strict=True)))))
-        if given != right:
-            raise Wrong(f"{name} has {right:,} weights, and the function says {given:,}.")
+    for name, (sizes, expected) in MODELS.items():
+        config = types.SimpleNamespace(**dict(zip(FIELDS, sizes, strict=True)))
+        count = returned(answer(config))
+        if count != expected:
+            raise Wrong(f"{name} has {expected:,} weights, and the function says {count:,}.")
     return "Times 16 bytes, that is what training all of them holds."
 
 
@@ -34,46 +35,69 @@ def _check_gradients(answer: object) -> str:
             x = x + jnp.tanh(x @ w)
         return (x**2).mean()
 
-    given = 0.3 * jax.random.normal(jax.random.key(0), (3, 4, 4)), jnp.ones((8, 4))
-    if not np.allclose(returned(answer(*given)), jax.grad(loss)(*given), atol=1e-4):
+    weights = 0.3 * jax.random.normal(jax.random.key(0), (3, 4, 4))
+    x = jnp.ones((8, 4))
+    gradients = returned(answer(weights, x))
+    if not np.allclose(gradients, jax.grad(loss)(weights, x), atol=1e-4):
         raise Wrong("It gives other gradients than jax.grad of this loss.")
-    shapes = (64, 2048, 2048), (16_384, 2048)
-    sizes = tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
-    found = compiler.compile(jax_export.export(jax.jit(answer), sizes).program, "v5e-1")
-    if not found.ok:
-        needs, has = (size / 2**30 for size in (found.peak_bytes, found.available_bytes))
-        raise Wrong(f"For v5e-1: {found.verdict}. It needs {needs:.1f} of {has:.2f} GiB.")
-    return f"Google's compiler says that it fits: {found.peak_bytes / 2**30:.1f} GiB."
+    # The sizes for which what all blocks keep doesn't fit.
+    arguments = (
+        jax.ShapeDtypeStruct((64, 2048, 2048), jnp.float32),
+        jax.ShapeDtypeStruct((16_384, 2048), jnp.float32),
+    )
+    program = jax_export.export(jax.jit(answer), arguments).program
+    compiled = compiler.compile(program, "v5e-1")
+    needed = compiled.peak_bytes / 2**30
+    if not compiled.ok:
+        available = compiled.available_bytes / 2**30
+        raise Wrong(f"For v5e-1: {compiled.verdict}. It needs {needed:.1f} of {available:.2f} GiB.")
+    return f"Google's compiler says that it fits: {needed:.1f} GiB."
 
 
 def _check_least_seconds(answer: object) -> str:
-    for tokens, right in ((512, 6 * 2e9 * 512 / 200e12), (8, 6 * 2e9 / 800e9)):
-        given = returned(answer(2e9, tokens, 200e12, 800e9))
-        if not abs(given / right - 1) < 1e-6:
-            raise Wrong(f"For {tokens} tokens and 2e9 weights it says {given:.3g} s: {right:.3g}.")
+    # Weights, operations a second, bytes a second: 512 tokens compute longest, 8 wait for memory.
+    bounds = {512: 6 * 2e9 * 512 / 200e12, 8: 6 * 2e9 / 800e9}
+    for tokens, expected in bounds.items():
+        seconds = returned(answer(2e9, tokens, 200e12, 800e9))
+        if not abs(seconds / expected - 1) < 1e-6:
+            raise Wrong(
+                f"For {tokens} tokens and 2e9 weights it says {seconds:.3g} s: {expected:.3g}."
+            )
     return "Where the two times are equal lies the ridge of the roofline."
 
 
+WORDS, NEW_TOKENS = 13, 4
+
+
 def _check_decode(answer: object) -> str:
-    words, turned, shapes = 13, np.random.default_rng(0).normal(size=(13, 13)), set()
+    matrix = np.random.default_rng(0).normal(size=(WORDS, WORDS))
+    shapes = set()
 
     def model(ids: jax.Array, position: jax.Array, seen: jax.Array) -> tuple[jax.Array, None]:
         shapes.add(ids.shape)
-        mixed = jnp.where(seen, 1.0 + position[:, None, :], 0.0) @ jax.nn.one_hot(ids, words)
-        return mixed @ turned, None
+        weights = jnp.where(seen, 1.0 + position[:, None, :], 0.0)
+        return weights @ jax.nn.one_hot(ids, WORDS) @ matrix, None
 
     for lengths in ([2, 5, 3], [4, 1, 3]):
-        before = set(shapes)
-        prompts = np.arange(15).reshape(3, 5) % words * (np.arange(5) < np.array(lengths)[:, None])
-        given = np.asarray(returned(answer(model, prompts.astype("int32"), np.int32(lengths), 4)))
+        known_shapes = set(shapes)
+        is_token = np.arange(5) < np.array(lengths)[:, None]
+        prompts = np.arange(15, dtype="int32").reshape(3, 5) % WORDS * is_token
+        tokens = np.asarray(returned(answer(model, prompts, np.int32(lengths), NEW_TOKENS)))
         for row, length in enumerate(lengths):
-            grown = [*prompts[row, :length]]
-            for _ in range(4):
-                weights = np.zeros(words)
-                np.add.at(weights, grown, 1.0 + np.arange(len(grown)))
-                grown.append(int((weights @ turned).argmax()))
-            if given.shape != (3, 4) or [*given[row]] != grown[length:]:
+            expected = _continuation(prompts[row, :length], matrix)
+            if tokens.shape != (3, NEW_TOKENS) or list(tokens[row]) != expected:
                 raise Wrong(f"Row {row}, of {length} tokens, goes on otherwise.")
-    if len(shapes) > 2 or shapes != before:
+    if len(shapes) > 2 or shapes != known_shapes:
         raise Wrong(f"The model was given {len(shapes)} different shapes: each is a program more.")
     return "With a cache, each round reads one token of each row."
+
+
+def _continuation(prompt: np.ndarray, matrix: np.ndarray) -> list[int]:
+    """Go on with a prompt as the model above does, one row and one token at a time."""
+    text = list(prompt)
+    for _ in range(NEW_TOKENS):
+        weights = np.zeros(WORDS)
+        for position, word in enumerate(text):
+            weights[word] += 1.0 + position
+        text.append(int((weights @ matrix).argmax()))
+    return text[len(prompt) :]
