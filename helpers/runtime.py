@@ -21,8 +21,8 @@ __all__ = ["connect", "detect", "setup"]
 
 def _check_packages(place: Place) -> None:
     locked = settings.locked_versions()
-    wrong = settings.wrong_packages(settings.installed(), locked)
-    if not wrong:
+    problems = settings.wrong_packages(settings.installed(), locked)
+    if not problems:
         return
     if os.environ.get("KAGGLE_KERNEL_RUN_TYPE"):
         restart = "Run > Restart & clear cell outputs"
@@ -30,7 +30,7 @@ def _check_packages(place: Place) -> None:
         restart = "Runtime > Restart session"
     else:  # a machine of the learner's own
         raise CourseError(
-            f"{'; '.join(wrong)}.",
+            f"{'; '.join(problems)}.",
             "The notebooks' outputs were checked with the versions in requirements.txt only.",
             "Start the notebook with `make lab`, or choose the kernel of the .venv it made.",
         )
@@ -73,18 +73,21 @@ def setup(seed: int = 0, language: str | None = None) -> None:
     if language:
         os.environ[languages.CHOSEN] = language
     text.translator = lambda: languages.translated  # also where the course is not installed
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    shell = None
+    if "IPython" in sys.modules:
+        shell = sys.modules["IPython"].get_ipython()
     if shell:
-        explain.load_ipython_extension(shell)  # first: what fails below can be explained, too
+        # First, so that %explain also knows what fails below.
+        explain.load_ipython_extension(shell)
     place = detect()
     variables = settings.ENVIRONMENT | tensorflow_environment(place)
-    late = [name for name, value in variables.items() if os.environ.get(name) != value]
-    if late and "tensorflow" in sys.modules:
-        raise CourseError(
-            f"TensorFlow is already imported, without {late[0]}={variables[late[0]]}.",
-            "It reads its settings once, while it is imported.",
-            "Restart the kernel and run the setup cell before any other.",
-        )
+    for name, value in variables.items():
+        if "tensorflow" in sys.modules and os.environ.get(name) != value:
+            raise CourseError(
+                f"TensorFlow is already imported, without {name}={value}.",
+                "It reads its settings once, while it is imported.",
+                "Restart the kernel and run the setup cell before any other.",
+            )
     _check_packages(place)
     os.environ.update(variables)
     import tensorflow as tf

@@ -2,7 +2,6 @@
 
 import ast
 import importlib.metadata
-import pathlib
 import re
 import subprocess
 import sys
@@ -22,9 +21,18 @@ from helpers.tpu.place import detect
 
 pytestmark = pytest.mark.slow
 
-LOCKED = {"tensorflow": "2.20.0", "tf-keras": "2.20.1", "transformers": "4.57.6"}
-LOCKED |= {"datasets": "5.0.1", "tokenizers": "0.22.2", "numpy": "2.4.6"}
-LOCKED |= {"jax": "0.10.2", "libtpu": "0.0.51", "flax": "0.12.8", "optax": "0.2.8"}
+LOCKED = {
+    "tensorflow": "2.20.0",
+    "tf-keras": "2.20.1",
+    "transformers": "4.57.6",
+    "datasets": "5.0.1",
+    "tokenizers": "0.22.2",
+    "numpy": "2.4.6",
+    "jax": "0.10.2",
+    "libtpu": "0.0.51",
+    "flax": "0.12.8",
+    "optax": "0.2.8",
+}
 INSTALLED = LOCKED | dict.fromkeys(ANY_VERSION, "1.0")
 SETUP = "from helpers import runtime; runtime.setup()"
 
@@ -46,10 +54,10 @@ def draws():
 assert draws() == draws()
 assert all(os.environ[k] == v for k, v in ENVIRONMENT.items())
 """
-    done = python(script)
-    assert (done.returncode, done.stderr) == (0, "")
+    process = python(script)
+    assert (process.returncode, process.stderr) == (0, "")
     line = r"Ready: TensorFlow 2\.20\.\d+, transformers 4\.57\.\d+, seed 7\.\n"
-    assert re.fullmatch(line * 2, done.stdout)
+    assert re.fullmatch(line * 2, process.stdout)
 
 
 def test_the_lock_is_read(tmp_path):
@@ -64,7 +72,7 @@ def test_the_lock_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "messages"),
     [
         ({"tensorflow": "2.20.7", "gcsfs": "2019.1"}, []),
         ({"tensorflow": None, "tensorflow-tpu": "2.20.0"}, []),
@@ -74,9 +82,12 @@ def test_the_lock_is_read(tmp_path):
         ({"gcsfs": None}, ["gcsfs is missing"]),
     ],
 )
-def test_wrong_packages_are_named(change, told):
-    installed = {k: v for k, v in (INSTALLED | change).items() if v is not None}
-    assert settings.wrong_packages(installed, LOCKED) == told
+def test_wrong_packages_are_named(change, messages):
+    installed = INSTALLED | change
+    for name, version in change.items():
+        if version is None:
+            del installed[name]
+    assert settings.wrong_packages(installed, LOCKED) == messages
 
 
 def test_a_hosted_notebook_installs_every_package_and_the_two_tensorflow_wheels_never_meet():
@@ -86,16 +97,19 @@ def test_a_hosted_notebook_installs_every_package_and_the_two_tensorflow_wheels_
     remove, install, keras = settings.install_commands(LOCKED, tpu=True)
     assert remove[0] == "uninstall" and {"tensorflow", "tensorflow-cpu"} <= set(remove)
     assert "tensorflow-tpu==2.20.0" in install
-    assert not any(p.startswith(("tensorflow==", "tf-keras==", "jax")) for p in install)
-    assert [p for p in install + keras if p.startswith("libtpu")] == [DRIVER]
+    for package in install:
+        assert not package.startswith(("tensorflow==", "tf-keras==", "jax"))
+    drivers = [package for package in install + keras if package.startswith("libtpu")]
+    assert drivers == [DRIVER]
     assert {"--no-deps", "tf-keras==2.20.1"} <= set(keras)
 
 
-COLAB, KAGGLE = "Runtime > Restart session", "Run > Restart & clear cell outputs"
+COLAB = "Runtime > Restart session"
+KAGGLE = "Run > Restart & clear cell outputs"
 
 
 @pytest.mark.parametrize(
-    ("marks", "colab", "told"),
+    ("marks", "colab", "message"),
     [
         ({"COLAB_TPU_1VM": "1", "TPU_ACCELERATOR_TYPE": "v5e-1"}, True, COLAB),
         ({"COLAB_TPU_1VM": ""}, True, COLAB),
@@ -106,7 +120,7 @@ COLAB, KAGGLE = "Runtime > Restart session", "Run > Restart & clear cell outputs
     ],
 )
 def test_a_hosted_place_gets_its_packages_and_any_other_is_told_the_command(
-    monkeypatch, tmp_path, marks, colab, told
+    monkeypatch, tmp_path, marks, colab, message
 ):
     calls = []
     monkeypatch.setattr(settings, "installed", lambda: {"transformers": "5.1.0"})
@@ -115,11 +129,14 @@ def test_a_hosted_place_gets_its_packages_and_any_other_is_told_the_command(
         monkeypatch.setitem(sys.modules, "google.colab", object())
     for name, value in marks.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(CourseError, match=told):
+    with pytest.raises(CourseError, match=message):
         runtime._check_packages(detect(marks, tmp_path))
     tpu = "1" in marks.values()
-    expected = settings.install_commands(settings.locked_versions(), tpu) if marks else []
-    assert calls == [[sys.executable, "-m", "pip", *command] for command in expected]
+    expected = []
+    if marks:
+        for command in settings.install_commands(settings.locked_versions(), tpu):
+            expected.append([sys.executable, "-m", "pip", *command])
+    assert calls == expected
 
 
 TOO_EARLY = "CourseError: TensorFlow is already imported, without TF_USE_LEGACY_KERAS=1"
@@ -127,7 +144,7 @@ TOO_EARLY = "CourseError: TensorFlow is already imported, without TF_USE_LEGACY_
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("first", "variables", "said"),
+    ("statement", "variables", "output"),
     [
         ("import tensorflow", ENVIRONMENT, "Ready: "),
         ("import sys; sys.modules['tensorflow'] = object()", {}, TOO_EARLY),
@@ -135,17 +152,17 @@ TOO_EARLY = "CourseError: TensorFlow is already imported, without TF_USE_LEGACY_
     ],
     ids=["with its settings", "without", "in Korean"],
 )
-def test_in_a_notebook_setup_adds_explain(first, variables, said):
+def test_in_a_notebook_setup_adds_explain(statement, variables, output):
     """Also where it fails because TensorFlow came first with other settings."""
-    done = python(
+    process = python(
         "from IPython.testing.globalipapp import start_ipython; shell = start_ipython()\n"
-        f"from helpers import runtime; {first}\ntry:\n    {SETUP}\n"
+        f"from helpers import runtime; {statement}\ntry:\n    {SETUP}\n"
         "except Exception as error:\n    print(f'{type(error).__name__}: {error}')\n"
         "assert 'explain' in shell.magics_manager.magics['line']",
         **variables,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(said)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith(output)
 
 
 @pytest.mark.long
@@ -153,7 +170,7 @@ def test_in_a_kernel_the_log_of_c_goes_to_the_terminal_and_pythons_own_stderr_st
     tmp_path, monkeypatch
 ):
     monkeypatch.delenv("PYTEST_CURRENT_TEST")  # with it ipykernel captures no file descriptor
-    shown = []
+    contents = []
     with (tmp_path / "terminal").open("w") as terminal:
         manager, client = start_new_kernel(cwd=ROOT, stderr=terminal)
         try:
@@ -163,19 +180,25 @@ def test_in_a_kernel_the_log_of_c_goes_to_the_terminal_and_pythons_own_stderr_st
                 "_ = os.write(2, b'a line of C++\\n'); print('of Python', file=sys.stderr)",
             ):
                 client.execute_interactive(
-                    code, timeout=120, output_hook=lambda message: shown.append(message["content"])
+                    code,
+                    timeout=120,
+                    output_hook=lambda message: contents.append(message["content"]),
                 )
             client.shutdown()
             manager.provisioner.process.wait(60)  # or it hangs at its end
         finally:
             manager.shutdown_kernel(now=True)
             client.stop_channels()
-    stderr = "".join(content["text"] for content in shown if content.get("name") == "stderr")
+    stderr = ""
+    for content in contents:
+        if content.get("name") == "stderr":
+            stderr += content["text"]
     assert stderr == "before the setup\nof Python\n"
     assert "a line of C++\n" in (tmp_path / "terminal").read_text("utf-8")
 
 
-OURS = {"helpers": ROOT, "tpu_preflight": ROOT / "tpu_preflight/src"}  # and where they lie
+# Our packages, and where each is.
+OURS = {"helpers": ROOT, "tpu_preflight": ROOT / "tpu_preflight/src"}
 
 
 def plain(name: str) -> str:
@@ -186,37 +209,48 @@ def imported(source: str) -> Iterator[str]:
     """Every module that a source names in an import, wherever the import stands."""
     for node in ast.walk(ast.parse(re.sub("(?m)^( *)[%!].*", r"\1pass", source))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            for alias in node.names:
+                yield alias.name
         elif isinstance(node, ast.ImportFrom):
-            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+            yield node.module
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
 
 
 def needed() -> set[str]:
     """Packages that the notebooks import, themselves or by way of helpers."""
-    cells = [cell for path in NOTEBOOKS for cell in nbformat.read(path, 4).cells]
-    todo = [*imported("\n".join(cell.source for cell in cells if cell.cell_type == "code"))]
-    seen = set()
-    while todo:
-        name = todo.pop()
-        if name not in seen and (root := OURS.get(name.split(".")[0])):
+    waiting = []
+    for path in NOTEBOOKS:
+        for cell in nbformat.read(path, 4).cells:
+            if cell.cell_type == "code":
+                waiting += imported(cell.source)
+    modules = set()
+    while waiting:
+        name = waiting.pop()
+        root = OURS.get(name.split(".")[0])
+        if root and name not in modules:
             path = root / name.replace(".", "/")
-            files = filter(pathlib.Path.is_file, (path.with_suffix(".py"), path / "__init__.py"))
-            todo += [x for file in files for x in imported(file.read_text("utf-8"))]
-        seen.add(name)
+            for file in (path.with_suffix(".py"), path / "__init__.py"):
+                if file.is_file():
+                    waiting += imported(file.read_text("utf-8"))
+        modules.add(name)
     # Google's is a namespace of many packages, and what helpers use of it comes with gcsfs; who
     # runs prepare on Beam has it.
-    known = {*sys.stdlib_module_names, *OURS, "google", "apache_beam"}
+    others = {*sys.stdlib_module_names, *OURS, "google", "apache_beam"}
     packages = importlib.metadata.packages_distributions()
-    return {plain(packages[name][0]) for name in {x.split(".")[0] for x in seen} - known}
+    names = {module.split(".")[0] for module in modules} - others
+    return {plain(packages[name][0]) for name in names}
 
 
 @pytest.mark.parametrize("place", ["colab.txt", "colab_tpu.txt", "kaggle.txt"])
 def test_what_the_notebooks_import_is_there_or_installed(place):
     listed = (ROOT / "tests/repo" / place).read_text("utf-8")
-    asked = {*BOOTSTRAP, *ANY_VERSION, *COMPILER}
+    installed = {*BOOTSTRAP, *ANY_VERSION, *COMPILER}
     # What pip brings with them because they ask for it, without any extra.
-    lines = [x for name in asked for x in importlib.metadata.requires(name) or ()]
-    listed += "\n".join(["", *(line for line in lines if "extra ==" not in line)])
-    there = {*map(plain, re.findall(r"^[\w.-]+", listed, re.MULTILINE))}
+    for name in installed:
+        for requirement in importlib.metadata.requires(name) or ():
+            if "extra ==" not in requirement:
+                listed += f"\n{requirement}"
+    present = {*map(plain, re.findall(r"^[\w.-]+", listed, re.MULTILINE))}
     assert needed() > {"tensorflow", "pandas", "platformdirs"}
-    assert needed() - there - asked == set()
+    assert needed() - present - installed == set()

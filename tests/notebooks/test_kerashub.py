@@ -9,7 +9,7 @@ import pytest
 from conventions import ROOT, source
 
 PYTHON = ROOT / "build/kerashub/bin/python"
-BEFORE = """
+SIZES = """
 import jax
 import numpy as np
 
@@ -21,12 +21,15 @@ ids = np.random.default_rng(0).integers(1, 100, (8, 16))
 x = {"token_ids": ids, "padding_mask": np.ones_like(ids)}
 y, sample_weight = np.roll(ids, -1, 1), np.ones(ids.shape, "float32")
 """
-AFTER = """
-trained, weights = (
-    sum(int(np.prod(w.shape)) for w in part) for part in (gemma.trainable_weights, gemma.weights)
-)
-spread = {w.path.split("/")[-2] for w in gemma.weights if {*w.value.sharding.spec} - {None}}
-print("result", trained, weights, *sorted(spread))
+REPORT = """
+def count(weights):
+    return sum(int(np.prod(weight.shape)) for weight in weights)
+
+sharded = set()
+for weight in gemma.weights:
+    if set(weight.value.sharding.spec) - {None}:
+        sharded.add(weight.path.split("/")[-2])
+print("result", count(gemma.trainable_weights), count(gemma.weights), *sorted(sharded))
 """
 
 
@@ -38,10 +41,11 @@ def test_kerashubs_gemma_trains_lora_alone_in_parts():
     lines = re.search(r"```python\n((?:(?!```).)*keras_hub.*?)```", text, re.S)[1]
     environment = {**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
     environment.pop("TF_USE_LEGACY_KERAS", None)
-    command = [PYTHON, "-c", BEFORE + lines + AFTER]
+    command = [PYTHON, "-c", SIZES + lines + REPORT]
     run = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr[-2000:]
     # In each of two layers, for the query's 8 heads and the value's one: [heads, 64, 8] and [8, 8].
-    _, trained, weights, *spread = run.stdout.splitlines()[-1].split()
-    assert int(trained) == 2 * (8 * 64 * 8 + 8 * 8 + 64 * 8 + 8 * 8) < int(weights) / 6
-    assert {"query", "key", "value", "ffw_linear", "token_embedding"} <= {*spread}
+    _, trainable, weights, *sharded = run.stdout.splitlines()[-1].split()
+    adapters = (8 * 64 * 8 + 8 * 8) + (64 * 8 + 8 * 8)
+    assert int(trainable) == 2 * adapters < int(weights) / 6
+    assert {"query", "key", "value", "ffw_linear", "token_embedding"} <= set(sharded)
