@@ -174,7 +174,7 @@ def _leaves(node: object, *keys: str) -> Iterator[tuple[tuple[str, ...], str]]:
             yield from _leaves(value, *keys, key)
     elif isinstance(node, list):
         for number, value in enumerate(node, 1):
-            key = value["name"] if isinstance(value, dict) else str(number)
+            key = value.get("name", str(number)) if isinstance(value, dict) else str(number)
             yield from _leaves(value, *keys, key)
     elif isinstance(node, str):
         yield keys, node
