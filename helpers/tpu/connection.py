@@ -47,22 +47,24 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
     import grpc
 
     target = endpoint.removeprefix("grpc://")
-    target += "" if re.search(r":\d+$", target) else f":{PORT}"
+    if not re.search(r":\d+$", target):
+        target += f":{PORT}"
     with grpc.insecure_channel(target) as channel:
-        ask = channel.unary_unary("/tensorflow.WorkerService/GetStatus")
+        get_status = channel.unary_unary("/tensorflow.WorkerService/GetStatus")
         try:
-            # Devices stand in it with their names in plain text (tensorflow/core/protobuf/
+            # Devices are in it with their names in plain text (tensorflow/core/protobuf/
             # worker.proto, GetStatusResponse).
-            answer = ask(b"", timeout=seconds)
+            response = get_status(b"", timeout=seconds)
         except grpc.RpcError as error:
+            details = " ".join((error.details() or "").split())
             raise CourseError(
                 f"No TensorFlow worker answers at {target}.",
-                f"gRPC says: {' '.join((error.details() or '').split())[:200]}.",
+                f"gRPC says: {details[:200]}.",
                 f"Check that the TPU still exists and is READY, and its port, {PORT}. If a "
                 "variable such as https_proxy is set, gRPC goes through that proxy: add the host "
                 "to no_grpc_proxy.",
             ) from None
-    return [name.decode() for name in re.findall(rb"/device:([A-Z_]+:\d+)", answer)]
+    return [name.decode() for name in re.findall(rb"/device:([A-Z_]+:\d+)", response)]
 
 
 def connect(tpu: str | None = None) -> "tf.distribute.Strategy":
@@ -82,18 +84,16 @@ def connect(tpu: str | None = None) -> "tf.distribute.Strategy":
     target = tpu or place.tpu or ""
     remote = is_address(target)
     if target not in ("local", place.tpu) and not remote:
-        raise CourseError(
-            f"{target!r:.60} is no address." if target else "This kernel has no TPU.",
-            f"It runs on {place.name} ({place.mark}).",
-            f"Give an address, connect('grpc://IP:{PORT}'), or take this machine's CPU: "
-            "tf.distribute.get_strategy().",
-        )
-    devices = devices_at(target) if remote else []  # before TensorFlow, which would wait for ever
+        raise _no_tpu(target, place)
+    devices = []
+    if remote:
+        devices = devices_at(target)  # before TensorFlow, which would wait for ever
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target)
     tf.config.experimental_connect_to_cluster(resolver)
-    if remote and not any(name.startswith("TPU:") for name in devices):  # a rehearsal's worker
+    has_tpu = any(name.startswith("TPU:") for name in devices)
+    if remote and not has_tpu:  # a rehearsal's worker
         strategy = tf.distribute.OneDeviceStrategy("/job:worker/replica:0/task:0/device:CPU:0")
     else:
         try:
@@ -107,6 +107,18 @@ def connect(tpu: str | None = None) -> "tf.distribute.Strategy":
             ) from error
         strategy = tf.distribute.TPUStrategy(resolver)
     replicas = strategy.num_replicas_in_sync
-    said = f"{type(strategy).__name__} with {replicas} replica{'s' * (replicas != 1)}"
-    print(translated(said))  # noqa: T201
+    unit = "replica" if replicas == 1 else "replicas"
+    print(translated(f"{type(strategy).__name__} with {replicas} {unit}"))  # noqa: T201
     return strategy
+
+
+def _no_tpu(target: str, place: Place) -> CourseError:
+    what = "This kernel has no TPU."
+    if target:
+        what = f"{target!r:.60} is no address."
+    return CourseError(
+        what,
+        f"It runs on {place.name} ({place.mark}).",
+        f"Give an address, connect('grpc://IP:{PORT}'), or take this machine's CPU: "
+        "tf.distribute.get_strategy().",
+    )

@@ -26,6 +26,9 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 SERVED = ".googleapis.com"
+# The names under which a client may ask. A page of the Web can lead its own name to 127.0.0.1, and
+# a browser then asks this server under that name.
+HOSTS = re.compile(r"(127\.0\.0\.1|localhost|[\w-]+(\.[\w-]+)*\.googleapis\.com)(:\d+)?")
 CERTIFICATE = "certificate.pem"
 
 Resource = dict[str, Any]  # a bucket or an object as the JSON API describes it
@@ -34,7 +37,7 @@ Answer = tuple[int, bytes | Resource, dict[str, str]]  # status, body (a dict as
 # A multipart upload begins with its boundary: the resource as JSON, then the data, byte for byte
 # (the standard library's e-mail parser changes ends of lines). The last boundary ends the data.
 MULTIPART = re.compile(
-    rb"(?P<mark>--\S+)(?P<eol>\r?\n).*?(?P=eol){2}(?P<about>.*?)(?P=eol)(?P=mark)(?P=eol)"
+    rb"(?P<mark>--\S+)(?P<eol>\r?\n).*?(?P=eol){2}(?P<resource>.*?)(?P=eol)(?P=mark)(?P=eol)"
     rb".*?(?P=eol){2}(?P<data>.*)(?P=eol)(?P=mark)--\s*",
     re.DOTALL,
 )
@@ -60,12 +63,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Open a tunnel that ends here."""
         host, _, port = self.path.rpartition(":")
         if not host.endswith(SERVED) or port != "443":
-            return self.send_error(403, "This proxy serves gs:// only.")
+            self.send_error(403, "This proxy serves gs:// only.")
+            return
         self.send_response(200, "Connection established")
         self.end_headers()
         self.request = self.tls.wrap_socket(self.connection, server_side=True)
         self.setup()  # from here on the request is the encrypted connection
-        self._tunnel, self.close_connection = host, False
+        self._tunnel = host
+        self.close_connection = False
 
     def finish(self) -> None:
         super().finish()
@@ -77,19 +82,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         """Carry a request out, or refuse it as the service would."""
-        self.body, self.url = self._read_body(), urlsplit(self.path)
+        self.body = self._read_body()
+        self.url = urlsplit(self.path)
         self.query = dict(parse_qsl(self.url.query, keep_blank_values=True))
         try:
+            if not HOSTS.fullmatch(self.headers.get("Host", "")):
+                raise Refusal(403, "This storage is for this machine alone.")
             with self.lock:
                 status, body, headers = self._answer()
         except Refusal as refusal:
             status, message = refusal.args
-            body, headers = {"error": {"code": status, "message": message}}, {}
-        kind = "application/octet-stream"
+            body = {"error": {"code": status, "message": message}}
+            headers = {}
+        content_type = "application/octet-stream"
         if isinstance(body, dict):
-            body, kind = json.dumps(body).encode(), "application/json; charset=UTF-8"
+            content_type = "application/json; charset=UTF-8"
+            body = json.dumps(body).encode()
         self.send_response(status)
-        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **headers}
+        headers = {"Content-Type": content_type, "Content-Length": str(len(body)), **headers}
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
@@ -116,8 +126,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 del self.buckets[bucket][name]
                 return 204, b"", {}
             case "POST", "storage", "v1", "b", bucket, "o", name, "rewriteTo", "b", to, "o", new:
-                _, about, _ = self._put(to, new, self._find(bucket, name)[1])
-                return 200, {"done": True, "resource": about}, {}
+                _, data = self._find(bucket, name)
+                _, resource, _ = self._put(to, new, data)
+                return 200, {"done": True, "resource": resource}, {}
             case "GET", bucket, *parts if parts:  # the XML API: TensorFlow reads objects so
                 return self._read(bucket, "/".join(parts))
         raise Refusal(501, f"{self.command} {self.url.path} is not served here.")
@@ -128,14 +139,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
             return self._exactly(int(self.headers.get("Content-Length") or 0))
         parts = []
-        while size := int(self.rfile.readline().split(b";")[0] or b"-1", 16):
-            parts.append(self._exactly(size))
+        while True:
+            size_line = self.rfile.readline().split(b";")[0]
+            size = int(size_line or b"-1", 16)
+            part = self._exactly(size)
             self._exactly(2)  # the end of the line
-        self._exactly(2)
-        return b"".join(parts)
+            if size == 0:
+                return b"".join(parts)
+            parts.append(part)
 
     def _exactly(self, size: int) -> bytes:
-        data = self.rfile.read(size) if size >= 0 else b""
+        """Read so many bytes; a negative number stands for a client that went away."""
+        data = b""
+        if size > 0:
+            data = self.rfile.read(size)
         if len(data) != size:
             raise ConnectionAbortedError("the client went away within its request")
         return data
@@ -152,77 +169,100 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _put(self, bucket: str, name: str, data: bytes) -> Answer:
         """Keep an object, and describe it."""
-        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        about = {"bucket": bucket, "name": name, "size": str(len(data)), "updated": now}
-        about["generation"] = str(time.time_ns())
-        self._objects(bucket)[name] = about, data
-        return 200, about, {}
+        milliseconds = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+        resource = {
+            "bucket": bucket,
+            "name": name,
+            "size": str(len(data)),
+            "updated": milliseconds.replace("+00:00", "Z"),
+            "generation": str(time.time_ns()),
+        }
+        self._objects(bucket)[name] = resource, data
+        return 200, resource, {}
 
     def _list(self, bucket: str) -> Resource:
         """List all that begins with a prefix; what has the delimiter after it, as a prefix once."""
-        prefix, delimiter = (self.query.get(name, "") for name in ("prefix", "delimiter"))
-        items, prefixes = [], {}
-        for name, (about, _) in sorted(self._objects(bucket).items()):
-            cut = name.find(delimiter, len(prefix)) if delimiter else -1
-            if name.startswith(prefix) and cut < 0:
-                items.append(about)
-            elif name.startswith(prefix):
-                prefixes[name[: cut + len(delimiter)]] = None
-        return {"items": items, "prefixes": [*prefixes]}
+        prefix = self.query.get("prefix", "")
+        delimiter = self.query.get("delimiter", "")
+        items = []
+        prefixes = set()
+        for name, (resource, _) in sorted(self._objects(bucket).items()):
+            if not name.startswith(prefix):
+                continue
+            position = name.find(delimiter, len(prefix)) if delimiter else -1
+            if position < 0:
+                items.append(resource)
+            else:
+                prefixes.add(name[: position + len(delimiter)])
+        return {"items": items, "prefixes": sorted(prefixes)}
 
     def _read(self, bucket: str, name: str) -> Answer:
-        about, data = self._find(bucket, name)
-        headers = {"X-Goog-Generation": about["generation"]}
+        resource, data = self._find(bucket, name)
+        headers = {"X-Goog-Generation": resource["generation"]}
         span = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if span is None:
             return 200, data, headers
-        first = int(span[1])
-        part = data[first : int(span[2] or len(data)) + 1]
+        start = int(span[1])
+        end = int(span[2] or len(data)) + 1
+        part = data[start:end]
         if not part:
             return 416, b"", {"Content-Range": f"bytes */{len(data)}"}
-        headers["Content-Range"] = f"bytes {first}-{first + len(part) - 1}/{len(data)}"
+        headers["Content-Range"] = f"bytes {start}-{start + len(part) - 1}/{len(data)}"
         return 206, part, headers
 
     def _upload(self, bucket: str) -> Answer:
         """Take an object, the start of a resumable upload, or a part of one."""
-        query, data, kind = self.query, self.body, self.query.get("uploadType")
-        if "upload_id" in query:
-            return self._continue(bucket, query["upload_id"])
-        about = {}
+        if "upload_id" in self.query:
+            return self._continue(bucket, self.query["upload_id"])
+        data = self.body
+        resource = {}
+        kind = self.query.get("uploadType")
         if kind == "resumable":
-            about = json.loads(data or b"{}")
+            resource = json.loads(data or b"{}")
         elif kind == "multipart":
-            if (parts := MULTIPART.fullmatch(data)) is None:
+            parts = MULTIPART.fullmatch(data)
+            if parts is None:
                 raise Refusal(400, "Malformed multipart body.")
-            about, data = json.loads(parts["about"]), parts["data"]
-        name = query.get("name") or about.get("name", "")
+            resource = json.loads(parts["resource"])
+            data = parts["data"]
+        name = self.query.get("name") or resource.get("name", "")
         if not name:
             raise Refusal(400, "Required object name.")
-        if query.get("ifGenerationMatch") == "0" and name in self._objects(bucket):
+        if self.query.get("ifGenerationMatch") == "0" and name in self._objects(bucket):
             raise Refusal(412, "At least one of the pre-conditions you specified did not hold.")
-        if kind != "resumable":
-            return self._put(bucket, name, data)
-        self._objects(bucket)  # a missing one is told at the start
+        if kind == "resumable":
+            return self._begin(bucket, name)
+        return self._put(bucket, name, data)
+
+    def _begin(self, bucket: str, name: str) -> Answer:
+        """Begin a resumable upload; a missing bucket is refused at once."""
+        self._objects(bucket)
         session = secrets.token_urlsafe(24)
         self.uploads[session] = name, bytearray()
-        address = f"{'https' if self._tunnel else 'http'}://{self.headers['Host']}{self.url.path}"
+        scheme = "https" if self._tunnel else "http"
+        address = f"{scheme}://{self.headers['Host']}{self.url.path}"
         return 200, b"", {"Location": f"{address}?uploadType=resumable&upload_id={session}"}
 
     def _continue(self, bucket: str, session: str) -> Answer:
         """Take the next part of a resumable upload, or say how far it is."""
         if session not in self.uploads:
             raise Refusal(404, "No such upload session.")
-        (name, data), size = self.uploads[session], len(self.body)
-        whole = f"bytes 0-{size - 1}/{size}" if size else "bytes */0"
-        given = self.headers.get("Content-Range", whole)
-        span = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", given)
+        name, data = self.uploads[session]
+        size = len(self.body)
+        # Without a range the body is the whole object.
+        default_range = f"bytes 0-{size - 1}/{size}" if size else "bytes */0"
+        content_range = self.headers.get("Content-Range", default_range)
+        span = re.fullmatch(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)", content_range)
         if span is None or int(span[1] or 0) > len(data):
             raise Refusal(400, "The part does not follow what came before.")
-        if span[1]:
-            data[int(span[1]) :] = self.body
-        if span[2] == str(len(data)):
+        start, total = span.groups()
+        if start is not None:
+            data[int(start) :] = self.body
+        if total == str(len(data)):
             return self._put(bucket, name, bytes(data))
-        return 308, b"", {"Range": f"bytes=0-{len(data) - 1}"} if data else {}
+        if not data:
+            return 308, b"", {}
+        return 308, b"", {"Range": f"bytes=0-{len(data) - 1}"}
 
 
 def _certify(folder: pathlib.Path) -> ssl.SSLContext:
@@ -246,12 +286,15 @@ def _certify(folder: pathlib.Path) -> ssl.SSLContext:
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(f"*{SERVED}")]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    private = folder / "key.pem"
-    private.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    (folder / CERTIFICATE).write_bytes(certificate.public_bytes(pem))
+    private_key = key.private_bytes(
+        encoding=serialization.Encoding.PEM,
+        format=serialization.PrivateFormat.PKCS8,
+        encryption_algorithm=serialization.NoEncryption(),
+    )
+    (folder / "key.pem").write_bytes(private_key)
+    (folder / CERTIFICATE).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(folder / CERTIFICATE, private)
+    tls.load_cert_chain(folder / CERTIFICATE, folder / "key.pem")
     return tls
 
 
@@ -260,8 +303,10 @@ def main() -> None:
 
     Arguments: a folder for the certificate, the parent's process, the name of the one bucket.
     """
-    folder, parent = pathlib.Path(sys.argv[1]), int(sys.argv[2])
-    _Handler.tls, _Handler.buckets = _certify(folder), {sys.argv[3]: {}}
+    folder = pathlib.Path(sys.argv[1])
+    parent = int(sys.argv[2])
+    _Handler.tls = _certify(folder)
+    _Handler.buckets = {sys.argv[3]: {}}
     http.server.ThreadingHTTPServer.request_queue_size = 128
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()

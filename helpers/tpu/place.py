@@ -19,16 +19,19 @@ from tpu_preflight.chips.hardware import ALL_CHIPS, Slice, UnknownAccelerator, s
 LOCAL = ("colab_vm", "kaggle", "tpu_vm")  # a TPU in this machine
 UNUSABLE = ("no_device", "tpu7x")  # a TPU is there, but not for TensorFlow
 ATTACHED = (*LOCAL, "pod_slice", *UNUSABLE)
-MARKS = (
-    *("COLAB_TPU_ADDR", "COLAB_TPU_1VM", "COLAB_RELEASE_TAG", "VERTEX_PRODUCT"),
-    *("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_URL_BASE", "ISTPUVM"),
-    *("TPU_NAME", "TPU_ACCELERATOR_TYPE", "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"),
-)
+# Environment variables that tell where this is.
+COLAB_MARKS = ("COLAB_TPU_ADDR", "COLAB_TPU_1VM", "COLAB_RELEASE_TAG", "VERTEX_PRODUCT")
+KAGGLE_MARKS = ("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_URL_BASE", "ISTPUVM")
+TPU_MARKS = ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID")
+MARKS = COLAB_MARKS + KAGGLE_MARKS + TPU_MARKS
 _TEXTS = tomllib.loads(pathlib.Path(__file__).with_name("places.toml").read_text("utf-8"))
 # Google's vendor number on the PCI bus (its network cards have it, too), and the device numbers
 # that jax 0.10 knows (jax/_src/hardware_utils.py). v2 and v3 share one.
-_BUS, _GOOGLE = "sys/bus/pci/devices", "0x1ae0"
-_PCI = {number: name for name, chip in ALL_CHIPS.items() for number in chip.pci}
+_BUS = "sys/bus/pci/devices"
+_GOOGLE = "0x1ae0"
+_CHIP_BY_DEVICE: dict[str, str] = {}
+for _name, _chip in ALL_CHIPS.items():
+    _CHIP_BY_DEVICE.update(dict.fromkeys(_chip.pci, _name))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,36 +65,61 @@ class Place:
         return 1 if self.kind in ("cpu", *UNUSABLE) else None
 
     def __repr__(self) -> str:
-        needs = ", ".join(f"{name}={value}" for name, value in self.environment.items())
-        unknown = "its type can't be told from here" if self.tpu else ""
         rows = {
             "place": self.name,
             "told by": self.mark,
-            "TPU": repr(self.accelerator) if self.accelerator else unknown,
-            "replicas": f"{self.replicas or 'known once connected'}",
-            "needs": needs and f"{needs} before TensorFlow is imported",
+            "TPU": self._accelerator_text(),
+            "replicas": str(self.replicas or "known once connected"),
+            "needs": self._needs_text(),
             "advice": self.advice,
         }
-        said = {translated(name): translated(text) for name, text in rows.items() if text}
-        return "\n".join(f"{name:9} {text}" for name, text in said.items())
+        lines = []
+        for label, text in rows.items():
+            if text:
+                lines.append(f"{translated(label):9} {translated(text)}")
+        return "\n".join(lines)
+
+    def _accelerator_text(self) -> str:
+        if self.accelerator:
+            return repr(self.accelerator)
+        if self.tpu:
+            return "its type can't be told from here"
+        return ""
+
+    def _needs_text(self) -> str:
+        if not self.environment:
+            return ""
+        settings = ", ".join(f"{name}={value}" for name, value in self.environment.items())
+        return f"{settings} before TensorFlow is imported"
 
 
 def _names(root: str | os.PathLike, folder: str, pattern: str) -> list[str]:
     """List names in a folder that fit a pattern; a folder that can't be read has none."""
+    names = []
     with contextlib.suppress(OSError):
-        found = [path.name for path in pathlib.Path(root, folder).iterdir()]
-        return sorted(name for name in found if re.fullmatch(pattern, name))
+        for path in pathlib.Path(root, folder).iterdir():
+            if re.fullmatch(pattern, path.name):
+                names.append(path.name)
+        return sorted(names)
     return []
 
 
 def _chips(root: str | os.PathLike) -> list[str] | None:
     """List this machine's chips on the PCI bus by kind; None where the bus can't be seen."""
-    devices = [pathlib.Path(root, _BUS, name) for name in _names(root, _BUS, ".*")]
-    with contextlib.suppress(OSError):
-        google = [x for x in devices if (x / "vendor").read_text().strip() == _GOOGLE]
-        numbers = [(x / "device").read_text().strip() for x in google]
-        return [_PCI[x] for x in numbers if x in _PCI] if devices else None
-    return None
+    names = _names(root, _BUS, ".*")
+    if not names:
+        return None
+    chips = []
+    try:
+        for name in names:
+            device = pathlib.Path(root, _BUS, name)
+            if (device / "vendor").read_text().strip() == _GOOGLE:
+                number = (device / "device").read_text().strip()
+                if number in _CHIP_BY_DEVICE:
+                    chips.append(_CHIP_BY_DEVICE[number])
+    except OSError:
+        return None
+    return chips
 
 
 def _slice(accelerator_type: str) -> Slice | None:
@@ -105,25 +133,62 @@ def is_address(name: str) -> bool:
     return bool(re.fullmatch(r"grpc://.+|[^/]+:\d+|[\d.]+", name))
 
 
-def _kind(given: Mapping[str, str], device: str, chips: list[str]) -> str:
+def _kind(marks: Mapping[str, str], device: str, chips: list[str]) -> str:
     """Tell what kind of place has a TPU in this machine; ``cpu`` if it has none."""
-    enterprise = given.get("VERTEX_PRODUCT") == "COLAB_ENTERPRISE"
-    if "COLAB_TPU_1VM" in given or (enterprise and device):
+    enterprise = marks.get("VERTEX_PRODUCT") == "COLAB_ENTERPRISE"
+    if "COLAB_TPU_1VM" in marks or (enterprise and device):
         return "colab_vm"
-    kaggle = any(name.startswith("KAGGLE") for name in given)
-    if kaggle and given.get("ISTPUVM", "1" if device else "0") != "0":
+    kaggle = any(name.startswith("KAGGLE") for name in marks)
+    kaggle_has_tpu = marks.get("ISTPUVM", "1" if device else "0") != "0"
+    if kaggle and kaggle_has_tpu:
         return "kaggle"
     if not device:
         return "no_device" if chips else "cpu"
-    named, hosts = given.get("TPU_ACCELERATOR_TYPE", ""), given.get("TPU_WORKER_HOSTNAMES", "")
-    if "tpu7x" in chips or named.startswith("tpu7x"):
+    accelerator_type = marks.get("TPU_ACCELERATOR_TYPE", "")
+    if "tpu7x" in chips or accelerator_type.startswith("tpu7x"):
         return "tpu7x"
-    several = [
-        "," in hosts and not hosts.startswith("WARNING"),
-        given.get("TPU_WORKER_ID", "0") != "0",
-        (told := _slice(named)) and told.hosts > 1,
-    ]
-    return "pod_slice" if any(several) else "tpu_vm"
+    return "pod_slice" if _of_several_hosts(marks) else "tpu_vm"
+
+
+def _of_several_hosts(marks: Mapping[str, str]) -> bool:
+    hostnames = marks.get("TPU_WORKER_HOSTNAMES", "")
+    if "," in hostnames and not hostnames.startswith("WARNING"):
+        return True
+    if marks.get("TPU_WORKER_ID", "0") != "0":
+        return True
+    accelerator = _slice(marks.get("TPU_ACCELERATOR_TYPE", ""))
+    return accelerator is not None and accelerator.hosts > 1
+
+
+def _device_file(root: str | os.PathLike, chips: list[str] | None, accelerator_type: str) -> str:
+    """Find the file by which a program opens the TPU; empty if there is none."""
+    # Other drivers make such files: /dev/vfio has network cards (ray-project/ray#65034, 2026-07),
+    # an AMD NPU was seen as /dev/accel0 (ray-project/ray#45302, 2025-12). So the chips count, as
+    # for jax; where the bus can't be seen, the variables do.
+    if chips == []:
+        return ""
+    for name in _names(root, "dev", r"accel\d+"):
+        return f"/dev/{name}"
+    if chips or accelerator_type:
+        for name in _names(root, "dev/vfio", r"\d+"):
+            return f"/dev/vfio/{name}"
+    return ""
+
+
+def _needs_plugin(accelerator: Slice | None, chips: list[str], device: str) -> bool:
+    """Tell whether TensorFlow drives this TPU by the plug-in interface PJRT.
+
+    It does on a v5e, v5p or v6e (keras-io's example distributed_embedding_tf.py, 2025-09). Not
+    confirmed on a TPU.
+    """
+    chip = ""
+    if accelerator:
+        chip = accelerator.chip.name
+    elif chips:
+        chip = chips[0]
+    if not chip:
+        return "accel" not in device
+    return chip not in ("v2", "v3", "v4")
 
 
 def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike = "/") -> Place:
@@ -132,41 +197,58 @@ def detect(environment: Mapping[str, str] = os.environ, root: str | os.PathLike 
     It reads environment variables, and names and files in ``dev`` and ``sys`` below ``root``, so it
     neither waits nor takes hold of a TPU. An address wins over a device.
     """
-    given = {name: value for name in MARKS if (value := environment.get(name, "").strip())}
-    marks = [f"{name}={value[:40]}" for name, value in given.items() if value.isprintable()]
-    for target in (given.get("COLAB_TPU_ADDR", ""), given.get("TPU_NAME", "")):
+    marks = {}
+    for name in MARKS:
+        value = environment.get(name, "").strip()
+        if value:
+            marks[name] = value
+    signs = [f"{name}={value[:40]}" for name, value in marks.items() if value.isprintable()]
+    for target in (marks.get("COLAB_TPU_ADDR", ""), marks.get("TPU_NAME", "")):
         if is_address(target):
-            return Place("node", ", ".join(marks), tpu=f"grpc://{target.removeprefix('grpc://')}")
+            address = f"grpc://{target.removeprefix('grpc://')}"
+            return Place("node", ", ".join(signs), tpu=address)
 
-    named, bus = given.get("TPU_ACCELERATOR_TYPE", ""), _chips(root)
-    chips, accelerator = bus or [], _slice(named)
-    # Other drivers make such files, too: /dev/vfio has network cards (ray-project/ray#65034,
-    # 2026-07), an AMD NPU was seen as /dev/accel0 (ray-project/ray#45302, 2025-12). So the chips
-    # count, as for jax; where the bus can't be seen, the variables do.
-    files = [f"/dev/{name}" for name in _names(root, "dev", r"accel\d+")]
-    files += [f"/dev/vfio/{name}" for name in _names(root, "dev/vfio", r"\d+") if chips or named]
-    device = "" if bus == [] else "".join(files[:1])
-    kind = _kind(given, device, chips)
+    accelerator_type = marks.get("TPU_ACCELERATOR_TYPE", "")
+    chips_on_bus = _chips(root)
+    chips = chips_on_bus or []
+    device = _device_file(root, chips_on_bus, accelerator_type)
+    kind = _kind(marks, device, chips)
     if kind == "cpu":
-        stray = [name for name in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM") if name in given]
-        hint = _TEXTS["hints"]["stray"].format(name=stray[0]) if stray else ""
-        return Place(kind, ", ".join(marks) or "no sign of a TPU", hint=hint)
+        hint = ""
+        for name in ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "ISTPUVM"):
+            if name in marks:
+                hint = _TEXTS["hints"]["stray"].format(name=name)
+                break
+        return Place(kind, ", ".join(signs) or "no sign of a TPU", hint=hint)
 
-    marks += [device] if device else []
-    marks += [f"{len(chips)} {chips[0]} chips on the PCI bus"] if chips else []
+    if device:
+        signs.append(device)
+    if chips:
+        signs.append(f"{len(chips)} {chips[0]} chips on the PCI bus")
+    accelerator = _slice(accelerator_type)
     if kind in LOCAL and accelerator is None and len(chips) in (1, 8):
         # A whole v5e or v6e; four chips may be one host's of a larger slice.
         accelerator = _slice(f"{chips[0]}-{len(chips)}")
-    tpu, needs = ("local" if kind in LOCAL else None), {}
-    # On a v5e, v5p or v6e TensorFlow drives the TPU by the plug-in interface PJRT (keras-io's
-    # example distributed_embedding_tf.py, 2025-09). Not confirmed on a TPU.
-    chip = accelerator.chip.name if accelerator else "".join(chips[:1])
-    if tpu and chip not in ("v2", "v3", "v4") and (chip or "accel" not in device):
-        needs = {"PJRT_DEVICE": "TPU", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true"}
-    if kind == "pod_slice":
+    tpu = None
+    needs = {}
+    if kind in LOCAL:
+        tpu = "local"
+        if _needs_plugin(accelerator, chips, device):
+            needs = {"PJRT_DEVICE": "TPU", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "true"}
+    elif kind == "pod_slice":
         # The program on worker 0 leaves its own machine's TPU to the workers (Cloud TPU, "Run
         # TensorFlow on TPU Pod slices"). Not confirmed on a TPU.
         needs = {"TPU_LOAD_LIBRARY": "0"}
-        tpu = given.get("TPU_NAME") if environment.get("TPU_LOAD_LIBRARY") == "0" else None
-    hint = _TEXTS["hints"]["unknown"] if kind == "tpu_vm" and not accelerator else ""
-    return Place(kind, ", ".join(marks), accelerator, tpu, needs, hint)
+        if environment.get("TPU_LOAD_LIBRARY") == "0":
+            tpu = marks.get("TPU_NAME")
+    hint = ""
+    if kind == "tpu_vm" and accelerator is None:
+        hint = _TEXTS["hints"]["unknown"]
+    return Place(
+        kind=kind,
+        mark=", ".join(signs),
+        accelerator=accelerator,
+        tpu=tpu,
+        environment=needs,
+        hint=hint,
+    )

@@ -29,8 +29,9 @@ class EmbeddedStorage:
     @property
     def environment(self) -> dict[str, str]:
         """What a child process needs to see the same ``gs://``, best from its start."""
-        address, none = f"http://127.0.0.1:{self.port}", self.folder / "no-credentials"
-        none.mkdir(exist_ok=True)
+        address = f"http://127.0.0.1:{self.port}"
+        no_credentials = self.folder / "no-credentials"
+        no_credentials.mkdir(exist_ok=True)
         certificate = str(self.folder / gcs_server.CERTIFICATE)
         return {
             # TensorFlow, and whatever else uses libcurl
@@ -51,7 +52,7 @@ class EmbeddedStorage:
             # all: no account of the user's goes to a server that is not Google's
             "NO_GCE_CHECK": "true",
             "GOOGLE_APPLICATION_CREDENTIALS": "",
-            "CLOUDSDK_CONFIG": str(none),
+            "CLOUDSDK_CONFIG": str(no_credentials),
             # TensorFlow's connection to a worker on this machine
             "no_grpc_proxy": "127.0.0.1,localhost",
         }
@@ -75,10 +76,13 @@ def embedded_gcs() -> Iterator[EmbeddedStorage]:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gcs-")))
         bucket = f"course-{secrets.token_hex(4)}"  # TensorFlow may remember what another one held
         command = [sys.executable, "-m", gcs_server.__name__, folder, os.getpid(), bucket]
-        serving = served(command, os.environ, folder / "log.txt", START_SECONDS)
-        process, port = stack.enter_context(serving)
-        storage = EmbeddedStorage(folder, port, process, f"gs://{bucket}")
-        stack.enter_context(variables_set(storage.environment))
-        options = dict.fromkeys(("gs", "gcs"), json.loads(storage.environment["FSSPEC_GS"]))
+        log = folder / "log.txt"
+        process, port = stack.enter_context(served(command, os.environ, log, START_SECONDS))
+        storage = EmbeddedStorage(folder, port, process, url=f"gs://{bucket}")
+        environment = storage.environment
+        stack.enter_context(variables_set(environment))
+        # fsspec has read its own variables long ago.
+        gcsfs_options = json.loads(environment["FSSPEC_GS"])
+        options = {"gs": gcsfs_options, "gcs": gcsfs_options}
         stack.enter_context(variables_set(options, fsspec.config.conf))
         yield storage

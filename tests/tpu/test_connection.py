@@ -31,20 +31,21 @@ def bare(monkeypatch):
 @contextlib.contextmanager
 def server(speak: Callable[[socket.socket], None]) -> Iterator[str]:
     """Listen on a free port; do something with each connection."""
-    kept = []
+    clients = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def accept() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    kept.append(listener.accept()[0])
-                    speak(kept[-1])
+                    client, _ = listener.accept()
+                    clients.append(client)
+                    speak(client)
 
         threading.Thread(target=accept, daemon=True).start()
         yield f"127.0.0.1:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
-    for end in kept:
-        end.close()
+    for client in clients:
+        client.close()
 
 
 def says(words: bytes) -> Callable[[socket.socket], None]:
@@ -76,23 +77,27 @@ def test_a_dead_address_is_told_and_tensorflow_is_never_asked(monkeypatch):
         runtime.connect()
 
 
-@pytest.mark.parametrize("wrong", ["my-tpu", "grpc:", None])
-def test_what_is_no_address_is_refused(monkeypatch, wrong):
+@pytest.mark.parametrize("target", ["my-tpu", "grpc:", None])
+def test_what_is_no_address_is_refused(monkeypatch, target):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    told = "is no address" if wrong else "kernel has no TPU"
-    with pytest.raises(CourseError, match=rf"{told}[\s\S]*grpc://IP:8470[\s\S]*get_strategy"):
-        runtime.connect(wrong)
+    message = "is no address" if target else "kernel has no TPU"
+    with pytest.raises(CourseError, match=rf"{message}[\s\S]*grpc://IP:8470[\s\S]*get_strategy"):
+        runtime.connect(target)
 
 
 def test_the_plug_in_is_named_to_the_build_for_tpu_alone(monkeypatch, tmp_path):
     libtpu = pytest.importorskip("libtpu")
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/accel0").touch()
-    here, older = (place.detect({"TPU_ACCELERATOR_TYPE": x}, tmp_path) for x in ("v6e-1", "v3-8"))
+    here = place.detect({"TPU_ACCELERATOR_TYPE": "v6e-1"}, tmp_path)
+    older = place.detect({"TPU_ACCELERATOR_TYPE": "v3-8"}, tmp_path)
     assert "PJRT_DEVICE" in here.environment
     assert connection.tensorflow_environment(here) == {}
-    found = connection.importlib.metadata
-    monkeypatch.setattr(found, "distributions", lambda name: [1] * (name == "tensorflow-tpu"))
+
+    def distributions(name):
+        return ["installed"] if name == "tensorflow-tpu" else []
+
+    monkeypatch.setattr(connection.importlib.metadata, "distributions", distributions)
     path = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": libtpu.get_library_path()}
     assert connection.tensorflow_environment(here) == {**here.environment, **path}
     assert connection.tensorflow_environment(older) == {}

@@ -1,18 +1,23 @@
 """A worker that is really apart from the client, and always gone afterwards."""
 
+import contextlib
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
 
+import psutil
 import pytest
 from processes import child, printed
 from terminal import gone
 
 from helpers.base.errors import CourseError
+from helpers.tpu import gate
 from helpers.tpu import node as nodes
+from helpers.tpu.connection import devices_at
 from helpers.tpu.node import remote_node
 
 pytestmark = pytest.mark.long
@@ -73,12 +78,114 @@ with embedded_gcs() as gcs:
         }), flush=True)
 """
 
+# What somebody who reaches the worker reads through it: what processes have in their environments,
+# and a file by way of their root folders. TensorFlow reads /proc's files, which say that they are
+# empty, by lines alone.
+ATTACKS = """
+import json, os, sys
+import tensorflow as tf
+from helpers.tpu import node as nodes
+
+way, secret_file = sys.argv[1:]
+nodes.WAYS = {"root": nodes.WAYS[:1], "user": nodes.WAYS[1:]}[way]
+
+def lines(path):
+    try:
+        return b"".join(line.numpy() for line in tf.data.TextLineDataset(path)).decode()
+    except tf.errors.OpError:
+        return ""
+
+@tf.function
+def processes():
+    return tf.io.matching_files("/proc/[0-9]*")
+
+with nodes.remote_node(replicas=1) as node:
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=node.address)
+    tf.config.experimental_connect_to_cluster(resolver)
+    with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
+        folders = [folder.decode() for folder in processes().numpy()]
+        folders += [f"/proc/{process}" for process in ("self", os.getpid(), node.process.pid)]
+        environments = [lines(folder + "/environ") for folder in folders]
+        files = [lines(folder + "/root" + secret_file) for folder in folders]
+        accounts = lines("/etc/shadow")
+    print(json.dumps({
+        "processes": len(folders),
+        "own environment": any("TF_USE_LEGACY_KERAS" in text for text in environments),
+        "environment": "".join(environments),
+        "files": "".join(files),
+        "accounts": accounts,
+    }), flush=True)
+"""
+
+
+def skip_without_namespaces(way):
+    probe = {"root": nodes.WAYS[0], "user": nodes.WAYS[1]}[way]
+    if subprocess.run([*probe, "true"], capture_output=True).returncode:
+        pytest.skip(f"this machine permits no namespaces ({way})")
+
+
+@pytest.mark.parametrize("way", ["root", "user"])
+def test_neither_environment_nor_files_can_be_read_through_the_worker(way, tmp_path):
+    skip_without_namespaces(way)
+    secret_file = tmp_path / "secret.txt"
+    secret_file.write_text("the learner's file")
+    environment = {"MY_API_KEY": "the learner's key"}
+    seen = json.loads(printed(ATTACKS, way, str(secret_file), environment=environment))
+    assert seen["processes"] >= 3 and seen["own environment"]  # it does read /proc
+    assert "the learner's key" not in seen["environment"]
+    assert (seen["files"], seen["accounts"]) == ("", "")
+
+
+def other_addresses():
+    """This machine's addresses but for the loopback interface's."""
+    addresses = []
+    for interface in psutil.net_if_addrs().values():
+        for address in interface:
+            if address.family == socket.AF_INET and not address.address.startswith("127."):
+                addresses.append(address.address)
+    return addresses
+
+
+def answers_another_user(port):
+    """Whether a user without rights gets an answer to the first words of HTTP/2."""
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)  # nobody
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")
+            answer = b""
+            with contextlib.suppress(OSError):
+                answer = connection.recv(100)
+        os._exit(bool(answer))
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) == 1
+
+
+def test_only_this_machine_and_this_user_reach_the_worker():
+    skip_without_namespaces("root" if os.getuid() == 0 else "user")
+    with remote_node(replicas=1) as node:
+        assert devices_at(node.address, seconds=30) == ["CPU:0"]
+        port = int(node.address.rpartition(":")[2])
+        for address in other_addresses():
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((address, port), timeout=10)
+        if os.getuid() == 0:  # who may be another user
+            assert not answers_another_user(port)
+
+
+def test_the_proxy_of_the_worker_leads_to_googles_storage_alone():
+    for target in (b"evil.example:443", b"evilgoogleapis.com:443", b"storage.googleapis.com:22"):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.sendall(b"CONNECT " + target + b" HTTP/1.1\r\n\r\n")
+            gate.reach_storage(theirs)
+            assert ours.recv(100).startswith(b"HTTP/1.1 403")
+
 
 @pytest.mark.parametrize("way", ["root", "user", "none"])  # the last is refused namespaces
 def test_the_worker_reads_what_it_is_given_and_no_other_file_and_can_not_call_back(way, tmp_path):
-    probe = {"root": ["-m"], "user": ["-m", "-r"], "none": None}[way]
-    if probe and subprocess.run(["unshare", *probe, "true"], capture_output=True).returncode:
-        pytest.skip(f"this machine permits no namespaces ({way})")
+    if way != "none":
+        skip_without_namespaces(way)
     named = tmp_path / "named.txt"
     named.write_text("the worker may read this")
     seen = json.loads(printed(SEES, way, __file__, str(named)))

@@ -15,19 +15,25 @@ from helpers.tpu.place import detect
 PLACES = tomllib.loads(pathlib.Path(__file__).with_name("places.toml").read_text("utf-8"))["place"]
 # What stands on the PCI bus, by vendor and device.
 CHIPS = {
-    **{"v3": "0x1ae0 0x0027", "v4": "0x1ae0 0x005e", "v5p": "0x1ae0 0x0062"},
-    **{"v5e": "0x1ae0 0x0063", "v6e": "0x1ae0 0x006f", "tpu7x": "0x1ae0 0x0076"},
+    "v3": "0x1ae0 0x0027",
+    "v4": "0x1ae0 0x005e",
+    "v5p": "0x1ae0 0x0062",
+    "v5e": "0x1ae0 0x0063",
+    "v6e": "0x1ae0 0x006f",
+    "tpu7x": "0x1ae0 0x0076",
 }
 
 
 def machine(root: pathlib.Path, files: list[str], bus: str = "") -> pathlib.Path:
     """Make a file system with empty files and devices on the PCI bus (``4 v5e``)."""
-    times, _, chip = bus.partition(" ")
-    for number in range(int(times or 0)):
-        folder = root / f"sys/bus/pci/devices/0000:00:{number:02}.0"
-        folder.mkdir(parents=True)
-        for name, value in zip(("vendor", "device"), CHIPS.get(chip, chip).split(), strict=True):
-            (folder / name).write_text(f"{value}\n")
+    if bus:
+        count, chip = bus.split(" ", maxsplit=1)
+        vendor, device = CHIPS.get(chip, chip).split()
+        for number in range(int(count)):
+            folder = root / f"sys/bus/pci/devices/0000:00:{number:02}.0"
+            folder.mkdir(parents=True)
+            (folder / "vendor").write_text(f"{vendor}\n")
+            (folder / "device").write_text(f"{device}\n")
     for file in files:
         (root / file).parent.mkdir(parents=True, exist_ok=True)
         (root / file).touch()
@@ -37,11 +43,11 @@ def machine(root: pathlib.Path, files: list[str], bus: str = "") -> pathlib.Path
 @pytest.mark.parametrize("case", PLACES, ids=lambda case: case["name"])
 def test_a_place_is_told_as_its_source_describes_it(case, tmp_path):
     root = machine(tmp_path, case.get("files", []), case.get("bus", ""))
-    found = detect(case.get("environment", {}), root)
-    accelerator = found.accelerator and found.accelerator.name
-    said = (found.kind, accelerator, found.replicas, found.tpu)
-    assert " | ".join(map(str, said)) == case["expected"]
-    assert found.name in repr(found) and found.advice in repr(found)
+    detected = detect(case.get("environment", {}), root)
+    accelerator = detected.accelerator and detected.accelerator.name
+    words = (detected.kind, accelerator, detected.replicas, detected.tpu)
+    assert " | ".join(map(str, words)) == case["expected"]
+    assert detected.name in repr(detected) and detected.advice in repr(detected)
 
 
 @pytest.mark.parametrize(
@@ -72,22 +78,17 @@ def test_what_tensorflow_must_find_when_it_is_imported(tmp_path):
 
 
 def test_what_else_must_be_known_is_said(tmp_path):
-    told = repr(detect({"TPU_NAME": "local"}, tmp_path))
-    assert "TPU_NAME is set, but no TPU is attached" in told
+    stray = repr(detect({"TPU_NAME": "local"}, tmp_path))
+    assert "TPU_NAME is set, but no TPU is attached" in stray
     unknown = repr(detect({}, machine(tmp_path, ["dev/accel0"])))
     assert "Nothing here tells its type" in unknown and "local files will do" in unknown
 
 
-VALUES = st.one_of(
-    st.text(max_size=20),
-    st.sampled_from(
-        [
-            *("", " ", "0", "1", "local", "grpc://", "grpc://a:b:c,,", ":8470", "[::1]:8470"),
-            *("v5e-1", "v3-32", "v9-9", "TPU \u2603", "\ud800", "a" * 100_000, "h," * 5000, "\0"),
-            *("9" * 5000, "2,2,1", "WARNING: none, set it", "tpu7x-8"),
-        ]
-    ),
-)
+ADDRESSES = ["local", "grpc://", "grpc://a:b:c,,", ":8470", "[::1]:8470", "h," * 5000]
+TYPES = ["v5e-1", "v3-32", "v9-9", "tpu7x-8", "2,2,1"]
+ODD_TEXTS = ["", " ", "0", "1", "TPU \u2603", "\ud800", "\0", "a" * 100_000, "9" * 5000]
+WARNINGS = ["WARNING: none, set it"]
+VALUES = st.one_of(st.text(max_size=20), st.sampled_from(ADDRESSES + TYPES + ODD_TEXTS + WARNINGS))
 FILES = ["dev/accel0", "dev/vfio/1", "dev/vfio/vfio"]
 
 
@@ -98,10 +99,10 @@ FILES = ["dev/accel0", "dev/vfio/1", "dev/vfio/vfio"]
     bus=st.sampled_from(["", "1 v5e", "4 v3", "8 tpu7x", "1 0x10de 0x005e"]),
 )
 def test_no_environment_makes_it_fail(environment, files, bus, tmp_path_factory):
-    found = detect(environment, machine(tmp_path_factory.mktemp("root"), files, bus))
-    assert found.name and found.advice and len(repr(found)) < 3000
-    assert (found.tpu == "local") == (found.kind in place.LOCAL)
-    assert found.replicas is None or found.replicas >= 1
+    detected = detect(environment, machine(tmp_path_factory.mktemp("root"), files, bus))
+    assert detected.name and detected.advice and len(repr(detected)) < 3000
+    assert (detected.tpu == "local") == (detected.kind in place.LOCAL)
+    assert detected.replicas is None or detected.replicas >= 1
 
 
 def test_a_file_system_that_can_not_be_read_has_no_devices(tmp_path):

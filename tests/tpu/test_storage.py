@@ -51,10 +51,10 @@ def text(root):
         file.write("!")
     with pytest.raises(tf.errors.NotFoundError):
         gfile.GFile(f"{root}/none").read()
-    return [
-        (gfile.GFile(f"{root}/{name}").read(), gfile.stat(f"{root}/{name}").length)
-        for name in ("t.txt", "empty")
-    ]
+    contents = []
+    for path in (f"{root}/t.txt", f"{root}/empty"):
+        contents.append((gfile.GFile(path).read(), gfile.stat(path).length))
+    return contents
 
 
 def big(root):
@@ -75,15 +75,15 @@ def folders(root):
     write(f"{root}/d/a b%20ü.txt", "x")
     gfile.copy(f"{root}/d/a b%20ü.txt", f"{root}/d/e/copy.txt")
     gfile.rename(f"{root}/d/a b%20ü.txt", f"{root}/d/renamed.txt")
-    seen = [
-        sorted(entry.rstrip("/") for entry in gfile.listdir(f"{root}/d")),
-        [p.removeprefix(root) for p in gfile.glob(f"{root}/d/*/*.txt")],
-        [gfile.isdir(f"{root}/d/{x}") for x in ("", "e", "renamed.txt", "none")],
-        [gfile.exists(f"{root}/d/{x}") for x in ("e", "renamed.txt", "a b%20ü.txt")],
-    ]
+    entries = sorted(entry.rstrip("/") for entry in gfile.listdir(f"{root}/d"))
+    matches = [path.removeprefix(root) for path in gfile.glob(f"{root}/d/*/*.txt")]
+    names = ("", "e", "renamed.txt", "none", "a b%20ü.txt")
+    are_folders = [gfile.isdir(f"{root}/d/{name}") for name in names]
+    exist = [gfile.exists(f"{root}/d/{name}") for name in names]
     gfile.remove(f"{root}/d/renamed.txt")
     gfile.rmtree(f"{root}/d/e")
-    return [*seen, gfile.exists(f"{root}/d/renamed.txt"), gfile.exists(f"{root}/d/e")]
+    exist_afterwards = [gfile.exists(f"{root}/d/{name}") for name in names]
+    return entries, matches, are_folders, exist, exist_afterwards
 
 
 def checkpoints(root):
@@ -103,33 +103,43 @@ def test_tensorflow_sees_what_it_sees_on_a_disk(gs, tmp_path, case):
     assert case(f"{gs.url}/{case.__name__}") == case(str(tmp_path))
 
 
+def gcsfs_answers(files, root):
+    """What a file system of fsspec answers to one use of everything."""
+    blob = np.random.default_rng(1).bytes(11 << 20)
+
+    def below(paths):
+        return sorted(path.split(root)[1] for path in paths)
+
+    files.pipe(f"{root}/a/x", b"hello")
+    files.pipe(f"{root}/a/crlf", b"a\r\nb\r\n--==0==\r\n")
+    files.pipe(f"{root}/empty", b"")
+    with files.open(f"{root}/big", "wb", block_size=5 << 20) as file:
+        file.write(blob)
+    with files.open(f"{root}/big", "rb") as file:
+        file.seek(10 << 20)
+        tail = file.read()
+    files.cp(f"{root}/a/x", f"{root}/b/x")
+    files.mv(f"{root}/b/x", f"{root}/b/y")
+    answers = {
+        "tail": tail == blob[10 << 20 :],
+        "found": below(files.find(root)),
+        "matches": below(files.glob(f"{root}/*/x")),
+        "contents": [files.cat(f"{root}/{x}") for x in ("a/x", "a/crlf", "empty", "b/y")],
+        "part": files.cat_file(f"{root}/a/x", 1, 3),
+        "size": files.info(f"{root}/big")["size"],
+    }
+    files.rm(f"{root}/a", recursive=True)
+    answers["entries"] = below(files.ls(root, detail=False))
+    with pytest.raises(FileNotFoundError):
+        files.cat(f"{root}/none")
+    return answers
+
+
 @pytest.mark.long
 def test_gcsfs_does_what_a_local_disk_does(gs, tmp_path):
     local = fsspec.filesystem("file", auto_mkdir=True)
-    blob = np.random.default_rng(1).bytes(11 << 20)
-    seen = []
-    both = (gcsfs.GCSFileSystem(), f"{name(gs.url)}/gcsfs"), (local, str(tmp_path / "root"))
-    for files, root in both:
-        files.pipe(f"{root}/a/x", b"hello")
-        files.pipe(f"{root}/a/crlf", b"a\r\nb\r\n--==0==\r\n")
-        files.pipe(f"{root}/empty", b"")
-        with files.open(f"{root}/big", "wb", block_size=5 << 20) as file:
-            file.write(blob)
-        with files.open(f"{root}/big", "rb") as file:
-            file.seek(10 << 20)
-            tail = file.read() == blob[10 << 20 :]
-        files.cp(f"{root}/a/x", f"{root}/b/x")
-        files.mv(f"{root}/b/x", f"{root}/b/y")
-        listed = sorted(path.split(root)[1] for path in files.find(root))
-        globbed = sorted(path.split(root)[1] for path in files.glob(f"{root}/*/x"))
-        contents = [files.cat(f"{root}/{x}") for x in ("a/x", "a/crlf", "empty", "b/y")]
-        part, size = files.cat_file(f"{root}/a/x", 1, 3), files.info(f"{root}/big")["size"]
-        files.rm(f"{root}/a", recursive=True)
-        left = sorted(path.split(root)[1] for path in files.ls(root, detail=False))
-        seen.append((tail, listed, globbed, contents, part, size, left))
-        with pytest.raises(FileNotFoundError):
-            files.cat(f"{root}/none")
-    assert seen[0] == seen[1]
+    answers = gcsfs_answers(gcsfs.GCSFileSystem(), f"{name(gs.url)}/gcsfs")
+    assert answers == gcsfs_answers(local, str(tmp_path / "root"))
 
 
 OTHER = """
@@ -172,13 +182,15 @@ def test_however_an_upload_is_cut_the_object_is_the_whole(gs, data, cuts, known)
 
     start, _ = ask(gs, "POST", f"{UPLOAD}resumable&name=cut")
     path = start.headers["Location"].partition(str(gs.port))[2]
-    before, answer = generation(), None
-    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    for low, high in itertools.pairwise(edges):
+    generation_before = generation()
+    answer = None
+    edges = {0, len(data)}
+    edges.update(cut for cut in cuts if cut < len(data))
+    for low, high in itertools.pairwise(sorted(edges)):
         if answer is not None:
             assert answer.status == 308
             assert ask(gs, "PUT", path, headers={"Content-Range": "bytes */*"})[0].status == 308
-            assert generation() == before, "a part was taken for the whole"
+            assert generation() == generation_before, "a part was taken for the whole"
         total = len(data) if known or high == len(data) else "*"
         span = {"Content-Range": f"bytes {low}-{high - 1}/{total}"}
         answer, _ = ask(gs, "PUT", path, data[low:high], span)
@@ -190,11 +202,11 @@ def test_however_an_upload_is_cut_the_object_is_the_whole(gs, data, cuts, known)
 
 @pytest.mark.parametrize("head", ["Content-Length: 99\r\n", "Transfer-Encoding: chunked\r\n\r\n64"])
 def test_what_a_dying_client_sent_is_no_object(gs, head):
-    before = log(gs).count("ConnectionAbortedError")
+    count = log(gs).count("ConnectionAbortedError")
     path = f"{UPLOAD}media&name=half".format(name(gs.url))
     with socket.create_connection(("127.0.0.1", gs.port)) as client:
         client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\n{head}\r\n{50 * 'x'}".encode())
-    assert wait_for(lambda: log(gs).count("ConnectionAbortedError") > before)
+    assert wait_for(lambda: log(gs).count("ConnectionAbortedError") > count)
     assert not gfile.exists(f"{gs.url}/half")
 
 
@@ -205,13 +217,34 @@ def test_other_addresses_are_refused(gs, target):
     assert ask(gs, "CONNECT", target)[0].status == 403
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:1234", 200),
+        ("localhost", 200),
+        ("storage.googleapis.com", 200),
+        ("evil.example", 403),  # a page of the Web whose name leads to 127.0.0.1
+        ("evil.example:80", 403),
+        ("evilgoogleapis.com", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("storage.googleapis.com.evil.example", 403),
+        ("", 403),
+    ],
+)
+def test_it_answers_under_its_own_names_alone(gs, host, status):
+    answer, body = ask(gs, "GET", "/storage/v1/b/{}", headers={"Host": host})
+    assert answer.status == status
+    assert (name(gs.url).encode() in body) == (status == 200)
+
+
 def test_its_certificate_is_for_storage_alone_and_must_be_known(gs):
     assert gs.folder.stat().st_mode & 0o077 == 0
     file = gs.folder / "certificate.pem"
     (certificate,) = x509.load_pem_x509_certificates(file.read_bytes())
-    extensions = {type(e.value): e.value for e in certificate.extensions}
-    names = extensions[x509.SubjectAlternativeName].get_values_for_type(x509.DNSName)
-    assert (names, extensions[x509.BasicConstraints].ca) == (["*.googleapis.com"], False)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["*.googleapis.com"]
+    constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    assert not constraints.ca
     for trusted in (file, None):
         context = ssl.create_default_context(cafile=trusted)
         context.verify_flags |= ssl.VERIFY_X509_STRICT  # as from Python 3.13 on
@@ -226,9 +259,9 @@ def test_its_certificate_is_for_storage_alone_and_must_be_known(gs):
 
 def test_it_listens_on_this_machine_alone_and_calls_nobody(gs):
     connections = psutil.Process(gs.process.pid).net_connections("inet")
+    assert {connection.laddr.port for connection in connections} == {gs.port}
     listening = [c.laddr for c in connections if c.status == psutil.CONN_LISTEN]
     assert listening == [("127.0.0.1", gs.port)]
-    assert all(c.laddr.port == gs.port for c in connections)
 
 
 def test_a_token_that_a_client_sends_is_not_logged(gs):
@@ -245,15 +278,17 @@ def test_a_token_that_a_client_sends_is_not_logged(gs):
 def test_two_at_once_know_nothing_of_each_other_and_leave_all_as_it_was(monkeypatch):
     monkeypatch.setenv("https_proxy", "http://mine:1")
     monkeypatch.delenv("HTTPS_PROXY", raising=False)
-    before, conf = dict(os.environ), json.dumps(fsspec.config.conf)
+    environment = dict(os.environ)
+    options = json.dumps(fsspec.config.conf)
     with pytest.raises(ZeroDivisionError), storage.embedded_gcs() as outer:
         write(f"{outer.url}/who", "outer")
         with storage.embedded_gcs() as inner:
             assert not gfile.exists(outer.url) and gfile.exists(inner.url)
         assert fsspec.open(f"{outer.url}/who", "rt").open().read() == "outer"
-        assert all(os.environ[k] == v for k, v in outer.environment.items())
+        assert outer.environment.items() <= os.environ.items()
         raise ZeroDivisionError
-    assert (dict(os.environ), json.dumps(fsspec.config.conf)) == (before, conf)
+    assert dict(os.environ) == environment
+    assert json.dumps(fsspec.config.conf) == options
     for ended in (inner, outer):
         assert gone(ended.process.pid) and not ended.folder.exists()
 
