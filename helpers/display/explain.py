@@ -9,6 +9,7 @@ import bisect
 import codecs
 import functools
 import html
+import operator
 import pathlib
 import re
 import sys
@@ -35,6 +36,72 @@ NO_CELL = (
 )
 TRY = "Give it the whole traceback; if this is all of it, search the Web for the line."
 
+# The last line of a Python traceback, its first line, and lines in which other programs report an
+# error: with a status as TensorFlow and JAX name it, or as command lines and C++ do.
+RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
+TRACEBACK = re.compile(r"(?:\w{1,60} )?Traceback \(most recent call last\)")
+REPORTED = re.compile(
+    r"(?:^|[\W_])(?:ERROR|FATAL|CANCELLED|UNKNOWN|INVALID_ARGUMENT|DEADLINE_EXCEEDED|NOT_FOUND"
+    r"|ALREADY_EXISTS|PERMISSION_DENIED|UNAUTHENTICATED|RESOURCE_EXHAUSTED|FAILED_PRECONDITION"
+    r"|ABORTED|OUT_OF_RANGE|UNIMPLEMENTED|INTERNAL|UNAVAILABLE|DATA_LOSS): "
+    r"|what\(\): |^FAILED .* - \w{1,60}: "
+)
+UNTELLING = "Graph execution error:"  # TensorFlow's heading; the error stands below it
+
+
+class Text:
+    """A text to search, with its lines put together by a separator."""
+
+    def __init__(self, lines: Sequence[str], separator: str) -> None:
+        self.whole = separator.join(lines)
+        # In small letters, in one line: as many characters as before, whatever they are.
+        ascii_text = self.whole.encode("ascii", "replace").decode()
+        self.small = ascii_text.lower().replace("\n", " ")
+        self._starts = []
+        start = 0
+        for line in lines:
+            self._starts.append(start)
+            start += len(line) + len(separator)
+
+    def line_number(self, position: int) -> int:
+        """Give the number of the line, from 0, in which a character stands."""
+        return bisect.bisect(self._starts, position) - 1
+
+    def line(self, start: int, end: int) -> str:
+        """Give the line, or lines, around a place; of a long one what is next to it."""
+        line_start = self.whole.rfind("\n", 0, start) + 1
+        line_end = f"{self.whole}\n".index("\n", end)
+        if line_end - line_start > LONGEST_EVIDENCE:
+            line_start = max(line_start, start - 20, end - LONGEST_EVIDENCE // 2)
+        shown = self.whole[line_start : min(line_end, line_start + LONGEST_EVIDENCE)]
+        return " ".join(shown.split())
+
+    def places(self, expression: str) -> list[tuple[int, int]]:
+        """List where an expression of symptoms.toml is found; nowhere if it is empty."""
+        if not expression:
+            return []
+        return [match.span() for match in lowered(expression).finditer(self.small)]
+
+
+@functools.cache
+def lowered(expression: str) -> re.Pattern[str]:
+    """Compile an expression of symptoms.toml for small letters, which are found five times faster.
+
+    The letter after a backslash is no letter of the text.
+    """
+
+    def lower(match: re.Match[str]) -> str:
+        text = match[0]
+        return text if text.startswith("\\") else text.lower()
+
+    expression = expression.replace("…", ".{0,200}?")
+    return re.compile(re.sub(r"\\.|[A-Z]", lower, expression))
+
+
+def _is_near(places: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+    index = bisect.bisect(places, (start - REACH,))
+    return index < len(places) and places[index][1] <= end + REACH
+
 
 @dataclass(frozen=True)
 class Symptom:
@@ -60,50 +127,33 @@ class Symptom:
     def says(self) -> tuple[str, ...]:
         """The messages for people: each as far as it is plain text."""
         plain = re.compile(r"(?:\\[^\w\s]|[^\\()\[\]{}*+?|](?![?{*+]))*")
-        return tuple(re.sub(r"\\(.)", r"\1", plain.match(x)[0]).strip(" …") for x in self.seen)
+        messages = []
+        for expression in self.seen:
+            beginning = plain.match(expression)[0]
+            messages.append(re.sub(r"\\(.)", r"\1", beginning).strip(" …"))
+        return tuple(messages)
 
-    def evidence(self, text: str, small: str) -> str:
-        """Give the line of a text that shows the symptom; ``small`` is the text in small letters.
-
-        Empty where there is none.
-        """
-        seen = _places("|".join(self.seen), small)
-        near, unless = (_places(x, small) if seen else [] for x in (self.near, self.unless))
+    def places(self, text: Text) -> list[tuple[int, int]]:
+        """List where a text shows the symptom."""
+        seen = text.places("|".join(self.seen))
+        if not seen:
+            return []
+        near = text.places(self.near)
+        unless = text.places(self.unless)
+        places = []
         for start, end in seen:
-            if (not self.near or _beside(near, start, end)) and not _beside(unless, start, end):
-                return _line(text, start, end)
-        return ""
-
-
-def _places(written: str, small: str) -> list[tuple[int, int]]:
-    return [found.span() for found in lowered(written).finditer(small)] if written else []
-
-
-def _beside(places: Sequence[tuple[int, int]], start: int, end: int) -> bool:
-    at = bisect.bisect(places, (start - REACH,))
-    return at < len(places) and places[at][1] <= end + REACH
-
-
-@functools.cache
-def lowered(written: str) -> re.Pattern[str]:
-    """Compile an expression of symptoms.toml for small letters, which are found five times faster.
-
-    The letter after a backslash is no letter of the text.
-    """
-    written = written.replace("…", ".{0,200}?")
-    return re.compile(re.sub(r"\\.|[A-Z]", lambda x: x[0] if x[0][1:] else x[0].lower(), written))
-
-
-def _line(text: str, start: int, end: int) -> str:
-    """Give the line, or lines, around a place; of a long one what is next to it."""
-    first, last = text.rfind("\n", 0, start) + 1, f"{text}\n".index("\n", end)
-    if last - first > LONGEST_EVIDENCE:
-        first = max(first, start - 20, end - LONGEST_EVIDENCE // 2)
-    return " ".join(text[first : min(last, first + LONGEST_EVIDENCE)].split())
+            has_context = not self.near or _is_near(near, start, end)
+            if has_context and not _is_near(unless, start, end):
+                places.append((start, end))
+        return places
 
 
 _ROWS = tomllib.loads(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf-8"))
 SYMPTOMS = tuple(Symptom(**row) for row in _ROWS["symptom"])
+
+# Where the evidence stands: with the error that ended the program, with an earlier one (which led
+# to it, or was overcome), or before any, in the log.
+AT_LAST_ERROR, AT_EARLIER_ERROR, BEFORE_ERRORS = range(3)
 
 
 @dataclass(frozen=True)
@@ -112,6 +162,14 @@ class Match:
 
     symptom: Symptom  # which one
     evidence: str  # the line of the text that shows it, shortened
+    place: int = AT_LAST_ERROR  # or ``AT_EARLIER_ERROR``, ``BEFORE_ERRORS``
+
+    @property
+    def sure(self) -> str:
+        """How sure the cause is: an earlier error need not be what ended the program."""
+        if self.symptom.sure == "certain" and self.place != AT_LAST_ERROR:
+            return "likely"
+        return self.symptom.sure
 
 
 @dataclass(frozen=True)
@@ -126,61 +184,139 @@ class Explanation:
 
     def __repr__(self) -> str:
         """Give titles with labelled lines below them, in the language of messages."""
+        if not self.matches:
+            return _block(translated(NOTHING), {"Line": self.unknown, "Try": TRY})
         blocks = []
-        for symptom, seen in ((match.symptom, match.evidence) for match in self.matches):
-            lines = {"Seen": seen, "Why": symptom.why, "Fix": symptom.fix}
-            lines |= {"Lesson": symptom.lesson and f"notebook {symptom.lesson}"}
-            sure = "" if symptom.sure == "certain" else f" ({translated(symptom.sure)})"
-            blocks.append((translated(symptom.name) + sure, lines | {"Thread": symptom.link}))
-        said = []
-        for title, lines in blocks or [(translated(NOTHING), {"Line": self.unknown, "Try": TRY})]:
-            told = {translated(name): translated(text) for name, text in lines.items() if text}
-            told = [f"{name}: {text}" for name, text in told.items()]
-            said.append("\n  ".join([title, *told]))
-        return "\n\n".join(said)
+        for match in self.matches:
+            symptom = match.symptom
+            title = translated(symptom.name)
+            if match.sure != "certain":
+                title += f" ({translated(match.sure)})"
+            lines = {"Seen": match.evidence, "Why": symptom.why, "Fix": symptom.fix}
+            if symptom.lesson:
+                lines["Lesson"] = f"notebook {symptom.lesson}"
+            lines["Thread"] = symptom.link
+            blocks.append(_block(title, lines))
+        return "\n\n".join(blocks)
+
+
+def _block(title: str, lines: dict[str, str]) -> str:
+    """Write a title, and below it lines with labels, those that aren't empty."""
+    block = [title]
+    for label, text in lines.items():
+        if text:
+            block.append(f"{translated(label)}: {translated(text)}")
+    return "\n  ".join(block)
+
+
+@dataclass(frozen=True)
+class _Errors:
+    """The lines of a text in which errors begin and end, by number; both None without any."""
+
+    begin: int | None
+    end: int | None
+
+    def place(self, line_number: int) -> int:
+        if self.end is None or line_number >= self.end:
+            return AT_LAST_ERROR
+        if line_number >= self.begin:
+            return AT_EARLIER_ERROR
+        return BEFORE_ERRORS
+
+
+def _errors(lines: Sequence[str]) -> _Errors:
+    begin = None
+    end = None
+    for number, line in enumerate(lines):
+        raised = RAISED.match(line)
+        if begin is None and (raised or TRACEBACK.match(line)):
+            begin = number
+        if raised:
+            end = number
+    if end is None:  # the text ends before the error's line
+        return _Errors(None, None)
+    return _Errors(begin, end)
+
+
+def _match(symptom: Symptom, texts: Sequence[Text], errors: _Errors) -> Match | None:
+    """Find a symptom in a text where it is most telling."""
+    best = None
+    for text in texts:
+        for start, end in symptom.places(text):
+            place = errors.place(text.line_number(start))
+            if best is None or place < best.place:
+                best = Match(symptom, text.line(start, end), place)
+            if place == AT_LAST_ERROR:
+                return best
+        if best is not None:
+            return best
+    return None
+
+
+def _last_error_line(lines: Sequence[str]) -> str:
+    """Choose the line to search the Web for; empty if none reports an error."""
+    end = _errors(lines).end
+    if end is not None and not lines[end].endswith(UNTELLING):
+        return lines[end]
+    below = lines[end or 0 :]
+    reported = [line for line in below if REPORTED.search(line)]
+    if not reported:
+        return "" if end is None else lines[end]
+    return reported[-1] if end is None else reported[0]
 
 
 def explain(error: BaseException | str) -> Explanation:
     """Look for known symptoms in an error.
 
     Takes an exception, with its traceback if it has one, or a pasted log; colours, times and line
-    breaks are ignored. Gives the symptoms found, the most telling first; empty (and false) when
-    there is none, with the last error's line. A note is given only where there is nothing else.
+    breaks are ignored. Gives the symptoms found: first those of the error that came last, and among
+    them the most telling first. Empty (and false) when there is none, with the last error's line.
+    A note, and what stands before every error, is given only where there is no error.
     """
     if isinstance(error, (CourseError, PreflightError)):
         own = Symptom(error.what, (), error.why, error.fix, source="", lesson="")
         return Explanation((Match(own, ""),))
     lines = clean(error if isinstance(error, str) else _text(error))
+    errors = _errors(lines)
     # A message may be broken between words or, by a terminal's edge, within one.
-    texts = dict.fromkeys(["\n".join(lines), "".join(lines)])
-    # In small letters, in one line: as many characters as before, whatever they are.
-    both = [(t, t.encode("ascii", "replace").decode().lower().replace("\n", " ")) for t in texts]
-    found = [
-        Match(symptom, evidence)
-        for symptom in SYMPTOMS
-        if (evidence := next(filter(None, (symptom.evidence(*x) for x in both)), ""))
-    ]
-    matches = [match for match in found if match.symptom.sure != "note"]
-    raised = ["", *filter(RAISED.match, lines)]
-    if not matches and not raised[1:]:
-        matches = found
-    return Explanation(tuple(matches[:MOST_MATCHES]), unknown="" if matches else raised[-1])
+    texts = [Text(lines, "\n")]
+    if len(lines) > 1:
+        texts.append(Text(lines, ""))
+    causes = []
+    notes = []
+    for symptom in SYMPTOMS:
+        match = _match(symptom, texts, errors)
+        if match is None:
+            continue
+        if symptom.sure == "note" or match.place == BEFORE_ERRORS:
+            notes.append(match)
+        else:
+            causes.append(match)
+    causes.sort(key=operator.attrgetter("place"))  # of one place the table's order stays
+    if not causes and errors.end is None:
+        causes = notes
+    if not causes:
+        return Explanation((), unknown=_last_error_line(lines))
+    return Explanation(tuple(causes[:MOST_MATCHES]))
 
 
 def _text(error: BaseException) -> str:
-    """Say an exception and what led to it: names, messages, files, but no source lines.
+    """Say an exception after what led to it: names, messages, files, but no source lines.
 
     A source line may quote another error's message, as tests and lessons do.
     """
-    lines, seen = [], set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        for frame in traceback.extract_tb(error.__traceback__):
-            cell = "ipykernel_" in frame.filename or frame.filename.startswith("<ipython-input")
-            file = "a cell of the notebook" if cell else pathlib.Path(frame.filename).name
-            lines.append(f"{file}, {frame.name}")
-        lines.append(f"{type(error).__name__}: {error}")
+    chain = []
+    while error is not None and error not in chain:
+        chain.append(error)
         error = error.__cause__ or error.__context__
+    lines = []
+    for link in reversed(chain):
+        lines.append("Traceback (most recent call last)")
+        for frame in traceback.extract_tb(link.__traceback__):
+            in_cell = "ipykernel_" in frame.filename or frame.filename.startswith("<ipython-input")
+            file = "a cell of the notebook" if in_cell else pathlib.Path(frame.filename).name
+            lines.append(f"{file}, {frame.name}")
+        lines.append(f"{type(link).__name__}: {link}")
     return "\n".join(lines)
 
 
@@ -189,18 +325,25 @@ def read(log: BinaryIO) -> tuple[bytes, int]:
 
     Gives that, at most twice ``MOST_BYTES``, and the number of bytes that were left out.
     """
-    first, last, left_out = log.read(MOST_BYTES), b"", 0
-    while left_out < ENDLESS and (piece := log.read(MOST_BYTES)):
-        last += piece
-        left_out += max(0, len(last) - MOST_BYTES)
-        last = last[-MOST_BYTES:]
-    return first + last, left_out
+    beginning = log.read(MOST_BYTES)
+    end = b""
+    left_out = 0
+    while left_out < ENDLESS:
+        piece = log.read(MOST_BYTES)
+        if not piece:
+            break
+        end += piece
+        left_out += max(0, len(end) - MOST_BYTES)
+        end = end[-MOST_BYTES:]
+    return beginning + end, left_out
 
 
 def decode(data: bytes) -> str:
     """Make text of the bytes of a log: UTF-8, or UTF-16 as PowerShell writes it; never fails."""
-    marked = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return data.decode("utf-16" if marked else "utf-8-sig", "replace").replace("\0", "")
+    encoding = "utf-8-sig"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    return data.decode(encoding, "replace").replace("\0", "")
 
 
 # Colours and links of a terminal, also where the invisible first character was lost on the way.
@@ -219,15 +362,20 @@ BEFORE = re.compile(
 )
 
 
+def _unquoted(match: re.Match[str]) -> str:
+    return match[1] or "\n"
+
+
 def clean(text: str) -> list[str]:
     """Split a pasted text into its lines, without colours, times and quotation marks of mail."""
     text = html.unescape(ESCAPES.sub("", text)).translate(_TYPOGRAPHIC)
-    text = QUOTED.sub(lambda found: found[1] or "\n", text)
-    lines = (BEFORE.sub("", " ".join(line.split()), count=1) for line in text.splitlines())
-    return [line for line in lines if line]
-
-
-RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
+    text = QUOTED.sub(_unquoted, text)
+    lines = []
+    for line in text.splitlines():
+        line = BEFORE.sub("", " ".join(line.split()), count=1)
+        if line:
+            lines.append(line)
+    return lines
 
 
 def explain_last(line: str = "") -> Explanation | None:
@@ -235,8 +383,9 @@ def explain_last(line: str = "") -> Explanation | None:
 
     course/install.sh gives it to each kernel of .venv, so that it is there before any cell ran.
     """
-    if (last := getattr(sys, "last_value", None)) is not None:
-        return explain(last)
+    last_error = getattr(sys, "last_value", None)
+    if last_error is not None:
+        return explain(last_error)
     print(translated(NO_CELL))  # noqa: T201
     return None
 
