@@ -111,9 +111,9 @@ def paste_form() -> str:
     A symptom's texts stand in the page already: ``row`` counts the rows of its tables.
     """
     data: dict[str, object] = {}
-    for name in ("ESCAPES", "QUOTED", "BEFORE", "RAISED"):
+    for name in ("ESCAPES", "QUOTED", "BEFORE", "RAISED", "TRACEBACK"):
         data[name] = getattr(explain, name).pattern
-    for name in ("REACH", "MOST_MATCHES", "LONGEST_EVIDENCE"):
+    for name in ("REACH", "MOST_MATCHES", "LONGEST_EVIDENCE", "MOST_BYTES"):
         data[name] = getattr(explain, name)
     data["nothing"] = translated(explain.NOTHING)
     page_order = sorted(explain.SYMPTOMS, key=lambda symptom: symptom.lesson)

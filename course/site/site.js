@@ -33,32 +33,81 @@ function lineAt(text, start, end, longest) {
   return text.slice(first, Math.min(last, first + longest)).replace(/\s+/g, " ").trim();
 }
 
-function evidence(symptom, [text, small], known) {
-  for (const found of small.matchAll(new RegExp(symptom.seen, "g"))) {
-    const start = found.index, end = start + found[0].length;
-    const around = small.slice(Math.max(0, start - known.REACH), end + known.REACH);
-    const unless = symptom.unless && new RegExp(symptom.unless).test(around);
-    if (!unless && new RegExp(symptom.near).test(around))
-      return lineAt(text, start, end, known.LONGEST_EVIDENCE);
-  }
-  return "";
+/** Compile each expression once: there are some five hundred. */
+const compiled = new Map();
+function pattern(expression, flags) {
+  const key = flags + expression;
+  if (!compiled.has(key)) compiled.set(key, new RegExp(expression, flags));
+  return compiled.get(key);
 }
 
-/** Look for known symptoms in a text, the most telling first. */
+/** Put lines together by a separator; remember where each begins. */
+function searched(lines, separator) {
+  const whole = lines.join(separator), starts = [];
+  let start = 0;
+  for (const line of lines) {
+    starts.push(start);
+    start += line.length + separator.length;
+  }
+  const small = whole.replace(/[^\x00-\x7f]/g, "?").toLowerCase().replaceAll("\n", " ");
+  return { whole, small, starts };
+}
+
+/** Give the number of the line in which a character stands. */
+function lineNumber(starts, position) {
+  let low = 0, high = starts.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (starts[middle] <= position) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/** Find the lines in which errors begin and end; nothing where there is none. */
+function errorLines(lines, known) {
+  const raised = pattern(`^(?:${known.RAISED})`, ""), traceback = pattern(`^(?:${known.TRACEBACK})`, "");
+  const last = lines.findLastIndex((line) => raised.test(line));
+  if (last < 0) return null;
+  return { begin: lines.findIndex((line) => raised.test(line) || traceback.test(line)), end: last };
+}
+
+/** Rank a line: 0 with the last error, 1 with an earlier one, 2 before any. */
+function placeOf(line, errors) {
+  if (!errors || line >= errors.end) return 0;
+  return line >= errors.begin ? 1 : 2;
+}
+
+/** Find a symptom in a text where it is most telling. */
+function evidence(symptom, text, errors, known) {
+  let best = null;
+  for (const found of text.small.matchAll(pattern(symptom.seen, "g"))) {
+    const start = found.index, end = start + found[0].length;
+    const around = text.small.slice(Math.max(0, start - known.REACH), end + known.REACH);
+    if (symptom.unless && pattern(symptom.unless, "").test(around)) continue;
+    if (!pattern(symptom.near, "").test(around)) continue;
+    const place = placeOf(lineNumber(text.starts, end - 1), errors);
+    if (!best || place < best.place)
+      best = { place, seen: lineAt(text.whole, start, end, known.LONGEST_EVIDENCE) };
+    if (place === 0) break;
+  }
+  return best;
+}
+
+/** Look for known symptoms in a text: first those of its last error, of these the most telling. */
 function explain(pasted, known) {
-  const lines = clean(pasted, known);
-  const both = [lines.join("\n"), lines.join("")].map((text) => [
-    text, text.replace(/[^\x00-\x7f]/g, "?").toLowerCase().replaceAll("\n", " "),
-  ]);
-  const found = known.symptoms
-    .map((symptom) => ({
-      symptom,
-      seen: evidence(symptom, both[0], known) || evidence(symptom, both[1], known),
-    }))
-    .filter((match) => match.seen);
-  const raised = new RegExp(`^(?:${known.RAISED})`);
-  let matches = found.filter((match) => !match.symptom.note);
-  if (!matches.length && !lines.some((line) => raised.test(line))) matches = found;
+  // Of a long log the beginning and the end, as the command reads it.
+  if (pasted.length > 2 * known.MOST_BYTES)
+    pasted = pasted.slice(0, known.MOST_BYTES) + pasted.slice(-known.MOST_BYTES);
+  const lines = clean(pasted, known), errors = errorLines(lines, known);
+  const texts = [searched(lines, "\n"), searched(lines, "")];
+  const causes = [], notes = [];
+  for (const symptom of known.symptoms) {
+    const match = evidence(symptom, texts[0], errors, known) || evidence(symptom, texts[1], errors, known);
+    if (match) (symptom.note || match.place === 2 ? notes : causes).push({ symptom, ...match });
+  }
+  causes.sort((one, other) => one.place - other.place);
+  const matches = causes.length || errors ? causes : notes;
   return matches.slice(0, known.MOST_MATCHES);
 }
 

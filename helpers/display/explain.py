@@ -243,7 +243,7 @@ def _match(symptom: Symptom, texts: Sequence[Text], errors: _Errors) -> Match | 
     best = None
     for text in texts:
         for start, end in symptom.places(text):
-            place = errors.place(text.line_number(start))
+            place = errors.place(text.line_number(end - 1))
             if best is None or place < best.place:
                 best = Match(symptom, text.line(start, end), place)
             if place == AT_LAST_ERROR:
