@@ -48,8 +48,8 @@ def test_every_target_says_how_much_memory_it_has(target):
     small, large = compile_all([product_program(64), export(lambda x: x + 1.0, huge)], target)
     assert small.ok
     assert large.verdict == "out of memory"
-    said = re.search(r"available HBM \(([\d.]+)G\)", large.whole_message)
-    assert large.available_bytes == int(float(said[1]) * 2**30)
+    available = re.search(r"available HBM \(([\d.]+)G\)", large.whole_message)
+    assert large.available_bytes == int(float(available[1]) * 2**30)
     assert large.peak_bytes > 2 * 250_000**2 * 4
 
 
@@ -59,21 +59,27 @@ def test_what_the_tpu_refuses_is_told_in_googles_words():
     assert refused.message.startswith("UNIMPLEMENTED: While rewriting computation to not contain")
 
 
+def trainable_numbers(model):
+    return sum(variable.shape.num_elements() for variable in model.trainable_variables)
+
+
 def test_eight_replicas_add_up_every_trainable_number_once():
     model = small_model()
-    alone, together = (export(train_step(model), *STEP_SPECS, replicas=n) for n in (1, 8))
+    step = train_step(model)
+    one_replica = export(step, *STEP_SPECS, replicas=1)
+    eight_replicas = export(step, *STEP_SPECS, replicas=8)
     embedding = tf_keras.Sequential([tf_keras.layers.Embedding(50, 8), tf_keras.layers.Dense(1)])
     embedding.compile(tf_keras.optimizers.AdamW(), "mse")
     embedding.build((4, 7))
     specs = tf.TensorSpec([4, 7], tf.int32), tf.TensorSpec([4, 7, 1])
     words = export(train_step(embedding), *specs, replicas=8)
-    results = compile_all([alone, together, words])
-    numbers = [
-        sum(v.shape.num_elements() for v in m.trainable_variables) for m in (model, embedding)
-    ]
-    assert [r.verdict for r in results] == ["compiles"] * 3
-    assert [r.all_reduce_bytes for r in results] == [0, 4 * numbers[0], 4 * numbers[1]]
-    assert [r.replicas for r in results] == [1, 8, 8]
+    results = compile_all([one_replica, eight_replicas, words])
+    for result, replicas, parameters in zip(
+        results, [1, 8, 8], [0, trainable_numbers(model), trainable_numbers(embedding)], strict=True
+    ):
+        assert result.verdict == "compiles"
+        assert result.replicas == replicas
+        assert result.all_reduce_bytes == 4 * parameters
     # What was changed for the export is as before.
     assert model.train_step((tf.ones([4, 8]), tf.ones([4, 3])))
 
@@ -88,30 +94,38 @@ def test_a_program_for_other_replicas_than_the_targets_is_refused():
 
 
 def test_a_limit_of_time_ends_the_compiler(slow):
-    result, told = compiler.compile(slow, timeout=1.5), "was ended after the time limit of 1.5 s"
+    result = compiler.compile(slow, timeout=1.5)
     assert result.verdict == "timed out"
-    assert result.message.startswith(f"The compiler gave no answer: it {told}")
+    assert result.message.startswith(
+        "The compiler gave no answer: it was ended after the time limit of 1.5 s"
+    )
 
 
 @pytest.mark.long
 def test_a_block_has_one_process_and_another_where_that_dies_or_is_busy(slow, children):
     with compiler.started():
-        seen = set()
+        pids = set()
 
-        def count(stage, seconds):
-            seen.update(p.pid for p in children())
+        def record(stage, seconds):
+            pids.update(process.pid for process in children())
 
-        assert all(compiler.compile(product_program(n), progress=count).ok for n in (40, 48))
-        (ahead,) = children()
-        assert seen == {ahead.pid}
+        def compile(program):
+            return compiler.compile(program, progress=record)
+
+        # One after the other: the same process.
+        for n in (40, 48):
+            assert compile(product_program(n)).ok
+        (shared,) = children()
+        assert pids == {shared.pid}
+        # Two at a time: one has a process of its own, which ends.
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            both = pool.map(lambda p: compiler.compile(p, progress=count), [slow, slow])
-            assert all(result.ok for result in both)
-        assert len(seen) == 2 and children() == [ahead]
+            for result in pool.map(compile, [slow, slow]):
+                assert result.ok
+        assert len(pids) == 2 and children() == [shared]
 
         def kill(stage, seconds):
             if stage == "compiling":
-                ahead.kill()
+                shared.kill()
 
         killed = compiler.compile(slow, "v5e-1", progress=kill)
         assert killed.verdict == "crashed"
@@ -128,15 +142,15 @@ LINUX = "Google's TPU compiler (libtpu) exists for Linux on x86-64 only."
 
 
 @pytest.mark.parametrize(
-    ("found", "system", "begin", "end"),
+    ("versions", "system", "begin", "end"),
     [
         ({}, "linux", "jax and libtpu are not installed", INSTALL),
         ({"jax": "0.10.2", "jaxlib": "0.10.2"}, "linux", "libtpu is not installed", INSTALL),
         ({}, "darwin", LINUX, LINUX),
     ],
 )
-def test_without_the_packages_the_one_command_is_told(monkeypatch, found, system, begin, end):
-    monkeypatch.setattr(server_process, "versions", lambda: found)
+def test_without_the_packages_the_one_command_is_told(monkeypatch, versions, system, begin, end):
+    monkeypatch.setattr(server_process, "versions", lambda: versions)
     monkeypatch.setattr(server_process.sys, "platform", system)
     result = compiler.compile(product_program(8))
     assert result.verdict == "not available"
@@ -149,7 +163,7 @@ def test_rows_that_a_sparsecore_gathers_are_no_hindrance():
         return tf.reduce_sum(tf.gather(table, ids) @ w)
 
     specs = tf.TensorSpec([8192, 256]), tf.TensorSpec([2048], tf.int32), tf.TensorSpec([256, 256])
-    found = compiler.compile(export(step, *specs), "v6e-8", effort="full")
-    assert found.ok and found.peak_bytes >= 4 * 8192 * 256
-    assert found.flops == pytest.approx(2 * 2048 * 256 * 256, rel=0.05)
-    assert "async-update(" in found.hlo
+    compiled = compiler.compile(export(step, *specs), "v6e-8", effort="full")
+    assert compiled.ok and compiled.peak_bytes >= 4 * 8192 * 256
+    assert compiled.flops == pytest.approx(2 * 2048 * 256 * 256, rel=0.05)
+    assert "async-update(" in compiled.hlo

@@ -13,22 +13,31 @@ from programs import product_program
 from tpu_preflight import compiler
 from tpu_preflight.compiler import Compiled, client, export, largest_batch, server_process
 
-THERE = int(15.75 * 2**30)  # bytes on a v5e
+AVAILABLE = int(15.75 * 2**30)  # bytes on a v5e
 
 pytestmark = [*programs.COMPILER, pytest.mark.slow]
 
 
 def test_the_roofline_is_division():
-    given = {"argument_bytes": 600 * 10**9, "output_bytes": 300 * 10**9}
-    compiled = Compiled("f", "v3-8", "compiles", flops=123e12 / 2, bytes_accessed=9e15, **given)
+    compiled = Compiled(
+        name="f",
+        target="v3-8",
+        verdict="compiles",
+        flops=123e12 / 2,
+        bytes_accessed=9e15,
+        argument_bytes=600 * 10**9,
+        output_bytes=300 * 10**9,
+    )
     bound = compiler.roofline(compiled)
     assert (bound.compute_seconds, bound.hbm_seconds) == pytest.approx((1.0, 2.0))
     assert bound.seconds == bound.hbm_seconds
-    whole = compiler.roofline(dataclasses.replace(compiled, target="v5e-8", flops=197e12))
-    assert (whole.compute_seconds, whole.hbm_seconds) == pytest.approx((1.0, 900 / 819))
-    shared = {"target": "v5e-8", "replicas": 8, "sent_bytes": 700e9}
-    third = compiler.roofline(dataclasses.replace(compiled, **shared))
-    assert third.seconds == third.link_seconds == pytest.approx(3.5)
+    # A v5e chip is one device, so that has all of its rates.
+    one_device = dataclasses.replace(compiled, target="v5e-8", flops=197e12)
+    bound = compiler.roofline(one_device)
+    assert (bound.compute_seconds, bound.hbm_seconds) == pytest.approx((1.0, 900 / 819))
+    sending = dataclasses.replace(compiled, target="v5e-8", replicas=8, sent_bytes=700e9)
+    bound = compiler.roofline(sending)
+    assert bound.seconds == bound.link_seconds == pytest.approx(3.5)
 
 
 def test_padding_of_a_dimension_of_two_is_found_with_its_layer():
@@ -37,29 +46,40 @@ def test_padding_of_a_dimension_of_two_is_found_with_its_layer():
             y = tf.tensordot(x, tf.ones([128, 2]), 1)
         return tf.reduce_sum(tf.sort(y, -1), 0)
 
-    found = compiler.padding(compiler.compile(export(narrow, tf.TensorSpec([64, 32, 128]))))
-    assert any("narrow" in entry.name for entry in found)
-    assert found == tuple(sorted(found, key=lambda p: -p.bytes))
-    for entry in found:
+    program = export(narrow, tf.TensorSpec([64, 32, 128]))
+    entries = compiler.padding(compiler.compile(program))
+    assert any("narrow" in entry.name for entry in entries)
+    assert entries == tuple(sorted(entries, key=lambda entry: -entry.bytes))
+    for entry in entries:
         assert entry.bytes == entry.count * (entry.layout.bytes - entry.layout.unpadded_bytes) > 0
     assert compiler.padding(compiler.compile(product_program(128))) == ()
 
 
 def fake_compiler(monkeypatch, memory, most=1 << 30):
     """Put a formula in the compiler's place; a program is the number of its rows."""
-    asked = []
+    programs = []
 
-    def answer(program, target, timeout):
-        asked.append(program)
+    def compile(program, target, timeout):
+        programs.append(program)
         if program > most:
             return Compiled("f", target, "crashed", "It was stopped.")
-        needed = int(memory(program))
-        verdict, message = ("compiles", "") if needed <= THERE else ("out of memory", "Too much.")
-        return Compiled("f", target, verdict, message, peak_bytes=needed, available_bytes=THERE)
+        peak_bytes = int(memory(program))
+        if peak_bytes <= AVAILABLE:
+            verdict, message = "compiles", ""
+        else:
+            verdict, message = "out of memory", "Too much."
+        return Compiled(
+            name="f",
+            target=target,
+            verdict=verdict,
+            message=message,
+            peak_bytes=peak_bytes,
+            available_bytes=AVAILABLE,
+        )
 
-    monkeypatch.setattr(client, "compile", answer)
+    monkeypatch.setattr(client, "compile", compile)
     monkeypatch.setattr(server_process, "started", contextlib.nullcontext)
-    return asked
+    return programs
 
 
 @settings(max_examples=200, deadline=None)
@@ -74,17 +94,19 @@ def test_the_largest_batch_is_found_within_a_few_attempts(fixed, each, bend, uni
         return fixed + each * n * (1 + (bend - 1) * n / (n + 1000))
 
     with pytest.MonkeyPatch.context() as monkeypatch:
-        asked = fake_compiler(monkeypatch, memory)
-        found = largest_batch(lambda n: n, "v5e-8", smallest=unit, most=65536)
-    assert [*found.tried] == asked and len(asked) <= 12
-    assert all(n % unit == 0 for n in asked)
-    if found.largest == 0:
-        assert memory(unit) > THERE
-    else:
-        assert memory(found.largest) <= THERE
-        above = max(unit, found.largest // 10 // unit * unit) + found.largest
-        enough = memory(found.largest) >= 0.85 * THERE or memory(above + unit) > THERE
-        assert found.largest >= 65536 // unit * unit or enough
+        batches = fake_compiler(monkeypatch, memory)
+        search = largest_batch(lambda n: n, "v5e-8", smallest=unit, most=65536)
+    assert list(search.tried) == batches and len(batches) <= 12
+    assert all(batch % unit == 0 for batch in batches)
+    largest = search.largest
+    if largest == 0:
+        assert memory(unit) > AVAILABLE
+        return
+    assert memory(largest) <= AVAILABLE
+    # Not more than a tenth larger would fit, or most of the memory is taken.
+    larger = largest + max(unit, largest // 10 // unit * unit)
+    is_enough = memory(largest) >= 0.85 * AVAILABLE or memory(larger + unit) > AVAILABLE
+    assert largest >= 65536 // unit * unit or is_enough
 
 
 @pytest.mark.parametrize(
@@ -97,6 +119,6 @@ def test_the_largest_batch_is_found_within_a_few_attempts(fixed, each, bend, uni
 )
 def test_the_reason_why_a_search_ends(monkeypatch, memory, most, largest, reason):
     fake_compiler(monkeypatch, memory, most=most)
-    found = largest_batch(lambda n: n, "v5e-8", most=4096)
-    assert found.largest == largest
-    assert reason in found.reason
+    search = largest_batch(lambda n: n, "v5e-8", most=4096)
+    assert search.largest == largest
+    assert reason in search.reason
