@@ -88,7 +88,7 @@ class Slice:
     replicas: int  # devices that TensorFlow sees on all hosts together
     hosts: int  # machines that run your program; with more than one, a pod slice
     # How the chips are arranged, as libtpu names it: ``v5e:2x4``. libtpu's compiler lists one
-    # device per chip there (for v4 if it is told so), but one per core for v2, v3 and TPU7x.
+    # device per chip there (for v4 with an option), but one per core for v2, v3 and TPU7x.
     topology: str
 
     def __repr__(self) -> str:

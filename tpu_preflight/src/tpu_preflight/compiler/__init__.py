@@ -1,9 +1,9 @@
 """Google's TPU compiler without a TPU: does it compile, does it fit, what does it cost?
 
 ``export`` turns a TensorFlow function into XLA's program; ``compile`` hands that program to the
-compiler inside libtpu, ahead of time, in a process of its own (`server`). Nothing is run, so there
-is no word here about seconds on a TPU, except as bounds (``roofline``) and as the compiler's own
-estimate (``profile``).
+compiler inside libtpu, ahead of time, in a process of its own (`server`). Nothing is run, so
+seconds on a TPU are here only as bounds (``roofline``) and as the compiler's own estimate
+(``profile``).
 
 To go the same route by hand: ``experimental_get_compiler_ir`` of a ``tf.function`` gives the HLO
 module, ``jax.extend.mlir.hlo_to_stablehlo`` translates it, and jax compiles it for the devices of a

@@ -60,7 +60,7 @@ def _seal(key: str, data: bytes) -> bytes:
 def _make_room() -> None:
     """Remove the entries that were used longest ago, until the rest fits.
 
-    What a killed process left half-written is such an entry, too.
+    That includes what a killed process left half-written.
     """
     entries = []
     for path in folder().glob(f"*{'[0-9a-f]' * 64}*"):

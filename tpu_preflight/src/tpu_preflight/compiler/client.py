@@ -38,8 +38,8 @@ class Compiled:
     # Floating-point operations of one run. A loop counts as often as it goes round, where the
     # compiled text tells.
     flops: float = 0.0
-    # Bytes that all kernels read and write in one run, as the compiler counts: those of tensors
-    # that stay on the chip, too.
+    # Bytes that all kernels read and write in one run, as the compiler counts: also those of
+    # tensors that stay on the chip.
     bytes_accessed: float = 0.0
     argument_bytes: int = 0  # memory of the parameters
     output_bytes: int = 0  # memory of the results
@@ -76,7 +76,7 @@ def compile(
 ) -> Compiled:
     """Let Google's TPU compiler compile a program, in a process of its own or of `started`.
 
-    A crash, a limit passed or a missing package is a verdict, too.
+    A crash, a passed limit and a missing package are verdicts as well.
 
     Args:
         program: From `export`.
@@ -99,10 +99,11 @@ def compile(
     slice_ = hardware.slice_of(target, jax=program.form == "stablehlo")
     if program.replicas not in (1, slice_.replicas):
         raise PreflightError(
-            f"{program.name} lies over {program.replicas} devices; {target} has {slice_.replicas}.",
+            f"{program.name} is divided over {program.replicas} devices; {target} has "
+            f"{slice_.replicas}.",
             "Such a program is compiled for all devices of a target together.",
-            f"Make the mesh (or replicas=) of {slice_.replicas}, or ask about one device: without "
-            "shardings.",
+            f"Make the mesh (or replicas=) of {slice_.replicas}, or compile for one device, "
+            "without shardings.",
         )
     problem = server_process.installation_problem()
     result = Compiled(
@@ -129,7 +130,7 @@ def compile(
         except NoAnswer as error:
             answer = _failure(error)
         else:
-            # An error of our own route may be gone with the next try.
+            # An error of our own code may be gone with the next version of it.
             if answer[0]["verdict"] != "error":
                 cache.write(key, answer)
     report, text = answer
@@ -196,7 +197,7 @@ def _fields(program: Program, cores: int, report: dict[str, Any], text: bytes) -
     verdict = report["verdict"]
     message = restore_names(report["message"], program.names)
     if verdict == "error":
-        # The error is of our own route, so it is no word of Google's.
+        # The error comes from our own code, so it is not Google's verdict.
         verdict = "not available"
     fields["verdict"] = verdict
     fields["message"] = _short(verdict, message)

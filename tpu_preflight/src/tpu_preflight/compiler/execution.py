@@ -34,7 +34,7 @@ class Step(NamedTuple):
     """An instruction that runs."""
 
     times: int  # how often
-    endless: bool  # whether it is a loop whose number of rounds can't be told from the text
+    endless: bool  # whether it is a loop whose number of rounds isn't known from the text
     instruction: Instruction
     shapes: Mapping[str, Sequence[str]]  # what there is to take: results with their layouts
     # Where it runs in a loop that has no name of its own: TensorFlow's name of what most of the
@@ -97,7 +97,7 @@ def walk(module: Module, name: str, times: int = 1, loop: str = "") -> Iterator[
             case "call":
                 yield from walk(module, instruction.called("to_apply"), times, loop)
             case "conditional":
-                # Which branch runs isn't known, so the slowest stands for all.
+                # Which branch runs isn't known, so the slowest is taken.
                 branches = []
                 for branch in _branches(instruction):
                     branches.append(list(walk(module, branch, times, loop)))

@@ -29,7 +29,7 @@ from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.program.messages import Source, forward_name, place
 
-# What is told of a kernel of Pallas, for which the compiler has no estimate.
+# What is said of a kernel of Pallas, for which the compiler has no estimate.
 BOUND = (
     "bound",
     "a bound, no estimate: its products at the peak rate, or its tensors once from memory",

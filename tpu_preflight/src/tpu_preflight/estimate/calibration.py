@@ -45,7 +45,7 @@ class Run:
     rows: int  # of the batch, on each device
     model: str  # how `benchmarks.published` builds it
     size: int  # tokens of a row, or pixels of an image's side
-    precision: str  # ``float32`` (the TPU multiplies bfloat16 there, too) or ``bfloat16``
+    precision: str  # ``float32`` (the TPU multiplies bfloat16 even then) or ``bfloat16``
     month: str  # of the publication
     published_ms: float  # milliseconds of a step
     computed: str  # how they follow from what was published

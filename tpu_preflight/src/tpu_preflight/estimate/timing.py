@@ -54,8 +54,8 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
     if estimate_ms < least_ms:
         basis += (
             f";\nBelow {least_ms:.3g} ms, the smallest estimate of a published run, the host's "
-            "dispatch and input count, too, which are not known: the range ends where that run's "
-            "does, and there is no price; ask about a larger batch, or several steps in one program"
+            "dispatch and input also count, and are not known: the range ends where that run's "
+            "does, and there is no price; try a larger batch, or several steps in one program"
         )
 
     busy = 0.0
