@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tpu_preflight.program.bridge import REPLICAS, Bridged, split
+from tpu_preflight.program.bridge import REPLICAS, BridgeAnswer, split
 
 
-def bridge(fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = False) -> Bridged:
+def bridge(
+    fn: Callable, *specs: tf.TensorSpec, soft_device_placement: bool = False
+) -> BridgeAnswer:
     """Ask TensorFlow's TPU bridge about a function, as ``TPUStrategy.run`` would.
 
     Gives what is refused, or what would run on the host. "Accepted" is not yet "compiles": XLA

@@ -31,8 +31,8 @@ Progress = Callable[[str, float], None]  # called at each stage, with the second
 # Before each message: what the learner's code writes to whatever it finds open has none.
 MARK = b"\0tpu-preflight "
 
-OWN = "tpu-preflight-"  # what the name of a folder begins with that `own_folder` makes
-LAST = 1 << 20  # bytes of what a child wrote that are read again
+FOLDER_PREFIX = "tpu-preflight-"  # what the name of a folder begins with that `own_folder` makes
+LAST_BYTES = 1 << 20  # bytes of what a child wrote that are read again
 CODE = pathlib.Path(__file__).resolve().parents[1]  # what a child imports this package from
 POLL_SECONDS = 0.2  # between two looks at a child's limits
 WATCH_SECONDS = 0.5  # between a child's looks at its parent
@@ -83,7 +83,7 @@ def own_folder() -> Iterator[str]:
     without such a file is not ours.
     """
     _remove_abandoned_folders()
-    with tempfile.TemporaryDirectory(prefix=OWN, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, ignore_cleanup_errors=True) as folder:
         path = pathlib.Path(folder, "new")
         with path.open("w") as file:
             with contextlib.suppress(OSError):  # on a disk without locks it has none
@@ -93,7 +93,7 @@ def own_folder() -> Iterator[str]:
 
 
 def _remove_abandoned_folders() -> None:
-    for lock in pathlib.Path(tempfile.gettempdir()).glob(f"{OWN}*/.lock"):
+    for lock in pathlib.Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*/.lock"):
         with contextlib.suppress(OSError):  # in use, or not for this user
             descriptor = os.open(lock, os.O_RDONLY | os.O_NONBLOCK)
             with os.fdopen(descriptor) as file:
@@ -111,7 +111,7 @@ def end(pid: int, folder: str = "") -> None:
             files, and is found by it. Ignored if `own_folder` didn't make it.
     """
     kill(_without_this(family(pid)))
-    if OWN in folder:
+    if FOLDER_PREFIX in folder:
         # Looked for after the family's end, which can start no more.
         kill(_without_this(_users_of(folder)))
         shutil.rmtree(folder, ignore_errors=True)
@@ -161,6 +161,13 @@ class Child:
         environment: Its variables, all of them.
         own_folder: Its TMPDIR, if no other process has it: goes with it.
         folder: Where it runs; Python doesn't import from there, where a random.py may be.
+
+    Example::
+
+        # my_worker.py ends with: serve(lambda job, data, tell: ({"size": len(data)}, b""))
+        child = Child("my_worker", dict(os.environ))
+        message, data = child.ask({"do": "measure"}, b"some bytes", timeout=60)
+        child.close()
     """
 
     def __init__(
@@ -289,7 +296,7 @@ class Child:
 
     def _lines(self) -> list[str]:
         # It may have written gigabytes: only the end is read.
-        self._written.seek(max(0, os.fstat(self._written.fileno()).st_size - LAST))
+        self._written.seek(max(0, os.fstat(self._written.fileno()).st_size - LAST_BYTES))
         lines = self._written.read().decode("utf-8", "replace").splitlines()
         return [line for line in lines if line.strip()]
 

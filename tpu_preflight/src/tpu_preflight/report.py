@@ -129,6 +129,15 @@ class Report(Displayable):
     """The whole checklist, gone through for one model and some targets, item by item.
 
     ``report.schema.json``, next to this file, describes its JSON.
+
+    Example:
+        >>> report = Report("m:build", ("v5e-8",), (Item(1, "step", FAIL, "it fails"),))
+        >>> report.status, report.exit_status
+        ('not ready', 1)
+        >>> report.find(FAIL)[0].finding
+        'it fails'
+        >>> Report.from_json(report.json()) == report
+        True
     """
 
     subject: str

@@ -90,7 +90,7 @@ class Program:
         instruction = step.instruction
         tensors = []
         if instruction.name not in self._results:
-            tensors += instruction.laid_out
+            tensors += instruction.layouts
         for name in instruction.operands:
             source = self._main.get(self._origin(name))
             if source is None or source.opcode not in ("parameter", "constant"):

@@ -11,14 +11,14 @@ import numpy as np
 
 from tpu_preflight.chips.layout import shape_bytes
 from tpu_preflight.program.instructions import Instruction, computations
-from tpu_preflight.program.pallas import PRODUCTS
+from tpu_preflight.program.pallas import FLOPS_KEY
 
 Module = Mapping[str, Sequence[Instruction]]  # the computations of a program, by name
 
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _OPERATION = re.compile(r'op_name="(?:jit\(run\)/)?(?:shard_map/)?(?:tensorflow_module/?)?([^"]*)"')
 _KERNEL_FLOPS = re.compile(
-    rf'"{PRODUCTS}":"(\d+)"|"cost_estimate":\{{[^}}]*"flops":"(\d+)"'  # ours, or its author's
+    rf'"{FLOPS_KEY}":"(\d+)"|"cost_estimate":\{{[^}}]*"flops":"(\d+)"'  # ours, or its author's
 )
 _EXCHANGE = re.compile(
     r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?"
@@ -56,7 +56,7 @@ class Step(NamedTuple):
     @property
     def tensors(self) -> list[str]:
         """The shapes of its results and operands, with their layouts."""
-        tensors = list(self.instruction.laid_out)
+        tensors = list(self.instruction.layouts)
         for name in self.instruction.operands:
             tensors += self.shapes.get(name, ())
         return tensors
@@ -106,7 +106,7 @@ def walk(module: Module, name: str, times: int = 1, loop: str = "") -> Iterator[
 
 def _layouts(computation: Sequence[Instruction]) -> dict[str, Sequence[str]]:
     """Give the shapes of all results of a computation, with their layouts."""
-    return {instruction.name: instruction.laid_out for instruction in computation}
+    return {instruction.name: instruction.layouts for instruction in computation}
 
 
 def _branches(conditional: Instruction) -> list[str]:

@@ -111,7 +111,7 @@ def padding(compiled: Compiled) -> tuple[Padding, ...]:
             if instruction.opcode in _NO_BUFFER or is_state:
                 continue
             name = operation(instruction.attributes) or instruction.opcode
-            for layout in map(tiled, instruction.laid_out):
+            for layout in map(tiled, instruction.layouts):
                 if layout is not None and layout.bytes > layout.unpadded_bytes:
                     counts[name, layout] += 1
 

@@ -168,7 +168,7 @@ def profile(compiled: Compiled) -> Profile:
         endless += step.endless
         if instruction.opcode == "copy-start":
             # Of its two tensors the one in HBM is read or written.
-            copied_bytes += step.times * sum(map(hbm_bytes, instruction.laid_out))
+            copied_bytes += step.times * sum(map(hbm_bytes, instruction.layouts))
         sent = exchange(instruction, module, chip.replicas)
         if sent is not None:
             size = step.times * sent.bytes

@@ -33,7 +33,7 @@ _NO_WORK = {"Const", "IfRegion", "WhileRegion", "Yield"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Bridged:
+class BridgeAnswer:
     """What the bridge says of a function."""
 
     name: str  # the function's name
@@ -95,7 +95,7 @@ def _module(concrete: Any) -> str:
     return module.replace("module attributes {", devices, 1)
 
 
-def split(concrete: Any, name: str, *, soft_device_placement: bool = False) -> Bridged:
+def split(concrete: Any, name: str, *, soft_device_placement: bool = False) -> BridgeAnswer:
     """Let the bridge split a graph that was traced under ``TPUStrategy.run``.
 
     Args:
@@ -112,17 +112,17 @@ def split(concrete: Any, name: str, *, soft_device_placement: bool = False) -> B
     except tf.errors.OpError as error:
         return _refusal(name, error)
     operations = set(_on_host(module)) - _NO_WORK
-    return Bridged(name, on_host=tuple(sorted(operations)))
+    return BridgeAnswer(name, on_host=tuple(sorted(operations)))
 
 
-def _refusal(name: str, error: tf.errors.OpError) -> Bridged:
+def _refusal(name: str, error: tf.errors.OpError) -> BridgeAnswer:
     line = str(error).splitlines()[0]
     match = re.search(r"'tf\.(\w+)' op (?:.* input check: )?(.*)", line)
     operation = ""
     reason = line
     if match is not None:
         operation, reason = match.groups()
-    return Bridged(name, refused=operation, message=f"{operation}: {reason}".strip(": "))
+    return BridgeAnswer(name, refused=operation, message=f"{operation}: {reason}".strip(": "))
 
 
 def _run(fn: Callable, args: Sequence[tf.Tensor]) -> list[tf.Tensor]:

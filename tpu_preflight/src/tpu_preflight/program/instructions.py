@@ -13,7 +13,7 @@ class Instruction:
     name: str  # what other lines call its result
     shapes: tuple[str, ...]  # type and shape of each result: ``f32[8,128]``
     # The same with the layouts, where the text has them: ``f32[8,128]{1,0:T(8,128)}``.
-    laid_out: tuple[str, ...]
+    layouts: tuple[str, ...]
     opcode: str  # such as ``fusion``
     inside: str  # the text between its parentheses
     attributes: str  # the text after them
@@ -43,12 +43,12 @@ def _instruction(line: str) -> Instruction:
     if match is None:
         raise ValueError(f"a line that is no instruction: {line.strip()[:60]!r}")
     root, name, results, opcode, inside, attributes = match.groups()
-    laid_out = re.findall(r"\w+\[[^\]]*\](?:\{[^}]*\})?", results)
-    shapes = [shape.partition("{")[0] for shape in laid_out]
+    layouts = re.findall(r"\w+\[[^\]]*\](?:\{[^}]*\})?", results)
+    shapes = [shape.partition("{")[0] for shape in layouts]
     return Instruction(
         name=name,
         shapes=tuple(shapes),
-        laid_out=tuple(laid_out),
+        layouts=tuple(layouts),
         opcode=opcode,
         inside=inside,
         attributes=attributes,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-PRODUCTS = "preflight_flops"  # what a kernel's metadata call them
+FLOPS_KEY = "preflight_flops"  # what a kernel's metadata call them
 
 
 def kernel_flops(jaxpr: Any, known: Mapping[Any, Any]) -> Iterator[tuple[int, float]]:
@@ -57,7 +57,7 @@ def counting_rule(entry: Any, flops: Mapping[int, float]) -> Any:
         count = flops.get(id(parameters["jaxpr"]), math.nan)
         if not math.isnan(count):
             metadata = parameters["metadata"] or {}
-            parameters["metadata"] = {**metadata, PRODUCTS: f"{count:.0f}"}
+            parameters["metadata"] = {**metadata, FLOPS_KEY: f"{count:.0f}"}
         return entry.rule(context, *arguments, **parameters)
 
     return type(entry)(lower, entry.inline)
