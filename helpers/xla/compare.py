@@ -180,7 +180,7 @@ def _flat(results: object) -> list[tf.Tensor]:
 def _refused(how: str, error: Exception, layer: str = "") -> Row:
     if not layer:
         layer = "TensorFlow" if isinstance(error, tf.errors.OpError) else "Python"
-    return Row(how, refused_by=layer, message=messages.shortened(messages.line_of(error)))
+    return Row(how, refused_by=layer, message=messages.shorten(messages.line_of(error)))
 
 
 def _eager(subject: _Subject) -> Row:

@@ -176,7 +176,7 @@ def _findings_of_the_step(context: Context) -> list[Item]:
         if context.refusal is not None:
             raise
         # The compiler's answers are worth having without these.
-        line = messages.shortened(f"{type(error).__name__}: {messages.line_of(error)}")
+        line = messages.shorten(f"{type(error).__name__}: {messages.line_of(error)}")
         return [finding(4, "broken", said=line, where=messages.source_of(error))]
 
 

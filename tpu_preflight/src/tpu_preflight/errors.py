@@ -7,7 +7,12 @@ import re
 _SETTINGS = re.compile(
     r"(JAX|XLA|LIBTPU|KERAS)_(?!HOME)\w+|TF_(XLA|USE|ENABLE|DETERM|CONFIG)\w*|PYTHON(OPTIMIZE|WARNINGS)"
 )
-OWN = {"JAX_PLATFORMS": "cpu", "TF_ENABLE_ONEDNN_OPTS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}
+# What the preflight sets for its processes, unless the user set another value.
+DEFAULT_SETTINGS = {
+    "JAX_PLATFORMS": "cpu",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
 
 
 class PreflightError(Exception):
@@ -34,12 +39,12 @@ def settings() -> dict[str, str]:
     """Collect the user's environment variables that may be the reason where something fails.
 
     Returns:
-        Values by name, sorted by name. Those that the preflight itself sets (``OWN``) are left out.
+        Values by name, sorted by name, without the preflight's own ``DEFAULT_SETTINGS``.
     """
     values = {}
     for name in sorted(os.environ):
         value = os.environ[name]
-        if _SETTINGS.fullmatch(name) and OWN.get(name) != value:
+        if _SETTINGS.fullmatch(name) and DEFAULT_SETTINGS.get(name) != value:
             values[name] = value
     return values
 

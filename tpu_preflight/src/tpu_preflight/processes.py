@@ -141,7 +141,7 @@ class NoAnswer(Exception):
     stage: str  # what it was doing
     lines: list[str]  # what it wrote
     limits: tuple[float, int]  # seconds, and bytes of memory
-    kept: dict[str, Any]  # what it sent with its stages
+    details: dict[str, Any]  # what it sent with its stages
 
     def __str__(self) -> str:
         seconds, memory_limit = self.limits
@@ -266,7 +266,7 @@ class Child:
                 stage=stage,
                 lines=self._lines(),
                 limits=(timeout, memory_limit),
-                kept=details,
+                details=details,
             )
 
         try:

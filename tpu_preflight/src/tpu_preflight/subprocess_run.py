@@ -82,7 +82,9 @@ def run_in_subprocess(
     if progress is not None:
         limits["progress"] = lambda stage, _: progress(stage)
     # A terminal's encoding is none of its files', and nobody waits at a breakpoint.
-    environment = errors.OWN | dict(os.environ) | {"PYTHONUTF8": "1", "PYTHONBREAKPOINT": "0"}
+    environment = (
+        errors.DEFAULT_SETTINGS | dict(os.environ) | {"PYTHONUTF8": "1", "PYTHONBREAKPOINT": "0"}
+    )
     report = _ask(name, job, environment, limits)
 
     # Where it isn't ready, the environment may be the reason: ask again without its settings.
@@ -91,7 +93,7 @@ def run_in_subprocess(
         return report
     cleared = {key: value for key, value in environment.items() if key not in settings}
     try:
-        cleared_report = _ask(name, job, errors.OWN | cleared, limits)
+        cleared_report = _ask(name, job, errors.DEFAULT_SETTINGS | cleared, limits)
     except PreflightError:
         return report
     if cleared_report.status == NOT_READY:
@@ -135,8 +137,8 @@ def _ask(
 def _without_answer(name: str, targets: tuple[str, ...], error: processes.NoAnswer) -> Report:
     """Report why there is no answer, and what the data had shown until then."""
     items = ()
-    if "report" in error.kept:
-        items = Report.from_json(error.kept["report"]).items
+    if "report" in error.details:
+        items = Report.from_json(error.details["report"]).items
     # The last line that the learner's code or a library wrote is mostly the reason.
     wrote = f" It wrote last: {steady(error.lines[-1])[:200]}" if error.lines else ""
     remedy = REMEDIES.get(error.cause, REMEDIES["ended"])

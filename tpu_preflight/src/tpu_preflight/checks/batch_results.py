@@ -78,7 +78,7 @@ def _compare(what: str, step: Callable[..., Any], batches: Sequence[Batch]) -> I
     try:
         traced = trace(step, *batches[0])
     except NotCompilable as error:
-        reason = messages.shortened(f"{error.what} {error.why}")
+        reason = messages.shorten(f"{error.what} {error.why}")
         return finding(4, "not_comparable", step=what, said=reason, where=error.source)
     if _has(traced.graph, "drawn"):
         return None

@@ -87,7 +87,7 @@ def _made_in_scope(
         item = finding(
             5,
             "raises",
-            said=messages.shortened(line),
+            said=messages.shorten(line),
             where=messages.source_of(error),
             fix=_advice(line)["fix"],
         )
@@ -115,7 +115,7 @@ def _traced_by_run(subject: TensorflowSubject, traced: Tracing, strategy: Any) -
         try:
             _ = subject.model.trainable_variables  # as fit lists them when it ends
         except ValueError as error:  # the step never called a part of the model
-            return finding(5, "unlisted", said=messages.shortened(messages.line_of(error)))
+            return finding(5, "unlisted", said=messages.shorten(messages.line_of(error)))
     return finding(5, "run", kind=subject.kind)
 
 
@@ -134,7 +134,7 @@ def _refused_by_run(error: NotCompilable, kind: str, is_sure: bool) -> Item | No
         5,
         "run_raises",
         kind=kind,
-        said=messages.shortened(error.why),
+        said=messages.shorten(error.why),
         where=error.where,
         fix=advice["fix"],
     )

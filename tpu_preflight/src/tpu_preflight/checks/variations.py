@@ -35,7 +35,7 @@ def _fits(context: Context, arguments: Mapping[str, Any]) -> list[Item]:
             subject.read_sample(1)
         jobs = subject.export(context.targets)
     except Exception as error:  # whatever the factory makes of these values
-        line = messages.shortened(messages.line_of(error))
+        line = messages.shorten(messages.line_of(error))
         where = messages.source_of(error)
         return [finding(6, "varied_raises", given=text, said=line, where=where)]
     items = []

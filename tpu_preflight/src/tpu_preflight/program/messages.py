@@ -156,7 +156,7 @@ def line_of(error: BaseException) -> str:
     return re.sub(r" when trying to compile graph \S+ on ", " on ", line)
 
 
-def shortened(line: str) -> str:
+def shorten(line: str) -> str:
     """Cut a line of more than 150 characters after its first sentence, or within it (``…``)."""
     if len(line) <= 150:
         return line

@@ -55,7 +55,7 @@ def difference(eager: Results, compiled: Results, tolerance: float) -> Differenc
 
 
 def _error_words(error: Exception) -> dict[str, Any]:
-    line = messages.shortened(messages.line_of(error))
+    line = messages.shorten(messages.line_of(error))
     return {"error": line, "where": messages.source_of(error)}
 
 
