@@ -21,8 +21,8 @@ def never_returns(x):
 
 @pytest.mark.parametrize("convert", [tf.function, tf.autograph.experimental.do_not_convert])
 def test_tracing_that_does_not_return_is_stopped_at_its_line(convert):
-    with pytest.raises(NotCompilable, match=r"come back from tracing within 0\.5 s") as raised:
-        trace(convert(never_returns), F8, timeout=0.5)
+    with pytest.raises(NotCompilable, match="come back from tracing within 2 s") as raised:
+        trace(convert(never_returns), F8, timeout=2)  # AutoGraph's own work takes a part
     assert raised.value.source.function == "never_returns"
     # Nothing interrupts what comes later, and the next function is traced as usual.
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
