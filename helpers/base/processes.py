@@ -57,7 +57,8 @@ def served(
         timer.start()
         port = process.stdout.readline()  # empty once the process has ended, or was killed
         timer.cancel()
-        if port:
+        timer.join()  # it may be killing just now
+        if port and process.poll() is None:
             yield process, int(port)
             return
         lines = log.read_text("utf-8", "replace").strip().splitlines()
