@@ -30,15 +30,18 @@ def names(error):
 
 @pytest.mark.parametrize("row", THREADS.values(), ids=THREADS)
 def test_what_people_pasted_is_explained_first_by_a_right_symptom_or_not_at_all(row):
-    (first, *_) = [*names(row["text"]), ""]
-    assert first in (row["expected"] or [""]), row.get("is")
+    explained = names(row["text"])
+    best = explained[0] if explained else ""
+    assert best in (row["expected"] or [""]), row.get("is")
 
 
 def test_every_symptom_is_met_and_its_lesson_exists():
-    known = [symptom.name for symptom in SYMPTOMS]
-    assert len({*known}) == len(known)
-    met = {name for row in THREADS.values() for name in row["expected"]}
-    assert met - {""} == {*known}
+    symptoms = [symptom.name for symptom in SYMPTOMS]
+    assert len(set(symptoms)) == len(symptoms)
+    expected = set()
+    for row in THREADS.values():
+        expected.update(row["expected"])
+    assert expected - {""} == set(symptoms)
     lessons = {path.name[:2] for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
     assert {symptom.lesson for symptom in SYMPTOMS} <= lessons
 
@@ -82,8 +85,9 @@ def test_bytes_of_any_encoding_become_text(data):
 
 def test_of_a_long_log_the_beginning_and_the_end_are_read(monkeypatch):
     monkeypatch.setattr(module, "MOST_BYTES", 4)
-    found = [module.read(io.BytesIO(data)) for data in (b"", b"abcdefgh", b"abcdefghijk")]
-    assert found == [(b"", 0), (b"abcdefgh", 0), (b"abcdhijk", 3)]
+    assert module.read(io.BytesIO(b"")) == (b"", 0)
+    assert module.read(io.BytesIO(b"abcdefgh")) == (b"abcdefgh", 0)
+    assert module.read(io.BytesIO(b"abcdefghijk")) == (b"abcdhijk", 3)
 
 
 @given(st.text())
@@ -101,9 +105,56 @@ def test_what_must_stand_near_is_bounded_and_the_evidence_is_the_line():
     assert len(long) <= 160 and SAID in long
 
 
-def test_what_is_unknown_gives_the_last_error_s_line():
-    found = explain("Traceback:\n  File x\nKeyError: 'loss'\n\nnote"), explain("all is well")
-    assert [(bool(x), x.unknown) for x in found] == [(False, "KeyError: 'loss'"), (False, "")]
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("all is well", ""),
+        ("Traceback:\n  File x\nKeyError: 'loss'\n\nnote", "KeyError: 'loss'"),
+        ("KeyError: 1\nDuring handling …:\nValueError: 2", "ValueError: 2"),
+        # TensorFlow's heading says nothing: what stands below it does.
+        (
+            "InvalidArgumentError: Graph execution error:\n  (0) INVALID_ARGUMENT: odd\n[[node]]",
+            "(0) INVALID_ARGUMENT: odd",
+        ),
+        (
+            "InvalidArgumentError: Graph execution error:",
+            "InvalidArgumentError: Graph execution error:",
+        ),
+        (
+            "step 1\nE0101 x.cc:1] NOT_FOUND: no such thing\nstep 2",
+            "E0101 x.cc:1] NOT_FOUND: no such thing",
+        ),
+        ("ERROR: (gcloud.x) what happened\n- '@type': y", "ERROR: (gcloud.x) what happened"),
+        ("terminate called\n  what():  bad thing\nAborted", "what(): bad thing"),
+        ("FAILED tests/x.py::test_y - OddFailure: z", "FAILED tests/x.py::test_y - OddFailure: z"),
+        ("WARNING: nothing is wrong", ""),
+    ],
+)
+def test_what_is_unknown_gives_the_line_of_the_error(text, line):
+    explanation = explain(text)
+    assert not explanation
+    assert explanation.unknown == line
+
+
+OTHER_SAID, OTHER_NAME = "Unsupported data type for TPU: string", "Strings on the TPU"
+
+
+def test_the_error_that_came_last_comes_first_and_an_earlier_one_is_less_sure():
+    text = "Traceback (most recent call last):\nValueError: {}\nRuntimeError: {}"
+    for before, last in ((SAID, OTHER_SAID), (OTHER_SAID, SAID)):
+        matches = explain(text.format(before, last)).matches
+        assert [match.sure for match in matches] == ["certain", "likely"]
+        assert last in matches[0].evidence and before in matches[1].evidence
+
+
+def test_what_stands_before_every_error_is_no_cause():
+    log = f"worker: {SAID}\n"
+    assert names(log) == [NAME]
+    failed = explain(log + "Traceback (most recent call last):\nTypeError: odd")
+    assert not failed and failed.unknown == "TypeError: odd"
+    assert names(log + f"Traceback (most recent call last):\nTypeError: {OTHER_SAID}") == [
+        OTHER_NAME
+    ]
 
 
 def test_a_course_error_and_an_exception_explain_themselves():
@@ -115,7 +166,8 @@ def test_a_course_error_and_an_exception_explain_themselves():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "unit", [*("\n", "\x1b[", "(a, a, pid=1 ", "XError", "Unavailable: ", "PREEMPTED ")]
+    "unit",
+    ["\n", "\x1b[", "(a, a, pid=1 ", "XError", "Unavailable: ", "PREEMPTED ", "Error: \n", "mesh "],
 )
 def test_a_long_log_takes_time_in_proportion_to_its_length(unit):
     """Twice the length, at most three times as long: a quadratic pattern takes four times."""
@@ -150,7 +202,7 @@ def test_a_kernel_explains_before_any_cell_ran(tmp_path, monkeypatch):
     (profile / "ipython_kernel_config.py").write_text(config)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
-    cells = [new_code_cell(x) for x in ("%explain", "tf.constant(1)", "%explain")]
+    cells = [new_code_cell(source) for source in ("%explain", "tf.constant(1)", "%explain")]
     NotebookClient(new_notebook(cells=cells), allow_errors=True).execute()
     assert "No cell has failed" in cells[0].outputs[0]["text"]
     assert cells[2].outputs[0]["data"]["text/plain"].startswith("A cell above was not run")

@@ -31,20 +31,30 @@ def test_figure_shows_a_closed_png_with_its_alt_text_and_a_caption_the_same_twic
 
 
 def test_a_dial_has_a_picture_and_its_words_for_each_value_and_needs_no_script():
-    dial = Dial("rows", lambda n: (drawn(1, n)[0], f"a < {n} & b"), (2, 30, 4), start=30)
+    def draw(n):
+        fig, _ = drawn(1, n)
+        return fig, f"a < {n} & b"
+
+    dial = Dial("rows", draw, (2, 30, 4), start=30)
     assert repr(dial) == "rows 30: a < 30 & b" and plt.get_fignums() == []
     html = re.sub(r"( checked| data-[\w-]+)(?=[ >])", r'\1=""', dial._repr_html_())
     page = ElementTree.fromstring(re.sub("(<input.*?)>", r"\1/>", html))
-    labels, figures = page.findall(".//label"), page.findall(".//figure")
+    labels = page.findall(".//label")
     assert ["".join(label.itertext()).strip() for label in labels] == ["2", "30", "4"]
     keys = [label.find("input").attrib for label in labels]
     assert ["checked" in key for key in keys] == [False, True, False]
-    assert all("data-lm-suppress-shortcuts" in key for key in keys)  # JupyterLab's, of the arrows
-    assert [each.findtext(".//em") for each in figures] == [f"a < {n} & b" for n in (2, 30, 4)]
+    for key in keys:
+        assert "data-lm-suppress-shortcuts" in key  # JupyterLab's, of the arrows
+    figures = page.findall(".//figure")
+    captions = [figure.findtext(".//em") for figure in figures]
+    assert captions == ["a < 2 & b", "a < 30 & b", "a < 4 & b"]
+    names_in_figures = []
     for figure in figures:
         svg = ElementTree.tostring(figure.find("svg"), "unicode")
-        used = re.findall(r'(?:href="|url\()#(\w+)', svg)
-        assert used and {*used} <= {*re.findall(r' id="(\w+)"', svg)}
+        references = set(re.findall(r'(?:href="|url\()#(\w+)', svg))
+        names = set(re.findall(r' id="(\w+)"', svg))
+        assert references and references <= names
         assert "currentColor" in svg and not re.search("#000000|#ffffff|script|http", svg)
-    names = [re.findall(r'id="(\w+)"', ElementTree.tostring(each, "unicode")) for each in figures]
-    assert not {*names[0]} & {*names[1]}  # what one draws isn't hidden with another
+        names_in_figures.append(names)
+    # What one draws isn't hidden with another.
+    assert not names_in_figures[0] & names_in_figures[1]
