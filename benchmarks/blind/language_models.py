@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name, checkpoint_policies
-from jax.experimental.pallas.ops.tpu import flash_attention as flash
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 from jax.sharding import AbstractMesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -39,7 +39,7 @@ class Model:
     inner: int  # of the MLP
     vocabulary: int
     kind: str  # ``gpt3``, ``llama`` or ``gemma``
-    blocks: splash.BlockSizes | flash.BlockSizes
+    blocks: splash.BlockSizes
     kept: str = "input"  # or ``host``: what is named in OFFLOADED, in the host's memory
     group: int = 1  # layers in one round of the loop
     window: int = 0  # of all layers of a group but the last; 0 without
@@ -52,17 +52,19 @@ class Model:
         return self.heads * self.head
 
 
-def splash_blocks(forward: int, backward_query: int, backward_key: int) -> splash.BlockSizes:
-    """Give the blocks of splash attention, with separate backward kernels."""
+def splash_blocks(forward: tuple[int, int], backward: tuple[int, int]) -> splash.BlockSizes:
+    """Give the blocks of splash attention, queries by keys, with separate backward kernels."""
+    query, key = forward
+    query_backward, key_backward = backward
     return splash.BlockSizes(
-        block_q=forward,
-        block_kv=forward,
-        block_kv_compute=forward,
-        block_q_dkv=backward_query,
-        block_kv_dkv=backward_key,
-        block_kv_dkv_compute=backward_key,
-        block_q_dq=backward_query,
-        block_kv_dq=backward_key,
+        block_q=query,
+        block_kv=key,
+        block_kv_compute=key,
+        block_q_dkv=query_backward,
+        block_kv_dkv=key_backward,
+        block_kv_dkv_compute=key_backward,
+        block_q_dq=query_backward,
+        block_kv_dq=key_backward,
     )
 
 
@@ -75,20 +77,6 @@ FUSED_BLOCKS = splash.BlockSizes(
     block_kv_dkv_compute=2048,
     use_fused_bwd_kernel=True,
 )
-FLASH_BLOCKS = flash.BlockSizes(
-    block_b=1,
-    block_q=1024,
-    block_k_major=2048,
-    block_k=2048,
-    block_q_major_dkv=1024,
-    block_q_dkv=1024,
-    block_k_major_dkv=2048,
-    block_k_dkv=2048,
-    block_q_dq=1024,
-    block_k_major_dq=2048,
-    block_k_dq=2048,
-)
-
 LLAMA = Model(
     target="v6e-8",
     rows=3,
@@ -119,7 +107,7 @@ MODELS = {
         inner=49_152,
         vocabulary=50_304,
         kind="gpt3",
-        blocks=FLASH_BLOCKS,
+        blocks=splash_blocks((1024, 2048), (1024, 2048)),
     ),
     "R6": LLAMA,
     "R7": dataclasses.replace(LLAMA, rows=6, vocabulary=32_000, rotary_base=10_000.0),
@@ -135,7 +123,7 @@ MODELS = {
         inner=15_360,
         vocabulary=262_208,
         kind="gemma",
-        blocks=splash_blocks(1024, 512, 2048),
+        blocks=splash_blocks((1024, 1024), (512, 2048)),
         group=6,
         window=1024,
         pieces=16,
@@ -237,8 +225,6 @@ def attend(
     query: jax.Array, key: jax.Array, value: jax.Array, model: Model, window: int
 ) -> jax.Array:
     """Causal attention of one chip's rows, by the kernel; ``[rows, heads, positions, size]``."""
-    if model.kind == "gpt3":
-        return flash.flash_attention(query, key, value, causal=True, block_sizes=model.blocks)
     kernel = splash_kernel(model.positions, model.heads, window, model.blocks)
     return jax.vmap(kernel)(query, key, value)
 
@@ -275,7 +261,7 @@ def attention(
     )
     attended = on_each_chip(heads["query"], heads["key"], heads["value"])
     merged = jnp.swapaxes(attended, 1, 2).reshape(rows, model.positions, model.attention_width)
-    return checkpoint_name(product(merged, weights, "output"), "output")
+    return checkpoint_name(in_rows(product(merged, weights, "output")), "output")
 
 
 def feed_forward(x: jax.Array, weights: Arrays, model: Model) -> jax.Array:
@@ -289,11 +275,19 @@ def feed_forward(x: jax.Array, weights: Arrays, model: Model) -> jax.Array:
     return product(inner, weights, "down")
 
 
+def in_rows(x: jax.Array) -> jax.Array:
+    """Keep the last dimension fastest in memory, as the host's buffer has it.
+
+    Otherwise the compiler turns the buffers of all layers on the chip, which needs room for them.
+    """
+    return with_layout_constraint(x, Layout(major_to_minor=tuple(range(x.ndim))))
+
+
 def layer(
     x: jax.Array, weights: Arrays, model: Model, mesh: AbstractMesh, window: int
 ) -> jax.Array:
     """One layer, with its residuals."""
-    x = checkpoint_name(x, "input")
+    x = checkpoint_name(in_rows(x), "input")
     attended = attention(normed(x, weights, "attention norm"), weights, model, mesh, window)
     if model.kind == "gemma":
         attended = normed(attended, weights, "attention norm after")
@@ -338,19 +332,20 @@ def loss(
 
     stacked = {name: weight for name, weight in weights.items() if name not in OUTSIDE}
     outside = {name: weights[name].astype(jnp.bfloat16) for name in weights if name in OUTSIDE}
-    words = sharded(outside["words"], P())
-    x = sharded(words[inputs])
+    x = sharded(outside["words"][inputs])
     if model.kind == "gpt3":
         x = sharded(x + outside["positions"])
     if model.kind == "gemma":
         x = x * jnp.asarray(model.width**0.5, x.dtype)
     x, _ = jax.lax.scan(group, x, stacked)
     x = normed(x, outside, "last norm")
-    head = sharded(outside["head"], P()) if "head" in outside else words.T
+    head = sharded(outside["head"] if "head" in outside else outside["words"].T, P())
 
     def loss_of(states: jax.Array, labels: jax.Array) -> jax.Array:
         logits = sharded(states @ head).astype(jnp.float32)
-        of_labels = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+        # As a sum over a row with a single value, which needs no copy of the logits in float32.
+        is_label = labels[..., None] == jnp.arange(model.vocabulary)
+        of_labels = jnp.sum(jnp.where(is_label, logits, 0.0), axis=-1)
         return jnp.sum(jax.nn.logsumexp(logits, axis=-1) - of_labels)
 
     if model.pieces == 1:

@@ -47,6 +47,15 @@ class Chip:
     dimensions: int  # of the network that joins the chips of a slice: 2 (a torus) or 3
     source: str  # page or paper with the numbers
     checked: str  # when they were read there, year and month
+    # Measured, 0 where nobody published it: a copy from memory to memory, in 10⁹ bytes read and
+    # written a second; a message to the next chip, in microseconds for its start and in 10⁹ bytes a
+    # second over one link, one way.
+    copy_gb_per_s: float = 0.0
+    hop_us: float = 0.0
+    hop_gb_per_s: float = 0.0
+    # Bandwidth between a chip and its host's memory, in 10⁹ bytes a second each way; 0 if unknown.
+    pcie_gb_per_s: float = 0.0
+    measured: str = ""  # who measured the four
     # Whether `ici_gb_per_s` is quoted from a paper, by others, as Google's pages don't say it.
     ici_quoted: bool = False
     aliases: tuple[str, ...] = ()  # other names of this kind in accelerator types

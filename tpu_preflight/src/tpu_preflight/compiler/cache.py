@@ -17,7 +17,7 @@ from tpu_preflight import files
 from tpu_preflight.processes import Answer
 
 MOST_BYTES = 256_000_000
-_FORMAT = 5  # changes when entries of the cache change their meaning
+_FORMAT = 6  # changes when entries of the cache change their meaning
 
 
 def folder() -> pathlib.Path:

@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import re
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 from tpu_preflight.chips import hardware
@@ -42,7 +43,10 @@ class Compiled:
     # tensors that stay on the chip.
     bytes_accessed: float = 0.0
     argument_bytes: int = 0  # memory of the parameters
-    output_bytes: int = 0  # memory of the results
+    output_bytes: int = 0  # memory of the results, of which donated parameters hold some
+    shared_bytes: int = 0  # memory of results that donated parameters hold
+    temporary_bytes: int = 0  # memory of what lies between parameters and results
+    host_bytes: int = 0  # memory of the host that the program takes, where it offloads
     # Parameters, results and what lies between, memory of donated parameters counted once; where it
     # is too much for the device, what the compiler says is needed.
     peak_bytes: int = 0
@@ -73,6 +77,7 @@ def compile(
     timeout: float = TIMEOUT,
     effort: str = "least",
     progress: Progress | None = None,
+    flags: Mapping[str, str] | None = None,
 ) -> Compiled:
     """Let Google's TPU compiler compile a program, in a process of its own or of `started`.
 
@@ -86,6 +91,9 @@ def compile(
         effort: ``least`` (faster; peak memory within a tenth of full effort's where we compared)
             or ``full``, as on a TPU.
         progress: Called at each stage (``starting``, ``compiling``), with the seconds passed.
+        flags: Options of the compiler by name, such as
+            ``{"xla_tpu_scoped_vmem_limit_kib": "65536"}``, which one sets in ``LIBTPU_INIT_ARGS``
+            on a TPU.
 
     Raises:
         PreflightError: There is no such target, or the program is for several replicas, but not for
@@ -121,6 +129,8 @@ def compile(
 
     # What an answer depends on is in the job; the folder in which libtpu writes is not.
     job = _job(program, slice_) | {"effort": effort}
+    if flags:
+        job["flags"] = dict(sorted(flags.items()))
     key = cache.key(program.hlo, job, server_process.versions())
     answer = cache.read(key)
     cached = answer is not None

@@ -79,7 +79,7 @@ def walk(module: Module, name: str, times: int = 1, loop: str = "") -> Iterator[
     for instruction in computation:
         rounds = 1
         if instruction.opcode == "while":
-            rounds = _rounds(instruction, module, name)
+            rounds = loop_rounds(instruction, module, name)
         yield Step(
             times=times,
             endless=rounds is None,
@@ -255,7 +255,7 @@ def _most_common_source(loop: Instruction, computation: Sequence[Instruction]) -
     return max(counts, key=counts.get, default="")
 
 
-def _rounds(loop: Instruction, module: Module, name: str) -> int | None:
+def loop_rounds(loop: Instruction, module: Module, name: str) -> int | None:
     """Tell how often a loop goes round: a counter that is compared with a number, by steps.
 
     ``name`` is that of the computation with the loop. None for a loop of another kind.

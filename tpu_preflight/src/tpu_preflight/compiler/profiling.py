@@ -25,6 +25,8 @@ from tpu_preflight.compiler.execution import (
     operation,
     walk,
 )
+from tpu_preflight.compiler.kernel_time import counted_work, kernel_seconds
+from tpu_preflight.compiler.waiting import Schedule
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program.instructions import computations
 from tpu_preflight.program.messages import Source, forward_name, place
@@ -33,6 +35,12 @@ from tpu_preflight.program.messages import Source, forward_name, place
 BOUND = (
     "bound",
     "a bound, no estimate: its products at the peak rate, or its tensors once from memory",
+)
+
+# The same, where `program.pallas` counted what it computes.
+FITTED = (
+    "fitted",
+    "an estimate of this tool, not the compiler's: products and vector work at fitted rates",
 )
 
 # XLA's own names, for what it adds itself.
@@ -64,6 +72,8 @@ class Profile:
     copied_bytes: float  # bytes copied between HBM and the chip while kernels run
     # What the devices send each other, a loop's rounds together; it is in no kernel's time.
     exchanges: tuple[Exchange, ...] = ()
+    # Seconds in which no kernel runs, as the program waits for other chips or for the host.
+    waiting_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -155,7 +165,8 @@ def profile(compiled: Compiled) -> Profile:
         ...     print(layer.name, layer.seconds, layer.help)
     """
     _check(compiled)
-    chip = hardware.slice_of(compiled.target, jax=True).chip
+    slice_ = hardware.slice_of(compiled.target, jax=True)
+    chip = slice_.chip
     module, main = computations(compiled.hlo)
     program = Program(module, main)
     kernels = []
@@ -163,6 +174,7 @@ def profile(compiled: Compiled) -> Profile:
     exchanges = []
     copied_bytes = 0.0
     endless = 0
+    run_seconds = {}  # of one run of each kernel, by the name of its instruction
     for step in walk(module, main):
         instruction = step.instruction
         endless += step.endless
@@ -176,12 +188,15 @@ def profile(compiled: Compiled) -> Profile:
         if step.cycles is None:
             continue
         kernel = _kernel(step, module, chip)
-        # A kernel of Pallas has a bound where its operations are known, else nothing.
+        run_seconds[instruction.name] = kernel.seconds / max(step.times, 1)
+        # A kernel of Pallas has an estimate of ours where its work was counted, a bound where its
+        # products are known, else nothing.
         if step.cycles >= 0:
             advice = tuple(program.advice(step, kernel))
             kernels.append(dataclasses.replace(kernel, advice=advice))
         elif kernel.flops:
-            advice = (Advice(*BOUND, kernel.seconds),)
+            basis = FITTED if counted_work(instruction.attributes) else BOUND
+            advice = (Advice(*basis, kernel.seconds),)
             kernels.append(dataclasses.replace(kernel, advice=advice))
         else:
             unknown.append(kernel.name)
@@ -193,6 +208,7 @@ def profile(compiled: Compiled) -> Profile:
         endless=endless,
         copied_bytes=copied_bytes,
         exchanges=tuple(exchanges),
+        waiting_seconds=Schedule(module, run_seconds, slice_).run(main).waiting,
     )
 
 
@@ -212,15 +228,18 @@ def _check(compiled: Compiled) -> None:
 
 
 def _kernel(step: Step, module: Module, chip: hardware.Chip) -> Kernel:
-    """Read a kernel's estimate; where the compiler has none, bound its time from below."""
+    """Read a kernel's estimate; where the compiler has none, make one or bound its time."""
     instruction = step.instruction
     peak, bandwidth = per_device(chip)
     kernel_flops = step.times * flops(instruction, module, step.shapes)
     moved_bytes = step.times * sum(map(hbm_bytes, step.tensors))
     compute_seconds = kernel_flops / peak
     hbm_seconds = moved_bytes / bandwidth
+    work = counted_work(instruction.attributes)
     if step.cycles >= 0:
         seconds = step.times * step.cycles / (chip.clock_ghz * 1e9)
+    elif work is not None:
+        seconds = step.times * kernel_seconds(work, moved_bytes / max(step.times, 1), chip)
     else:
         seconds = max(compute_seconds, hbm_seconds)
     return Kernel(

@@ -190,9 +190,10 @@ class Compiler:
         In the job: ``topology``, ``chip`` (how its cores are joined, where it isn't libtpu's
         default), ``devices`` (how many that makes), ``replicas``, ``mesh`` (axes and sizes of the
         devices), ``shardings`` (for each parameter, the axes over which each dimension lies),
-        ``donated`` (parameters whose memory holds a result), ``effort``, ``folder`` (where libtpu
-        writes what it makes), and ``form``: of ``stablehlo``, a text that jax divides over the
-        mesh, or ``hlo``, a serialised ``HloModuleProto`` of one replica.
+        ``donated`` (parameters whose memory holds a result), ``effort``, ``flags`` (options of the
+        compiler, where some are set), ``folder`` (where libtpu writes what it makes), and
+        ``form``: of ``stablehlo``, a text that jax divides over the mesh, or ``hlo``, a serialised
+        ``HloModuleProto`` of one replica.
         """
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -230,7 +231,8 @@ class Compiler:
             arguments.append(jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding))
 
         # The text comes from a file: see `answer`.
-        options = {"xla_dump_to": job["folder"], "xla_dump_hlo_as_text": True}
+        options = dict(job.get("flags", {}))
+        options |= {"xla_dump_to": job["folder"], "xla_dump_hlo_as_text": True}
         if job["effort"] == "least":
             options["optimization_level"] = 9
         jitted = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
@@ -270,6 +272,9 @@ class Compiler:
             "bytes_accessed": cost.get("bytes accessed", 0.0),
             "argument_bytes": memory.argument_size_in_bytes,
             "output_bytes": memory.output_size_in_bytes,
+            "shared_bytes": memory.alias_size_in_bytes,
+            "temporary_bytes": memory.temp_size_in_bytes,
+            "host_bytes": memory.host_temp_size_in_bytes,
             "peak_bytes": memory.peak_memory_in_bytes,
         }
         # As libtpu wrote it: jaxlib 0.10.2 can't read back what libtpu 0.0.51 makes for v5p, v6e

@@ -145,9 +145,9 @@ def _lower(traced: Any) -> Any:
     kernels = {o.primitive for o in _operations(jaxpr) if o.primitive.name == "pallas_call"}
     if kernels:
         constants = dict(zip(jaxpr.constvars, traced.jaxpr.consts, strict=True))
-        flops = dict(pallas.kernel_flops(jaxpr, constants))
+        works = dict(pallas.kernel_work(jaxpr, constants))
         for kernel in kernels:
-            rules[kernel] = pallas.counting_rule(mlir._lowerings[kernel], flops)
+            rules[kernel] = pallas.counting_rule(mlir._lowerings[kernel], works)
     with mock.patch.dict(lowerings, rules):
         return traced.lower(lowering_platforms=("tpu",)).compiler_ir("stablehlo")
 
