@@ -14,6 +14,7 @@ NAMES = {
     "prepare": "text to records: time and memory with the text's size (20 minutes, 8 GB)",
     "published": "compile published training runs for TPUs again: estimates (more than an hour)",
     "fine_tuning": "train what notebook 10 shows (forty minutes)",
+    "blind": "steps on v6e: `blind K1 R5` compiles those named (minutes each), alone it is a table",
 }
 
 
@@ -40,10 +41,18 @@ def main() -> None:
         description=f"{main.__doc__}\n{names}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name", nargs="*", help="the first two if none is named")
+    parser.add_argument(
+        "name", nargs="*", help="the first two if none is named; after blind: steps"
+    )
     parser.add_argument("--small", action="store_true", help="tiny, to see that everything works")
     arguments = parser.parse_args()
-    for name in arguments.name:
+    # What follows `blind` are its steps.
+    names_asked = arguments.name
+    steps = ()
+    if "blind" in names_asked:
+        after = names_asked.index("blind") + 1
+        names_asked, steps = names_asked[:after], names_asked[after:]
+    for name in names_asked:
         if name not in NAMES:
             parser.error(f"{name!r} is none of {', '.join(NAMES)}")
     os.environ.update(ENVIRONMENT)
@@ -52,9 +61,10 @@ def main() -> None:
 
     tf.get_logger().setLevel("ERROR")
     tf.keras.utils.set_random_seed(0)
-    for name in arguments.name or list(NAMES)[:2]:
+    for name in names_asked or list(NAMES)[:2]:
         benchmark = importlib.import_module(f"benchmarks.{name}")
-        for title, rows in benchmark.run(small=arguments.small):
+        options = {"steps": steps} if name == "blind" else {}
+        for title, rows in benchmark.run(small=arguments.small, **options):
             table = pd.DataFrame(rows).to_string(index=False)
             print(f"\n{name}: {title}\n{table}")
     cores = f"{os.cpu_count()} cores, {processor()}"

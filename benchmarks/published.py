@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tensorflow as tf
 import transformers as hf
 
+from benchmarks import blind
 from helpers.base import files
 from helpers.bert.step import adamw
 from helpers.text.corpus import DATA
@@ -318,6 +319,8 @@ def estimated(run: Run) -> Run:
         import maxtext
 
         return maxtext.estimated(maxtext.counted(run))
+    if run.model.startswith("blind "):
+        return blind.estimated(run)
     compiled = compiler.compile(program(run), run.target, effort="full", timeout=TIMEOUT)
     seconds = compiler.profile(compiled).seconds, compiler.roofline(compiled).seconds
     estimate, roofline = (float(f"{s * 1e3:.3g}") for s in seconds)

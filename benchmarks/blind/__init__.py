@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from helpers.text.corpus import DATA
 from tpu_preflight import compiler
 from tpu_preflight.estimate import calibration
+from tpu_preflight.estimate.calibration import Run
 from tpu_preflight.program import jax_export
 
 TABLE = DATA / "preregistered.tsv"
@@ -81,10 +82,27 @@ def compiled_step(name: str) -> compiler.Compiled:
     return compiled
 
 
+def estimate_seconds(profile: compiler.Profile) -> float:
+    """Add up a step's kernels, one after the other, and what it waits for."""
+    return profile.seconds + profile.waiting_seconds
+
+
+def estimated(run: Run) -> Run:
+    """Compile the step of a row of ``published.tsv``, and fill in estimate and bound."""
+    compiled = compiled_step(run.model.removeprefix("blind "))
+    estimate_ms = 1e3 * estimate_seconds(compiler.profile(compiled))
+    roofline_ms = 1e3 * compiler.roofline(compiled).seconds
+    return dataclasses.replace(
+        run,
+        estimate_ms=float(f"{estimate_ms:.3g}"),
+        roofline_ms=float(f"{roofline_ms:.3g}"),
+    )
+
+
 def prediction(name: str, compiled: compiler.Compiled) -> Prediction:
     """Read a step's prediction from its compiled program."""
     profile = compiler.profile(compiled)
-    estimate = 1e3 * (profile.seconds + profile.waiting_seconds)
+    estimate = 1e3 * estimate_seconds(profile)
     factor = calibration.factor("v6e")
     gib = 2**30
     return Prediction(

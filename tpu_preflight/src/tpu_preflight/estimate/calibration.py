@@ -14,6 +14,8 @@ it has no price.
 
 MaxText's runs on v5e and v5p (`Run.excluded`) are shown, predicted from the others, and count for
 no factor. Of a model that TensorFlow's libraries have, no other run was found there, or on v6e.
+The runs on v6e are small steps of JAX. They count for v6e alone (`Run.general`): an estimate of
+theirs has Pallas' kernels and what the program waits for in it, and their smallest is smaller.
 Imports no TensorFlow.
 """
 
@@ -46,10 +48,10 @@ class Run:
     model: str  # how `benchmarks.published` builds it
     size: int  # tokens of a row, or pixels of an image's side
     precision: str  # ``float32`` (the TPU multiplies bfloat16 even then) or ``bfloat16``
-    month: str  # of the publication
+    month: str  # of the publication; empty where the source isn't named yet
     published_ms: float  # milliseconds of a step
     computed: str  # how they follow from what was published
-    source: str  # address
+    source: str  # address, or when it will be named
     checked: str  # month in which it was read there
     remark: str  # what else is known of the difference; may be empty
     excluded: str  # why it counts for no factor; empty for a run that does
@@ -60,6 +62,11 @@ class Run:
     def generation(self) -> str:
         """Such as ``v3``."""
         return self.target.partition("-")[0]
+
+    @property
+    def general(self) -> bool:
+        """Whether it counts for other generations as well, where they have too few runs."""
+        return not self.model.startswith("blind ")
 
     @property
     def ratio(self) -> float:
@@ -89,7 +96,7 @@ class Factor:
 
     def range_ms(self, estimate: float) -> tuple[float, float]:
         """Give the ends of the range of a step with such an estimate, in milliseconds."""
-        return estimate * self.low, max(estimate, least_ms()) * self.high
+        return estimate * self.low, max(estimate, least_ms(self.generation)) * self.high
 
     def __repr__(self) -> str:
         return translated(
@@ -122,8 +129,9 @@ class Runs(Displayable, tuple[Run, ...]):
 def _table_row(run: Run, error: float) -> dict[str, str]:
     """Write a run as a row of the table that is shown, by the names of its columns."""
     predicted_ms = float(f"{run.published_ms / (1 + error):.3g}")
+    title = f"{run.run} ({run.month or run.source})"
     return {
-        "run": Link(f"{run.run} ({run.month})", run.source),
+        "run": Link(title, run.source) if run.source.startswith("https://") else title,
         "devices": f"{run.devices} of {run.generation}",
         "rows × size": f"{run.rows} × {run.size}",
         "precision": run.precision,
@@ -170,9 +178,16 @@ def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> st
     return "\t".join(values.values())
 
 
-def least_ms() -> float:
-    """Give the smallest estimate among the published runs, in milliseconds."""
-    return min(run.estimate_ms for run in _counted(published()))
+def least_ms(generation: str) -> float:
+    """Give the smallest estimate among the published runs, in milliseconds.
+
+    Those that count for their own generation alone are left out for others.
+    """
+    estimates = []
+    for run in _counted(published()):
+        if run.general or run.generation == generation:
+            estimates.append(run.estimate_ms)
+    return min(estimates)
 
 
 def _counted(runs: Iterable[Run]) -> list[Run]:
@@ -183,7 +198,7 @@ def _counted(runs: Iterable[Run]) -> list[Run]:
 def _comparable(generation: str, runs: Iterable[Run]) -> list[Run]:
     """Choose the runs of a generation; where they are of one program only, those of all.
 
-    Runs that count for no factor are left out.
+    Runs that count for no factor are left out; of all, also those that count for their own alone.
     """
     counted = _counted(runs)
     same_generation = []
@@ -194,7 +209,7 @@ def _comparable(generation: str, runs: Iterable[Run]) -> list[Run]:
             programs.add(run.program)
     if len(programs) > 1:
         return same_generation
-    return counted
+    return [run for run in counted if run.general]
 
 
 def prediction_error(run: Run, runs: Iterable[Run]) -> float:

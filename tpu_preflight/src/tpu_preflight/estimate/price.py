@@ -104,14 +104,15 @@ def prices(
 
     entries = []
     for timing in timings:
+        slice_ = hardware.slice_of(timing.target, jax=True)
         # No published run tells how long a smaller step takes.
-        if timing.ms < least_ms():
+        if timing.ms < least_ms(slice_.chip.name):
             continue
         entry = Price(
             target=timing.target,
             steps=steps,
             rows=rows.get(timing.target),
-            chips=hardware.slice_of(timing.target, jax=True).chips,
+            chips=slice_.chips,
             low_hours=timing.low_ms * steps / _MS_PER_HOUR,
             high_hours=timing.high_ms * steps / _MS_PER_HOUR,
             per_chip_hour=per_chip_hour.get(timing.target),

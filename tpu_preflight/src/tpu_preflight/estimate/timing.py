@@ -50,7 +50,7 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
     factor = calibration.factor(slice_.chip.name)
     low_ms, high_ms = factor.range_ms(estimate_ms)
     basis = repr(factor)
-    least_ms = calibration.least_ms()
+    least_ms = calibration.least_ms(slice_.chip.name)
     if estimate_ms < least_ms:
         basis += (
             f";\nBelow {least_ms:.3g} ms, the smallest estimate of a published run, the host's "
