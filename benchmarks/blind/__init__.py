@@ -17,6 +17,7 @@ from helpers.text.corpus import DATA
 from tpu_preflight import compiler
 from tpu_preflight.estimate import calibration
 from tpu_preflight.estimate.calibration import Run
+from tpu_preflight.estimate.measured import step_seconds
 from tpu_preflight.program import jax_export
 
 TABLE = DATA / "preregistered.tsv"
@@ -82,15 +83,10 @@ def compiled_step(name: str) -> compiler.Compiled:
     return compiled
 
 
-def estimate_seconds(profile: compiler.Profile) -> float:
-    """Add up a step's kernels, one after the other, and what it waits for."""
-    return profile.seconds + profile.waiting_seconds
-
-
 def estimated(run: Run) -> Run:
     """Compile the step of a row of ``published.tsv``, and fill in estimate and bound."""
     compiled = compiled_step(run.model.removeprefix("blind "))
-    estimate_ms = 1e3 * estimate_seconds(compiler.profile(compiled))
+    estimate_ms = 1e3 * step_seconds(compiler.profile(compiled))
     roofline_ms = 1e3 * compiler.roofline(compiled).seconds
     return dataclasses.replace(
         run,
@@ -102,7 +98,7 @@ def estimated(run: Run) -> Run:
 def prediction(name: str, compiled: compiler.Compiled) -> Prediction:
     """Read a step's prediction from its compiled program."""
     profile = compiler.profile(compiled)
-    estimate = 1e3 * estimate_seconds(profile)
+    estimate = 1e3 * step_seconds(profile)
     factor = calibration.factor("v6e")
     gib = 2**30
     return Prediction(
