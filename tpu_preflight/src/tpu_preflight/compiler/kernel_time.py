@@ -20,7 +20,7 @@ A schedule counts no waiting for memory, so a kernel's tensors once through it a
 import re
 
 from tpu_preflight.chips.hardware import Chip
-from tpu_preflight.program.pallas import POINTS_KEY, FLOPS_KEY, VECTOR_KEY, KernelWork
+from tpu_preflight.program.pallas import FLOPS_KEY, POINTS_KEY, VECTOR_KEY, KernelWork
 
 PRODUCTS_SHARE = 0.9  # of the peak rate
 VECTOR_SHARE = 0.6  # of the vector unit's
