@@ -107,11 +107,11 @@ class Schedule:
         """Find a copy to or from the host's memory, of all or of one layer's part."""
         if instruction.opcode not in ("copy-start", "async-start"):
             return None
-        on_host = [bool(_HOST.search(shape)) for shape in instruction.laid_out]
+        on_host = [bool(_HOST.search(shape)) for shape in instruction.layouts]
         if not any(on_host):
             return None
         sizes = []
-        for shape, is_on_host in zip(instruction.laid_out, on_host, strict=True):
+        for shape, is_on_host in zip(instruction.layouts, on_host, strict=True):
             if not is_on_host:
                 sizes.append(shape_bytes(shape))
         # A copy's tuple begins with its result; a part is written into the host's or read from it.
