@@ -1,4 +1,4 @@
-"""Each recipe of CONTRIBUTING.md works: it is carried out on a copy, and the tests it names pass."""
+"""Each recipe of CONTRIBUTING.md works: carried out on a copy, it passes the tests it names."""
 
 import pytest
 from recipes import copy, recipe
