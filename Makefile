@@ -54,13 +54,10 @@ build/beam/.installed: tests/repo/beam.txt .venv/.installed
 beam: build/beam/.installed ## Write records with Apache Beam, on two processes (apart)
 	@$(PYTHON_VENV) -m pytest -q tests/course/training/test_beam.py
 
-# With pytest 9.2.0, pytest-xdist 3.8.0 doesn't keep the tests of a group together.
-build/browser/.installed: .venv/.installed
+build/browser/.installed: .ci/requirements/browser.txt .venv/.installed
 	@rm -rf build/browser
 	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/browser
-	@$(PYTHON_VENV) -m uv pip install -q --python build/browser/bin/python \
-	  "playwright==1.65.2" "pytest==8.4.2" "pytest-xdist==3.8.0" \
-	  "axe-playwright-python==0.1.8"
+	@$(PYTHON_VENV) -m uv pip install -q --python build/browser/bin/python --require-hashes -r $<
 	@touch $@
 
 browser: build/browser/.installed site ## Try notebooks and pages in this machine's Chromium
@@ -73,11 +70,10 @@ slides: .venv/.installed ## Write the core of the notebooks as slides: build/sli
 	  --TagRemovePreprocessor.remove_cell_tags=beyond-core \
 	  --output-dir build/slides notebooks/$(if $(EDITION),$(LANGUAGE)/)*.ipynb
 
-build/site/.installed: .venv/.installed
+build/site/.installed: .ci/requirements/site.txt .venv/.installed
 	@rm -rf build/site
 	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/site
-	@$(PYTHON_VENV) -m uv pip install -q --python build/site/bin/python \
-	  "sphinx==9.0.4" "myst-nb==1.4.0" "furo==2025.12.19"
+	@$(PYTHON_VENV) -m uv pip install -q --python build/site/bin/python --require-hashes -r $<
 	@touch $@
 
 site: build/site/.installed ## Write the course as pages to read and search: build/site/html
@@ -91,10 +87,10 @@ site: build/site/.installed ## Write the course as pages to read and search: bui
 lab: .venv/.installed ## Open your copy of the course (work) in JupyterLab
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m course lab $(EDITION)
 
-build/spelling/.installed: .venv/.installed
+build/spelling/.installed: .ci/requirements/spelling.txt .venv/.installed
 	@rm -rf build/spelling
 	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/spelling
-	@$(PYTHON_VENV) -m uv pip install -q --python build/spelling/bin/python "codespell==2.4.3"
+	@$(PYTHON_VENV) -m uv pip install -q --python build/spelling/bin/python --require-hashes -r $<
 	@touch $@
 
 spelling: build/spelling/.installed
@@ -105,10 +101,15 @@ lint: spelling ## Check the style of code and notebooks, the spelling, the direc
 	@$(PYTHON_VENV) -m ruff format --check
 	@.venv/bin/lint-imports --no-logo --no-cache
 
-lock: .venv/.installed ## Compile requirements.txt from pyproject.toml
-	@$(PYTHON_VENV) -m uv pip compile -q pyproject.toml --all-extras --universal \
-	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-package tpu-preflight \
-	  --custom-compile-command "make lock" -o requirements.txt
+COMPILE := -m uv pip compile -q --universal --python-version 3.11 --generate-hashes \
+  --no-emit-index-url --custom-compile-command "make lock"
+
+lock: .venv/.installed ## Compile requirements.txt from pyproject.toml, and the tools' own locks
+	@$(PYTHON_VENV) $(COMPILE) pyproject.toml --all-extras --no-emit-package tpu-preflight \
+	  -o requirements.txt
+	@for tool in site browser spelling audit; do \
+	  $(PYTHON_VENV) $(COMPILE) .ci/requirements/$$tool.in -o .ci/requirements/$$tool.txt || exit 1; \
+	done
 
 build/colab/.installed build/kaggle/.installed: build/%/.installed: tests/repo/%.txt .venv/.installed
 	@rm -rf build/$*

@@ -18,6 +18,9 @@ ENVIRONMENT = {
     # 30 % of BERT-tiny's processor time (benchmarks/README.md, 2026-11).
     "TF_CPU_ALLOCATOR_USE_BFC": "true",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(2**24),  # none; 64 GB if unset, and a TPU's host has more
+    # CVE-2026-2492: HDF5 in TensorFlow 2.20 loads plugins from a folder that others may write to.
+    "HDF5_PLUGIN_PATH": "disable",
+    "HDF5_PLUGIN_PRELOAD": "::",  # HDF5's own word for: none
     "TF_CPP_MIN_LOG_LEVEL": "3",  # C++ log lines carry times and addresses; errors still raise
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "true",

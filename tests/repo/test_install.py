@@ -1,10 +1,12 @@
 """`make` builds .venv from the lock, or says in one sentence why it can't."""
 
 import os
+import re
 import shutil
 import signal
 import stat
 import subprocess
+import tomllib
 
 import pytest
 from conventions import ROOT
@@ -98,3 +100,34 @@ def test_make_installs_when_venv_is_missing_or_older_than_the_lock(tmp_path):
     assert "install.sh" not in make("-n", "run")
     os.utime(tmp_path / ".venv/.installed", (1, 1))
     assert "install.sh" in make("-n", "run")
+
+
+@pytest.mark.parametrize("tool", ["site", "browser", "spelling"])
+def test_tools_are_installed_by_hash(tool):
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    rule = re.search(rf"^build/{tool}/.installed: (\S+) .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert "--require-hashes -r $<" in rule[2]
+    lock = (ROOT / rule[1]).read_text("utf-8")
+    for line in (ROOT / rule[1]).with_suffix(".in").read_text("utf-8").splitlines():
+        assert line.startswith("#") or f"{line} \\\n" in lock, f"{line}: make lock"
+
+
+@pytest.mark.parametrize("path", (ROOT / ".github/workflows").iterdir(), ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit(path):
+    actions = re.findall(r"uses: (\S+)", path.read_text("utf-8"))
+    assert actions
+    for action in actions:
+        assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action)
+
+
+def test_what_may_publish_runs_no_package():
+    workflow = (ROOT / ".github/workflows/pages.yml").read_text("utf-8")
+    build, deploy = workflow.split("  deploy:\n")
+    assert "write" not in re.sub("may not write", "", build)
+    assert "run:" not in deploy
+
+
+def test_an_accepted_vulnerability_has_a_reason_and_an_end():
+    accepted = tomllib.loads((ROOT / ".ci/audit.toml").read_text("utf-8"))["exceptions"]
+    for exception in accepted:
+        assert len(exception["reason"]) > 40 and exception["since"] < exception["until"]

@@ -43,10 +43,10 @@ def test_it_is_in_step(outdated):
     missing = set(translation.collect_texts()) - translated
     count = len(missing) + len(translation.to_do(CATALOG))
     if count:
-        warnings.warn(f"Korean: {count} messages to do: tpu-course translate", stacklevel=1)
+        warnings.warn(f"Korean messages to do: {count} (tpu-course translate)", stacklevel=1)
     if outdated:
         names = ", ".join(sorted(outdated))
-        warnings.warn(f"Korean: outdated {names}: tpu-course translate", stacklevel=1)
+        warnings.warn(f"Outdated Korean: {names} (tpu-course translate)", stacklevel=1)
 
 
 @pytest.fixture(params=NAMES)
