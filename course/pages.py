@@ -108,7 +108,7 @@ def _escape_markdown(text: str) -> str:
 def paste_form() -> str:
     """Write the field for a pasted error, with `explain`'s own expressions for site.js.
 
-    A symptom's texts stand in the page already: ``row`` counts the rows of its tables.
+    A symptom's texts are in the page already: ``row`` counts its cards.
     """
     data: dict[str, object] = {}
     for name in ("ESCAPES", "QUOTED", "BEFORE", "RAISED", "TRACEBACK"):

@@ -12,8 +12,8 @@ from conventions import ROOT
 
 def call(*words: str | pathlib.Path, **options) -> subprocess.CompletedProcess:
     """Run a command to its end, in the course's folder if no other is named; keep what it says."""
-    kept = {"cwd": ROOT, "capture_output": True, "text": True}
-    return subprocess.run(words, **kept | options)
+    defaults = {"cwd": ROOT, "capture_output": True, "text": True}
+    return subprocess.run(words, **defaults | options)
 
 
 def without(*prefixes: str) -> dict[str, str]:
@@ -24,9 +24,11 @@ def without(*prefixes: str) -> dict[str, str]:
 def wait_for(condition, seconds=30):
     """Whether a condition comes true in time."""
     end = time.monotonic() + seconds
-    while not (true := condition()) and time.monotonic() < end:
+    while time.monotonic() < end:
+        if condition():
+            return True
         time.sleep(0.01)
-    return true
+    return condition()
 
 
 def gone(pid):

@@ -117,25 +117,24 @@ function element(name, ...inside) {
   return made;
 }
 
-/** Show the rows of the page's tables that explain what was pasted. */
+/** Show the cards of the page that explain what was pasted, each with the line that shows it. */
 function paste() {
   const field = document.getElementById("pasted");
   const known = JSON.parse(document.getElementById("symptoms").textContent);
-  const rows = document.querySelectorAll("article table tbody tr");
+  const cards = document.querySelectorAll("article section section section");
   field.addEventListener("input", () => {
-    const told = document.getElementById("told");
+    const answer = document.getElementById("told");
     const blocks = explain(field.value, known).map(({ symptom, seen }) => {
-      const row = rows[symptom.row];
-      const heads = row.closest("table").querySelectorAll("th");
-      const parts = [...row.cells].map((cell, at) => {
-        if (at === 0) return element("h2", cell.textContent);
-        const inside = at === 1 ? [element("code", seen)] : cell.firstElementChild.cloneNode(true).childNodes;
-        return element("p", element("b", `${heads[at].textContent}: `), ...inside);
-      });
-      return element("section", ...parts);
+      const card = cards[symptom.row].cloneNode(true);
+      const heading = card.querySelector("h3");
+      heading.querySelector(".headerlink")?.remove();
+      const [message, ...others] = card.querySelectorAll("li > p, li:not(:has(p))");
+      const line = element("p", message.querySelector("strong"), " ", element("code", seen));
+      const texts = others.map((item) => element("p", ...item.childNodes));
+      return element("section", element("h2", heading.textContent), line, ...texts);
     });
     if (!blocks.length && field.value.trim()) blocks.push(element("p", known.nothing));
-    told.replaceChildren(...blocks);
+    answer.replaceChildren(...blocks);
   });
 }
 

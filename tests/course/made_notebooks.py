@@ -16,8 +16,8 @@ def write(folder, name, *sources, parameters=None, tags=()):
         cells.append(new_code_cell(parameters, metadata={"tags": ["parameters"]}))
     cells += [new_code_cell(source) for source in sources]
     cells[-1].metadata["tags"] = [*cells[-1].metadata.get("tags", ()), *tags]
-    for at, cell in enumerate(cells):
-        cell.id = f"cell-{at}"
+    for number, cell in enumerate(cells):
+        cell.id = f"cell-{number}"
     node = new_notebook(cells=cells, metadata={"kernelspec": METADATA["kernelspec"]})
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.ipynb"
@@ -26,5 +26,5 @@ def write(folder, name, *sources, parameters=None, tags=()):
 
 
 def quiet():
-    """A console that no one sees."""
+    """A console whose output can be read."""
     return Console(file=io.StringIO(), width=200)

@@ -11,12 +11,13 @@ def test_the_map_is_in_order_and_notebooks_are_chosen_by_number_or_name(tmp_path
     write(tmp_path, "07_later", "1")
     write(tmp_path, "02_first", "1")
     (tmp_path / "notes.ipynb").write_text("not of the course")
-    known = catalog.notebooks(tmp_path)
-    assert [(n.name, n.number) for n in known] == [("02_first", "02"), ("07_later", "07")]
-    assert known[0].title == "Is 02_first a question?"
-    for wanted in ([], ["7", "02"], ["07_later", "notebooks/02_first.ipynb", "2"]):
-        assert catalog.choose(wanted, known) == [*known]
-    assert catalog.choose(["07_later", "7"], known) == [known[1]]
+    notebooks = catalog.notebooks(tmp_path)
+    assert [notebook.name for notebook in notebooks] == ["02_first", "07_later"]
+    assert [notebook.number for notebook in notebooks] == ["02", "07"]
+    assert notebooks[0].title == "Is 02_first a question?"
+    for words in ([], ["7", "02"], ["07_later", "notebooks/02_first.ipynb", "2"]):
+        assert catalog.choose(words, notebooks) == notebooks
+    assert catalog.choose(["07_later", "7"], notebooks) == notebooks[1:]
 
 
 DAMAGED = [b"", b'{"cells": [', b"\xff\xfe", b"[]", b"{}", b'{"cells": []}']

@@ -29,8 +29,8 @@ def folder(tmp_path):
     return path.parent
 
 
-def change(path, old, new):
-    path.write_text(path.read_text("utf-8").replace(old, new), "utf-8")
+def change(path, words, replacement):
+    path.write_text(path.read_text("utf-8").replace(words, replacement), "utf-8")
 
 
 def test_answers_survive_an_update_and_the_copy_as_it_was_is_kept(folder, tmp_path):
@@ -39,14 +39,14 @@ def test_answers_survive_an_update_and_the_copy_as_it_was_is_kept(folder, tmp_pa
     assert learner_copy.prepare(work, folder) == []
     change(copy, '"stub"', '"my answer"')
     change(copy, "print(1)", "print(1) # mine")
-    mine = copy.read_text("utf-8")
+    edited = copy.read_text("utf-8")
     assert learner_copy.prepare(work, folder) == []  # nothing new
-    assert copy.read_text("utf-8") == mine
+    assert copy.read_text("utf-8") == edited
     change(folder / "02_b.ipynb", "print(1)", "print(2)")
     assert learner_copy.prepare(work, folder) == [copy]
     sources = [cell.source for cell in nbformat.read(copy, 4).cells]
     assert sources[-3:] == ["print(2)", "my answer", "answer = None"]
-    assert [p.read_text("utf-8") for p in work.glob("earlier/*/02_b.ipynb")] == [mine]
+    assert [p.read_text("utf-8") for p in work.glob("earlier/*/02_b.ipynb")] == [edited]
 
 
 def test_what_a_notebook_shows_is_copied_and_answers_and_editions_are_not(
@@ -86,12 +86,14 @@ def test_a_damaged_copy_is_not_written_over(folder, tmp_path):
 
 @pytest.mark.parametrize("edition", ["", "ko"])
 def test_lab_opens_the_first_notebook(monkeypatch, edition):
-    called = []
+    command = []
     monkeypatch.setattr(learner_copy, "prepare", lambda *_: [])
-    monkeypatch.setattr(notebooks.os, "execv", lambda program, words: called.extend(words))
+    monkeypatch.setattr(notebooks.os, "execv", lambda program, words: command.extend(words))
     words = ["--language", edition] if edition else []
     assert CliRunner().invoke(app, ["lab", *words]).exit_code == 0
-    first = f"/lab/tree/{edition}/00_start_here.ipynb".replace("//", "/")
-    assert any(word.endswith(f"={first}") for word in called)
-    (settings,) = (w.partition("=")[2] for w in called if "app_settings_dir" in w)
-    json.loads((notebooks.pathlib.Path(settings) / "overrides.json").read_text())
+    page = f"/lab/tree/{edition}/00_start_here.ipynb".replace("//", "/")
+    assert any(word.endswith(f"={page}") for word in command)
+    (folder,) = [word.partition("=")[2] for word in command if "app_settings_dir" in word]
+    settings = json.loads((notebooks.pathlib.Path(folder) / "overrides.json").read_text())
+    viewers = settings["@jupyterlab/docmanager-extension:plugin"]["defaultViewers"]
+    assert viewers["markdown"] == "Markdown Preview"  # a text opens as a page

@@ -21,27 +21,30 @@ def bare() -> dict[str, str]:
 
 
 def test_a_command_prints_in_few_characters():
-    options = {"env": bare() | {"PYTHONIOENCODING": "cp949"}, "text": False}
-    done = call(*COMMAND, "explain", input="Error: ✗ ☃ 한국어".encode(), **options)
-    assert done.returncode in (0, 1) and done.stdout and b"Traceback" not in done.stderr
+    environment = bare() | {"PYTHONIOENCODING": "cp949"}
+    text = "Error: ✗ ☃ 한국어".encode()
+    process = call(*COMMAND, "explain", input=text, env=environment, text=False)
+    assert process.returncode in (0, 1) and process.stdout
+    assert b"Traceback" not in process.stderr
 
 
 def test_a_command_ends_quietly_when_the_reader_of_its_output_has_left():
     reader, writer = os.pipe()
     os.close(reader)
     line = [*COMMAND, "explain", "--page"]
-    done = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, env=bare())
+    process = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, env=bare())
     os.close(writer)
-    assert (done.returncode, done.stderr) == (1, b"")
+    assert process.returncode == 1 and process.stderr == b""
 
 
-@pytest.mark.parametrize(("no_colour", "coloured"), [("", True), ("1", False)])
+@pytest.mark.parametrize(("no_color", "is_colored"), [("", True), ("1", False)])
 @pytest.mark.parametrize("words", ["explain nowhere.log", "--help"])
-def test_no_color_is_obeyed_on_a_terminal(words, no_colour, coloured):
+def test_no_color_is_obeyed_on_a_terminal(words, no_color, is_colored):
     reader, writer = pty.openpty()
-    environment = bare() | {"NO_COLOR": no_colour, "TERM": "xterm-256color"}
+    environment = bare() | {"NO_COLOR": no_color, "TERM": "xterm-256color"}
     line = [*COMMAND, *words.split()]
     subprocess.run(line, stdout=writer, stderr=writer, cwd=ROOT, env=environment)
-    said = os.read(reader, 2**16).decode(errors="replace")
-    os.close(writer), os.close(reader)
-    assert bool(re.search(r"\x1b\[[\d;]*(3|9)[0-7]m", said)) is coloured
+    output = os.read(reader, 2**16).decode(errors="replace")
+    os.close(writer)
+    os.close(reader)
+    assert bool(re.search(r"\x1b\[[\d;]*(3|9)[0-7]m", output)) is is_colored

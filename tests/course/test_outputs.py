@@ -10,32 +10,42 @@ from terminal import gone
 
 from course import outputs, processes
 
+KILLED_COMMAND = """
+import os, subprocess, tempfile
+from course.processes import temporary
+with temporary():
+    tempfile.mkdtemp()
+    print(subprocess.Popen(["sleep", "612"], stdout=2, stderr=0).pid, flush=True)
+    os.kill(os.getpid(), 9)
+"""
 
-def test_a_command_ends_what_one_left_that_was_killed(tmp_path, monkeypatch):
+
+def test_a_command_ends_what_a_killed_one_left(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    script = (
-        "import os, subprocess, tempfile; from course.processes import temporary\n"
-        "with temporary():\n    tempfile.mkdtemp()\n"
-        "    print(subprocess.Popen(['sleep', '612'], stdout=2, stderr=0).pid, flush=True)\n"
-        "    os.kill(os.getpid(), 9)"
-    )
-    left = int(subprocess.run([sys.executable, "-c", script], stdout=-1, cwd=ROOT).stdout)
-    (mine := tmp_path / ".tpu-course.notes").touch()
+    command = [sys.executable, "-c", KILLED_COMMAND]
+    output = subprocess.run(command, stdout=subprocess.PIPE, cwd=ROOT).stdout
+    child = int(output)
+    own_file = tmp_path / ".tpu-course.notes"
+    own_file.touch()
     with processes.temporary():
-        assert gone(left) and {*tmp_path.iterdir()} == {mine, pathlib.Path(tempfile.gettempdir())}
-    assert [*tmp_path.iterdir()] == [mine] and tempfile.gettempdir() == str(tmp_path)
+        assert gone(child)
+        assert pathlib.Path(tempfile.gettempdir()).parent == tmp_path
+        assert own_file in set(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == [own_file]
+    assert tempfile.gettempdir() == str(tmp_path)
 
 
 def test_what_was_changed_since_it_was_written_is_kept(tmp_path, capsys):
-    path, kept = tmp_path / "a/b.txt", tmp_path / "kept"
+    path = tmp_path / "a/b.txt"
+    earlier = tmp_path / "earlier"
     for text in ("one", "two"):
-        outputs.write_own(path, text, kept)
-    assert not [*kept.glob("2*")] and capsys.readouterr().err == ""
+        outputs.write_own(path, text, earlier)
+    assert not list(earlier.glob("2*")) and capsys.readouterr().err == ""
     path.write_text("mine")
-    outputs.write_own(path, "three", kept)
+    outputs.write_own(path, "three", earlier)
     assert path.read_text() == "three"
-    assert [p.read_text() for p in kept.glob("2*/a/b.txt")] == ["mine"]
+    assert [copy.read_text() for copy in earlier.glob("2*/a/b.txt")] == ["mine"]
     assert "b.txt was not as written here last" in capsys.readouterr().err
-    outputs.write_own(path, "four", tmp_path / "other")  # where nobody knows what was written
+    outputs.write_own(path, "four", tmp_path / "other")  # it isn't known there what was written
     assert "b.txt is written anew; as it was" in capsys.readouterr().err

@@ -192,7 +192,7 @@ def test_ctrl_c_and_a_kill_end_all_kernels_and_leave_whole_files(checkout, sent)
         text=True,
     )
     try:
-        wait_for(lambda: process.poll() is not None or (started.exists() and done.exists()), 120)
+        wait_for(lambda: process.poll() is not None or (started.exists() and done.exists()), 300)
         kernels = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(sent)
         _, errors = process.communicate(timeout=60)
