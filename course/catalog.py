@@ -15,6 +15,7 @@ from helpers.base.settings import ROOT
 
 NOTEBOOKS = language.NOTEBOOKS
 BUILD = ROOT / "build"
+TEMPLATES = pathlib.Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True)

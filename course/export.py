@@ -21,7 +21,8 @@ from transformers.modeling_tf_pytorch_utils import (
     convert_tf_weight_name_to_pt_weight_name,
 )
 
-from course.outputs import TEMPLATES, new_folder
+from course.catalog import TEMPLATES
+from course.outputs import new_folder
 from helpers.base import files
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder

@@ -10,8 +10,6 @@ from helpers.base.errors import CourseError
 from helpers.base.files import cant_write, write
 from helpers.base.folders import Folder, short
 
-TEMPLATES = pathlib.Path(__file__).with_name("templates")
-
 
 def keep(path: pathlib.Path, data: bytes, folder: pathlib.Path, why: str) -> None:
     """Write what a file holds to a folder of the time within ``folder``; say where, and why."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from course import catalog
-from course.outputs import TEMPLATES
+from course.catalog import TEMPLATES
 from helpers.base import html
 from helpers.base.language import translated
 from helpers.display import explain

@@ -26,8 +26,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from course import outputs, tidy
-from course.catalog import BUILD, Notebook, notebooks
-from course.outputs import TEMPLATES
+from course.catalog import BUILD, TEMPLATES, Notebook, notebooks
 from course.processes import free_memory
 from helpers.base import files, html
 from helpers.base.errors import CourseError, cause, unreadable

@@ -15,14 +15,24 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv/bin/python"
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+# Where JupyterLab and its kernels write.
+FOLDERS = (
+    "JUPYTERLAB_SETTINGS_DIR",
+    "JUPYTERLAB_WORKSPACES_DIR",
+    "JUPYTER_CONFIG_DIR",
+    "JUPYTER_DATA_DIR",
+    "JUPYTER_RUNTIME_DIR",
+    "IPYTHONDIR",
+    "XDG_DATA_HOME",
+)
 # No window of its own, and whichever port is free.
 SERVER = '{"ServerApp": {"open_browser": false, "port": 0}}'
 
 
 def environment() -> dict[str, str]:
     """The environment of a person's terminal: nothing of the tests' own venv is in it."""
-    ours = ("PYTEST_", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "JUPYTER", "IPYTHON")
-    return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    tests_own = ("PYTEST_", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "JUPYTER", "IPYTHON")
+    return {name: value for name, value in os.environ.items() if not name.startswith(tests_own)}
 
 
 def copied(folder: pathlib.Path) -> pathlib.Path:
@@ -39,35 +49,45 @@ def copied(folder: pathlib.Path) -> pathlib.Path:
 def lab(tmp_path_factory):
     """The address of what `make lab` opens, with a slash at its end, and its token."""
     token = secrets.token_hex()
-    own, folder = tmp_path_factory.mktemp("lab"), copied(tmp_path_factory.mktemp("course"))
-    (own / "JUPYTER_CONFIG_DIR").mkdir()
-    (own / "JUPYTER_CONFIG_DIR/jupyter_server_config.json").write_text(SERVER)
-    names = ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "JUPYTER_CONFIG_DIR")
-    names += ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "XDG_DATA_HOME")
-    places = environment() | {name: str(own / name) for name in names} | {"JUPYTER_TOKEN": token}
-    command = [PYTHON, "-m", "course", "lab"]
-    with (own / "log").open("w") as log:
-        server = subprocess.Popen(command, cwd=folder, env=places, stderr=log)
+    home = tmp_path_factory.mktemp("lab")
+    folder = copied(tmp_path_factory.mktemp("course"))
+    (home / "JUPYTER_CONFIG_DIR").mkdir()
+    (home / "JUPYTER_CONFIG_DIR/jupyter_server_config.json").write_text(SERVER)
+    variables = environment() | {"JUPYTER_TOKEN": token}
+    for name in FOLDERS:
+        variables[name] = str(home / name)
+    log = home / "log"
+    with log.open("w") as stream:
+        command = [PYTHON, "-m", "course", "lab"]
+        server = subprocess.Popen(command, cwd=folder, env=variables, stderr=stream)
     try:
-        end = time.monotonic() + 60
-        while not (told := re.search(r"(http://127\.0\.0\.1:\d+/)lab", (own / "log").read_text())):
-            assert server.poll() is None and time.monotonic() < end, (own / "log").read_text()
-            time.sleep(0.1)
-        yield told[1], token
+        yield address_of(server, log), token
     finally:
         server.terminate()  # the server ends its kernels
         server.wait(60)
 
 
+def address_of(server: subprocess.Popen, log: pathlib.Path) -> str:
+    """Wait until a server says in its log where it listens."""
+    end = time.monotonic() + 60
+    while True:
+        match = re.search(r"(http://127\.0\.0\.1:\d+/)lab", log.read_text())
+        if match:
+            return match[1]
+        assert server.poll() is None and time.monotonic() < end, log.read_text()
+        time.sleep(0.1)
+
+
 @pytest.fixture(scope="session")
 def browser():
     """This machine's own, without a window; never downloaded."""
-    if not (executable := next(filter(None, map(shutil.which, BROWSERS)), None)):
+    executables = [path for path in map(shutil.which, BROWSERS) if path]
+    if not executables:
         pytest.exit(f"None of {', '.join(BROWSERS)} is here: apt-get install chromium", 3)
     # Its sandbox refuses root, which is who containers and runners are.
     arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=arguments)
+        browser = playwright.chromium.launch(executable_path=executables[0], args=arguments)
         yield browser
         browser.close()
 

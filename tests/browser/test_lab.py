@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 from conftest import ROOT
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import ConsoleMessage, Locator, Page, Request, expect
 
 NAMES = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
@@ -28,7 +28,7 @@ class Notebook:
 
     name: str
     page: Page
-    said: list[str]  # errors of the page, and addresses of other machines that it asked
+    messages: list[str]  # errors of the page, and addresses of other machines that it asked
 
     @property
     def code(self) -> Locator:
@@ -36,8 +36,8 @@ class Notebook:
 
     def outputs(self, kind: str) -> list[str]:
         """Texts of all outputs of a MIME type."""
-        found = self.page.locator(f'.jp-OutputArea-output[data-mime-type="{kind}"]')
-        return found.all_text_contents()
+        outputs = self.page.locator(f'.jp-OutputArea-output[data-mime-type="{kind}"]')
+        return outputs.all_text_contents()
 
     def wait(self, cells: Locator, milliseconds: int) -> None:
         """Wait until cells have been run."""
@@ -52,9 +52,9 @@ class Notebook:
         cell.locator(".cm-content").click()
         self.page.keyboard.press("Control+A")
         self.page.keyboard.insert_text(source)
-        before = cell.locator(".jp-InputPrompt").text_content()
+        number = cell.locator(".jp-InputPrompt").text_content()
         self.page.keyboard.press("Shift+Enter")
-        expect(cell.locator(".jp-InputPrompt")).not_to_have_text(before, timeout=CELL)
+        expect(cell.locator(".jp-InputPrompt")).not_to_have_text(number, timeout=CELL)
         self.wait(cell, CELL)
         return "\n".join(cell.locator(".jp-OutputArea-output").all_text_contents())
 
@@ -65,20 +65,29 @@ class Notebook:
 def notebook(request, browser, lab):
     address, token = lab
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
-    said, ours = [], (address, "data:", "blob:")
+    messages = []
     # The badges are the only pictures from elsewhere; the test needs no network.
     badge = re.compile(r"/(colab-badge|open-in-kaggle)\.svg$")
     page.route(badge, lambda route: route.fulfill(content_type="image/svg+xml", body=BADGE))
-    page.on("console", lambda m: said.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda error: said.append(str(error)))
-    foreign = lambda url: not url.startswith(ours) and not badge.search(url)  # noqa: E731
-    page.on("request", lambda r: said.append(r.url) if foreign(r.url) else None)
+
+    def note_error(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            messages.append(message.text)
+
+    def note_foreign(request: Request) -> None:
+        is_local = request.url.startswith((address, "data:", "blob:"))
+        if not is_local and not badge.search(request.url):
+            messages.append(request.url)
+
+    page.on("console", note_error)
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", note_foreign)
     page.goto(f"{address}lab/tree/{request.param}.ipynb?reset&token={token}")
     kernel = page.locator(".jp-Toolbar-kernelName").first
     expect(kernel).to_have_text(re.compile("^Python 3"), timeout=CELL)
     indicator = page.locator(".jp-Notebook-ExecutionIndicator")
     expect(indicator).to_have_attribute("data-status", "idle", timeout=CELL)
-    opened = Notebook(request.param, page, said)
+    opened = Notebook(request.param, page, messages)
     page.get_by_role("menuitem", name="Run", exact=True).click()
     page.locator('.lm-Menu-item[data-command="runmenu:run-all"]').click()
     opened.wait(opened.code, RUN)
@@ -92,7 +101,7 @@ def notebook(request, browser, lab):
 def test_runs_from_top_to_bottom_and_nothing_is_wrong_behind_the_page(notebook):
     assert notebook.outputs("application/vnd.jupyter.error") == []
     assert notebook.outputs("application/vnd.jupyter.stderr") == []
-    assert notebook.said == []
+    assert notebook.messages == []
 
 
 def test_every_figure_has_its_words(notebook):
@@ -108,30 +117,40 @@ def test_a_dial_turns_by_the_arrow_keys(notebook):
     dials = notebook.page.locator(".jp-OutputArea-output .dial")
     assert dials.count() == DIALS.get(notebook.name[:2], 0)
     for dial in dials.all():
-        shown, chosen = dial.locator("figure:visible"), dial.locator("input:checked")
-        before = shown.inner_html()
-        chosen.press("ArrowLeft")
-        assert shown.count() == 1 and shown.inner_html() != before
+        figure = dial.locator("figure:visible")
+        picture = figure.inner_html()
+        dial.locator("input:checked").press("ArrowLeft")
+        assert figure.count() == 1 and figure.inner_html() != picture
 
 
 def test_an_answer_is_judged_at_once(notebook):
     path = ROOT / f"helpers/exercises/notebook_{notebook.name[:2]}.toml"
     texts = tomllib.loads(path.read_text("utf-8"))
     name, exercise = next((name, text) for name, text in texts.items() if "stub" in text)
+    index = index_of_check(notebook, name)
+    answer_cell = notebook.code.nth(index - 1)
+    check_cell = notebook.code.nth(index)
+    call = f'check("{name}", {exercise["answer"]})'
+
+    words, wrong_answer = next(iter(exercise["wrong"].items()))
+    assert notebook.run(answer_cell, wrong_answer) == ""
+    verdict = notebook.run(check_cell, call)
+    assert re.match(rf"Exercise {name} . not right", verdict), verdict
+    assert words in verdict
+    # A learner asks for a hint in the cell at hand.
+    assert f"of {len(exercise['hints'])}" in notebook.run(check_cell, f'hint("{name}")')
+
+    assert notebook.run(answer_cell, exercise["solution"]) == ""
+    verdict = notebook.run(check_cell, call)
+    assert re.match(rf"Exercise {name} . right", verdict), verdict
+
+
+def index_of_check(notebook: Notebook, name: str) -> int:
+    """Find the cell that checks an exercise; JupyterLab draws a long notebook bit by bit."""
     source = "cells => cells.map(cell => cell.querySelector('.cm-content')?.textContent ?? '')"
-    found, tries = [], 0
-    while not found and (tries := tries + 1) < 60:  # JupyterLab draws a long notebook bit by bit
+    for _ in range(60):
         notebook.page.wait_for_timeout(1000)
-        cells = notebook.code.evaluate_all(source)
-        found = [at for at, text in enumerate(cells) if f'check("{name}"' in text]
-    at = found[0]
-    words, wrong = next(iter(exercise["wrong"].items()))
-    answer, asked = notebook.code.nth(at - 1), notebook.code.nth(at)
-    for source, state in ((wrong, "not right"), (exercise["solution"], "right")):
-        assert notebook.run(answer, source) == ""
-        verdict = notebook.run(asked, f'check("{name}", {exercise["answer"]})')
-        assert re.match(rf"Exercise {name} . {state}", verdict), verdict
-        if state == "not right":
-            assert words in verdict
-            # A learner asks for a hint in the cell at hand.
-            assert f"of {len(exercise['hints'])}" in notebook.run(asked, f'hint("{name}")')
+        for index, text in enumerate(notebook.code.evaluate_all(source)):
+            if f'check("{name}"' in text:
+                return index
+    raise TimeoutError(name)

@@ -21,14 +21,15 @@ SCREENS = {"light": {"width": 1280, "height": 1000}, "dark": {"width": 390, "hei
 @pytest.mark.parametrize("name", PAGES)
 def test_it_asks_the_network_for_nothing_and_a_phone_scrolls_it_one_way_only(name, scheme, browser):
     page = browser.new_page(viewport=SCREENS[scheme], color_scheme=scheme)
-    asked, said = [], []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
+    addresses = []
+    messages = []
+    page.on("request", lambda request: addresses.append(request.url))
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
     page.goto((SITE / name).as_uri())
     page.wait_for_timeout(300)
-    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
-    assert said == []
+    assert [url for url in addresses if not url.startswith(("file:", "data:"))] == []
+    assert messages == []
     assert page.evaluate("document.documentElement.scrollWidth") <= SCREENS[scheme]["width"]
     pictures = page.locator("article img").evaluate_all("all => all.map(i => i.alt)")
     assert all(len(alt) > 10 for alt in pictures), pictures
@@ -98,27 +99,27 @@ def test_a_question_is_answered_by_keyboard_in_the_words_of_check(page, path):
 def test_a_dial_turns_without_a_kernel_to_what_its_words_say(page, path):
     page.goto((SITE / path).as_uri())
     for dial in page.locator(".dial").all():
-        said = []
+        texts = []
         for choice in dial.get_by_role("radio").all():
             choice.check()
             figure = dial.locator("figure:visible")
             assert figure.count() == 1 and figure.locator("svg").bounding_box()["height"] > 80
-            said.append(figure.inner_text())
-        assert len({*said}) == len(said) >= 5
+            texts.append(figure.inner_text())
+        assert len(set(texts)) == len(texts) >= 5
 
 
 def test_what_people_pasted_is_explained_as_by_the_command(page):
     threads = tomllib.loads((ROOT / "tests/display/threads.toml").read_text("utf-8"))
     texts = [*threads.pop("unrelated"), *(row["text"] for row in threads.values())]
     page.goto((SITE / "notebooks/TROUBLESHOOTING.html").as_uri())
-    told = """texts => texts.map(text => {
+    paste = """texts => texts.map(text => {
       const field = document.getElementById("pasted");
       field.value = text;
       field.dispatchEvent(new Event("input"));
       return [...document.querySelectorAll("#told section")].map(
         x => ["h2", "code"].map(y => x.querySelector(y).textContent.replaceAll("’", "'")));
     })"""
-    for text, found in zip(texts, page.evaluate(told, texts), strict=True):
+    for text, found in zip(texts, page.evaluate(paste, texts), strict=True):
         known = [(m.symptom.name, m.evidence) for m in explain(text).matches]
         assert [(n[: len(k)], e) for (n, e), (k, _) in zip(found, known, strict=True)] == known
 
@@ -126,7 +127,8 @@ def test_what_people_pasted_is_explained_as_by_the_command(page):
 def test_one_asks_what_a_tpu_takes_by_name_by_error_and_by_notebook(page):
     page.goto((SITE / "notebooks/takes.html").as_uri())
     rows = page.locator("#takes tbody tr:visible")
-    assert (every := rows.count()) > 500
+    every = rows.count()
+    assert every > 500
     page.get_by_label("Operation, layer").press_sequentially("TFSwinModel")
     assert rows.count() == 1 and "refused" in rows.inner_text()
     for words, name in (
@@ -148,7 +150,10 @@ def test_axe_finds_nothing_serious(name, scheme, browser):
     page = browser.new_page(viewport=SCREENS[scheme], color_scheme=scheme)
     page.goto((SITE / f"notebooks/{name}.html").as_uri())
     page.locator("details").evaluate_all("all => all.forEach(x => { x.name = ''; x.open = true })")
-    found = Axe().run(page, options={"preload": False}).response["violations"]
-    serious = [x for x in found if x["impact"] in ("serious", "critical")]
-    assert [(x["id"], x["nodes"][0]["html"]) for x in serious] == []
+    violations = Axe().run(page, options={"preload": False}).response["violations"]
+    serious = []
+    for violation in violations:
+        if violation["impact"] in ("serious", "critical"):
+            serious.append((violation["id"], violation["nodes"][0]["html"]))
+    assert serious == []
     page.close()

@@ -28,8 +28,12 @@ HOST = tomllib.loads((ROOT / "tests/repo/hosts.toml").read_text("utf-8"))[NAME]
 
 def versions() -> dict[str, str]:
     """Version by name of what is installed in the place."""
-    listed = call(PYTHON, "-m", "pip", "list", "--format=json", check=True).stdout
-    return {x["name"].lower().replace("_", "-"): x["version"] for x in json.loads(listed)}
+    output = call(PYTHON, "-m", "pip", "list", "--format=json", check=True).stdout
+    version_by_name = {}
+    for package in json.loads(output):
+        name = package["name"].lower().replace("_", "-")
+        version_by_name[name] = package["version"]
+    return version_by_name
 
 
 class Kernels(KernelSpecManager):
@@ -56,8 +60,10 @@ class Place:
         (home / ".gitconfig").write_text(
             f'[url "{ROOT.as_uri()}"]\n  insteadOf = {repository()}\n[safe]\n  directory = *\n'
         )
-        kept = ("PIP_", "LANG", "LC_", "SSL")
-        self.environment = {k: v for k, v in os.environ.items() if k.startswith(kept)}
+        self.environment = {}
+        for name, value in os.environ.items():
+            if name.startswith(("PIP_", "LANG", "LC_", "SSL")):
+                self.environment[name] = value
         self.environment |= HOST["marks"] | {
             "HOME": str(home),
             "IPYTHONDIR": str(home / "ipython"),
@@ -83,23 +89,28 @@ def load(number: str) -> nbformat.NotebookNode:
     return nbformat.read(next((ROOT / "notebooks").glob(f"{number}_*.ipynb")), 4)
 
 
-def beginnings(found: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
-    return {name: found.get(name, "")[: len(x) or None] for name, x in expected.items()}
+def beginnings(installed: dict[str, str], expected: dict[str, str]) -> dict[str, str]:
+    """The versions as far as an expected one says; "" for a package that isn't installed."""
+    versions = {}
+    for name, beginning in expected.items():
+        versions[name] = installed.get(name, "")[: len(beginning) or None]
+    return versions
 
 
 def test_the_first_cell_installs_leaves_the_place_s_own_and_asks_for_a_restart(place):
-    before = versions()
-    assert beginnings(before, HOST["before"]) == HOST["before"]
+    original = versions()
+    assert beginnings(original, HOST["before"]) == HOST["before"]
     node = load("00")
     node.cells = node.cells[: tagged(node, "setup")[0] + 1]
-    with pytest.raises(CellExecutionError) as told:
+    with pytest.raises(CellExecutionError) as error:
         place.run(node)
     for words in ("The course's packages are installed now.", HOST["restart"]):
-        assert words in str(told.value)
+        assert words in str(error.value)
     assert (place.content / "tensorflow-on-tpu/helpers/runtime.py").is_file()
-    after = versions()
-    assert beginnings(after, HOST["after"]) == HOST["after"]
-    assert [after[name] for name in OF_THE_PLACE] == [before[name] for name in OF_THE_PLACE]
+    installed = versions()
+    assert beginnings(installed, HOST["after"]) == HOST["after"]
+    for name in OF_THE_PLACE:
+        assert installed[name] == original[name]
 
 
 @pytest.mark.parametrize("number", NOTEBOOKS)

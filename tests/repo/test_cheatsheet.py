@@ -56,8 +56,8 @@ assert np.any(model.layers[0].embeddings != 0)
 def test_its_python_trains_on_two_replicas(tmp_path):
     (tmp_path / "sheet.py").write_text(BEFORE + PYTHON + AFTER)
     command = [sys.executable, str(tmp_path / "sheet.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 def test_it_names_every_notebook():

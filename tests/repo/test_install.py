@@ -19,7 +19,8 @@ class Machine:
     """A folder with the installer, and tools that do what a test says."""
 
     def __init__(self, folder) -> None:
-        self.folder, self.bin = folder / "course", folder / "bin"
+        self.folder = folder / "course"
+        self.bin = folder / "bin"
         (self.folder / "course").mkdir(parents=True)
         shutil.copy(ROOT / "course/install.sh", self.folder / "course")
         self.bin.mkdir()
@@ -34,9 +35,15 @@ class Machine:
 
     def start(self, **variables: str) -> subprocess.Popen:
         environment = {"PATH": f"{self.bin}:/usr/bin:/bin", **variables}
-        options = {"cwd": self.folder, "env": environment, "text": True, "start_new_session": True}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(["sh", "course/install.sh"], **options, **pipes)
+        return subprocess.Popen(
+            ["sh", "course/install.sh"],
+            cwd=self.folder,
+            env=environment,
+            text=True,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     def installed(self) -> bool:
         return (self.folder / ".venv/.installed").exists()
@@ -48,10 +55,11 @@ def machine(tmp_path):
 
 
 def test_it_installs_the_lock_with_its_hashes_then_its_own_commands(machine):
-    said, _ = machine.start().communicate(timeout=60)
-    assert machine.installed(), said
+    output, _ = machine.start().communicate(timeout=60)
+    assert machine.installed(), output
     _, lock, own = (machine.folder / "asked").read_text().splitlines()
     assert "--require-hashes" in lock and lock.endswith("-r requirements.txt")
+    assert "editable_mode=compat" in own  # no program runs at each start of Python
     assert own.endswith("--editable ./tpu_preflight --editable .")
 
 
@@ -67,9 +75,10 @@ def test_it_installs_the_lock_with_its_hashes_then_its_own_commands(machine):
 )
 def test_what_prevents_an_installation_is_one_sentence(machine, tool, script, words):
     machine.tool(tool, script)
-    process = machine.start(**({"PYTHON": tool} if tool == "python3.9" else {}))
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 1 and words in said.splitlines()[-1], said
+    variables = {"PYTHON": tool} if tool == "python3.9" else {}
+    process = machine.start(**variables)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1 and words in output.splitlines()[-1], output
     assert not machine.installed()
 
 
@@ -79,8 +88,8 @@ def test_an_interrupted_installation_is_told_and_begins_afresh(machine):
     process = machine.start()
     assert wait_for(half.exists)
     os.killpg(process.pid, signal.SIGINT)
-    said, _ = process.communicate(timeout=30)
-    assert process.returncode == 130 and "Run the same command again" in said
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Run the same command again" in output
     assert not machine.installed()
     machine.tool("uv", "mkdir -p .venv")
     machine.start().communicate(timeout=60)
