@@ -121,7 +121,9 @@ def test_tools_are_installed_by_hash(tool):
         assert line.startswith("#") or f"{line} \\\n" in lock, f"{line}: make lock"
 
 
-@pytest.mark.parametrize("path", (ROOT / ".github/workflows").iterdir(), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / ".github/workflows").iterdir()), ids=lambda path: path.name
+)
 def test_actions_are_pinned_by_commit(path):
     actions = re.findall(r"uses: (\S+)", path.read_text("utf-8"))
     assert actions
