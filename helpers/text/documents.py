@@ -11,14 +11,46 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow.compute
 
-from helpers.base.errors import CourseError
 from helpers.text import corpus
 
-LONGEST = 10_000_000  # characters of a document, of which the tokenizer needs some GB
+LONGEST = 2**20  # bytes of a document in UTF-8: the tokenizer needs a hundred for each
+
+
+def cut(document: bytes) -> Iterator[bytes]:
+    """Cut a document in UTF-8 into some of at most ``LONGEST`` bytes: at a space, if there is one.
+
+    Pieces are taken from the beginning on, so those of a document that goes on are its first.
+    """
+    start = 0
+    while len(document) - start > LONGEST:
+        end = document.rfind(b" ", start + 1, start + LONGEST)
+        if end < 0:
+            end = start + LONGEST
+            while document[end] & 0xC0 == 0x80:  # inside of a character
+                end -= 1
+        yield document[start:end]
+        start = end
+    yield document[start:]
+
+
+def _cut_all(arrays: Iterable[pyarrow.Array]) -> Iterator[pyarrow.Array]:
+    """Give arrays of documents, where long ones are cut: each piece is then a document."""
+    for texts in arrays:
+        longest = pyarrow.compute.max(pyarrow.compute.binary_length(texts)).as_py()
+        if longest is None or longest <= LONGEST:
+            yield texts
+            continue
+        for text in texts:
+            document = (text.as_py() or "").encode()
+            for piece in cut(document):
+                yield pyarrow.array([piece.decode()], pyarrow.string())
 
 
 class Source(abc.ABC):
-    """Where documents come from: one file or several, each with documents in order."""
+    """Where documents come from: one file or several, each with documents in order.
+
+    A document of more than ``LONGEST`` bytes counts as several.
+    """
 
     @abc.abstractmethod
     def files(self) -> Iterator[Iterable[pyarrow.Array]]:
@@ -31,19 +63,11 @@ class Source(abc.ABC):
     def digest(self) -> str:
         """Name the documents by what they say and by their order.
 
-        Raises `CourseError`: A file can't be read, or a document is longer than ``LONGEST``.
+        Raises `CourseError`: A file can't be read.
         """
         total = hashlib.blake2b(digest_size=8)
         for arrays in self.files():
-            for texts in arrays:
-                lengths = pyarrow.compute.utf8_length(texts)
-                if (pyarrow.compute.max(lengths).as_py() or 0) > LONGEST:
-                    raise CourseError(
-                        f"A document has more than {LONGEST:,} characters.",
-                        "In a plain text each line is a document; to cut this one would take too "
-                        "long.",
-                        "Write its paragraphs on lines of their own.",
-                    )
+            for texts in _cut_all(arrays):
                 for text in texts.to_pylist():
                     total.update(f"{text or ''}\0".encode())
             total.update(b"\0")
@@ -63,7 +87,7 @@ class Source(abc.ABC):
             # Numbers of this generator are the same in every version of NumPy (its policy, NEP 19).
             generator = np.random.Philox(key=[seed, file_number])
             documents_so_far = 0
-            for texts in arrays:
+            for texts in _cut_all(arrays):
                 trimmed = pyarrow.compute.utf8_trim_whitespace(texts)
                 lengths = pyarrow.compute.utf8_length(trimmed).fill_null(0).to_numpy()
                 has_text = lengths > 0

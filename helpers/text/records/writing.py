@@ -19,8 +19,11 @@ from helpers.text.documents import InMemory, Source
 from helpers.text.records import format
 from helpers.text.records.format import HELD_OUT, MANIFEST, TOKENIZER, Manifest, Settings, Shard
 
-CHUNK = 1_000  # documents that are tokenized together
-WINDOW = 2**20  # tokens whose sequences are packed together: a bound for memory
+# Bounds for memory. WINDOW is looked at after each chunk, so both decide about the rows.
+CHUNK = 1_000  # documents
+CHUNK_CHARACTERS = 2**22  # of which ordinary documents don't have as many in a chunk
+BATCH_CHARACTERS = 2**19  # that are tokenized together: a hundred bytes for each
+WINDOW = 2**20  # tokens whose sequences are packed together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,10 +79,11 @@ class ShardWriter:
         """Give the sequences ``[CLS] … [SEP]`` that are packed together, a window at a time."""
         window: list[np.ndarray] = []
         size = 0
-        while chunk := list(itertools.islice(texts, CHUNK)):
-            for sequence in self._tokenize(chunk):
-                window.append(sequence)
-                size += len(sequence)
+        for chunk in _chunks(texts, CHUNK_CHARACTERS):
+            for batch in _chunks(chunk, BATCH_CHARACTERS):
+                for sequence in self._tokenize(batch):
+                    window.append(sequence)
+                    size += len(sequence)
             if size >= WINDOW:
                 yield window
                 window = []
@@ -87,9 +91,9 @@ class ShardWriter:
         if window:
             yield window
 
-    def _tokenize(self, chunk: list[str]) -> Iterator[np.ndarray]:
+    def _tokenize(self, texts: list[str]) -> Iterator[np.ndarray]:
         """Give the sequences of documents; one that is longer than a row becomes several."""
-        for document in self._tokenizer.encode_batch_fast(chunk):
+        for document in self._tokenizer.encode_batch_fast(texts):
             if len(document) <= 2:  # nothing but [CLS] and [SEP]
                 continue
             self.documents += 1
@@ -111,6 +115,21 @@ class ShardWriter:
         self.bytes += len(data)
         self.crc.update(data)
         return data
+
+
+def _chunks(texts: Iterable[str], most_characters: int) -> Iterator[list[str]]:
+    """Give texts in lists of ``CHUNK``, or of fewer if they have as many characters before."""
+    chunk: list[str] = []
+    characters = 0
+    for text in texts:
+        chunk.append(text)
+        characters += len(text)
+        if len(chunk) == CHUNK or characters >= most_characters:
+            yield chunk
+            chunk = []
+            characters = 0
+    if chunk:
+        yield chunk
 
 
 def write_shard(job: Job, number: int) -> int:
@@ -241,13 +260,14 @@ def _check_known(tokenizer: tokenizers.Tokenizer, texts: Iterator[str]) -> None:
     tokens = 0
     unknown = 0
     unknown_id = tokenizer.token_to_id("[UNK]")
-    for document in tokenizer.encode_batch_fast(list(itertools.islice(texts, CHUNK))):
+    first_texts = next(_chunks(texts, BATCH_CHARACTERS), [])
+    for document in tokenizer.encode_batch_fast(first_texts):
         tokens += len(document)
         unknown += document.ids.count(unknown_id)
     if 2 * unknown > tokens:
         raise CourseError(
             "The tokenizer doesn't know this text.",
-            f"Of its first {CHUNK:,} documents more than half of the tokens are [UNK].",
+            "Of its first documents more than half of the tokens are [UNK].",
             "Train one on this text (corpus.train_tokenizer), or read another text.",
         )
 
