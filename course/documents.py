@@ -80,8 +80,9 @@ def find(inputs: Sequence[str], field: str = "text", output: str = "") -> Files:
             by_real_path[real_path] = path
     # By name first: then it doesn't count where the folders are.
     paths = sorted(by_real_path.values(), key=lambda path: (path.rpartition("/")[2], path))
-    counts = collections.Counter(reason for path, reason in left_out.items() if path not in paths)
-    return Files(tuple(paths), field, dict(counts))
+    taken = set(paths)
+    reasons = [reason for path, reason in left_out.items() if path not in taken]
+    return Files(tuple(paths), field, dict(collections.Counter(reasons)))
 
 
 def _matching(text: str) -> tuple[list[str], dict[str, str]]:

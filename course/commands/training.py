@@ -91,6 +91,7 @@ def prepare(
     tokenizer = tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer()
     source = documents.find(texts, field, Folder(output).absolute)
     Folder(output).check()
+    _say_texts(source)
     run = records.one_by_one
     if runner:
         run = functools.partial(runners.by_beam, runner=runner, flags=beam_options or ())
@@ -117,6 +118,14 @@ def prepare(
     typer.echo(f"{written.path}: {written!r}")
 
 
+def _say_texts(source: Any) -> None:
+    """Say how many texts are read (`documents.Files`), and what is left out and why."""
+    message = f"{len(source.paths):,} texts"
+    for reason, count in source.left_out.items():
+        message += f"; left out: {count:,} {reason}"
+    typer.echo(f"{message}.", err=True)
+
+
 @temporary()
 def pretrain(
     output: Annotated[
@@ -136,6 +145,9 @@ def pretrain(
     dropout: Annotated[float, typer.Option(min=0, max=0.9, help="Share of values.")] = 0.1,
     steps_per_execution: Annotated[int, typer.Option(min=1, help="On a TPU 50 or more.")] = 1,
     save_every: Annotated[int, typer.Option(min=1, help="Steps between two checkpoints.")] = 100,
+    changed_program: Annotated[
+        bool, typer.Option("--changed-program", help="Go on under other code or versions.")
+    ] = False,
     seed: Annotated[
         int, typer.Option(min=0, max=2**32 - 1, help="Of weights, order, masks, dropout.")
     ] = 0,
@@ -145,6 +157,9 @@ def pretrain(
     Killed, crashed or interrupted: nothing is lost but the steps since the last checkpoint, and
     they are done again with the same numbers. Ctrl-C and SIGTERM save first. The losses are in
     DIR/log.jsonl.
+
+    DIR/settings.json says which code and which versions of the libraries compute the run. Under
+    others it doesn't go on but with --changed-program, and then says from which step on.
 
     **Examples**
 
@@ -205,6 +220,7 @@ def pretrain(
         strategy=strategy,
         steps_per_execution=steps_per_execution,
         save_every=save_every,
+        changed_program=changed_program,
         say=typer.echo,
         report=_report,
     )

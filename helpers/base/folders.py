@@ -175,18 +175,27 @@ class Folder:
             return None
         # Asked before it is opened: a pipe would be waited for, /dev/zero has no end.
         if info["type"] != "file" or info["size"] > LARGEST:
-            raise CourseError(
-                f"{name} in {short(self.path)} can't be read.",
-                "It is a folder, a pipe or a device, or larger than any that the course writes.",
-                "Move it away; if a file of that name was yours, bring it back from a copy.",
-            )
+            raise self._no_file(name)
         with self._reading(name):
             return self._files.cat_file(self._at(name))
         return None
 
+    def _no_file(self, name: str) -> CourseError:
+        return CourseError(
+            f"{name} in {short(self.path)} can't be read.",
+            "It is a folder, a pipe or a device, or larger than any that the course writes.",
+            "Move it away; if a file of that name was yours, bring it back from a copy.",
+        )
+
     def pieces(self, name: str) -> Iterator[bytes]:
-        """Read a file some bytes at a time; nothing where there is none."""
+        """Read a file some bytes at a time; nothing where there is none.
+
+        Raises `CourseError`: It is no file, or can't be read.
+        """
         size = 2**24
+        with self._reading(name):
+            if self._files.info(self._at(name), timeout=PATIENCE)["type"] != "file":
+                raise self._no_file(name)
         with self._reading(name), self._files.open(self._at(name), "rb", block_size=size) as file:
             while piece := file.read(size):
                 yield piece
@@ -215,10 +224,10 @@ class Folder:
         return sorted(self.entries(name))
 
     def sizes(self) -> dict[str, int]:
-        """Give the sizes of the files in the folder, in bytes, by name."""
+        """Give the sizes of the files in the folder, in bytes, by name; pipes are none."""
         sizes = {}
         for name, entry in self.entries().items():
-            if entry["type"] != "directory":
+            if entry["type"] == "file":
                 sizes[name] = entry["size"]
         return sizes
 

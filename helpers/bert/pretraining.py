@@ -26,6 +26,7 @@ from helpers.base.folders import Folder, is_remote
 from helpers.base.language import translated
 from helpers.bert.data import Data, read, unigram
 from helpers.bert.model import pretraining_model
+from helpers.bert.program import current_program
 from helpers.bert.settings import (
     CHECKPOINTS,
     LOG,
@@ -114,6 +115,7 @@ def run(
     strategy: tf.distribute.Strategy | None = None,
     steps_per_execution: int = 1,
     save_every: int = 100,
+    changed_program: bool = False,
     jit: bool = True,
     say: Callable[[str], None] = lambda text: None,
     report: Callable[[Progress], None] = lambda progress: None,
@@ -130,12 +132,15 @@ def run(
         strategy: From ``connection.connect``; None: this machine as it is.
         steps_per_execution: Steps for each time that Python is asked, from 1 on.
         save_every: Steps from one checkpoint to the next, from 1 on.
+        changed_program: Whether to go on where other code or other versions of the libraries
+            computed the run so far; ``settings.json`` then says from which step on.
         jit: Whether XLA compiles the step; a TPU's is compiled in any case.
         say: Called with each line that a person should read.
         report: Called after each execution.
 
-    Raises `CourseError`: The arguments don't fit each other; the folder holds another run, or can't
-    be used; or a loss is no number. Also as `data.read` and `records.dataset`.
+    Raises `CourseError`: The arguments don't fit each other; the folder holds another run or one of
+    another program, or can't be used; or a loss is no number. Also as `data.read` and
+    `records.dataset`.
     """
     folder = Folder(output)
     entries = Folder(data).entries()
@@ -146,6 +151,12 @@ def run(
     description = Description(settings, source.manifest.fingerprint, path)
     # Before the lock, which would be a new file in a folder that isn't a run's.
     description.check(folder)
+    newest_step = max(saved_steps(folder), default=0)
+    if newest_step:
+        programs = Description.read(folder).programs
+        description = dataclasses.replace(description, programs=programs)
+    # Before a model is made, which takes long; what that step is becomes certain afterwards.
+    description.after(newest_step, current_program(), may_change=changed_program)
     with contextlib.ExitStack() as lock, signals(say) as received:
         lock.enter_context(folder.alone())
         description.begin(folder)
@@ -162,8 +173,12 @@ def run(
         execute = steps_function(strategy, step_function)
         state = tf.train.Checkpoint(model=model, optimizer=optimizer)
         start = restore(state, folder, say)
+        description = description.after(start, current_program(), may_change=changed_program)
+        description.begin(folder)
         if start:
             say(translated(f"Going on after step {start:,} of {settings.steps:,}."))
+        if len(description.programs) > 1 and description.programs[-1]["from_step"] == start + 1:
+            say(translated(f"From step {start + 1:,} on another program computes this run."))
         _repair_pointer(folder)
         manager = tf.train.CheckpointManager(state, folder.at(CHECKPOINTS), KEPT, None, "step")
         # Steps after the checkpoint are computed again.
@@ -273,9 +288,13 @@ def restore(
     Raises `CourseError`: There are some and none can be read.
     """
     steps = saved_steps(folder)
+    files_there = Folder(folder.at(CHECKPOINTS)).sizes()
     for step in steps:
         path = folder.at(f"{CHECKPOINTS}/step-{step}")
         try:
+            for name in folder.list(CHECKPOINTS):
+                if name.startswith(f"step-{step}.") and name not in files_there:
+                    raise ValueError("a pipe or a device")  # TensorFlow would wait for ever
             names = [name for name, _ in tf.train.list_variables(path)]
             weights = [name for name in names if name.startswith("model/")]
             if len(weights) != len(state.model.variables):

@@ -75,6 +75,9 @@ class Description:
     settings: Settings
     data: dict[str, Any]  # fingerprint of the records
     records: str = dataclasses.field(compare=False)  # path or address
+    # Which programs computed it, in order (`program.current_program`), each with its first step as
+    # ``from_step``; one but where the user went on with another.
+    programs: list[dict[str, Any]] = dataclasses.field(default_factory=list, compare=False)
 
     @classmethod
     def read(cls, folder: Folder) -> Self | None:
@@ -94,6 +97,9 @@ class Description:
             description = cls(**run)
             if not (isinstance(description.records, str) and isinstance(description.data, dict)):
                 raise TypeError("records or data")
+            for program in description.programs:
+                if type(program["from_step"]) is not int:
+                    raise TypeError("programs")
             return description
 
     @classmethod
@@ -152,13 +158,34 @@ class Description:
             )
 
     def _differences(self, earlier: Self) -> str:
-        there = dataclasses.asdict(earlier.settings) | earlier.data
-        now = dataclasses.asdict(self.settings) | self.data
-        differences = []
-        for name, value in now.items():
-            if there.get(name) != value:
-                differences.append(f"{name} {there.get(name)} there, {value} now")
-        return "; ".join(differences)
+        return _differences(
+            dataclasses.asdict(earlier.settings) | earlier.data,
+            dataclasses.asdict(self.settings) | self.data,
+        )
+
+    def after(self, step: int, program: dict[str, str], *, may_change: bool = False) -> Self:
+        """Give the description of the run when ``program`` goes on with it after a step.
+
+        Raises `CourseError`: Another program computed the run so far, and ``may_change`` is False.
+        """
+        # Of programs that began later, the steps are computed again.
+        programs = [entry for entry in self.programs if entry["from_step"] <= step]
+        if programs:
+            earlier = dict(programs[-1])
+            del earlier["from_step"]
+            if earlier == program:
+                return dataclasses.replace(self, programs=programs)
+            if not may_change:
+                raise CourseError(
+                    f"Another program computed this run: {_differences(earlier, program)}.",
+                    "From here on its numbers would not be those of the run that was begun.",
+                    "Bring back the sources of the course and the versions it was begun with; or "
+                    "go on with --changed-program (in Python changed_program=True): "
+                    f"{SETTINGS} then says from which step on it is another program.",
+                )
+        # Runs of before 2026-12 don't say who computed them: nothing can be compared.
+        programs.append({"from_step": step + 1} | program)
+        return dataclasses.replace(self, programs=programs)
 
     def begin(self, folder: Folder) -> None:
         """Write down what the folder's run is; errors as of `check`."""
@@ -166,11 +193,19 @@ class Description:
         folder.write(SETTINGS, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
 
+def _differences(there: dict[str, Any], now: dict[str, Any]) -> str:
+    differences = []
+    for name, value in now.items():
+        if there.get(name) != value:
+            differences.append(f"{name} {there.get(name)} there, {value} now")
+    return "; ".join(differences)
+
+
 def saved_steps(folder: Folder) -> list[int]:
     """Give the steps of all checkpoints, whole or damaged, newest first."""
     # The index is written last: without it, a checkpoint is none. Other files are the user's own.
     steps = []
-    for name in folder.list(CHECKPOINTS):
+    for name in Folder(folder.at(CHECKPOINTS)).sizes():
         match = re.fullmatch(r"step-(\d{1,18})\.index", name)
         if match:
             steps.append(int(match[1]))

@@ -22,7 +22,9 @@ from terminal import wait_for
 
 from helpers.base.errors import CourseError
 from helpers.base.folders import Folder
+from helpers.bert import pretraining
 from helpers.bert.data import read, unigram
+from helpers.bert.program import current_program
 from helpers.bert.settings import CONFIGURATIONS
 from helpers.text import corpus, records
 from helpers.tpu import storage
@@ -204,6 +206,40 @@ def test_another_run_is_refused_and_the_same_data_elsewhere_is_not(whole, data, 
     records.write(["another text " * 300] * 20, tmp_path / "other", tokenizer, shards=1)
     with pytest.raises(CourseError, match=r"sequence_length 64 there, 128 now"):
         train(tmp_path / "other", whole)
+
+
+OTHER_PROGRAM = {"sources": "0123456789abcdef", "tensorflow": "2.99.0"}
+
+
+def test_another_program_is_refused_or_recorded_with_its_first_step(data, tmp_path, monkeypatch):
+    with pytest.raises(Ended):
+        train(data, tmp_path, SHORT, report=end_at(9))
+    monkeypatch.setattr(pretraining, "current_program", lambda: OTHER_PROGRAM)
+    with pytest.raises(CourseError, match=r"tensorflow .* there, 2\.99\.0 now") as refused:
+        train(data, tmp_path, SHORT)
+    assert "--changed-program" in refused.value.fix
+    messages = []
+    run = train(data, tmp_path, SHORT, changed_program=True, say=messages.append)
+    assert run.resumed == 8
+    assert messages[1:] == ["From step 9 on another program computes this run."]
+    programs = json.loads((tmp_path / "settings.json").read_text())["programs"]
+    assert programs == [
+        {"from_step": 1} | current_program(),
+        {"from_step": 9} | OTHER_PROGRAM,
+    ]
+    # From here on it is the program of the run, and the first one isn't any more.
+    assert train(data, tmp_path, SHORT).resumed == SHORT.steps
+    monkeypatch.undo()
+    with pytest.raises(CourseError, match="Another program computed this run"):
+        train(data, tmp_path, SHORT)
+
+
+def test_a_checkpoint_that_is_a_pipe_is_passed_over(whole, data, tmp_path):
+    output = copy(whole, tmp_path)
+    path = output / f"checkpoints/step-{STEPS}{DATA}"
+    path.unlink()
+    os.mkfifo(path)
+    assert train(data, output).resumed == STEPS - SAVE
 
 
 @pytest.mark.parametrize("name", ["log.jsonl", "checkpoints/checkpoint"])

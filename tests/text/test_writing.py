@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import os
 import shutil
 
 import numpy as np
@@ -174,6 +175,49 @@ def test_files_of_somebody_else_stay(tmp_path):
     refused("tfrecord of somebody else", ["하나"], tmp_path / "third", shards=1)
     for path in (held_out, tokenizer, shard):
         assert path.read_text() == "mine"
+
+
+def test_an_empty_folder_of_the_user_stays_when_there_are_no_documents(tmp_path, monkeypatch):
+    folder = tmp_path / "mine"
+    (folder / records.HELD_OUT).mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    for output in (folder, "."):
+        refused("There are no documents", ["", " "], output, held_out=True)
+        assert list(folder.rglob("*")) == [folder / records.HELD_OUT]
+
+
+def make_pipe(path):
+    os.mkfifo(path)
+
+
+def link_to_zeros(path):
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("replace", [make_pipe, link_to_zeros])
+def test_a_shard_that_is_no_file_is_told_at_once(texts, written, tmp_path, replace):
+    shard = copied(written, tmp_path) / written.shards[1].name
+    shard.unlink()
+    replace(shard)
+    with pytest.raises(records.ShardDamaged, match="It has 0 bytes"):
+        records.verify(tmp_path)
+    with pytest.raises(records.ShardDamaged, match="It has 0 bytes"):
+        batches(tmp_path, 1)
+    refused("a pipe or a device", texts, tmp_path)
+
+
+def test_documents_are_tokenized_some_characters_at_a_time_with_the_same_rows(
+    texts, tmp_path, monkeypatch
+):
+    expected = write(texts, tmp_path / "one", shards=1)
+    monkeypatch.setattr(writing, "BATCH_CHARACTERS", 2_000)
+    batched = write(texts, tmp_path / "batches", shards=1)
+    assert batched.shards == expected.shards
+    monkeypatch.setattr(writing, "CHUNK_CHARACTERS", 2_000)
+    monkeypatch.setattr(writing, "WINDOW", 5_000)
+    several = write(texts, tmp_path / "windows", shards=1)
+    assert (several.documents, several.tokens) == (expected.documents, expected.tokens)
+    assert several.rows > expected.rows
 
 
 def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):

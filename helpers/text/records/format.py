@@ -262,8 +262,11 @@ def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
 def verify(path: str | os.PathLike[str]) -> Manifest:
     """Compare every shard's bytes with the manifest; raise `ShardDamaged`, or as `manifest`."""
     table = manifest(path)
+    folder = Folder(table.path)
+    sizes = folder.sizes()
     for shard in table.shards:
-        shard.check(Folder(table.path).pieces(shard.name))
+        shard.check_size(sizes.get(shard.name, 0))  # before gigabytes are read
+        shard.check(folder.pieces(shard.name))
     return table
 
 

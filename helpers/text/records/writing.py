@@ -235,6 +235,7 @@ def write(
         other_part = dataclasses.replace(settings, part=HELD_OUT, shards=fewer_shards)
         path = folder.at(HELD_OUT)
         jobs.append(dataclasses.replace(main_job, path=path, settings=other_part))
+    users_folders = [job.path for job in jobs if Folder(job.path).exists("")]
     # Two runs of equal settings write the same bytes to a bucket, each object whole.
     with folder.alone():
         tasks = [(job, number) for job in jobs for number in _missing(job)]
@@ -245,7 +246,7 @@ def write(
         # The folder inside the other one first.
         for table in reversed(tables):
             if not table.documents:
-                _delete(table)
+                _delete(table, with_folder=table.path not in users_folders)
     if not tables[0].documents:
         raise CourseError(
             "There are no documents.",
@@ -277,7 +278,7 @@ def _description_of(name: str) -> str:
     return name.replace(".tfrecord", ".json")
 
 
-def _delete(table: Manifest) -> None:
+def _delete(table: Manifest, with_folder: bool) -> None:
     """Delete records; what else is in the folder is the user's own."""
     folder = Folder(table.path)
     for name in (".lock", MANIFEST, TOKENIZER):
@@ -285,7 +286,7 @@ def _delete(table: Manifest) -> None:
     for name in table.settings.names:
         folder.delete(name)
         folder.delete(_description_of(name))
-    if not folder.list():
+    if with_folder and not folder.list():
         folder.delete("")
 
 
