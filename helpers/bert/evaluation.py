@@ -41,6 +41,7 @@ def fix_masks(documents: Sequence[Sequence[int]], masks: masking.Masking, length
             f"Of {len(documents):,} held-out documents none has a token that may be masked.",
             "Hold some documents out of the training (corpus.held_out), in each language.",
         )
+    # One document in a row: a packed one would share its row with others that are not compared.
     ids = np.zeros((len(maskable), length), np.int32)
     attention_mask = np.zeros_like(ids)
     for row, document in enumerate(maskable):
@@ -104,6 +105,7 @@ def evaluate(
         weights = batch["masked_weights"]
         unigram = baselines[language].unigram
         uniform = np.full(labels.shape, 1 / len(unigram))
+        # For each guesser: the loss of every masked token, and whether its likeliest is right.
         guesses = {
             "uniform": (-np.log(uniform), uniform),
             "unigram": (-np.log(unigram[labels]), labels == unigram.argmax()),
@@ -168,6 +170,7 @@ def evaluate_records(
     """
     manifest = records.manifest(path)
     trained_on = data.manifest.settings
+    # Held-out documents of another text may be in the training's.
     same_documents = manifest.settings.documents == trained_on.documents
     same_tokenizer = manifest.settings.tokenizer_sha256 == trained_on.tokenizer_sha256
     if not (same_documents and same_tokenizer):

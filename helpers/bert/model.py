@@ -71,6 +71,7 @@ class TFPackedBertMainLayer(TFBertMainLayer):
         ``chosen`` are positions in the row, int32 [rows, chosen]; other arguments are as for
         `call`. Gives floats [rows, chosen, hidden size].
         """
+        # All layers but the last need every position: others attend to it.
         *lower_layers, top_layer = self.encoder.layer
         hidden = self.embeddings(**inputs, training=training)
         hidden = self._apply(lower_layers, hidden, attention_mask, training)
@@ -224,6 +225,7 @@ def pretraining_model(
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
+    # The policy is global and read where a layer is made, so it is set for that time only.
     policy = tf.keras.mixed_precision.global_policy()
     tf.keras.mixed_precision.set_global_policy(precision)
     try:

@@ -65,6 +65,7 @@ def fit_ngram(documents: Sequence[Sequence[int]], vocabulary: int) -> NGram:
     counted_documents = [ids for at, ids in enumerate(documents) if at % TUNED]
     left, here, right = _triples(counted_documents)
     unigram = np.bincount(here, minlength=vocabulary) + 1.0
+    # Sorted by context, a search gives all tokens that were in one.
     counted = []
     for contexts in (left, right, left * vocabulary + right):
         order = np.argsort(contexts)

@@ -160,6 +160,7 @@ def run(
     with contextlib.ExitStack() as lock, signals(say) as received:
         lock.enter_context(folder.alone())
         description.begin(folder)
+        # The model, where the strategy wants its weights, and the step that trains it.
         with strategy.scope():
             model, optimizer = make(settings, source)
         step_function = training_step(
@@ -171,6 +172,7 @@ def run(
             jit=jit and not isinstance(strategy, tf.distribute.TPUStrategy),
         )
         execute = steps_function(strategy, step_function)
+        # Where an earlier run ended; 0 for a new one.
         state = tf.train.Checkpoint(model=model, optimizer=optimizer)
         start = restore(state, folder, say)
         description = description.after(start, current_program(), may_change=changed_program)
@@ -183,6 +185,7 @@ def run(
         manager = tf.train.CheckpointManager(state, folder.at(CHECKPOINTS), KEPT, None, "step")
         # Steps after the checkpoint are computed again.
         log = read_log(folder, start)
+        # From this step on the batches are those of a run that nothing disturbed.
         dataset = batches(source, settings, start)
         iterator = iter(strategy.experimental_distribute_dataset(dataset))
         step = start
@@ -206,6 +209,7 @@ def run(
             with records.reading(source.manifest.path):
                 results = execute(iterator, step, stop - step)
                 losses, norms, tokens = [values.numpy().tolist() for values in results]
+            # Each step has its line, also where several are done in one execution.
             for loss, norm, count in zip(losses, norms, tokens, strict=True):
                 step += 1
                 _check_loss(step, loss, norm, saved_step, settings.learning_rate)

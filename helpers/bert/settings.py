@@ -91,6 +91,7 @@ class Description:
         what = f"{short(folder.path)} holds no run that can be read."
         fix = f"Name the folder of a run; or to begin one, a folder without a {SETTINGS}."
         with unreadable(what, fix, f"Its {SETTINGS} was changed, or is another program's."):
+            # The file has a dictionary for each dataclass.
             run = json.loads(text)
             size = Configuration(**run["settings"].pop("size"))
             run["settings"] = Settings(size, **run["settings"])

@@ -29,6 +29,7 @@ def masked_scores(model: tf.keras.Model, batch: Batch, training: bool = False) -
     The batch has ``input_ids``, ``attention_mask``, ``position_ids`` int32 [rows, length];
     ``masked_positions`` int32 [rows, predictions]. ``training`` switches dropout on.
     """
+    # Labels and weights of the batch are no business of the model.
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
     hidden = model.bert.encode_chosen(batch["masked_positions"], training=training, **inputs)
     return tf.cast(model.mlm(hidden), tf.float32)
@@ -126,6 +127,7 @@ def training_step(
         batch: Batch, masked: tf.Tensor, step: tf.Tensor, replica: tf.Tensor
     ) -> list[tf.Tensor]:
         """Give the loss, then the gradient of each weight."""
+        # A row drops the same values on any replica: it is told by its number in the global batch.
         first_row = tf.cast(replica, tf.int64) * batch["input_ids"].shape[0]
         with tf.GradientTape() as tape, dropout_at(seed, step, first_row):
             loss = tf.math.divide_no_nan(loss_sum(model, batch, training=True), masked)
@@ -152,6 +154,7 @@ def training_step(
 
     def replica_step(batch: Batch, step: tf.Tensor, replica: tf.Tensor) -> Results:
         context = tf.distribute.get_replica_context()
+        # Divided by the masked tokens of all replicas, so that each token counts the same.
         masked = context.all_reduce("SUM", count_masked(batch))
         own_gradients = compiled_gradients(batch, masked, step, replica)
         loss, *gradients = context.all_reduce("SUM", own_gradients)

@@ -164,6 +164,7 @@ def canonical(tokenizer: Any) -> str:
     Raises `CourseError`: It is none of these, lacks one of ``SPECIAL``, or its ids have gaps.
     """
     try:
+        # A copy: the one that was passed keeps its settings.
         copy = tokenizers.Tokenizer.from_str(_as_json(tokenizer))
         copy.no_padding()
         copy.no_truncation()
@@ -175,6 +176,7 @@ def canonical(tokenizer: Any) -> str:
             "Pass a BertTokenizerFast, a tokenizers.Tokenizer or the path of tokenizer.json, such "
             "as corpus.train_tokenizer makes.",
         ) from error
+    # Keys in order, so that equal tokenizers are equal texts.
     state = json.loads(copy.to_str())
     return json.dumps(state, sort_keys=True, ensure_ascii=False, indent=1)
 

@@ -88,6 +88,8 @@ class Source(abc.ABC):
             generator = np.random.Philox(key=[seed, file_number])
             documents_so_far = 0
             for texts in _cut_all(arrays):
+                # Blank lines don't count for what is held out, but they do for the draw: it is
+                # made for all texts of an array at once.
                 trimmed = pyarrow.compute.utf8_trim_whitespace(texts)
                 lengths = pyarrow.compute.utf8_length(trimmed).fill_null(0).to_numpy()
                 has_text = lengths > 0

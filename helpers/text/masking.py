@@ -97,6 +97,7 @@ class Masking:
         replacement = tf.where(of_ten < TO_MASK, self.mask_id, replacement)
         replacement = tf.where(is_used, replacement, original)
 
+        # Positions of a row are different ones, so no two updates meet.
         index = tf.reshape(flat_positions, [-1, 1])
         updates = tf.reshape(replacement, [-1])
         masked = tf.tensor_scatter_nd_update(flat_ids, index, updates)

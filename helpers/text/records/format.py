@@ -130,6 +130,7 @@ class Manifest:
     @property
     def fingerprint(self) -> dict[str, str | int]:
         """Say what a training's numbers depend on: what is in the records, not where they are."""
+        # Checksums, not settings: another version of the tokenizer's library may write other rows.
         content = [(shard.name, shard.rows, shard.crc32c) for shard in self.shards]
         return {
             "rows": self.rows,
@@ -166,6 +167,7 @@ def from_json(path: str, name: str, data: bytes) -> Manifest:
     """
     fix = "If you changed it, bring it back; else write the records again, to another folder."
     with unreadable(f"{name} can't be understood.", fix):
+        # Whatever is in the file must not be believed: its names are opened, its numbers are sizes.
         content = json.loads(data)
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}, not {FORMAT}")
@@ -336,6 +338,7 @@ def records(rows: Mapping[str, np.ndarray], types: Mapping[str, str]) -> bytes:
     for values_of_row in zip(*columns.values(), strict=True):
         row = dict(zip(columns, values_of_row, strict=True))
         data = _example(row)
+        # The length has its own checksum: a reader must not skip by a wrong one.
         length = struct.pack("<Q", len(data))
         parts += (length, _crc(length), data, _crc(data))
     return b"".join(parts)

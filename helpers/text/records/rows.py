@@ -45,6 +45,7 @@ def dataset(
     steps = steps_per_epoch(table, global_batch_size)
     folder = Folder(table.path)
     sizes = folder.sizes()
+    # Before the first step, and not when an epoch comes to the shard that is missing.
     for shard in table.shards:
         shard.check_size(sizes.get(shard.name, 0))
     paths = [folder.at(shard.name) for shard in table.shards]
@@ -65,6 +66,7 @@ def dataset(
             row_order = _permutation(rows_in_shard[number], seed, epoch, number + 1)
             unread = row_order[tf.maximum(rows_done - starts[place], 0) :]
             records = tf.data.TFRecordDataset(tf.gather(paths, number), buffer_size=2**23)
+            # All rows at once, so that they can be taken in any order.
             whole_shard = records.batch(max(1, table.rows))
             return whole_shard.map(lambda rows: tf.gather(rows, unread))
 
@@ -83,6 +85,7 @@ def dataset(
             batch[name] = tf.cast(tf.reshape(numbers, shape), tf.int32)
         return batch
 
+    # Parsed a batch at a time: a call for each row would take most of the time.
     epochs = tf.data.Dataset.range(start_step // steps, np.iinfo(np.int32).max)
     return (
         epochs.flat_map(read_epoch)
@@ -110,6 +113,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
     except tf.errors.ResourceExhaustedError:  # memory
         raise
     except tf.errors.OpError:
+        # TensorFlow says that a read failed; the manifest knows which shard is wrong.
         verify(path)
         raise
 

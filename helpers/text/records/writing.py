@@ -97,11 +97,13 @@ class ShardWriter:
             if len(document) <= 2:  # nothing but [CLS] and [SEP]
                 continue
             self.documents += 1
+            # What is beyond a row's length is in the tokenizer's overflowing parts.
             for part in (document, *document.overflowing):
                 yield np.array(part.ids, np.int32)
 
     def _records(self, sequences: list[np.ndarray]) -> bytes:
         """Pack sequences into rows, write these as records, and count them."""
+        # Sequences share rows, so that hardly a position holds padding.
         lengths = [len(sequence) for sequence in sequences]
         packing = buckets.pack(lengths, self._settings.sequence_length)
         features = {
@@ -215,6 +217,7 @@ def write(
     """
     if not isinstance(source, Source):
         source = InMemory((source,))
+    # Who the records are of: everything that their bytes depend on.
     folder = Folder(output)
     tokenizer_json = corpus.canonical(tokenizer)
     parsed = tokenizers.Tokenizer.from_str(tokenizer_json)
@@ -228,6 +231,7 @@ def write(
         seed=seed,
     )
     _check_known(parsed, source.shard(settings.part, number=0, shards=1, seed=0))
+    # One folder, or two: what is held out has a folder in the other one.
     main_job = Job(folder.path, source, settings, tokenizer_json, source.versions())
     jobs = [main_job]
     if held_out:
@@ -242,6 +246,7 @@ def write(
         if tasks:
             for number in run(tasks):
                 done(number, len(tasks))
+        # The manifest last: a folder with one has all its shards.
         tables = [_finish(job) for job in jobs]
         # The folder inside the other one first.
         for table in reversed(tables):
@@ -292,6 +297,7 @@ def _delete(table: Manifest, with_folder: bool) -> None:
 
 def _finished(job: Job) -> dict[str, Shard]:
     """Give the shards that are there and described, by name; errors as of `write`."""
+    # Only what is described counts: a description is written when its shard is whole.
     folder = Folder(job.path)
     sizes = folder.sizes()
     finished = {}
@@ -314,6 +320,7 @@ def _missing(job: Job) -> list[int]:
     finished = _finished(job)
     if folder.read(TOKENIZER) not in (None, job.tokenizer.encode()):
         raise _foreign(job, TOKENIZER, "It isn't that of these records.")
+    # Finished shards are not written again, so they must be what they were.
     for name, shard in finished.items():
         shard.check(folder.pieces(name))
     names = enumerate(job.settings.names)
