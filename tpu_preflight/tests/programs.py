@@ -13,8 +13,9 @@ from tpu_preflight.program import export
 # For tests that start the compiler: none of them leaves a process, or touches the user's cache.
 COMPILER = [LINUX, pytest.mark.usefixtures("own_cache", "children")]
 ROOT = pathlib.Path(__file__).parents[1]
-F8, N = tf.TensorSpec([8]), tf.TensorSpec([], tf.int32)
-STEP_SPECS = tf.TensorSpec([4, 8]), tf.TensorSpec([4, 3])
+F8 = tf.TensorSpec([8])
+N = tf.TensorSpec([], tf.int32)
+STEP_SPECS = (tf.TensorSpec([4, 8]), tf.TensorSpec([4, 3]))
 
 
 def product(x, y):

@@ -17,25 +17,32 @@ VECTOR = (tf.TensorSpec([8]),)
 
 
 def answer(verdict, **fields):
-    """A compiler that gives this answer to everything."""
+    """Make a compiler that gives this answer to everything."""
 
     def compile(program, target, **options):
-        available = int(slice_of(target, jax=True).chip.available_gib * 2**30)
+        chip = slice_of(target, jax=True).chip
+        available = int(chip.available_gib * 2**30)
         return compiler.Compiled(program.name, target, verdict, available_bytes=available, **fields)
 
     return compile
 
 
-def found(report, check, word=""):
-    return [i for i in report.items if i.check == check and (word in i.name or word in i.finding)]
+def items_of(report, check, word=""):
+    """Choose the items of a check whose name or finding has this word."""
+    items = []
+    for item in report.items:
+        if item.check == check and (word in item.name or word in item.finding):
+            items.append(item)
+    return items
 
 
 def states(report, check, word=""):
-    return [item.state for item in found(report, check, word)]
+    return [item.state for item in items_of(report, check, word)]
 
 
 def the(report, check, word=""):
-    (item,) = found(report, check, word)
+    """Give the only item of a check with this word."""
+    (item,) = items_of(report, check, word)
     return item
 
 
@@ -50,22 +57,27 @@ def classifier(kind, *layers, optimizer="adam", **options):
     return model
 
 
-def dense(kind=tf.keras, dropout=0.0, last=None, optimizer="adam", **options):
-    layers = kind.layers
-    last = last or layers.Dense(4)
-    parts = layers.Input([8]), layers.Dropout(dropout), last
-    return classifier(kind, *parts, optimizer=optimizer, **options)
+def dense(kind=tf.keras, dropout=0.0, head=None, optimizer="adam", **options):
+    layers = [kind.layers.Input([8]), kind.layers.Dropout(dropout)]
+    layers.append(head or kind.layers.Dense(4))
+    return classifier(kind, *layers, optimizer=optimizer, **options)
 
 
 def batches(size=16, drop_remainder=True, labels=None, number=64):
     x = np.random.default_rng(0).normal(size=[number, 8]).astype("float32")
-    y = np.zeros([number], "int32") if labels is None else np.asarray(labels, "int32")
+    y = np.zeros([number], "int32")
+    if labels is not None:
+        y = np.asarray(labels, "int32")
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(size, drop_remainder)
 
 
 def ready(kind=tf.keras, **options):
-    """A factory of a model and data without a fault."""
-    return lambda: (dense(kind, **options), batches())
+    """Make a factory of a model and data without a fault."""
+
+    def build():
+        return dense(kind, **options), batches()
+
+    return build
 
 
 def conv_net():
@@ -78,14 +90,21 @@ def conv_net():
         layers.GlobalAveragePooling2D(),
         layers.Dense(10),
     )
-    x = np.random.default_rng(0).normal(size=[32, 16, 16, 3]).astype("float32")
-    return model, tf.data.Dataset.from_tensor_slices((x, np.arange(32) % 10)).batch(16, True)
+    images = np.random.default_rng(0).normal(size=[32, 16, 16, 3]).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((images, np.arange(32) % 10))
+    return model, data.batch(16, True)
 
 
 def bert(built=True):
-    sizes = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 64}
-    heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 16}
-    model = TFBertForMaskedLM(BertConfig(**sizes, **heads))
+    config = BertConfig(
+        vocab_size=300,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=16,
+    )
+    model = TFBertForMaskedLM(config)
     model.compile(tf.keras.optimizers.Adam(1e-4))
     ids = np.random.default_rng(0).integers(5, 300, [16, 16], np.int32)
     if built:

@@ -1,4 +1,4 @@
-"""Check 4: answers of the compiled step on real batches."""
+"""Check 4: results of the compiled step on real batches."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from tpu_preflight.report import FAIL, OPEN, PASS, WARN
 from tpu_preflight.subjects import results, tensorflow_subject
 
 pytestmark = pytest.mark.slow
-half = lambda *x: {"half": np.array(x, tf.bfloat16.as_numpy_dtype)}  # noqa: E731
 
 
 def test_a_label_out_of_range_is_caught_on_real_data(no_compiler):
@@ -19,16 +18,36 @@ def test_a_label_out_of_range_is_caught_on_real_data(no_compiler):
     assert item.state == FAIL and "-100" in item.finding and "loss nan" in item.finding
 
 
+def gathers(i):
+    return tf.gather(tf.ones([4]), i)
+
+
+def last_positive(x):
+    return x[x > 0][-1]
+
+
+def logarithm_in_bfloat16(x):
+    return tf.math.log(tf.cast(x, tf.bfloat16))
+
+
+def draws_from_a_seed(x):
+    return x + tf.random.stateless_normal([2], [1, 2])
+
+
+def draws_a_little(x):
+    return x + 1e-9 * tf.random.normal([2])
+
+
 @pytest.mark.parametrize(
     ("step", "batch", "state", "says"),
     [
-        (lambda i: tf.gather(tf.ones([4]), i), [0, 3], PASS, "1 real batch"),
-        (lambda i: tf.gather(tf.ones([4]), i), [0, 4], FAIL, "TensorFlow raises"),
-        (lambda x: x[x > 0][-1], [1.0, 2.0, -1.0, -2.0], FAIL, "eager 2, compiled"),
-        (lambda x: tf.math.log(tf.cast(x, tf.bfloat16)), [0.0, 1.0], FAIL, "not finite"),
+        (gathers, [0, 3], PASS, "1 real batch"),
+        (gathers, [0, 4], FAIL, "TensorFlow raises"),
+        (last_positive, [1.0, 2.0, -1.0, -2.0], FAIL, "eager 2, compiled"),
+        (logarithm_in_bfloat16, [0.0, 1.0], FAIL, "not finite"),
         (tf.math.log, [0.0, 1.0], FAIL, "not finite"),
-        (lambda x: x + tf.random.stateless_normal([2], [1, 2]), [0.0] * 2, OPEN, "random numbers"),
-        (lambda x: x + 1e-9 * tf.random.normal([2]), [1.0, 1.0], OPEN, "random numbers"),
+        (draws_from_a_seed, [0.0] * 2, OPEN, "random numbers"),
+        (draws_a_little, [1.0, 1.0], OPEN, "random numbers"),
     ],
 )
 def test_a_function_on_a_real_batch(step, batch, state, says, no_compiler):
@@ -52,8 +71,12 @@ def test_a_model_that_draws_is_compared_by_its_test_step(kind, no_compiler):
     assert item.state == PASS and "3 real batches" in item.finding
 
 
+def half(*values):
+    return {"half": np.array(values, tf.bfloat16.as_numpy_dtype)}
+
+
 @pytest.mark.parametrize(
-    ("eager", "compiled", "relative", "said"),
+    ("eager", "compiled", "tolerance", "says"),
     [
         ({"loss": 1.7222, "accuracy": 0.25}, {"loss": 1.7247, "accuracy": 0.5}, 0.03, None),
         ({"loss": 1.7222}, {"loss": 1.7247}, 0.001, "loss: eager 1.722, compiled 1.725"),
@@ -61,23 +84,31 @@ def test_a_model_that_draws_is_compared_by_its_test_step(kind, no_compiler):
         ({"a": [1.0, 2.0]}, {"a": [1.0]}, 0.03, "a: eager [2], compiled 1"),
     ],
 )
-def test_what_rounding_explains_is_the_same(eager, compiled, relative, said):
-    arrays = ({name: np.asarray(x) for name, x in given.items()} for given in (eager, compiled))
-    difference = results.difference(*arrays, relative)
-    assert said in difference.words["said"] if said else difference is None
+def test_what_rounding_explains_is_the_same(eager, compiled, tolerance, says):
+    eager_arrays = {name: np.asarray(value) for name, value in eager.items()}
+    compiled_arrays = {name: np.asarray(value) for name, value in compiled.items()}
+    difference = results.difference(eager_arrays, compiled_arrays, tolerance)
+    if says is None:
+        assert difference is None
+    else:
+        assert says in difference.words["said"]
 
 
 @pytest.mark.parametrize("kind", [tf.bfloat16, tf.float16, tf.float32])
 def test_the_tolerance_is_that_of_the_lowest_precision_in_the_step(kind, no_compiler, monkeypatch):
-    asked = []
-    monkeypatch.setattr(results, "difference", lambda *given: asked.append(given[-1]))
+    tolerances = []
+
+    def difference(eager, compiled, tolerance):
+        tolerances.append(tolerance)
+
+    monkeypatch.setattr(results, "difference", difference)
 
     @tf.function
     def inner(x):
         return tf.cast(tf.cast(x, kind) * 2, tf.float32)
 
     preflight(lambda x: inner(x), tf.data.Dataset.from_tensors(tf.ones([2])), "v5e-1")
-    assert asked == [results.TOLERANCES[kind.name]]
+    assert tolerances == [results.TOLERANCES[kind.name]]
 
 
 @pytest.mark.parametrize("limit", ["MANY_BYTES", "MANY_VALUES"])
@@ -95,17 +126,21 @@ def test_a_test_step_that_fails_leaves_the_comparison_open(no_compiler):
 
     model = dense(dropout=0.5)
     model.test_step = test_step
-    result = preflight(model, batches(), "v5e-1")
-    item = the(result, 4)
+    report = preflight(model, batches(), "v5e-1")
+    item = the(report, 4)
     assert item.state == OPEN and "no test step here" in item.finding
-    assert "raise KeyError" in item.where and result.status == "ready"
+    assert "raise KeyError" in item.where and report.status == "ready"
+
+
+def held_by(model):
+    return [*model.get_weights(), int(model.optimizer.iterations)]
 
 
 @pytest.mark.parametrize("kind", **KINDS)
 def test_the_model_holds_what_it_held_before(kind, no_compiler):
     model = dense(kind)
     model.fit(batches(), shuffle=False, verbose=0)
-    before = [*model.get_weights(), int(model.optimizer.iterations)]
+    values = held_by(model)
     preflight(model, batches(), "v5e-8")
-    after = [*model.get_weights(), int(model.optimizer.iterations)]
-    assert all(map(np.array_equal, before, after)) and after[-1] == 4
+    assert all(map(np.array_equal, values, held_by(model)))
+    assert values[-1] == 4

@@ -14,33 +14,41 @@ pytestmark = pytest.mark.slow
 
 
 def test_what_is_right_is_ready_and_progress_is_told_once_a_step(no_compiler):
-    told = []
-    result = preflight(ready(), target="v5e-8", progress=told.append)
-    assert result.summary.endswith(f" (tf-keras) for v5e-8: ready ({len(result.items)} pass)")
-    assert {item.check for item in result.items} == {1, 2, 3, 4, 5, 6, 7}
-    assert told[0] == "making the model" and len(told) == len(set(told)) >= 4
+    lines = []
+    report = preflight(ready(), target="v5e-8", progress=lines.append)
+    assert report.summary.endswith(f" (tf-keras) for v5e-8: ready ({len(report.items)} pass)")
+    assert {item.check for item in report.items} == {1, 2, 3, 4, 5, 6, 7}
+    assert lines[0] == "making the model" and len(lines) == len(set(lines)) >= 4
 
 
 def test_a_model_without_an_optimizer_and_a_signature_without_data_will_do(no_compiler):
     model = tf.keras.Sequential([tf.keras.layers.Input([8]), tf.keras.layers.Dense(4)])
-    model.preprocess_samples = lambda x, y: (tf.strings.to_number(x), y)  # KerasHub's fit maps it
-    result = preflight(model, batches().map(lambda x, y: (tf.strings.as_string(x), y)), "v5e-8")
-    assert "forward pass" in the(result, 4).name and result.status == "ready"
+    # KerasHub's fit maps it.
+    model.preprocess_samples = lambda x, y: (tf.strings.to_number(x), y)
+    data = batches().map(lambda x, y: (tf.strings.as_string(x), y))
+    report = preflight(model, data, "v5e-8")
+    assert "forward pass" in the(report, 4).name and report.status == "ready"
     assert preflight(tf.function(mean, input_signature=VECTOR), target="v5e-1").status == "ready"
 
 
-@LINUX
-@pytest.mark.parametrize("only", [False, True], ids=["keras", "only_a_function"])
-def test_a_factorys_arguments_are_varied_as_if_each_were_asked_alone(only):
-    def build(n=1):
-        return tf.function(sum, [VECTOR * n]) if only else (dense(keras), batches(8 * n))
+def model_factory(n=1):
+    return dense(keras), batches(8 * n)
 
+
+def function_factory(n=1):
+    return tf.function(sum, [VECTOR * n])
+
+
+@LINUX
+@pytest.mark.parametrize("build", [model_factory, function_factory], ids=["keras", "function"])
+def test_a_factorys_arguments_are_varied_as_if_each_were_asked_alone(build):
     with pytest.raises(PreflightError, match="no rows to vary"):
         preflight(build, target="v5e-8", vary={"rows": [4]})
     report = preflight(build, target="v5e-8", vary={"n": [4]})
-    (told,) = (item.finding for item in report.items if item.name == "n=4 on v5e-8")
-    (alone,) = preflight(lambda: build(4), target="v5e-8").estimates
-    assert alone.flops != report.estimates[0].flops and f"; {flop(alone.flops)}, " in told
+    (item,) = [item for item in report.items if item.name == "n=4 on v5e-8"]
+    (estimate,) = preflight(lambda: build(4), target="v5e-8").estimates
+    assert estimate.flops != report.estimates[0].flops
+    assert f"; {flop(estimate.flops)}, " in item.finding
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,24 @@ pytestmark = pytest.mark.slow
 
 
 def widths(*sizes):
+    """A dataset of batches of these widths."""
     return tf.data.Dataset.from_tensor_slices([*sizes]).map(lambda n: tf.zeros([8, n]))
 
 
 def column(values):
+    """A dataset with these values beside a column of numbers."""
     dataset = tf.data.Dataset.from_tensor_slices((np.zeros([16], "f"), values))
-    ragged = isinstance(values, tf.RaggedTensor)
-    return dataset.ragged_batch(8) if ragged else dataset.batch(8)
+    if isinstance(values, tf.RaggedTensor):
+        return dataset.ragged_batch(8)
+    return dataset.batch(8)
 
 
 def generated():
     def rows():
         yield from np.zeros([16, 8], "f")
 
-    return tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([8])).batch(8, True)
+    dataset = tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec([8]))
+    return dataset.batch(8, True)
 
 
 @pytest.mark.parametrize(
@@ -53,21 +57,25 @@ def generated():
     ],
 )
 def test_what_is_said_of_a_dataset(dataset, name, state, says, no_compiler):
-    result = preflight(mean, dataset, ["v5e-8", "v5e-1"])  # one replica needs no division
-    (item,) = [item for item in result.items if name in item.name]
+    report = preflight(mean, dataset, ["v5e-8", "v5e-1"])  # one replica needs no division
+    (item,) = [item for item in report.items if name in item.name]
     assert item.state == state and says in repr(item)
 
 
 def test_data_that_no_program_takes_end_the_wait(no_compiler, monkeypatch):
+    def never_ends(*tensors):
+        time.sleep(99)
+
     monkeypatch.setattr(checklist, "DECIDED", 0.5)
-    result = preflight(lambda *_: time.sleep(99), column(["a"] * 16), "v5e-1")
-    assert "back from tracing within 0.5 s" in the(result, 1).finding and len(states(result, 3)) > 1
+    report = preflight(never_ends, column(["a"] * 16), "v5e-1")
+    assert "back from tracing within 0.5 s" in the(report, 1).finding
+    assert len(states(report, 3)) > 1
 
 
 def test_a_dataset_longer_than_the_sample_promises_no_more_than_was_seen(no_compiler):
-    result = preflight(mean, widths(3, 3, 3, 4, 4), "v5e-1", batches=2)
-    assert "so far" in the(result, 2, "compilations in").finding
-    assert the(result, 2, "promises").state == WARN
+    report = preflight(mean, widths(3, 3, 3, 4, 4), "v5e-1", batches=2)
+    assert "so far" in the(report, 2, "compilations in").finding
+    assert the(report, 2, "promises").state == WARN
 
 
 @pytest.mark.parametrize(("node", "state"), [(False, PASS), (True, FAIL)])
@@ -89,8 +97,11 @@ def test_a_node_sees_neither_this_disk_nor_this_python(node, state, tmp_path, no
 
 
 def test_tensors_of_several_first_sizes_are_divided_each_by_itself(no_compiler):
-    both = tf.data.Dataset.from_tensors((tf.zeros([32, 8]), tf.zeros([12, 8]))).repeat(2)
-    report = preflight(lambda x, y: (tf.reshape(x, [32, 8]), y), both, "v5e-8")
+    def reshapes(x, y):
+        return tf.reshape(x, [32, 8]), y
+
+    sizes = tf.data.Dataset.from_tensors((tf.zeros([32, 8]), tf.zeros([12, 8])))
+    report = preflight(reshapes, sizes.repeat(2), "v5e-8")
     assert the(report, 1, "on this CPU").fix.startswith("Each replica gets its share")
     assert "batch of 12" in the(report, 3, "be divided").finding
 
@@ -100,26 +111,37 @@ def test_a_dataset_that_raises_and_one_that_is_empty(no_compiler):
         raise ValueError("no such row")
         yield
 
-    broken = tf.data.Dataset.from_generator(breaks, output_signature=tf.TensorSpec([8])).batch(8)
-    result = preflight(mean, broken, "v5e-1")
-    item = the(result, 3, "reading it")
-    assert item.state == FAIL and "no such row" in item.finding and states(result, 1) == []
+    dataset = tf.data.Dataset.from_generator(breaks, output_signature=tf.TensorSpec([8]))
+    report = preflight(mean, dataset.batch(8), "v5e-1")
+    item = the(report, 3, "reading it")
+    assert item.state == FAIL and "no such row" in item.finding and states(report, 1) == []
     with pytest.raises(PreflightError, match="no batch"):
         preflight(mean, batches(100), "v5e-1")
 
 
-def test_python_functions_are_found_wherever_they_hide():
-    @tf.function
-    def inner(x):
-        return tf.py_function(lambda v: v, [x], tf.int64)
+def in_python(x):
+    return tf.numpy_function(lambda value: value, [x], tf.int64)
 
-    number = tf.data.Dataset.range(4)
-    python = number.map(lambda x: tf.numpy_function(lambda v: v, [x], tf.int64)).batch(2)
-    nested = number.interleave(lambda x: tf.data.Dataset.from_tensors(x).map(inner)).prefetch(1)
-    both = tf.data.Dataset.zip((nested, python))
-    for dataset, calls in ((python, 1), (nested, 1), (both, 2), (number, 0)):
-        assert [what for what, _ in pipeline.python_in(dataset)] == ["a Python function"] * calls
-    assert "python = number.map(" in pipeline.python_in(python)[0][1]
+
+@tf.function
+def in_python_inside(x):
+    return tf.py_function(lambda value: value, [x], tf.int64)
+
+
+def nested_dataset(x):
+    return tf.data.Dataset.from_tensors(x).map(in_python_inside)
+
+
+def test_python_functions_are_found_wherever_they_hide():
+    numbers = tf.data.Dataset.range(4)
+    mapped = numbers.map(in_python).batch(2)
+    nested = numbers.interleave(nested_dataset).prefetch(1)
+    zipped = tf.data.Dataset.zip((nested, mapped))
+    for dataset, count in ((mapped, 1), (nested, 1), (zipped, 2), (numbers, 0)):
+        kinds = [kind for kind, _ in pipeline.python_in(dataset)]
+        assert kinds == ["a Python function"] * count
+    ((_, place),) = pipeline.python_in(mapped)
+    assert "return tf.numpy_function(" in place
 
 
 def test_files_are_found_also_inside_an_interleave(tmp_path):
@@ -132,5 +154,5 @@ def test_files_are_found_also_inside_an_interleave(tmp_path):
 
 
 def test_a_sample_ends_in_time():
-    slow = pipeline.sample(tf.data.Dataset.range(3).repeat(), 10**9, 0.2)
-    assert slow.endless and not slow.ended
+    sample = pipeline.sample(tf.data.Dataset.range(3).repeat(), 10**9, 0.2)
+    assert sample.endless and not sample.ended

@@ -29,9 +29,9 @@ pytestmark = pytest.mark.slow
 )
 def test_each_verdict_of_the_compiler(verdict, check, state, status, monkeypatch):
     monkeypatch.setattr(compiler, "compile", answer(verdict, message="as it says"))
-    result = preflight(mean, VECTOR, "v5e-8")
-    item = the(result, check, "as it says")
-    assert item.state == state and result.status == status and not result.estimates
+    report = preflight(mean, VECTOR, "v5e-8")
+    item = the(report, check, "as it says")
+    assert item.state == state and report.status == status and not report.estimates
 
 
 def test_memory_near_the_limit_warns(monkeypatch):
@@ -50,10 +50,10 @@ def test_memory_near_the_limit_warns(monkeypatch):
 )
 def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build, targets):
     model, _ = build()
-    result = preflight(build, target=targets.split())
-    assert result.status == "ready", repr(result)
-    parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-    for estimate in result.estimates:
+    report = preflight(build, target=targets.split())
+    assert report.status == "ready", repr(report)
+    parameters = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
+    for estimate in report.estimates:
         assert estimate.replicas == 8 and estimate.rows == 2
         assert parameters * 4 <= estimate.all_reduce_bytes <= parameters * 4 + 100
         assert 4 * parameters < estimate.peak_bytes < estimate.available_bytes
@@ -62,16 +62,21 @@ def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build, t
 @pytest.mark.parametrize(("fits", "says"), [(128, "112 rows"), (64, "64 rows"), (1, None)])
 def test_where_a_batch_is_too_large_a_smaller_one_is_tried(fits, says, monkeypatch):
     def compile(program, target, **options):
-        rows = int(program.parameters[0].shape.partition("[")[2].rstrip("]"))
-        verdict = "out of memory" if rows > fits else "compiles"
+        _, _, dimensions = program.parameters[0].shape.partition("[")
+        rows = int(dimensions.rstrip("]"))
+        verdict = "compiles"
+        if rows > fits:
+            verdict = "out of memory"
         return answer(verdict, peak_bytes=rows * 2**30 // 8)(program, target)
 
-    for asked in (compiler, client):
-        monkeypatch.setattr(asked, "compile", compile)
-    result = preflight(mean, (tf.TensorSpec([161]),), "v5e-1")
-    fix = the(result, 6).fix
+    monkeypatch.setattr(compiler, "compile", compile)
+    monkeypatch.setattr(client, "compile", compile)
+    fix = the(preflight(mean, (tf.TensorSpec([161]),), "v5e-1"), 6).fix
     assert "bfloat16" in fix
-    assert (f"a smaller batch: {says}" in fix) if says else ("a smaller batch" not in fix)
+    if says is None:
+        assert "a smaller batch" not in fix
+    else:
+        assert f"a smaller batch: {says}" in fix
 
 
 @pytest.mark.parametrize(
@@ -86,16 +91,18 @@ def test_the_largest_batch_is_told_with_its_reason(verdict, largest, state, monk
 
     monkeypatch.setattr(compiler, "compile", answer("compiles", peak_bytes=1000))
     monkeypatch.setattr(compiler, "largest_batch", search)
-    result = preflight(mean, (tf.TensorSpec([16, 4]),), "v5e-1", largest_batch=True)
-    item = the(result, 6, "largest")
+    report = preflight(mean, (tf.TensorSpec([16, 4]),), "v5e-1", largest_batch=True)
+    item = the(report, 6, "largest")
     assert item.state == state and item.finding.endswith("For a reason.")
-    assert result.estimates[0].largest_rows == (largest or None)
+    assert report.estimates[0].largest_rows == (largest or None)
 
 
 def test_another_number_of_rows_is_exported_as_the_replicas_run_it():
     """Eight replicas add up a table's gradients whole; a single one sorts the words in them."""
-    table, classes = tf.keras.layers.Embedding(50, 8), tf.keras.layers.Dense(2)
-    model = small.classifier(tf.keras, table, tf.keras.layers.GlobalAveragePooling1D(), classes)
+    layers = tf.keras.layers
+    model = small.classifier(
+        tf.keras, layers.Embedding(50, 8), layers.GlobalAveragePooling1D(), layers.Dense(2)
+    )
 
     def loaded(rows):
         specs = tf.TensorSpec([rows, 4], tf.int32), tf.TensorSpec([rows])

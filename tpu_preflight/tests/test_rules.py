@@ -35,11 +35,13 @@ def with_bool(x):
     ],
 )
 def test_what_is_refused_is_named_with_its_line(fn, says, line, fix, no_compiler):
-    result = preflight(fn, VECTOR, "v5e-1")
-    item = the(result, 1)
-    assert item.state == FAIL and says in item.finding and line in item.where and fix in item.fix
+    report = preflight(fn, VECTOR, "v5e-1")
+    item = the(report, 1)
+    assert item.state == FAIL and says in item.finding
+    assert line in item.where and fix in item.fix
     assert ("a round trip in each step" in item.fix) == (fn is with_python)
-    assert result.exit_status == 1 and states(result, 6) == states(result, 7) == [OPEN]
+    assert report.exit_status == 1
+    assert states(report, 6) == states(report, 7) == [OPEN]
 
 
 def test_a_size_from_values_warns_with_its_bound(no_compiler):
@@ -61,7 +63,8 @@ def test_a_size_from_values_warns_with_its_bound(no_compiler):
 def test_what_a_library_makes_is_named_with_its_layer(function, check, word, no_compiler):
     layer = tf.keras.layers.Lambda(function, name="made_here")
     model = tf.keras.Sequential([tf.keras.layers.Input([8]), layer])
-    item = the(preflight(model, tf.TensorSpec([2, 8]), "v5e-1"), check, word)
+    report = preflight(model, tf.TensorSpec([2, 8]), "v5e-1")
+    item = the(report, check, word)
     assert item.where.startswith("layer ") and "made_here" in item.where
 
 
@@ -80,7 +83,7 @@ GENERATOR = tf.random.Generator.from_seed(1)
 
 
 @pytest.fixture
-def soft():
+def soft_placement():
     from tensorflow.python.eager import context
 
     tf.config.set_soft_device_placement(True)
@@ -111,18 +114,22 @@ def test_what_the_host_could_take_is_refused_and_said(
     item = the(preflight(step, VECTOR, "v5e-1"), 1, refused)
     assert item.state == FAIL and where in item.where
     assert "set_soft_device_placement(True)" in item.fix and item.fix.endswith(f": {on_host}.")
-    request.getfixturevalue("soft")
+    request.getfixturevalue("soft_placement")
     report = preflight(step, VECTOR, "v5e-1")
     item = the(report, 1, "TPU bridge")
     assert item.state == WARN and item.finding.endswith(on_host) and where in item.where
     assert the(report, 1, "on this CPU").state == OPEN and report.status == "can't tell"
 
 
-@pytest.mark.parametrize(
-    "step",
-    [lambda x: x + GENERATOR.normal([8]), lambda x: x + tf.gather_nd(TABLE, [[0, 0]])],
-    ids=["Generator", "gather_nd"],
-)
+def draws_from_a_generator(x):
+    return x + GENERATOR.normal([8])
+
+
+def gathers_from_a_variable(x):
+    return x + tf.gather_nd(TABLE, [[0, 0]])
+
+
+@pytest.mark.parametrize("step", [draws_from_a_generator, gathers_from_a_variable])
 def test_what_a_tpu_takes_is_taken_here(step, no_compiler):
     report = preflight(step, VECTOR, "v5e-1")
     assert report.status == "ready" and the(report, 1, "TPU bridge").state == PASS

@@ -1,8 +1,9 @@
-"""Check 5: jit_compile, and what was made outside the scope."""
+"""Check 5: jit_compile, what was made outside the scope, and the step under a strategy's run."""
 
 import contextlib
 import subprocess
 import sys
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -24,11 +25,15 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("kind", **KINDS)
 def test_jit_compile_left_on(kind, no_compiler):
-    for on, state in ((True, FAIL), (False, PASS)):
-        result = preflight(dense(kind, jit_compile=on), batches(), "v5e-1")
-        assert the(result, 5, "jit_compile").state == state
-    marked = preflight(tf.function(mean, jit_compile=True), VECTOR, "v5e-1")
-    assert the(marked, 5, "jit_compile").state == WARN
+    for is_on, state in ((True, FAIL), (False, PASS)):
+        report = preflight(dense(kind, jit_compile=is_on), batches(), "v5e-1")
+        assert the(report, 5, "jit_compile").state == state
+    report = preflight(tf.function(mean, jit_compile=True), VECTOR, "v5e-1")
+    assert the(report, 5, "jit_compile").state == WARN
+
+
+def accuracy():
+    return [tf.keras.metrics.SparseCategoricalAccuracy()]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +41,7 @@ def test_jit_compile_left_on(kind, no_compiler):
     [
         (tf.keras, "optimizer", tf.keras.optimizers.Adam, "optimizer"),
         (keras, "optimizer", keras.optimizers.Adam, "optimizer"),
-        (tf.keras, "metrics", lambda: [tf.keras.metrics.SparseCategoricalAccuracy()], "Metric"),
+        (tf.keras, "metrics", accuracy, "Metric"),
     ],
 )
 def test_what_was_made_outside_the_scope(kind, part, make, says, no_compiler):
@@ -55,28 +60,60 @@ def test_what_was_made_outside_the_scope(kind, part, make, says, no_compiler):
 def test_a_model_without_a_factory_leaves_the_scope_open(no_compiler):
     model = dense()
     assert the(preflight(model, batches(), "v5e-1"), 5, "scope").state == WARN
-    same = preflight(lambda: (model, batches()), target="v5e-1")
-    assert "same model twice" in the(same, 5, "scope").finding
+    report = preflight(lambda: (model, batches()), target="v5e-1")
+    assert "same model twice" in the(report, 5, "scope").finding
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
-        under, _ = ready()()
+        model, _ = ready()()
     with pytest.raises(PreflightError, match="under a OneDeviceStrategy"):
-        preflight(under, batches(), "v5e-1")
+        preflight(model, batches(), "v5e-1")
 
 
-MEAN = lambda x: tf.reduce_sum(x) / 16  # noqa: E731
-TWICE = lambda x: MEAN(x) / tf.distribute.get_strategy().num_replicas_in_sync  # noqa: E731
+# --- losses of a train step, and what they are divided by -----------------------------------------
+
+
+def by_the_global_batch(x):
+    return tf.reduce_sum(x) / 16
+
+
+def by_the_replicas_as_well(x):
+    return by_the_global_batch(x) / tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def partly_by_the_replicas_rows(x):
+    return tf.reduce_sum(x) / 16 * 48 / 49 + tf.reduce_mean(x) / 49
 
 
 def compares(x):  # each row with the others, as SimCLR does: a replica has fewer of them
-    near = -tf.square(x[:, None] - x) - 1e9 * tf.eye(tf.shape(x)[0])
-    mean = tf.reduce_mean(tf.reduce_logsumexp(near, 1))
-    return mean / tf.distribute.get_strategy().num_replicas_in_sync
+    similarity = -tf.square(x[:, None] - x) - 1e9 * tf.eye(tf.shape(x)[0])
+    loss = tf.reduce_mean(tf.reduce_logsumexp(similarity, 1))
+    return loss / tf.distribute.get_strategy().num_replicas_in_sync
+
+
+# --- train steps of one's own, with tf-keras ------------------------------------------------------
+
+
+def leave(variable):
+    """Change nothing."""
+
+
+def assign(variable):
+    variable.assign_add(tf.ones([4]))
+
+
+def scatter(variable):
+    variable.scatter_nd_update([[0]], [1.0])
+
+
+def assign_a_slice(variable):
+    variable[0].assign(1.0)
 
 
 class Own(tf.keras.Model):
-    def __init__(self, loss="none", touch=lambda count: None, mean=MEAN, aside=None):
+    def __init__(self, loss="none", touch=leave, mean=by_the_global_batch, unused_layer=None):
         super().__init__()
-        self.mean, self.touch, self.aside = mean, touch, aside and aside()
+        self.mean = mean
+        self.touch = touch
+        self.unused_layer = unused_layer and unused_layer()
         self.head = tf.keras.layers.Dense(4)
         self.count = tf.Variable(tf.zeros([4]), trainable=False)
         self.each = tf.keras.losses.SparseCategoricalCrossentropy(True, reduction=loss)
@@ -103,10 +140,37 @@ def own(optimizer="adam", **options):
     return build
 
 
-class NoCall(keras.Model):  # which Keras 3 calls, and its loss, before a strategy's first step
-    def __init__(self, take=lambda x: row(x), loss=None):
+def warms_up():
+    rate = tf.keras.optimizers.schedules.PolynomialDecay(0.0, 9, 1.0)  # 0 in the first step
+    return tf.keras.optimizers.SGD(rate)
+
+
+# --- train steps of Keras 3, which calls the model, and its loss, before a strategy's first step --
+
+
+def row(x):
+    return tf.gather(tf.eye(8), x)
+
+
+def part(x):
+    return x["a"]
+
+
+def row_of_part(x):
+    return row(part(x))
+
+
+def wide(x):
+    if isinstance(x, tuple):
+        x = x[0]
+    return tf.repeat(x[:, None], 16, 1)
+
+
+class NoCall(keras.Model):
+    def __init__(self, take=row, loss=None):
         super().__init__()
-        self.head, self.take = keras.layers.Dense(4), take
+        self.head = keras.layers.Dense(4)
+        self.take = take
         self.compile("sgd", loss)
 
     def train_step(self, data):
@@ -119,19 +183,49 @@ class WithCall(NoCall):
 
 
 def alone(kind, element, *options):
-    return lambda: (kind(*options), batches().map(element))
+    def build():
+        return kind(*options), batches().map(element)
 
+    return build
+
+
+def labels(x, y):
+    return y
+
+
+def labels_by_name(x, y):
+    return {"a": y}
+
+
+def rows_by_name(x, y):
+    return {"a": x}
+
+
+def labels_as_column(x, y):
+    return x, y[:, None]
+
+
+# --- functions of a module, and factories ---------------------------------------------------------
 
 BEFORE = tf.Variable(1.0)  # as a module makes it when it is imported
-FROM_BEFORE = lambda x, y: BEFORE.assign_add(tf.reduce_mean(x))  # noqa: E731
-SCATTER = lambda v: v.scatter_nd_update([[0]], [1.0])  # noqa: E731
-WIDE = lambda x: tf.repeat((x[0] if isinstance(x, tuple) else x)[:, None], 16, 1)  # noqa: E731
-row, part = lambda x: tf.gather(tf.eye(8), x), lambda x: x["a"]
-PARTLY = lambda x: tf.reduce_sum(x) / 16 * 48 / 49 + tf.reduce_mean(x) / 49  # noqa: E731
-RATE = tf.keras.optimizers.schedules.PolynomialDecay(0.0, 9, 1.0)  # nothing in the first step
-WARMS = lambda: tf.keras.optimizers.SGD(RATE)  # noqa: E731
-noisy = lambda generator: lambda x, y: x + generator.normal([8])  # noqa: E731
 MADE = {}
+
+
+def from_before(x, y):
+    return BEFORE.assign_add(tf.reduce_mean(x))
+
+
+def of_a_variable_from_before():
+    return from_before, batches()
+
+
+def noisy():
+    generator = tf.random.Generator.from_seed(1)
+
+    def step(x, y):
+        return x + generator.normal([8])
+
+    return step, batches()
 
 
 @tf.function
@@ -144,13 +238,19 @@ def of_the_module(x, y):
 
 
 def step_of_the_module():
-    MADE["model"], MADE["optimizer"] = dense(), tf.keras.optimizers.Adam()
+    MADE["model"] = dense()
+    MADE["optimizer"] = tf.keras.optimizers.Adam()
     return of_the_module, batches()
 
 
 def masked():  # a mean over what is real, as in TensorFlow's tutorials of translation
-    model, real = dense(), tf.constant([[1.0, 1, 1, 0]])
-    model.compile("sgd", lambda y, x: tf.reduce_sum(x * x * real) / tf.reduce_sum(real + 0 * x))
+    real = tf.constant([[1.0, 1, 1, 0]])
+
+    def loss(y, x):
+        return tf.reduce_sum(x * x * real) / tf.reduce_sum(real + 0 * x)
+
+    model = dense()
+    model.compile("sgd", loss)
     return model, batches()
 
 
@@ -162,48 +262,84 @@ def scaled_by_policy():
         tf.keras.mixed_precision.set_global_policy("float32")
 
 
-# A model or function; of a preflight's failure what it says, the fix and the line; and what a real
-# fit does on two CPUs under MirroredStrategy, which is no TPU: the rule of TPUStrategy wins.
+class Case(NamedTuple):
+    """What is checked, and what is to be said of it."""
+
+    build: Any
+    says: str = ""  # what the only failure says; empty where there is none
+    fix: str = ""
+    where: str = ""
+    # What a real fit does on two CPUs under MirroredStrategy, which is no TPU: the rule of
+    # TPUStrategy wins.
+    real_fit: str = "right"
+
+
 CASES = [
-    (own(), "", "", "", "right"),
-    (own(loss="auto"), "Reduction.SUM", "compute_average_loss", "loss = self.mean", "raises"),
-    (own(touch=lambda v: v.assign_add(tf.ones([4]))), "", "", "", "right"),
-    (own(touch=SCATTER), "NotImplementedError", "no scatter updates", "scatter_nd", "raises"),
+    Case(own()),
+    Case(
+        own(loss="auto"),
+        "Reduction.SUM",
+        "compute_average_loss",
+        where="loss = self.mean",
+        real_fit="raises",
+    ),
+    Case(own(touch=assign)),
+    Case(
+        own(touch=scatter),
+        "NotImplementedError",
+        "no scatter updates",
+        where="scatter_nd",
+        real_fit="raises",
+    ),
     # tpu_values.py, __getitem__; mixed_precision of tf-keras; the module's variable is on the host.
-    (own(touch=lambda v: v[0].assign(1.0)), "'assign'", "assign it whole", "v[0].assign", "right"),
-    (scaled_by_policy, "Mixed precision is not", "mixed_bfloat16", "Dense", "right"),
-    (ready(run_eagerly=True), "run_eagerly=True", "Take", "", "right"),
-    (lambda: (FROM_BEFORE, batches()), "made outside the scope: 1", "its scope", "", "right"),
+    Case(own(touch=assign_a_slice), "'assign'", "assign it whole", where="variable[0].assign"),
+    Case(scaled_by_policy, "Mixed precision is not", "mixed_bfloat16", where="Dense"),
+    Case(ready(run_eagerly=True), "run_eagerly=True", "Take"),
+    Case(of_a_variable_from_before, "made outside the scope: 1", "its scope"),
     # tpu_strategy.py, _reduce_to: a TPUStrategy has no mean of a nest, so whole numbers stay whole.
-    (alone(WithCall, lambda x, y: {"a": y}, lambda x: row(part(x))), "", "", "", "raises"),
-    (alone(WithCall, lambda x, y: y), "convert 0.5", "in a tuple", "", "raises"),
-    (alone(WithCall, lambda x, y: {"a": x}, part, "mse"), "None values", "names", "", "raises"),
-    (alone(WithCall, lambda x, y: (x, y[:, None]), WIDE, "mse"), "equal", "call it", "", "raises"),
-    (alone(NoCall, lambda x, y: {"a": x}, part), "Unable to auto", "a call method", "", "raises"),
-    (lambda: (noisy(tf.random.Generator.from_seed(1)), batches()), "", "", "", "right"),
-    (step_of_the_module, "", "", "", "right"),
-    (own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", "", "more"),
-    (own("sgd", mean=PARTLY), " 1.14 times as much", "global_batch_size", "", "right"),  # by 1/49
-    (own(WARMS, mean=tf.reduce_mean), "8 times as much", "global_batch_size", "", "more"),
-    (masked, "", "", "", "right"),
-    (own(mean=tf.reduce_mean), "", "", "", "right"),
-    (own("sgd", mean=TWICE), " 0.125 times as much", "Divide once", "", "less"),
-    (own("sgd", mean=compares), "", "", "", "less"),  # with fewer rows: as it should
-    (own(aside=tf.keras.Sequential), "lists all weights", "build(shape)", "", "raises"),
-    (ready(dropout=0.8, optimizer="sgd"), "", "", "", "less"),  # it draws others on two devices
+    Case(alone(WithCall, labels_by_name, row_of_part), real_fit="raises"),
+    Case(alone(WithCall, labels), "convert 0.5", "in a tuple", real_fit="raises"),
+    Case(alone(WithCall, rows_by_name, part, "mse"), "None values", "names", real_fit="raises"),
+    Case(alone(WithCall, labels_as_column, wide, "mse"), "equal", "call it", real_fit="raises"),
+    Case(alone(NoCall, rows_by_name, part), "Unable to auto", "a call method", real_fit="raises"),
+    Case(noisy),
+    Case(step_of_the_module),
+    Case(own("sgd", mean=tf.reduce_mean), "8 times as much", "global_batch_size", real_fit="more"),
+    Case(own("sgd", mean=partly_by_the_replicas_rows), " 1.14 times as much", "global_batch_size"),
+    Case(
+        own(warms_up, mean=tf.reduce_mean), "8 times as much", "global_batch_size", real_fit="more"
+    ),
+    Case(masked),
+    Case(own(mean=tf.reduce_mean)),
+    Case(
+        own("sgd", mean=by_the_replicas_as_well),
+        " 0.125 times as much",
+        "Divide once",
+        real_fit="less",
+    ),
+    Case(own("sgd", mean=compares), real_fit="less"),  # with fewer rows: as it should
+    Case(
+        own(unused_layer=tf.keras.Sequential),
+        "lists all weights",
+        "build(shape)",
+        real_fit="raises",
+    ),
+    # It draws others on two devices.
+    Case(ready(dropout=0.8, optimizer="sgd"), real_fit="less"),
 ]
 
 
-@pytest.mark.parametrize(("build", "says", "fix", "where"), [case[:4] for case in CASES])
-def test_a_step_under_a_tpus_strategy(build, says, fix, where, no_compiler):
-    result = preflight(build, target="v5e-8")
-    failed = result.find(FAIL)
-    if not says:
-        assert not failed and the(result, 5, "TPUStrategy.run").state == PASS
-        assert the(result, 1, "TPU bridge").state == PASS
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_under_a_tpus_strategy(case, no_compiler):
+    report = preflight(case.build, target="v5e-8")
+    failures = report.find(FAIL)
+    if not case.says:
+        assert not failures and the(report, 5, "TPUStrategy.run").state == PASS
+        assert the(report, 1, "TPU bridge").state == PASS
         return
-    (item,) = failed
-    assert item.check == 5 and says in item.finding and fix in item.fix and where in item.where
+    (item,) = failures
+    assert item.check == 5 and case.says in item.finding
+    assert case.fix in item.fix and case.where in item.where
 
 
 WITNESS = """
@@ -212,14 +348,15 @@ cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 import test_strategy
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-print(*(test_strategy.fitted(case[0], strategy) for case in test_strategy.CASES))
+print(*(test_strategy.real_fit(case.build, strategy) for case in test_strategy.CASES))
 """
 
 
-def fitted(build, strategy):
+def real_fit(build, strategy):
     """Say whether a fit on two devices raises, or changes weights more than one device does."""
     tf.keras.utils.set_random_seed(1)
-    start, changes = [], []
+    initial_weights = []
+    changes = []
     try:
         for scope in (strategy.scope(), contextlib.nullcontext()):
             with scope:
@@ -229,26 +366,31 @@ def fitted(build, strategy):
                 tf.function(strategy.run)(step, args=batch)
                 return "right"
             step.fit(data.take(1), verbose=0)
-            start = start or step.get_weights()
-            step.set_weights(start)
+            initial_weights = initial_weights or step.get_weights()
+            step.set_weights(initial_weights)
             step.fit(data.take(1), verbose=0)
-            changes.append([*map(np.ravel, map(np.subtract, step.get_weights(), start))])
+            differences = map(np.subtract, step.get_weights(), initial_weights)
+            changes.append(np.concatenate([np.ravel(difference) for difference in differences]))
     except Exception:
         return "raises"
-    two, one = map(np.concatenate, changes)
-    times = np.vdot(one, two) / np.vdot(one, one)
-    return "more" if times > 1.1 else "less" if times < 0.9 else "right"
+    on_two, on_one = changes
+    times = np.vdot(on_one, on_two) / np.vdot(on_one, on_one)
+    if times > 1.1:
+        return "more"
+    if times < 0.9:
+        return "less"
+    return "right"
 
 
 @pytest.mark.long
 def test_a_real_fit_on_two_devices_is_the_witness():
     command = [sys.executable, "-c", WITNESS]
-    told = subprocess.check_output(command, cwd=ROOT / "tests", text=True)
-    assert told.splitlines()[-1].split() == [case[4] for case in CASES]
+    output = subprocess.check_output(command, cwd=ROOT / "tests", text=True)
+    assert output.splitlines()[-1].split() == [case.real_fit for case in CASES]
 
 
 def traced_context(model, data, factory=None):
-    """A context of a model that was exported for one device."""
+    """Give a context of a model that was exported for one device."""
     subject = TensorflowSubject(model, data, factory, 60)
     context = Context(subject, (Target("v5e-1", 1),), print)
     context.read_sample(1)
@@ -256,13 +398,13 @@ def traced_context(model, data, factory=None):
     return context
 
 
-@pytest.mark.parametrize("model, found", [(Own(), []), (Own("auto"), [FAIL]), (dense(), [])])
-def test_without_a_factory_only_what_no_scope_would_mend_is_told(model, found):
+@pytest.mark.parametrize(("model", "failures"), [(Own(), []), (Own("auto"), [FAIL]), (dense(), [])])
+def test_without_a_factory_only_what_no_scope_would_mend_is_told(model, failures):
     model.compile("adam", "mse", metrics=["accuracy"])
     context = traced_context(model, batches())
     items = strategy_scope.check(context)
-    assert [i.state for i in items if i.state == FAIL] == found
-    assert (context.traced_under_run is None) == bool(found)
+    assert [item.state for item in items if item.state == FAIL] == failures
+    assert (context.traced_under_run is None) == bool(failures)
 
 
 def test_what_computes_in_the_scope_leaves_it_open(no_compiler):
@@ -275,19 +417,20 @@ def test_what_computes_in_the_scope_leaves_it_open(no_compiler):
 
 
 def test_the_model_in_the_scope_holds_no_large_weights_of_its_own():
-    made, drawn = [], []
+    models = []
+    shapes_drawn = []
 
     def draw(shape, dtype=None):
-        drawn.append(shape)
+        shapes_drawn.append(shape)
         return tf.ones(shape, dtype)
 
     def build():
-        wide = tf.keras.layers.Dense(1000, kernel_initializer=draw, bias_initializer="ones")
-        made.append(classifier(tf.keras, tf.keras.layers.Input([1000]), wide))
-        return made[-1]
+        layer = tf.keras.layers.Dense(1000, kernel_initializer=draw, bias_initializer="ones")
+        models.append(classifier(tf.keras, tf.keras.layers.Input([1000]), layer))
+        return models[-1]
 
     specs = tf.TensorSpec([2, 1000]), tf.TensorSpec([2], tf.int32)
     strategy_scope.check(traced_context(build(), specs, build))
-    kernel, bias = made[-1].get_weights()
-    assert len(made) == 2 and len(drawn) == 1
+    kernel, bias = models[-1].get_weights()
+    assert len(models) == 2 and len(shapes_drawn) == 1
     assert not kernel.any() and bias.all()
