@@ -391,7 +391,7 @@ def test_a_real_fit_on_two_devices_is_the_witness():
 
 def traced_context(model, data, factory=None):
     """Give a context of a model that was exported for one device."""
-    subject = TensorflowSubject(model, data, factory, 60)
+    subject = TensorflowSubject(model, data, factory=factory, seconds=60, keras="tf-keras")
     context = Context(subject, (Target("v5e-1", 1),), print)
     context.read_sample(1)
     context.trace()

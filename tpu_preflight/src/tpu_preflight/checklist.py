@@ -17,10 +17,8 @@ from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
 from tpu_preflight.context import Context
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.estimate import timing
 from tpu_preflight.estimate.step import Timing
 from tpu_preflight.program import TIMEOUT, messages
-from tpu_preflight.program.models import keras_of
 from tpu_preflight.report import FAIL, Item, Report, finding
 from tpu_preflight.subjects.load_subject import load_subject
 from tpu_preflight.subjects.subject import Target
@@ -86,7 +84,15 @@ def preflight(
     """
     names = (target,) if isinstance(target, str) else tuple(target)
     if vary:
-        _check_arguments(subject if data is None else data, vary)
+        try:
+            signature = inspect.signature(subject if data is None else data)
+            signature.bind_partial(**dict.fromkeys(vary))
+        except TypeError as error:
+            raise PreflightError(
+                f"There is no {' and '.join(vary)} to vary.",
+                f"{str(error)[:200]}.",
+                "Name arguments of the function that makes the model: build(rows=8), rows=4,8.",
+            ) from error
     # A name that is no TPU's at all is refused before anything takes time.
     targets = [Target(name, hardware.slice_of(name, jax=True).replicas) for name in names]
     say = _without_repetition(progress)
@@ -116,30 +122,23 @@ def preflight(
         if context.subject.has_batch:
             context.trace()
             with context.compiling():
-                items += _findings_of_the_step(context)
+                try:
+                    items += _findings("step", context)
+                except Exception as error:  # the compiler's answers are worth having without these
+                    if context.refusal is not None:
+                        raise
+                    items.append(_broken(error))
             items += _findings("compiled", context)
             if profile:
-                timings = _timings(context)
+                timings = context.timings()
     items.sort(key=lambda item: item.check)
     return Report(
-        subject=_title(context),
+        subject=context.subject.title,
         targets=names,
         items=tuple(items),
         estimates=tuple(context.estimates),
         timings=tuple(timings),
     )
-
-
-def _check_arguments(factory: Callable[..., Any], vary: Mapping[str, Sequence[Any]]) -> None:
-    """Refuse names that are no arguments of a factory."""
-    try:
-        inspect.signature(factory).bind_partial(**dict.fromkeys(vary))
-    except TypeError as error:
-        raise PreflightError(
-            f"There is no {' and '.join(vary)} to vary.",
-            f"{str(error)[:200]}.",
-            "Name arguments of the function that makes the model: build(rows=8), rows=4,8.",
-        ) from error
 
 
 def _without_repetition(progress: Callable[[str], None] | None) -> Callable[[str], None]:
@@ -168,32 +167,7 @@ def _findings(stage: str, context: Context) -> list[Item]:
     return items
 
 
-def _findings_of_the_step(context: Context) -> list[Item]:
-    """Carry out the checks of the traced step, while Google's compiler compiles it."""
-    try:
-        return _findings("step", context)
-    except Exception as error:
-        if context.refusal is not None:
-            raise
-        # The compiler's answers are worth having without these.
-        line = messages.shorten(f"{type(error).__name__}: {messages.line_of(error)}")
-        return [finding(4, "broken", said=line, where=messages.source_of(error))]
-
-
-def _timings(context: Context) -> list[Timing]:
-    """Estimate the time of a step on each target for which it compiles."""
-    timings = []
-    for answer in context.answers:
-        if answer.compiled.ok:
-            estimate = timing.estimate(answer.job, context.say)
-            if estimate is not None:
-                timings.append(estimate)
-    return timings
-
-
-def _title(context: Context) -> str:
-    """Name the subject, a model with its Keras."""
-    name = context.subject.name
-    if context.subject.model is None:
-        return name
-    return f"{name} ({keras_of(context.subject.model)})"
+def _broken(error: Exception) -> Item:
+    """Say that the step could not be run here."""
+    line = messages.shorten(f"{type(error).__name__}: {messages.line_of(error)}")
+    return finding(4, "broken", said=line, where=messages.source_of(error))

@@ -11,7 +11,8 @@ from typing import Any
 
 from tpu_preflight import compiler
 from tpu_preflight.compiler.client import TIMEOUT
-from tpu_preflight.estimate.step import Estimate
+from tpu_preflight.estimate import timing
+from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.program import NotCompilable, Program, Tracing
 from tpu_preflight.program.job import Job
 from tpu_preflight.subjects.subject import Subject, Target
@@ -148,6 +149,16 @@ class Context:
             seconds=self.search_seconds or TIMEOUT,
             **limits,
         )
+
+    def timings(self) -> list[Timing]:
+        """Estimate the time of a step on each target for which it compiles: with full effort."""
+        timings = []
+        for answer in self.answers:
+            if answer.compiled.ok:
+                estimate = timing.estimate(answer.job, self.say)
+                if estimate is not None:
+                    timings.append(estimate)
+        return timings
 
     @property
     def estimates(self) -> list[Estimate]:

@@ -15,6 +15,7 @@ def check(context: Context) -> list[Item]:
     types = set()
     leaves, _ = jax.tree.flatten_with_path(context.subject.arguments)
     for path, leaf in leaves:
+        # A number of Python is no array yet, and JAX chooses its type.
         if not hasattr(leaf, "dtype"):
             continue
         dtype = dtype_in_jax(leaf.dtype)

@@ -15,6 +15,7 @@ def check(context: Context) -> list[Item]:
     if sample is None or not sample.shapes:
         return []
     items = []
+    # Targets with as many replicas divide the batch alike.
     replica_counts = {target.replicas for target in context.targets}
     for replicas in sorted(replica_counts - {1}):
         items += _division(sample, replicas, context.targets)
@@ -31,6 +32,7 @@ def _division(sample: Sample, replicas: int, targets: tuple[Target, ...]) -> lis
     rows = rows_of(sample.largest)
     if rows is None:  # each tensor is divided by itself
         items.append(finding(3, "no_rows", **words))
+    # A scalar is not divided.
     sizes = [shape[0] for shape in sample.largest if shape]
     indivisible = [size for size in sizes if size % replicas or not size]
     if indivisible:

@@ -17,6 +17,7 @@ def check(context: Context) -> list[Item]:
         return [finding(7, "unanswered", target=t.name, reason=reason) for t in context.targets]
     items = []
     for answer in context.answers:
+        # Where it doesn't fit there are no kernels to count.
         if answer.compiled.ok:
             items += [_cost(answer), _padding(answer.compiled)]
         elif not answer.is_too_large and answer.compiled.verdict != "refused":

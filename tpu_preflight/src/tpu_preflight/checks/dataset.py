@@ -10,6 +10,7 @@ def check(context: Context) -> list[Item]:
     sample = context.subject.sample
     if sample is None:
         return [finding(2, "no_dataset"), finding(3, "no_dataset")]
+    # Batches that were read before the error still count: other checks look at them.
     if sample.error:
         return [finding(3, "raises", seen=sample.size, error=steady(sample.error)[:200])]
     return []

@@ -1,12 +1,13 @@
 """Check 4 of a function of JAX: does it give the same results without being compiled?"""
 
 import math
+from collections.abc import Callable
 
 from tpu_preflight.context import Context
+from tpu_preflight.program import Program
 from tpu_preflight.program.jax_export import Exported
 from tpu_preflight.report import Item, finding
 from tpu_preflight.subjects import results
-from tpu_preflight.subjects.jax_subject import JaxSubject
 
 MOST_ROUNDS = 100  # of a loop that is run without being compiled
 MOST_VALUES = 3_000_000  # of all arguments: a step without being compiled takes long with more
@@ -19,6 +20,7 @@ def check(context: Context) -> list[Item]:
     if context.refusal is not None:
         return [finding(4, "does_not_compile")]
     context.say("comparing eager and compiled results")
+    # What only describes an array has no values to run with.
     leaves = jax.tree.leaves(context.subject.arguments)
     if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
         return [finding(4, "no_values")]
@@ -26,7 +28,7 @@ def check(context: Context) -> list[Item]:
     reason = _reason_not_to_run(context.subject.exported, values)
     if reason:
         return [finding(4, "not_run", reason=reason)]
-    return [_compare(context.subject)]
+    return [_compare(context.subject.run, context.subject.exported.program)]
 
 
 def _reason_not_to_run(exported: Exported, values: int) -> str:
@@ -37,26 +39,27 @@ def _reason_not_to_run(exported: Exported, values: int) -> str:
     return ""
 
 
-def _compare(subject: JaxSubject) -> Item:
+def _compare(run: Callable[..., results.Results], program: Program) -> Item:
+    """Compare runs; ``run`` is that of a `JaxSubject`."""
     tolerance = results.TOLERANCES["float32"]
-    if b"bf16" in subject.exported.program.hlo:
+    if b"bf16" in program.hlo:
         tolerance = results.TOLERANCES["bfloat16"]
-    eager = subject.run(compiled=False)
-    repeated = subject.run(compiled=False)
-    compiled = subject.run(compiled=True)
+    eager = run(compiled=False)
+    repeated = run(compiled=False)
+    compiled = run(compiled=True)
     if results.differing_names(eager, repeated, tolerance):
         return finding(4, "draws_in_python")
     difference = results.difference(eager, compiled, tolerance)
     if difference is not None:
         # Flax counts the rounds of a loop that runs in Python, and draws other numbers in each.
-        partly_compiled = subject.run(compiled=None)
+        partly_compiled = run(compiled=None)
         difference = results.difference(partly_compiled, compiled, tolerance)
     if difference is None:
         return finding(4, "same_values")
     # A gradient of zero is rounding alone, and Adam divides it by its own size.
     names = results.differing_names(eager, compiled, tolerance)
     if names:
-        nudged = subject.run(compiled=True, growth=tolerance / 100)
+        nudged = run(compiled=True, growth=tolerance / 100)
         if set(names) <= set(results.differing_names(compiled, nudged, tolerance)):
             return finding(4, "rounding", names=", ".join(names[:2]))
     return finding(4, difference.key, step="the function on this CPU", **difference.words)

@@ -15,6 +15,7 @@ def check(context: Context) -> list[Item]:
         key = "no_backend" if "initialize backend" in refusal.why else "refused_by_jax"
         what = f"{refusal.what} {refusal.why}"
         return [finding(1, key, kind=kind, what=what, fix=refusal.fix, where=refusal.source)]
+    # It is traced; what follows is slow on a TPU, or wrong.
     exported = context.subject.exported
     part = ""
     if context.jobs[0].replicas > 1 and not exported.program.mesh:

@@ -16,6 +16,7 @@ def check(context: Context) -> list[Item]:
     is_search_asked_for = context.search_seconds is not None
     items = []
     for answer in context.answers:
+        # What doesn't compile for another reason has no largest batch.
         if answer.is_whole and is_search_asked_for:
             items.append(_largest_batch(answer))
         if answer.is_too_large:

@@ -27,6 +27,7 @@ def _files(dataset: tf.data.Dataset, is_node: bool) -> Item:
     files = pipeline.files_of(dataset)
     if files is None:
         return finding(3, "no_files")
+    # A name with :// is in a bucket, or elsewhere that a TPU can reach.
     on_disk = [name for name in files if "://" not in name]
     if on_disk:
         key = "local_on_a_node" if is_node else "local"

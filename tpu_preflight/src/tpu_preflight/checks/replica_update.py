@@ -1,6 +1,7 @@
 """Check 5, by numbers: is a step's update on all replicas that of one device with the same rows?"""
 
 import contextlib
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -9,7 +10,7 @@ from tpu_preflight.context import Context
 from tpu_preflight.program import NotCompilable, Tracing
 from tpu_preflight.report import Item, finding
 from tpu_preflight.subjects import execution
-from tpu_preflight.subjects.tensorflow_subject import TensorflowSubject, rows_of
+from tpu_preflight.subjects.tensorflow_subject import rows_of
 
 # Of the variables: a bias ahead of batch norm, one in four, has no gradient but rounding.
 SHARE = 0.3
@@ -48,42 +49,38 @@ def check(context: Context) -> list[Item]:
         else:
             shared.append(tensor)
             repeated.append(tensor)
+    # What adds up in another order differs by that much.
     tolerance = execution.tolerance(job.graph)
-    with contextlib.suppress(NotCompilable):
-        for is_compiled in (False, True):  # XLA's compiler takes longer, but has a kernel for all
-            with contextlib.suppress(tf.errors.OpError):
-                return _update(
-                    subject,
-                    shared=shared,
-                    repeated=repeated,
-                    replicas=replicas,
-                    tolerance=tolerance,
-                    is_compiled=is_compiled,
-                )
-    return []
-
-
-def _update(
-    subject: TensorflowSubject,
-    *,
-    shared: list[tf.Tensor],
-    repeated: list[tf.Tensor],
-    replicas: int,
-    tolerance: float,
-    is_compiled: bool,
-) -> list[Item]:
-    """Take the steps, and compare what they change."""
+    is_compiled = False
 
     def changes(batch: list[tf.Tensor], replicas: int) -> Changes:
         traced = subject.trace(*batch, replicas=replicas, alike=True)
         return _changes(traced, batch, is_compiled)
 
+    with contextlib.suppress(NotCompilable):
+        try:
+            return _findings(changes, shared, repeated, replicas, tolerance)
+        except tf.errors.OpError:
+            is_compiled = True  # XLA's compiler takes longer, but has a kernel for all
+        with contextlib.suppress(tf.errors.OpError):
+            return _findings(changes, shared, repeated, replicas, tolerance)
+    return []
+
+
+def _findings(
+    changes: Callable[[list[tf.Tensor], int], Changes],
+    shared: list[tf.Tensor],
+    repeated: list[tf.Tensor],
+    replicas: int,
+    tolerance: float,
+) -> list[Item]:
+    """Compare what a step changes of the variables, on all replicas and on one device."""
     on_replicas = changes(shared, replicas)
     factors, faults = _compared(on_replicas, changes(repeated, 1), replicas, tolerance)
     if faults:  # a loss that compares rows knows no others than these
         _, unlike = _compared(on_replicas, changes(shared, 1), replicas, tolerance)
         faults = [key for key in faults if key in unlike or factors[key] < 1]
-    return _findings(factors, faults, replicas)
+    return _report(factors, faults, replicas)
 
 
 def _changes(traced: Tracing, batch: list[tf.Tensor], is_compiled: bool) -> Changes:
@@ -120,6 +117,7 @@ def _compared(
         change = on_replicas.get(key, 0 * expected)
         size = np.linalg.norm(change)
         expected_size = np.linalg.norm(expected)
+        # A metric, a moving average: no weight.
         is_state = key[0]
         if not size or not expected_size or (is_state and size < expected_size):
             continue
@@ -135,7 +133,7 @@ def _compared(
     return factors, faults
 
 
-def _findings(factors: dict[Key, float], faults: list[Key], replicas: int) -> list[Item]:
+def _report(factors: dict[Key, float], faults: list[Key], replicas: int) -> list[Item]:
     """Report the variable in the middle of those that are wrong, if they are more than a few."""
     for is_state, larger in ((False, "update_differs"), (True, "state_differs")):
         keys = [key for key in faults if key[0] == is_state]

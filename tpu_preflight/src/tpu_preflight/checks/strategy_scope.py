@@ -4,12 +4,13 @@ import contextlib
 import pathlib
 import re
 import tomllib
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
 
 from tpu_preflight.context import Context
-from tpu_preflight.program import NotCompilable, Tracing, bridge, messages
+from tpu_preflight.program import NotCompilable, bridge, messages
 from tpu_preflight.report import Item, finding
 from tpu_preflight.subjects.tensorflow_subject import TensorflowSubject
 
@@ -27,8 +28,15 @@ def check(context: Context) -> list[Item]:
         specs = context.jobs[0].specs
     else:
         specs = context.subject.specs
+    # Its scope and its ``run`` are real, its TPU is not.
     strategy = bridge.pretended_strategy()
-    items = _settings(context.subject.model, context.subject.function)
+    is_model = context.subject.model is not None
+    key = "not_set"
+    if context.subject.is_marked:
+        key = "left_on" if is_model else "marked"
+    items = [finding(5, key)]
+    if is_model and getattr(context.subject.model, "run_eagerly", False) is True:
+        items.append(finding(5, "eagerly"))
     scope_items, subject = _made_in_scope(context.subject, strategy, specs)
     items += scope_items
     # What can't be traced alone can't be in a scope either.
@@ -44,23 +52,21 @@ def check(context: Context) -> list[Item]:
                 return [*items, refusal]
         else:
             context.traced_under_run = traced
-            return [*items, _traced_by_run(subject, traced, strategy)]
+            kind = subject.kind
+            # Of a TPU's own variables a graph lists those of random generators.
+            names = _made_outside(traced.graph.variables, strategy)
+            if names and subject.factory is not None:
+                words = {"count": len(names), "first": names[0]}
+                return [*items, finding(5, "uses_outside", kind=kind, **words)]
+            try:
+                subject.list_weights()
+            except ValueError as error:
+                line = messages.shorten(messages.line_of(error))
+                return [*items, finding(5, "unlisted", said=line)]
+            return [*items, finding(5, "run", kind=kind)]
     # Without the scope, the bridge can still be asked about the operations.
     with contextlib.suppress(NotCompilable):
         context.traced_under_run = context.subject.trace(*specs, strategy=bridge.REPLICAS)
-    return items
-
-
-def _settings(model: Any, function: Any) -> list[Item]:
-    """Look for settings that are right on a CPU, of a model, or of a function without one."""
-    if model is None:
-        is_marked = getattr(function, "_jit_compile", None)
-        return [finding(5, "marked" if is_marked else "not_set")]
-    # Keras 3 calls it jit_compile, tf-keras has it as a private attribute.
-    is_left_on = getattr(model, "jit_compile", getattr(model, "_jit_compile", None)) is True
-    items = [finding(5, "left_on" if is_left_on else "not_set")]
-    if getattr(model, "run_eagerly", False) is True:
-        items.append(finding(5, "eagerly"))
     return items
 
 
@@ -94,29 +100,19 @@ def _made_in_scope(
         return [item], None
     if subject.model is None:
         return [], remade
+    # Nothing was made in the scope.
     if remade.model is subject.model:
         return [finding(5, "same_model")], None
-    return [_variables_outside(strategy, remade.model)], remade
+    return [_scope_of(remade.variables, strategy)], remade
 
 
-def _traced_by_run(subject: TensorflowSubject, traced: Tracing, strategy: Any) -> Item:
-    """Say whether a step that ``run`` traces would run, and whether ``fit`` would end."""
-    outside = []
-    if subject.factory is not None:
-        # Of a TPU's own variables a graph lists those of random generators.
-        for variable in traced.graph.variables:
-            if not strategy.extended.variable_created_in_scope(variable):
-                outside.append(variable.name.partition(":")[0])
-    if outside:
-        words = {"count": len(outside), "first": outside[0]}
-        return finding(5, "uses_outside", kind=subject.kind, **words)
-    optimizer = getattr(subject.model, "optimizer", None)
-    if hasattr(optimizer, "finalize_variable_values"):  # of tf-keras
-        try:
-            _ = subject.model.trainable_variables  # as fit lists them when it ends
-        except ValueError as error:  # the step never called a part of the model
-            return finding(5, "unlisted", said=messages.shorten(messages.line_of(error)))
-    return finding(5, "run", kind=subject.kind)
+def _made_outside(variables: Iterable[tf.Variable], strategy: tf.distribute.Strategy) -> list[str]:
+    """Name the variables of a graph that are not the strategy's."""
+    names = []
+    for variable in variables:
+        if not strategy.extended.variable_created_in_scope(variable):
+            names.append(variable.name.partition(":")[0])
+    return names
 
 
 def _refused_by_run(error: NotCompilable, kind: str, is_sure: bool) -> Item | None:
@@ -148,20 +144,8 @@ def _advice(line: str) -> dict[str, Any]:
     return UNKNOWN
 
 
-def _variables_outside(strategy: tf.distribute.Strategy, model: Any) -> Item:
-    """Look which variables of a model, its optimizer and its metrics are not the strategy's."""
-    owners = {"model": model, "optimizer": getattr(model, "optimizer", None)}
-    for metric in getattr(model, "metrics", ()):
-        owners[f"metric {metric.name}"] = metric
-    variables = {}
-    for label, owner in owners.items():
-        for variable in _variables_of(owner):
-            tf_variable = variable
-            if not isinstance(variable, tf.Variable):
-                tf_variable = getattr(variable, "value", None)  # Keras 3's own hold TensorFlow's
-            # A vocabulary is listed as well, and is no variable.
-            if isinstance(tf_variable, tf.Variable):
-                variables[f"{label}: {variable.name}"] = tf_variable
+def _scope_of(variables: dict[str, tf.Variable], strategy: tf.distribute.Strategy) -> Item:
+    """Say which variables of a model, its optimizer and its metrics are not the strategy's."""
     outside = []
     for name, variable in variables.items():
         if not strategy.extended.variable_created_in_scope(variable):
@@ -171,14 +155,3 @@ def _variables_outside(strategy: tf.distribute.Strategy, model: Any) -> Item:
     # Of a model that is not built yet, fit will make the variables inside the scope.
     is_built = any(name.startswith("model") for name in variables)
     return finding(5, "inside" if is_built else "inside_later", all=len(variables))
-
-
-def _variables_of(owner: Any) -> list[Any]:
-    """List the variables of a model, an optimizer or a metric; none where it isn't built yet."""
-    try:
-        variables = getattr(owner, "variables", ())
-        if callable(variables):  # of an optimizer of tf-keras
-            variables = variables()
-        return list(variables)
-    except ValueError:  # tf-keras may raise before it is built
-        return []

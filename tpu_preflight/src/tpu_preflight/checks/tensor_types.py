@@ -21,6 +21,7 @@ def check(context: Context) -> list[Item]:
     for path, spec in nest.flatten_with_joined_string_paths(context.subject.structure):
         # A pair's place says less than the name in it: ``0/input_ids``.
         name = re.sub(r"^(\d+/)+", "", path) or "the element"
+        # A ragged or sparse tensor has no fixed shape, whatever its type.
         if not isinstance(spec, tf.TensorSpec):
             kind = type(spec).__name__.removesuffix("Spec")
             items.append(finding(3, "not_dense", name=name, kind=kind))

@@ -30,7 +30,8 @@ def check(context: Context) -> list[Item]:
         return [_accepted_here(context.subject.kind, _ask(traced))]
     if context.refusal is None or context.refusal.reason != "no kernel":
         return []
-    words = refusal_words(context)
+    words = refusal_words(context.refusal, is_shared=context.subject.dataset is not None)
+    words["kind"] = context.subject.kind
     if traced is None:
         return [finding(1, "refused", **words)]
     # What XLA on this CPU lacks a TPU may have, or its host.

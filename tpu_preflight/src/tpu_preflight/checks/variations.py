@@ -2,8 +2,6 @@
 
 import functools
 import itertools
-from collections.abc import Mapping
-from typing import Any
 
 from tpu_preflight import compiler
 from tpu_preflight.context import Context, compile_job
@@ -21,37 +19,35 @@ def check(context: Context) -> list[Item]:
     items = []
     for values in itertools.product(*context.vary.values()):
         arguments = dict(zip(context.vary, values, strict=True))
-        items += _fits(context, arguments)
+        text = ", ".join(f"{name}={value}" for name, value in arguments.items())
+        try:
+            factory = functools.partial(context.factory, **arguments)
+            subject = load_subject(factory, None, TIMEOUT, context.say)
+            if subject.dataset is not None:
+                subject.read_sample(1)
+            jobs = subject.export(context.targets)
+        except Exception as error:  # whatever the factory makes of these values
+            line = messages.shorten(messages.line_of(error))
+            where = messages.source_of(error)
+            items.append(finding(6, "varied_raises", given=text, said=line, where=where))
+            continue
+        # The compiler keeps its answers, so a combination that was asked before takes no time.
+        for job in jobs:
+            items.append(_fits(text, compile_job(job, context.say)))
     return items
 
 
-def _fits(context: Context, arguments: Mapping[str, Any]) -> list[Item]:
-    """Say whether the step fits that the factory makes of these arguments, and its least time."""
-    text = ", ".join(f"{name}={value}" for name, value in arguments.items())
-    factory = functools.partial(context.factory, **arguments)
-    try:
-        subject = load_subject(factory, None, TIMEOUT, context.say)
-        if subject.dataset is not None:
-            subject.read_sample(1)
-        jobs = subject.export(context.targets)
-    except Exception as error:  # whatever the factory makes of these values
-        line = messages.shorten(messages.line_of(error))
-        where = messages.source_of(error)
-        return [finding(6, "varied_raises", given=text, said=line, where=where)]
-    items = []
-    for job in jobs:
-        compiled = compile_job(job, context.say)
-        least_ms = compiler.roofline(compiled).seconds * 1e3
-        item = finding(
-            6,
-            "varied" if compiled.ok else "varied_not",
-            target=job.target,
-            given=text,
-            taken=size(compiled.peak_bytes),
-            there=size(compiled.available_bytes),
-            flops=flop(compiled.flops),
-            ms=f"{least_ms:.3g}",
-            said=compiled.message,
-        )
-        items.append(item)
-    return items
+def _fits(arguments: str, compiled: compiler.Compiled) -> Item:
+    """Say whether a step fits, and its least time."""
+    least_ms = compiler.roofline(compiled).seconds * 1e3
+    return finding(
+        6,
+        "varied" if compiled.ok else "varied_not",
+        target=compiled.target,
+        given=arguments,
+        taken=size(compiled.peak_bytes),
+        there=size(compiled.available_bytes),
+        flops=flop(compiled.flops),
+        ms=f"{least_ms:.3g}",
+        said=compiled.message,
+    )

@@ -25,17 +25,21 @@ def check(context: Context) -> list[Item]:
         return [finding(1, "compiles", kind=kind), *_sizes(context.jobs[0].program)]
     if context.refusal.reason == "no kernel":
         return []
-    return [finding(1, "refused", **refusal_words(context))]
+    is_shared = context.subject.dataset is not None
+    words = refusal_words(context.refusal, is_shared=is_shared)
+    return [finding(1, "refused", kind=context.subject.kind, **words)]
 
 
-def refusal_words(context: Context) -> dict[str, Any]:
-    """Say what was refused, where, and what to write instead."""
-    refusal = context.refusal
+def refusal_words(refusal: NotCompilable, is_shared: bool) -> dict[str, Any]:
+    """Say what was refused, where, and what to write instead.
+
+    ``is_shared`` is whether each replica gets its share of a global batch.
+    """
+    # The place has a line of its own in a report.
     what = refusal.what.replace(f" at {refusal.where}", "")
     if refusal.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {refusal.why}"
-    fix = _fix(refusal, is_shared=context.subject.dataset is not None)
-    return {"kind": context.subject.kind, "what": what, "fix": fix, "where": refusal.where}
+    return {"what": what, "fix": _fix(refusal, is_shared), "where": refusal.where}
 
 
 def _fix(refusal: NotCompilable, is_shared: bool) -> str:
@@ -52,6 +56,7 @@ def _sizes(program: Program) -> list[Item]:
         return items
     if not program.bounded:
         return [finding(1, "no_bounded", inside="every shape is static")]
+    # What no line of the learner makes is not theirs to change.
     in_library = program.bounded[0]
     inside = f"none in your code; {in_library.shape} inside a library"
     where = messages.place(None, messages.layer_of(in_library.name))
@@ -59,6 +64,7 @@ def _sizes(program: Program) -> list[Item]:
 
 
 def _bounded(size: Bounded) -> Item:
+    # As in f32[<=8,4]: 32 elements at most.
     _, _, dimensions = size.shape.partition("[")
     return finding(
         1,

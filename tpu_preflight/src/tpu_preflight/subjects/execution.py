@@ -39,6 +39,7 @@ def run(
         restore: Puts the variables back, see `preserved`.
         eagerly: Whether to run what is in a ``tf.function`` operation by operation, too.
     """
+    # A setting of the whole process: it is put back.
     runs_eagerly = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(eagerly)
     try:

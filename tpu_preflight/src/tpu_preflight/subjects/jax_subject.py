@@ -76,6 +76,7 @@ class JaxSubject(Subject):
 
         arguments = jax.tree.map(copied, self.arguments)
         function = self._function
+        # A function that is compiled already keeps its static and donated arguments.
         if compiled and not jax_export.is_jitted(function):
             function = jax.jit(function)
         elif compiled is None:

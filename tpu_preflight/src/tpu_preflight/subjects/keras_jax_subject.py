@@ -25,6 +25,7 @@ class KerasJaxSubject(JaxSubject):
     """
 
     kind = "train step"
+    keras = "Keras 3 on jax"
     is_traced_by_structure = False
 
     def __init__(self, model: Any, data: Any) -> None:
@@ -88,6 +89,7 @@ class KerasJaxSubject(JaxSubject):
         import jax
         from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+        # Devices that need not be there.
         mesh = AbstractMesh((devices,), ("replica",))
         replicated = NamedSharding(mesh, PartitionSpec())
         divided = NamedSharding(mesh, PartitionSpec("replica"))
@@ -106,6 +108,7 @@ class KerasJaxSubject(JaxSubject):
         import jax
 
         def resized(array: Any) -> Any:
+            # Of the arrays of a batch, those that have its rows.
             shape = array.shape
             if shape and shape[0] == self._rows:
                 shape = (rows, *shape[1:])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.program.models import is_model, keras_of
+from tpu_preflight.program.models import keras_of
 from tpu_preflight.subjects.jax_subject import JaxSubject, is_jax
 from tpu_preflight.subjects.keras_jax_subject import KerasJaxSubject
 from tpu_preflight.subjects.subject import Subject
@@ -32,9 +32,8 @@ def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None
         step = factory()
         if isinstance(step, tuple) and len(step) == 2:
             step, data = step
-    keras = ""
-    if is_model(step):
-        keras = keras_of(step)
+    # Keras 3 runs on several libraries, so its class tells too little.
+    keras = keras_of(step)
     if _is_torch(step) or keras.endswith(("torch", "numpy", "openvino")):
         raise PreflightError(
             f"This is {keras or 'PyTorch'}, which the preflight can't check.",
@@ -42,12 +41,16 @@ def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None
             "Set KERAS_BACKEND=jax or tensorflow for a Keras model; PyTorch has its own way to a "
             "TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
         )
-    if factory is not None and not is_model(step) and not callable(step):
+    if factory is not None and not keras and not callable(step):
+        name = getattr(factory, "__name__", "the factory")
+        code = getattr(factory, "__code__", None)
+        if code is not None:
+            name += f" ({pathlib.Path(code.co_filename).name}, line {code.co_firstlineno})"
         what = f"a value of type {type(step).__name__}"
         if step is None:
             what = "None"
         raise PreflightError(
-            f"{_place(factory)} returned {what}.",
+            f"{name} returned {what}.",
             "The first that it returns must be a Keras model or a function of tensors.",
             "Let it end with `return model, dataset`.",
         )
@@ -55,17 +58,18 @@ def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None
         data = data.map(step.preprocess_samples)  # as the `fit` of KerasHub's models does
     if keras == "Keras 3 on jax":
         return KerasJaxSubject(step, data)
+    # A function tells nothing by itself: its arguments do.
     if is_jax(step, data):
         return JaxSubject(step, data)
     # Here, as it imports TensorFlow.
     from tpu_preflight.subjects.tensorflow_subject import TensorflowSubject
 
-    return TensorflowSubject(step, data, factory, seconds)
+    return TensorflowSubject(step, data, factory=factory, seconds=seconds, keras=keras)
 
 
 def _is_factory(step: object) -> bool:
     """Say whether this is a function without arguments, which makes what is to be checked."""
-    if is_model(step) or not callable(step) or hasattr(step, "input_signature"):
+    if keras_of(step) or not callable(step) or hasattr(step, "input_signature"):
         return False
     with contextlib.suppress(TypeError, ValueError):
         inspect.signature(step).bind()
@@ -77,12 +81,3 @@ def _is_torch(step: Any) -> bool:
     """Say whether this is a module of PyTorch, or a class of one."""
     classes = (*type(step).__mro__, *getattr(step, "__mro__", ()))
     return any(kind.__module__.split(".")[0] in ("torch", "torch_xla") for kind in classes)
-
-
-def _place(factory: Callable[[], Any]) -> str:
-    """Name a factory, and its file and line where it has them."""
-    name = getattr(factory, "__name__", "the factory")
-    code = getattr(factory, "__code__", None)
-    if code is None:
-        return name
-    return f"{name} ({pathlib.Path(code.co_filename).name}, line {code.co_firstlineno})"

@@ -18,6 +18,7 @@ def calls_of(graph: tf.Graph, types: frozenset[str]) -> list[tf.Operation]:
 
     A call is an operation whose functions have one of them, however deep.
     """
+    # A graph lists the functions that it calls, and those that they call.
     functions = {}
     for function in graph.as_graph_def().library.function:
         functions[function.signature.name] = function.node_def

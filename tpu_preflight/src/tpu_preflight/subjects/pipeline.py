@@ -67,6 +67,7 @@ def python_in(dataset: tf.data.Dataset) -> list[tuple[str, str]]:
     calls = []
     for _, graphs in _stages(dataset):
         for graph in graphs:
+            # Dataset.from_generator calls Python by an operation of its own.
             kind = "a generator"
             operations = calls_of(graph, frozenset({"GeneratorDataset"}))
             if not operations:
@@ -85,6 +86,7 @@ def files_of(dataset: tf.data.Dataset) -> list[str] | None:
     reads_files = False
     for stage, graphs in _stages(dataset):
         spec = stage.element_spec
+        # File names that are computed are not looked for: that would run the pipeline.
         is_in_memory = type(stage).__name__ in ("_TensorSliceDataset", "_TensorDataset")
         if is_in_memory and isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string:
             strings = stage.take(MOST_NAMES - len(names)).as_numpy_iterator()
@@ -136,6 +138,7 @@ def sample(dataset: tf.data.Dataset, count: int, seconds: float = SECONDS) -> Sa
     return Sample(
         shapes=dict(shapes),
         batches=tuple(batches),
+        # A dataset may know its length without having been read to the end.
         ended=ended or 0 <= cardinality <= shapes.total(),
         endless=cardinality == tf.data.INFINITE_CARDINALITY,
         error=error_text,

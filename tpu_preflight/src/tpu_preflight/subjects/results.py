@@ -38,6 +38,7 @@ def difference(eager: Results, compiled: Results, tolerance: float) -> Differenc
         first_two = list(compiled.items())[:2]
         gives = ", ".join(f"{name} {_text(value)}" for name, value in first_two)
         return Difference("silent", {**_error_words(eager), "gives": gives})
+    # Both came to an end: compare what they gave.
     names = differing_names(eager, compiled, tolerance)
     if names:
         pairs = []
@@ -45,6 +46,7 @@ def difference(eager: Results, compiled: Results, tolerance: float) -> Differenc
             text = _text_of_both(eager[name], compiled.get(name, np.array("missing")))
             pairs.append(f"{name}: {text}")
         return Difference("differs", {"said": "; ".join(pairs)})
+    # Equal may also mean that both are wrong.
     not_finite = []
     for name, value in compiled.items():
         if _is_numeric(value) and not np.isfinite(value).all():

@@ -25,6 +25,7 @@ class Subject(abc.ABC):
         library: ``tensorflow`` or ``jax``: what traces it.
         data_form: ``tensors`` (TensorFlow's, or a dataset of them) or ``arrays`` (JAX's).
         name: Of the function or model.
+        keras: The Keras of a model, such as ``tf-keras`` or ``Keras 3 on jax``; empty without one.
         kind: ``function``, ``train step`` or ``forward pass``, as a report calls it.
         model: The Keras model; None where a function is checked.
         dataset: The ``tf.data.Dataset`` of its batches; None where it is given anything else.
@@ -40,12 +41,20 @@ class Subject(abc.ABC):
     data_form: str
     name: str
     kind = "function"
+    keras = ""
     model: Any = None
     dataset: Any = None
     sample: "Sample | None" = None
     structure: Any = None
     is_traced_by_structure = True
     seconds = TIMEOUT
+
+    @property
+    def title(self) -> str:
+        """The name, of a model with its Keras."""
+        if self.keras:
+            return f"{self.name} ({self.keras})"
+        return self.name
 
     def read_sample(self, count: int) -> None:
         """Read the first ``count`` batches of the dataset.

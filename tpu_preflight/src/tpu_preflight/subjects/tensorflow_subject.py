@@ -1,5 +1,6 @@
 """TensorFlow: a function of tensors, or a Keras model on TensorFlow."""
 
+import contextlib
 import copy
 import dataclasses
 import inspect
@@ -13,7 +14,6 @@ from tensorflow.python.distribute import values
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.program import NotCompilable, Program, Tracing, line_finder, program, trace
 from tpu_preflight.program.job import Job
-from tpu_preflight.program.models import is_model
 from tpu_preflight.program.tracing import spec_of
 from tpu_preflight.subjects.scope_variables import large_ones_shared
 from tpu_preflight.subjects.subject import Subject, Target
@@ -35,6 +35,7 @@ class TensorflowSubject(Subject):
             None where a ``tf.function``'s signature tells the shapes.
         factory: What made it, where there is one; called once more, inside a strategy's scope.
         seconds: After which tracing is given up.
+        keras: The Keras of a model; empty where it is a function.
 
     Attributes:
         function: The function of tensors; None where a model is checked.
@@ -49,7 +50,13 @@ class TensorflowSubject(Subject):
     data_form = "tensors"
 
     def __init__(
-        self, step: Any, data: Any, factory: Callable[[], Any] | None, seconds: float
+        self,
+        step: Any,
+        data: Any,
+        *,
+        factory: Callable[[], Any] | None,
+        seconds: float,
+        keras: str,
     ) -> None:
         if data is None:
             data = getattr(step, "input_signature", None)
@@ -69,9 +76,10 @@ class TensorflowSubject(Subject):
             self.structure = data.element_spec
         else:
             self.structure = tf.nest.map_structure(spec_of, data)
-        self._set_step(step)
-        if self.model is not None:
-            _refuse_strategy(self.model)
+        self.keras = keras
+        self.model, self.function = (step, None) if keras else (None, step)
+        if keras:
+            _refuse_strategy(getattr(step, "distribute_strategy", None))
             self.name = self.model.name
             self.kind = "forward pass"
             if getattr(self.model, "optimizer", None) is not None:
@@ -88,12 +96,6 @@ class TensorflowSubject(Subject):
                 "It must be a function of tensors or a Keras model.",
                 "Write preflight(model, dataset) or preflight(train_step, specs).",
             )
-
-    def _set_step(self, step: Any) -> None:
-        if is_model(step):
-            self.model, self.function = step, None
-        else:
-            self.model, self.function = None, step
 
     # --- what a TPU would run ---------------------------------------------------------------------
 
@@ -148,6 +150,47 @@ class TensorflowSubject(Subject):
 
         return call
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether ``jit_compile=True`` is set, of a function or in a model's ``compile``."""
+        if self.model is None:
+            return bool(getattr(self.function, "_jit_compile", None))
+        # Keras 3 calls it jit_compile, tf-keras has it as a private attribute.
+        private = getattr(self.model, "_jit_compile", None)
+        return getattr(self.model, "jit_compile", private) is True
+
+    @property
+    def variables(self) -> dict[str, tf.Variable]:
+        """The variables of a model, its optimizer and its metrics, by owner and name."""
+        owners = {"model": self.model, "optimizer": getattr(self.model, "optimizer", None)}
+        for metric in getattr(self.model, "metrics", ()):
+            owners[f"metric {metric.name}"] = metric
+        variables = {}
+        for label, owner in owners.items():
+            listed = ()
+            with contextlib.suppress(ValueError):  # tf-keras may raise before it is built
+                listed = getattr(owner, "variables", ())
+                if callable(listed):  # of an optimizer of tf-keras
+                    listed = listed()
+            for variable in listed:
+                tf_variable = variable
+                if not isinstance(variable, tf.Variable):
+                    tf_variable = getattr(variable, "value", None)  # Keras 3's hold TensorFlow's
+                # A vocabulary is listed as well, and is no variable.
+                if isinstance(tf_variable, tf.Variable):
+                    variables[f"{label}: {variable.name}"] = tf_variable
+        return variables
+
+    def list_weights(self) -> None:
+        """List the weights of a model of tf-keras, as its ``fit`` does when it ends.
+
+        Raises:
+            ValueError: The step never called a part of the model.
+        """
+        optimizer = getattr(self.model, "optimizer", None)
+        if hasattr(optimizer, "finalize_variable_values"):
+            _ = self.model.trainable_variables
+
     def takes_long(self, step: Program) -> bool:
         """Say whether a training step of the model takes long on a CPU."""
         if self.model is None:
@@ -161,6 +204,7 @@ class TensorflowSubject(Subject):
     @property
     def specs(self) -> Specs:
         """What describes the data's tensors, flat: of a dataset its largest batch."""
+        # A dataset's structure may leave sizes open; its largest batch needs the most memory.
         specs = tf.nest.flatten(self.structure, expand_composites=True)
         if self.sample is None:
             return tuple(specs)
@@ -258,7 +302,10 @@ class TensorflowSubject(Subject):
             step = self.factory()
             if isinstance(step, tuple):
                 step = step[0]
-            remade._set_step(step)
+            if self.keras:
+                remade.model = step
+            else:
+                remade.function = step
             remade._build(specs)
         return remade
 
@@ -294,8 +341,7 @@ def _takes_one(function: Callable[..., Any], structure: tuple[Any, ...]) -> bool
     return inspect.Parameter.VAR_POSITIONAL not in kinds
 
 
-def _refuse_strategy(model: Any) -> None:
-    strategy = getattr(model, "distribute_strategy", None)
+def _refuse_strategy(strategy: Any) -> None:
     if not isinstance(strategy, type(tf.distribute.get_strategy()) | None):
         raise PreflightError(
             f"The model was made under a {type(strategy).__name__}.",
