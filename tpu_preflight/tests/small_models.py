@@ -58,8 +58,8 @@ def classifier(kind, *layers, optimizer="adam", **options):
 
 
 def dense(kind=tf.keras, dropout=0.0, head=None, optimizer="adam", **options):
-    layers = [kind.layers.Input([8]), kind.layers.Dropout(dropout)]
-    layers.append(head or kind.layers.Dense(4))
+    head = head or kind.layers.Dense(4)
+    layers = kind.layers.Input([8]), kind.layers.Dropout(dropout), head
     return classifier(kind, *layers, optimizer=optimizer, **options)
 
 

@@ -41,10 +41,10 @@ def check(context: Context) -> list[Item]:
     if not is_trained or not (is_large or _has(job.graph, "drawn")):
         steps[context.subject.kind] = context.subject.step
     if is_trained:
-        why = "(the train step draws random numbers)"
+        name = "test step (the train step draws random numbers)"
         if is_large:
-            why = f"on {FEW_ROWS} rows (model or batch is large)"
-        steps[f"test step {why}"] = context.subject.test_step  # without dropout
+            name = f"test step on {FEW_ROWS} rows (model or batch is large)"
+        steps[name] = context.subject.test_step  # without dropout
     for name, step in steps.items():
         item = _compare(name, step, batches)
         if item is not None:
