@@ -34,7 +34,11 @@ def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None
             step, data = step
     # Keras 3 runs on several libraries, so its class tells too little.
     keras = keras_of(step)
-    if _is_torch(step) or keras.endswith(("torch", "numpy", "openvino")):
+    # Of a module of PyTorch, or a class of one.
+    classes = (*type(step).__mro__, *getattr(step, "__mro__", ()))
+    packages = {kind.__module__.split(".")[0] for kind in classes}
+    is_torch = not packages.isdisjoint({"torch", "torch_xla"})
+    if is_torch or keras.endswith(("torch", "numpy", "openvino")):
         raise PreflightError(
             f"This is {keras or 'PyTorch'}, which the preflight can't check.",
             "It asks Google's compiler about programs of TensorFlow and JAX.",
@@ -75,9 +79,3 @@ def _is_factory(step: object) -> bool:
         inspect.signature(step).bind()
         return True
     return False
-
-
-def _is_torch(step: Any) -> bool:
-    """Say whether this is a module of PyTorch, or a class of one."""
-    classes = (*type(step).__mro__, *getattr(step, "__mro__", ()))
-    return any(kind.__module__.split(".")[0] in ("torch", "torch_xla") for kind in classes)
