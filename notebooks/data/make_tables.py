@@ -71,7 +71,8 @@ COLUMNS = {
 }
 ABOUT = f"from shapes and types alone; TPU {TARGET}, nothing was run"
 PACKAGES = ("tensorflow", "transformers", "jax", "libtpu")
-LIMIT, ENOUGH = 240, 40  # seconds for a model; models after which its process, which grows, ends
+LIMIT = 240  # seconds for a model
+ENOUGH = 40  # models after which their process, which grows, ends
 PARTIAL = ROOT / "build" / "models.tsv"
 
 Row = dict[str, str]
@@ -84,21 +85,30 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> str:
 
 def read(path: pathlib.Path) -> list[Row]:
     """Read a table: a line of versions, the columns' names, a line for each row."""
-    _, names, *lines = path.read_text("utf-8").splitlines()
-    rows = (dict(zip(names.split("\t"), line.split("\t"), strict=True)) for line in lines)
-    escaped = {r"\\": "\\", r"\n": "\n", r"\t": "\t"}
-    return [
-        {k: re.sub(r"\\[\\nt]", lambda found: escaped[found[0]], v) for k, v in row.items()}
-        for row in rows
-    ]
+    _, header, *lines = path.read_text("utf-8").splitlines()
+    names = header.split("\t")
+    rows = []
+    for line in lines:
+        cells = map(_unescape, line.split("\t"))
+        rows.append(dict(zip(names, cells, strict=True)))
+    return rows
+
+
+def _unescape(cell: str) -> str:
+    characters = {r"\\": "\\", r"\n": "\n", r"\t": "\t"}
+    return re.sub(r"\\[\\nt]", lambda match: characters[match[0]], cell)
+
+
+def _escape(cell: str) -> str:
+    return cell.replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
 
 
 def write(path: pathlib.Path, columns: str, rows: list[Row], about: str = "") -> None:
     """Write a table; line feeds, tabs and backslashes in a text are escaped."""
     lines = [f"# {about or f'{versions()}; {ABOUT}'}", columns.replace(" ", "\t")]
     for row in rows:
-        cells = (row[name].replace("\\", "\\\\").replace("\n", "\\n") for name in columns.split())
-        lines.append("\t".join(cell.replace("\t", "\\t") for cell in cells))
+        cells = [_escape(row[name]) for name in columns.split()]
+        lines.append("\t".join(cells))
     files.write(path, "\n".join(lines) + "\n")
 
 
@@ -117,12 +127,12 @@ def on_cpu(function: Any, specs: tuple) -> str:
     return ""
 
 
-def on_tpu(made: compiler.Program) -> tuple[str, str]:
+def on_tpu(exported: compiler.Program) -> tuple[str, str]:
     """Let Google's compiler compile a program: its verdict and its message."""
-    found = compiler.compile(made, TARGET, timeout=LIMIT)
-    if found.verdict == "not available":
-        raise SystemExit(f"The table can't be made here. {found.message}")
-    return found.verdict, found.message
+    compiled = compiler.compile(exported, TARGET, timeout=LIMIT)
+    if compiled.verdict == "not available":
+        raise SystemExit(f"The table can't be made here. {compiled.message}")
+    return compiled.verdict, compiled.message
 
 
 def on_bridge(fn: Callable, *specs: tf.TensorSpec) -> str:
@@ -138,7 +148,9 @@ def on_bridge(fn: Callable, *specs: tf.TensorSpec) -> str:
         soft = bridge(fn, *specs, soft_device_placement=True)
     except Exception:  # whatever tracing raises, the compilers' verdicts show it
         return "not traced"
-    return f"host: {', '.join(soft.on_host)}" if soft.on_host else "refused"
+    if soft.on_host:
+        return f"host: {', '.join(soft.on_host)}"
+    return "refused"
 
 
 # --- operations -----------------------------------------------------------------------------------
@@ -153,10 +165,14 @@ NAMES = {
 
 def arguments(text: str) -> tuple[list[str], tuple[tf.TensorSpec, ...]]:
     """Read names, where there are any, and specs of arguments such as ``x: float32[8]``."""
-    found = re.findall(r"(?:(\w+): )?(\w+)\[([\d, ]*)\]", text)
-    sizes = [[int(n) for n in shape.split(",") if n] for _, _, shape in found]
-    specs = tuple(tf.TensorSpec(n, kind) for n, (_, kind, _) in zip(sizes, found, strict=True))
-    return [name for name, _, _ in found if name], specs
+    names = []
+    specs = []
+    for name, dtype, shape in re.findall(r"(?:(\w+): )?(\w+)\[([\d, ]*)\]", text):
+        if name:
+            names.append(name)
+        sizes = list(map(int, re.findall(r"\d+", shape)))
+        specs.append(tf.TensorSpec(sizes, dtype))
+    return names, tuple(specs)
 
 
 def function_of(row: Row, folder: str) -> Callable:
@@ -167,10 +183,13 @@ def function_of(row: Row, folder: str) -> Callable:
         path = pathlib.Path(folder, f"{row['name']}.py")  # AutoGraph reads a function's source
         path.write_text(code, "utf-8")
         fn = runpy.run_path(str(path), NAMES)[re.search(r"def (\w+)", code)[1]]
-        fn = fn if inspect.signature(fn).parameters else fn()
+        if not inspect.signature(fn).parameters:
+            fn = fn()
     else:
+        if names:
+            code = f"lambda {', '.join(names)}: {code}"
         # Our own table is code, like this file.
-        fn = eval(f"lambda {', '.join(names)}: {code}" if names else code, NAMES)  # noqa: S307
+        fn = eval(code, NAMES)  # noqa: S307
     if isinstance(fn, tf_keras.metrics.Metric):
         fn = functools.partial(updated, fn)
     elif (
@@ -185,8 +204,9 @@ def function_of(row: Row, folder: str) -> Callable:
     if row["code"].startswith(GRADIENT):
         fn = functools.partial(gradient, fn)
     # AutoGraph has nothing to rewrite in an expression, and would look for its source.
-    lambda_ = getattr(fn, "__name__", "") == "<lambda>"
-    return tf.autograph.experimental.do_not_convert(fn) if lambda_ else fn
+    if getattr(fn, "__name__", "") == "<lambda>":
+        return tf.autograph.experimental.do_not_convert(fn)
+    return fn
 
 
 def updated(metric: tf_keras.metrics.Metric, labels: tf.Tensor, guesses: tf.Tensor) -> tf.Tensor:
@@ -226,21 +246,29 @@ def operation(row: Row, folder: str, google: bool = True) -> Row:
     Where Google's isn't asked, its verdict is taken to be that of XLA for this CPU.
     """
     _, specs = arguments(row["arguments"])
-    found = dict(row, bridge=on_bridge(function_of(row, folder), *specs), bounded="")
+    answers = {"bridge": on_bridge(function_of(row, folder), *specs), "bounded": ""}
     try:
-        made = compiler.export(function_of(row, folder), *specs)
+        exported = compiler.export(function_of(row, folder), *specs)
     except NotCompilable as error:
-        told = {"cpu": "refused", "tpu": "not reached", "message": short(error.why)}
-        return found | told | {"verdict": "refused"}
+        answers |= {"cpu": "refused", "tpu": "not reached", "message": short(error.why)}
+        return row | answers | {"verdict": "refused"}
     fn = function_of(row, folder)
     refusal = on_cpu(tf.function(lambda *tensors: fn(*tensors), jit_compile=True), specs)
-    tpu, said = on_tpu(made) if google else ("refused" if refusal else "compiles", "")
     cpu = "refused" if refusal else "compiles"
-    bounded = "yes" if made.bounded else ""
-    verdict = ("bounded" if bounded else "compiles") if tpu == "compiles" else "refused"
-    verdict = verdict if cpu == tpu else "differs"
-    told = {"cpu": cpu, "tpu": tpu, "bounded": bounded, "message": short(refusal or said)}
-    return found | told | {"verdict": verdict}
+    tpu = cpu
+    message = refusal
+    if google:
+        tpu, tpu_message = on_tpu(exported)
+        message = refusal or tpu_message
+    bounded = "yes" if exported.bounded else ""
+    answers |= {"cpu": cpu, "tpu": tpu, "bounded": bounded, "message": short(message)}
+    if cpu != tpu:
+        verdict = "differs"
+    elif tpu != "compiles":
+        verdict = "refused"
+    else:
+        verdict = "bounded" if bounded else "compiles"
+    return row | answers | {"verdict": verdict}
 
 
 def ops() -> None:
@@ -278,59 +306,68 @@ def classes() -> list[tuple[str, str]]:
     import transformers
 
     base = transformers.TFPreTrainedModel
-    names = [name for name in dir(transformers) if name.startswith("TF")]
-    found = {name: getattr(transformers, name) for name in names}
-    return sorted(
-        (kind_of(it), name)
-        for name, it in found.items()
+    models = []
+    for name in dir(transformers):
+        model = getattr(transformers, name) if name.startswith("TF") else None
         # Without a ``call`` of its own it is no model, but what models have in common.
-        if isinstance(it, type) and issubclass(it, base) and it.call is not base.call
-    )
+        if isinstance(model, type) and issubclass(model, base) and model.call is not base.call:
+            models.append((kind_of(model), name))
+    return sorted(models)
 
 
-def configured(kind: type, chosen: dict[str, Any]) -> Any:
+def configured(kind: type, settings: dict[str, Any]) -> Any:
     """Make a configuration, tiny to its last part."""
     from transformers import CONFIG_MAPPING
 
-    given = {k: v for k, v in chosen.items() if k not in ("inputs", "parts")}
+    options = {}
     if not kind.has_no_defaults_at_init:
-        known = kind().to_dict()
-        given = {k: v for k, v in tiny()["every"].items() if k in known} | given
+        defaults = kind().to_dict()
+        for name, value in tiny()["every"].items():
+            if name in defaults:
+                options[name] = value
+    for name, value in settings.items():
+        if name not in ("inputs", "parts"):
+            options[name] = value
+    if not kind.has_no_defaults_at_init:
         for name, part in kind.sub_configs.items():
-            given[name] = configured(part, chosen.get(name, {})).to_dict()
-    for name, part in chosen.get("parts", {}).items():
-        mine = tiny()["types"].get(part, {})
-        given[name] = configured(CONFIG_MAPPING[part.removesuffix("_decoder")], mine).to_dict()
-    return kind(**given)
+            options[name] = configured(part, settings.get(name, {})).to_dict()
+    for name, part in settings.get("parts", {}).items():
+        part_kind = CONFIG_MAPPING[part.removesuffix("_decoder")]
+        options[name] = configured(part_kind, tiny()["types"].get(part, {})).to_dict()
+    return kind(**options)
 
 
 def spec(name: str, text: Any) -> Any:
     """Read ``int32[2, 16]``; a list of such texts is a list of them, a truth value itself."""
     if isinstance(text, list):
-        return [spec(name, each) for each in text]
+        return [spec(name, part) for part in text]
     if isinstance(text, bool):
         return text
     dtype, sizes = re.fullmatch(r"(\w+)\[([\d, ]*)\]", text).groups()
-    return tf.TensorSpec([int(n) for n in sizes.split(",")], dtype, name)
+    return tf.TensorSpec(list(map(int, sizes.split(","))), dtype, name)
 
 
-def inputs_of(model: Any, chosen: dict[str, Any]) -> dict[str, Any]:
-    """Give sizes to the model's own signature, and put what was chosen beside it."""
-    found, sizes = {}, tiny()["sizes"]
+def inputs_of(model: Any, texts: dict[str, Any]) -> dict[str, Any]:
+    """Give sizes to the model's own signature; ``texts`` adds to it, and False leaves one out."""
+    sizes = tiny()["sizes"]
+    specs = {}
     try:
         signature = model.input_signature
     except NotImplementedError:  # images without a size in the configuration, and sounds
         signature = {}
-    for name, wanted in signature.items():
-        shape = wanted.shape.as_list()
+    for name, own_spec in signature.items():
+        shape = own_spec.shape.as_list()
         unknown = [i for i, size in enumerate(shape) if size is None]
         for i in unknown:
             shape[i] = sizes["between"]
         shape[unknown[-1]] = sizes["length"]
         shape[unknown[0]] = sizes["batch"]
-        found[name] = tf.TensorSpec(shape, wanted.dtype, name)
-    found |= {name: spec(name, text) for name, text in chosen.items()}
-    return {name: wanted for name, wanted in found.items() if wanted is not False}
+        specs[name] = tf.TensorSpec(shape, own_spec.dtype, name)
+    for name, text in texts.items():
+        specs[name] = spec(name, text)
+        if specs[name] is False:
+            del specs[name]
+    return specs
 
 
 def build(name: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
@@ -339,17 +376,22 @@ def build(name: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
 
     tf.keras.utils.set_random_seed(0)
     kind = getattr(transformers, name)
-    chosen = tiny()["types"].get(kind_of(kind), {})
+    settings = tiny()["types"].get(kind_of(kind), {})
     part = kind.config_class.base_config_key  # of a model that is a part: "vision_config"
-    model = kind(configured(kind.config_class, chosen.get(part, chosen)))
+    model = kind(configured(kind.config_class, settings.get(part, settings)))
     model.build_in_name_scope()
-    inputs = inputs_of(model, chosen.get("inputs", {}) | tiny()["classes"].get(name, {}))
-    taken = inspect.signature(model.call).parameters
-    labels = {k: v for k, v in tiny()["labels"].items() if k in taken and k not in inputs}
+    inputs = inputs_of(model, settings.get("inputs", {}) | tiny()["classes"].get(name, {}))
+    parameters = inspect.signature(model.call).parameters
+    labels = {}
+    for label, text in tiny()["labels"].items():
+        if label in parameters and label not in inputs:
+            labels[label] = spec(label, text)
     if "labels" in labels:
-        ends = (v for end, v in tiny()["labels_of"].items() if name.endswith(end))
-        labels["labels"] = next(ends, labels["labels"])
-    return model, inputs, {k: spec(k, v) for k, v in labels.items()}
+        for ending, text in tiny()["labels_of"].items():
+            if name.endswith(ending):
+                labels["labels"] = spec("labels", text)
+                break
+    return model, inputs, labels
 
 
 def tensors_of(result: Any) -> Iterator[tf.Tensor]:
@@ -375,15 +417,20 @@ def trained(model: Any, fixed: dict[str, bool], examples: dict[str, Any]) -> lis
             loss = next(x for x in tensors_of(result) if x.dtype.is_floating) ** 2
         loss = tf.reduce_mean(loss)
     gradients = tape.gradient(loss, model.trainable_variables)
-    return [loss, *(tf.convert_to_tensor(g) for g in gradients if g is not None)]
+    tensors = [loss]
+    for gradient in gradients:
+        if gradient is not None:
+            tensors.append(tf.convert_to_tensor(gradient))
+    return tensors
 
 
 def line(source: messages.Source | None) -> str:
     """Write a line of transformers as ``models/bert/modeling_tf_bert.py:12 call``."""
     if source is None:
         return ""
-    _, found, file = source.file.rpartition("/transformers/")
-    file = file if found else pathlib.Path(file).name
+    _, folder, file = source.file.rpartition("/transformers/")
+    if not folder:
+        file = pathlib.Path(file).name
     return f"{file}:{source.line} {source.function}".rstrip()
 
 
@@ -397,31 +444,37 @@ def made_at(name: str, graph: Any) -> str:
     forward = name.rpartition("/gradients/")[2].removeprefix("gradient_tape/")
     if forward != name:
         name = forward.rpartition("/")[0].removesuffix("_grad")
-    made = graph_operations(graph).get(name)
-    stack = made.traceback if made is not None else ()
-    return line(messages.nearest_line((f.filename, f.lineno, f.name) for f in stack))
+    operation = graph_operations(graph).get(name)
+    if operation is None:
+        return ""
+    frames = [(frame.filename, frame.lineno, frame.name) for frame in operation.traceback]
+    return line(messages.nearest_line(frames))
 
 
-def asked(step: Callable, specs: dict[str, Any]) -> tuple[compiler.Program | None, Row, Any]:
+def export(step: Callable, specs: dict[str, Any]) -> tuple[compiler.Program | None, Row, Any]:
     """Let TensorFlow make XLA's program of a step: the program, what was said, the graph."""
     traced = None
     try:
         traced = trace(step, specs, timeout=None)
-        made = program(traced)
+        exported = program(traced)
     except NotCompilable as error:
-        said, where = error.why, line(error.source)
+        message = error.why
+        where = line(error.source)
         node = re.search(r"\{\{node ([^}]*)\}\}", error.message)
         if traced is not None and node and not where:
             where = made_at(node[1], traced.graph)
-        if re.fullmatch(r"\w+", error.operation) and error.operation not in said:
-            said = f"{error.operation}: {said}"
+        if re.fullmatch(r"\w+", error.operation) and error.operation not in message:
+            message = f"{error.operation}: {message}"
+        tpu = "not reached"
         # transformers imports tensorflow_probability only where it is installed.
-        lacking = "name 'tfp' is not defined" in said
-        said = f"it needs tensorflow_probability: {said}" if lacking else said
-        tpu = "no package" if lacking else "not reached"
-        return None, {"tpu": tpu, "message": said, "where": where}, traced
-    where = made_at(made.bounded[0].name, traced.graph) if made.bounded else ""
-    return made, {"tpu": "", "message": "", "where": where}, traced
+        if "name 'tfp' is not defined" in message:
+            message = f"it needs tensorflow_probability: {message}"
+            tpu = "no package"
+        return None, {"tpu": tpu, "message": message, "where": where}, traced
+    where = ""
+    if exported.bounded:
+        where = made_at(exported.bounded[0].name, traced.graph)
+    return exported, {"tpu": "", "message": "", "where": where}, traced
 
 
 def examine(name: str) -> tuple[Row, list[tuple[compiler.Program | None, Row]]]:
@@ -430,38 +483,59 @@ def examine(name: str) -> tuple[Row, list[tuple[compiler.Program | None, Row]]]:
     try:
         model, inputs, labels = build(name)
     except Exception as error:
-        said = short(f"{type(error).__name__}: {messages.line_of(error)}")
-        return unknown | {"cpu": "not built", "message": said}, []
-    fixed = {k: v for k, v in labels.items() if isinstance(v, bool)}
-    examples = inputs | {k: v for k, v in labels.items() if k not in fixed}
+        message = short(f"{type(error).__name__}: {messages.line_of(error)}")
+        return unknown | {"cpu": "not built", "message": message}, []
+    # A truth value is no tensor: it is part of the program.
+    options = {}
+    examples = dict(inputs)
+    for label, label_spec in labels.items():
+        if isinstance(label_spec, bool):
+            options[label] = label_spec
+        else:
+            examples[label] = label_spec
 
-    def forward(given: dict[str, Any]) -> list[tf.Tensor]:
-        return list(tensors_of(model(**given, training=False)))
+    def forward(tensors: dict[str, Any]) -> list[tf.Tensor]:
+        return list(tensors_of(model(**tensors, training=False)))
 
-    def training(given: dict[str, Any]) -> list[tf.Tensor]:
-        return trained(model, fixed, given)
+    def training(tensors: dict[str, Any]) -> list[tf.Tensor]:
+        return trained(model, options, tensors)
 
-    made, said, traced = asked(forward, inputs)
-    cpu = on_cpu(traced.function, traced.specs) if made else said["message"]
-    steps = [(made, said), asked(training, examples)[:2]]
-    flat = tf.nest.flatten(examples)
-    bridged = on_bridge(lambda *t: training(tf.nest.pack_sequence_as(examples, t)), *flat)
+    def training_of_flat(*tensors: tf.Tensor) -> list[tf.Tensor]:
+        return training(tf.nest.pack_sequence_as(examples, tensors))
+
+    exported, answers, traced = export(forward, inputs)
+    refusal = answers["message"]
+    if exported:
+        refusal = on_cpu(traced.function, traced.specs)
+    exported_training, training_answers, _ = export(training, examples)
+    steps = [(exported, answers), (exported_training, training_answers)]
+    bridge_answer = on_bridge(training_of_flat, *tf.nest.flatten(examples))
     tf.keras.backend.clear_session()
     gc.collect()
-    return {"cpu": "refused" if cpu else "compiles", "message": cpu, "bridge": bridged}, steps
+    cpu = "refused" if refusal else "compiles"
+    return {"cpu": cpu, "message": refusal, "bridge": bridge_answer}, steps
 
 
-def model_row(kind: str, name: str, told: Row, steps: list) -> Row:
+def _ask_google(exported: compiler.Program | None, answers: Row) -> tuple[str, str]:
+    """Give the verdict on a step and its message; TensorFlow's own where it made no program."""
+    if exported is None:
+        return answers["tpu"], answers["message"]
+    return on_tpu(exported)
+
+
+def model_row(kind: str, name: str, answers: Row, steps: list) -> Row:
     """Ask Google's compiler about what TensorFlow made of a model, and sum up."""
-    row = {"kind": kind, "name": name, "bounded": "0", "where": ""} | told
+    row = {"kind": kind, "name": name, "bounded": "0", "where": ""} | answers
     if steps:
-        asked = [on_tpu(made) if made else (said["tpu"], said["message"]) for made, said in steps]
-        (row["tpu"], refusal), (row["training"], again) = asked
+        (exported, forward), (exported_training, training) = steps
+        row["tpu"], refusal = _ask_google(exported, forward)
+        row["training"], training_refusal = _ask_google(exported_training, training)
         if row["tpu"] == "no package":
             row["cpu"] = row["tpu"]
-        row["message"] = short(refusal or row["message"] or again)
-        row["where"] = steps[0][1]["where"] or steps[1][1]["where"]
-        row["bounded"] = str(len(steps[0][0].bounded)) if steps[0][0] else "0"
+        row["message"] = short(refusal or row["message"] or training_refusal)
+        row["where"] = forward["where"] or training["where"]
+        if exported:
+            row["bounded"] = str(len(exported.bounded))
     if row["cpu"] not in ("compiles", "refused"):
         verdict = row["cpu"]
     elif row["cpu"] == "refused" and row["tpu"] in ("refused", "not reached"):
@@ -486,30 +560,31 @@ def model_rows(names: list[tuple[str, str]]) -> Iterator[Row]:
                 1, mp_context=spawn, max_tasks_per_child=ENOUGH
             )
             try:
-                told, steps = pool.submit(examine, name).result(LIMIT)
+                answers, steps = pool.submit(examine, name).result(LIMIT)
             except (concurrent.futures.BrokenExecutor, TimeoutError) as error:
-                late = isinstance(error, TimeoutError)
-                told = unknown | {"cpu": "timed out" if late else "crashed", "message": str(error)}
+                cpu = "timed out" if isinstance(error, TimeoutError) else "crashed"
+                answers = unknown | {"cpu": cpu, "message": str(error)}
                 steps = []
                 for process in list((pool._processes or {}).values()):
                     process.kill()
                 pool = pool.shutdown(cancel_futures=True)
-            yield model_row(kind, name, told, steps)
+            yield model_row(kind, name, answers, steps)
     if pool:
         pool.shutdown()
 
 
 def models() -> None:
     """Examine every model; go on with what a run that was stopped had found."""
-    done: dict[str, Row] = {}
+    rows: dict[str, Row] = {}
     if PARTIAL.exists() and versions() in PARTIAL.read_text("utf-8").partition("\n")[0]:
-        done = {row["name"]: row for row in read(PARTIAL)}
+        for row in read(PARTIAL):
+            rows[row["name"]] = row
     names = classes()
-    for row in model_rows([told for told in names if told[1] not in done]):
-        done[row["name"]] = row
-        write(PARTIAL, COLUMNS["models"], list(done.values()))
-        print(f"{len(done)} of {len(names)}", row["name"], row["verdict"])
-    write(DATA / "models.tsv", COLUMNS["models"], [done[name] for _, name in names])
+    for row in model_rows([(kind, name) for kind, name in names if name not in rows]):
+        rows[row["name"]] = row
+        write(PARTIAL, COLUMNS["models"], list(rows.values()))
+        print(f"{len(rows)} of {len(names)}", row["name"], row["verdict"])
+    write(DATA / "models.tsv", COLUMNS["models"], [rows[name] for _, name in names])
     PARTIAL.unlink()
 
 

@@ -33,24 +33,36 @@ from tpu_preflight.estimate.calibration import Run
 from tpu_preflight.program import jax_export
 
 TIMEOUT = 3600.0
-WORDS, HEAD, BLOCK = 32_768, 256, 512  # vocabulary, size of a head, rows of an attention's block
-HIDDEN, HEADS = P("fsdp", None, "tensor"), P("fsdp", None, "tensor", None)
+WORDS = 32_768  # of the vocabulary
+HEAD = 256  # size of a head
+BLOCK = 512  # rows of an attention's block
+# Shardings of activations: [rows, length, width], and [rows, length, heads, head].
+HIDDEN = P("fsdp", None, "tensor")
+HEADS = P("fsdp", None, "tensor", None)
 # What the backward pass finds kept: nothing, or the results of all products with weights.
 KEPT = {"full": None, "minimal": checkpoint_policies.dots_with_no_batch_dims_saveable}
 
 
 def weights(scale: int) -> dict[str, tuple[tuple[int, ...], P]]:
     """Give shape and sharding of each weight, as MaxText's ``global_parameter_scale`` sets them."""
-    third, rest = divmod(int(math.log2(scale)), 3)
-    layers, wide = 16 * 2**third, 2 ** (third + (rest > 0))
-    width, heads, inner = 2560 * 2 ** (third + (rest > 1)), 8 * wide, 8192 * wide
-    into, out = P(None, "fsdp", "tensor"), P(None, "tensor", "fsdp")
+    # Each factor of two goes to the heads first, then to the width, then to the layers.
+    layer_doublings, remainder = divmod(int(math.log2(scale)), 3)
+    head_doublings = layer_doublings + (remainder > 0)
+    width_doublings = layer_doublings + (remainder > 1)
+    layers = 16 * 2**layer_doublings
+    heads = 8 * 2**head_doublings
+    inner = 8192 * 2**head_doublings
+    width = 2560 * 2**width_doublings
+    into = P(None, "fsdp", "tensor")
+    out = P(None, "tensor", "fsdp")
     return {
         "words": ((WORDS, width), P("tensor", "fsdp")),
         "scores": ((width, WORDS), P("fsdp", "tensor")),
         "last": ((width,), P("tensor")),
         "norm": ((layers, width), P(None, "tensor")),
-        **{name: ((layers, width, heads, HEAD), into) for name in ("query", "key", "value")},
+        "query": ((layers, width, heads, HEAD), into),
+        "key": ((layers, width, heads, HEAD), into),
+        "value": ((layers, width, heads, HEAD), into),
         "output": ((layers, heads, HEAD, width), P(None, "tensor", None, "fsdp")),
         "up": ((layers, width, inner), into),
         "down": ((layers, inner, width), out),
@@ -58,18 +70,20 @@ def weights(scale: int) -> dict[str, tuple[tuple[int, ...], P]]:
 
 
 def _norm(x: jax.Array, scale: jax.Array) -> jax.Array:
-    wide = x.astype(jnp.float32)
-    mean = jnp.mean(jnp.square(wide), -1, keepdims=True)
-    return (wide * jax.lax.rsqrt(mean + 1e-6)).astype(x.dtype) * scale.astype(x.dtype)
+    y = x.astype(jnp.float32)
+    mean = jnp.mean(jnp.square(y), -1, keepdims=True)
+    return (y * jax.lax.rsqrt(mean + 1e-6)).astype(x.dtype) * scale.astype(x.dtype)
 
 
 def _turn(x: jax.Array) -> jax.Array:
     """Turn the halves of each head by an angle that grows with the position."""
-    at = jnp.arange(x.shape[1])[:, None, None] * 1e4 ** -jnp.linspace(0, 1, HEAD // 2, False)
-    left, right = jnp.split(x, 2, -1)
-    sine, cosine = jnp.sin(at), jnp.cos(at)
-    turned = jnp.concatenate([left * cosine - right * sine, right * cosine + left * sine], -1)
-    return turned.astype(x.dtype)
+    position = jnp.arange(x.shape[1])[:, None, None]
+    angle = position * 1e4 ** -jnp.linspace(0, 1, HEAD // 2, False)
+    a, b = jnp.split(x, 2, -1)
+    sine = jnp.sin(angle)
+    cosine = jnp.cos(angle)
+    rotated = jnp.concatenate([a * cosine - b * sine, b * cosine + a * sine], -1)
+    return rotated.astype(x.dtype)
 
 
 def _attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
@@ -79,14 +93,17 @@ def _attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
     blocks = splash.BlockSizes(**{f"block_{name}": BLOCK for name in sizes})
     mask = splash.MultiHeadMask([splash.CausalMask((length, length))] * heads)
     kernel = splash.make_splash_mha(mask, head_shards=1, q_seq_shards=1, block_sizes=blocks)
-    given = (jnp.moveaxis(x, 1, 2) for x in (query * HEAD**-0.5, key, value))
-    return jnp.moveaxis(jax.vmap(kernel)(*given), 1, 2)
+    # The kernel takes heads before positions.
+    query = jnp.moveaxis(query * HEAD**-0.5, 1, 2)
+    key = jnp.moveaxis(key, 1, 2)
+    value = jnp.moveaxis(value, 1, 2)
+    return jnp.moveaxis(jax.vmap(kernel)(query, key, value), 1, 2)
 
 
 def loss(weights: dict[str, jax.Array], ids: jax.Array, mesh: AbstractMesh, kept: str) -> jax.Array:
     """The mean cross-entropy of the next token."""
 
-    def lay(x: jax.Array, spec: P) -> jax.Array:
+    def shard(x: jax.Array, spec: P) -> jax.Array:
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
     attend = jax.shard_map(
@@ -95,21 +112,22 @@ def loss(weights: dict[str, jax.Array], ids: jax.Array, mesh: AbstractMesh, kept
 
     def block(x: jax.Array, layer: dict[str, jax.Array]) -> tuple[jax.Array, None]:
         layer = {name: weight.astype(x.dtype) for name, weight in layer.items()}
-        y = lay(_norm(x, layer["norm"]), HIDDEN)
-        query, key, value = (
-            lay(jnp.einsum("btd,dhk->bthk", y, layer[name]), HEADS)
-            for name in ("query", "key", "value")
-        )
-        heads = lay(attend(_turn(query), _turn(key), value), HEADS)
-        attended = lay(jnp.einsum("bthk,hkd->btd", heads, layer["output"]), HIDDEN)
-        inner = lay(jax.nn.relu(y @ layer["up"]), HIDDEN)
-        return lay(x + attended + lay(inner @ layer["down"], HIDDEN), HIDDEN), None
+        y = shard(_norm(x, layer["norm"]), HIDDEN)
+        query = shard(jnp.einsum("btd,dhk->bthk", y, layer["query"]), HEADS)
+        key = shard(jnp.einsum("btd,dhk->bthk", y, layer["key"]), HEADS)
+        value = shard(jnp.einsum("btd,dhk->bthk", y, layer["value"]), HEADS)
+        heads = shard(attend(_turn(query), _turn(key), value), HEADS)
+        attention = shard(jnp.einsum("bthk,hkd->btd", heads, layer["output"]), HIDDEN)
+        inner = shard(jax.nn.relu(y @ layer["up"]), HIDDEN)
+        return shard(x + attention + shard(inner @ layer["down"], HIDDEN), HIDDEN), None
 
-    layers = {name: w for name, w in weights.items() if name not in ("words", "scores", "last")}
+    layers = dict(weights)
+    for name in ("words", "scores", "last"):  # these are of no block
+        del layers[name]
     words = weights["words"].astype(jnp.bfloat16)
-    x = lay(jax.nn.one_hot(ids, WORDS, dtype=words.dtype) @ words, HIDDEN)
+    x = shard(jax.nn.one_hot(ids, WORDS, dtype=words.dtype) @ words, HIDDEN)
     x, _ = jax.lax.scan(jax.checkpoint(block, prevent_cse=False, policy=KEPT[kept]), x, layers)
-    scores = lay(_norm(x, weights["last"]).astype(jnp.float32) @ weights["scores"], HIDDEN)
+    scores = shard(_norm(x, weights["last"]).astype(jnp.float32) @ weights["scores"], HIDDEN)
     true = jax.nn.one_hot(jnp.roll(ids, -1, 1), WORDS)
     return jnp.mean(jax.nn.logsumexp(scores, -1) - jnp.sum(scores * true, -1))
 
@@ -118,14 +136,16 @@ def step(state: dict, ids: jax.Array, mesh: AbstractMesh, kept: str) -> tuple[di
     """One step of AdamW."""
     value, gradients = jax.value_and_grad(loss)(state["weights"], ids, mesh, kept)
     norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in gradients.values()))
-    new = {part: {} for part in state}
+    result = {"weights": {}, "mean": {}, "square": {}}
     for name, weight in state["weights"].items():
         gradient = gradients[name] / jnp.maximum(norm, 1.0)
-        new["mean"][name] = mean = 0.9 * state["mean"][name] + 0.1 * gradient
-        new["square"][name] = square = 0.95 * state["square"][name] + 0.05 * gradient**2
+        mean = 0.9 * state["mean"][name] + 0.1 * gradient
+        square = 0.95 * state["square"][name] + 0.05 * gradient**2
         change = mean / (jnp.sqrt(square) + 1e-8) + 0.1 * weight
-        new["weights"][name] = weight - 3e-5 * change
-    return new, value
+        result["mean"][name] = mean
+        result["square"][name] = square
+        result["weights"][name] = weight - 3e-5 * change
+    return result, value
 
 
 def export(
@@ -134,13 +154,13 @@ def export(
     """Write the step for all chips of a slice, ``tensor`` of which share the rows of each."""
     chips = hardware.slice_of(target, jax=True).chips
     mesh = AbstractMesh((chips // tensor, tensor), ("fsdp", "tensor"))
-    given = {
-        name: jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, spec))
-        for name, (shape, spec) in weights(scale).items()
-    }
-    state = {part: given for part in ("weights", "mean", "square")}
-    laid = NamedSharding(mesh, P("fsdp"))
-    ids = jax.ShapeDtypeStruct((rows * chips, length), jnp.int32, sharding=laid)
+    arrays = {}
+    for name, (shape, spec) in weights(scale).items():
+        sharding = NamedSharding(mesh, spec)
+        arrays[name] = jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+    state = dict.fromkeys(("weights", "mean", "square"), arrays)
+    by_rows = NamedSharding(mesh, P("fsdp"))
+    ids = jax.ShapeDtypeStruct((rows * chips, length), jnp.int32, sharding=by_rows)
     shardings = jax.tree.map(lambda x: x.sharding, state), None
     fn = jax.jit(step, donate_argnums=0, static_argnums=(2, 3), out_shardings=shardings)
     return jax_export.export(fn, (state, ids, mesh, kept))
@@ -157,12 +177,12 @@ def useful(scale: int, rows: int, length: int) -> float:
 
 
 def _parts(run: Run) -> tuple[int, int, str]:
-    scale, tensor, kept = (part.partition("=")[2] for part in run.model.split()[1:])
+    _, scale, tensor, kept = [part.rpartition("=")[2] for part in run.model.split()]
     return int(scale), int(tensor), kept
 
 
-def _rounded(run: Run, **seconds: float) -> Run:
-    return dataclasses.replace(run, **{k: float(f"{s * 1e3:.4g}") for k, s in seconds.items()})
+def _milliseconds(seconds: float) -> float:
+    return float(f"{seconds * 1e3:.4g}")
 
 
 def counted(run: Run) -> Run:
@@ -174,18 +194,26 @@ def counted(run: Run) -> Run:
     operations = useful(_parts(run)[0], run.rows, run.size)
     peak, _ = compiler.per_device(hardware.slice_of(run.target, jax=True).chip)
     rate = float(run.computed.split()[0]) * 1e12
-    return _rounded(run, published_ms=operations / rate, roofline_ms=operations / peak)
+    return dataclasses.replace(
+        run,
+        published_ms=_milliseconds(operations / rate),
+        roofline_ms=_milliseconds(operations / peak),
+    )
 
 
 def estimated(run: Run) -> Run:
     """Compile a row's step with full effort, and fill in the estimate."""
     scale, tensor, kept = _parts(run)
     program = export(scale, run.target, run.rows, run.size, tensor, kept).program
-    done = compiler.compile(program, run.target, effort="full", timeout=TIMEOUT)
-    found, slice_ = compiler.profile(done), hardware.slice_of(run.target, jax=True)
-    waited = (one for one in found.exchanges if one.waits and one.kind == "all-reduce")
-    links, _ = compiler.link_seconds(slice_, sum(one.sent for one in waited))
-    return _rounded(run, estimate_ms=found.seconds + links)
+    compiled = compiler.compile(program, run.target, effort="full", timeout=TIMEOUT)
+    profile = compiler.profile(compiled)
+    bytes_sent = 0
+    for exchange in profile.exchanges:
+        if exchange.waits and exchange.kind == "all-reduce":
+            bytes_sent += exchange.sent
+    slice_ = hardware.slice_of(run.target, jax=True)
+    links, _ = compiler.link_seconds(slice_, bytes_sent)
+    return dataclasses.replace(run, estimate_ms=_milliseconds(profile.seconds + links))
 
 
 def main() -> None:
@@ -194,10 +222,10 @@ def main() -> None:
     from benchmarks import published
 
     runs = list(calibration.published())
-    for at, run in enumerate(runs):
+    for index, run in enumerate(runs):
         if run.excluded and set(sys.argv[1:]) <= set(run.run.split()):
-            runs[at] = estimated(counted(run))
-            print(runs[at], flush=True)
+            runs[index] = estimated(counted(run))
+            print(runs[index], flush=True)
             published.write(runs)
 
 

@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 FOLDERS = {"ko": "ko", "en": "en-US"}  # ours and the packages' names of the languages
 KINDS = {"paragraph", "paragraphintable", "listitem", "listitemintable", "tablecontentintable"}
@@ -41,20 +41,23 @@ class Paragraphs(html.parser.HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[str, str] = {}
+        self.texts: dict[str, str] = {}
         self._name: str | None = None
         self._text: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Open a paragraph, or leave one out whose text depends on the operating system."""
-        given = dict(attrs)
+        attributes = dict(attrs)
         if tag == "p":
-            kind, name = given.get("class"), given.get("id") or ""
-            self._name = name if kind in KINDS and name not in self.found else None
+            name = attributes.get("id") or ""
+            is_text = attributes.get("class") in KINDS and name not in self.texts
+            self._name = name if is_text else None
             self._text = []
         elif tag == "br":
             self._text.append(" ")
-        elif "hidden" in given or tag == "img":  # one of several variants, or a picture for a word
+        elif (
+            "hidden" in attributes or tag == "img"
+        ):  # one of several variants, or a picture for a word
             self._name = None
 
     def handle_data(self, data: str) -> None:
@@ -65,7 +68,7 @@ class Paragraphs(html.parser.HTMLParser):
         """Close a paragraph: one line, composed (NFC), without invisible characters."""
         if tag == "p" and self._name:
             text = unicodedata.normalize("NFC", "".join(self._text)).translate(INVISIBLE)
-            self.found[self._name] = " ".join(text.split())
+            self.texts[self._name] = " ".join(text.split())
             self._name = None
 
 
@@ -80,7 +83,7 @@ def paragraphs(page: pathlib.Path) -> dict[str, str]:
     """
     parser = Paragraphs()
     parser.feed(page.read_text("utf-8"))
-    return parser.found
+    return parser.texts
 
 
 def translated(ko: str, en: str) -> bool:
@@ -89,17 +92,17 @@ def translated(ko: str, en: str) -> bool:
     Pages keep English where nobody has translated it yet. Equal numbers and a usual ratio of
     lengths sort out translations of an older version of the paragraph.
     """
-    hangul, latin = len(HANGUL.findall(ko)), len(LATIN.findall(ko))
-    return (
-        20 <= len(ko) <= 400
-        and 30 <= len(en) <= 800
-        and hangul >= 2 * latin
-        and not HANGUL.search(en)
-        and len(LATIN.findall(en)) >= 0.6 * len(en)
-        and 0.25 <= len(ko) / len(en) <= 0.9
-        and sorted(re.findall(r"\d+", ko)) == sorted(re.findall(r"\d+", en))
-        and all(SENTENCE_END.search(text) for text in (ko, en))
-    )
+    if not (20 <= len(ko) <= 400 and 30 <= len(en) <= 800):
+        return False
+    if len(HANGUL.findall(ko)) < 2 * len(LATIN.findall(ko)):
+        return False
+    if HANGUL.search(en) or len(LATIN.findall(en)) < 0.6 * len(en):
+        return False
+    if not 0.25 <= len(ko) / len(en) <= 0.9:
+        return False
+    if sorted(re.findall(r"\d+", ko)) != sorted(re.findall(r"\d+", en)):
+        return False
+    return bool(SENTENCE_END.search(ko) and SENTENCE_END.search(en))
 
 
 def pairs(folder: pathlib.Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -111,19 +114,30 @@ def pairs(folder: pathlib.Path) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     Yields:
         The page's path in the help, and its pairs (Korean, English) in the page's order.
     """
-    seen: set[str] = set()
-    root = {language: folder / name / "text" for language, name in FOLDERS.items()}
-    for page in sorted(p.relative_to(root["en"]).as_posix() for p in root["en"].rglob("*.html")):
-        if not (root["ko"] / page).is_file():
+    earlier: set[str] = set()  # texts of all pages so far
+    korean_root = folder / FOLDERS["ko"] / "text"
+    english_root = folder / FOLDERS["en"] / "text"
+    for page in _pages(english_root):
+        if not (korean_root / page).is_file():
             continue
-        korean, english = paragraphs(root["ko"] / page), paragraphs(root["en"] / page)
-        kept = []
-        for name, en in english.items():
+        korean = paragraphs(korean_root / page)
+        page_pairs = []
+        for name, en in paragraphs(english_root / page).items():
             ko = korean.get(name, "")
-            if translated(ko, en) and ko not in seen and en not in seen:
-                seen |= {ko, en}
-                kept.append((ko, en))
-        yield page, kept
+            if translated(ko, en) and ko not in earlier and en not in earlier:
+                earlier |= {ko, en}
+                page_pairs.append((ko, en))
+        yield page, page_pairs
+
+
+def _pages(root: pathlib.Path) -> list[str]:
+    """List the pages below a folder, sorted by their path in it."""
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*.html"))
+
+
+def _by_hash(pages: Iterable[str]) -> list[str]:
+    """Put pages into an order that has nothing to do with their subjects."""
+    return sorted(pages, key=lambda page: hashlib.sha256(page.encode()).digest())
 
 
 def corpus(folder: pathlib.Path) -> list[tuple[str, str]]:
@@ -136,15 +150,20 @@ def corpus(folder: pathlib.Path) -> list[tuple[str, str]]:
         Pairs (Korean, English), sorted by page, in each page's order.
     """
     by_page = dict(pairs(folder))
-    chosen: dict[str, list[tuple[str, str]]] = {}
-    sizes = [0, 0]
-    for page in sorted(by_page, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        chosen[page] = by_page[page][:PER_PAGE]
-        for pair in chosen[page]:
-            sizes = [size + len(text.encode()) + 1 for size, text in zip(sizes, pair, strict=True)]
-        if max(sizes) >= BYTES:
+    corpus_pages = []
+    korean_bytes = 0
+    english_bytes = 0
+    for page in _by_hash(by_page):
+        corpus_pages.append(page)
+        for ko, en in by_page[page][:PER_PAGE]:
+            korean_bytes += len(f"{ko}\n".encode())
+            english_bytes += len(f"{en}\n".encode())
+        if max(korean_bytes, english_bytes) >= BYTES:
             break
-    return [pair for page in sorted(chosen) for pair in chosen[page]]
+    corpus_pairs = []
+    for page in sorted(corpus_pages):
+        corpus_pairs += by_page[page][:PER_PAGE]
+    return corpus_pairs
 
 
 def everything(folder: pathlib.Path) -> dict[str, dict[str, list[str]]]:
@@ -156,20 +175,24 @@ def everything(folder: pathlib.Path) -> dict[str, dict[str, list[str]]]:
     Returns:
         Texts by page, sorted, by language (``ko``, ``en``).
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    pages_of: dict[str, dict[str, list[str]]] = {}
     for language, name in FOLDERS.items():
         root = folder / name / "text"
-        pages = found[language] = {}
-        for page in sorted(path.relative_to(root).as_posix() for path in root.rglob("*.html")):
-            texts = [text for text in paragraphs(root / page).values() if len(text) >= 20]
-            korean = [len(HANGUL.findall(text)) for text in texts]
-            latin = [len(LATIN.findall(text)) for text in texts]
-            pages[page] = [
-                text
-                for text, ko, en in zip(texts, korean, latin, strict=True)
-                if (ko >= en if language == "ko" else not ko)
-            ]
-    return found
+        pages_of[language] = {}
+        for page in _pages(root):
+            texts = []
+            for text in paragraphs(root / page).values():
+                if len(text) >= 20 and _is_in(text, language):
+                    texts.append(text)
+            pages_of[language][page] = texts
+    return pages_of
+
+
+def _is_in(text: str, language: str) -> bool:
+    hangul = len(HANGUL.findall(text))
+    if language == "ko":
+        return hangul >= len(LATIN.findall(text))
+    return hangul == 0
 
 
 def labelled(folder: pathlib.Path) -> list[tuple[str, str, str, str, str]]:
@@ -184,32 +207,41 @@ def labelled(folder: pathlib.Path) -> list[tuple[str, str, str, str, str]]:
         Part, program, page, English and Korean text.
     """
     by_page = dict(pairs(folder))
-    rows: dict[tuple[str, str], list[tuple[str, str, str, str, str]]] = {
-        (program, part): [] for program in PROGRAMS.values() for part in sorted(PARTS)[::-1]
-    }
-    for page in sorted(by_page, key=lambda name: hashlib.sha256(name.encode()).digest()):
-        if not (program := PROGRAMS.get(page.split("/")[0])):
+    rows: dict[tuple[str, str], list[tuple[str, str, str, str, str]]] = {}
+    for program in PROGRAMS.values():
+        rows[program, "train"] = []
+        rows[program, "test"] = []
+    for page in _by_hash(by_page):
+        program = PROGRAMS.get(page.split("/")[0])
+        if program is None:
             continue
+        # The test part is filled first.
         part = "test" if len(rows[program, "test"]) < PARTS["test"] else "train"
-        chosen, room = rows[program, part], PARTS[part] - len(rows[program, part])
-        first = by_page[page][: min(LABELLED_PER_PAGE, room)]
-        chosen += [(part, program, page, en, ko) for ko, en in first]
+        room = PARTS[part] - len(rows[program, part])
+        for ko, en in by_page[page][: min(LABELLED_PER_PAGE, room)]:
+            rows[program, part].append((part, program, page, en, ko))
     return list(itertools.chain.from_iterable(rows.values()))
 
 
 def read_elsewhere(
     rows: list[tuple[str, str, str, str, str]], pages: dict[str, dict[str, list[str]]]
 ) -> set[tuple[str, str, str, str, str]]:
-    """Find the rows of the test part whose text another page has, too: a model may have read it.
+    """Find the rows of the test part whose text another page also has: a model may have read it.
 
     Args:
         rows: From `labelled`.
         pages: From `everything`.
     """
     places: collections.Counter[str] = collections.Counter()
-    for texts in itertools.chain.from_iterable(found.values() for found in pages.values()):
-        places.update(set(texts))
-    return {row for row in rows if row[0] == "test" and max(places[t] for t in row[3:]) > 1}
+    for texts_by_page in pages.values():
+        for texts in texts_by_page.values():
+            places.update(set(texts))
+    repeated = set()
+    for row in rows:
+        part, _, _, en, ko = row
+        if part == "test" and max(places[en], places[ko]) > 1:
+            repeated.add(row)
+    return repeated
 
 
 def unlabelled(
@@ -226,17 +258,20 @@ def unlabelled(
     """
     documents: dict[str, list[str]] = {}
     for language, pages in everything.items():
-        seen: set[str] = set()
+        earlier: set[str] = set()
         documents[language] = []
         for page, texts in pages.items():
-            new = [] if page in without else [text for text in texts if text not in seen]
-            new = list(dict.fromkeys(new))
-            seen.update(new)
-            documents[language] += [" ".join(new)] if new else []
+            if page in without:
+                continue
+            # Each text once, in order.
+            page_texts = [text for text in dict.fromkeys(texts) if text not in earlier]
+            earlier.update(page_texts)
+            if page_texts:
+                documents[language].append(" ".join(page_texts))
     return documents
 
 
-def write(path: pathlib.Path, lines: list[str]) -> str:
+def write(path: pathlib.Path, lines: Iterable[str]) -> str:
     """Write a file whole or not at all.
 
     Args:
@@ -265,27 +300,27 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="DIR",
         help="write the text of notebook 10's pretraining there: all pages but those of the test",
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     for name in FOLDERS.values():
-        if not (given.help / name / "text").is_dir():
-            sys.exit(
-                f"{given.help / name / 'text'} is missing: unpack both packages into one folder."
-            )
-    chosen = corpus(given.help)
-    for language, lines in zip(FOLDERS, map(list, zip(*chosen, strict=True)), strict=True):
-        digest = write(given.output / f"{language}.txt", lines)
+        texts = options.help / name / "text"
+        if not texts.is_dir():
+            sys.exit(f"{texts} is missing: unpack both packages into one folder.")
+    korean, english = zip(*corpus(options.help), strict=True)
+    for language, lines in (("ko", korean), ("en", english)):
+        digest = write(options.output / f"{language}.txt", lines)
         print(f"{language}.txt  {len(lines)} paragraphs  sha256 {digest}")
-    chosen, pages = labelled(given.help), everything(given.help)
-    elsewhere = read_elsewhere(chosen, pages)
-    rows = [row for row in chosen if row not in elsewhere]
-    header = ("part", "program", "page", "en", "ko")
-    digest = write(given.output / "programs.tsv", ["\t".join(row) for row in (header, *rows)])
+    candidates = labelled(options.help)
+    pages = everything(options.help)
+    repeated = read_elsewhere(candidates, pages)
+    rows = [row for row in candidates if row not in repeated]
+    lines = ["\t".join(row) for row in [("part", "program", "page", "en", "ko"), *rows]]
+    digest = write(options.output / "programs.tsv", lines)
     print(f"programs.tsv  {len(rows)} paragraphs  sha256 {digest}")
-    if given.pretraining:
-        given.pretraining.mkdir(parents=True, exist_ok=True)
-        tested = {page for part, _, page, *_ in chosen if part == "test"}
-        for language, documents in unlabelled(pages, tested).items():
-            digest = write(given.pretraining / f"help.{language}.txt", documents)
+    if options.pretraining:
+        options.pretraining.mkdir(parents=True, exist_ok=True)
+        test_pages = {row[2] for row in candidates if row[0] == "test"}
+        for language, documents in unlabelled(pages, test_pages).items():
+            digest = write(options.pretraining / f"help.{language}.txt", documents)
             print(f"help.{language}.txt  {len(documents)} pages  sha256 {digest}")
 
 
