@@ -40,6 +40,7 @@ def check_table(answer: Callable[[], dict], truth: Mapping[str, tuple[object, st
     table = answer()
     if not isinstance(table, dict) or set(table) != set(truth):
         raise Wrong("Return the dictionary with its keys unchanged.")
+    # The first that differs is enough: several at once would be a list to copy.
     for key, (expected, why) in truth.items():
         if table[key] != expected:
             raise Wrong(f"{key}: it is not {table[key]}. {why}")
@@ -59,6 +60,7 @@ def check_compiles(answer: Callable, *specs: object) -> None:
     row = compare(answer, *specs)["XLA:CPU"]
     if row.refused_by:
         raise Wrong(f"It is refused by {row.refused_by}: {row.message}")
+    # It compiles, but room for the largest size is paid for in each step.
     if "<=" in hlo(answer, *specs):
         raise Wrong("The number is right, but XLA's program holds a bounded shape (<=).")
 

@@ -25,6 +25,7 @@ def _check_replicas(answer: object) -> str:
 def _check_build_program(answer: object) -> str:
     rng = np.random.default_rng(0)
     ids = rng.integers(1000, size=(100, WIDTH), dtype=np.int32)
+    # 5 to 24 words in a text, so that nearly all have padding.
     length = (np.arange(100) % 20 + 5).astype(np.int32)
     labels = (ids[:, 0] < 500).astype(np.int32)
     model, _ = returned(answer(ids, length, labels))
@@ -59,6 +60,7 @@ def _compare_texts(model: tf.keras.Model, ids: np.ndarray, length: np.ndarray) -
 
 def _compare_words(model: tf.keras.Model) -> None:
     """Hold that a text is read as the mean of its words, whatever comes after it."""
+    # A sum tells the second from the first; a maximum doesn't tell the third.
     texts = [[3, 4], [3, 4, 3, 4], [3, 4, 4]]
     ids = np.zeros([3, WIDTH], np.int32)
     for row, text in zip(ids, texts, strict=True):

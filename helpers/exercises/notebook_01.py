@@ -47,6 +47,7 @@ def _check_make_step(answer: object) -> str:
     step = returned(answer(variable, 0.1))
     batch = tf.constant(features, tf.float32), tf.constant(targets, tf.float32)
     counts = []
+    # Twice: a step that is made anew in each call is compiled again.
     for _ in range(2):
         weights = variable.numpy()
         with count_compilations() as compilations:

@@ -20,6 +20,7 @@ def _check_clip(answer: object) -> str:
         result = np.asarray(returned(answer(tf.constant(vector))))
         if result.shape != np.shape(expected) or not np.allclose(result, expected, atol=1e-5):
             raise Wrong(f"For {vector} it should give {expected}, not {np.round(result, 4)}.")
+    # AutoGraph would turn an `if` into an operation that holds both branches.
     check_compiles(without_autograph, tf.TensorSpec([2]))
     if "conditional(" in hlo(without_autograph, tf.TensorSpec([2])):
         raise Wrong("XLA's program still holds a conditional: choose between numbers, not code.")
@@ -51,6 +52,7 @@ def _check_make_batches(answer: object) -> str:
     shapes = [array.shape for array in (*ids, *masks)]
     if shapes != [(4, 32)] * 4:
         raise Wrong(f"Of ten texts, the shapes of ids and masks are {shapes}.")
+    # Of ten texts, two whole batches of four: the last two are left out.
     padded = np.zeros([8, 32], int)
     for row, length in zip(padded, LENGTHS[:8], strict=True):
         row[:length] = [*range(1, length), 1]
@@ -58,6 +60,7 @@ def _check_make_batches(answer: object) -> str:
         raise Wrong("The mask is 1 at a token and 0 at padding.")
     if ids[0].dtype.kind != "i" or not np.array_equal(np.concatenate(ids), padded):
         raise Wrong("The ids are whole numbers, in their order, and 0 at padding.")
+    # The table has 100 rows, so an id of 100 must raise an error.
     try:
         ids, _ = _read_batches(answer, last_id=100)
     except Exception:  # of whatever type

@@ -18,7 +18,7 @@ def _check_may_attend(answer: object) -> str:
     for row in range(2):
         for query, key in np.ndindex(6, 6):
             same_text = segments[row, query] == segments[row, key]
-            is_padding = segments[row, query] == 0
+            is_padding = segments[row, query] == 0  # may attend to anything
             if not is_padding and mask[row, query, key] != same_text:
                 must = "must" if same_text else "must not"
                 raise Wrong(
@@ -44,6 +44,7 @@ def _check_in_buckets(answer: object) -> str:
     if not isinstance(batches, tf.data.Dataset) or not isinstance(batches.element_spec, tuple):
         raise Wrong("Return a tf.data.Dataset of pairs: (input_ids, attention_mask).")
     text_starts = []
+    # A dataset that repeats would never end.
     for ids, mask in itertools.islice(batches.as_numpy_iterator(), len(texts)):
         if ids.shape not in ((3, 5), (3, 9)) or mask.shape != ids.shape:
             shape = f"[{', '.join(map(str, ids.shape))}]"
@@ -51,6 +52,7 @@ def _check_in_buckets(answer: object) -> str:
         for row, row_mask in zip(ids.tolist(), mask.astype(int).tolist(), strict=True):
             _check_row(row, row_mask, texts)
             text_starts.append(row[0])
+    # Batches that aren't full are dropped, and no text comes twice.
     if len(text_starts) != 9 or len(set(text_starts)) != 9:
         raise Wrong(
             f"8 texts fit 5, 5 more fit 9: whole batches of 3 hold 9 texts, not {len(text_starts)}."
@@ -59,6 +61,7 @@ def _check_in_buckets(answer: object) -> str:
 
 
 def _check_row(row: list[int], mask: list[int], texts: list[list[int]]) -> None:
+    # No text begins another, as each has numbers of its own.
     text = None
     for candidate in texts:
         if row[: len(candidate)] == candidate:

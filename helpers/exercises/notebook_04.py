@@ -14,6 +14,7 @@ def _check_prepare(answer: object) -> str:
     with tf.device(_HERE):
         traced = tf.function(answer).get_concrete_function(tf.TensorSpec([], tf.string))
         graph = traced.graph.as_graph_def()
+        # What a map or a loop calls is in the library of the graph.
         nodes = list(graph.node)
         for function in graph.library.function:
             nodes += function.node_def

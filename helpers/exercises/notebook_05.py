@@ -47,6 +47,7 @@ def _check_balanced_loss(answer: object) -> str:
 
             return returned(answer(tf.gather(losses, row), tf.gather(real, row), all_reduce))
 
+        # On a TPU only a compiled function runs; here each replica's error is shown as it is.
         run = strategy.run
         if isinstance(strategy, tf.distribute.TPUStrategy):
             run = tf.function(run)
@@ -131,8 +132,10 @@ def _compare(strategy: tf.distribute.Strategy, model: object, expected: list[np.
     if not all(map(strategy.extended.variable_created_in_scope, model.variables)):
         raise Wrong("The model was made outside the scope: it has one copy, on one device.")
     weights = model.get_weights()
+    # Floating point adds up in another order on several replicas.
     if len(weights) == 2 and all(map(_close, weights, expected)):
         return
+    # The most usual reason is another batch size, which shows in the number of steps.
     optimizer = getattr(model, "optimizer", None)
     steps = int(tf.identity(getattr(optimizer, "iterations", STEPS)))
     if steps != STEPS:

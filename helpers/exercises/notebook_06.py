@@ -21,6 +21,7 @@ def _records(rows: np.ndarray) -> tf.Tensor:
 
 
 def _check_parse_batch(answer: object) -> str:
+    # Up to 46,000, which a signed 16-bit number would read as negative.
     rows = np.arange(24, dtype=np.int32).reshape(3, 8) * 2_000
     ids = returned(answer(_records(rows)))
     if not isinstance(ids, tf.Tensor):
@@ -31,6 +32,7 @@ def _check_parse_batch(answer: object) -> str:
         raise Wrong(f"Three records of 8 ids must give shape [3, 8], not {ids.shape.as_list()}.")
     if not np.array_equal(ids, rows):
         raise Wrong("The ids differ. They were written as little-endian uint16.")
+    # map_fn is a loop as well.
     graph = tf.function(answer).get_concrete_function(tf.TensorSpec([None], tf.string)).graph
     for node in graph.get_operations():
         if "While" in node.type:
@@ -67,6 +69,7 @@ def _check_read(answer: object) -> str:
     is_whole = [row[0] % 100 % 8 == 0 and row[-1] == row[0] + 7 for row in rows]
     if len(rows) != 18 or not all(is_whole):
         raise Wrong("20 records make 3 batches of 6, with the numbers that are in the files.")
+    # How often the next record is of another file: three times where files follow each other.
     changes = 0
     for row, next_row in itertools.pairwise(rows):
         changes += row[0] // 100 != next_row[0] // 100

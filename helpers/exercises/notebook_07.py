@@ -41,6 +41,7 @@ def _check_accumulated(accumulated: object) -> str:
     sums = np.array(gradients_of_sums)
     gradients = returned(accumulated(model, _loss_sum, parts))
     first_gradient = np.ravel(gradients[0])
+    # What the usual mistakes give, to say which one it is.
     mistakes = {
         "the mean of the parts' means: 1 token weighs as 10": sums.T @ [1 / 30, 1 / 21, 1 / 3],
         "those of the sum, divided by nothing": sums.sum(0),
@@ -69,6 +70,7 @@ def _check_pretrain(pretrain: object) -> str:
         losses = returned(pretrain(strategy, build, _batch_at, _loss_sum, str(folder), steps))
         return np.ravel(losses).astype(np.float32)
 
+    # As on a machine that is taken away after three steps, and on the next one.
     with tempfile.TemporaryDirectory() as work:
         folder = pathlib.Path(work, "run")
         losses = run(folder, 3)

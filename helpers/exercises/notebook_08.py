@@ -33,6 +33,7 @@ def _check_ready(answer: object) -> str:
     shape = tuple(spec[0].shape)
     if shape != (64, 32):
         raise Wrong(f"From the specification the ids are {shape}, not (64, 32): fix both sizes.")
+    # Of 150 reviews, two batches of 64; the id at position n is n.
     number, position = np.ogrid[:128, 1:33]
     expected_ids = np.where(position <= number % 40 + 1, position, 0)
     same_ids = np.array_equal(np.concatenate(ids), expected_ids)
@@ -55,11 +56,13 @@ def _check_my_model(answer: pathlib.Path) -> str:
             report = run_in_subprocess(f"{answer.stem}:build", ["v5e-8"])
     except PreflightError as error:
         raise Wrong(f"{error.what} {error.why}") from error
+    # What couldn't be checked isn't ready either.
     problems = []
     for state in ("fail", "warn", "not checked"):
         problems += report.find(state)
     if problems:
         raise Wrong(f"{len(problems)} to fix or to check, the first: {problems[0]!r}")
+    # A model without its layers would be ready as well.
     for estimate in report.estimates:
         if not estimate.rows or estimate.flops / estimate.rows <= LEAST_WORK:
             raise Wrong("It is ready, but hardly anything is computed: layers are gone.")

@@ -44,6 +44,7 @@ def _check_fine_tune(answer: object) -> str:
 def _check_loss(model: tf.keras.Model, labels: np.ndarray, logits: np.ndarray) -> None:
     cross_entropy = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     loss = cross_entropy(labels, logits)
+    # The loss of a model that knows only how frequent each class is.
     shares = np.bincount(labels) / len(labels)
     guess = -np.mean(np.log(shares[labels]))
     if loss < 0.4 * guess:  # ten epochs get below a third of it

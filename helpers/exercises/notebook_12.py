@@ -85,8 +85,10 @@ def _check_decode(answer: object) -> str:
         tokens = np.asarray(returned(answer(model, prompts, np.int32(lengths), NEW_TOKENS)))
         for row, length in enumerate(lengths):
             expected = _continuation(prompts[row, :length], matrix)
+            # Greedy decoding: there is one right continuation.
             if tokens.shape != (3, NEW_TOKENS) or list(tokens[row]) != expected:
                 raise Wrong(f"Row {row}, of {length} tokens, goes on otherwise.")
+    # With other lengths the second call must meet the shapes of the first.
     if len(shapes) > 2 or shapes != known_shapes:
         raise Wrong(f"The model was given {len(shapes)} different shapes: each is a program more.")
     return "With a cache, each round reads one token of each row."

@@ -128,7 +128,7 @@ def xla_shape(tensor: object) -> str:
         name = name.replace(tensorflow_name, xla_name)
     if tensor.shape.rank is None:
         return f"{name}[…]"
-    sizes = ",".join(str(size) for size in tensor.shape)
+    sizes = ",".join(map(str, tensor.shape))
     return f"{name}[{sizes.replace('None', '?')}]"
 
 
@@ -142,6 +142,7 @@ class _Subject:
 
 
 def _subject(fn: Callable, args: tuple) -> _Subject:
+    specs = []
     for i, arg in enumerate(args, 1):
         if not isinstance(arg, tf.TensorSpec | tf.Tensor | np.ndarray | np.generic):
             raise CourseError(
@@ -150,7 +151,8 @@ def _subject(fn: Callable, args: tuple) -> _Subject:
                 "of the program.",
                 "Give tf.constant(...) for data, or fix the value: compare(lambda x: f(x, 3), x).",
             )
-    specs = tuple(tf.TensorSpec(arg.shape, arg.dtype) for arg in args)
+        specs.append(tf.TensorSpec(arg.shape, arg.dtype))
+    # Where one argument is only described, nothing can be run.
     tensors = None
     if not any(isinstance(arg, tf.TensorSpec) for arg in args):
         tensors = tuple(map(tf.convert_to_tensor, args))
@@ -160,7 +162,7 @@ def _subject(fn: Callable, args: tuple) -> _Subject:
     def function(*tensors: tf.Tensor) -> object:
         return fn(*tensors)
 
-    return _Subject(function, specs, tensors)
+    return _Subject(function, tuple(specs), tensors)
 
 
 def _flat(results: object) -> list[tf.Tensor]:
@@ -205,7 +207,7 @@ def _traced(how: str, subject: _Subject) -> Row:
     values = None
     try:
         concrete = function.get_concrete_function(*subject.specs)
-        shapes = [xla_shape(tensor) for tensor in _flat(concrete.structured_outputs)]
+        shapes = list(map(xla_shape, _flat(concrete.structured_outputs)))
         layer = "XLA" if on_xla else ""
         if on_xla:
             hlo = function.experimental_get_compiler_ir(*subject.specs)(stage="hlo")
