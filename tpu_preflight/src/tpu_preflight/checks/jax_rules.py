@@ -11,8 +11,12 @@ def check(context: Context) -> list[Item]:
     kind = context.subject.kind
     refusal = context.refusal
     if refusal is not None:
-        # Without a device for the platform that was set, JAX says nothing of the function.
-        key = "no_backend" if "initialize backend" in refusal.why else "refused_by_jax"
+        key = "refused_by_jax"
+        if "initialize backend" in refusal.why:
+            # Without a device for the platform that was set, JAX says nothing of the function.
+            key = "no_backend"
+        elif refusal.reason == "limit":
+            key = "limit"
         what = f"{refusal.what} {refusal.why}"
         return [finding(1, key, kind=kind, what=what, fix=refusal.fix, where=refusal.source)]
     # It is traced; what follows is slow on a TPU, or wrong.

@@ -4,13 +4,14 @@ JAX writes StableHLO for a TPU on any machine (https://docs.jax.dev/en/latest/ao
 only inside the functions, and TensorFlow never.
 """
 
+import contextlib
 import dataclasses
 import math
 import pathlib
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -70,37 +71,33 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
     """Trace a function of JAX and write its program for a TPU, without running anything.
 
     Args:
-        fn: A function, or what ``jax.jit`` made of one; its donated and static arguments count.
+        fn: A function, or what ``jax.jit`` made of one; its donated and static arguments count. Any
+            callable with a ``lower`` like that of ``jax.jit`` (Equinox' ``filter_jit``) will do.
         arguments: Arrays or ``jax.ShapeDtypeStruct``s, or nests of them. Those that carry a
             ``NamedSharding`` share one mesh (a ``jax.sharding.AbstractMesh`` needs no devices).
 
     Raises:
-        NotCompilable: JAX refuses; says at which line, and what to write instead.
+        NotCompilable: JAX refuses; says at which line, and what to write instead. Its reason is
+            ``limit`` where JAX might take it on a TPU, and only the preflight can't.
 
     Example:
         >>> x = jax.ShapeDtypeStruct((8, 128), jnp.float32)  # doctest: +SKIP
         >>> export(jnp.tanh, (x,)).program.results  # doctest: +SKIP
         ('f32[8,128]',)
     """
-    import jax
     from jax._src.config import traceback_in_locations_limit
 
     name = getattr(fn, "__name__", None) or type(fn).__name__
-    jitted = fn if is_jitted(fn) else jax.jit(fn)
-    try:
-        # With every frame of an operation: of the usual ten, all may be a library's.
-        with traceback_in_locations_limit(-1):
-            traced = jitted.trace(*arguments)
-            # flax.nnx.jit puts what JAX gives into an object of its own.
-            traced = getattr(traced, "traced", traced)
-            module = _lower(traced)
-    except Exception as error:  # whatever the learner's function raises is the finding
-        raise _refused(error, name) from error
+    # With every frame of an operation: of the usual ten, all may be a library's.
+    with traceback_in_locations_limit(-1):
+        traced = _trace(fn, arguments, name)
+        module = _lower(traced, name)
 
     # What the module itself says of arguments and results: jax may have left some out, and has
     # flattened nests.
     main = _main(module)
     body = main.regions[0].blocks[0]
+    _refuse_tokens(body, traced.jaxpr.jaxpr)
     attributes = _argument_attributes(main, len(body.arguments))
     parameters = tuple(_parameter(i, argument) for i, argument in enumerate(body.arguments))
     result = list(body.operations)[-1]
@@ -130,8 +127,58 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
     )
 
 
-def _lower(traced: Any) -> Any:
-    """Write a traced function in StableHLO, for a TPU that isn't here."""
+class _IsTraced(BaseException):
+    """Ends a call of ``lower`` once the function is traced; passes through ``except Exception``."""
+
+
+def _trace(fn: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> Any:
+    """Trace a function, as ``jax.jit`` does. Raises `NotCompilable`."""
+    import jax
+
+    is_plain = not is_jitted(fn)
+    if is_plain:
+        fn = jax.jit(fn)
+    try:
+        if hasattr(fn, "trace"):
+            traced = fn.trace(*arguments)
+        else:
+            traced = _trace_by_lower(fn, arguments)
+    except Exception as error:  # whatever the learner's function raises is the finding
+        # JAX speaks of the arguments before it traces anything.
+        if is_plain and "as an abstract array" in str(error):
+            raise _not_arrays(error, name) from error
+        raise _refused(error, f"JAX can't trace {name}", _advice(error)) from error
+    # flax.nnx.jit puts what JAX gives into an object of its own.
+    traced = getattr(traced, "traced", traced)
+    if not hasattr(traced, "jaxpr"):
+        raise NotCompilable(
+            f"{name} is made by {type(fn).__module__}, and can't be read.",
+            "What it gives when it is traced or lowered is not what jax.jit gives.",
+            "Hand in a function of arrays, or what jax.jit makes of it.",
+            reason="limit",
+        )
+    return traced
+
+
+def _trace_by_lower(fn: Any, arguments: tuple[Any, ...]) -> Any:
+    """Give what JAX traced before a function lowers it; None where it calls no ``jax.jit``."""
+    import jax
+
+    captured = []
+
+    def stop(traced: Any, **_: Any) -> Any:
+        captured.append(traced)
+        raise _IsTraced
+
+    # It would be lowered for this machine, and a TPU's program can't be made of that.
+    with mock.patch.object(jax.stages.Traced, "lower", stop), contextlib.suppress(_IsTraced):
+        fn.lower(*arguments)
+    return captured[0] if captured else None
+
+
+def _lower(traced: Any, name: str) -> Any:
+    """Write a traced function in StableHLO, for a TPU that isn't here. Raises `NotCompilable`."""
+    from jax._src import dispatch
     from jax.interpreters import mlir
 
     jaxpr = traced.jaxpr.jaxpr
@@ -141,6 +188,8 @@ def _lower(traced: Any) -> Any:
     rule_type = type(next(iter(lowerings.values())))
     for call in _python_calls(jaxpr):
         rules[call.primitive] = rule_type(_zeros, True)
+    # Without them, it needs the devices of a mesh for less.
+    need_devices = dispatch.prim_requires_devices_during_lowering - rules.keys()
     # Its kernels say what they compute, as XLA doesn't look into them.
     kernels = {o.primitive for o in _operations(jaxpr) if o.primitive.name == "pallas_call"}
     if kernels:
@@ -148,13 +197,19 @@ def _lower(traced: Any) -> Any:
         works = dict(pallas.kernel_work(jaxpr, constants))
         for kernel in kernels:
             rules[kernel] = pallas.counting_rule(mlir._lowerings[kernel], works)
-    with mock.patch.dict(lowerings, rules):
-        return traced.lower(lowering_platforms=("tpu",)).compiler_ir("stablehlo")
+    patched_devices = mock.patch.object(
+        dispatch, "prim_requires_devices_during_lowering", need_devices
+    )
+    with mock.patch.dict(lowerings, rules), patched_devices:
+        try:
+            return traced.lower(lowering_platforms=("tpu",)).compiler_ir("stablehlo")
+        except Exception as error:
+            raise _refused_lowering(error, jaxpr, name) from error
 
 
 def is_jitted(fn: object) -> bool:
-    """Say whether ``jax.jit`` made this."""
-    return hasattr(fn, "trace") and hasattr(fn, "lower")
+    """Say whether ``jax.jit`` made this, or what lowers as that does."""
+    return callable(fn) and callable(getattr(fn, "lower", None))
 
 
 def without_modules(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Callable, tuple]:
@@ -189,19 +244,38 @@ def without_modules(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple
     return jax.jit(step), (state, *arrays)
 
 
-def _refused(error: Exception, name: str) -> NotCompilable:
+def _refused(
+    error: Exception,
+    what: str,
+    advice: Mapping[str, str],
+    place: Source | None = None,
+    reason: str = "",
+) -> NotCompilable:
+    """Describe an error of JAX.
+
+    Args:
+        error: What JAX, or the function, raised.
+        what: What can't be done.
+        advice: A row of ``jax_export.toml``.
+        place: The learner's line, where the error's own stack doesn't lead to it.
+        reason: As for `NotCompilable`.
+    """
+    source = messages.source_of(error)
+    if source is None and isinstance(error.__cause__, Exception):
+        # While it lowers, JAX keeps the stack of the tracing there.
+        source = messages.source_of(error.__cause__)
+    if source is None:
+        source = place
     refusal = messages.Refusal(
         line=messages.line_of(error),
         operation=type(error).__name__,
-        source=messages.source_of(error),
+        source=source,
         text=str(error),
     )
-    what = f"JAX can't trace {name}"
     if refusal.where:
         what += f" at {refusal.where}"
-    advice = _advice(error)
     why = advice["why"] or f"{refusal.operation}: {refusal.line}"[:500]
-    return NotCompilable(f"{what}.", why, advice["fix"], refusal)
+    return NotCompilable(f"{what}.", why, advice["fix"], refusal, reason)
 
 
 def _advice(error: Exception) -> Mapping[str, str]:
@@ -210,6 +284,67 @@ def _advice(error: Exception) -> Mapping[str, str]:
         if kind.__name__ in _ADVICE:
             return _ADVICE[kind.__name__]
     return _ADVICE["other"]
+
+
+def _refused_lowering(error: Exception, jaxpr: Any, name: str) -> NotCompilable:
+    """Describe an error that JAX raised when it wrote a traced function for a TPU."""
+    text = str(error)
+    what = f"JAX can't write {name} for a TPU"
+    for row in _ADVICE["lowering"]:
+        match = re.search(row["pattern"], text)
+        if match is None:
+            continue
+        primitives = row.get("primitives") or match.groups()
+        primitive, place = _first_operation(jaxpr, primitives) or (name, None)
+        advice = {key: row[key].format(primitive=primitive) for key in ("why", "fix")}
+        return _refused(error, what, advice, place, row.get("reason", ""))
+    if _advice(error) is not _ADVICE["other"]:
+        return _refused(error, what, _advice(error))
+    # Anything but a refusal in so many words is a fault of JAX, or of how it is called here.
+    is_refusal = isinstance(error, NotImplementedError | TypeError | ValueError)
+    if is_refusal or "Lowering" in type(error).__name__:
+        return _refused(error, what, _ADVICE["not_lowered"])
+    return _refused(error, what, _ADVICE["lowering_failed"], reason="limit")
+
+
+def _first_operation(jaxpr: Any, primitives: Sequence[str]) -> tuple[str, Source | None] | None:
+    """Find the first operation of these primitives; give its primitive and the learner's line."""
+    for operation in jaxpr.eqns:
+        if operation.primitive.name in primitives:
+            return operation.primitive.name, _line(operation)
+        for inner in pallas.inside(operation.params):
+            match = _first_operation(inner, primitives)
+            if match is not None:
+                primitive, place = match
+                # The stack of what a library compiles begins there: its call has the learner's.
+                return primitive, place or _line(operation)
+    return None
+
+
+def _not_arrays(error: Exception, name: str) -> NotCompilable:
+    """Describe arguments that ``jax.jit`` doesn't take; the learner's own call may."""
+    return _refused(
+        error, f"jax.jit, which the preflight calls on {name}, refuses its arguments",
+        _ADVICE["not_arrays"], reason="limit",
+    )  # fmt: skip
+
+
+def _refuse_tokens(body: Any, jaxpr: Any) -> None:
+    """Refuse a program with tokens among its arguments, which keep calls of Python in order."""
+    if all(str(argument.type).startswith("tensor<") for argument in body.arguments):
+        return
+    source = None
+    for call in _python_calls(jaxpr):
+        if any("Ordered" in type(effect).__name__ for effect in call.effects):
+            source = _line(call)
+            break
+    raise NotCompilable(
+        "The function calls Python in a fixed order (ordered=True).",
+        "JAX writes such a program only where a TPU is, so this says nothing of your function.",
+        "Take ordered=True out for the preflight, and put it in again afterwards.",
+        messages.Refusal("", source=source),
+        reason="limit",
+    )
 
 
 # --- what the traced function holds -----------------------------------------------------------
@@ -410,13 +545,6 @@ def _mesh(module: Any) -> tuple[tuple[str, int], ...]:
 
 
 def _parameter(number: int, argument: Any) -> Parameter:
-    # A token, which keeps calls of Python in their order.
-    if not str(argument.type).startswith("tensor<"):
-        raise NotCompilable(
-            "The function calls Python in a fixed order (ordered=True).",
-            "jax writes such a program only where a TPU is.",
-            "Take ordered=True out for the preflight.",
-        )
     name = getattr(argument.location, "name_str", f"argument {number}")
     return Parameter(name, "argument", _shape(argument.type))
 

@@ -53,7 +53,8 @@ class NotCompilable(PreflightError):
             the operation was made, are also attributes of the error; so are ``where``, the same in
             words, and ``message``, its whole text.
         reason: ``no kernel`` (neither has a table or an iterator), ``size`` or ``argument`` (XLA
-            refuses one), ``late`` (tracing took too long, and would again), ``memory``, or empty.
+            refuses one), ``late`` (tracing took too long, and would again), ``memory``, ``limit``
+            (only the preflight can't, which says nothing of the function), or empty.
     """
 
     def __init__(

@@ -86,7 +86,9 @@ class JaxSubject(Subject):
                 leaves, _ = jax.tree.flatten_with_path(function(*arguments))
                 results = {}
                 for path, leaf in leaves:
-                    results[f"result{jax.tree_util.keystr(path)}"] = _as_numpy(leaf)
+                    # A module of Equinox also holds functions, such as its activation.
+                    if hasattr(leaf, "dtype") or isinstance(leaf, int | float | complex):
+                        results[f"result{jax.tree_util.keystr(path)}"] = _as_numpy(leaf)
                 return results
         except Exception as error:
             return error
