@@ -6,8 +6,6 @@ import re
 import sys
 import traceback
 
-from tpu_preflight.program import messages
-
 # AutoGraph writes the stack of the learner's code into the error's text.
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in (\w+|<lambda>)')
 _TYPE = re.compile(r"(\w+(?:Error|Exception|Exit)): ")
@@ -31,6 +29,8 @@ class Failure:
 
 def read_failure(error: BaseException, answer: object) -> Failure:
     """Read an error that an answer raised, and cut its traceback to the learner's own lines."""
+    from tpu_preflight.program import messages  # here, as the site shows exercises without NumPy
+
     message = _OPERATION.sub("", messages.line_of(error))
     name = type(error).__name__
     if message == name:

@@ -1,5 +1,7 @@
 """What a module brings along when it is imported."""
 
+import importlib.metadata
+import re
 import sys
 
 import pytest
@@ -28,3 +30,15 @@ def light_modules() -> list[str]:
 def test_light_modules_import_no_tensorflow_and_another_is_seen(modules, imports_tensorflow):
     script = f"import sys, {', '.join(modules)}; sys.exit('tensorflow' in sys.modules)"
     assert call(sys.executable, "-c", script).returncode == imports_tensorflow
+
+
+def test_the_site_imports_what_its_own_lock_has():
+    script = "import course.pages, sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    modules = call(sys.executable, "-c", script, check=True).stdout.split()
+    distributions = importlib.metadata.packages_distributions()
+    lock = (ROOT / ".ci/requirements/site.txt").read_text("utf-8")
+    for module in modules:
+        names = {name.lower() for name in distributions.get(module, ())}
+        own = {"tensorflow-on-tpu", "tpu-preflight", "setuptools"}
+        locked = {name for name in names if re.search(rf"^{name}==", lock, re.MULTILINE)}
+        assert locked or names <= own, f"{module} is not in .ci/requirements/site.in"
