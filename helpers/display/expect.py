@@ -35,15 +35,16 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
                 "The library's wording differs from the version this cell was written for.",
                 "Read the message above, then compare your versions with requirements.txt.",
             ) from raised
+        # What is printed is stored, so it must be the same on every machine.
         sentences = _matching_sentences(raised, match)
         line = steady(" ".join(map(translated, sentences)))
         line = line.removeprefix(f"{name}: ")  # AutoGraph writes it, too
         if len(line) > _LONGEST_LINE:
             line = _until_end_of_sentence(line, match)
-        shown = textwrap.fill(
+        paragraph = textwrap.fill(
             f"{name}: {line}", _WIDTH, subsequent_indent="  ", break_on_hyphens=False
         )
-        print(shown)  # noqa: T201
+        print(paragraph)  # noqa: T201
     else:
         raise CourseError(
             f"Expected {error.__name__}, but nothing was raised.",

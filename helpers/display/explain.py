@@ -73,8 +73,8 @@ class Text:
         line_end = f"{self.whole}\n".index("\n", end)
         if line_end - line_start > LONGEST_EVIDENCE:
             line_start = max(line_start, start - 20, end - LONGEST_EVIDENCE // 2)
-        shown = self.whole[line_start : min(line_end, line_start + LONGEST_EVIDENCE)]
-        return " ".join(shown.split())
+        excerpt = self.whole[line_start : min(line_end, line_start + LONGEST_EVIDENCE)]
+        return " ".join(excerpt.split())
 
     def places(self, expression: str) -> list[tuple[int, int]]:
         """List where an expression of symptoms.toml is found; nowhere if it is empty."""
@@ -121,7 +121,9 @@ class Symptom:
     def link(self) -> str:
         """Address of the thread; nothing for a notebook."""
         repository, _, number = self.source.partition("#")
-        return f"https://github.com/{repository}/issues/{number}" if number else ""
+        if not number:
+            return ""
+        return f"https://github.com/{repository}/issues/{number}"
 
     @property
     def says(self) -> tuple[str, ...]:
@@ -135,15 +137,15 @@ class Symptom:
 
     def places(self, text: Text) -> list[tuple[int, int]]:
         """List where a text shows the symptom."""
-        seen = text.places("|".join(self.seen))
-        if not seen:
+        messages = text.places("|".join(self.seen))
+        if not messages:  # most texts show few symptoms: the other searches can be spared
             return []
-        near = text.places(self.near)
-        unless = text.places(self.unless)
+        required = text.places(self.near)
+        excluded = text.places(self.unless)
         places = []
-        for start, end in seen:
-            has_context = not self.near or _is_near(near, start, end)
-            if has_context and not _is_near(unless, start, end):
+        for start, end in messages:
+            has_context = not self.near or _is_near(required, start, end)
+            if has_context and not _is_near(excluded, start, end):
                 places.append((start, end))
         return places
 
@@ -256,13 +258,16 @@ def _match(symptom: Symptom, texts: Sequence[Text], errors: _Errors) -> Match | 
 def _last_error_line(lines: Sequence[str]) -> str:
     """Choose the line to search the Web for; empty if none reports an error."""
     end = _errors(lines).end
-    if end is not None and not lines[end].endswith(UNTELLING):
-        return lines[end]
-    below = lines[end or 0 :]
-    reported = [line for line in below if REPORTED.search(line)]
-    if not reported:
-        return "" if end is None else lines[end]
-    return reported[-1] if end is None else reported[0]
+    if end is None:  # no Python: the last that any program reported
+        for line in reversed(lines):
+            if REPORTED.search(line):
+                return line
+        return ""
+    if lines[end].endswith(UNTELLING):
+        for line in lines[end:]:
+            if REPORTED.search(line):
+                return line
+    return lines[end]
 
 
 def explain(error: BaseException | str) -> Explanation:
@@ -274,14 +279,18 @@ def explain(error: BaseException | str) -> Explanation:
     A note, and what stands before every error, is given only where there is no error.
     """
     if isinstance(error, (CourseError, PreflightError)):
-        own = Symptom(error.what, (), error.why, error.fix, source="", lesson="")
-        return Explanation((Match(own, ""),))
-    lines = clean(error if isinstance(error, str) else _text(error))
+        # It explains itself.
+        symptom = Symptom(error.what, (), error.why, error.fix, source="", lesson="")
+        return Explanation((Match(symptom, evidence=""),))
+    if isinstance(error, BaseException):
+        error = _text(error)
+    lines = clean(error)
     errors = _errors(lines)
     # A message may be broken between words or, by a terminal's edge, within one.
     texts = [Text(lines, "\n")]
     if len(lines) > 1:
         texts.append(Text(lines, ""))
+    # What was overcome, or said before anything failed, must not hide what ended the program.
     causes = []
     notes = []
     for symptom in SYMPTOMS:
@@ -305,6 +314,7 @@ def _text(error: BaseException) -> str:
 
     A source line may quote another error's message, as tests and lessons do.
     """
+    # As Python prints them: the error that came last stands last, and is ranked first.
     chain = []
     while error is not None and error not in chain:
         chain.append(error)
@@ -313,8 +323,9 @@ def _text(error: BaseException) -> str:
     for link in reversed(chain):
         lines.append("Traceback (most recent call last)")
         for frame in traceback.extract_tb(link.__traceback__):
-            in_cell = "ipykernel_" in frame.filename or frame.filename.startswith("<ipython-input")
-            file = "a cell of the notebook" if in_cell else pathlib.Path(frame.filename).name
+            file = pathlib.Path(frame.filename).name
+            if "ipykernel_" in frame.filename or frame.filename.startswith("<ipython-input"):
+                file = "a cell of the notebook"
             lines.append(f"{file}, {frame.name}")
         lines.append(f"{type(link).__name__}: {link}")
     return "\n".join(lines)

@@ -42,11 +42,12 @@ def join(first: socket.socket, second: socket.socket) -> None:
     """Connect two sockets with each other until both are closed."""
     with first, second:
         for end in (first, second):
+            # Small messages go at once: each step waits for a few.
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        back = threading.Thread(target=copy, args=(second, first))
-        back.start()
+        answers = threading.Thread(target=copy, args=(second, first))
+        answers.start()
         copy(first, second)
-        back.join()
+        answers.join()
 
 
 def accept(listener: socket.socket, handle: Callable[[socket.socket], None]) -> None:
@@ -64,12 +65,13 @@ def _handle(connection: socket.socket, handle: Callable[[socket.socket], None]) 
 def opened_by_this_user(connection: socket.socket) -> bool:
     """Tell whether the other end of a connection on this machine is this user's."""
     peer = f"{_LOOPBACK_HEX}:{connection.getpeername()[1]:04X}"
-    own = f"{_LOOPBACK_HEX}:{connection.getsockname()[1]:04X}"
+    gate = f"{_LOOPBACK_HEX}:{connection.getsockname()[1]:04X}"
     for table in ("tcp", "tcp6"):
         with contextlib.suppress(FileNotFoundError):
+            # Each connection has a line for either end, with the user of that end.
             for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]:
                 _, local, remote, _, _, _, _, user, *_ = line.split()
-                if local.endswith(peer) and remote.endswith(own):
+                if local.endswith(peer) and remote.endswith(gate):
                     return int(user) == os.getuid()
     return False
 
@@ -78,15 +80,15 @@ class Worker:
     """A worker in namespaces of its own, and the socket by which it hands out others."""
 
     def __init__(self, command: list[str], options: dict) -> None:
-        self._channel, theirs = socket.socketpair()
+        self._channel, worker_end = socket.socketpair()
         self._lock = threading.Lock()
-        with theirs:
-            options = options | {"gate": theirs.fileno()}
+        with worker_end:
+            options = options | {"gate": worker_end.fileno()}
             self.process = subprocess.Popen(
                 [*command, json.dumps(options)],
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr,  # its log
-                pass_fds=[theirs.fileno()],
+                pass_fds=[worker_end.fileno()],
             )
 
     def listeners(self, count: int) -> list[socket.socket]:

@@ -80,8 +80,8 @@ def test_a_process_of_another_pid_namespace_leaves_alone_what_this_one_writes(tm
         "files.write(pathlib.Path(sys.argv[1]), 'meanwhile')\n"
     )
     with holder("write", path) as (process, unfinished):
-        done = call(*own_pids(), sys.executable, "-c", script, str(path))
-        assert done.returncode == 0, done.stderr
+        process_inside = call(*own_pids(), sys.executable, "-c", script, str(path))
+        assert process_inside.returncode == 0, process_inside.stderr
         assert path.read_text() == "meanwhile"
         assert unfinished.exists()
         process.communicate("")
@@ -128,9 +128,9 @@ def test_a_disk_without_locks_keeps_everything(tmp_path, monkeypatch):
         raise OSError("no locks on this disk")
 
     path = tmp_path / "shared"
-    left = tmp_path / ".shared.0123456789abcdef"
-    left.touch()
+    leftover = tmp_path / ".shared.0123456789abcdef"
+    leftover.touch()
     monkeypatch.setattr(temporary.fcntl, "flock", refuse)
     files.write(path, "text")
     assert path.read_text() == "text"
-    assert {*tmp_path.iterdir()} == {path, left}
+    assert {*tmp_path.iterdir()} == {path, leftover}

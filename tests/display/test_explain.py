@@ -101,8 +101,8 @@ def test_what_must_stand_near_is_bounded_and_the_evidence_is_the_line():
     assert match.symptom.name == "Another program holds the TPU"
     assert match.evidence == "Device or resource busy /dev/accel0"
     assert not explain("Device or resource busy" + " x" * 1000 + " /dev/accel0")
-    long = explain("x " * 300 + SAID + " y" * 300).matches[0].evidence
-    assert len(long) <= 160 and SAID in long
+    evidence = explain("x " * 300 + SAID + " y" * 300).matches[0].evidence
+    assert len(evidence) <= 160 and SAID in evidence
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ OTHER_SAID, OTHER_NAME = "Unsupported data type for TPU: string", "Strings on th
 
 def test_the_error_that_came_last_comes_first_and_an_earlier_one_is_less_sure():
     text = "Traceback (most recent call last):\nValueError: {}\nRuntimeError: {}"
-    for before, last in ((SAID, OTHER_SAID), (OTHER_SAID, SAID)):
-        matches = explain(text.format(before, last)).matches
+    for earlier, final in ((SAID, OTHER_SAID), (OTHER_SAID, SAID)):
+        matches = explain(text.format(earlier, final)).matches
         assert [match.sure for match in matches] == ["certain", "likely"]
-        assert last in matches[0].evidence and before in matches[1].evidence
+        assert final in matches[0].evidence and earlier in matches[1].evidence
 
 
 def test_what_stands_before_every_error_is_no_cause():
@@ -184,12 +184,13 @@ def test_the_command_reads_a_file_or_a_pipe_and_prints_the_page(tmp_path):
     path = tmp_path / "train.log"
     path.write_bytes(b"\xff\xfe" + SAID.encode("utf-16-le"))
     for words, given_in in (([str(path)], None), ([], SAID)):
-        done = CliRunner().invoke(app, ["explain", *words], input=given_in)
-        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, NAME)
+        result = CliRunner().invoke(app, ["explain", *words], input=given_in)
+        assert result.exit_code == 0
+        assert result.stdout.splitlines()[0] == NAME
     assert CliRunner().invoke(app, ["explain"], input="nothing").exit_code == 1
     page = (ROOT / "notebooks/TROUBLESHOOTING.md").read_text("utf-8")
-    said = CliRunner().invoke(app, ["explain", "--page"]).stdout
-    assert page == said, "tpu-course explain --page > notebooks/TROUBLESHOOTING.md"
+    output = CliRunner().invoke(app, ["explain", "--page"]).stdout
+    assert page == output, "tpu-course explain --page > notebooks/TROUBLESHOOTING.md"
 
 
 @pytest.mark.slow

@@ -89,17 +89,17 @@ def test_the_plug_in_is_named_to_the_build_for_tpu_alone(monkeypatch, tmp_path):
     libtpu = pytest.importorskip("libtpu")
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/accel0").touch()
-    here = place.detect({"TPU_ACCELERATOR_TYPE": "v6e-1"}, tmp_path)
+    newer = place.detect({"TPU_ACCELERATOR_TYPE": "v6e-1"}, tmp_path)
     older = place.detect({"TPU_ACCELERATOR_TYPE": "v3-8"}, tmp_path)
-    assert "PJRT_DEVICE" in here.environment
-    assert connection.tensorflow_environment(here) == {}
+    assert "PJRT_DEVICE" in newer.environment
+    assert connection.tensorflow_environment(newer) == {}
 
     def distributions(name):
         return ["installed"] if name == "tensorflow-tpu" else []
 
     monkeypatch.setattr(connection.importlib.metadata, "distributions", distributions)
     path = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": libtpu.get_library_path()}
-    assert connection.tensorflow_environment(here) == {**here.environment, **path}
+    assert connection.tensorflow_environment(newer) == {**newer.environment, **path}
     assert connection.tensorflow_environment(older) == {}
 
 

@@ -130,10 +130,10 @@ def test_neither_environment_nor_files_can_be_read_through_the_worker(way, tmp_p
     secret_file = tmp_path / "secret.txt"
     secret_file.write_text("the learner's file")
     environment = {"MY_API_KEY": "the learner's key"}
-    seen = json.loads(printed(ATTACKS, way, str(secret_file), environment=environment))
-    assert seen["processes"] >= 3 and seen["own environment"]  # it does read /proc
-    assert "the learner's key" not in seen["environment"]
-    assert (seen["files"], seen["accounts"]) == ("", "")
+    loot = json.loads(printed(ATTACKS, way, str(secret_file), environment=environment))
+    assert loot["processes"] >= 3 and loot["own environment"]  # it does read /proc
+    assert "the learner's key" not in loot["environment"]
+    assert (loot["files"], loot["accounts"]) == ("", "")
 
 
 def other_addresses():
@@ -175,30 +175,30 @@ def test_only_this_machine_and_this_user_reach_the_worker():
 
 def test_the_proxy_of_the_worker_leads_to_googles_storage_alone():
     for target in (b"evil.example:443", b"evilgoogleapis.com:443", b"storage.googleapis.com:22"):
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            ours.sendall(b"CONNECT " + target + b" HTTP/1.1\r\n\r\n")
-            gate.reach_storage(theirs)
-            assert ours.recv(100).startswith(b"HTTP/1.1 403")
+        client, proxy = socket.socketpair()
+        with client, proxy:
+            client.sendall(b"CONNECT " + target + b" HTTP/1.1\r\n\r\n")
+            gate.reach_storage(proxy)
+            assert client.recv(100).startswith(b"HTTP/1.1 403")
 
 
 @pytest.mark.parametrize("way", ["root", "user", "none"])  # the last is refused namespaces
 def test_the_worker_reads_what_it_is_given_and_no_other_file_and_can_not_call_back(way, tmp_path):
     if way != "none":
         skip_without_namespaces(way)
-    named = tmp_path / "named.txt"
-    named.write_text("the worker may read this")
-    seen = json.loads(printed(SEES, way, __file__, str(named)))
-    assert (seen["apart"], seen["devices"]) == (way != "none", 3)
-    assert (seen["mine"], seen["named"]) == ("secret", "the worker may read this")
-    assert seen["bucket"] == "from the bucket"
-    assert seen["disk"].startswith("NotFoundError: ")
-    assert "/data; No such file or directory" in seen["disk"]
-    assert "failed to connect to all addresses" in seen["call back"]
-    assert ("No such file or directory" in seen["course"]) == (way != "none")
-    assert way == "none" or "Read-only file system" in seen["change"]
-    assert named.read_text() == "the worker may read this"
-    assert gone(seen["pid"])
+    file = tmp_path / "named.txt"
+    file.write_text("the worker may read this")
+    answers = json.loads(printed(SEES, way, __file__, str(file)))
+    assert (answers["apart"], answers["devices"]) == (way != "none", 3)
+    assert (answers["mine"], answers["named"]) == ("secret", "the worker may read this")
+    assert answers["bucket"] == "from the bucket"
+    assert answers["disk"].startswith("NotFoundError: ")
+    assert "/data; No such file or directory" in answers["disk"]
+    assert "failed to connect to all addresses" in answers["call back"]
+    assert ("No such file or directory" in answers["course"]) == (way != "none")
+    assert way == "none" or "Read-only file system" in answers["change"]
+    assert file.read_text() == "the worker may read this"
+    assert gone(answers["pid"])
 
 
 def test_a_second_rehearsal_shares_nothing_with_the_first_and_leaves_nothing(monkeypatch):
