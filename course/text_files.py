@@ -77,7 +77,7 @@ def read_texts(text: TextFile) -> Iterator[pyarrow.Array]:
 
     Raises:
         UnicodeDecodeError: It is not UTF-8.
-        ValueError: It is empty, or was changed while it was read.
+        CourseError: It is empty, or was changed while it was read.
     """
     is_empty = True
     with text.path.open("rb") as file:
@@ -85,10 +85,18 @@ def read_texts(text: TextFile) -> Iterator[pyarrow.Array]:
             is_empty = False
             content = lines.decode("utf-8").removesuffix("\n")
             yield pyarrow.array(content.split("\n"), pyarrow.string())
-    if is_empty:
-        raise ValueError("it is empty")
     if file_state(text.path) != text.state:
-        raise ValueError("it was changed while it was read")
+        raise CourseError(
+            f"The text {text.path.name} was changed meanwhile.",
+            "Records of the old text and of the new one would be mixed.",
+            "Run the same command again when nobody changes it, with another folder for output.",
+        )
+    if is_empty:
+        raise CourseError(
+            f"The text {text.path.name} can't be read.",
+            "It is empty.",
+            "If it should have text, it was cut off: copy it again. Else leave it out.",
+        )
 
 
 def _complete_lines(file: BinaryIO) -> Iterator[bytes]:

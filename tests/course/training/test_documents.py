@@ -180,6 +180,16 @@ def test_a_file_that_takes_the_place_of_one_of_the_same_time_is_read(tmp_path):
         assert all_of(documents.find([path])) == [[line]]
 
 
+def test_a_text_that_is_changed_while_it_is_read_is_told(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("one\n")
+    source = documents.find([str(path)])
+    source.digest()
+    path.write_text("another\n")
+    with pytest.raises(CourseError, match=r"a\.txt was changed meanwhile"):
+        all_of(source)
+
+
 PACKED = gzip.compress(plain(LINES * 50))
 
 
