@@ -60,8 +60,10 @@ def prepare(
     """Turn text into training records: packed rows of token ids in TFRecord files.
 
     A text is plain (a document on each line), JSON lines (.jsonl, .json) or Parquet, or one of
-    these in gzip, bz2 or xz; here, in a bucket or on the Hugging Face Hub. The library datasets
-    reads it and keeps it in its cache (HF_DATASETS_CACHE), which takes the room of the text.
+    these in gzip, bz2 or xz; here, in a bucket or on the Hugging Face Hub. All but plain text on
+    this disk is kept in the cache of the library datasets (HF_DATASETS_CACHE), which takes the room
+    of the text. A document of more than a megabyte counts as several. What is left out of a folder
+    (hidden files, links to nothing) is counted and said.
 
     One document in ten (the last of each ten of a file) is held out and written to DIR/held-out, in
     a tenth as many files, one at least. Killed or interrupted: the same command again goes on with
