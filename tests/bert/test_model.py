@@ -52,9 +52,9 @@ def test_a_packed_row_gives_what_rows_of_one_sequence_give(models, seed, jit):
     inputs = dict(text.packed)
     del inputs["labels"]
     rows = len(inputs["input_ids"])
-    chosen = np.random.default_rng(0).integers(0, 2 * LENGTH, (rows, 10))
-    states = tf.gather(packed.bert(**inputs)[0], chosen, batch_dims=1)
-    chosen_states = packed.bert.encode_chosen(chosen, training=False, **inputs)
+    positions = np.random.default_rng(0).integers(0, 2 * LENGTH, (rows, 10))
+    states = tf.gather(packed.bert(**inputs)[0], positions, batch_dims=1)
+    chosen_states = packed.bert.encode_chosen(positions, training=False, **inputs)
     np.testing.assert_allclose(chosen_states, states, atol=TOLERANCE)
     # The test would see a mask or positions that don't tell sequences apart.
     one_segment = np.minimum(text.packed["attention_mask"], 1)
@@ -80,10 +80,10 @@ def test_ordinary_batches_give_what_the_ordinary_model_gives(models):
 def test_the_packed_models_weights_are_read_by_the_ordinary_model(models, tmp_path):
     ordinary, packed = models
     packed.save_pretrained(tmp_path)
-    back, info = TFBertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
+    loaded, info = TFBertForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
-    for a, b in zip(ordinary.weights, back.weights, strict=True):
-        np.testing.assert_array_equal(a, b)
+    for weight, loaded_weight in zip(ordinary.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(weight, loaded_weight)
 
 
 @pytest.mark.parametrize(("name", "millions"), [("tiny", 4.4), ("mini", 11.3)])
@@ -124,10 +124,10 @@ def dropped(layer, shape, *where, jit=False):
 
 def test_dropout_is_a_function_of_seed_layer_step_and_row():
     layer, shape = Dropout(0.1, 0), (8, 33, 7)
-    first = dropped(layer, shape, 3, 5)
-    np.testing.assert_array_equal(first, dropped(layer, shape, 3, 5, jit=True))
+    values = dropped(layer, shape, 3, 5)
+    np.testing.assert_array_equal(values, dropped(layer, shape, 3, 5, jit=True))
     rows = dropped(layer, (3, *shape[1:]), 3, 5, 4)
-    np.testing.assert_array_equal(first[4:7], rows)
+    np.testing.assert_array_equal(values[4:7], rows)
 
 
 def test_dropout_drops_its_share_and_keeps_the_mean():

@@ -90,7 +90,9 @@ def trained(batches, strategy=None, dropout=0.1, **options):
         optimizer = adamw(model, 1e-3)
     options = {"jit": False, "seed": 9, "replicas": strategy.num_replicas_in_sync, **options}
     step = training_step(model, optimizer, **options)
-    stacked = {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
+    stacked = {}
+    for name in batches[0]:
+        stacked[name] = np.stack([batch[name] for batch in batches])
     data = tf.data.Dataset.from_tensor_slices(stacked)
     iterator = iter(strategy.experimental_distribute_dataset(data))
     return steps_function(strategy, step)(iterator, 0, len(batches)), model

@@ -136,19 +136,25 @@ def test_a_tokenizer_is_the_same_however_it_is_loaded_and_set():
     tokenizer("하나", padding="max_length", truncation=True, max_length=8)
     assert corpus.canonical(tokenizer) == corpus.canonical(str(TOKENIZER))
     assert tokenizer.backend_tokenizer.truncation["max_length"] == 8
-    other = changed(lambda own: own.add_tokens(["새로운"]))
-    assert corpus.canonical(other) != corpus.canonical(TOKENIZER)
+    larger_tokenizer = changed(lambda tokenizer: tokenizer.add_tokens(["새로운"]))
+    assert corpus.canonical(larger_tokenizer) != corpus.canonical(TOKENIZER)
 
 
 def numbered(*tokens, by=1):
-    return tokenizers.BertWordPieceTokenizer({token: by * at for at, token in enumerate(tokens)})
+    """A tokenizer whose tokens have the ids 0, ``by``, …"""
+    vocabulary = {token: by * number for number, token in enumerate(tokens)}
+    return tokenizers.BertWordPieceTokenizer(vocabulary)
+
+
+def remove_post_processor(tokenizer):
+    tokenizer.post_processor = None
 
 
 @pytest.mark.parametrize(
     ("tokenizer", "words"),
     [
         (3, "3 is no tokenizer"),
-        (changed(lambda own: setattr(own, "post_processor", None)), r"puts no \[CLS\]"),
+        (changed(remove_post_processor), r"puts no \[CLS\]"),
         (numbered("[UNK]", "[CLS]", "[SEP]", "a"), r"not all of \[PAD\]"),
         (numbered(*corpus.SPECIAL[:4], "a"), r"not all of .*\[MASK\]"),
         (numbered(*corpus.SPECIAL), "none is a word"),

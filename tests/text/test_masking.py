@@ -47,12 +47,12 @@ def test_any_batch_is_masked_by_the_rules(rows, predictions, special, step):
         positions = batch["masked_positions"][row]
         weights = batch["masked_weights"][row]
         assert set(weights) <= {0.0, 1.0}
-        chosen = set(positions[weights == 1])
-        assert len(chosen) == weights.sum() == count
-        assert chosen <= ordinary
+        masked = set(positions[weights == 1])
+        assert len(masked) == weights.sum() == count
+        assert masked <= ordinary
         assert list(batch["masked_ids"][row]) == [ids[position] for position in positions]
         for position, token in enumerate(batch["input_ids"][row]):
-            if position in chosen:
+            if position in masked:
                 assert token == MASK or token not in special
             else:
                 assert token == ids[position]

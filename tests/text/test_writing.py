@@ -142,11 +142,11 @@ def test_finished_shards_are_kept(texts, written, tmp_path):
 
 
 def test_documents_are_cleaned_and_empty_ones_left_out(tmp_path):
-    clean = write(["하나", "둘"], tmp_path / "clean", shards=1)
-    assert clean.documents == 2
-    assert "2 documents in 1 rows of 64" in repr(clean)
-    unclean = write(["하\u200b나", " \x07", "", "둘 \n"], tmp_path / "unclean", shards=1)
-    assert unclean.shards[0].crc32c == clean.shards[0].crc32c
+    expected = write(["하나", "둘"], tmp_path / "clean", shards=1)
+    assert expected.documents == 2
+    assert "2 documents in 1 rows of 64" in repr(expected)
+    cleaned = write(["하\u200b나", " \x07", "", "둘 \n"], tmp_path / "unclean", shards=1)
+    assert cleaned.shards[0].crc32c == expected.shards[0].crc32c
     refused("There are no documents", ["", " "], tmp_path / "none")
     refused("doesn't know this text", ["\u2603 \u2604 \u2605 \u2606"], tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -226,9 +226,10 @@ def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
     error = refused("another tokenizer", texts, tmp_path, larger_tokenizer)
     assert written.settings.tokenizer_sha256 in error.why
     (tmp_path / records.MANIFEST).unlink()  # as of a run that was killed
-    for name, there, here in (("seed", 0, 3), ("sequence_length", 64, 32), ("shards", 5, 4)):
-        error = refused("other settings", texts, tmp_path, **{name: here})
-        assert error.why == f"{name} is {there} there, {here} here."
+    changes = {"seed": (0, 3), "sequence_length": (64, 32), "shards": (5, 4)}
+    for name, (original, value) in changes.items():
+        error = refused("other settings", texts, tmp_path, **{name: value})
+        assert error.why == f"{name} is {original} there, {value} here."
     refused("documents is", [texts[1], texts[0], *texts[2:]], tmp_path)
     refused("documents is", texts[:-1], tmp_path)
     assert finished(tmp_path).keys() == {shard.name for shard in written.shards}
