@@ -7,6 +7,7 @@ import pathlib
 
 import numpy as np
 import tensorflow as tf
+import tf_keras
 import tokenizers
 import transformers
 
@@ -35,7 +36,7 @@ def current_program() -> dict[str, str]:
     return {
         "sources": digest.hexdigest()[:16],
         "tensorflow": tf.__version__,
-        "tf-keras": tf.keras.__version__,
+        "tf-keras": tf_keras.__version__,
         "transformers": transformers.__version__,
         "numpy": np.__version__,
         "tokenizers": tokenizers.__version__,
