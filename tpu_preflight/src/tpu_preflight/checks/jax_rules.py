@@ -23,7 +23,7 @@ def check(context: Context) -> list[Item]:
     exported = context.subject.exported
     part = ""
     if context.jobs[0].replicas > 1 and not exported.program.mesh:
-        part = "; asked about for one device: the arguments carry no shardings"
+        part = "; compiled for one device: the arguments have no sharding"
     items = [finding(1, "traced", kind=kind, part=part)]
     if exported.float64 is not None:
         operation, source = exported.float64
