@@ -20,8 +20,16 @@ from tpu_preflight import compiler
 
 HERE = pathlib.Path(__file__).parent
 ABOUT = "# one row of 512 tokens for each chip; jax 0.10.2, libtpu 0.0.51, 2026-11 (make_fits.py)\n"
-PLACES = {"v5e-1": ["replicated"], "v5e-8": ["replicated", "FSDP", "tensor"]}
-PLACES |= {target.replace("v5e", "v6e"): places for target, places in PLACES.items()}
+PLACES = [
+    ("v5e-1", "replicated"),
+    ("v5e-8", "replicated"),
+    ("v5e-8", "FSDP"),
+    ("v5e-8", "tensor"),
+    ("v6e-1", "replicated"),
+    ("v6e-8", "replicated"),
+    ("v6e-8", "FSDP"),
+    ("v6e-8", "tensor"),
+]
 STEPS = [
     ("Gemma 2B", "all weights", "v5e-8", "FSDP"),
     ("Gemma 2B", "LoRA", "v5e-1", "replicated"),
@@ -34,19 +42,24 @@ STEPS = [
 def notebook() -> dict[str, object]:
     """Define what notebook 12 defines, without running the rest of its cells."""
     (path,) = HERE.parent.glob("12_*.ipynb")
-    cells = (c for c in nbformat.read(path, 4).cells if "setup" not in c.metadata.get("tags", []))
-    trees = [ast.parse(cell.source) for cell in cells if cell.cell_type == "code"]
-    defined, kinds = (
-        {"runtime": runtime},
-        (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef),
-    )
-    for statement in itertools.chain.from_iterable(tree.body for tree in trees):
-        targets = [
-            n.id for t in getattr(statement, "targets", []) for n in ast.walk(t) if hasattr(n, "id")
-        ]
-        if isinstance(statement, kinds) or (targets and all(map(str.isupper, targets))):
-            exec(compile(ast.Module([statement], []), str(path), "exec"), defined)
-    return defined
+    program = []
+    for cell in nbformat.read(path, 4).cells:
+        if cell.cell_type == "code" and "setup" not in cell.metadata.get("tags", []):
+            program += ast.parse(cell.source).body
+    definitions = ast.Import | ast.ImportFrom | ast.ClassDef | ast.FunctionDef
+    names: dict[str, object] = {"runtime": runtime}
+    for statement in program:
+        if isinstance(statement, definitions) or _sets_constants(statement):
+            exec(compile(ast.Module([statement], []), str(path), "exec"), names)
+    return names
+
+
+def _sets_constants(statement: ast.stmt) -> bool:
+    """Whether a statement assigns to names in capitals, and to no others."""
+    names = []
+    for target in getattr(statement, "targets", []):
+        names += [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+    return bool(names) and all(map(str.isupper, names))
 
 
 def write(name: str, columns: str, rows: list[tuple]) -> None:
@@ -55,40 +68,40 @@ def write(name: str, columns: str, rows: list[tuple]) -> None:
     files.write(HERE / name, ABOUT + "".join(lines))
 
 
-def fits(defined: dict) -> None:
+def fits(names: dict) -> None:
     """Ask for each model, way, target and place, with activations computed again and kept."""
+    columns = "model way activations target place verdict gib"
     rows = []
-    models = {"Gemma 2B": defined["GEMMA_2B"], "Llama 3 8B": defined["LLAMA_3_8B"]}
-    for (name, c), way in itertools.product(models.items(), defined["WAYS"]):
-        for target, place in ((t, p) for t, places in PLACES.items() for p in places):
-            for again in (True, False):
-                found = defined["ask"](c, way, target, place, again)
-                told = found.verdict, f"{found.peak_bytes / 2**30:.3f}"
-                rows.append((name, way, ("kept", "computed again")[again], target, place, *told))
-                print(*rows[-1], flush=True)
-                write("fits.tsv", "model way activations target place verdict gib", rows)
+    cases = itertools.product(names["MODELS"], names["WAYS"], PLACES)
+    for name, way, (target, place) in cases:
+        for activations in ("computed again", "kept"):
+            again = activations == "computed again"
+            c = names["MODELS"][name]
+            compiled = names["compile_step"](c, way, target, place, again)
+            gib = f"{compiled.peak_bytes / 2**30:.3f}"
+            rows.append((name, way, activations, target, place, compiled.verdict, gib))
+            print(*rows[-1], flush=True)
+            write("fits.tsv", columns, rows)
 
 
-def steps(defined: dict) -> None:
+def steps(names: dict) -> None:
     """Compile with full effort, and add up the kernels' seconds by what they wait for."""
+    columns = "model way target place seconds compute HBM vector flops bytes"
     rows = []
-    models = {"Gemma 2B": defined["GEMMA_2B"], "Llama 3 8B": defined["LLAMA_3_8B"]}
     for name, way, target, place in STEPS:
-        found = defined["ask"](models[name], way, target, place, True, effort="full")
-        told, bounds = compiler.profile(found), collections.Counter()
-        for kernel in told.kernels:
+        c = names["MODELS"][name]
+        compiled = names["compile_step"](c, way, target, place, True, effort="full")
+        profile = compiler.profile(compiled)
+        bounds = collections.Counter()
+        for kernel in profile.kernels:
             bounds[kernel.bound] += kernel.seconds
-        shares = [f"{bounds[bound]:.4g}" for bound in ("compute", "HBM", "vector")]
-        numbers = (
-            f"{told.seconds:.4g}",
-            *shares,
-            f"{found.flops:.4g}",
-            f"{found.bytes_accessed:.4g}",
-        )
-        rows.append((name, way, target, place, *numbers))
+        numbers = [profile.seconds, bounds["compute"], bounds["HBM"], bounds["vector"]]
+        numbers += [compiled.flops, compiled.bytes_accessed]
+        rows.append((name, way, target, place, *map("{:.4g}".format, numbers)))
         print(*rows[-1], flush=True)
-        write("steps.tsv", "model way target place seconds compute HBM vector flops bytes", rows)
+        write("steps.tsv", columns, rows)
 
 
 if __name__ == "__main__":
-    (steps if "--steps" in sys.argv else fits)(notebook())
+    make = steps if "--steps" in sys.argv else fits
+    make(notebook())
