@@ -31,8 +31,12 @@ def read_failure(error: BaseException, answer: object) -> Failure:
     """Read an error that an answer raised, and cut its traceback to the learner's own lines."""
     from tpu_preflight.program import messages  # here, as the site shows exercises without NumPy
 
-    message = _OPERATION.sub("", messages.line_of(error))
     name = type(error).__name__
+    readable = error
+    # A KeyError writes its text on one line, with \n in it, also where Keras has put one around it.
+    if isinstance(error, KeyError) and "\\n" in str(error):
+        readable = Exception(error.args[0])
+    message = _OPERATION.sub("", messages.line_of(readable))
     if message == name:
         return Failure(name, "no message", _own_lines(error, answer))
     # Raised while a graph was made, the text has the type of the first error before its message.

@@ -220,6 +220,8 @@ MESSAGES = {  # what the answer does with a graph's text, and what it is told
     "return np.char.lower(x)": "not right. Your code raised NotImplementedError: Cannot",
     "return x.T": "has no attribute 'T'",
     "raise ZeroDivisionError('by 0')": "not right. Your code raised ZeroDivisionError: by 0",
+    "raise KeyError('Exception encountered when calling a.\\n\\nb')": "raised KeyError: b",
+    "raise KeyError('b')": "raised KeyError: 'b'",
     "raise ValueError": "raised ValueError: no message",
     "raise SystemExit(3)": "raised SystemExit: 3",
     f"raise ValueError({STACK + 'ValueError: b'!r})": "not right. Your code raised ValueError: b",
