@@ -1,0 +1,49 @@
+"""The predictions that were committed before anybody here knew the truth are whole."""
+
+import re
+
+import pytest
+
+from benchmarks import blind
+
+COLUMNS = [
+    "id",
+    "target",
+    "ms",
+    "low",
+    "high",
+    "arguments GiB",
+    "temporaries GiB",
+    "peak GiB",
+    "tpu-preflight",
+    "commit",
+    "what the program lacks",
+]
+
+
+def test_each_of_the_eight_steps_is_predicted_once_and_before_it_was_known():
+    rows = blind.preregistered()
+    assert [row["id"] for row in rows] == [f"R{number}" for number in range(1, 9)]
+    for row in rows:
+        assert list(row) == COLUMNS
+        assert row["target"] == blind.STEPS[row["id"]].target
+        assert re.fullmatch(r"\d+\.\d+\.\d+\S*", row["tpu-preflight"])
+        assert re.fullmatch(r"[0-9a-f]{8,40}", row["commit"])
+        assert row["what the program lacks"]
+
+
+def test_ranges_hold_their_predictions_or_the_row_says_why_there_is_none():
+    for row in blind.preregistered():
+        if not row["ms"]:
+            assert row["what the program lacks"].startswith("not compiled")
+            continue
+        assert 0 < float(row["low"]) <= float(row["ms"]) <= float(row["high"])
+        arguments, temporaries, peak = (
+            float(row[f"{name} GiB"]) for name in ("arguments", "temporaries", "peak")
+        )
+        assert 0 < arguments < peak and 0 < temporaries < peak <= 32.0
+
+
+def test_a_step_that_is_unknown_is_refused():
+    with pytest.raises(ValueError, match="'R9' is none of K1"):
+        list(blind.run(small=False, steps=["R9"]))
