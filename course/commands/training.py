@@ -81,14 +81,15 @@ def prepare(
 
     **Exit status**: 0 written · 2 can't be written, with the reason · 130 interrupted
     """
-    os.environ.update(ENVIRONMENT)
-    from course import documents, runners
-    from helpers.text import corpus, records
-
     if beam_options and not runner:
         raise typer.BadParameter(
             f"{beam_options[0]!r} stands alone. Write --input before a text, or --runner before --."
         )
+    typer.echo("Looking for texts.", err=True)  # before what takes seconds to import
+    os.environ.update(ENVIRONMENT)
+    from course import documents, runners
+    from helpers.text import corpus, records
+
     texts = texts or list(corpus.shipped().values())
     tokenizer = tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer()
     source = documents.find(texts, field, Folder(output).absolute)
