@@ -85,10 +85,11 @@ def prepare(
         raise typer.BadParameter(
             f"{beam_options[0]!r} stands alone. Write --input before a text, or --runner before --."
         )
-    typer.echo("Looking for texts.", err=True)  # before what takes seconds to import
     os.environ.update(ENVIRONMENT)
-    from course import documents, runners
     from helpers.text import corpus, records
+
+    typer.echo("Looking for texts.", err=True)  # before datasets, whose import takes seconds
+    from course import documents, runners
 
     texts = texts or list(corpus.shipped().values())
     tokenizer = tokenizer.expanduser() if tokenizer else corpus.kept_tokenizer()
