@@ -170,11 +170,13 @@ def execute(
     if state == "passed" and not _ran_to_its_end(node):
         state = "failed"
         lines = ["sys.exit() ended the notebook here: the cells below never ran."]
+    if state == "passed":
+        cell_number = 0  # no cell stopped it
     result = Result(
         name=notebook.name,
         state=state,
         seconds=time.monotonic() - start_time,
-        cell=0 if state == "passed" else cell_number,
+        cell=cell_number,
         error=_last_lines(lines),
     )
     return result, node

@@ -279,7 +279,9 @@ def translate(po: Catalog, place: str, english: str) -> str:
     is_row = re.match(r"\||- |\d+\. ", english)
     if is_row or place in (TITLES, COMMENTS, WORDS):
         return english  # a note would break the program, the table or the list
-    reason = CHANGED if message and message.string else MISSING
+    reason = MISSING
+    if message and message.string:
+        reason = CHANGED
     note = f"*{translate(po, WORDS, reason)}*"
     heading, body = re.fullmatch(r"(#+ [^\n]*|)\n*(.*)", english, re.DOTALL).groups()
     return "\n\n".join(part for part in (heading, note, body) if part)
@@ -366,7 +368,9 @@ def _address_edition(text: str, code: str) -> str:
 def _page(po: Catalog, path: pathlib.Path) -> str:
     page = ""
     for part, is_text in _page_parts(path):
-        page += translate(po, path.name, part) if is_text else part
+        if is_text:
+            part = translate(po, path.name, part)
+        page += part
     return page
 
 
@@ -443,4 +447,6 @@ def write(code: str) -> tuple[list[str], list[pathlib.Path]]:
 
 
 def _content(path: pathlib.Path) -> bytes:
-    return path.read_bytes() if path.is_file() else b""
+    if not path.is_file():
+        return b""
+    return path.read_bytes()

@@ -169,7 +169,9 @@ def _page_in_language(name: str, code: str) -> str:
     """Give the address, from the top of this edition, of a page in another language."""
     source = catalog.edition(code)[0].relative_to(ROOT) / pathlib.Path(name).name
     exists = name.startswith("notebooks") and any(ROOT.glob(f"{source}.*"))
-    target = f"{source}.html" if exists else "index.html"
+    target = "index.html"
+    if exists:
+        target = f"{source}.html"
     if code != ENGLISH:
         target = f"{code}/{target}"
     if EDITION != ENGLISH:
