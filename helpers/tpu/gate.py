@@ -86,7 +86,7 @@ class Worker:
             options = options | {"gate": worker_end.fileno()}
             self.process = subprocess.Popen(
                 [*command, json.dumps(options)],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # it ends when nobody holds the other end
                 stdout=sys.stderr,  # its log
                 pass_fds=[worker_end.fileno()],
             )

@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -62,6 +63,16 @@ def start_loopback() -> None:
         fcntl.ioctl(any_socket, _SET_FLAGS, _INTERFACE.pack(name, flags | _UP))
 
 
+def end_with_gate() -> None:
+    """End this process when its standard input does, whatever it is doing: the gate holds it."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(0)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def serve(replicas: int) -> int:
     """Start a TensorFlow worker with so many CPU devices in this process; give its port."""
     import tensorflow as tf
@@ -94,6 +105,7 @@ def main() -> None:
     """Serve until the gate, or the client, is gone."""
     options = json.loads(sys.argv[1])
     if "gate" in options:
+        end_with_gate()
         change_root(pathlib.Path(options["root"]), options["paths"])
         serve_behind_gate(options)
     else:

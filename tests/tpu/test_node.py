@@ -12,7 +12,7 @@ import tempfile
 import psutil
 import pytest
 from processes import child, printed
-from terminal import gone
+from terminal import gone, wait_for
 
 from helpers.base.errors import CourseError
 from helpers.tpu import gate
@@ -248,6 +248,15 @@ def test_a_kernel_leaves_no_worker_however_it_ends(how, tmp_path):
     assert how != "ends" or list(tmp_path.iterdir()) == []
 
 
+def processes_that_name(folder):
+    """The processes whose command has this folder in it."""
+    processes = []
+    for process in psutil.process_iter(["cmdline"]):
+        if str(folder) in " ".join(process.info["cmdline"] or []):
+            processes.append(process)
+    return processes
+
+
 @pytest.mark.parametrize(
     ("tensorflow", "seconds", "told"),
     [
@@ -266,6 +275,7 @@ def test_a_worker_that_does_not_start_is_told(tensorflow, seconds, told, tmp_pat
     with pytest.raises(CourseError, match=told), remote_node(environment=environment):
         pytest.fail("the block must not run")
     assert list((tmp_path / "work").iterdir()) == []
+    assert wait_for(lambda: not processes_that_name(tmp_path))
 
 
 def test_other_systems_are_told(monkeypatch):
