@@ -65,6 +65,7 @@ REPORTS = st.builds(
     timings=tuples(TIMINGS, max_size=1),
     prices=tuples(PRICES, max_size=2),
     changes=tuples(st.builds(report.Change), max_size=2),
+    versions=...,
 )
 FILE = pathlib.Path(report.__file__).with_name("report.schema.json")
 SCHEMA = json.loads(FILE.read_text("utf-8"))
@@ -106,6 +107,14 @@ def test_the_page_stands_alone_and_follows_the_readers_theme():
     for part in ("1 &lt;b&gt;:", ">✗ fail<", "fix &lt;it&gt;", ">x = y  # &lt;</code>"):
         assert part in item._repr_html_() and part in page
     assert "http" not in page and "src=" not in page
+
+
+def test_the_command_names_the_versions_that_answered_and_a_notebook_does_not():
+    example = Report("model", ("v5e-8",), (), versions=("JAX 0.10.2", "libtpu 0.0.51"))
+    line = "Answered by JAX 0.10.2, libtpu 0.0.51."
+    assert example.text().splitlines()[1] == line
+    assert f"<p>{line}</p>" in example.html()
+    assert line not in repr(example) and line not in example._repr_html_()
 
 
 def rows_named(name):

@@ -9,6 +9,7 @@ variables hold afterwards what they held before.
 import importlib
 import inspect
 import pathlib
+import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -138,6 +139,7 @@ def preflight(
         items=tuple(items),
         estimates=tuple(context.estimates),
         timings=tuple(timings),
+        versions=_versions(context),
     )
 
 
@@ -171,3 +173,25 @@ def _broken(error: Exception) -> Item:
     """Say that the step could not be run here."""
     line = messages.shorten(f"{type(error).__name__}: {messages.line_of(error)}")
     return finding(4, "broken", said=line, where=messages.source_of(error))
+
+
+def _versions(context: Context) -> tuple[str, ...]:
+    """Name what answered, with its version: who traced and read the data, and who compiled."""
+    compiled = [answer.compiled for answer in context.answers]
+    compiler_answered = any(each.verdict != "not available" for each in compiled)
+    libraries = {
+        "TensorFlow": context.subject.library == "tensorflow"
+        or context.subject.dataset is not None,
+        "JAX": context.subject.library == "jax",
+    }
+    versions = []
+    for name, answered in libraries.items():
+        # The distribution may have another name, such as a nightly one: the module knows.
+        if answered:
+            versions.append(f"{name} {sys.modules[name.lower()].__version__}")
+    if compiler_answered:
+        installed = compiler.versions()
+        if not libraries["JAX"]:
+            versions.append(f"JAX {installed['jax']}")
+        versions.append(f"libtpu {installed['libtpu']}")
+    return tuple(versions)

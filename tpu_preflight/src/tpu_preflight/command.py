@@ -193,7 +193,7 @@ def _print_report(report: Report, options: argparse.Namespace) -> None:
     elif options.html:
         text = report.html()
     else:
-        text = repr(report)
+        text = report.text()
     print(text, flush=True)  # noqa: T201
     if options.measured:
         for timing in report.timings:

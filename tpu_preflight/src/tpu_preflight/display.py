@@ -119,16 +119,26 @@ class Displayable(abc.ABC):
         """Give its parts in order: lines, headings, tables, and other results."""
 
     def __repr__(self) -> str:
-        lines = []
-        for block in self.blocks():
-            if isinstance(block, str):
-                lines.append(translated(block))
-            else:
-                lines.append(str(block))
-        return "\n".join(lines)
+        return as_text(self.blocks())
 
     def _repr_html_(self) -> str:
-        return "".join(map(_html_block, self.blocks()))
+        return as_html(self.blocks())
+
+
+def as_text(blocks: Iterable[Any]) -> str:
+    """Write the parts of a result as plain text."""
+    lines = []
+    for block in blocks:
+        if isinstance(block, str):
+            lines.append(translated(block))
+        else:
+            lines.append(str(block))
+    return "\n".join(lines)
+
+
+def as_html(blocks: Iterable[Any]) -> str:
+    """Write the parts of a result as HTML."""
+    return "".join(map(_html_block, blocks))
 
 
 def _html_block(block: Any) -> str:

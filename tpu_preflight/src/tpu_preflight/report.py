@@ -12,7 +12,15 @@ from collections.abc import Iterator
 from json import dumps, loads
 from typing import Any
 
-from tpu_preflight.display import PAGE, Displayable, Heading, Table, escaped
+from tpu_preflight.display import (
+    PAGE,
+    Displayable,
+    Heading,
+    Table,
+    as_html,
+    as_text,
+    escaped,
+)
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import price
 from tpu_preflight.estimate.price import Price
@@ -147,6 +155,7 @@ class Report(Displayable):
     timings: tuple[Timing, ...] = ()
     prices: tuple[Price, ...] = ()
     changes: tuple[Change, ...] = ()
+    versions: tuple[str, ...] = ()  # of what answered, such as ``JAX 0.10.2``
 
     @property
     def compilations(self) -> int | None:
@@ -224,9 +233,14 @@ class Report(Displayable):
                 "Make a new one: tpu-preflight module:name --json",
             ) from error
 
+    def text(self) -> str:
+        """Write the report as the command prints it: with the versions that answered."""
+        return as_text(self._blocks_with_versions())
+
     def html(self) -> str:
         """Write the report as one page that opens anywhere, without network."""
-        return PAGE.format(title=html.escape(self.summary), body=self._repr_html_())
+        body = as_html(self._blocks_with_versions())
+        return PAGE.format(title=html.escape(self.summary), body=body)
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Displayable`."""
@@ -252,6 +266,15 @@ class Report(Displayable):
         # With a baseline.
         for change in self.changes:
             yield repr(change)
+
+    def _blocks_with_versions(self) -> Iterator[Any]:
+        # Not in a notebook's output, which is stored and compared: a file of the command lives on
+        # without the environment that it was made in.
+        heading, *others = self.blocks()
+        yield heading
+        if self.versions:
+            yield translated("Answered by {}.").format(", ".join(self.versions))
+        yield from others
 
     def _unsharded_notes(self) -> Iterator[str]:
         """Say which prices are of programs for one device of several: JAX without shardings."""
