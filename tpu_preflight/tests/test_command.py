@@ -1,5 +1,6 @@
 """The command: what is typed wrong is answered in three lines, and each option is explained."""
 
+import importlib
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ from programs import ROOT
 
 from tpu_preflight import command
 from tpu_preflight.report import Item, Report
+from tpu_preflight.subprocess_run import PythonForLibraries
 
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -54,6 +56,22 @@ def test_what_is_typed_wrong_is_told_in_three_lines(words, message, tmp_path, mo
     assert message in what
     assert why.startswith("  Why: ") and fix.startswith("  Fix: ")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine = 1\n"] * 2
+
+
+def test_a_file_named_like_pythons_is_for_the_learners_modules_alone(tmp_path, monkeypatch):
+    learners, library = tmp_path / "learners", tmp_path / "library"
+    for folder in (learners, library):
+        folder.mkdir()
+        (folder / f"imports_it_{folder.name}.py").write_text("import colorsys\n")
+        monkeypatch.syspath_prepend(str(folder))
+    (learners / "colorsys.py").write_text("mine = 1\n")
+    monkeypatch.syspath_prepend(str(learners))
+    finder = PythonForLibraries(str(learners))
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    for name, is_learners in (("library", False), ("learners", True)):
+        monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+        module = importlib.import_module(f"imports_it_{name}")
+        assert hasattr(module.colorsys, "mine") == is_learners
 
 
 def test_what_nobody_foresaw_is_no_verdict(monkeypatch, capsys):

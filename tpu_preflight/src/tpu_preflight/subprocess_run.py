@@ -5,11 +5,13 @@ Nothing here imports TensorFlow before the child does.
 """
 
 import contextlib
+import importlib.abc
 import importlib.machinery
 import os
 import pathlib
 import re
 import sys
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -149,9 +151,47 @@ def _without_answer(name: str, targets: tuple[str, ...], error: processes.NoAnsw
 # --- the child ------------------------------------------------------------------------------------
 
 
+class PythonForLibraries(importlib.abc.MetaPathFinder):
+    """Gives libraries Python's own modules where the learner's folder has one of the same name.
+
+    A ``fractions.py`` of the learner is for the learner's modules, as it is without the preflight;
+    a library that imports ``fractions`` wouldn't work with it. Which library imports what, and
+    when, differs from one version to the next.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find one of Python's modules for a library; None for all others to look for it."""
+        if name not in sys.stdlib_module_names or self._is_learners(_importing_file()):
+            return None
+        others = [entry for entry in sys.path if entry not in ("", self._folder)]
+        return importlib.machinery.PathFinder.find_spec(name, others)
+
+    def _is_learners(self, file: str) -> bool:
+        # An environment may be a folder in the learner's: what is in it is a library.
+        path = pathlib.Path(file)
+        return path.is_relative_to(self._folder) and "site-packages" not in path.parts
+
+
+def _importing_file() -> str:
+    """Find the file whose ``import`` is carried out."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file != __file__ and "importlib" not in file:
+            return file
+        frame = frame.f_back
+    return ""
+
+
 def _load(module_name: str, attribute: str) -> object:
     """Import the learner's module from the current folder."""
     folder = str(pathlib.Path.cwd())
+    sys.meta_path.insert(0, PythonForLibraries(folder))
     sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
