@@ -93,6 +93,12 @@ build/spelling/.installed: .ci/requirements/spelling.txt .venv/.installed
 	@$(PYTHON_VENV) -m uv pip install -q --python build/spelling/bin/python --require-hashes -r $<
 	@touch $@
 
+build/publish/.installed: .ci/requirements/publish.txt .venv/.installed
+	@rm -rf build/publish
+	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/publish
+	@$(PYTHON_VENV) -m uv pip install -q --python build/publish/bin/python --require-hashes -r $<
+	@touch $@
+
 spelling: build/spelling/.installed
 	@build/spelling/bin/codespell
 
@@ -107,7 +113,7 @@ COMPILE := -m uv pip compile -q --universal --python-version 3.11 --generate-has
 lock: .venv/.installed ## Compile requirements.txt from pyproject.toml, and the tools' own locks
 	@$(PYTHON_VENV) $(COMPILE) pyproject.toml --all-extras --no-emit-package tpu-preflight \
 	  -o requirements.txt
-	@for tool in site browser spelling audit; do \
+	@for tool in site browser spelling publish audit; do \
 	  $(PYTHON_VENV) $(COMPILE) .ci/requirements/$$tool.in -o .ci/requirements/$$tool.txt || exit 1; \
 	done
 

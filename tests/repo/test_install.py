@@ -111,7 +111,7 @@ def test_make_installs_when_venv_is_missing_or_older_than_the_lock(tmp_path):
     assert "install.sh" in make("-n", "run")
 
 
-@pytest.mark.parametrize("tool", ["site", "browser", "spelling"])
+@pytest.mark.parametrize("tool", ["site", "browser", "spelling", "publish"])
 def test_tools_are_installed_by_hash(tool):
     makefile = (ROOT / "Makefile").read_text("utf-8")
     rule = re.search(rf"^build/{tool}/.installed: (\S+) .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
@@ -128,7 +128,7 @@ def test_actions_are_pinned_by_commit(path):
     actions = re.findall(r"uses: (\S+)", path.read_text("utf-8"))
     assert actions
     for action in actions:
-        assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", action)
+        assert re.fullmatch(r"(actions|pypa)/[\w-]+@[0-9a-f]{40}", action)
 
 
 def test_what_may_publish_runs_no_package():
