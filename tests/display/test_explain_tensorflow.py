@@ -196,7 +196,7 @@ FAILING = {
     shape_from_a_traced_value: TRACED,
     mask_that_cuts: TRACED,
     leaked_value: "A traced value kept outside JAX's function",
-    name_that_jax_removed: "JAX and a library of another age",
+    name_that_jax_removed: "JAX and a library of a different version",
     specification_without_a_mesh: NO_MESH,
     annotated_variable_without_a_mesh: NO_MESH,
 }
