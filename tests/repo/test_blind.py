@@ -5,6 +5,7 @@ import re
 import pytest
 
 from benchmarks import blind
+from benchmarks.blind import bound
 
 COLUMNS = [
     "id",
@@ -47,3 +48,18 @@ def test_ranges_hold_their_predictions_or_the_row_says_why_there_is_none():
 def test_a_step_that_is_unknown_is_refused():
     with pytest.raises(ValueError, match="'R9' is none of K1"):
         list(blind.run(small=False, steps=["R9"]))
+
+
+COPY = """HloModule step, is_scheduled=true
+
+ENTRY %main (p: f32[8,1024,1024]) -> f32[8,1024,1024] {
+  %p = f32[8,1024,1024]{2,1,0} parameter(0)
+  ROOT %turned = f32[8,1024,1024]{1,2,0} copy(%p), metadata={op_name="turned"}
+}
+"""
+
+
+def test_a_copy_is_bounded_by_its_way_through_memory():
+    kernels, waiting = bound.step_seconds(COPY, "v6e-1")
+    assert kernels == pytest.approx(2 * 8 * 1024**2 * 4 / 1360e9)
+    assert waiting == 0.0
