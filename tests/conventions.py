@@ -68,7 +68,7 @@ def shown(cell: dict) -> str:
 
 
 def first_line(cell: dict) -> str:
-    return source(cell).splitlines()[0]
+    return source(cell).partition("\n")[0]
 
 
 def _opening(notebook: dict, code: list[dict], name: str) -> Iterator[str]:
@@ -89,6 +89,8 @@ def _opening(notebook: dict, code: list[dict], name: str) -> Iterator[str]:
 
 
 def _outputs(code: list[dict]) -> Iterator[str]:
+    if not all(map(source, code)):
+        yield "a cell is empty: tpu-course tidy"
     counts = [cell["execution_count"] for cell in code]
     if counts != list(range(1, len(code) + 1)):
         yield "the stored outputs are not from one run from top to bottom"

@@ -142,6 +142,7 @@ BROKEN = [
     (edit("**You will be able to**", ""), "objectives"),
     (lambda nb: folded(nb)["metadata"].update(tags=["hide-input"]), "setup cell"),
     (every(execution_count=1), "one run"),
+    (every(source=""), "a cell is empty"),
     (stored(new_output("error", ename="E", evalue="")), "an error"),
     (stored(new_output("stream", name="stderr", text="W")), "stderr"),
     (stored(new_output("display_data", data={"image/png": "iVBORw0KGgo="})), "no alt text"),
