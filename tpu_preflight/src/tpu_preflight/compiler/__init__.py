@@ -14,6 +14,7 @@ Imports TensorFlow only inside ``export``.
 
 from tpu_preflight.compiler.client import Compiled, compile
 from tpu_preflight.compiler.cost import Roofline, link_seconds, per_device, roofline
+from tpu_preflight.compiler.execution import without_products
 from tpu_preflight.compiler.memory import LargestBatch, Padding, largest_batch, padding
 from tpu_preflight.compiler.profiling import Profile, Share, profile
 from tpu_preflight.compiler.server_process import started, versions

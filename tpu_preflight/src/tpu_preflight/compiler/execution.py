@@ -26,6 +26,8 @@ _EXCHANGE = re.compile(
 _GROUPS = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\]<=|mesh\[(.*?)\] \{(.*?)\})")
 _BRANCHES = re.compile(r"(?:branch|true|false)_computations?=(\{.*?\}|\S+)")
 _UNKNOWN = 2**62  # the compiler's way to say that it doesn't know
+# What reads and writes memory; the rest is a part of these, or only a name.
+_KERNELS = {"fusion", "copy", "gather", "reduce", "reduce-window", "sort", "transpose"}
 # What gives a value as it took it.
 SAME_VALUE = ("copy", "bitcast", "copy-done", "copy-start", "reshape")
 
@@ -235,6 +237,40 @@ def uncounted_work(text: str, cores: int) -> Work:
             if "reduce" in transfer.kind:
                 all_reduce_bytes += step.times * transfer.bytes
     return Work(flops=total_flops, all_reduce_bytes=all_reduce_bytes, sent_bytes=sent_bytes)
+
+
+class Elsewhere(NamedTuple):
+    """What a program does apart from products of matrices, which its least time leaves out."""
+
+    rounds: float  # of its longest loop, nested ones multiplied; infinite where that is unknown
+    # Bytes in the device's memory that kernels without a product write, in all rounds of loops.
+    written_bytes: int
+
+
+def without_products(text: str) -> Elsewhere:
+    """Count what a compiled program's loops and its kernels without a product do."""
+    module, main = computations(text)
+    rounds = 1.0
+    written_bytes = 0
+    for step in walk(module, main):
+        instruction = step.instruction
+        rounds = max(rounds, math.inf if step.endless else step.times)
+        if instruction.opcode not in _KERNELS or _writes_in_place(instruction, module):
+            continue
+        if flops(instruction, module, step.shapes):
+            continue
+        for layout in instruction.layouts:
+            if "S(" not in layout:  # in no memory on the chip
+                written_bytes += step.times * shape_bytes(layout)
+    return Elsewhere(rounds=rounds, written_bytes=written_bytes)
+
+
+def _writes_in_place(instruction: Instruction, module: Module) -> bool:
+    """Say whether a kernel writes a part of its result only, and leaves the rest as it is."""
+    if instruction.opcode != "fusion":
+        return False
+    opcodes = {part.opcode for part in module[instruction.called("calls")]}
+    return bool(opcodes & {"dynamic-update-slice", "scatter"})
 
 
 def operation(attributes: str) -> str:
