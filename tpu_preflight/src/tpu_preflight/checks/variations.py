@@ -5,6 +5,7 @@ import itertools
 
 from tpu_preflight import compiler
 from tpu_preflight.context import Context, compile_job
+from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate.step import flop
 from tpu_preflight.program import TIMEOUT, messages
 from tpu_preflight.report import Item, finding
@@ -27,7 +28,10 @@ def check(context: Context) -> list[Item]:
                 subject.read_sample(1)
             jobs = subject.export(context.targets)
         except Exception as error:  # whatever the factory makes of these values
-            line = messages.shorten(messages.line_of(error))
+            line = messages.line_of(error)
+            if not isinstance(error, PreflightError):
+                line = f"{type(error).__name__}: {line}"  # of a KeyError the line is a key alone
+            line = messages.shorten(line)
             where = messages.source_of(error)
             items.append(finding(6, "varied_raises", given=text, said=line, where=where))
             continue
