@@ -20,3 +20,12 @@ def keras_of(thing: object) -> str:
     if "tf_keras" in modules:
         return "tf-keras"
     return f"Keras 3 on {sys.modules['keras'].config.backend()}"
+
+
+def is_py_dataset(data: object) -> bool:
+    """Say whether data are a ``PyDataset`` of Keras, which older ones call ``Sequence``."""
+    for base in type(data).__mro__:
+        is_keras = base.__module__.partition(".")[0] in ("keras", "tf_keras")
+        if is_keras and base.__name__ in ("PyDataset", "Sequence"):
+            return True
+    return False

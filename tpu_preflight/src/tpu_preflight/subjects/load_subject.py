@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.program.models import keras_of
+from tpu_preflight.program.models import is_py_dataset, keras_of
 from tpu_preflight.subjects.jax_subject import JaxSubject, is_jax
 from tpu_preflight.subjects.keras_jax_subject import KerasJaxSubject
 from tpu_preflight.subjects.subject import Subject
@@ -32,6 +32,8 @@ def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None
         step = factory()
         if isinstance(step, tuple) and len(step) == 2:
             step, data = step
+    elif data is None:
+        _refuse_missing_arguments(step)
     # Keras 3 runs on several libraries, so its class tells too little.
     keras = keras_of(step)
     # Of a module of PyTorch, or a class of one.
@@ -46,15 +48,11 @@ def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None
             "TPU (docs.cloud.google.com/tpu/docs/pytorch-on-tpu).",
         )
     if factory is not None and not keras and not callable(step):
-        name = getattr(factory, "__name__", "the factory")
-        code = getattr(factory, "__code__", None)
-        if code is not None:
-            name += f" ({pathlib.Path(code.co_filename).name}, line {code.co_firstlineno})"
         what = f"a value of type {type(step).__name__}"
         if step is None:
             what = "None"
         raise PreflightError(
-            f"{name} returned {what}.",
+            f"{_place(factory)} returned {what}.",
             "The first that it returns must be a Keras model or a function of tensors.",
             "Let it end with `return model, dataset`.",
         )
@@ -65,10 +63,48 @@ def load_subject(step: Any, data: Any, seconds: float, say: Callable[[str], None
     # A function tells nothing by itself: its arguments do.
     if is_jax(step, data):
         return JaxSubject(step, data)
+    if is_py_dataset(data):
+        raise PreflightError(
+            f"The data are a {type(data).__name__}, a PyDataset (Sequence) of Keras.",
+            "It runs Python for each batch; a TPUStrategy divides a tf.data.Dataset.",
+            "Make a dataset of its batches: tf.data.Dataset.from_generator(..., "
+            "output_signature=...), or better of files or arrays.",
+        )
     # Here, as it imports TensorFlow.
     from tpu_preflight.subjects.tensorflow_subject import TensorflowSubject
 
     return TensorflowSubject(step, data, factory=factory, seconds=seconds, keras=keras)
+
+
+def _refuse_missing_arguments(step: object) -> None:
+    """Refuse a plain function that needs arguments, where there are no data.
+
+    Raises:
+        PreflightError: It names them.
+    """
+    if not inspect.isfunction(step):
+        return
+    required = []
+    for parameter in inspect.signature(step).parameters.values():
+        is_open = parameter.default is parameter.empty
+        if is_open and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            required.append(parameter.name)
+    names = ", ".join(required)
+    raise PreflightError(
+        f"{_place(step)} needs arguments ({names}), and there are no data.",
+        "A function that makes the model is called without arguments; a step needs its shapes.",
+        f"Give them defaults, such as {required[0]}=8; or, where this is the step itself, let a "
+        "function without arguments return both: return step, arguments.",
+    )
+
+
+def _place(function: Callable[..., Any]) -> str:
+    """Name a function, with its file and line where it has them."""
+    name = getattr(function, "__name__", "the factory")
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        name += f" ({pathlib.Path(code.co_filename).name}, line {code.co_firstlineno})"
+    return name
 
 
 def _is_factory(step: object) -> bool:
