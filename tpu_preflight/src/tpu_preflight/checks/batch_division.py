@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
+from tpu_preflight.checks.array_division import division
 from tpu_preflight.context import Context
 from tpu_preflight.report import Item, finding
 from tpu_preflight.subjects.pipeline import Sample
-from tpu_preflight.subjects.subject import Target
 from tpu_preflight.subjects.tensorflow_subject import rows_of
 
 
@@ -14,33 +14,10 @@ def check(context: Context) -> list[Item]:
     sample = context.subject.sample
     if sample is None or not sample.shapes:
         return []
-    items = []
-    # Targets with as many replicas divide the batch alike.
-    replica_counts = {target.replicas for target in context.targets}
-    for replicas in sorted(replica_counts - {1}):
-        items += _division(sample, replicas, context.targets)
+    items = division(sample.largest, context.targets)
     rows = rows_of(sample.largest)
     if rows is not None:
         items.append(_remainder(sample, rows, context.subject.structure))
-    return items
-
-
-def _division(sample: Sample, replicas: int, targets: tuple[Target, ...]) -> list[Item]:
-    names = [target.name for target in targets if target.replicas == replicas]
-    words = {"replicas": replicas, "target": ", ".join(names)}
-    items = []
-    rows = rows_of(sample.largest)
-    if rows is None:  # each tensor is divided by itself
-        items.append(finding(3, "no_rows", **words))
-    # A scalar is not divided.
-    sizes = [shape[0] for shape in sample.largest if shape]
-    indivisible = [size for size in sizes if size % replicas or not size]
-    if indivisible:
-        size = indivisible[0]
-        next_multiple = max(1, -(-size // replicas)) * replicas
-        items.append(finding(3, "indivisible", rows=size, more=next_multiple, **words))
-    elif rows is not None:
-        items.append(finding(3, "divisible", rows=rows, share=rows // replicas, **words))
     return items
 
 

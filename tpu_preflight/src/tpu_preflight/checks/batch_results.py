@@ -40,7 +40,7 @@ def check(context: Context) -> list[Item]:
     is_trained = context.subject.kind == "train step"
     if not is_trained or not (is_large or _has(job.graph, "drawn")):
         steps[context.subject.kind] = context.subject.step
-    if is_trained:
+    if is_trained and context.subject.has_test_step:
         name = "test step (the train step draws random numbers)"
         if is_large:
             name = f"test step on {FEW_ROWS} rows (model or batch is large)"
@@ -49,6 +49,8 @@ def check(context: Context) -> list[Item]:
         item = _compare(name, step, batches)
         if item is not None:
             return [item, *dropped]
+    if is_large and not steps:
+        return [finding(4, "no_test_step"), *dropped]
     return [finding(4, "draws"), *dropped]
 
 

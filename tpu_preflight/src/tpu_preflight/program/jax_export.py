@@ -270,6 +270,7 @@ def _refused(
         line=messages.line_of(error),
         operation=type(error).__name__,
         source=source,
+        layer=messages.layer_in(str(error)),
         text=str(error),
     )
     if refusal.where:

@@ -104,12 +104,7 @@ def refusal(error: BaseException) -> Refusal:
     node = ""
     if node_match is not None:
         node = node_match[1] or node_match[2]
-    layer_matches = _IN_LAYER.findall(text)
-    if layer_matches:
-        name, kind = layer_matches[-1]
-        layer = name or kind
-    else:
-        layer = layer_of(node)
+    layer = layer_in(text) or layer_of(node)
     return Refusal(
         line=line_of(error),
         reason=reason,
@@ -127,6 +122,15 @@ def _reason_and_operation(text: str) -> tuple[str, str]:
         if match is not None:
             return reason, match[1]
     return "", ""
+
+
+def layer_in(text: str) -> str:
+    """Give the innermost layer that an error of Keras names, or nothing."""
+    matches = _IN_LAYER.findall(text)
+    if not matches:
+        return ""
+    name, kind = matches[-1]
+    return name or kind
 
 
 def line_of(error: BaseException) -> str:

@@ -1,12 +1,15 @@
 """A Keras 3 model on JAX. Imports TensorFlow only where a dataset comes with the model."""
 
+import contextlib
+import itertools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.program import Program
+from tpu_preflight.program import NotCompilable, Program, jax_export
 from tpu_preflight.program.job import Job
+from tpu_preflight.program.models import is_py_dataset
 from tpu_preflight.subjects.jax_subject import JaxSubject, dtype_in_jax, job_of
 from tpu_preflight.subjects.subject import Target
 
@@ -35,7 +38,7 @@ class KerasJaxSubject(JaxSubject):
             raise _not_trainable("There are no data.")
         if getattr(model, "optimizer", None) is None:
             raise _not_trainable("The model has no optimizer.")
-        batch = data
+        batch = data[0] if is_py_dataset(data) else data
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow and isinstance(data, tensorflow.data.Dataset):
             batch = next(data.as_numpy_iterator())
@@ -51,9 +54,13 @@ class KerasJaxSubject(JaxSubject):
         )
         # The order in which Keras' own ``train_step`` takes its state.
         state = tuple([variable.value for variable in part] for part in parts)
+        self._purges = True
 
         def train_step(state: Any, batch: Any) -> Any:
-            return model.train_step(state, batch)
+            if not self._purges:
+                return model.train_step(state, batch)
+            with _purged(itertools.chain(*parts)):
+                return model.train_step(state, batch)
 
         super().__init__(jax.jit(train_step, donate_argnums=0), (state, batch))
         self.name = model.name
@@ -74,6 +81,30 @@ class KerasJaxSubject(JaxSubject):
             self.exported = self._export(arguments)
             jobs.append(job_of(target, share, arguments, self.exported))
         return jobs
+
+    def _export(self, arguments: tuple[Any, ...]) -> jax_export.Exported:
+        try:
+            return super()._export(arguments)
+        except NotCompilable as error:
+            refusal = error
+        # Does it need values that ``fit`` takes out of the variables?
+        self._purges = False
+        try:
+            super()._export(arguments)
+        except NotCompilable:
+            raise refusal from None
+        finally:
+            self._purges = True
+        refusal.what = refusal.what.replace("JAX can't trace train_step", "fit would raise", 1)
+        refusal.why = (
+            "It reads a variable from the model; fit takes the values out of the model's variables "
+            f"and hands them over as the step's state ({refusal.why})"
+        )
+        refusal.fix = (
+            "Take the values from the state: self.stateless_call, "
+            "self.optimizer.stateless_apply, or keras.StatelessScope(state_mapping=...)."
+        )
+        raise refusal from None
 
     @property
     def _rows(self) -> int | None:
@@ -116,6 +147,19 @@ class KerasJaxSubject(JaxSubject):
 
         state, batch = self.arguments
         return self._export((state, jax.tree.map(resized, batch))).program
+
+
+@contextlib.contextmanager
+def _purged(variables: Iterable[Any]) -> Iterator[None]:
+    """Take the values out of variables, as ``fit`` does for the time of its steps."""
+    values = [(variable, variable._value) for variable in variables]
+    for variable, _ in values:
+        variable._value = None
+    try:
+        yield
+    finally:
+        for variable, value in values:
+            variable._value = value
 
 
 def _not_trainable(what: str) -> PreflightError:

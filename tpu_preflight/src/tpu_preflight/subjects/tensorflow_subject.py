@@ -113,6 +113,21 @@ class TensorflowSubject(Subject):
         """A model's step without dropout and without an update; takes the same as `step`."""
         return self._flat(self.model.test_step)
 
+    @property
+    def has_test_step(self) -> bool:
+        """Whether the model's test step belongs to its train step.
+
+        One that a model inherits, next to a train step of its own and without a compiled loss, runs
+        a forward pass that nobody wrote it for.
+        """
+        kind = type(self.model)
+        for library in kind.__mro__:
+            if library.__module__.partition(".")[0] in ("keras", "tf_keras"):
+                break
+        if kind.test_step is not library.test_step or kind.train_step is library.train_step:
+            return True
+        return bool(getattr(self.model, "loss", None))
+
     def _forward(self, element: Any) -> Any:
         if isinstance(element, tuple):  # with labels
             element = element[0]
@@ -312,8 +327,9 @@ class TensorflowSubject(Subject):
     def _build(self, specs: Specs) -> None:
         """Let Keras 3 build a model from a replica's rows, as its ``fit`` does under a strategy.
 
-        Two replicas are handed over. Keras asks for the mean of theirs: a ``TPUStrategy`` gives the
-        first's, a ``MirroredStrategy`` means, which makes floating-point numbers of whole ones.
+        Two replicas are handed over. Keras asks for the mean of theirs. Of a tuple, a
+        ``TPUStrategy`` gives the first's, a ``MirroredStrategy`` means, which makes floating-point
+        numbers of whole ones: a model must be ready for both.
         """
         if self.sample is None or not hasattr(self.model, "_maybe_symbolic_build"):
             return
@@ -322,8 +338,18 @@ class TensorflowSubject(Subject):
             if spec.shape.rank:
                 tensor = tensor[: spec.shape[0]]
             rows.append(tensor)
+        if isinstance(self.structure, tuple) and any(row.dtype.is_integer for row in rows):
+            means = self._packed([_mean_of_replicas(row) for row in rows])
+            self.model._maybe_symbolic_build(data_batch=means)
         element = tf.nest.map_structure(_on_two_replicas, self._packed(rows))
         self.model._maybe_symbolic_build(iterator=[(0, 0, iter([element]))])
+
+
+def _mean_of_replicas(tensor: tf.Tensor) -> tf.Tensor:
+    """Give a tensor the type of a mean: of int32 it is float64."""
+    if not tensor.dtype.is_integer:
+        return tensor
+    return tensor / tf.ones([], tensor.dtype)
 
 
 def _on_two_replicas(tensor: tf.Tensor) -> values.PerReplica:

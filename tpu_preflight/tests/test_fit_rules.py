@@ -1,0 +1,207 @@
+"""What a Keras model's ``fit`` asks of it, and the preflight with it."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpu_preflight.checks import batch_results, strategy_scope
+from tpu_preflight.context import Context
+from tpu_preflight.errors import PreflightError
+from tpu_preflight.report import FAIL, OPEN, PASS
+from tpu_preflight.subjects.load_subject import load_subject
+from tpu_preflight.subjects.subject import Target
+
+pytestmark = pytest.mark.slow
+
+TARGET = Target("v5e-1", 1)
+
+
+class Sampled(tf.keras.Model):
+    """Draws negatives in a train step of its own, and has no test step for such rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = tf.keras.layers.Embedding(4, 2)
+
+    def call(self, ids):
+        tf.debugging.assert_less(tf.shape(ids)[1], 4)  # one more than the train step hands over
+        return self.table(ids)
+
+    def train_step(self, ids):
+        noise = tf.random.uniform([])
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(self(ids[:, 1:]) * noise)
+        self.optimizer.minimize(loss, self.trainable_variables, tape=tape)
+        return {"loss": loss}
+
+
+class OwnTestStep(Sampled):
+    def test_step(self, ids):
+        return {"loss": tf.reduce_mean(self(ids[:, 1:]))}
+
+
+def results_of(model, **options):
+    model.compile("sgd", **options)
+    ids = tf.data.Dataset.from_tensors(tf.ones([8, 4], tf.int32))
+    subject = load_subject(model, ids, 60, len)
+    context = Context(subject=subject, targets=(TARGET,), say=len)
+    context.read_sample(1)
+    context.trace()
+    item, *_ = batch_results.check(context)
+    return item
+
+
+def test_an_inherited_test_step_decides_nothing():
+    item = results_of(Sampled())
+    assert item.state == OPEN
+    assert "draws random numbers" in item.finding
+
+
+def test_a_test_step_of_the_models_own_is_compared():
+    assert results_of(OwnTestStep()).state == PASS
+
+
+def test_a_test_step_belongs_to_an_inherited_train_step_or_to_a_compiled_loss():
+    plain = tf.keras.Sequential([tf.keras.layers.Input([4]), tf.keras.layers.Dense(2)])
+    data = (tf.ones([8, 4]), tf.ones([8, 2]))
+    for model, is_tested in ((plain, True), (Sampled(), False), (OwnTestStep(), True)):
+        model.compile("sgd")
+        assert load_subject(model, data, 60, len).has_test_step == is_tested
+    sampled = Sampled()
+    sampled.compile("sgd", loss="mse")
+    assert load_subject(sampled, data, 60, len).has_test_step
+
+
+class Picker(keras.Model):
+    """Picks rows of a constant, by whole numbers, as a graph network does."""
+
+    def __init__(self, casts):
+        super().__init__()
+        self.casts = casts
+        self.head = keras.layers.Dense(3)
+
+    def call(self, indices):
+        if self.casts:
+            indices = keras.ops.cast(indices, "int32")
+        return keras.ops.take(self.head(keras.ops.ones([6, 4])), indices, axis=0)
+
+
+@pytest.mark.parametrize("casts", [False, True])
+def test_a_model_of_whole_numbers_is_tried_with_their_mean_as_by_fit(casts):
+    indices = tf.ones([8], tf.int32)
+
+    def build():
+        model = Picker(casts)
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model, tf.data.Dataset.from_tensors((indices, indices))
+
+    context = Context(subject=load_subject(build, None, 60, len), targets=(TARGET,), say=len)
+    context.read_sample(1)
+    context.trace()
+    items = [item for item in strategy_scope.check(context) if "strategy.scope" in item.name]
+    if casts:
+        assert [item.state for item in items] == [PASS]
+    else:
+        (item,) = items
+        assert item.state == FAIL
+        assert "Unable to automatically build the model" in item.finding
+        assert "keras.ops.cast" in item.fix
+
+
+class Rows(keras.utils.PyDataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return np.ones([8, 4], "float32"), np.ones([8, 1], "float32")
+
+
+def test_what_cannot_be_read_says_what_to_hand_in():
+    def build(rows, width=8):
+        raise AssertionError("it is not called")
+
+    with pytest.raises(
+        PreflightError, match=r"build \(test_fit_rules.py, line \d+\) needs"
+    ) as caught:
+        load_subject(build, None, 60, len)
+    assert "(rows)" in caught.value.what and "rows=8" in caught.value.fix
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with pytest.raises(PreflightError, match="a PyDataset") as caught:
+        load_subject(model, Rows(), 60, len)
+    assert "tf.data.Dataset.from_generator" in caught.value.fix
+
+
+KERAS_ON_JAX = """
+import contextlib
+import keras
+import numpy as np
+from tpu_preflight import compiler, preflight
+
+def compile(program, target, **options):
+    return compiler.Compiled(program.name, target, "not available")
+
+compiler.compile, compiler.started = compile, contextlib.nullcontext
+
+class Scaled(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.head = keras.layers.Dense(2)
+
+    def call(self, x):
+        return self.head(x)
+
+    def train_step(self, state, data):
+        trainable, others, optimizer, metrics = state
+        largest = keras.ops.max(self.head.kernel)
+        return {"largest": largest}, state
+
+def made(model, rows):
+    model.compile("sgd", "mse")
+    return model, (np.ones([rows, 4], "float32"), np.ones([rows, 2], "float32"))
+
+plain = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+print(preflight(*made(plain, 12), "v5e-8"))
+print("=====")
+print(preflight(*made(plain, 16), "v5e-8"))
+print("=====")
+
+class Rows(keras.utils.PyDataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        return made(plain, 24)[1]
+
+print(preflight(plain, Rows(), "v5e-8"))
+print("=====")
+print(preflight(*made(Scaled(), 16), "v5e-8"))
+print(plain.count_params(), plain.layers[-1].kernel.numpy().shape)
+"""
+
+
+def test_keras_on_jax_is_asked_as_much_as_by_its_fit(tmp_path):
+    """State is taken out of the variables, and the devices divide arrays."""
+    (tmp_path / "model.py").write_text(textwrap.dedent(KERAS_ON_JAX))
+    environment = os.environ | {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    environment.pop("TF_USE_LEGACY_KERAS", None)
+    done = subprocess.run(
+        [sys.executable, "model.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    indivisible, divided, from_rows, stateful = done.stdout.split("=====")
+    assert "not ready" in indivisible
+    assert "a global batch of 12 can't be divided by 8 (v5e-8)" in indivisible
+    assert "not ready" not in divided
+    assert "16 rows are 2 for each (v5e-8)" in divided
+    assert "24 rows are 3 for each (v5e-8)" in from_rows
+    assert "fit would raise at model.py" in stateful
+    assert "keras.ops.max(self.head.kernel)" in stateful
+    assert "Take the values from the state" in stateful
+    assert stateful.splitlines()[-1] == "10 (4, 2)"
