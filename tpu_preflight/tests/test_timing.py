@@ -2,11 +2,12 @@
 
 import pytest
 import tensorflow as tf
-from small_models import LINUX, answer
+from small_models import LINUX, answer, the
 
 from tpu_preflight import compiler
 from tpu_preflight.checklist import preflight
 from tpu_preflight.estimate import timing
+from tpu_preflight.report import OPEN
 
 pytestmark = pytest.mark.long
 
@@ -41,15 +42,29 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
     assert step_time.operations[0].name in ("MatMul", "matmul")
 
 
-def test_what_does_not_compile_with_full_effort_has_no_time(no_compiler, monkeypatch):
+def test_what_does_not_compile_with_full_effort_has_no_time_and_says_why(no_compiler, monkeypatch):
     efforts = []
 
     def compile(program, target, effort="least", progress=None):
         efforts.append(effort)
         verdict = "compiles" if effort == "least" else "timed out"
-        return answer(verdict, peak_bytes=1000)(program, target)
+        return answer(verdict, peak_bytes=1000, message="as it says")(program, target)
 
     monkeypatch.setattr(compiler, "compile", compile)
     report = preflight(lambda x: x + 1.0, (tf.TensorSpec([8]),), "v5e-1", profile=True)
     assert efforts == ["least", "full"]
     assert report.timings == ()
+    item = the(report, 7, "profile on v5e-1")
+    assert item.state == OPEN and "'timed out': as it says" in item.finding
+    assert report.status == "ready"
+
+
+def test_a_program_that_another_libtpu_writes_in_another_way_is_no_crash(no_compiler, monkeypatch):
+    def read(compiled, find):
+        raise KeyError("estimated_cycles")
+
+    monkeypatch.setattr(timing, "read", read)
+    report = preflight(lambda x: x + 1.0, (tf.TensorSpec([8]),), "v5e-1", profile=True)
+    item = the(report, 7, "profile on v5e-1")
+    assert item.state == OPEN and "estimated_cycles" in item.finding
+    assert report.timings == () and report.status == "ready"

@@ -131,7 +131,8 @@ def preflight(
                     items.append(_broken(error))
             items += _findings("compiled", context)
             if profile:
-                timings = context.timings()
+                timings, without_profile = context.profile()
+                items += without_profile
     items.sort(key=lambda item: item.check)
     return Report(
         subject=context.subject.title,

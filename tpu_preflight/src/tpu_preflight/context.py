@@ -11,10 +11,12 @@ from typing import Any
 
 from tpu_preflight import compiler
 from tpu_preflight.compiler.client import TIMEOUT
+from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import timing
 from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.program import NotCompilable, Program, Tracing
 from tpu_preflight.program.job import Job
+from tpu_preflight.report import Item, finding
 from tpu_preflight.subjects.subject import Subject, Target
 
 
@@ -150,15 +152,28 @@ class Context:
             **limits,
         )
 
-    def timings(self) -> list[Timing]:
-        """Estimate the time of a step on each target for which it compiles: with full effort."""
+    def profile(self) -> tuple[list[Timing], list[Item]]:
+        """Estimate the time of a step on each target for which it compiles: with full effort.
+
+        Returns:
+            The estimates; and an item for each target without one, which says why.
+        """
         timings = []
+        items = []
         for answer in self.answers:
-            if answer.compiled.ok:
-                estimate = timing.estimate(answer.job, self.say)
-                if estimate is not None:
-                    timings.append(estimate)
-        return timings
+            if not answer.compiled.ok:
+                continue
+            target = answer.job.target
+            try:
+                timings.append(timing.estimate(answer.job, self.say))
+            except PreflightError as error:
+                items.append(finding(7, "no_profile", target=target, reason=error.why))
+            except Exception as error:  # another libtpu may write its programs in another way
+                libtpu = compiler.versions().get("libtpu")
+                reason = f"this version can't read what libtpu {libtpu} writes"
+                reason += f" ({type(error).__name__}: {str(error)[:100]})"
+                items.append(finding(7, "no_profile", target=target, reason=reason))
+        return timings, items
 
     @property
     def estimates(self) -> list[Estimate]:

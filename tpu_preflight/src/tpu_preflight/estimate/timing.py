@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
+from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate import calibration
 from tpu_preflight.estimate.step import Exchange, Row, Timing
 from tpu_preflight.program.job import Job
@@ -17,15 +18,23 @@ _COVERED = 0.9  # of the step: where the rows shown are less, they tell the laye
 _DEEPEST = 5  # parts of a layer's path
 
 
-def estimate(job: Job, say: Callable[[str], None]) -> Timing | None:
-    """Compile with full effort, which takes longer, and read the estimate; None if it fails."""
+def estimate(job: Job, say: Callable[[str], None]) -> Timing:
+    """Compile with full effort, which takes longer, and read the estimate.
+
+    Raises:
+        PreflightError: With full effort it doesn't compile.
+    """
 
     def report_stage(stage: str, seconds: float) -> None:
         say(f"{job.target}, with full effort, minutes: {stage}")
 
     compiled = compiler.compile(job.program, job.target, effort="full", progress=report_stage)
     if not compiled.ok:
-        return None
+        raise PreflightError(
+            f"There is no estimate for {job.target}.",
+            f"with full effort the compiler's answer is {compiled.verdict!r}: {compiled.message}",
+            "Ask without --profile.",
+        )
     return read(compiled, job.find)
 
 
