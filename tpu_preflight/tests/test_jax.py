@@ -213,8 +213,8 @@ def test_a_kernel_of_pallas_is_counted_by_the_blocks_that_its_mask_leaves(attend
     assert compiled.flops > flops
     assert not profile.unknown
     for kernel in kernels:
-        assert kernel.advice[0].kind == "bound"
-        assert kernel.seconds == max(kernel.compute_seconds, kernel.hbm_seconds)
+        assert kernel.advice[0].kind == "fitted"
+        assert kernel.seconds > max(kernel.compute_seconds, kernel.hbm_seconds)
 
 
 def bytes_by_kind(step, arguments, target):
