@@ -53,6 +53,7 @@ def export(
     Raises `CourseError`: There is no whole run, these are other records, or the folder can't be
     made.
     """
+    # It is only checked here: `write` makes it when everything else has succeeded.
     folder = new_folder(folder)
     model, source, description, step = load(run, data)
     loss = None
@@ -82,7 +83,11 @@ def load(
 ) -> tuple[tf.keras.Model, Data, Description, int]:
     """Read a run: the model of the newest whole checkpoint, data, settings, and its step.
 
-    Arguments and errors are as for `export`.
+    Args:
+        run: Output folder of `pretraining.run`.
+        data: The records that the run was trained on; None: where the run says that they are.
+
+    Raises `CourseError`: There is no whole checkpoint, or these are other records.
     """
     folder = Folder(run)
     description = Description.of_trained(folder)
@@ -143,6 +148,7 @@ def pytorch_weights(model: tf.keras.Model) -> dict[str, np.ndarray]:
     PyTorch's linear layers hold the transpose of TensorFlow's. The head's output weights are the
     token embeddings; transformers ties them again when it loads, so they are written once.
     """
+    # `model.weights` lists the embeddings, which the head shares, once.
     weights = {}
     for weight in model.weights:
         name, transpose = convert_tf_weight_name_to_pt_weight_name(
