@@ -95,7 +95,8 @@ def test_a_hosted_notebook_installs_every_package_and_the_two_tensorflow_wheels_
     pins = {f"{name}=={version}" for name, version in LOCKED.items()}
     assert set(command[2:]) == pins | set(ANY_VERSION)
     remove, install, keras = settings.install_commands(LOCKED, tpu=True)
-    assert remove[0] == "uninstall" and {"tensorflow", "tensorflow-cpu"} <= set(remove)
+    assert remove[0] == "uninstall"
+    assert {"tensorflow", "tensorflow-cpu"} <= set(remove)
     assert "tensorflow-tpu==2.20.0" in install
     for package in install:
         assert not package.startswith(("tensorflow==", "tf-keras==", "jax"))

@@ -18,12 +18,14 @@ def test_a_file_is_written_with_its_folders_and_keeps_its_mode(tmp_path):
     assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
     path.chmod(0o600)
     files.write(path, iter([b"\x00", b"\x01"]))
-    assert path.read_bytes() == b"\x00\x01" and path.stat().st_mode & 0o777 == 0o600
+    assert path.read_bytes() == b"\x00\x01"
+    assert path.stat().st_mode & 0o777 == 0o600
     assert [p.name for p in path.parent.iterdir()] == ["b.txt"]
     link = tmp_path / "link"
     link.symlink_to(path)
     files.write(link, "through")
-    assert link.is_symlink() and path.read_text() == "through"
+    assert link.is_symlink()
+    assert path.read_text() == "through"
 
 
 @pytest.mark.parametrize(("number", "words"), [(28, "The disk is full"), (13, "Permission denied")])
@@ -37,7 +39,8 @@ def test_a_failed_write_is_told_and_leaves_the_old_content(tmp_path, monkeypatch
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(files.CantWrite, match=words):
         files.write(path, "new")
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_killed_writer_leaves_the_old_content(tmp_path):

@@ -22,20 +22,24 @@ def folder(request, tmp_path):
 
 
 def test_what_is_written_is_read_listed_and_deleted(folder):
-    assert folder.read("a.txt") is None and not folder.exists("below")  # which is no error
+    assert folder.read("a.txt") is None  # which is no error
+    assert not folder.exists("below")
     assert folder.list() == folder.list("below") == []
     folder.delete("below")
     folder.write("a.txt", "가\n")
     folder.write("below/b", iter([b"\0", b"\1\2"]))
     folder.write("below/c/d", "")
     assert (folder.read("a.txt"), folder.read("below/b")) == ("가\n".encode(), b"\0\1\2")
-    assert folder.sizes() == {"a.txt": 4} and b"".join(folder.pieces("below/b")) == b"\0\1\2"
+    assert folder.sizes() == {"a.txt": 4}
+    assert b"".join(folder.pieces("below/b")) == b"\0\1\2"
     assert (folder.list(), folder.list("below")) == (["a.txt", "below"], ["b", "c"])
-    assert folder.exists("below") and folder.exists("below/c/d")
+    assert folder.exists("below")
+    assert folder.exists("below/c/d")
     folder.write("a.txt", "b")
     assert folder.read("a.txt") == b"b"
     folder.delete("below")
-    assert folder.list() == ["a.txt"] and not folder.exists("below")
+    assert folder.list() == ["a.txt"]
+    assert not folder.exists("below")
 
 
 def test_what_a_killed_write_left_goes_and_one_process_at_a_time_writes(tmp_path):

@@ -46,7 +46,8 @@ def test_a_translation_that_cant_be_read_leaves_messages_in_english(korean, caps
     for _ in range(2):  # and it is said once
         assert language.translated("The disk", "ko") == "The disk"
     out, err = capsys.readouterr()
-    assert not out and re.fullmatch(r"ko\.po can't be read.*on 0.*Messages are in English.\n", err)
+    assert not out
+    assert re.fullmatch(r"ko\.po can't be read.*on 0.*Messages are in English.\n", err)
 
 
 def test_a_message_that_is_there_twice_is_told_and_a_stray_file_is_no_language(korean):

@@ -20,7 +20,9 @@ def whole(data, tmp_path_factory):
     """A run that nothing disturbed."""
     output = tmp_path_factory.mktemp("whole")
     run = train(data, output)
-    assert run.step == STEPS and run.resumed == 0 and run.stopped is None
+    assert run.step == STEPS
+    assert run.resumed == 0
+    assert run.stopped is None
     assert saved(output) == [STEPS, STEPS - SAVE]
     return output
 

@@ -247,7 +247,8 @@ def test_files_of_somebody_else_are_not_taken_for_a_run(data, tmp_path, name):
     Folder(tmp_path).write(name, "mine")
     with pytest.raises(CourseError, match=r"and no settings.json"):
         train(data, tmp_path)
-    assert Folder(tmp_path).read(name) == b"mine" and not Folder(tmp_path).exists(".lock")
+    assert Folder(tmp_path).read(name) == b"mine"
+    assert not Folder(tmp_path).exists(".lock")
     with pytest.raises(CourseError, match=r"the \[ in its path for a pattern"):
         train(data, tmp_path / "run[1]")
 

@@ -137,7 +137,9 @@ def test_compiled_the_step_drops_the_same_values():
 def with_uneven_masks():
     """Three steps on two replicas with 20 and 2 masked tokens, and on one: the same."""
     batch, _ = some_batch(0, rows=4, predictions=10)
-    batch["masked_weights"] = np.float32([[1] * 10] * 2 + [[1] + [0] * 9] * 2)
+    weights = np.ones([4, 10], np.float32)
+    weights[2:, 1:] = 0  # the second replica's two rows have one masked token each
+    batch["masked_weights"] = weights
     on_two, _ = trained([batch] * 3, replicas(2))
     on_one, _ = trained([batch] * 3)
     np.testing.assert_allclose(on_two.loss, on_one.loss, rtol=1e-5)

@@ -74,7 +74,8 @@ def address_of(server: subprocess.Popen, log: pathlib.Path) -> str:
         match = re.search(r"(http://127\.0\.0\.1:\d+/)lab", log.read_text())
         if match:
             return match[1]
-        assert server.poll() is None and time.monotonic() < end, log.read_text()
+        assert server.poll() is None, log.read_text()
+        assert time.monotonic() < end, log.read_text()
         time.sleep(0.1)
 
 

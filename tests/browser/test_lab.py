@@ -120,7 +120,8 @@ def test_a_dial_turns_by_the_arrow_keys(notebook):
         figure = dial.locator("figure:visible")
         picture = figure.inner_html()
         dial.locator("input:checked").press("ArrowLeft")
-        assert figure.count() == 1 and figure.inner_html() != picture
+        assert figure.count() == 1
+        assert figure.inner_html() != picture
 
 
 def test_an_answer_is_judged_at_once(notebook):

@@ -97,7 +97,8 @@ def test_help_has_the_learner_s_commands_first_and_an_example_of_each(command):
     assert re.findall(r"^│ (\w+) ", page, re.MULTILINE) == names
     for name in names:
         status, output, _ = command(name, "-h")
-        assert status == 0 and f"tpu-course {name}" in output.replace("Usage: tpu-course", "")
+        assert status == 0
+        assert f"tpu-course {name}" in output.replace("Usage: tpu-course", "")
 
 
 @pytest.fixture
@@ -124,7 +125,8 @@ def test_a_run_tells_by_its_status_that_a_notebook_failed(
     assert opened_pages == []
     (((selection, build), options),) = calls
     assert [notebook.number for notebook in selection] == ["02"]
-    assert build == page.parent and options == {"workshop": True}
+    assert build == page.parent
+    assert options == {"workshop": True}
 
 
 def test_a_run_opens_its_page_at_a_terminal(command, monkeypatch, tmp_path, opened_pages):
@@ -150,7 +152,8 @@ def test_a_closed_output_or_input_does_no_harm(command, monkeypatch):
 
 def test_a_full_disk_behind_the_output_is_told():
     process = call("sh", "-c", f"echo | {sys.executable} -m course explain > /dev/full")
-    assert process.returncode == 2 and "Why: The disk is full.\n" in process.stderr
+    assert process.returncode == 2
+    assert "Why: The disk is full.\n" in process.stderr
     assert len(process.stderr.splitlines()) == 3
 
 
@@ -159,7 +162,9 @@ def test_a_full_disk_behind_the_output_is_told():
 def test_whatever_happens_is_told_without_a_traceback(command, monkeypatch, owner, error):
     monkeypatch.setattr(owner, "run", unittest.mock.Mock(side_effect=error))
     status, _, message = command("run", "2")
-    assert status == 2 and "Traceback" not in message and len(message.splitlines()) <= 3
+    assert status == 2
+    assert "Traceback" not in message
+    assert len(message.splitlines()) <= 3
     causes = type(error).__name__, "Too many files are open (ulimit -n) (a.txt)."
     assert any(cause in message for cause in causes)
 
@@ -197,7 +202,8 @@ def test_a_flag_of_python_that_would_go_on_reading_is_dropped():
     environment = {"PATH": os.environ["PATH"], "PYTHONINSPECT": "1"}
     words = [sys.executable, "-m", "course", "run", "99"]
     process = call(*words, env=environment, input="print(6 * 7)\n")
-    assert process.returncode == 2 and "42" not in process.stdout
+    assert process.returncode == 2
+    assert "42" not in process.stdout
 
 
 @pytest.mark.parametrize("name", ["re", "numpy"])
@@ -208,6 +214,7 @@ def test_a_file_on_pythonpath_that_hides_a_module_is_named(tmp_path, name):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
     words = [sys.executable, "-S", "-m", "course", "prepare", "-o", tmp_path / "records"]
     process = call(*words, env=environment, cwd=tmp_path)
-    assert process.returncode == 2 and len(process.stderr.splitlines()) == 3, process.stderr
+    assert process.returncode == 2, process.stderr
+    assert len(process.stderr.splitlines()) == 3, process.stderr
     assert f"hides what the course imports: {name}." in process.stderr
     assert str(tmp_path / f"{name}.py") in process.stderr

@@ -24,7 +24,8 @@ def test_a_command_prints_in_few_characters():
     environment = bare() | {"PYTHONIOENCODING": "cp949"}
     text = "Error: ✗ ☃ 한국어".encode()
     process = call(*COMMAND, "explain", input=text, env=environment, text=False)
-    assert process.returncode in (0, 1) and process.stdout
+    assert process.returncode in (0, 1)
+    assert process.stdout
     assert b"Traceback" not in process.stderr
 
 
@@ -34,7 +35,8 @@ def test_a_command_ends_quietly_when_the_reader_of_its_output_has_left():
     line = [*COMMAND, "explain", "--page"]
     process = subprocess.run(line, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, env=bare())
     os.close(writer)
-    assert process.returncode == 1 and process.stderr == b""
+    assert process.returncode == 1
+    assert process.stderr == b""
 
 
 @pytest.mark.parametrize(("no_color", "is_colored"), [("", True), ("1", False)])

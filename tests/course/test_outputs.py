@@ -41,7 +41,8 @@ def test_what_was_changed_since_it_was_written_is_kept(tmp_path, capsys):
     earlier = tmp_path / "earlier"
     for text in ("one", "two"):
         outputs.write_own(path, text, earlier)
-    assert not list(earlier.glob("2*")) and capsys.readouterr().err == ""
+    assert not list(earlier.glob("2*"))
+    assert capsys.readouterr().err == ""
     path.write_text("mine")
     outputs.write_own(path, "three", earlier)
     assert path.read_text() == "three"

@@ -49,7 +49,9 @@ def test_what_a_cell_printed_stays_with_its_program(monkeypatch, tmp_path):
     monkeypatch.setattr(catalog, "NOTEBOOKS", tmp_path)
     monkeypatch.setattr(translation, "PAGES", ())
     notebook = translation.generate("ko", language.read("ko"))[path]
-    assert "kept: T" in notebook and "1 mul" in notebook and "gone" not in notebook
+    assert "kept: T" in notebook
+    assert "1 mul" in notebook
+    assert "gone" not in notebook
 
 
 def test_a_changed_text_keeps_its_translation_and_shows_the_english_until_it_is_redone():
@@ -151,11 +153,13 @@ def test_it_is_written_once_and_what_leaves_it_is_kept(texts, tmp_path, capsys):
     assert translation.write("eo")[1] == []
     assert language.read("eo").get(english, place) is not None
     language.file("eo").write_text(language.file("eo").read_text().rstrip('\n"') + '"Mine."\n')
-    assert translation.write("eo")[0] == [] and capsys.readouterr().err == ""
+    assert translation.write("eo")[0] == []
+    assert capsys.readouterr().err == ""
     texts[:] = [("a.ipynb two", "Another thing by far.")]
     translation.write("eo")
     (copy,) = tmp_path.glob("earlier/2*/*/eo.po")
-    assert "Mine." in copy.read_text() and str(copy) in capsys.readouterr().err
+    assert "Mine." in copy.read_text()
+    assert str(copy) in capsys.readouterr().err
 
 
 def test_a_file_that_is_edited_meanwhile_or_can_t_be_read_is_not_written_over(texts, monkeypatch):

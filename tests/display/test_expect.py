@@ -34,4 +34,5 @@ def test_it_fails_without_an_error_and_on_another_message(capsys, other):
     with pytest.raises(CourseError, match=words) as caught, expect(ValueError, match="wanted"):
         if other:
             raise other
-    assert caught.value.__cause__ is other and not capsys.readouterr().out
+    assert caught.value.__cause__ is other
+    assert not capsys.readouterr().out

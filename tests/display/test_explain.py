@@ -102,7 +102,8 @@ def test_what_must_stand_near_is_bounded_and_the_evidence_is_the_line():
     assert match.evidence == "Device or resource busy /dev/accel0"
     assert not explain("Device or resource busy" + " x" * 1000 + " /dev/accel0")
     evidence = explain("x " * 300 + SAID + " y" * 300).matches[0].evidence
-    assert len(evidence) <= 160 and SAID in evidence
+    assert len(evidence) <= 160
+    assert SAID in evidence
 
 
 @pytest.mark.parametrize(
@@ -144,14 +145,16 @@ def test_the_error_that_came_last_comes_first_and_an_earlier_one_is_less_sure():
     for earlier, final in ((SAID, OTHER_SAID), (OTHER_SAID, SAID)):
         matches = explain(text.format(earlier, final)).matches
         assert [match.sure for match in matches] == ["certain", "likely"]
-        assert final in matches[0].evidence and earlier in matches[1].evidence
+        assert final in matches[0].evidence
+        assert earlier in matches[1].evidence
 
 
 def test_what_stands_before_every_error_is_no_cause():
     log = f"worker: {SAID}\n"
     assert names(log) == [NAME]
     failed = explain(log + "Traceback (most recent call last):\nTypeError: odd")
-    assert not failed and failed.unknown == "TypeError: odd"
+    assert not failed
+    assert failed.unknown == "TypeError: odd"
     assert names(log + f"Traceback (most recent call last):\nTypeError: {OTHER_SAID}") == [
         OTHER_NAME
     ]

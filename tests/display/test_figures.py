@@ -23,7 +23,8 @@ def test_figure_shows_a_closed_png_with_its_alt_text_and_a_caption_the_same_twic
     assert not plt.fignum_exists(fig.number)
     image, caption = shown
     data, metadata = image._repr_mimebundle_()
-    assert image.data.startswith(b"\x89PNG") and "image/png" in data
+    assert image.data.startswith(b"\x89PNG")
+    assert "image/png" in data
     # 7 inches of 110 pixels, drawn twice as fine.
     assert metadata["image/png"] == {"alt": "it rises", "width": 770}
     assert caption.data == "*it rises*"
@@ -36,7 +37,8 @@ def test_a_dial_has_a_picture_and_its_words_for_each_value_and_needs_no_script()
         return fig, f"a < {n} & b"
 
     dial = Dial("rows", draw, (2, 30, 4), start=30)
-    assert repr(dial) == "rows 30: a < 30 & b" and plt.get_fignums() == []
+    assert repr(dial) == "rows 30: a < 30 & b"
+    assert plt.get_fignums() == []
     html = re.sub(r"( checked| data-[\w-]+)(?=[ >])", r'\1=""', dial._repr_html_())
     page = ElementTree.fromstring(re.sub("(<input.*?)>", r"\1/>", html))
     labels = page.findall(".//label")
@@ -53,8 +55,10 @@ def test_a_dial_has_a_picture_and_its_words_for_each_value_and_needs_no_script()
         svg = ElementTree.tostring(figure.find("svg"), "unicode")
         references = set(re.findall(r'(?:href="|url\()#(\w+)', svg))
         names = set(re.findall(r' id="(\w+)"', svg))
-        assert references and references <= names
-        assert "currentColor" in svg and not re.search("#000000|#ffffff|script|http", svg)
+        assert references
+        assert references <= names
+        assert "currentColor" in svg
+        assert not re.search("#000000|#ffffff|script|http", svg)
         names_in_figures.append(names)
     # What one draws isn't hidden with another.
     assert not names_in_figures[0] & names_in_figures[1]

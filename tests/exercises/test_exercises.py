@@ -106,7 +106,8 @@ def test_a_cell_without_what_its_tag_says_is_told():
 def test_the_command_writes_the_teachers_edition(tmp_path, monkeypatch):
     monkeypatch.setattr("course.catalog.BUILD", tmp_path)
     result = CliRunner().invoke(app, ["solutions"])
-    assert result.exit_code == 0 and str(tmp_path / "solutions") in result.stdout
+    assert result.exit_code == 0
+    assert str(tmp_path / "solutions") in result.stdout
     paths = sorted((tmp_path / "solutions").glob("*.ipynb"))
     assert [path.name for path in paths] == [path.name for path in NOTEBOOKS]
     assert "all_reduce(tf.reduce_sum(real))" in paths[5].read_text("utf-8")
@@ -115,7 +116,8 @@ def test_the_command_writes_the_teachers_edition(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", EXERCISES)
 def test_an_untouched_stub_is_not_yet_and_the_solution_is_right(name):
     stub = exercises.check(name, answer(name, EXERCISES[name].stub))
-    assert stub.state == "not yet" and f'hint("{name}")' in stub.message, stub
+    assert stub.state == "not yet", stub
+    assert f'hint("{name}")' in stub.message, stub
     solution = exercises.check(name, answer(name, EXERCISES[name].solution))
     assert solution.state == "right", solution
 
@@ -176,7 +178,8 @@ def test_a_wrong_answer_is_told_its_own_reason(name, words, part, other):
         assert part in EXERCISES[name].solution
         source = EXERCISES[name].solution.replace(part, other)
     verdict = exercises.check(name, answer(name, source))
-    assert verdict.state == "not right" and words in verdict.message, verdict
+    assert verdict.state == "not right", verdict
+    assert words in verdict.message, verdict
 
 
 @pytest.mark.parametrize("name", EXERCISES)
@@ -289,7 +292,8 @@ def test_an_error_is_shown_with_the_learners_own_lines_and_explained(
     verdict = exercises.check(name, names[EXERCISES[name].answer])
     assert verdict.message == "Your code raised NameError: name 'numbr' is not defined"
     assert repr(verdict).endswith(f"is not defined\n{verdict.lines}")
-    assert verdict.lines.endswith(lines) and "helpers" not in verdict.lines
+    assert verdict.lines.endswith(lines)
+    assert "helpers" not in verdict.lines
     assert "    hidden = " in verdict._repr_html_() or "return x * numbr</pre>" in (
         verdict._repr_html_()
     )
@@ -304,11 +308,13 @@ def test_the_stub_is_no_failure_that_explain_knows(monkeypatch):
 
 def test_a_card_has_sign_and_word_and_escapes_what_it_says_but_for_code():
     card = exercises.Verdict("99-1", "not right", "Not `a < b`, <b> `c`.")._repr_html_()
-    assert "<strong>Exercise 99-1</strong>" in card and ">✗ not right</strong>" in card
+    assert "<strong>Exercise 99-1</strong>" in card
+    assert ">✗ not right</strong>" in card
     assert ">Not <code>a &lt; b</code>, &lt;b&gt; <code>c</code>.</p>" in card
     assert ">? Hint 1 of 2</strong>" in exercises.Hint("Hint 1 of 2", "think")._repr_html_()
     card = exercises.Hint("Solution of 99-1", solution="if a < b:\n    c")._repr_html_()
-    assert ">= Solution of 99-1</strong>" in card and "if a &lt; b:\n    c</pre>" in card
+    assert ">= Solution of 99-1</strong>" in card
+    assert "if a &lt; b:\n    c</pre>" in card
 
 
 def test_a_question_is_answered_with_a_letter(monkeypatch):

@@ -58,7 +58,8 @@ def test_it_installs_the_lock_with_its_hashes_then_its_own_commands(machine):
     output, _ = machine.start().communicate(timeout=60)
     assert machine.installed(), output
     _, lock, own = (machine.folder / "asked").read_text().splitlines()
-    assert "--require-hashes" in lock and lock.endswith("-r requirements.txt")
+    assert "--require-hashes" in lock
+    assert lock.endswith("-r requirements.txt")
     assert "editable_mode=compat" in own  # no program runs at each start of Python
     assert own.endswith("--editable ./tpu_preflight --editable .")
 
@@ -78,7 +79,8 @@ def test_what_prevents_an_installation_is_one_sentence(machine, tool, script, wo
     variables = {"PYTHON": tool} if tool == "python3.9" else {}
     process = machine.start(**variables)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1 and words in output.splitlines()[-1], output
+    assert process.returncode == 1, output
+    assert words in output.splitlines()[-1], output
     assert not machine.installed()
 
 
@@ -89,11 +91,13 @@ def test_an_interrupted_installation_is_told_and_begins_afresh(machine):
     assert wait_for(half.exists)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=30)
-    assert process.returncode == 130 and "Run the same command again" in output
+    assert process.returncode == 130
+    assert "Run the same command again" in output
     assert not machine.installed()
     machine.tool("uv", "mkdir -p .venv")
     machine.start().communicate(timeout=60)
-    assert machine.installed() and not half.exists()
+    assert machine.installed()
+    assert not half.exists()
 
 
 def test_make_installs_when_venv_is_missing_or_older_than_the_lock(tmp_path):
@@ -103,7 +107,8 @@ def test_make_installs_when_venv_is_missing_or_older_than_the_lock(tmp_path):
     for name in ("Makefile", "requirements.txt", "tpu_preflight/pyproject.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
-    assert "install.sh" in make("-n", "run") and "make run" in make()  # alone it lists the targets
+    assert "install.sh" in make("-n", "run")
+    assert "make run" in make()  # alone it lists the targets
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv/.installed").touch()
     assert "install.sh" not in make("-n", "run")
@@ -141,4 +146,5 @@ def test_what_may_publish_runs_no_package():
 def test_an_accepted_vulnerability_has_a_reason_and_an_end():
     accepted = tomllib.loads((ROOT / ".ci/audit.toml").read_text("utf-8"))["exceptions"]
     for exception in accepted:
-        assert len(exception["reason"]) > 40 and exception["since"] < exception["until"]
+        assert len(exception["reason"]) > 40
+        assert exception["since"] < exception["until"]

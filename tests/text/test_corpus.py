@@ -94,7 +94,8 @@ def test_train_gives_the_vocabulary_asked_for_and_berts_frame(lines):
     assert [trained.token_to_id(token) for token in special] == [*range(5)]
     pair = trained.encode("셀", "행")
     assert (pair.tokens[0], pair.tokens[-1]) == ("[CLS]", "[SEP]")
-    assert pair.tokens.count("[SEP]") == 2 and max(pair.type_ids) == 1
+    assert pair.tokens.count("[SEP]") == 2
+    assert max(pair.type_ids) == 1
 
 
 def test_a_vocabulary_has_every_character_and_the_pairs_that_occur_twice():

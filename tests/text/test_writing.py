@@ -155,7 +155,8 @@ def test_documents_are_cleaned_and_empty_ones_left_out(tmp_path):
 def test_too_few_documents_leave_empty_shards_and_none_held_out(tmp_path):
     (tmp_path / "text").write_text("하나\n둘\n")
     manifest = prepared(tmp_path / "out", files=[tmp_path / "text"], shards=9)
-    assert len(manifest.shards) == 9 and manifest.documents == 2
+    assert len(manifest.shards) == 9
+    assert manifest.documents == 2
     assert records.verify(tmp_path / "out") == manifest
     assert len(rows_of(batches(tmp_path / "out", 2, global_batch_size=1))) == 2
     assert not (tmp_path / "out" / records.HELD_OUT).exists()

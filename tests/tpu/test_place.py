@@ -47,7 +47,8 @@ def test_a_place_is_told_as_its_source_describes_it(case, tmp_path):
     accelerator = detected.accelerator and detected.accelerator.name
     words = (detected.kind, accelerator, detected.replicas, detected.tpu)
     assert " | ".join(map(str, words)) == case["expected"]
-    assert detected.name in repr(detected) and detected.advice in repr(detected)
+    assert detected.name in repr(detected)
+    assert detected.advice in repr(detected)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,8 @@ def test_what_else_must_be_known_is_said(tmp_path):
     stray = repr(detect({"TPU_NAME": "local"}, tmp_path))
     assert "TPU_NAME is set, but no TPU is attached" in stray
     unknown = repr(detect({}, machine(tmp_path, ["dev/accel0"])))
-    assert "Nothing here tells its type" in unknown and "local files will do" in unknown
+    assert "Nothing here tells its type" in unknown
+    assert "local files will do" in unknown
 
 
 ADDRESSES = ["local", "grpc://", "grpc://a:b:c,,", ":8470", "[::1]:8470", "h," * 5000]
@@ -100,7 +102,9 @@ FILES = ["dev/accel0", "dev/vfio/1", "dev/vfio/vfio"]
 )
 def test_no_environment_makes_it_fail(environment, files, bus, tmp_path_factory):
     detected = detect(environment, machine(tmp_path_factory.mktemp("root"), files, bus))
-    assert detected.name and detected.advice and len(repr(detected)) < 3000
+    assert detected.name
+    assert detected.advice
+    assert len(repr(detected)) < 3000
     assert (detected.tpu == "local") == (detected.kind in place.LOCAL)
     assert detected.replicas is None or detected.replicas >= 1
 

@@ -53,6 +53,8 @@ def test_what_is_refused_moves_to_the_host_with_soft_placement(fn, refused, on_h
     soft = bridge(fn, X, soft_device_placement=True)
     assert (soft.refused, soft.on_host) == ("", on_host)
     # Variables and the setting stay as they were.
-    assert TABLE.numpy().sum() == 32 and COUNT.numpy() == 0
+    assert TABLE.numpy().sum() == 32
+    assert COUNT.numpy() == 0
     setting = tf.config.get_soft_device_placement
-    assert setting() and not tf.function(setting)()
+    assert setting()
+    assert not tf.function(setting)()

@@ -62,7 +62,8 @@ def test_the_list_is_the_same_on_one_core_and_on_two():
 def test_tuples_constants_and_bitcasts():
     program = kernels(SEVERAL)
     top, twice = program.kernels
-    assert top.operations == ("TopK",) and not top.fused
+    assert top.operations == ("TopK",)
+    assert not top.fused
     assert [b.name for b in top.writes] == ["kernel 1.0", "kernel 1.1"]
     # Once, though the second adds it to itself.
     assert top.reads == twice.reads == (Buffer("argument 1", "f32[4]"),)

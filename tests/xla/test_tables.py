@@ -38,7 +38,8 @@ def test_a_table_is_of_the_locked_versions_and_has_each_name_once(name):
     for package in packages:
         assert f"{package} {locked_versions()[package]}" in versions
     table = TABLES[name]
-    assert table.name.is_unique and not table.verdict.isin(["", "not asked"]).any()
+    assert table.name.is_unique
+    assert not table.verdict.isin(["", "not asked"]).any()
 
 
 def test_the_numbers_that_notebook_02_tells():

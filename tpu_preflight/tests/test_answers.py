@@ -15,7 +15,9 @@ pytestmark = pytest.mark.slow
 def test_a_label_out_of_range_is_caught_on_real_data(no_compiler):
     labels = [0] * 40 + [-100] + [0] * 23  # in the third batch
     item = the(preflight(dense(), batches(labels=labels), "v5e-8"), 4, "batch 3")
-    assert item.state == FAIL and "-100" in item.finding and "loss nan" in item.finding
+    assert item.state == FAIL
+    assert "-100" in item.finding
+    assert "loss nan" in item.finding
 
 
 def gathers(i):
@@ -53,7 +55,8 @@ def draws_a_little(x):
 def test_a_function_on_a_real_batch(step, batch, state, says, no_compiler):
     dataset = tf.data.Dataset.from_tensors(tf.constant(batch))
     item = the(preflight(step, dataset, "v5e-1"), 4)
-    assert item.state == state and says in item.finding
+    assert item.state == state
+    assert says in item.finding
 
 
 def test_a_dropped_assertion_warns_with_its_line(no_compiler):
@@ -62,13 +65,15 @@ def test_a_dropped_assertion_warns_with_its_line(no_compiler):
         return x * 2.0
 
     item = the(preflight(guarded, VECTOR, "v5e-1"), 4, "checks inside")
-    assert item.state == WARN and "assert_less" in item.where
+    assert item.state == WARN
+    assert "assert_less" in item.where
 
 
 @pytest.mark.parametrize("kind", **KINDS)
 def test_a_model_that_draws_is_compared_by_its_test_step(kind, no_compiler):
     item = the(preflight(ready(kind, dropout=0.5), target="v5e-1"), 4, "test step")
-    assert item.state == PASS and "3 real batches" in item.finding
+    assert item.state == PASS
+    assert "3 real batches" in item.finding
 
 
 def half(*values):
@@ -115,7 +120,8 @@ def test_the_tolerance_is_that_of_the_lowest_precision_in_the_step(kind, no_comp
 def test_of_what_is_large_a_few_rows_are_compared(limit, no_compiler, monkeypatch):
     monkeypatch.setattr(tensorflow_subject, limit, 10)
     item = the(preflight(dense(), batches(), "v5e-1"), 4)
-    assert item.state == PASS and item.name.startswith("test step on 4 rows")
+    assert item.state == PASS
+    assert item.name.startswith("test step on 4 rows")
     bad = batches(labels=[0, 0, 0, -100] * 16)
     assert the(preflight(dense(), bad, "v5e-1"), 4).state == FAIL
 
@@ -128,8 +134,10 @@ def test_a_test_step_that_fails_leaves_the_comparison_open(no_compiler):
     model.test_step = test_step
     report = preflight(model, batches(), "v5e-1")
     item = the(report, 4)
-    assert item.state == OPEN and "no test step here" in item.finding
-    assert "raise KeyError" in item.where and report.status == "ready"
+    assert item.state == OPEN
+    assert "no test step here" in item.finding
+    assert "raise KeyError" in item.where
+    assert report.status == "ready"
 
 
 def held_by(model):

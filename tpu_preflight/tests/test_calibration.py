@@ -32,9 +32,11 @@ def test_every_run_has_its_source_and_month_and_numbers_that_can_be():
             assert re.match(r"https://\w", run.source), run.run
         for month in months:
             assert re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])", month), run.run
-        assert run.month <= run.checked and run.precision in ("float32", "bfloat16"), run.run
+        assert run.month <= run.checked, run.run
+        assert run.precision in ("float32", "bfloat16"), run.run
         assert slice_of(run.target).name == run.target, run.run
-        assert 0 < run.roofline_ms < run.estimate_ms and run.published_ms > run.roofline_ms, run.run
+        assert 0 < run.roofline_ms < run.estimate_ms, run.run
+        assert run.published_ms > run.roofline_ms, run.run
 
 
 def run(target, ratio, rows=1):
@@ -87,8 +89,10 @@ def test_maxtexts_runs_are_excluded_and_without_their_mark_would_narrow_the_rang
     assert [run.run[:7] for run in excluded] == ["MaxText"] * 7
     assert factors(runs) == factors(counted)
     unmarked, _ = factors(dataclasses.replace(run, excluded="") for run in runs)
-    assert unmarked["v5e"].basis == "v5e" and unmarked["v5e"].high < 1.1
-    assert unmarked["v5p"].basis == "v5p" and unmarked["v5p"].low > 1.0
+    assert unmarked["v5e"].basis == "v5e"
+    assert unmarked["v5e"].high < 1.1
+    assert unmarked["v5p"].basis == "v5p"
+    assert unmarked["v5p"].low > 1.0
 
 
 # Published runs that were read after the table was made: generation, estimate and what the run

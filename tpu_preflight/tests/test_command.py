@@ -51,10 +51,12 @@ def test_what_is_typed_wrong_is_told_in_three_lines(words, message, tmp_path, mo
     assert command.main(words) == 2
     output, errors = capsys.readouterr()
     lines = [line for line in errors.splitlines() if not line.startswith("preflight, ")]
-    assert output == "" and len(lines) == 3, errors
+    assert output == "", errors
+    assert len(lines) == 3, errors
     what, why, fix = lines
     assert message in what
-    assert why.startswith("  Why: ") and fix.startswith("  Fix: ")
+    assert why.startswith("  Why: ")
+    assert fix.startswith("  Fix: ")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine = 1\n"] * 2
 
 

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 
 def widths(*sizes):
     """A dataset of batches of these widths."""
-    return tf.data.Dataset.from_tensor_slices([*sizes]).map(lambda n: tf.zeros([8, n]))
+    numbers = tf.data.Dataset.from_tensor_slices([*sizes])
+    return numbers.map(lambda n: tf.zeros([8, n]))
 
 
 def column(values):
@@ -59,7 +60,8 @@ def generated():
 def test_what_is_said_of_a_dataset(dataset, name, state, says, no_compiler):
     report = preflight(mean, dataset, ["v5e-8", "v5e-1"])  # one replica needs no division
     (item,) = [item for item in report.items if name in item.name]
-    assert item.state == state and says in repr(item)
+    assert item.state == state
+    assert says in repr(item)
 
 
 def test_data_that_no_program_takes_end_the_wait(no_compiler, monkeypatch):
@@ -90,7 +92,8 @@ def test_a_node_sees_neither_this_disk_nor_this_python(node, state, tmp_path, no
 
     dataset = tf.data.TFRecordDataset(str(path)).map(parse).batch(4, drop_remainder=True)
     item = the(preflight(mean, dataset, "v5e-1", node=node), 3, "files")
-    assert item.state == state and "rows.tfrecord" in item.finding
+    assert item.state == state
+    assert "rows.tfrecord" in item.finding
     assert str(tmp_path) not in item.finding
     python = the(preflight(mean, generated(), "v5e-1", node=node), 3, "Python in the pipeline")
     assert python.state == (FAIL if node else WARN)
@@ -114,7 +117,9 @@ def test_a_dataset_that_raises_and_one_that_is_empty(no_compiler):
     dataset = tf.data.Dataset.from_generator(breaks, output_signature=tf.TensorSpec([8]))
     report = preflight(mean, dataset.batch(8), "v5e-1")
     item = the(report, 3, "reading it")
-    assert item.state == FAIL and "no such row" in item.finding and states(report, 1) == []
+    assert item.state == FAIL
+    assert "no such row" in item.finding
+    assert states(report, 1) == []
     with pytest.raises(PreflightError, match="no batch"):
         preflight(mean, batches(100), "v5e-1")
 
@@ -155,4 +160,5 @@ def test_files_are_found_also_inside_an_interleave(tmp_path):
 
 def test_a_sample_ends_in_time():
     sample = pipeline.sample(tf.data.Dataset.range(3).repeat(), 10**9, 0.2)
-    assert sample.endless and not sample.ended
+    assert sample.endless
+    assert not sample.ended

@@ -68,7 +68,8 @@ def test_a_test_step_of_the_models_own_is_compared():
 
 
 def test_a_test_step_belongs_to_an_inherited_train_step_or_to_a_compiled_loss():
-    plain = tf.keras.Sequential([tf.keras.layers.Input([4]), tf.keras.layers.Dense(2)])
+    layers = tf.keras.layers
+    plain = tf.keras.Sequential([layers.Input([4]), layers.Dense(2)])
     data = (tf.ones([8, 4]), tf.ones([8, 2]))
     for model, is_tested in ((plain, True), (Sampled(), False), (OwnTestStep(), True)):
         model.compile("sgd")
@@ -130,7 +131,8 @@ def test_what_cannot_be_read_says_what_to_hand_in():
         PreflightError, match=r"build \(test_fit_rules.py, line \d+\) needs"
     ) as caught:
         load_subject(build, None, 60, len)
-    assert "(rows)" in caught.value.what and "rows=8" in caught.value.fix
+    assert "(rows)" in caught.value.what
+    assert "rows=8" in caught.value.fix
     model = keras.Sequential([keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     with pytest.raises(PreflightError, match="a PyDataset") as caught:

@@ -17,7 +17,8 @@ def work_of(kernel, grid, **options):
     """Count a kernel that takes two arrays of 128 x 128 and gives one."""
     shape = jax.ShapeDtypeStruct((128, 128), jnp.float32)
     call = pl.pallas_call(kernel, out_shape=shape, grid=grid, **options)
-    (work,) = dict(kernel_work(jax.make_jaxpr(call)(shape, shape).jaxpr, {})).values()
+    jaxpr = jax.make_jaxpr(call)(shape, shape).jaxpr
+    (work,) = dict(kernel_work(jaxpr, {})).values()
     return work
 
 

@@ -31,13 +31,16 @@ def test_each_verdict_of_the_compiler(verdict, check, state, status, monkeypatch
     monkeypatch.setattr(compiler, "compile", answer(verdict, message="as it says"))
     report = preflight(mean, VECTOR, "v5e-8")
     item = the(report, check, "as it says")
-    assert item.state == state and report.status == status and not report.estimates
+    assert item.state == state
+    assert report.status == status
+    assert not report.estimates
 
 
 def test_memory_near_the_limit_warns(monkeypatch):
     monkeypatch.setattr(compiler, "compile", answer("compiles", peak_bytes=int(15.5 * 2**30)))
     item = the(preflight(mean, VECTOR, "v5e-1"), 6)
-    assert item.state == WARN and item.finding.startswith("15.50 GiB of 15.75 GiB on each replica")
+    assert item.state == WARN
+    assert item.finding.startswith("15.50 GiB of 15.75 GiB on each replica")
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,8 @@ def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build, t
     assert report.status == "ready", repr(report)
     parameters = sum(int(np.prod(variable.shape)) for variable in model.trainable_variables)
     for estimate in report.estimates:
-        assert estimate.replicas == 8 and estimate.rows == 2
+        assert estimate.replicas == 8
+        assert estimate.rows == 2
         assert parameters * 4 <= estimate.all_reduce_bytes <= parameters * 4 + 100
         assert 4 * parameters < estimate.peak_bytes < estimate.available_bytes
 
@@ -93,16 +97,17 @@ def test_the_largest_batch_is_told_with_its_reason(verdict, largest, state, monk
     monkeypatch.setattr(compiler, "largest_batch", search)
     report = preflight(mean, (tf.TensorSpec([16, 4]),), "v5e-1", largest_batch=True)
     item = the(report, 6, "largest")
-    assert item.state == state and item.finding.endswith("For a reason.")
+    assert item.state == state
+    assert item.finding.endswith("For a reason.")
     assert report.estimates[0].largest_rows == (largest or None)
 
 
 def test_another_number_of_rows_is_exported_as_the_replicas_run_it():
     """Eight replicas add up a table's gradients whole; a single one sorts the words in them."""
     layers = tf.keras.layers
-    model = small.classifier(
-        tf.keras, layers.Embedding(50, 8), layers.GlobalAveragePooling1D(), layers.Dense(2)
-    )
+    embedding = layers.Embedding(50, 8)
+    pooling = layers.GlobalAveragePooling1D()
+    model = small.classifier(tf.keras, embedding, pooling, layers.Dense(2))
 
     def loaded(rows):
         specs = tf.TensorSpec([rows, 4], tf.int32), tf.TensorSpec([rows])

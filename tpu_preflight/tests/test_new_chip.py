@@ -60,12 +60,14 @@ def test_it_gets_a_whole_verdict(with_v9x):
     assert report.status == "ready", report
     v5e, v9x = report.estimates
     assert v5e.compute_ms == pytest.approx(10 * v9x.compute_ms, rel=0.01)
-    assert v9x.available_bytes == int(0.05 * 2**30) and v9x.flops == v5e.flops
+    assert v9x.available_bytes == int(0.05 * 2**30)
+    assert v9x.flops == v5e.flops
     _, timing = report.timings
     assert v9x.bound_ms <= timing.low_ms <= timing.high_ms
 
     item = the(preflight(product, (tf.TensorSpec([4096, 4096]),), "v9x-1"), 6)
-    assert item.state == WARN and "of 51.2 MiB on each replica" in item.finding
+    assert item.state == WARN
+    assert "of 51.2 MiB on each replica" in item.finding
 
 
 def kinds_named(path: pathlib.Path) -> list[str]:

@@ -53,7 +53,8 @@ def test_what_was_made_outside_the_scope(kind, part, make, says, no_compiler):
         return model, batches().map(lambda x, y: (x, x[:, :4]))
 
     item = the(preflight(build, target="v5e-1"), 5, "scope")
-    assert item.state == FAIL and says in item.finding
+    assert item.state == FAIL
+    assert says in item.finding
     assert says != "Metric" or "model.compile" in item.where
 
 
@@ -84,7 +85,8 @@ def partly_by_the_replicas_rows(x):
 
 
 def compares(x):  # each row with the others, as SimCLR does: a replica has fewer of them
-    similarity = -tf.square(x[:, None] - x) - 1e9 * tf.eye(tf.shape(x)[0])
+    itself = tf.eye(tf.shape(x)[0])
+    similarity = -tf.square(x[:, None] - x) - 1e9 * itself
     loss = tf.reduce_mean(tf.reduce_logsumexp(similarity, 1))
     return loss / tf.distribute.get_strategy().num_replicas_in_sync
 
@@ -231,7 +233,8 @@ def noisy():
 @tf.function
 def of_the_module(x, y):
     with tf.GradientTape() as tape:
-        loss = tf.nn.compute_average_loss(tf.reduce_sum(MADE["model"](x) ** 2, 1))
+        losses = tf.reduce_sum(MADE["model"](x) ** 2, 1)
+        loss = tf.nn.compute_average_loss(losses)
     weights = MADE["model"].trainable_variables
     MADE["optimizer"].apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
     return loss
@@ -334,12 +337,15 @@ def test_a_step_under_a_tpus_strategy(case, no_compiler):
     report = preflight(case.build, target="v5e-8")
     failures = report.find(FAIL)
     if not case.says:
-        assert not failures and the(report, 5, "TPUStrategy.run").state == PASS
+        assert not failures
+        assert the(report, 5, "TPUStrategy.run").state == PASS
         assert the(report, 1, "TPU bridge").state == PASS
         return
     (item,) = failures
-    assert item.check == 5 and case.says in item.finding
-    assert case.fix in item.fix and case.where in item.where
+    assert item.check == 5
+    assert case.says in item.finding
+    assert case.fix in item.fix
+    assert case.where in item.where
 
 
 WITNESS = """
@@ -432,5 +438,7 @@ def test_the_model_in_the_scope_holds_no_large_weights_of_its_own():
     specs = tf.TensorSpec([2, 1000]), tf.TensorSpec([2], tf.int32)
     strategy_scope.check(traced_context(build(), specs, build))
     kernel, bias = models[-1].get_weights()
-    assert len(models) == 2 and len(shapes_drawn) == 1
-    assert not kernel.any() and bias.all()
+    assert len(models) == 2
+    assert len(shapes_drawn) == 1
+    assert not kernel.any()
+    assert bias.all()

@@ -38,7 +38,8 @@ def module(tmp_path, monkeypatch):
 )
 def test_code_that_dies_or_never_returns_is_a_result(name, limits, says, module):
     report = run_in_subprocess(name, ["v5e-8"], **limits)
-    assert report.status == "can't tell" and says in report.items[0].finding
+    assert report.status == "can't tell"
+    assert says in report.items[0].finding
     # multiprocessing's own children, of another test, stay
     children = psutil.Process().children(recursive=True)
     assert not [child for child in children if "-m tpu_preflight." in " ".join(child.cmdline())]
@@ -66,7 +67,8 @@ def test_code_that_imports_jax_first_or_forks_answers_once(name, module):
         module.write_text("import tensorflow, jax\n" + MODULE)
     module.with_name("random.py").write_text("mine = 1")  # not to be taken for Python's
     report = run_in_subprocess(name, ["v5e-8"])
-    assert report.status == "ready" and report.estimates
+    assert report.status == "ready"
+    assert report.estimates
     assert not running_daemons(module.parent)
 
 
@@ -74,7 +76,8 @@ def test_code_that_imports_jax_first_or_forks_answers_once(name, module):
 def test_other_libraries_answer_as_well(name, target, module, monkeypatch):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")  # the learner's choice
     report = run_in_subprocess(f"mine:{name}", [target])
-    assert report.status == "ready" and report.estimates, repr(report)
+    assert report.status == "ready", repr(report)
+    assert report.estimates, repr(report)
     assert ("(Keras 3 on tensorflow) for" in report.summary) == (name == "keras_by_choice")
 
 
@@ -97,13 +100,15 @@ def test_keras_on_jax_goes_by_each_batch_divides_it_and_runs_it_here(module):
 def test_the_environment_is_named_and_is_no_verdict(name, variable, value, module, monkeypatch):
     monkeypatch.setenv(variable, value)
     report = run_in_subprocess(f"mine:{name}", ["v5e-8"])
-    assert report.status == "can't tell" and variable in repr(report.items[0])
+    assert report.status == "can't tell"
+    assert variable in repr(report.items[0])
 
 
 def test_what_the_data_show_is_kept_where_a_compiler_ends_the_process(module):
     report = run_in_subprocess("mine:aborts_late", ["v5e-8"])
     states = {item.name: item.state for item in report.items}
-    assert states["the step"] == "not checked" and states["batch over 8 replicas"] == FAIL
+    assert states["the step"] == "not checked"
+    assert states["batch over 8 replicas"] == FAIL
 
 
 @pytest.mark.parametrize("end", [subprocess.Popen.terminate, subprocess.Popen.kill])
@@ -135,7 +140,8 @@ def test_the_command_prints_a_report_and_leaves_nothing(module):
     for line in process.stderr.splitlines():
         assert line.startswith("preflight, "), process.stderr
     report = Report.from_json(process.stdout)
-    assert report.estimates and report.prices == ()
+    assert report.estimates
+    assert report.prices == ()
     assert "there is no price" in report.timings[0].factor
     assert "noise" not in process.stdout
     assert not list(module.parent.glob("*.html"))

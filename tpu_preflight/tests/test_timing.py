@@ -30,12 +30,15 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
     assert "v5e-1, with full effort, minutes: compiling" in stages
     (step_time,) = report.timings
     longest = step_time.lines[0]
-    assert longest.name.endswith("y = x @ weight") and longest.share > 0.5
+    assert longest.name.endswith("y = x @ weight")
+    assert longest.share > 0.5
     least_ms = report.estimates[0].bound_ms
     assert least_ms <= step_time.ms
     assert 0.9 * least_ms <= step_time.low_ms <= step_time.high_ms
-    assert "published runs" in step_time.factor and step_time.exchanges == ()
-    assert 0 < step_time.busy <= 1 and step_time.missing == 0
+    assert "published runs" in step_time.factor
+    assert step_time.exchanges == ()
+    assert 0 < step_time.busy <= 1
+    assert step_time.missing == 0
     for table in (step_time.operations, step_time.layers, step_time.lines):
         assert sum(row.ms for row in table) == pytest.approx(step_time.ms)
         assert len(table) <= timing.SHOWN + 1
@@ -55,7 +58,8 @@ def test_what_does_not_compile_with_full_effort_has_no_time_and_says_why(no_comp
     assert efforts == ["least", "full"]
     assert report.timings == ()
     item = the(report, 7, "profile on v5e-1")
-    assert item.state == OPEN and "'timed out': as it says" in item.finding
+    assert item.state == OPEN
+    assert "'timed out': as it says" in item.finding
     assert report.status == "ready"
 
 
@@ -66,5 +70,7 @@ def test_a_program_that_another_libtpu_writes_in_another_way_is_no_crash(no_comp
     monkeypatch.setattr(timing, "read", read)
     report = preflight(lambda x: x + 1.0, (tf.TensorSpec([8]),), "v5e-1", profile=True)
     item = the(report, 7, "profile on v5e-1")
-    assert item.state == OPEN and "estimated_cycles" in item.finding
-    assert report.timings == () and report.status == "ready"
+    assert item.state == OPEN
+    assert "estimated_cycles" in item.finding
+    assert report.timings == ()
+    assert report.status == "ready"

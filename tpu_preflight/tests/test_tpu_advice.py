@@ -44,7 +44,8 @@ class TestWithGooglesCompiler:
 
         remedy = "(mixed precision) halves that"
         slow_advice = all_advice(slow)
-        assert slow_advice[0].kind == "float32" and remedy in slow_advice[0].text
+        assert slow_advice[0].kind == "float32"
+        assert remedy in slow_advice[0].text
         for kernel in slow.kernels:
             for advice in kernel.advice:
                 assert 0 < advice.seconds <= kernel.seconds

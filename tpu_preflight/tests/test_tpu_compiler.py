@@ -45,7 +45,8 @@ def test_a_products_numbers_are_those_of_a_hand_count():
 @pytest.mark.parametrize("target", ["v2-8", "v3-8", "v4-8", "v5e-1", "v5e-4", "v5p-8", "v6e-1"])
 def test_every_target_says_how_much_memory_it_has(target):
     huge = tf.TensorSpec([250_000, 250_000])
-    small, large = compile_all([product_program(64), export(lambda x: x + 1.0, huge)], target)
+    huge_program = export(lambda x: x + 1.0, huge)
+    small, large = compile_all([product_program(64), huge_program], target)
     assert small.ok
     assert large.verdict == "out of memory"
     available = re.search(r"available HBM \(([\d.]+)G\)", large.whole_message)
@@ -54,7 +55,8 @@ def test_every_target_says_how_much_memory_it_has(target):
 
 
 def test_what_the_tpu_refuses_is_told_in_googles_words():
-    refused = compiler.compile(export(product, *[tf.TensorSpec([8, 8], tf.int64)] * 2))
+    whole_numbers = tf.TensorSpec([8, 8], tf.int64)
+    refused = compiler.compile(export(product, whole_numbers, whole_numbers))
     assert (refused.verdict, refused.ok, refused.hlo) == ("refused", False, "")
     assert refused.message.startswith("UNIMPLEMENTED: While rewriting computation to not contain")
 
@@ -74,9 +76,9 @@ def test_eight_replicas_add_up_every_trainable_number_once():
     specs = tf.TensorSpec([4, 7], tf.int32), tf.TensorSpec([4, 7, 1])
     words = export(train_step(embedding), *specs, replicas=8)
     results = compile_all([one_replica, eight_replicas, words])
-    for result, replicas, parameters in zip(
-        results, [1, 8, 8], [0, trainable_numbers(model), trainable_numbers(embedding)], strict=True
-    ):
+    # A single replica has nothing to add up.
+    numbers = [0, trainable_numbers(model), trainable_numbers(embedding)]
+    for result, replicas, parameters in zip(results, [1, 8, 8], numbers, strict=True):
         assert result.verdict == "compiles"
         assert result.replicas == replicas
         assert result.all_reduce_bytes == 4 * parameters
@@ -121,7 +123,8 @@ def test_a_block_has_one_process_and_another_where_that_dies_or_is_busy(slow, ch
         with concurrent.futures.ThreadPoolExecutor() as pool:
             for result in pool.map(compile, [slow, slow]):
                 assert result.ok
-        assert len(pids) == 2 and children() == [shared]
+        assert len(pids) == 2
+        assert children() == [shared]
 
         def kill(stage, seconds):
             if stage == "compiling":
@@ -162,8 +165,11 @@ def test_rows_that_a_sparsecore_gathers_are_no_hindrance():
     def step(table, ids, w):  # jaxlib 0.10.2 can't read back what libtpu 0.0.51 makes of it
         return tf.reduce_sum(tf.gather(table, ids) @ w)
 
-    specs = tf.TensorSpec([8192, 256]), tf.TensorSpec([2048], tf.int32), tf.TensorSpec([256, 256])
-    compiled = compiler.compile(export(step, *specs), "v6e-8", effort="full")
-    assert compiled.ok and compiled.peak_bytes >= 4 * 8192 * 256
+    table = tf.TensorSpec([8192, 256])
+    ids = tf.TensorSpec([2048], tf.int32)
+    w = tf.TensorSpec([256, 256])
+    compiled = compiler.compile(export(step, table, ids, w), "v6e-8", effort="full")
+    assert compiled.ok
+    assert compiled.peak_bytes >= 4 * 8192 * 256
     assert compiled.flops == pytest.approx(2 * 2048 * 256 * 256, rel=0.05)
     assert "async-update(" in compiled.hlo

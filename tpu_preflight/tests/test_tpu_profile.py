@@ -76,7 +76,8 @@ def test_groups_add_up_to_the_step():
 def test_what_is_added_up_across_replicas_is_told_with_whether_the_program_waits():
     step = profile(compiled(REPLICATED, target="v5e-8"))
     # Of each exchange its bytes, and whether the program waits.
-    expected = [(8 * 128 * 4 + 8, True), (8 * 128 * 4, False), (3 * 8 * 128 * 4, True)]
+    block = 8 * 128 * 4
+    expected = [(block + 8, True), (block, False), (3 * block, True)]
     assert len(step.exchanges) == len(expected)
     for exchange, (size, waits) in zip(step.exchanges, expected, strict=True):
         assert exchange == Exchange("all-reduce", size, size * 2 * 7 / 8, waits)

@@ -17,6 +17,8 @@ from helpers.text import corpus  # noqa: E402
 @pytest.fixture(scope="session")
 def texts():
     """Korean and English paragraphs in turn."""
-    korean, english = [corpus.read(pathlib.Path(path)) for path in corpus.shipped().values()]
+    korean_path, english_path = corpus.shipped().values()
+    korean = corpus.read(pathlib.Path(korean_path))
+    english = corpus.read(pathlib.Path(english_path))
     pairs = zip(korean, english, strict=True)
     return list(itertools.chain.from_iterable(pairs))[:600]

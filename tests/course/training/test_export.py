@@ -124,7 +124,8 @@ def test_pytorchs_weights_are_all_there_and_turned(run):
 
 def test_the_card_tells_data_settings_and_results(exported, run):
     text = (exported / "README.md").read_text()
-    loss = np.mean([json.loads(line)["loss"] for line in (run / "log.jsonl").open()])
+    log = (run / "log.jsonl").read_text().splitlines()
+    loss = np.mean([json.loads(line)["loss"] for line in log])
     for words in (
         "pipeline_tag: fill-mask",
         "2,636 documents",
