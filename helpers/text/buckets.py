@@ -52,8 +52,9 @@ class Edges:
     def __repr__(self) -> str:
         edges = ", ".join(map(str, self.edges))
         tokens = sum(self.tokens)
+        noun = "bucket" if len(self.edges) == 1 else "buckets"
         return (
-            f"{len(self.edges)} buckets {edges}: {tokens:,} tokens in "
+            f"{len(self.edges)} {noun} {edges}: {tokens:,} tokens in "
             f"{self.padded_tokens:,} positions, {self.efficiency:.1%} real"
         )
 

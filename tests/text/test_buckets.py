@@ -56,6 +56,11 @@ def test_numbers_that_cant_be_are_refused(call):
         call()
 
 
+def test_one_bucket_is_not_called_buckets():
+    assert repr(optimal_edges([3, 4], 1, 4)).startswith("1 bucket 4: 7 tokens in 8 positions")
+    assert repr(optimal_edges([3, 8], 2, 4)).startswith("2 buckets 4, 8: ")
+
+
 def test_what_does_not_fit_has_its_own_error():
     with pytest.raises(CourseError, match="1 of 4 sequences are longer than 16 tokens; the lon"):
         pack([3, 9, 9, 20], 16)
