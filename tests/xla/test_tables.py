@@ -54,7 +54,8 @@ def test_the_numbers_that_notebook_02_tells():
     cells = " ".join(cell.source for cell in notebook.cells)
     text = " ".join(cells.split())
     assert f"We tried {len(OPS)} operations" in text
-    assert f"{len(compiled)} reach this compiler, and for three of these its verdict differs" in text
+    assert f"{len(compiled)} reach this compiler" in text
+    assert "for three of these its verdict differs" in text
 
 
 @pytest.mark.long
