@@ -8,11 +8,16 @@ import subprocess
 import sys
 import textwrap
 
+import jax
 import pytest
 from programs import ROOT
 
 from tpu_preflight import checklist
-from tpu_preflight.report import CHECKS
+from tpu_preflight.checks import jax_results
+from tpu_preflight.context import Context
+from tpu_preflight.report import CHECKS, FAIL, OPEN
+from tpu_preflight.subjects.load_subject import load_subject
+from tpu_preflight.subjects.subject import Target
 
 SOURCE = ROOT / "src" / "tpu_preflight"
 README = (ROOT / "README.md").read_text("utf-8")
@@ -44,6 +49,21 @@ def test_the_list_has_each_module_once_and_each_has_a_check():
         # Its docstring begins with the numbers of what it checks.
         numbers = re.match(r"Checks? (\d)(?: and (\d))?", module.__doc__).groups()
         assert {int(number) for number in numbers if number} <= set(CHECKS)
+
+
+def test_a_check_that_raises_leaves_the_findings_of_the_others(monkeypatch):
+    def check(context):
+        raise KeyError("of this check")
+
+    monkeypatch.setattr(jax_results, "check", check)
+    subject = load_subject(lambda x: x[x > 0], (jax.ShapeDtypeStruct([8], "float32"),), 60, len)
+    context = Context(subject=subject, targets=(Target("v5e-1", 1),), say=len)
+    context.trace()
+    refused, broken, no_strategy = checklist._findings("step", context)
+    assert refused.state == FAIL and "a boolean mask" in refused.finding
+    assert broken.check == 4 and broken.state == OPEN and broken.decisive
+    assert broken.name == "the check jax results" and "KeyError" in broken.finding
+    assert no_strategy.check == 5
 
 
 @pytest.mark.slow

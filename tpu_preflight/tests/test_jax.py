@@ -105,7 +105,7 @@ def identity(x):
         (infinite, jnp.zeros(2, jnp.int32), 4, FAIL, "not finite"),
         (jax.jit(counted), jnp.zeros(()), 4, PASS, "the same on this CPU"),
         (normalised, jnp.linspace(0.1, 0.9, 64), 4, PASS, "what rounding decides: result"),
-        (jax.jit(identity), np.zeros(3, jax.dtypes.float0), 4, OPEN, "could not be compared"),
+        (jax.jit(identity), np.zeros(3, jax.dtypes.float0), 4, OPEN, "the check jax results"),
         (print_it, VECTOR, 5, WARN, "pure_callback"),
         (with_table, jax.ShapeDtypeStruct((4, 512), jnp.float32), 1, WARN, "2 MB"),
     ],

@@ -6,11 +6,14 @@ do, in which order, is the list in ``findings.toml``. Nothing runs on a TPU, and
 variables hold afterwards what they held before.
 """
 
+import dataclasses
 import importlib
 import inspect
 import pathlib
+import re
 import sys
 import tomllib
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -123,12 +126,7 @@ def preflight(
         if context.subject.has_batch:
             context.trace()
             with context.compiling():
-                try:
-                    items += _findings("step", context)
-                except Exception as error:  # the compiler's answers are worth having without these
-                    if context.refusal is not None:
-                        raise
-                    items.append(_broken(error))
+                items += _findings("step", context)
             items += _findings("compiled", context)
             if profile:
                 timings, without_profile = context.profile()
@@ -157,7 +155,10 @@ def _without_repetition(progress: Callable[[str], None] | None) -> Callable[[str
 
 
 def _findings(stage: str, context: Context) -> list[Item]:
-    """Carry out the checks of a stage that are for this subject, in order."""
+    """Carry out the checks of a stage that are for this subject, in order.
+
+    Where one raises, the others are carried out, and the compiler's answers are worth having.
+    """
     items = []
     for row in ORDER:
         if row["stage"] != stage:
@@ -166,14 +167,21 @@ def _findings(stage: str, context: Context) -> list[Item]:
             continue
         # Here, as a check of the other library would import it.
         module = importlib.import_module(f"tpu_preflight.checks.{row['module']}")
-        items += module.check(context)
+        try:
+            items += module.check(context)
+        except Exception as error:  # a step that can't be run here, or a fault of the check
+            items.append(_broken(module, error))
     return items
 
 
-def _broken(error: Exception) -> Item:
-    """Say that the step could not be run here."""
+def _broken(module: types.ModuleType, error: Exception) -> Item:
+    """Say which check could not be carried out, and why."""
     line = messages.shorten(f"{type(error).__name__}: {messages.line_of(error)}")
-    return finding(4, "broken", said=line, where=messages.source_of(error))
+    # A check's docstring begins with its number.
+    number = int(re.match(r"Checks? (\d)", module.__doc__)[1])
+    name = module.__name__.rpartition(".")[2].replace("_", " ")
+    item = finding(1, "broken", module=name, said=line, where=messages.source_of(error))
+    return dataclasses.replace(item, check=number)
 
 
 def _versions(context: Context) -> tuple[str, ...]:
