@@ -115,6 +115,57 @@ def test_a_model_of_whole_numbers_is_tried_with_their_mean_as_by_fit(casts):
         assert "keras.ops.cast" in item.fix
 
 
+ON_TWO_CPUS = """
+import contextlib
+import keras
+import tensorflow as tf
+from tpu_preflight import compiler, preflight, subprocess_run
+
+def compile(program, target, **options):
+    return compiler.Compiled(program.name, target, "not available")
+
+compiler.compile, compiler.started = compile, contextlib.nullcontext
+subprocess_run._divide_cpu()
+
+class ByName(keras.Model):
+    def __init__(self, casts):
+        super().__init__()
+        self.casts = casts
+        self.head = keras.layers.Dense(3)
+
+    def call(self, rows):
+        indices = rows["indices"]
+        if self.casts:
+            indices = keras.ops.cast(indices, "int32")
+        return self.head(tf.gather(tf.eye(8), indices))
+
+def build(casts):
+    model = ByName(casts)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    indices = tf.ones([16], tf.int32)
+    return model, tf.data.Dataset.from_tensors(({"indices": indices}, indices))
+
+for casts in (False, True):
+    for item in preflight(lambda: build(casts), target="v5e-8").items:
+        if item.check == 5:
+            print(casts, item.state, item.name, item.finding)
+"""
+
+
+def test_a_step_of_fit_on_two_cpus_decides(tmp_path):
+    """Of whole numbers in a dictionary, a MirroredStrategy makes means, a TPUStrategy doesn't."""
+    (tmp_path / "model.py").write_text(ON_TWO_CPUS)
+    done = subprocess.run(
+        [sys.executable, "model.py"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stdout.splitlines() if "fit on two replicas" in line]
+    raises, works = lines
+    assert raises.startswith("False fail") and "Unable to automatically build" in raises
+    assert works.startswith("True pass")
+    assert done.stdout.count("fail") == 1
+
+
 class Rows(keras.utils.PyDataset):
     def __len__(self):
         return 1

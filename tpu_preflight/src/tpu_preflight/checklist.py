@@ -59,8 +59,9 @@ def preflight(
             TF model of Hugging Face), a function of JAX (what ``jax.jit`` made, or any with
             arguments of JAX), or a factory: a function without arguments that returns a model, or
             a pair (model or function, data). Where it makes a model of TensorFlow, it is called
-            twice, the second time inside a strategy's scope, to see whether all is made there (then
-            without memory for large variables).
+            once more inside a strategy's scope, to see whether all is made there (then without
+            memory for large variables); and a model of Keras 3 again, where TensorFlow has two
+            CPUs, for a step of ``fit`` on both.
         data: A ``tf.data.Dataset`` of global batches, as ``fit`` takes it, each divided by the
             target's replicas. Or ``tf.TensorSpec``s (tensors, arrays), as a tuple of the function's
             arguments: what one replica gets. For JAX ``jax.ShapeDtypeStruct``s (or arrays), as a

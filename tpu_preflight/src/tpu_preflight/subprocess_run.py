@@ -225,6 +225,23 @@ def _load(module_name: str, attribute: str) -> object:
     return getattr(module, attribute)
 
 
+def _divide_cpu() -> None:
+    """Let TensorFlow see this CPU as two devices, for a step of ``fit`` on two replicas.
+
+    Not where the learner's module has not imported it, has computed with it already, or has divided
+    the CPU itself.
+    """
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None:
+        return
+    config = tensorflow.config
+    with contextlib.suppress(RuntimeError, ValueError, IndexError):
+        cpu = config.list_physical_devices("CPU")[0]
+        if config.get_logical_device_configuration(cpu) is None:
+            part = config.LogicalDeviceConfiguration()
+            config.set_logical_device_configuration(cpu, [part, part])
+
+
 def _description(error: BaseException) -> str:
     """Give an error's type and words, and the learner's line that it comes from."""
     text = f"{type(error).__name__}: {messages.line_of(error)[:300]}"
@@ -246,6 +263,7 @@ def _answer(
             from tpu_preflight.checklist import preflight  # before a gzip.py of the learner's
 
             subject = _load(module, attribute)
+            _divide_cpu()
             data = None
             if isinstance(subject, tuple) and len(subject) == 2:
                 subject, data = subject

@@ -95,7 +95,7 @@ def _made_in_scope(
             "raises",
             said=messages.shorten(line),
             where=messages.source_of(error),
-            fix=_advice(line)["fix"],
+            fix=advice_on(line)["fix"],
         )
         return [item], None
     if subject.model is None:
@@ -123,7 +123,7 @@ def _refused_by_run(error: NotCompilable, kind: str, is_sure: bool) -> Item | No
     """
     if error.reason == "late":
         return finding(5, "run_late", said=error.what, kind=kind)
-    advice = _advice(error.why)
+    advice = advice_on(error.why)
     if not is_sure and not advice.get("sure"):
         return None
     return finding(
@@ -136,7 +136,7 @@ def _refused_by_run(error: NotCompilable, kind: str, is_sure: bool) -> Item | No
     )
 
 
-def _advice(line: str) -> dict[str, Any]:
+def advice_on(line: str) -> dict[str, Any]:
     """Choose the row of ``strategy_scope.toml`` for an error's line."""
     for row in FIXES:
         if re.search(row["error"], line):

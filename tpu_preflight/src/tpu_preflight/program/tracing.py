@@ -175,7 +175,7 @@ def trace(
     process = os.getpid()
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_limited(timeout, name))
+            stack.enter_context(limited(timeout, name))
             if replicas > 1 or alike:
                 stack.enter_context(_gradients_added(replicas, alike))
             stack.enter_context(_resources_read())
@@ -247,7 +247,7 @@ def _untraceable(error: Exception, name: str) -> NotCompilable:
 
 
 @contextlib.contextmanager
-def _limited(seconds: float | None, name: str) -> Iterator[None]:
+def limited(seconds: float | None, name: str) -> Iterator[None]:
     """Interrupt Python code that takes too long; only the main thread can be interrupted."""
     usable = (
         seconds is not None

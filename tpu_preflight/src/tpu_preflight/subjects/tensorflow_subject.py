@@ -331,18 +331,56 @@ class TensorflowSubject(Subject):
         ``TPUStrategy`` gives the first's, a ``MirroredStrategy`` means, which makes floating-point
         numbers of whole ones: a model must be ready for both.
         """
-        if self.sample is None or not hasattr(self.model, "_maybe_symbolic_build"):
+        if self.sample is None or not self._is_built_by_fit:
             return
         rows = []
         for tensor, spec in zip(self.sample.batches[0], specs, strict=True):
             if spec.shape.rank:
                 tensor = tensor[: spec.shape[0]]
             rows.append(tensor)
-        if isinstance(self.structure, tuple) and any(row.dtype.is_integer for row in rows):
+        has_integers = any(row.dtype.is_integer for row in rows)
+        # A real fit takes the means itself.
+        if isinstance(self.structure, tuple) and has_integers and not self.can_fit_replicated:
             means = self._packed([_mean_of_replicas(row) for row in rows])
             self.model._maybe_symbolic_build(data_batch=means)
         element = tf.nest.map_structure(_on_two_replicas, self._packed(rows))
         self.model._maybe_symbolic_build(iterator=[(0, 0, iter([element]))])
+
+    # --- on two replicas of this CPU --------------------------------------------------------------
+
+    @property
+    def _is_built_by_fit(self) -> bool:
+        """Whether ``fit`` tries the model before its first step under a strategy: Keras 3's."""
+        return hasattr(self.model, "_maybe_symbolic_build")
+
+    @property
+    def can_fit_replicated(self) -> bool:
+        """Whether the model can be made again and trained on two CPUs of this process."""
+        if self.factory is None or self.sample is None or self.kind != "train step":
+            return False
+        # What these settings raise is known, and says nothing of the model.
+        if self.is_marked or getattr(self.model, "run_eagerly", False):
+            return False
+        return self._is_built_by_fit and len(tf.config.list_logical_devices("CPU")) > 1
+
+    def fit_replicated(self, rows: int) -> None:
+        """Make the model once more, and let its ``fit`` take one step on two CPUs.
+
+        Args:
+            rows: Of the sample's first batch, for both replicas together.
+        """
+        tensors = []
+        for tensor in self.sample.batches[0]:
+            if tensor.shape.rank:
+                tensor = tensor[:rows]
+            tensors.append(tensor)
+        data = tf.data.Dataset.from_tensors(self._packed(tensors))
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        with strategy.scope():
+            model = self.factory()
+        if isinstance(model, tuple):
+            model = model[0]
+        model.fit(data, steps_per_epoch=1, verbose=0)
 
 
 def _mean_of_replicas(tensor: tf.Tensor) -> tf.Tensor:
