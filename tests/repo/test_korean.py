@@ -20,7 +20,8 @@ CATALOG = language.read("ko")
 FOLDER = catalog.NOTEBOOKS / "ko"
 NAMES = [notebook.path.name for notebook in catalog.notebooks()]
 # Wrong terms that can be searched for: notebooks/locale/ko.md has the right ones.
-WRONG_TERMS = r"(?<![가-힣])(글(?![자씨쓴])|칸|(?<!학습 )루프(?!라인)|물결|파동|색인|순방향|스코프|지표)"
+WRONG_TERMS = r"(?<![가-힣])(글(?![자씨쓴])|칸|(?<!학습 )루프(?!라인)|물결|파동)"
+WRONG_TERMS += r"|(?<![가-힣])(색인|순방향|스코프|지표)"
 WRONG_TERMS += r"|\d %|-\d\d에\s+읽"
 CODE = r"(?s)```.*?```|``.+?``|`[^`]+`"
 LEAST_TRANSLATED_LINES = 200  # of all outputs; a run in English would show
