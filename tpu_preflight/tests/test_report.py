@@ -161,3 +161,61 @@ def test_an_installed_package_translates_what_is_shown_but_not_the_json(monkeypa
         assert "LINE 9" in form
     assert result.summary == "model FOR v5e-8: NOT READY (1 FAIL)"
     assert "it fails" in result.json()
+
+
+def mixed_report():
+    """Make a report whose items come in the order of the checks, each in another state."""
+    states = {"pass": 2, "warn": 1, "not checked": 1, "does not apply": 1, "fail": 1}
+    items = []
+    for state, count in states.items():
+        for i in range(count):
+            items.append(Item(len(items) + 1, f"{state}, {i}", state, "seen"))
+    return Report("model", ("v5e-8",), tuple(items))
+
+
+def test_failures_come_first_and_what_passes_is_one_line_until_it_is_asked_for():
+    example = mixed_report()
+    needed = ["✗ 6 fail, 0: seen", "! 3 warn, 0: seen", "? 4 not checked, 0: seen"]
+    assert example.text().splitlines()[1:] == [
+        *needed,
+        "2 checks passed, 1 does not apply (-v lists them)",
+    ]
+    assert "(text(verbose=True) lists them)" in repr(example)
+    assert example.text(verbose=True).splitlines()[1:] == [
+        *needed,
+        "✓ 1 pass, 0: seen",
+        "✓ 2 pass, 1: seen",
+        "– 5 does not apply, 0: seen",
+    ]
+    states = [item["state"] for item in json.loads(example.json())["items"]]
+    assert states == [item.state for item in example.items]
+
+
+def test_a_page_folds_what_passes_and_nothing_else():
+    page = mixed_report().html()
+    shown, folded = page.split("<details><summary>2 checks passed, 1 does not apply</summary>")
+    folded, _ = folded.split("</details>")
+    assert "pass, 0" in folded and "pass, 1" in folded and "does not apply, 0" in folded
+    assert "fail, 0" in shown and "warn, 0" in shown and "not checked, 0" in shown
+    assert "lists them" not in page
+    assert "<details>" not in Report("model", ("v5e-8",), (Item(1, "a", FAIL, "b"),)).html()
+
+
+@given(REPORTS)
+def test_a_page_has_every_finding_that_a_verbose_text_has(example):
+    text = example.text(verbose=True)
+    page = example.html()
+    for item in example.items:
+        assert str(item) in text
+        assert item._repr_html_() in page
+
+
+def test_a_program_for_one_of_several_devices_says_so_in_one_row():
+    estimate = Estimate("v5e-8", 8, None, 1e9, 1e8, 100, 1000, 1.0, 2.0)
+    text = Report("model", ("v5e-8",), (), (estimate,)).text()
+    assert "replicas     1 of 8, no sharding\n" in text
+    for empty in ("rows each", "all-reduce", "most rows"):
+        assert empty not in text
+    sharded = Estimate("v5e-8", 8, 4, 1e9, 1e8, 100, 1000, 1.0, 2.0, all_reduce_bytes=0)
+    text = Report("model", ("v5e-8",), (), (sharded,)).text()
+    assert "replicas     8\n" in text and "rows each    4\n" in text

@@ -93,6 +93,10 @@ def _parser() -> argparse.ArgumentParser:
         help="what a step took on this TPU, such as 231ms: print it next to the estimate, as a row",
     )  # fmt: skip
     form.add_argument(
+        "-v", "--verbose", action="store_true",
+        help="list the checks that pass as well; a page has them folded",
+    )  # fmt: skip
+    form.add_argument(
         "--baseline", type=pathlib.Path, metavar="FILE",
         help="an earlier --json report: what became worse since?",
     )  # fmt: skip
@@ -193,7 +197,7 @@ def _print_report(report: Report, options: argparse.Namespace) -> None:
     elif options.html:
         text = report.html()
     else:
-        text = report.text()
+        text = report.text(options.verbose)
     print(text, flush=True)  # noqa: T201
     if options.measured:
         for timing in report.timings:

@@ -1,6 +1,7 @@
 """What every result looks like: as plain text, and as HTML in a notebook or a page."""
 
 import abc
+import dataclasses
 import html
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -9,6 +10,8 @@ from tpu_preflight.text import aligned, translated
 
 # Written into each cell: notebooks center theirs, and a report's page has no style sheet for them.
 _LEFT = 'style="text-align:left;vertical-align:top;padding:.2em .8em .2em 0"'
+
+MISSING = "–"  # in a cell of a table
 
 # Of a report alone: no network, and light or dark as the reader's system.
 PAGE = """<!doctype html>
@@ -45,7 +48,10 @@ class Table(list[dict[str, str]]):
 
     @classmethod
     def by_target(cls, rows: Iterable[Mapping[str, str]]) -> "Table":
-        """Turn rows of targets into columns: side by side, the many cells of a row don't fit."""
+        """Turn rows of targets into columns: side by side, the many cells of a row don't fit.
+
+        What no target has a value for is left out.
+        """
         rows = list(rows)
         table = cls()
         if not rows:
@@ -54,7 +60,8 @@ class Table(list[dict[str, str]]):
             if name == "target":
                 continue
             cells = {row["target"]: row[name] for row in rows}
-            table.append({"": name, **cells})
+            if set(cells.values()) != {MISSING}:
+                table.append({"": name, **cells})
         return table
 
     @property
@@ -104,6 +111,22 @@ def _cell(text: str) -> str:
 def escaped(text: str) -> str:
     """Translate a text, and write it as HTML."""
     return html.escape(translated(text), quote=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """Parts of which a text has one line, and a page all, once that line is clicked."""
+
+    summary: str
+    hint: str  # how a text's reader sees them
+    parts: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"{translated(self.summary)} ({translated(self.hint)})"
+
+    def _repr_html_(self) -> str:
+        parts = as_html(self.parts)
+        return f"<details><summary>{escaped(self.summary)}</summary>{parts}</details>"
 
 
 class Displayable(abc.ABC):

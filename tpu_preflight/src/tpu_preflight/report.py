@@ -15,6 +15,7 @@ from typing import Any
 from tpu_preflight.display import (
     PAGE,
     Displayable,
+    Folded,
     Heading,
     Table,
     as_html,
@@ -233,20 +234,49 @@ class Report(Displayable):
                 "Make a new one: tpu-preflight module:name --json",
             ) from error
 
-    def text(self) -> str:
-        """Write the report as the command prints it: with the versions that answered."""
-        return as_text(self._blocks_with_versions())
+    def text(self, verbose: bool = False) -> str:
+        """Write the report as the command prints it: with the versions that answered.
+
+        With ``verbose`` it lists the checks that pass as well.
+        """
+        return as_text(self._blocks("-v lists them", versions=True, verbose=verbose))
 
     def html(self) -> str:
         """Write the report as one page that opens anywhere, without network."""
-        body = as_html(self._blocks_with_versions())
+        body = as_html(self._blocks(versions=True))
         return PAGE.format(title=html.escape(self.summary), body=body)
 
     def blocks(self) -> Iterator[Any]:
         """Give its parts in order; see `Displayable`."""
-        # What the checks say, then the numbers behind it, for each target.
+        # Without versions: a notebook's output is stored and compared, while a file of the command
+        # lives on without the environment that it was made in.
+        return self._blocks("text(verbose=True) lists them")
+
+    def _blocks(
+        self, hint: str = "", *, versions: bool = False, verbose: bool = False
+    ) -> Iterator[Any]:
         yield Heading(translated("Preflight of {}").format(self.summary))
-        yield from self.items
+        if versions and self.versions:
+            yield translated("Answered by {}.").format(", ".join(self.versions))
+        yield from self._findings(hint, verbose)
+        yield from self._numbers()
+
+    def _findings(self, hint: str, verbose: bool) -> Iterator[Any]:
+        """Give what needs a reader: failures, warnings, what is open; the rest is folded.
+
+        The ``hint`` says how a text's reader sees the rest.
+        """
+        for state in (FAIL, WARN, OPEN):
+            yield from self.find(state)
+        passed = self.find(PASS)
+        others = self.find(NOTHING)
+        if verbose:
+            yield from (*passed, *others)
+        elif passed or others:
+            yield Folded(_folded_summary(len(passed), len(others)), hint, (*passed, *others))
+
+    def _numbers(self) -> Iterator[Any]:
+        """Give the numbers behind the findings, for each target."""
         if self.estimates:
             yield Table.by_target(costs(self.estimates))
             yield BOUNDS
@@ -267,23 +297,26 @@ class Report(Displayable):
         for change in self.changes:
             yield repr(change)
 
-    def _blocks_with_versions(self) -> Iterator[Any]:
-        # Not in a notebook's output, which is stored and compared: a file of the command lives on
-        # without the environment that it was made in.
-        heading, *others = self.blocks()
-        yield heading
-        if self.versions:
-            yield translated("Answered by {}.").format(", ".join(self.versions))
-        yield from others
-
     def _unsharded_notes(self) -> Iterator[str]:
         """Say which prices are of programs for one device of several: JAX without shardings."""
         for estimate in self.estimates:
-            if estimate.replicas > 1 and estimate.all_reduce_bytes is None:
+            if estimate.is_for_one:
                 yield (
                     f"All chips of {estimate.target} are charged, as if each device ran this "
                     "program on rows of its own; what they would send each other isn't counted."
                 )
+
+
+def _folded_summary(passed: int, others: int) -> str:
+    """Say how many checks pass, and how many don't apply: ``17 checks passed, 3 do not apply``."""
+    parts = []
+    if passed:
+        noun = "check" if passed == 1 else "checks"
+        parts.append(translated(f"{passed} {noun} passed"))
+    if others:
+        verb = "does" if others == 1 else "do"
+        parts.append(translated(f"{others} {verb} not apply"))
+    return ", ".join(parts)
 
 
 def _rebuilt(kind: Any, content: Any) -> Any:

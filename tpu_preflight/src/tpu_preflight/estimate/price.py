@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tpu_preflight.chips import hardware
+from tpu_preflight.display import MISSING
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate.calibration import least_ms
 from tpu_preflight.estimate.step import Estimate, Timing, count
@@ -125,7 +126,7 @@ def table(entries: Sequence[Price]) -> list[dict[str, str]]:
     """Write the prices as rows of a table, by the names of its columns."""
     rows = []
     for entry in entries:
-        rate = cost = "–"
+        rate = cost = MISSING
         if entry.per_chip_hour is not None:
             rate = f"{entry.per_chip_hour:g}"
             cost = f"{entry.low:,.2f} to {entry.high:,.2f}"

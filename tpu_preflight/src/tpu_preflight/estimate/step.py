@@ -3,17 +3,10 @@
 import dataclasses
 from collections.abc import Iterable
 
-from tpu_preflight.display import Table
+from tpu_preflight.display import MISSING, Table
 from tpu_preflight.text import size
 
-BOUNDS = (
-    "The least time is a bound, not a prediction: operations at the chip's peak rate, or "
-    "variables, batch and results once through its memory, or what it sends over all its links to "
-    "other chips. "
-    "Traffic is what all kernels read and write; some of it stays on the chip. BERTurk's published "
-    "run on a v3-8 (batch 128, 512 positions) took 302 ms a step, 3.2 times its bound of 93 ms. "
-    "Nothing here was run on a TPU."
-)
+BOUNDS = "The least time is a bound, not a prediction. Nothing here was run on a TPU."
 
 ESTIMATE = (
     "The estimate is the compiler's own, for one device that computes and nothing else. The range "
@@ -46,6 +39,11 @@ class Estimate:
     all_reduce_bytes: int | None = None
     # Most rows per replica that fit; None where it was not looked for.
     largest_rows: int | None = None
+
+    @property
+    def is_for_one(self) -> bool:
+        """Whether it is for one of several devices: the program's arguments have no sharding."""
+        return self.replicas > 1 and self.all_reduce_bytes is None
 
     @property
     def bound_ms(self) -> float:
@@ -170,7 +168,7 @@ def flop(number: float) -> str:
 def count(number: int | None) -> str:
     """Write a number for a cell of a table; a dash for None."""
     if number is None:
-        return "–"
+        return MISSING
     return f"{number:,}"
 
 
@@ -185,7 +183,7 @@ def costs(estimates: Iterable[Estimate]) -> list[dict[str, str]]:
     """Write the estimates as rows of a table, by the names of its columns."""
     rows = []
     for estimate in estimates:
-        all_reduce = "–"
+        all_reduce = MISSING
         if estimate.all_reduce_bytes is not None:
             all_reduce = size(estimate.all_reduce_bytes)
         # A smaller bound has no digits that mean anything.
@@ -193,9 +191,12 @@ def costs(estimates: Iterable[Estimate]) -> list[dict[str, str]]:
             least_time = f"{_three_digits(estimate.bound_ms)} ms"
         else:
             least_time = "< 0.01 ms"
+        devices = str(estimate.replicas)
+        if estimate.is_for_one:
+            devices = f"1 of {devices}, no sharding"
         row = {
             "target": estimate.target,
-            "replicas": str(estimate.replicas),
+            "replicas": devices,
             "rows each": count(estimate.rows),
             "compute": flop(estimate.flops),
             "traffic": size(estimate.bytes),
