@@ -133,7 +133,7 @@ def test_each_option_stands_in_the_readme_and_the_help_is_in_groups(capsys):
 
 
 def test_targets_come_once_all_values_count_and_a_price_brings_a_profile(checks, capsys):
-    words = "m:f -t v5e-8 -t v6e-8 -t v5e-8 --steps 9 --vary a=4 --vary b=x --vary a=6,8"
+    words = "m:f -v -t v5e-8 -t v6e-8 -t v5e-8 --steps 9 --vary a=4 --vary b=x --vary a=6,8"
     assert command.main(words.split()) == 0
     ((name, targets, options),) = checks
     assert name == "m:f"
