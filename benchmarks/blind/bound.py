@@ -13,8 +13,7 @@ import re
 from collections.abc import Sequence
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.chips.layout import shape_bytes
-from tpu_preflight.compiler.advice import hbm_bytes
+from tpu_preflight.chips.layout import hbm_bytes, shape_bytes
 from tpu_preflight.compiler.execution import Step, flops, walk
 from tpu_preflight.compiler.kernel_time import counted_work, kernel_seconds
 from tpu_preflight.compiler.waiting import Schedule

@@ -4,9 +4,11 @@ import dataclasses
 
 import pytest
 
+from tpu_preflight import compiler
 from tpu_preflight.compiler.advice import Kernel
 from tpu_preflight.compiler.profiling import Profile
-from tpu_preflight.estimate.measured import step_seconds
+from tpu_preflight.estimate import calibration, timing
+from tpu_preflight.estimate.measured import corrected, step_seconds
 
 PRODUCT = Kernel(
     name="product",
@@ -36,3 +38,51 @@ def test_what_computes_and_what_waits_for_memory_have_their_own_corrections():
 def test_without_measured_kernels_the_compilers_estimates_stay():
     profile = dataclasses.replace(PROFILE, target="v5e-8")
     assert step_seconds(profile) == pytest.approx(3.5e-3)
+
+
+def test_each_kernel_is_corrected_by_what_it_waits_for():
+    product, copy = corrected(PROFILE).kernels
+    assert (product.seconds, copy.seconds) == pytest.approx((2e-3 * 0.905, 1e-3 * 0.974))
+
+
+def read(monkeypatch, times=1.0, target="v6e-8"):
+    """Read the time of a step from the profile above, each part so many times as long."""
+    kernels = []
+    for kernel in PROFILE.kernels:
+        longer = dataclasses.replace(
+            kernel,
+            seconds=kernel.seconds * times,
+            compute_seconds=kernel.compute_seconds * times,
+            hbm_seconds=kernel.hbm_seconds * times,
+        )
+        kernels.append(longer)
+    profile = dataclasses.replace(
+        PROFILE, target=target, kernels=tuple(kernels), waiting_seconds=5e-4 * times
+    )
+    monkeypatch.setattr(compiler, "profile", lambda compiled: profile)
+    compiled = compiler.Compiled("step", target, "compiles")
+    return profile, timing.read(compiled, lambda name: None)
+
+
+def test_the_report_has_the_same_number_as_the_table_of_published_runs(monkeypatch):
+    profile, step = read(monkeypatch)
+    assert step.ms == pytest.approx(step_seconds(profile) * 1e3)
+    for table in (step.operations, step.layers, step.lines):
+        assert sum(row.ms for row in table) == pytest.approx(step.ms)
+        assert sum(row.share for row in table) == pytest.approx(1)
+        assert [row.name for row in table if row.ms == pytest.approx(0.5)] == [timing.WAITING]
+    assert step.busy == pytest.approx(1.8 / step.ms)
+
+
+def test_a_step_shorter_than_all_published_ones_has_no_range_and_says_why(monkeypatch):
+    _, step = read(monkeypatch)
+    assert calibration.summary(step).startswith("v6e-8: 3.28 ms a step on the device, by the ")
+    assert calibration.summary(step).endswith("what the host adds is unknown")
+    run = calibration.shortest_run("v6e")
+    for figure in (f"took {run.published_ms:g} ms", f"an estimate of {run.estimate_ms:g} ms"):
+        assert figure in step.factor
+    assert "no published figure says how much" in step.factor
+
+    _, long_step = read(monkeypatch, times=100)
+    assert calibration.summary(long_step).startswith("v6e-8: 300 to 317 ms a step; the estimate")
+    assert long_step.factor == repr(calibration.factor("v6e"))

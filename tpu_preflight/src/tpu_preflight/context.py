@@ -65,7 +65,7 @@ class Answer:
             replicas=self.job.replicas,
             rows=self.job.rows,
             flops=self.compiled.flops,
-            bytes=self.compiled.bytes_accessed,
+            bytes=self.compiled.traffic_bytes,
             peak_bytes=self.compiled.peak_bytes,
             available_bytes=self.compiled.available_bytes,
             compute_ms=bound.compute_seconds * 1e3,

@@ -23,7 +23,7 @@ from tpu_preflight.display import (
     escaped,
 )
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.estimate import price
+from tpu_preflight.estimate import calibration, price
 from tpu_preflight.estimate.price import Price
 from tpu_preflight.estimate.step import BOUNDS, ESTIMATE, TABLES, Estimate, Timing, costs, parts
 from tpu_preflight.text import translated
@@ -282,7 +282,7 @@ class Report(Displayable):
             yield BOUNDS
         # With a profile: where the time goes.
         for timing in self.timings:
-            yield Heading(timing.summary)
+            yield Heading(calibration.summary(timing))
             yield from timing.notes
             for title in TABLES:
                 yield parts(timing, title)

@@ -39,6 +39,13 @@ def shape_bytes(shape: str) -> int:
     return math.ceil(values * BITS.get(kind, 0) / 8)
 
 
+def hbm_bytes(shape: str) -> int:
+    """Count a tensor's bytes in HBM: none where its layout says that it lies on the chip."""
+    if re.search(r"S\([1-9]\d*\)", shape):
+        return 0
+    return shape_bytes(shape)
+
+
 @dataclasses.dataclass(frozen=True)
 class Layout:
     """How a tensor lies in a TPU's memory."""

@@ -6,10 +6,9 @@ kernel's time that concerns: no more than that can be saved.
 
 import collections
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator
 
-from tpu_preflight.chips.layout import shape_bytes
+from tpu_preflight.chips.layout import hbm_bytes
 from tpu_preflight.compiler.execution import SAME_VALUE, Module, Step, origin
 from tpu_preflight.text import size
 
@@ -121,10 +120,3 @@ def best_advice(items: Iterable[Advice], seconds: float) -> str:
 
 def _total_seconds(items: Iterable[Advice]) -> float:
     return sum(advice.seconds for advice in items)
-
-
-def hbm_bytes(shape: str) -> int:
-    """Count a tensor's bytes in HBM: none where its layout says that it lies on the chip."""
-    if re.search(r"S\([1-9]\d*\)", shape):
-        return 0
-    return shape_bytes(shape)

@@ -39,9 +39,11 @@ class Compiled:
     # Floating-point operations of one run. A loop counts as often as it goes round, where the
     # compiled text tells.
     flops: float = 0.0
-    # Bytes that all kernels read and write in one run, as the compiler counts: also those of
-    # tensors that stay on the chip.
+    # Bytes that all kernels read and write in one run, as the compiler counts: a loop's body once,
+    # tensors that stay on the chip as well, and a whole tensor where a few of its rows are read.
     bytes_accessed: float = 0.0
+    # Bytes of the device's memory that all kernels read and write in one run, as the text tells.
+    traffic_bytes: float = 0.0
     argument_bytes: int = 0  # memory of the parameters
     output_bytes: int = 0  # memory of the results, of which donated parameters hold some
     shared_bytes: int = 0  # memory of results that donated parameters hold
@@ -223,6 +225,7 @@ def _fields(program: Program, cores: int, report: dict[str, Any], text: bytes) -
         fields["flops"] += work.flops
         fields["all_reduce_bytes"] = work.all_reduce_bytes
         fields["sent_bytes"] = work.sent_bytes
+        fields["traffic_bytes"] = work.traffic_bytes
     if text:
         fields["_text"] = text
         fields["_names"] = program.names

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpu_preflight.chips.layout import shape_bytes
+from tpu_preflight.chips.layout import hbm_bytes, shape_bytes
 from tpu_preflight.program.instructions import Instruction, computations
 from tpu_preflight.program.pallas import FLOPS_KEY
 
@@ -210,10 +210,11 @@ class Work(NamedTuple):
     flops: float  # operations of products and convolutions, in rounds of loops and in Pallas
     all_reduce_bytes: int  # of what is added up across devices
     sent_bytes: float  # that each chip sends
+    traffic_bytes: float  # that all kernels read from and write to the device's memory
 
 
 def uncounted_work(text: str, cores: int) -> Work:
-    """Count what the rounds of loops after their first compute, and what all of them send.
+    """Count what loops compute after their first round, what is sent, read and written.
 
     XLA's own count takes each loop's body once, and has those kernels of Pallas whose authors
     tell it. A chip is so many ``cores``.
@@ -222,8 +223,10 @@ def uncounted_work(text: str, cores: int) -> Work:
     total_flops = 0.0
     all_reduce_bytes = 0
     sent_bytes = 0.0
+    traffic_bytes = 0.0
     for step in walk(module, main):
         instruction = step.instruction
+        traffic_bytes += step.times * _traffic(step, module)
         # The first round of a loop is in XLA's count already.
         rounds = step.times - 1
         is_kernel = instruction.opcode == "custom-call"
@@ -236,7 +239,12 @@ def uncounted_work(text: str, cores: int) -> Work:
             sent_bytes += step.times * transfer.sent
             if "reduce" in transfer.kind:
                 all_reduce_bytes += step.times * transfer.bytes
-    return Work(flops=total_flops, all_reduce_bytes=all_reduce_bytes, sent_bytes=sent_bytes)
+    return Work(
+        flops=total_flops,
+        all_reduce_bytes=all_reduce_bytes,
+        sent_bytes=sent_bytes,
+        traffic_bytes=traffic_bytes,
+    )
 
 
 class Elsewhere(NamedTuple):
@@ -263,6 +271,83 @@ def without_products(text: str) -> Elsewhere:
             if "S(" not in layout:  # in no memory on the chip
                 written_bytes += step.times * shape_bytes(layout)
     return Elsewhere(rounds=rounds, written_bytes=written_bytes)
+
+
+# What takes no time: names of values, and ends of what an earlier instruction began.
+_NOTHING = re.compile(
+    r"parameter|constant|tuple|get-tuple-element|bitcast|while|call|conditional|after-all|.*-done"
+)
+_PARTS = ("dynamic-slice", "gather")  # read only what they give of their first operand
+_IN_PLACE = {"dynamic-update-slice": 1, "scatter": -1}  # write this operand into their first one
+
+
+def _traffic(step: Step, module: Module) -> int:
+    """Count the bytes of the device's memory that one run of an instruction reads and writes.
+
+    Of a tensor that a kernel picks rows from, or writes rows into, those rows count.
+    """
+    instruction = step.instruction
+    if _NOTHING.fullmatch(instruction.opcode):
+        return 0
+    # The results of a transfer that begins list both what is read and what is written.
+    if instruction.opcode.endswith("-start"):
+        return sum(map(hbm_bytes, instruction.layouts))
+    total = sum(_written_bytes(instruction, module, step.shapes))
+    for i, name in enumerate(instruction.operands):
+        whole = sum(map(hbm_bytes, step.shapes.get(name, ())))
+        total += _read_bytes(instruction, i, module, whole)
+    return total
+
+
+def _written_bytes(
+    instruction: Instruction, module: Module, shapes: Mapping[str, Sequence[str]]
+) -> list[int]:
+    """Count what an instruction writes of each of its results."""
+    whole = [hbm_bytes(layout) for layout in instruction.layouts]
+    if instruction.opcode in _IN_PLACE:
+        update = instruction.operands[_IN_PLACE[instruction.opcode]]
+        return [min(whole[0], sum(map(shape_bytes, shapes[update])))]
+    called = instruction.called("calls")
+    if instruction.opcode != "fusion" or called is None:
+        return whole
+    # A kernel of several operations writes what its last ones do.
+    parts = _by_name(module[called])
+    root = _root(parts)
+    results = [root.name]
+    if root.opcode == "tuple":
+        results = root.operands
+    part_shapes = _layouts(module[called])
+    written = []
+    for size, name in zip(whole, results, strict=False):
+        source = parts[origin(parts, name, ("bitcast",))]
+        written.append(min(size, *_written_bytes(source, module, part_shapes)))
+    return written
+
+
+def _read_bytes(instruction: Instruction, operand: int, module: Module, whole: int) -> int:
+    """Count what an instruction reads of one of its operands, which has so many bytes."""
+    if instruction.opcode in _PARTS and operand == 0:
+        return min(whole, sum(map(shape_bytes, instruction.layouts)))
+    if instruction.opcode in _IN_PLACE and operand == 0:
+        return 0
+    called = instruction.called("calls")
+    if instruction.opcode != "fusion" or called is None:
+        return whole
+    # What the kernel's operations read of it; none reads more than all of it.
+    names = []
+    for part in module[called]:
+        if part.opcode == "parameter" and part.inside == str(operand):
+            names.append(part.name)
+    total = 0
+    while names:
+        name = names.pop()
+        for part in module[called]:
+            for i, taken in enumerate(part.operands):
+                if taken == name and part.opcode == "bitcast":
+                    names.append(part.name)
+                elif taken == name:
+                    total += _read_bytes(part, i, module, whole)
+    return min(whole, total)
 
 
 def _writes_in_place(instruction: Instruction, module: Module) -> bool:

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable
 
 from tpu_preflight.chips import hardware
-from tpu_preflight.compiler.advice import Advice, Kernel, Program, best_advice, hbm_bytes
+from tpu_preflight.chips.layout import hbm_bytes
+from tpu_preflight.compiler.advice import Advice, Kernel, Program, best_advice
 from tpu_preflight.compiler.client import Compiled
 from tpu_preflight.compiler.cost import per_device
 from tpu_preflight.compiler.execution import (

@@ -9,8 +9,7 @@ estimate leaves out (the gradients' way between devices, the input, the host, ch
 their code did differently from ours, and what the compiler of their year made of it. It is no
 promise. The runs are few, most are of 2018 to 2021, and six were sent in to benchmarks of speed. Of
 a step with a smaller estimate than any of the table (`least_ms`) the host's dispatch and input are
-a larger part, and no run tells how large: its range ends where that of the smallest run does, and
-it has no price.
+a larger part, and no run tells how large: the report has no range and no price for it.
 
 MaxText's runs on v5e and v5p (`Run.excluded`) are shown, predicted from the others, and count for
 no factor. Of a model that TensorFlow's libraries have, no other run was found there, or on v6e.
@@ -27,6 +26,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tpu_preflight.chips import hardware
 from tpu_preflight.display import Displayable, Link, Table
 from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.text import translated
@@ -178,16 +178,58 @@ def row(timing: Timing, estimates: Iterable[Estimate], measured_ms: float) -> st
     return "\t".join(values.values())
 
 
-def least_ms(generation: str) -> float:
-    """Give the smallest estimate among the published runs, in milliseconds.
+def shortest_run(generation: str) -> Run:
+    """Find the published run with the smallest estimate.
 
     Those that count for their own generation alone are left out for others.
     """
-    estimates = []
+    runs = []
     for run in _counted(published()):
         if run.general or run.generation == generation:
-            estimates.append(run.estimate_ms)
-    return min(estimates)
+            runs.append(run)
+    return min(runs, key=lambda run: run.estimate_ms)
+
+
+def least_ms(generation: str) -> float:
+    """Give the smallest estimate among the published runs, in milliseconds."""
+    return shortest_run(generation).estimate_ms
+
+
+def is_short(target: str, estimate_ms: float) -> bool:
+    """Whether a step's estimate is smaller than that of every published run."""
+    return estimate_ms < least_ms(hardware.slice_of(target, jax=True).chip.name)
+
+
+def why_no_range(generation: str) -> str:
+    """Say why a shorter step than all published ones has neither a range nor a price."""
+    run = shortest_run(generation)
+    runs = factor(generation)
+    return (
+        f"No published step is as short. The shortest, {run.run} on {run.generation}, took "
+        f"{run.published_ms:g} ms, with an estimate of {run.estimate_ms:g} ms; {runs.runs} "
+        f"published runs (from {runs.basis}) took {runs.low:.2f} to {runs.high:.2f} times the "
+        "estimate. In a shorter step the host's dispatch and input weigh more, and no published "
+        "figure says how much: there is no range, and there is no price. Try a larger batch, or "
+        "several steps in one program."
+    )
+
+
+def summary(timing: Timing) -> str:
+    """Say in a line how long a step takes, and how busy the matrix units are."""
+    busy = f"the matrix units busy {timing.busy:.0%} of it"
+    if is_short(timing.target, timing.ms):
+        text = (
+            f"{timing.target}: {timing.ms:.3g} ms a step on the device, by the compiler's "
+            f"estimate, {busy}; what the host adds is unknown"
+        )
+    else:
+        text = (
+            f"{timing.target}: {timing.low_ms:.3g} to {timing.high_ms:.3g} ms a step; the "
+            f"estimate is {timing.ms:.3g} ms, {busy}"
+        )
+    if timing.missing:
+        text += f"; not counted in full: {timing.missing} kernels"
+    return text
 
 
 def _counted(runs: Iterable[Run]) -> list[Run]:

@@ -1,23 +1,30 @@
 """A step's time by its kernels' estimates, and by what single kernels took when measured."""
 
+import dataclasses
+
 from tpu_preflight.chips import hardware
 from tpu_preflight.compiler.profiling import Profile
 
 
-def step_seconds(profile: Profile) -> float:
-    """Add up the kernels and what the program waits for, corrected by measured kernels.
+def corrected(profile: Profile) -> Profile:
+    """Correct the kernels' time by kernels that were measured on this generation.
 
-    Where nobody measured one on this generation (`Chip.product_ratio` is 1), the kernels' time is
-    the compiler's. What devices send each other counts as far as no kernel hides it.
+    Where none was measured (`Chip.product_ratio` is 1), it stays the compiler's.
+    """
+    chip = hardware.slice_of(profile.target, jax=True).chip
+    kernels = []
+    for kernel in profile.kernels:
+        ratio = chip.copy_ratio if kernel.bound == "HBM" else chip.product_ratio
+        kernels.append(dataclasses.replace(kernel, seconds=kernel.seconds * ratio))
+    return dataclasses.replace(profile, kernels=tuple(kernels))
+
+
+def step_seconds(profile: Profile) -> float:
+    """Add up the kernels, corrected, and what the program waits for.
+
+    What devices send each other counts as far as no kernel hides it.
 
     Example:
         >>> seconds = step_seconds(compiler.profile(compiled))
     """
-    chip = hardware.slice_of(profile.target, jax=True).chip
-    memory_seconds = 0.0
-    for kernel in profile.kernels:
-        if kernel.bound == "HBM":
-            memory_seconds += kernel.seconds
-    computing_seconds = profile.seconds - memory_seconds
-    kernel_seconds = memory_seconds * chip.copy_ratio + computing_seconds * chip.product_ratio
-    return kernel_seconds + profile.waiting_seconds
+    return corrected(profile).seconds + profile.waiting_seconds

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tpu_preflight.chips import hardware
 from tpu_preflight.display import MISSING
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.estimate.calibration import least_ms
+from tpu_preflight.estimate.calibration import is_short
 from tpu_preflight.estimate.step import Estimate, Timing, count
 
 _MS_PER_HOUR = 3.6e6
@@ -105,10 +105,10 @@ def prices(
 
     entries = []
     for timing in timings:
-        slice_ = hardware.slice_of(timing.target, jax=True)
         # No published run tells how long a smaller step takes.
-        if timing.ms < least_ms(slice_.chip.name):
+        if is_short(timing.target, timing.ms):
             continue
+        slice_ = hardware.slice_of(timing.target, jax=True)
         entry = Price(
             target=timing.target,
             steps=steps,

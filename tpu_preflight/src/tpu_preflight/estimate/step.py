@@ -9,10 +9,8 @@ from tpu_preflight.text import size
 BOUNDS = "The least time is a bound, not a prediction. Nothing here was run on a TPU."
 
 ESTIMATE = (
-    "The estimate is the compiler's own, for one device that computes and nothing else. The range "
-    "is what published runs took for each millisecond of it, with their gradients' way between the "
-    "devices, their input and their hosts in it; it is wider where what yours send takes more "
-    "than that. Where your input or your host is slow, a step takes longer."
+    "The estimate is the compiler's, for the device alone. Where your host or your input is slow, "
+    "a step takes longer."
 )
 
 TABLES = ("operations", "layers", "lines")
@@ -27,7 +25,8 @@ class Estimate:
     # Rows of the batch on each replica; None where the batch has no common first size.
     rows: int | None
     flops: float  # floating-point operations of a step on one replica
-    bytes: float  # what all kernels of a step read and write on one replica, in bytes
+    # What all kernels of a step read and write in the memory of one replica, in bytes.
+    bytes: float
     peak_bytes: int  # memory that the program needs on one replica
     available_bytes: int  # memory of a replica that programs may use
     compute_ms: float  # ``flops`` at the chip's peak, in milliseconds
@@ -66,7 +65,7 @@ class Row:
     share: float  # of the step, 0 to 1
     # What most of that time waits for: ``compute`` (the matrix units at their peak), ``HBM`` (the
     # device's memory at its bandwidth) or ``vector`` (neither: the vector unit, or memory on the
-    # chip); empty for several parts together.
+    # chip); empty for several parts together, and where no kernel runs.
     bound: str
     help: str = ""  # what would help, where the compiled program shows it
 
@@ -107,7 +106,9 @@ class Timing:
     """What a step takes on each device of a target."""
 
     target: str  # such as ``v5e-8``
-    ms: float  # milliseconds, by the compiler's estimate; without what devices send each other
+    # Milliseconds: the kernels, by the compiler's estimate and by those that were measured, and
+    # what the program waits for.
+    ms: float
     low_ms: float  # the same, as published runs make it: for a fast run; never less than the bound
     high_ms: float  # for a slow one; never less than the estimate and what the program waits for
     factor: str  # where the range comes from, in a sentence
@@ -121,19 +122,8 @@ class Timing:
     exchanges: tuple[Exchange, ...] = ()  # what the devices send each other, by kind
 
     @property
-    def summary(self) -> str:
-        """One line: the time, and how busy the matrix units are."""
-        text = (
-            f"{self.target}: {self.low_ms:.3g} to {self.high_ms:.3g} ms a step; the estimate is "
-            f"{self.ms:.3g} ms, the matrix units busy {self.busy:.0%} of it"
-        )
-        if self.missing:
-            text += f"; not counted in full: {self.missing} kernels"
-        return text
-
-    @property
     def notes(self) -> list[str]:
-        """Lines below it: where the range comes from, and what the devices send each other."""
+        """Lines below its summary: where the range comes from, and what the devices exchange."""
         notes = [self.factor]
         for exchange in self.exchanges:
             notes.append(exchange.summary)

@@ -1,4 +1,8 @@
-"""How long a step takes, by operation, layer and line, as the TPU's compiler estimates it."""
+"""How long a step takes, by operation, layer and line, as the TPU's compiler estimates it.
+
+The estimate is `measured.step_seconds`: the kernels, corrected where some were measured, and what
+the program waits for.
+"""
 
 import collections
 import dataclasses
@@ -7,12 +11,13 @@ from collections.abc import Callable, Iterable
 from tpu_preflight import compiler
 from tpu_preflight.chips import hardware
 from tpu_preflight.errors import PreflightError
-from tpu_preflight.estimate import calibration
+from tpu_preflight.estimate import calibration, measured
 from tpu_preflight.estimate.step import Exchange, Row, Timing
 from tpu_preflight.program.job import Job
 from tpu_preflight.program.messages import Source
 
 SHOWN = 8  # rows of each table; the rest are added up
+WAITING = "waiting for other chips or the host"  # a row
 HELPED = 0.02  # of the step: below it a row needs no help
 _COVERED = 0.9  # of the step: where the rows shown are less, they tell the layers apart
 _DEEPEST = 5  # parts of a layer's path
@@ -40,13 +45,14 @@ def estimate(job: Job, say: Callable[[str], None]) -> Timing:
 
 def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> Timing:
     """Read the estimate from a program compiled with full effort; ``find`` gives its lines."""
-    profile = compiler.profile(compiled)
+    profile = measured.corrected(compiler.profile(compiled))
     slice_ = hardware.slice_of(compiled.target, jax=True)
-    estimate_ms = profile.seconds * 1e3
+    kernels_ms = profile.seconds * 1e3
+    estimate_ms = kernels_ms + profile.waiting_seconds * 1e3
     bound_ms = compiler.roofline(compiled).seconds * 1e3
 
-    # The exchanges that the program waits for come on top of the kernels' time. Those during which
-    # it computes don't, but no step is shorter than all of them.
+    # At the range's end the chips are one ring. What the program waits for comes on top of the
+    # kernels' time; during other exchanges it computes, but no step is shorter than all of them.
     total_bytes = 0.0
     waiting_bytes = 0.0
     for exchange in profile.exchanges:
@@ -59,33 +65,29 @@ def read(compiled: compiler.Compiled, find: Callable[[str], Source | None]) -> T
     factor = calibration.factor(slice_.chip.name)
     low_ms, high_ms = factor.range_ms(estimate_ms)
     basis = repr(factor)
-    least_ms = calibration.least_ms(slice_.chip.name)
-    if estimate_ms < least_ms:
-        basis += (
-            f";\nBelow {least_ms:.3g} ms, the smallest estimate of a published run, the host's "
-            "dispatch and input also count, and are not known: the range ends where that run's "
-            "does, and there is no price; try a larger batch, or several steps in one program"
-        )
+    if calibration.is_short(compiled.target, estimate_ms):
+        basis = calibration.why_no_range(slice_.chip.name)
 
     busy = 0.0
     if profile.kernels:
-        busy = sum(kernel.compute_seconds for kernel in profile.kernels) / profile.seconds
+        compute_seconds = sum(kernel.compute_seconds for kernel in profile.kernels)
+        busy = compute_seconds * 1e3 / estimate_ms
     depth = _depth(profile)
     layers = []
-    for row in rows(profile.by_layer(depth)):
+    for row in rows(profile.by_layer(depth), profile.waiting_seconds):
         # Layers that are alike would have the same advice, one after the other.
         layers.append(dataclasses.replace(row, help=""))
     return Timing(
         target=compiled.target,
         ms=estimate_ms,
         low_ms=max(low_ms, bound_ms),
-        high_ms=max(high_ms, estimate_ms + waiting_seconds * 1e3, total_seconds * 1e3, bound_ms),
+        high_ms=max(high_ms, kernels_ms + waiting_seconds * 1e3, total_seconds * 1e3, bound_ms),
         factor=basis,
         busy=busy,
         missing=len(profile.unknown) + profile.endless,
-        operations=rows(profile.by_operation()),
+        operations=rows(profile.by_operation(), profile.waiting_seconds),
         layers=tuple(layers),
-        lines=rows(profile.by_line(find, depth)),
+        lines=rows(profile.by_line(find, depth), profile.waiting_seconds),
         exchanges=_by_kind(profile, slice_),
     )
 
@@ -129,19 +131,34 @@ def _depth(profile: compiler.Profile) -> int:
     return _DEEPEST
 
 
-def rows(groups: Iterable[compiler.Share]) -> tuple[Row, ...]:
-    """Write groups of kernels as rows: the longest, and the others added up."""
+def rows(groups: Iterable[compiler.Share], waiting_seconds: float = 0.0) -> tuple[Row, ...]:
+    """Write groups of kernels as rows: the longest, and the others added up.
+
+    What the program waits for is a row of its own, where it waits.
+    """
+    groups = list(groups)
+    step_seconds = sum(group.seconds for group in groups) + waiting_seconds
     table = []
     for group in groups:
-        advice = group.help if group.share >= HELPED else ""
+        share = group.seconds / step_seconds
+        advice = group.help if share >= HELPED else ""
         row = Row(
             name=group.name,
             ms=group.seconds * 1e3,
-            share=group.share,
+            share=share,
             bound=group.bound,
             help=advice,
         )
         table.append(row)
+    if waiting_seconds:
+        waiting = Row(
+            name=WAITING,
+            ms=waiting_seconds * 1e3,
+            share=waiting_seconds / step_seconds,
+            bound="",
+        )
+        table.append(waiting)
+        table.sort(key=lambda row: -row.ms)
 
     # A single row more needs no summary: it takes the same place.
     remaining = table[SHOWN:]
