@@ -46,7 +46,7 @@ def generated():
         (widths(*range(1, 11)), "compilations in", FAIL, "10 compilations"),
         (column(["a"] * 16), "tensor 1", FAIL, "holds text"),
         (column(np.zeros([16], "complex128")), "tensor 1", FAIL, "complex128"),
-        (column(np.zeros([16], "float64")), "tensor 1", WARN, "imitates"),
+        (column(np.zeros([16], "float64")), "tensor 1", WARN, "emulates"),
         (column(tf.ragged.constant([[1], [1, 2]] * 8)), "tensor 1", FAIL, "RaggedTensor"),
         (batches(16, number=80), "over 8 replicas", PASS, "2 for each"),
         (batches(20, number=80), "over 8 replicas", FAIL, "such as 24"),

@@ -252,8 +252,8 @@ def test_keras_on_jax_is_asked_as_much_as_by_its_fit(tmp_path):
     assert "not ready" in indivisible
     assert "a global batch of 12 can't be divided by 8 (v5e-8)" in indivisible
     assert "not ready" not in divided
-    assert "16 rows are 2 for each (v5e-8)" in divided
-    assert "24 rows are 3 for each (v5e-8)" in from_rows
+    assert "16 rows, 2 on each (v5e-8)" in divided
+    assert "24 rows, 3 on each (v5e-8)" in from_rows
     assert "fit would raise at model.py" in stateful
     assert "keras.ops.max(self.head.kernel)" in stateful
     assert "Take the values from the state" in stateful

@@ -64,7 +64,7 @@ def test_writes_of_kernels_without_a_product_are_counted_by_hand():
     [
         # 4 GB at 819 GB/s.
         ({"rounds": 1000}, 1e10, "write 3.91 GiB to memory, which alone takes 5.12 ms"),
-        ({"rounds": 1000, "space": ":S(1)"}, 1e10, "a loop goes round 1,000 times"),
+        ({"rounds": 1000, "space": ":S(1)"}, 1e10, "a loop runs 1,000 times"),
         ({"rounds": 9, "direction": "GT"}, 1e10, "an unknown number of times"),
         ({"rounds": 1000, "space": ":S(1)"}, 0, ""),  # a bound that is not written
         ({"rounds": 9}, 1e10, ""),

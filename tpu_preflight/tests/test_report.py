@@ -42,6 +42,7 @@ ROWS = tuples(st.builds(Row, ms=NUMBERS, share=NUMBERS), min_size=1, max_size=3)
 EXCHANGES = tuples(st.builds(Exchange, bytes=NUMBERS, low_ms=NUMBERS, high_ms=NUMBERS))
 TIMINGS = st.builds(
     Timing,
+    target=st.sampled_from(["v5e-8", "v6e-1"]),
     ms=NUMBERS,
     low_ms=NUMBERS,
     high_ms=NUMBERS,

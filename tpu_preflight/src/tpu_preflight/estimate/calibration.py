@@ -228,7 +228,7 @@ def summary(timing: Timing) -> str:
             f"estimate is {timing.ms:.3g} ms, {busy}"
         )
     if timing.missing:
-        text += f"; not counted in full: {timing.missing} kernels"
+        text = f"{text}; not counted in full: {timing.missing} kernels"
     return text
 
 
