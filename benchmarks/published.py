@@ -22,6 +22,7 @@ from helpers.text.corpus import DATA
 from tpu_preflight import compiler
 from tpu_preflight.estimate import calibration
 from tpu_preflight.estimate.calibration import Run
+from tpu_preflight.estimate.measured import step_seconds
 from tpu_preflight.program import Program, export
 
 Loss = Callable[..., tf.Tensor]
@@ -322,9 +323,13 @@ def estimated(run: Run) -> Run:
     if run.model.startswith("blind "):
         return blind.estimated(run)
     compiled = compiler.compile(program(run), run.target, effort="full", timeout=TIMEOUT)
-    seconds = compiler.profile(compiled).seconds, compiler.roofline(compiled).seconds
-    estimate, roofline = (float(f"{s * 1e3:.3g}") for s in seconds)
-    return dataclasses.replace(run, estimate_ms=estimate, roofline_ms=roofline)
+    estimate_ms = 1e3 * step_seconds(compiler.profile(compiled))
+    roofline_ms = 1e3 * compiler.roofline(compiled).seconds
+    return dataclasses.replace(
+        run,
+        estimate_ms=float(f"{estimate_ms:.3g}"),
+        roofline_ms=float(f"{roofline_ms:.3g}"),
+    )
 
 
 def write(runs: Iterable[Run]) -> None:

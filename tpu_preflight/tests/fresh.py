@@ -13,7 +13,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 OF_JAX, OF_KERAS = re.findall(r"```python\n(.*?)```\n.*?```text\n(.*?)```", README, re.DOTALL)
 # By the environments: the lock's versions, the newest JAX alone, the newest TensorFlow with it.
 SCREENS = {"lock": OF_KERAS, "jax": OF_JAX, "tensorflow": OF_KERAS}
-REPAIR = re.search(r"Mended \(`(.*?)`, and\s+`(.*?)`\)", README).groups()
+REPAIR = re.search(r"Fixed \(`(.*?)`, and\s+`(.*?)`\)", README).groups()
 PACKAGES = dict(re.findall(r"`\[(\w+)\]`(?: took)? (\d+) packages", README))
 UNWANTED = {"lock": set(), "jax": {"tensorflow", "keras"}, "tensorflow": set()}
 

@@ -37,6 +37,9 @@ examples:
   tpu-preflight my_model:build --json --baseline main.json > report.json
   tpu-preflight my_model:build -t v5e-8 -t v6e-8 --steps 100000 --price v5e=1.2 --price v6e=2.7
 
+flags of the compiler, as you set them on the TPU:
+  LIBTPU_INIT_ARGS=--xla_tpu_scoped_vmem_limit_kib=65536 tpu-preflight ... --profile
+
 exit status:
   0  ready
   1  not ready
