@@ -1,15 +1,23 @@
 """The exercises of notebook 11: a masked mean, a model trained, arrays cut for eight devices."""
 
 import contextlib
+import functools
+import math
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from helpers.exercises import Wrong, returned
+from tpu_preflight import compiler
+from tpu_preflight.chips import hardware
+from tpu_preflight.compiler.execution import exchange
+from tpu_preflight.program.instructions import computations
 
 MEANS = [([3, -100, 0, 7], 3.0), ([-100] * 4, 0.0)]
 
@@ -57,6 +65,161 @@ def _packages_called() -> Iterator[set[str]]:
         yield packages
     finally:
         sys.setprofile(profiler)
+
+
+ROWS = PartitionSpec("chips")
+COLUMNS = PartitionSpec(None, "chips")
+WHOLE = PartitionSpec()
+# Arrays of float32, so 8, 32, 16 and 32 MB; x @ w has the shape of d.
+SHAPES = {"x": (1000, 2000), "w": (2000, 4000), "d": (1000, 4000), "v": (4000, 2000)}
+
+
+class Layout(NamedTuple):
+    """What eight chips compute, and which part of each array a chip has."""
+
+    compute: Callable
+    arguments: dict[str, PartitionSpec]
+    result: PartitionSpec
+    thought: str  # for whoever names another collective
+
+
+class Sent(NamedTuple):
+    """What the chips send each other in one layout."""
+
+    collective: str
+    size: float  # of the array that travels, in MB
+    megabytes: float  # that each chip sends
+    microseconds: float
+
+
+def _layouts(mesh: Mesh) -> dict[int, Layout]:
+    """The ten of the exercise, by their numbers in the notebook."""
+
+    def product(a: jax.Array, b: jax.Array) -> jax.Array:
+        return a @ b
+
+    def gradient(x: jax.Array, d: jax.Array) -> jax.Array:
+        return x.T @ d
+
+    def scattered(x: jax.Array, d: jax.Array) -> jax.Array:
+        return jax.lax.psum_scatter(x.T @ d, "chips", tiled=True)
+
+    def moved(x: jax.Array) -> jax.Array:
+        return x
+
+    def two_products(x: jax.Array, w: jax.Array, v: jax.Array) -> jax.Array:
+        return jax.nn.relu(x @ w) @ v
+
+    in_slices = jax.shard_map(scattered, mesh=mesh, in_specs=(ROWS, ROWS), out_specs=ROWS)
+    adds_up = "The sum runs along the axis that is cut, so each chip has a part of every sum."
+    return {
+        1: Layout(
+            product, {"x": ROWS, "w": WHOLE}, ROWS, "Which rows of y can a chip compute by itself?"
+        ),
+        2: Layout(
+            product, {"x": WHOLE, "w": COLUMNS}, COLUMNS, "Which columns of y does a chip compute?"
+        ),
+        3: Layout(
+            product, {"x": WHOLE, "w": COLUMNS}, WHOLE, "Each chip has columns of y and needs all."
+        ),
+        4: Layout(product, {"x": COLUMNS, "w": ROWS}, WHOLE, adds_up),
+        5: Layout(
+            product, {"x": ROWS, "w": ROWS}, ROWS, "What does a chip lack to compute its rows of y?"
+        ),
+        6: Layout(
+            product,
+            {"x": ROWS, "w": COLUMNS},
+            COLUMNS,
+            "What does a chip lack to compute its columns of y?",
+        ),
+        7: Layout(gradient, {"x": ROWS, "d": ROWS}, WHOLE, adds_up),
+        8: Layout(
+            in_slices,
+            {"x": ROWS, "d": ROWS},
+            ROWS,
+            "The axis that is summed is cut, and each chip keeps its rows of the sums.",
+        ),
+        9: Layout(moved, {"x": ROWS}, COLUMNS, "Each chip gives a part of its rows to each other."),
+        10: Layout(
+            two_products,
+            {"x": WHOLE, "w": COLUMNS, "v": ROWS},
+            WHOLE,
+            "Columns of x @ w are what the second product adds up.",
+        ),
+    }
+
+
+@functools.cache
+def _compiled_layouts() -> dict[int, tuple[Layout, Sent]]:
+    """Compile the ten layouts for eight devices of this CPU, and read what their programs send."""
+    devices = jax.devices("cpu")[:8]
+    mesh = Mesh(np.array(devices), ("chips",))
+    target = hardware.slice_of("v5e-8", jax=True)
+    rows = {}
+    for number, layout in _layouts(mesh).items():
+        arguments = []
+        for name, spec in layout.arguments.items():
+            sharding = NamedSharding(mesh, spec)
+            arguments.append(jax.ShapeDtypeStruct(SHAPES[name], jnp.float32, sharding=sharding))
+        step = jax.jit(layout.compute, out_shardings=NamedSharding(mesh, layout.result))
+        module, main = computations(step.lower(*arguments).compile().as_text())
+        sent = Sent("none", 0.0, 0.0, 0.0)
+        for instruction in module[main]:
+            traffic = exchange(instruction, module, cores=1)
+            if traffic is not None:
+                _, seconds = compiler.link_seconds(target, traffic.sent)
+                size = traffic.bytes / 1e6
+                sent = Sent(traffic.kind, size, traffic.sent / 1e6, 1e6 * seconds)
+        rows[number] = layout, sent
+    return rows
+
+
+def _check_on_paper(answer: object) -> str:
+    rows = returned(answer())
+    count = len(jax.devices("cpu"))
+    if count < 8:
+        raise Wrong(
+            f"The check compiles for eight devices, and JAX has {count}. Set DEVICES = 8, restart "
+            "the kernel and run all cells above."
+        )
+    expected = _compiled_layouts()
+    if not isinstance(rows, dict) or set(rows) != set(expected):
+        raise Wrong("Return a dictionary with the keys 1 to 10.")
+    for number, (layout, sent) in expected.items():
+        _check_row(number, rows[number], layout, sent)
+    return "The programs that the compiler wrote for eight devices send the same."
+
+
+def _check_row(number: int, row: object, layout: Layout, sent: Sent) -> None:
+    """Compare an answer on one layout; `Wrong` says what to think about."""
+    try:
+        collective, megabytes, microseconds = row
+        megabytes = float(megabytes)
+        microseconds = float(microseconds)
+    except (TypeError, ValueError):
+        raise Wrong(
+            f'{number}: give three things, such as ("all-gather", 7, 70), not {row!r}.'
+        ) from None
+    if str(collective).lower() != sent.collective:
+        raise Wrong(f"{number}: it is not {collective}. {layout.thought}")
+    if not _close(megabytes, sent.megabytes):
+        thought = "Which array travels, and how many MB are that?"
+        if _close(2 * megabytes, sent.megabytes):
+            thought = "Its parts travel to be added up, and then the sums travel."
+        elif _close(megabytes, sent.size) or _close(megabytes, 2 * sent.size):
+            thought = "Of each array a chip keeps its own part: 7/8 of it travels."
+        elif _close(megabytes, 8 * sent.megabytes):
+            thought = "That is what all chips send together."
+        raise Wrong(f"{number}: a chip does not send {megabytes:g} MB. {thought}")
+    if not _close(microseconds, sent.microseconds):
+        raise Wrong(
+            f"{number}: {megabytes:g} MB do not take {microseconds:g} µs. At 100 GB/s "
+            "one MB takes 10."
+        )
+
+
+def _close(number: float, expected: float) -> bool:
+    return math.isclose(number, expected, rel_tol=0.01)
 
 
 # The shape of an array, and of the part that each of eight devices holds of it.

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import types
 
+import jax
 import nbformat
 import numpy as np
 import pytest
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.slow
 # While tests are collected: later, after TensorFlow's first operation, the CPU can't be split.
 CPU = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
+# 11-3 is compiled for eight.
+jax.config.update("jax_num_cpu_devices", 8)
 
 HERE = pathlib.Path(__file__).parent
 NUMBERED = {path.stem[:2]: path for path in NOTEBOOKS}
