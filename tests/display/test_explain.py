@@ -21,6 +21,7 @@ from helpers.display.explain import SYMPTOMS, explain
 
 THREADS = tomllib.loads((ROOT / "tests/display/threads.toml").read_text("utf-8"))
 UNRELATED = THREADS.pop("unrelated")
+INNOCENT = THREADS.pop("innocent")
 SAID, NAME = "Please provide a TPU Name to connect to.", "The resolver doesn't know which TPU"
 
 
@@ -49,6 +50,11 @@ def test_every_symptom_is_met_and_its_lesson_exists():
 @pytest.mark.parametrize("message", UNRELATED)
 def test_an_error_of_another_cause_is_not_explained(message):
     assert not explain(message)
+
+
+@pytest.mark.parametrize("log", INNOCENT)
+def test_a_log_in_which_nothing_is_wrong_is_not_explained(log):
+    assert not explain(log)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +134,10 @@ def test_what_must_stand_near_is_bounded_and_the_evidence_is_the_line():
         ("ERROR: (gcloud.x) what happened\n- '@type': y", "ERROR: (gcloud.x) what happened"),
         ("terminate called\n  what():  bad thing\nAborted", "what(): bad thing"),
         ("FAILED tests/x.py::test_y - OddFailure: z", "FAILED tests/x.py::test_y - OddFailure: z"),
+        # As pytest, vLLM and people who quote write it.
+        (">   f()\nE   TypeError: odd\nx.py:1: TypeError", "TypeError: odd"),
+        ("ERROR 05-29 08:34:18 [core.py:500] RuntimeError: odd\nexit", "RuntimeError: odd"),
+        ("It says:\n`ValueError: odd`", "ValueError: odd`"),
         ("WARNING: nothing is wrong", ""),
     ],
 )

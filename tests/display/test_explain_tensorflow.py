@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 import tensorflow as tf
 import tf_keras
@@ -162,6 +163,68 @@ def annotated_variable_without_a_mesh(_):
     nnx.Linear(4, 4, kernel_init=init, rngs=nnx.Rngs(0))
 
 
+def keyword_that_jax_lacks(_):
+    jax.jit(abs, abstracted_axes=None)
+
+
+def setting_that_jax_lacks(_):
+    jax.config.update("jax_no_such_setting", True)
+
+
+def step_result_of_another_type(_):
+    jax.lax.scan(lambda carry, _: (carry + 0.5, None), 0, None, length=2)
+
+
+def branches_of_unequal_types(_):
+    jax.lax.cond(True, lambda: 1, lambda: 1.0)
+
+
+def donated_twice(_):
+    double = jax.jit(lambda x: 2 * x, donate_argnums=0)
+    x = jnp.ones(4)
+    double(x)
+    x + 1
+
+
+def function_as_an_argument(_):
+    jax.jit(lambda x: x)(abs)
+
+
+def list_as_a_static_argument(_):
+    jax.jit(lambda sizes: sizes[0], static_argnums=0)([2])
+
+
+def list_of_layers_in_flax(_):
+    class Layers(nnx.Module):
+        def __init__(self):
+            self.layers = [nnx.Linear(2, 2, rngs=nnx.Rngs(0))]
+
+    Layers()
+
+
+def image_of_another_size(_):
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
+    model(np.zeros([1, 5]))
+
+
+def image_of_another_size_in_keras_2(_):
+    tf_keras.Sequential([tf_keras.layers.Dense(2, input_shape=[4])])(np.zeros([1, 5]))
+
+
+def method_of_keras_2s_variables(_):
+    keras.Variable(1.0).read_value()
+
+
+def loader_that_fit_does_not_know(_):
+    model = keras.Sequential([keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    model.fit(object())
+
+
+def relative_path_for_orbax(_):
+    ocp.StandardCheckpointer().save("a/relative/path", {"a": jnp.ones(2)})
+
+
 KERAS_MIXED = "Keras 2 and Keras 3 in one program"
 KERAS_FILE = "A file that this Keras doesn't read or write"
 OTHER_MODEL = "A checkpoint of another model"
@@ -169,6 +232,9 @@ GENERATOR = "A generator that yields something else"
 NO_FILE = "An input file is not there"
 TRACED = "A value that JAX lacks while it traces"
 NO_MESH = "JAX asks for a mesh"
+OTHER_JAX = "JAX and a library of a different version"
+OTHER_TYPE = "A loop or branch whose types differ"
+OTHER_SHAPE = "An input of another shape than the model's"
 FAILING = {
     resolver_without_a_name: "The resolver doesn't know which TPU",
     tpu_without_the_build_for_it: "TensorFlow has no TPU inside",
@@ -196,9 +262,22 @@ FAILING = {
     shape_from_a_traced_value: TRACED,
     mask_that_cuts: TRACED,
     leaked_value: "A traced value kept outside JAX's function",
-    name_that_jax_removed: "JAX and a library of a different version",
+    name_that_jax_removed: OTHER_JAX,
     specification_without_a_mesh: NO_MESH,
     annotated_variable_without_a_mesh: NO_MESH,
+    keyword_that_jax_lacks: OTHER_JAX,
+    setting_that_jax_lacks: OTHER_JAX,
+    step_result_of_another_type: OTHER_TYPE,
+    branches_of_unequal_types: OTHER_TYPE,
+    donated_twice: "An array that was donated",
+    function_as_an_argument: "A value that is no array",
+    list_as_a_static_argument: "A static argument without a hash",
+    list_of_layers_in_flax: "Flax's data and static attributes",
+    image_of_another_size: OTHER_SHAPE,
+    image_of_another_size_in_keras_2: OTHER_SHAPE,
+    method_of_keras_2s_variables: "Names of Keras 2 under Keras 3",
+    loader_that_fit_does_not_know: "Data that fit doesn't know",
+    relative_path_for_orbax: "A relative path for Orbax",
 }
 
 
