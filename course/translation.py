@@ -37,7 +37,7 @@ MISSING = "Not translated yet."
 ESCAPE = 'Write other quotation marks for """, no backslash, no other control character.'
 # Google's own pages exist in many languages: the end of a link to one of them.
 GOOGLE = r"\]\(https://(?:(?:docs\.)?cloud\.google\.com|www\.tensorflow\.org)/[^)#?\s]+(?=[)#])"
-BADGE = r"(?<=/blob/main/notebooks/)(?=\d\d_)"
+BADGE = r"(?<=/notebooks/)(?=\d\d_)"
 # A link of Markdown within the repository: a file, and an anchor there.
 LINK = re.compile(r"(?<=\]\()(?!#|\w+:)([^)#\s]+)(?:#([^)\s]+))?")
 

@@ -28,15 +28,23 @@ PICTURE_WITHOUT_WORDS = re.compile(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"]+\")[^>
 FENCED_CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
+def project() -> dict:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
 def repository() -> str:
     """The public address, from the one place where it is written."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    return project["urls"]["Repository"]
+    return project()["urls"]["Repository"]
+
+
+def release() -> str:
+    """The tag that Colab and Kaggle take notebooks and helpers of, so that they fit together."""
+    return f"v{project()['version']}"
 
 
 def badges(name: str) -> dict[str, str]:
     """The links of the badges that belong to a notebook, by the place that they open it in."""
-    page = f"{repository()}/blob/main/notebooks/{name}"
+    page = f"{repository()}/blob/{release()}/notebooks/{name}"
     return {
         "Colab": page.replace("https://github.com/", "https://colab.research.google.com/github/"),
         "Kaggle": f"https://kaggle.com/kernels/welcome?src={page}",

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from conventions import ROOT
+from conventions import ROOT, release
 from typer.testing import CliRunner
 
 from course import catalog, translation
@@ -38,7 +38,7 @@ def test_another_language_is_one_more_file_and_its_links_lead_to_what_there_is()
         for link in re.findall(r"\]\((?!#|\w+:)([^)#\s›]+)", markdown_of(path, text)):
             target = (path.parent / link).resolve()
             assert target in edition or target.exists(), (path.name, link)
-        assert f"/blob/main/notebooks/{CODE}/" in text or path.suffix == ".md"
+        assert f"/blob/{release()}/notebooks/{CODE}/" in text or path.suffix == ".md"
 
 
 def test_what_a_cell_printed_stays_with_its_program(monkeypatch, tmp_path):

@@ -2,7 +2,8 @@
 
 It takes minutes and some GB, so it is apart from `make test`. The packages are the place's own
 (``colab.txt``, ``kaggle.txt``), so are the folder and what marks its kernel (``hosts.toml``), and
-git is told that the public address is this repository. The notebooks run as they are.
+git is told that the public address is a copy of this repository in which the release has its tag.
+The notebooks run as they are.
 """
 
 import json
@@ -12,7 +13,7 @@ import tomllib
 
 import nbformat
 import pytest
-from conventions import ROOT, repository, tagged
+from conventions import ROOT, release, repository, tagged
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient import NotebookClient
@@ -57,8 +58,11 @@ class Place:
             startup = home / "ipython/profile_default/startup"
             startup.mkdir(parents=True)
             (startup / "00_colab.py").write_text("import google.colab\n")
+        published = home / "published.git"
+        call("git", "clone", "--quiet", "--bare", ROOT, published, check=True)
+        call("git", "tag", "--force", release(), cwd=published, check=True)
         (home / ".gitconfig").write_text(
-            f'[url "{ROOT.as_uri()}"]\n  insteadOf = {repository()}\n[safe]\n  directory = *\n'
+            f'[url "{published.as_uri()}"]\n  insteadOf = {repository()}\n'
         )
         self.environment = {}
         for name, value in os.environ.items():

@@ -8,7 +8,16 @@ import tomllib
 
 import nbformat
 import pytest
-from conventions import NOTEBOOKS, ROOT, badges, problems, repository, source, tagged
+from conventions import (
+    NOTEBOOKS,
+    ROOT,
+    badges,
+    problems,
+    release,
+    repository,
+    source,
+    tagged,
+)
 from nbformat.v4 import new_output
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -39,7 +48,7 @@ def test_notebook_keeps_the_conventions(path):
     assert problems(notebook, path.name) == []
     setup = setup_cell(notebook)
     assert setup == setup_cell(load(NOTEBOOKS[0]))
-    assert f"git clone --depth=1 {repository()}\n" in setup
+    assert f"git clone --depth=1 --branch={release()} {repository()}\n" in setup
     for link in (f"notebooks/{path.name}", *badges(path.name).values()):
         assert f"]({link})" in README
 
