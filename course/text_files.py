@@ -89,7 +89,7 @@ def read_texts(text: TextFile) -> Iterator[pyarrow.Array]:
         raise CourseError(
             f"The text {text.path.name} was changed meanwhile.",
             "Records of the old text and of the new one would be mixed.",
-            "Run the same command again when nobody changes it, with another folder for output.",
+            "Run the same command again once it no longer changes, with another folder for output.",
         )
     if is_empty:
         raise CourseError(

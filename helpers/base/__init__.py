@@ -1,4 +1,4 @@
-"""What every room stands on: errors, files, settings, and how text and pages are written."""
+"""What every room builds on: errors, files, settings, and how text and pages are written."""
 
 from helpers.base import errors, language
 

@@ -148,7 +148,7 @@ class Folder:
         self.check()
         if self.sizes().get(".lock"):  # to lock it would empty it
             raise CourseError(
-                f"{short(self.path)} has a .lock that somebody else wrote.",
+                f"{short(self.path)} has a .lock from another program.",
                 "The course's is empty; this one would be emptied.",
                 "Name another folder, or move the file away.",
             )

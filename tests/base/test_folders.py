@@ -55,7 +55,7 @@ def test_what_a_killed_write_left_goes_and_one_process_at_a_time_writes(tmp_path
     with folder.alone(), pytest.raises(files.CantWrite, match="Is a directory"):
         Folder(tmp_path / "other").alone()
     Folder(tmp_path / "third").write(".lock", "mine")
-    with pytest.raises(CourseError, match="somebody else wrote"):
+    with pytest.raises(CourseError, match="lock from another program"):
         Folder(tmp_path / "third").alone()
     assert (tmp_path / "third/.lock").read_text() == "mine"
 

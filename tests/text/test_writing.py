@@ -172,8 +172,8 @@ def test_files_of_somebody_else_stay(tmp_path):
         path.write_text("mine")
     prepared(tmp_path / "out", files=[tmp_path / "text"])
     assert list(held_out.parent.iterdir()) == [held_out]
-    refused("tokenizer.json of somebody else", ["하나"], tmp_path / "other")
-    refused("tfrecord of somebody else", ["하나"], tmp_path / "third", shards=1)
+    refused("tokenizer.json from another run", ["하나"], tmp_path / "other")
+    refused("tfrecord from another run", ["하나"], tmp_path / "third", shards=1)
     for path in (held_out, tokenizer, shard):
         assert path.read_text() == "mine"
 

@@ -141,7 +141,7 @@ def write_shard(job: Job, number: int) -> int:
         raise CourseError(
             "The text was changed meanwhile.",
             "Records of the old text and of the new one would be mixed.",
-            "Run the same command again when nobody changes it, with another folder for output.",
+            "Run the same command again once it no longer changes, with another folder for output.",
         )
     settings = job.settings
     folder = Folder(job.path)
@@ -330,8 +330,8 @@ def _missing(job: Job) -> list[int]:
 def _foreign(job: Job, name: str, why: str) -> CourseError:
     """Make the error of a file that is where one of the records belongs, and isn't that."""
     return CourseError(
-        f"{short(job.path)} holds a {name} of somebody else.",
-        f"{why} It may be your own, or of a run with other settings.",
+        f"{short(job.path)} holds a {name} from another run or program.",
+        f"{why} It may be your own file, or from a run with other settings.",
         "Name another folder, or move the file away; then run the same command again.",
     )
 
