@@ -113,6 +113,27 @@ def test_the_teacher_s_plans_name_sections_that_exist():
         assert headings.issuperset(sections.split("; ")), sections
 
 
+SITTINGS = ["first", "second", "third", "fourth"]
+
+
+def test_the_teacher_s_sittings_are_the_notebooks_with_their_exercises():
+    rows = []
+    for path in NOTEBOOKS:
+        exercises: list[list[str]] = [[]]  # of each sitting
+        for text in sources(path):
+            if text.startswith("## Sitting "):
+                exercises.append([])
+            exercises[-1] += re.findall(r"^\*\*(\d\d-\d) · ", text)
+        for number, names in enumerate(exercises):
+            name = f"[{path.name[:2]}]({path.name})" if number == 0 else path.name[:2]
+            if len(exercises) > 1:
+                name += f", {SITTINGS[number]}"
+            rows.append((name, ", ".join(names)))
+    plans = (ROOT / "notebooks/TEACHING.md").read_text("utf-8")
+    table = plans.partition("| sitting | exercises |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| (\[?\d\d.*?) \| (.*?) ?\| \S", table, re.MULTILINE) == rows
+
+
 def edit(old: str, new: str):
     """Replace words in the first cell that has them."""
 
