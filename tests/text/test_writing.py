@@ -230,7 +230,7 @@ def test_records_of_another_run_are_refused_and_kept(texts, written, tmp_path):
     changes = {"seed": (0, 3), "sequence_length": (64, 32), "shards": (5, 4)}
     for name, (original, value) in changes.items():
         error = refused("other settings", texts, tmp_path, **{name: value})
-        assert error.why == f"{name} is {original} there, {value} here."
+        assert error.why == f"{name} is {original} in the folder, {value} in this run."
     refused("documents is", [texts[1], texts[0], *texts[2:]], tmp_path)
     refused("documents is", texts[:-1], tmp_path)
     assert finished(tmp_path).keys() == {shard.name for shard in written.shards}

@@ -9,6 +9,7 @@ from tpu_preflight.compiler.advice import Kernel
 from tpu_preflight.compiler.profiling import Profile
 from tpu_preflight.estimate import calibration, timing
 from tpu_preflight.estimate.measured import corrected, step_seconds
+from tpu_preflight.estimate.step import Row, Timing, parts
 
 PRODUCT = Kernel(
     name="product",
@@ -86,3 +87,24 @@ def test_a_step_shorter_than_all_published_ones_has_no_range_and_says_why(monkey
     _, long_step = read(monkeypatch, times=100)
     assert calibration.summary(long_step).startswith("v6e-8: 300 to 317 ms a step; the estimate")
     assert long_step.factor == repr(calibration.factor("v6e"))
+
+
+@pytest.mark.parametrize(
+    ("ms", "written"), [(0.0123, "0.0123"), (99.94, "99.9"), (999.4, "999"), (1234.5, "1,234")]
+)
+def test_a_time_is_written_without_an_exponent(ms, written):
+    step = Timing(
+        target="v6e-8",
+        ms=ms,
+        low_ms=ms,
+        high_ms=2000.0,
+        factor="",
+        busy=0.5,
+        missing=0,
+        operations=(Row("dot", ms, 1.0, "compute"),),
+        layers=(),
+        lines=(),
+    )
+    assert f" {written} ms" in calibration.summary(step)
+    assert "e+" not in calibration.summary(step)
+    assert parts(step, "operations")[0]["ms"] == written

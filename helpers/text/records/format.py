@@ -211,10 +211,10 @@ def check_same(table: Manifest, settings: Settings) -> None:
     Raises `CourseError`: They differ.
     """
     differences = []
-    for name, there in vars(table.settings).items():
-        here = getattr(settings, name)
-        if there != here:
-            differences.append(f"{name} is {there} there, {here} here")
+    for name, written in vars(table.settings).items():
+        asked_for = getattr(settings, name)
+        if written != asked_for:
+            differences.append(f"{name} is {written} in the folder, {asked_for} in this run")
     if not differences:
         return
     what = "other settings or texts"
@@ -223,7 +223,7 @@ def check_same(table: Manifest, settings: Settings) -> None:
     raise CourseError(
         f"{short(table.path)} holds records of {what}.",
         f"{'; '.join(differences)}.",
-        "Write to another folder, or delete the records here: manifest.json and shard-*.",
+        "Write to another folder, or delete the records in this one: manifest.json and shard-*.",
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.report import CANT_TELL, FAIL, NOTHING, OPEN, PASS, WARN, Change, Report
-from tpu_preflight.text import size
+from tpu_preflight.text import plain_number, size
 
 TOLERANCE = 0.05  # share by which a time or a size may grow: another compiler changes it by less
 
@@ -103,13 +103,17 @@ def _changed_compilations(report: Report, earlier: Report) -> Iterator[Change]:
     )
 
 
+def _milliseconds(number: float) -> str:
+    return f"{plain_number(number)} ms"
+
+
 # Of each part of a report the numbers that are compared, and how they are written.
 _NUMBERS = {
     "estimates": (
         ("peak memory", "peak_bytes", size),
-        ("least time", "bound_ms", "{:.3g} ms".format),
+        ("least time", "bound_ms", _milliseconds),
     ),
-    "timings": (("estimated time", "ms", "{:.3g} ms".format),),
+    "timings": (("estimated time", "ms", _milliseconds),),
 }
 
 

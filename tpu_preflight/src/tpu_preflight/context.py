@@ -41,9 +41,11 @@ class Answer:
 
     @property
     def none_fits(self) -> bool:
-        """Whether the search ended with a batch that does not fit."""
-        if self.search is None:
+        """Whether even the smallest batch of the search does not fit."""
+        if self.search is None or self.search.largest:
             return False
+        # Where nothing fits, the last one tried is the smallest. The search may have ended there
+        # for another reason, such as its time limit; then nothing is known of what fits.
         *_, last_tried = self.search.tried.values()
         return last_tried.verdict == "out of memory"
 
@@ -138,16 +140,18 @@ class Context:
             self.say(f"{job.target}: a batch of {rows:,}")
             return self.subject.export_rows(job, rows)
 
-        # What is larger than a batch that doesn't fit need not be tried.
         limits: dict[str, Any] = {}
         if not compiled.ok and job.rows > 1:
+            # The job's own batch doesn't fit, so only smaller ones are tried. How much memory it
+            # would need is known, and lets the search choose the next one.
             limits = {"most": job.rows - 1, "known": {job.rows: compiled}}
         elif not compiled.ok:
+            # A single row doesn't fit: it is tried again, so that the search can say so.
             limits = {"most": 1}
         return compiler.largest_batch(
             program_of,
             job.target,
-            smallest=8 if job.rows > 8 else 1,
+            smallest=8 if job.rows > 8 else 1,  # batches of more than 8 in steps of 8
             seconds=self.search_seconds or TIMEOUT,
             **limits,
         )

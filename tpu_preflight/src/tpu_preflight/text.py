@@ -53,6 +53,18 @@ def size(number: float) -> str:
     return f"{number:.2f} GiB"
 
 
+def plain_number(number: float, digits: int = 3) -> str:
+    """Write a number for people with so many digits; a large one whole, without an exponent.
+
+    >>> plain_number(12.345), plain_number(1234.5)
+    ('12.3', '1,234')
+    """
+    # From here on, `g` would write 1.23e+03.
+    if number >= 10**digits - 0.5:
+        return f"{number:,.0f}"
+    return f"{number:.{digits}g}"
+
+
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
     """Write the rows of a table as lines, its columns one below the other.
 

@@ -8,7 +8,7 @@ from tpu_preflight.compiler.memory import padding_remedy
 from tpu_preflight.context import Answer, Context
 from tpu_preflight.estimate.step import flop
 from tpu_preflight.report import Item, finding
-from tpu_preflight.text import size
+from tpu_preflight.text import plain_number, size
 
 SHORT_MS = 0.01  # a smaller bound is not written, either
 LOOSE = 3  # times as long as the bound: BERT's published runs took about that
@@ -59,7 +59,8 @@ def _loose_bound(answer: Answer) -> list[Item]:
     written_ms = elsewhere.written_bytes / bandwidth * 1e3
     if written_ms > LOOSE * bound_ms:
         written = size(elsewhere.written_bytes)
-        return [finding(7, "no_products", target=target, written=written, ms=f"{written_ms:.3g}")]
+        milliseconds = plain_number(written_ms)
+        return [finding(7, "no_products", target=target, written=written, ms=milliseconds)]
     if elsewhere.rounds > MANY_ROUNDS:
         rounds = "an unknown number of"
         if math.isfinite(elsewhere.rounds):

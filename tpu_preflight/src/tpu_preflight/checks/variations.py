@@ -10,7 +10,7 @@ from tpu_preflight.estimate.step import flop
 from tpu_preflight.program import TIMEOUT, messages
 from tpu_preflight.report import Item, finding
 from tpu_preflight.subjects.load_subject import load_subject
-from tpu_preflight.text import size
+from tpu_preflight.text import plain_number, size
 
 
 def check(context: Context) -> list[Item]:
@@ -52,6 +52,6 @@ def _fits(arguments: str, compiled: compiler.Compiled) -> Item:
         taken=size(compiled.peak_bytes),
         there=size(compiled.available_bytes),
         flops=flop(compiled.flops),
-        ms=f"{least_ms:.3g}",
+        ms=plain_number(least_ms),
         said=compiled.message,
     )

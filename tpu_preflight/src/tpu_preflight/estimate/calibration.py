@@ -29,7 +29,7 @@ from typing import Any
 from tpu_preflight.chips import hardware
 from tpu_preflight.display import Displayable, Link, Table
 from tpu_preflight.estimate.step import Estimate, Timing
-from tpu_preflight.text import translated
+from tpu_preflight.text import plain_number, translated
 
 TABLE = pathlib.Path(__file__).with_name("published.tsv")
 NEAR = 0.3  # share of the prediction from the other runs: the calibration's aim
@@ -217,16 +217,16 @@ def why_no_range(generation: str) -> str:
 def summary(timing: Timing) -> str:
     """Say in a line how long a step takes, and how busy the matrix units are."""
     busy = f"the matrix units busy {timing.busy:.0%} of it"
+    estimate = plain_number(timing.ms)
     if is_short(timing.target, timing.ms):
         text = (
-            f"{timing.target}: {timing.ms:.3g} ms a step on the device, by the compiler's "
+            f"{timing.target}: {estimate} ms a step on the device, by the compiler's "
             f"estimate, {busy}; what the host adds is unknown"
         )
     else:
-        text = (
-            f"{timing.target}: {timing.low_ms:.3g} to {timing.high_ms:.3g} ms a step; the "
-            f"estimate is {timing.ms:.3g} ms, {busy}"
-        )
+        low = plain_number(timing.low_ms)
+        high = plain_number(timing.high_ms)
+        text = f"{timing.target}: {low} to {high} ms a step; the estimate is {estimate} ms, {busy}"
     if timing.missing:
         text = f"{text}; not counted in full: {timing.missing} kernels"
     return text

@@ -14,6 +14,7 @@ from tpu_preflight.display import MISSING
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.estimate.calibration import is_short
 from tpu_preflight.estimate.step import Estimate, Timing, count
+from tpu_preflight.text import plain_number
 
 _MS_PER_HOUR = 3.6e6
 
@@ -136,8 +137,8 @@ def table(entries: Sequence[Price]) -> list[dict[str, str]]:
             "target": entry.target,
             "rows a step": count(entry.rows),
             "chips": str(entry.chips),
-            "hours": f"{entry.low_hours:.3g} to {entry.high_hours:.3g}",
-            "chip-hours": f"{low_chip_hours:.3g} to {high_chip_hours:.3g}",
+            "hours": f"{plain_number(entry.low_hours)} to {plain_number(entry.high_hours)}",
+            "chip-hours": f"{plain_number(low_chip_hours)} to {plain_number(high_chip_hours)}",
             "a chip-hour": rate,
             "cost": cost,
         }

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from tpu_preflight.display import MISSING, Table
-from tpu_preflight.text import size
+from tpu_preflight.text import plain_number, size
 
 BOUNDS = "The least time is a bound, not a prediction. Nothing here was run on a TPU."
 
@@ -92,9 +92,11 @@ class Exchange:
             )
         else:
             overlap = "the compiled program waits for each"
+        low = plain_number(self.low_ms, 2)
+        high = plain_number(self.high_ms, 2)
         text = (
             f"{self.kind}: {size(self.bytes)} at {self.parts} places of the step, "
-            f"{self.low_ms:.2g} to {self.high_ms:.2g} ms over the interconnect; {overlap}"
+            f"{low} to {high} ms over the interconnect; {overlap}"
         )
         if self.quoted:
             text += "; its bandwidth is quoted from a paper, as Google's pages don't say it"
@@ -137,7 +139,7 @@ def parts(timing: Timing, title: str) -> Table:
     for part in getattr(timing, title):
         row = {
             title: part.name,
-            "ms": f"{part.ms:.3g}",
+            "ms": plain_number(part.ms),
             "share": f"{part.share:.1%}",
             "bound by": part.bound or "–",
             "help": part.help,
@@ -151,7 +153,7 @@ def flop(number: float) -> str:
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         # A little less than the factor is written as it: 1.00 GFLOP, not 1000 MFLOP.
         if number >= factor * 0.9995:
-            return f"{_three_digits(number / factor)} {prefix}FLOP"
+            return f"{plain_number(number / factor)} {prefix}FLOP"
     return f"{number:.0f} FLOP"
 
 
@@ -160,13 +162,6 @@ def count(number: int | None) -> str:
     if number is None:
         return MISSING
     return f"{number:,}"
-
-
-def _three_digits(number: float) -> str:
-    # From a thousand on, `g` would write an exponent.
-    if number < 999.5:
-        return f"{number:.3g}"
-    return f"{number:,.0f}"
 
 
 def costs(estimates: Iterable[Estimate]) -> list[dict[str, str]]:
@@ -178,7 +173,7 @@ def costs(estimates: Iterable[Estimate]) -> list[dict[str, str]]:
             all_reduce = size(estimate.all_reduce_bytes)
         # A smaller bound has no digits that mean anything.
         if estimate.bound_ms >= 0.01:
-            least_time = f"{_three_digits(estimate.bound_ms)} ms"
+            least_time = f"{plain_number(estimate.bound_ms)} ms"
         else:
             least_time = "< 0.01 ms"
         devices = str(estimate.replicas)
