@@ -45,7 +45,7 @@ nb_execution_mode = "off"
 nb_code_prompt_show = translated("Show the code")
 nb_code_prompt_hide = translated("Hide the code")
 suppress_warnings = ["myst.xref_missing", "myst.header", "misc.highlighting_failure"]
-smartquotes_action = "q"  # --flag stays --flag
+smartquotes = False  # commands stand in plain text, too: 'numpy<2', --flag
 
 # --- How the pages look ---
 

@@ -113,7 +113,7 @@ def test_a_dial_turns_without_a_kernel_to_what_its_words_say(page, path):
 
 def test_what_people_pasted_is_explained_as_by_the_command(page):
     threads = tomllib.loads((ROOT / "tests/display/threads.toml").read_text("utf-8"))
-    texts = threads.pop("unrelated")
+    texts = threads.pop("unrelated") + threads.pop("innocent")
     texts += [row["text"] for row in threads.values()]
     page.goto((SITE / "notebooks/TROUBLESHOOTING.html").as_uri())
     paste = """texts => texts.map(text => {
@@ -121,13 +121,44 @@ def test_what_people_pasted_is_explained_as_by_the_command(page):
       field.value = text;
       field.dispatchEvent(new Event("input"));
       return [...document.querySelectorAll("#told section")].map(
-        x => ["h2", "code"].map(y => x.querySelector(y).textContent.replaceAll("’", "'")));
+        x => ["h2", "code"].map(y => x.querySelector(y).textContent));
     })"""
     for text, sections in zip(texts, page.evaluate(paste, texts), strict=True):
         # A section's heading begins with the symptom's name.
         for (heading, evidence), match in zip(sections, explain(text).matches, strict=True):
             assert heading.startswith(match.symptom.name)
             assert evidence == match.evidence
+
+
+def test_of_five_million_characters_the_beginning_and_the_end_are_searched(page):
+    """As the command reads a long log; and no expression is compiled twice."""
+    page.goto((SITE / "notebooks/TROUBLESHOOTING.html").as_uri())
+    paste = """([beginning, middle, end]) => {
+      const field = document.getElementById("pasted");
+      const lines = "step 17: loss 2.31\\n".repeat(130_000);
+      field.value = [beginning, middle, end].join(`\\n${lines}`);
+      let compiled = 0;
+      const before = window.RegExp;
+      window.RegExp = function (...words) { compiled += 1; return new before(...words); };
+      field.dispatchEvent(new Event("input"));
+      window.RegExp = before;
+      const headings = [...document.querySelectorAll("#told h2")].map(x => x.textContent);
+      return [field.value.length, headings.join(), compiled];
+    }"""
+    said = "ValueError: Please provide a TPU Name to connect to."
+    for texts, seen in ((["", "", said], True), ([said, "", ""], True), (["", said, ""], False)):
+        length, headings, compiled = page.evaluate(paste, texts)
+        assert length > 4_900_000
+        assert headings.startswith("The resolver doesn't know which TPU") == seen
+    assert compiled < 10
+
+
+def test_commands_in_a_text_can_be_copied(page):
+    """No quotation mark is bent: a shell takes straight ones only."""
+    page.goto((SITE / "notebooks/TROUBLESHOOTING.html").as_uri())
+    text = page.locator("article").inner_text()
+    assert "pip install 'numpy<2'" in text
+    assert not set("‘’“”") & set(text)
 
 
 def test_one_asks_what_a_tpu_takes_by_name_by_error_and_by_notebook(page):
