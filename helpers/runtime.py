@@ -34,6 +34,7 @@ def _check_packages(place: Place) -> None:
             "The notebooks' outputs were checked with the versions in requirements.txt only.",
             "Start the notebook with `make lab`, or choose the kernel of the .venv it made.",
         )
+    # On Colab and Kaggle the kernel is the place's own: the lock is installed into it.
     for arguments in settings.install_commands(locked, tpu=place.tpu == "local"):
         subprocess.run([sys.executable, "-m", "pip", *arguments], check=True)
     raise CourseError(

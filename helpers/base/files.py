@@ -40,6 +40,7 @@ def write(path: pathlib.Path, data: str | bytes | Iterable[bytes]) -> None:
 
 def _replace(path: pathlib.Path, pieces: Iterable[bytes]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # What a process left that was killed while it wrote: nobody else would delete it.
     for leftover in temporary.leftovers(path):
         leftover.unlink(missing_ok=True)
     with temporary.reserved_file(path) as writing:

@@ -99,6 +99,7 @@ class Folder:
     def _reading(self, name: str) -> Iterator[None]:
         try:
             yield
+        # What isn't there is no error: the caller goes on below its block.
         except (FileNotFoundError, NotADirectoryError):
             pass
         except self._failures as error:
@@ -130,8 +131,10 @@ class Folder:
                 self._files.pipe_file(probe, b"", timeout=PATIENCE)
                 self._files.rm(probe)
             return
+        # Tried in the nearest folder that exists, as nothing is to be left behind.
         nearest = pathlib.Path(self._root)
         with self._writing(""):
+            # A link that leads nowhere counts: no folder can be made in its place.
             while not (nearest.exists() or nearest.is_symlink()):
                 nearest = nearest.parent
             tempfile.TemporaryFile(dir=nearest).close()
@@ -236,6 +239,7 @@ class Folder:
         path = pathlib.Path(self._at(name))
         with self._writing(name):
             if self.remote:
+                # Whole on this disk first: if a piece can't be made, the bucket's file stays.
                 with tempfile.TemporaryDirectory() as folder:
                     local = pathlib.Path(folder, path.name)
                     files.write(local, data)

@@ -104,6 +104,7 @@ class _Pattern:
         match = self.english.fullmatch(text)
         if match is None:
             return None
+        # What fills a blank is often a message itself, such as the name of a kernel's place.
         words = {}
         for name, group in zip(self.names, match.groups(), strict=True):
             words[name] = translated(group, code)
@@ -131,6 +132,7 @@ def _messages(code: str) -> tuple[dict[str, str], list[_Pattern]]:
         if message.id and message.string and not message.fuzzy:
             translations[message.id] = message.string
     patterns = []
+    # What has more letters fits fewer texts: a short pattern must not take them first.
     for english in sorted(filter(BLANK.search, translations), key=_letters, reverse=True):
         names = tuple(dict.fromkeys(BLANK.findall(english)))
         patterns.append(_Pattern(_expression(english), names, translations[english]))
@@ -172,6 +174,7 @@ def translated(text: str, code: str | None = None) -> str:
     code = code or language()
     if code == ENGLISH or not text.strip():
         return text
+    # A whole message first: a pattern that fits it, too, would translate its parts.
     messages, patterns = _messages(code)
     if text in messages:
         return messages[text]

@@ -24,6 +24,7 @@ def variables_set(
     try:
         yield
     finally:
+        # Those that were not set before are taken out again.
         for name in values:
             target.pop(name, None)
         target.update(previous)
@@ -53,6 +54,7 @@ def served(
         contextlib.ExitStack() as stack,
     ):
         stack.callback(process.kill)
+        # A read has no time limit: the timer ends the process, and that ends the read.
         timer = threading.Timer(seconds, process.kill)
         timer.start()
         port = process.stdout.readline()  # empty once the process has ended, or was killed

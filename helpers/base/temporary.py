@@ -40,6 +40,7 @@ def _open_locked(path: pathlib.Path) -> int:
     """
     if fcntl is None:
         raise OSError("this system has no such locks")
+    # A pipe of this name would be waited for, and a link would lead to somebody else's file.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,6 +62,7 @@ def _create_locked(
             continue  # another process took it for a leftover before it was locked
         except OSError:
             return temporary, None  # a disk without locks: there nothing is ever deleted
+        # Else it was deleted before the lock: then the lock is of a file without a name.
         if temporary.exists():
             return temporary, descriptor
         os.close(descriptor)

@@ -71,6 +71,7 @@ def mean(values: np.ndarray, weights: np.ndarray) -> tuple[float, tuple[float, f
     counts = weights.sum(1)
 
     def mean_of(sums: np.ndarray, counts: np.ndarray, axis: int) -> np.ndarray:
+        # A draw may have only documents without a masked token.
         return sums.sum(axis) / counts.sum(axis).clip(1)
 
     overall = float(sums.sum() / counts.sum())

@@ -130,8 +130,10 @@ def training_step(
         # A row drops the same values on any replica: it is told by its number in the global batch.
         first_row = tf.cast(replica, tf.int64) * batch["input_ids"].shape[0]
         with tf.GradientTape() as tape, dropout_at(seed, step, first_row):
+            # A batch without a masked token has no loss, and changes nothing.
             loss = tf.math.divide_no_nan(loss_sum(model, batch, training=True), masked)
         gradients = tape.gradient(loss, weights)
+        # An embedding's gradient comes as the rows that were looked up, not as a tensor.
         return [loss, *map(tf.convert_to_tensor, gradients)]
 
     def update_weights(gradients: list[tf.Tensor]) -> tf.Tensor:
@@ -142,6 +144,7 @@ def training_step(
         return norm
 
     def compiled(function: Callable) -> Callable:
+        # None leaves it to the strategy; False would keep XLA out on a TPU as well.
         return tf.function(function, jit_compile=jit or None, autograph=False)
 
     @compiled
@@ -198,6 +201,7 @@ def steps_function(
         arrays = []
         for dtype in (tf.float32, tf.float32, tf.int64):  # of `Results`
             arrays.append(tf.TensorArray(dtype, size, element_shape=[]))
+        # One step after the other: each needs the weights that the one before has left.
         _, *arrays = tf.while_loop(
             lambda index, *_: index < count,
             body,

@@ -94,11 +94,13 @@ def lowered(expression: str) -> re.Pattern[str]:
         text = match[0]
         return text if text.startswith("\\") else text.lower()
 
+    # In symptoms.toml … is what a message has between its words: names, numbers, shapes.
     expression = expression.replace("…", ".{0,200}?")
     return re.compile(re.sub(r"\\.|[A-Z]", lower, expression))
 
 
 def _is_near(places: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+    # The places are in order, so the first one that isn't too early decides.
     index = bisect.bisect(places, (start - REACH,))
     return index < len(places) and places[index][1] <= end + REACH
 
@@ -250,6 +252,7 @@ def _match(symptom: Symptom, texts: Sequence[Text], errors: _Errors) -> Match | 
                 best = Match(symptom, text.line(start, end), place)
             if place == AT_LAST_ERROR:
                 return best
+        # Lines that were joined may show what was never written: only where they show nothing.
         if best is not None:
             return best
     return None
@@ -343,6 +346,7 @@ def read(log: BinaryIO) -> tuple[bytes, int]:
         piece = log.read(MOST_BYTES)
         if not piece:
             break
+        # How long the log is shows only when it ends: until then this is its end.
         end += piece
         left_out += max(0, len(end) - MOST_BYTES)
         end = end[-MOST_BYTES:]

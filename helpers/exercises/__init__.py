@@ -87,10 +87,12 @@ def check_cases(answer: Callable, solution: Callable, cases: Sequence[Case]) -> 
         result = np.asarray(returned(answer(*arguments)))
         call = str(case.arguments)[1:-1]
         shape = list(expected.shape)
+        # Before the numbers: NumPy would stretch one shape to the other and find them equal.
         if list(result.shape) != shape:
             raise Wrong(
                 f"For {call} the shape should be {shape}, not {list(result.shape)}. {case.name}"
             )
+        # An answer may add up in another order than the solution.
         if not np.allclose(result, expected, atol=1e-3):
             numbers = np.round(np.float64(expected), 3).tolist()
             other_numbers = np.round(np.float64(result), 3).tolist()
@@ -117,9 +119,11 @@ class Exercise:
     def judge(self, name: str, answer: Callable) -> str:
         """Say what an answer has shown; `Wrong` if it is not right."""
         module = importlib.import_module(f"helpers.exercises.notebook_{name[:2]}")
+        # An exercise with a check of its own, which also says what was right.
         if not self.because:
             return getattr(module, f"_check_{self.answer}")(answer)
         names: dict = {}
+        # Text of the course, from its TOML: nothing that a learner wrote.
         exec(self.solution, names)
         solution = names[self.answer]
         if self.cases:
@@ -152,6 +156,7 @@ class Question:
         choice = " or ".join(f'"{letter}"' for letter in self.letters)
         if answer is None:
             return "not yet", f"Guess: answer = {choice}. Then run this cell again."
+        # Anything may be typed here, a number as well.
         # The text names its answers (a) and (b), so some are typed with brackets.
         letter = str(answer).lower().strip("() \t\n")
         if letter == self.right:
@@ -261,7 +266,7 @@ def check(name: str, answer: object) -> Verdict:
         return Verdict(name, "not right", message, failure.lines)
 
 
-# How many hints of each exercise were shown.
+# How many hints of each exercise were shown since the kernel started.
 _hint_counts: dict[str, int] = {}
 
 

@@ -83,6 +83,7 @@ def connect(tpu: str | None = None) -> "tf.distribute.Strategy":
     place = detect()
     target = tpu or place.tpu or ""
     remote = is_address(target)
+    # A TPU of this machine must have been seen by `detect`; an address is asked below.
     if target not in ("local", place.tpu) and not remote:
         raise _no_tpu(target, place)
     devices = []

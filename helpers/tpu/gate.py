@@ -99,6 +99,7 @@ class Worker:
     def connect(self) -> socket.socket:
         """Make a connection to it."""
         with self._lock:
+            # One question at a time: two answers on the same channel could be exchanged.
             self._channel.sendall(b"?")
             _, descriptors, _, _ = socket.recv_fds(self._channel, 16, 1)
         if not descriptors:
@@ -114,6 +115,7 @@ class Worker:
 def reach_storage(connection: socket.socket) -> None:
     """Be a proxy that leads to Google's storage and login alone."""
     request = b""
+    # The headers end with an empty line; who never ends them is not read for ever.
     while b"\r\n\r\n" not in request and len(request) < _LONGEST_REQUEST:
         data = connection.recv(_LONGEST_REQUEST)
         if not data:
@@ -144,6 +146,7 @@ def main() -> None:
     for listener, handle in zip(listeners, handlers, strict=True):
         threading.Thread(target=accept, args=(listener, handle), daemon=True).start()
     print(front.getsockname()[1], flush=True)  # noqa: T201
+    # Looked up again and again: a kernel that is killed tells nobody.
     while os.getppid() == client and worker.process.poll() is None:
         time.sleep(0.2)
     worker.process.kill()

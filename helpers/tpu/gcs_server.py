@@ -67,6 +67,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         self.send_response(200, "Connection established")
         self.end_headers()
+        # Inside the tunnel the client speaks to Google, as it believes: the same handler answers.
         self.request = self.tls.wrap_socket(self.connection, server_side=True)
         self.setup()  # from here on the request is the encrypted connection
         self._tunnel = host
@@ -108,6 +109,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = _serve
 
     def _answer(self) -> Answer:
+        # An object's name is one part of the path: its own slashes are escaped.
         path = [unquote(part) for part in self.url.path.split("/")[1:]]
         match [self.command, *path]:
             case "GET", "storage", "v1", "b", bucket:
@@ -169,6 +171,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _put(self, bucket: str, name: str, data: bytes) -> Answer:
         """Keep an object, and describe it."""
+        # The generation grows with each write: by it a client sees that an object was replaced.
         milliseconds = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         resource = {
             "bucket": bucket,
@@ -184,6 +187,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """List all that begins with a prefix; what has the delimiter after it, as a prefix once."""
         prefix = self.query.get("prefix", "")
         delimiter = self.query.get("delimiter", "")
+        # All in one answer; the service would give a thousand, and a token for the next ones.
         items = []
         prefixes = set()
         for name, (resource, _) in sorted(self._objects(bucket).items()):
@@ -203,6 +207,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if span is None:
             return 200, data, headers
         start = int(span[1])
+        # HTTP's range includes its end, Python's does not.
         end = int(span[2] or len(data)) + 1
         part = data[start:end]
         if not part:
@@ -228,6 +233,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         name = self.query.get("name") or resource.get("name", "")
         if not name:
             raise Refusal(400, "Required object name.")
+        # Generation 0 stands for no object: the client asks that none is replaced.
         if self.query.get("ifGenerationMatch") == "0" and name in self._objects(bucket):
             raise Refusal(412, "At least one of the pre-conditions you specified did not hold.")
         if kind == "resumable":
@@ -260,6 +266,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             data[int(start) :] = self.body
         if total == str(len(data)):
             return self._put(bucket, name, bytes(data))
+        # 308 asks for more, and the range says how far it is; without one it has nothing yet.
         if not data:
             return 308, b"", {}
         return 308, b"", {"Range": f"bytes=0-{len(data) - 1}"}
@@ -307,10 +314,12 @@ def main() -> None:
     parent = int(sys.argv[2])
     _Handler.tls = _certify(folder)
     _Handler.buckets = {sys.argv[3]: {}}
+    # A pipeline opens many files at once; Python's own queue holds five connections.
     http.server.ThreadingHTTPServer.request_queue_size = 128
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)  # noqa: T201
+    # Looked up again and again: a kernel that is killed tells nobody.
     while os.getppid() == parent:
         time.sleep(0.2)
     shutil.rmtree(folder, ignore_errors=True)

@@ -15,6 +15,7 @@ from helpers.base.errors import CourseError, unreadable
 from helpers.base.folders import Folder, short
 from helpers.base.language import translated
 
+# Another number when a manifest or a record's bytes get another meaning: older ones are refused.
 FORMAT = 4
 MANIFEST = "manifest.json"  # written last: all shards are there
 TOKENIZER = "tokenizer.json"
@@ -79,11 +80,13 @@ class Shard:
 
     def check(self, pieces: Iterable[bytes]) -> None:
         """Compare the file's bytes with those that were written; raise `ShardDamaged`."""
+        # In pieces: a shard may be larger than the memory.
         size = 0
         checksum = google_crc32c.Checksum()
         for piece in pieces:
             size += len(piece)
             checksum.update(piece)
+        # The size first: what was cut off has a wrong checksum, too, which would say less.
         self.check_size(size)
         crc = checksum.hexdigest().decode()
         if crc != self.crc32c:
@@ -140,6 +143,7 @@ class Manifest:
         }
 
     def __repr__(self) -> str:
+        # An empty text gives records without a row.
         positions = max(1, self.rows * self.settings.sequence_length)
         return translated(
             f"{self.documents:,} documents in {self.rows:,} rows of "
@@ -156,6 +160,7 @@ def to_json(settings: Settings, shards: Iterable[Shard]) -> bytes:
         "features": settings.features,
         "shards": [vars(shard) for shard in shards],
     }
+    # Sorted: the same records have the same manifest, byte for byte.
     text = json.dumps(content, indent=1, sort_keys=True) + "\n"
     return text.encode()
 
@@ -183,6 +188,7 @@ def from_json(path: str, name: str, data: bytes) -> Manifest:
 def _check_types(part: Settings | Shard) -> None:
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)
+        # Not `isinstance`, for which True is a whole number.
         if type(value) is not field.type:
             raise TypeError(f"{field.name} is {value!r}")
 
@@ -198,6 +204,7 @@ def _check_names(file: str, settings: Settings, shards: Sequence[Shard]) -> None
 
 def _check_row_counts(settings: Settings, shards: Sequence[Shard]) -> None:
     """Check the numbers of rows, which will be counted on: they follow from the sizes."""
+    # All records are equally long, whatever is in them: one shows the length of each.
     row = np.zeros([1, settings.sequence_length], np.int64)
     record = records(dict.fromkeys(settings.features, row), settings.features)
     for shard in shards:
@@ -251,6 +258,7 @@ def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
     """
     data = Folder(table.path).read(TOKENIZER)
     if data and hashlib.sha256(data).hexdigest() == table.settings.tokenizer_sha256:
+        # The hash shows that the file is as written, not that the manifest's own numbers are.
         tokenizer = tokenizers.Tokenizer.from_str(data.decode())
         if tokenizer.get_vocab_size() == table.settings.vocabulary:
             return tokenizer
@@ -306,6 +314,7 @@ def _varint(number: int) -> bytes:
 def _crc(data: bytes) -> bytes:
     """TFRecord's checksum: CRC-32C, rotated and shifted (TensorFlow's lib/hash/crc32c.h)."""
     crc = google_crc32c.value(data)
+    # A checksum of data that itself holds checksums would be a weak one: so they are disguised.
     rotated = crc >> 15 | crc << 17
     masked = (rotated + 0xA282EAD8) & 0xFFFFFFFF
     return struct.pack("<I", masked)

@@ -112,6 +112,7 @@ def preflight(
             factory=subject,
             vary=vary or {},
         )
+        # Again, now that the library is known: some kinds of TPU have no TensorFlow.
         for name in names:
             hardware.slice_of(name, jax=context.subject.library == "jax")
 

@@ -123,6 +123,7 @@ class Context:
         """
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
             futures = [pool.submit(compile_job, job, self.say) for job in self.jobs]
+            # Meanwhile the caller's checks run here: Google's compiler is in another process.
             yield
             compiled = [future.result() for future in futures]
         for job, result in zip(self.jobs, compiled, strict=True):

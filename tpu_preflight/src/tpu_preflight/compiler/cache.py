@@ -28,6 +28,7 @@ def folder() -> pathlib.Path:
 def key(hlo: bytes, job: dict[str, Any], versions: dict[str, str]) -> str:
     """Name the entry of a question: the module, what else is asked, versions, libtpu's flags."""
     flags = os.environ.get("LIBTPU_INIT_ARGS", "")
+    # The kind of machine, too: a home folder on a network may be that of several.
     question = dumps([_FORMAT, job, versions, platform.machine(), flags], sort_keys=True)
     return hashlib.sha256(question.encode() + hlo).hexdigest()
 
@@ -54,6 +55,7 @@ def write(key: str, answer: Answer) -> None:
 
 
 def _seal(key: str, data: bytes) -> bytes:
+    # No secret: it finds an entry that was cut off or renamed. The folder is the user's own.
     return hmac.digest(key.encode(), data, "sha256").hex().encode()
 
 

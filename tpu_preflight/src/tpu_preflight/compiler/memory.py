@@ -218,6 +218,7 @@ def _next_units(tried: Mapping[int, Compiled], low: int, high: int, unit: int) -
         return low
 
     # Where the line through the smallest and the largest batch meets the memory to aim for.
+    # As long as only one size is known, there is no line: four times as many.
     guess = 4 * low
     needs = {rows: compiled for rows, compiled in tried.items() if compiled.peak_bytes}
     fewest_rows = min(needs)

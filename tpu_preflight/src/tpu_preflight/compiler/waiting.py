@@ -56,6 +56,7 @@ class Schedule:
         now = waiting = 0.0
         free: dict[str, float] = {}  # when each link is free again
         ends: dict[str, float] = {}  # when the transfer is done that an instruction stands for
+        # In the program's order: what an instruction waits for, its own time, what it begins.
         for instruction in self._module[name]:
             awaited = self._awaited(instruction, ends)
             if awaited is not None and awaited > now:
@@ -67,6 +68,7 @@ class Schedule:
             transfer = self._transfer(instruction)
             if transfer is None:
                 continue
+            # A link carries one transfer after the other.
             end = max(now, free.get(transfer.link, 0.0)) + transfer.seconds
             free[transfer.link] = end
             if transfer.awaited:
@@ -80,6 +82,7 @@ class Schedule:
         """Run the kernel of an instruction, or the rounds of its loop."""
         if instruction.opcode == "while":
             body = self.run(instruction.called("body"))
+            # A loop whose rounds aren't known counts once; the report says that it is not whole.
             count = loop_rounds(instruction, self._module, name) or 1
             return Passage(count * body.seconds, count * body.waiting)
         if instruction.opcode == "call":
@@ -92,6 +95,7 @@ class Schedule:
         if not begun:
             return None
         called = instruction.called("calls") or ""
+        # It doesn't wait itself: what uses its result does, and may come much later.
         if instruction.opcode in _PASSES_ON or called.startswith("async_collective_fusion"):
             ends[instruction.name] = max(begun)
             return None
@@ -110,6 +114,7 @@ class Schedule:
         on_host = [bool(_HOST.search(shape)) for shape in instruction.layouts]
         if not any(on_host):
             return None
+        # Of a copy, what isn't on the host is its other end and a small flag: the larger counts.
         sizes = []
         for shape, is_on_host in zip(instruction.layouts, on_host, strict=True):
             if not is_on_host:

@@ -51,6 +51,7 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
         PreflightError: A word is no price, is the second for its kind, or is for a kind that isn't
             among the targets.
     """
+    # Chips are paid for, so targets of one kind have the same price, whatever their size.
     kinds = {}
     for target in targets:
         kinds[target] = hardware.slice_of(target, jax=True).chip.name
@@ -167,6 +168,7 @@ def verdict(entries: Sequence[Price]) -> str:
     steps = entries[0].steps
     summary = f"{steps:,} steps; hours of steps alone; nothing is added for start or saving."
     priced = [entry for entry in entries if entry.per_chip_hour is not None]
+    # One price by itself compares nothing.
     if len(priced) < 2:
         return summary
 
@@ -177,6 +179,7 @@ def verdict(entries: Sequence[Price]) -> str:
     for entry in priced:
         divisor = entry.rows if compare_by_row else 1
         ranges.append(_CostRange(entry.target, entry.low / divisor, entry.high / divisor))
+    # By their middle: the ends of a range are a fast run and a slow one.
     ranges.sort(key=lambda cost: cost.middle_squared)
 
     cheapest = ranges[0]
