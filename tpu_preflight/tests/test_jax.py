@@ -116,6 +116,21 @@ def test_what_is_said_of_a_function(fn, argument, check, state, words, no_compil
     assert the(report, check, words).state == state
 
 
+class RaisesAlone:
+    """A function that is compiled, but raises when it is run operation by operation."""
+
+    def __call__(self, x):
+        if not isinstance(x, jax.core.Tracer):
+            raise ValueError("not traced")
+        return x + 1
+
+
+def test_what_raises_operation_by_operation_is_said_in_jaxs_words(no_compiler):
+    item = the(preflight(RaisesAlone(), (jnp.ones(8),), "v5e-1"), 4)
+    assert item.state == FAIL and "not traced" in item.finding
+    assert item.finding.startswith("JAX raises") and "jax.disable_jit()" in item.fix
+
+
 def test_float64_is_named_with_its_line(no_compiler):
     with jax.enable_x64(True):
         lambda_report = preflight(lambda x: mean(x * np.float64(2)), np.ones(8), "v5e-1")
@@ -255,6 +270,53 @@ def residual_step(weights, x):
 UP = (3, 1024, 4096)
 DOWN = (3, 4096, 1024)
 WEIGHT_BYTES = 2 * 3 * 1024 * 4096
+
+
+def zeros(params):
+    return params, {"mean": jax.tree.map(jnp.zeros_like, params)}
+
+
+def times_zero(params):
+    return params, {"mean": jax.tree.map(lambda x: x * 0, params)}
+
+
+def constrained(params):
+    sharding = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec())
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x + 1, sharding), params)
+
+
+def whole_product(params):  # of the same shape, in another place
+    return {"product": jnp.sum(params["w"], 0, keepdims=True) * jnp.ones((8192, 1))}
+
+
+REPLICATED = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec())
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("fn", "line"),
+    [
+        (zeros, "jnp.zeros_like, params"),
+        (times_zero, ""),
+        (constrained, ""),
+        (whole_product, ""),
+        (jax.jit(zeros, out_shardings=REPLICATED), ""),  # as it is asked for
+    ],
+    ids=["zeros", "times_zero", "constrained", "another", "asked_for"],
+)
+def test_a_result_that_loses_the_sharding_of_its_argument_warns(fn, line):
+    mesh = AbstractMesh((8,), ("data",))
+    params = {"w": sharded_array(mesh, (8192, 512), "data"), "bias": sharded_array(mesh, (512,))}
+    report = preflight(fn, (params,), "v5e-8")
+    assert report.status == "ready"
+    items = [item for item in report.items if item.name.startswith("sharding of the results")]
+    if not line:
+        assert not items
+        return
+    (item,) = items
+    assert item.state == WARN and line in item.where
+    assert "result[1]['mean']['w'] (bf16[8192,512]) takes 8 MiB of each device" in item.finding
+    assert "params['w'], which has the same shape, takes 1 MiB" in item.finding
 
 
 @pytest.mark.long

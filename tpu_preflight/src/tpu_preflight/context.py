@@ -16,6 +16,7 @@ from tpu_preflight.estimate import timing
 from tpu_preflight.estimate.step import Estimate, Timing
 from tpu_preflight.program import NotCompilable, Program, Tracing
 from tpu_preflight.program.job import Job
+from tpu_preflight.program.side_effects import SideEffect, watched
 from tpu_preflight.report import Item, finding
 from tpu_preflight.subjects.subject import Subject, Target
 
@@ -96,6 +97,8 @@ class Context:
     # Known after `trace`: a program for each target, or why there is none.
     jobs: list[Job] = dataclasses.field(default_factory=list)
     refusal: NotCompilable | None = None
+    # What the step did in Python meanwhile.
+    side_effects: list[SideEffect] = dataclasses.field(default_factory=list)
     # The step as ``TPUStrategy.run`` traces it, by the check `strategy_scope`; None if it doesn't.
     traced_under_run: Tracing | None = None
     # Known after `compiling`: Google's compiler's answer to each job.
@@ -110,10 +113,12 @@ class Context:
     def trace(self) -> None:
         """Trace the step, and let XLA on this CPU write a program of it for each target."""
         self.say("tracing, and asking XLA on this CPU")
-        try:
-            self.jobs = self.subject.export(self.targets)
-        except NotCompilable as error:
-            self.refusal = error
+        with watched(self.subject.python_functions) as effects:
+            try:
+                self.jobs = self.subject.export(self.targets)
+            except NotCompilable as error:
+                self.refusal = error
+        self.side_effects = effects
 
     @contextlib.contextmanager
     def compiling(self) -> Iterator[None]:

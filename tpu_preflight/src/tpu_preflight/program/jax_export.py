@@ -35,6 +35,16 @@ _TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|remat|custom_[jv]+p
 
 
 @dataclasses.dataclass(frozen=True)
+class Result:
+    """One array that a function of JAX gives."""
+
+    name: str  # with its place in the nest: ``result[0]['kernel']``
+    source: Source | None  # the learner's line that makes it
+    # Whether the function says how it is sharded: by ``out_shardings``, or by a constraint.
+    is_placed: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Exported:
     """A function of JAX that was traced and written for a TPU."""
 
@@ -47,6 +57,7 @@ class Exported:
     # Rounds of its longest loop, nested ones multiplied; infinite where it is unknown.
     rounds: float
     sources: Mapping[str, Source | None]  # the learner's line of each of the program's names
+    results: tuple[Result, ...]  # one for each of the program's
 
     def find(self, name: str) -> Source | None:
         """Look up the learner's line of an operation.
@@ -98,10 +109,11 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
     main = _main(module)
     body = main.regions[0].blocks[0]
     _refuse_tokens(body, traced.jaxpr.jaxpr)
-    attributes = _argument_attributes(main, len(body.arguments))
+    attributes = _attributes(main, "arg_attrs", len(body.arguments))
     parameters = tuple(_parameter(i, argument) for i, argument in enumerate(body.arguments))
     result = list(body.operations)[-1]
     mesh = _mesh(module)
+    results = _results(main, result.operands)
     # Last, as it changes the module.
     sources, float64, text = _replace_names(module, name)
     program = Program(
@@ -124,6 +136,7 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
         constants=sum(getattr(constant, "nbytes", 0) for constant in traced.jaxpr.consts),
         rounds=_rounds(jaxpr),
         sources=sources,
+        results=results,
     )
 
 
@@ -408,11 +421,28 @@ def _main(module: Any) -> Any:
     raise ValueError("a module without a main function")
 
 
-def _argument_attributes(main: Any, count: int) -> list[str]:
-    """Give the attributes of each of a function's arguments, as text."""
-    if "arg_attrs" not in main.attributes:
+def _attributes(main: Any, kind: str, count: int) -> list[str]:
+    """Give the attributes of each of a function's arguments (or results), as text."""
+    if kind not in main.attributes:
         return [""] * count
-    return list(map(str, main.attributes["arg_attrs"])) or [""] * count
+    return list(map(str, main.attributes[kind])) or [""] * count
+
+
+def _results(main: Any, values: Sequence[Any]) -> tuple[Result, ...]:
+    """Describe what the main function gives."""
+    from jax.extend.mlir import ir
+
+    results = []
+    for attribute, value in zip(_attributes(main, "res_attrs", len(values)), values, strict=True):
+        name = re.search(r'jax\.result_info = "(.*?)"', attribute)
+        source = None
+        is_placed = "sdy.sharding" in attribute
+        # An argument that is given back has no operation.
+        if not isinstance(value.owner, ir.Block):
+            source = messages.learners_line(_frames(value.owner.location))
+            is_placed = is_placed or value.owner.name == "sdy.sharding_constraint"
+        results.append(Result(name[1] if name else "result", source, is_placed))
+    return tuple(results)
 
 
 class _Names:

@@ -42,6 +42,11 @@ class JaxSubject(Subject):
         self.exported: jax_export.Exported | None = None
         self.name = getattr(function, "__name__", type(function).__name__)
 
+    @property
+    def python_functions(self) -> tuple[Any, ...]:
+        """The function; of a Keras model also its own."""
+        return (self._function, *super().python_functions)
+
     def export(self, targets: Sequence[Target]) -> list[Job]:
         """Trace, and let JAX write the program: one for each target is the same."""
         self.exported = self._export(self.arguments)

@@ -68,6 +68,14 @@ class Subject(abc.ABC):
         self.sample = pipeline.sample(self.dataset, count)
 
     @property
+    def python_functions(self) -> tuple[Any, ...]:
+        """The learner's functions that are traced, as Python or what a library made of them."""
+        if self.model is None:
+            return ()
+        kind = type(self.model)
+        return (kind.train_step, kind.call)
+
+    @property
     def has_batch(self) -> bool:
         """Whether the shapes of a batch are known, so that the step can be traced."""
         return self.sample is None or bool(self.sample.shapes)

@@ -32,7 +32,8 @@ class TensorflowSubject(Subject):
     Args:
         step: A function of tensors, or a Keras model.
         data: A ``tf.data.Dataset`` of global batches, or a nest of ``tf.TensorSpec``s or tensors;
-            None where a ``tf.function``'s signature tells the shapes.
+            None where a ``tf.function``'s signature tells the shapes. Arrays or tensors that come
+            with a model are one global batch.
         factory: What made it, where there is one; called once more, inside a strategy's scope.
         seconds: After which tracing is given up.
         keras: The Keras of a model; empty where it is a function.
@@ -67,6 +68,8 @@ class TensorflowSubject(Subject):
                 "Hand in a dataset or TensorSpecs: preflight(model, dataset), or let the function "
                 "that makes the model end with `return model, dataset`.",
             )
+        if keras and _are_arrays(data):
+            data = tf.data.Dataset.from_tensors(tf.nest.map_structure(_as_fit_takes_it, data))
         self.factory = factory
         self.seconds = seconds
         self._uses_autograph = True
@@ -107,6 +110,11 @@ class TensorflowSubject(Subject):
         if self.kind == "forward pass":
             return self._flat(self._forward)
         return self._flat(self._call())
+
+    @property
+    def python_functions(self) -> tuple[Any, ...]:
+        """The function, or what a model has of a step."""
+        return (self.function, *super().python_functions)
 
     @property
     def test_step(self) -> Callable[..., Any]:
@@ -403,6 +411,18 @@ def _takes_one(function: Callable[..., Any], structure: tuple[Any, ...]) -> bool
         return False
     kinds = {parameter.kind for parameter in signature.parameters.values()}
     return inspect.Parameter.VAR_POSITIONAL not in kinds
+
+
+def _are_arrays(data: Any) -> bool:
+    """Say whether data have values, and are no descriptions."""
+    return all(isinstance(leaf, np.ndarray | tf.Tensor) for leaf in tf.nest.flatten(data))
+
+
+def _as_fit_takes_it(array: np.ndarray | tf.Tensor) -> np.ndarray | tf.Tensor:
+    """Give an array of Python's wide numbers the type that ``fit`` gives it."""
+    if isinstance(array, np.ndarray) and array.dtype == np.float64:
+        return array.astype("float32")
+    return array
 
 
 def _refuse_strategy(strategy: Any) -> None:
