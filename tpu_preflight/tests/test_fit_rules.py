@@ -115,6 +115,15 @@ def test_a_model_of_whole_numbers_is_tried_with_their_mean_as_by_fit(casts):
         assert "keras.ops.cast" in item.fix
 
 
+def test_arrays_with_a_model_are_one_batch_as_fit_takes_it():
+    model = keras.Sequential([keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    subject = load_subject(model, (np.ones([16, 4]), np.ones([16, 2], "float32")), 60, len)
+    subject.read_sample(1)
+    assert subject.sample.largest == ((16, 4), (16, 2))
+    assert [spec.dtype for spec in subject.structure] == [tf.float32, tf.float32]
+
+
 ON_TWO_CPUS = """
 import contextlib
 import keras
@@ -235,6 +244,9 @@ class Rows(keras.utils.PyDataset):
 print(preflight(plain, Rows(), "v5e-8"))
 print("=====")
 print(preflight(*made(Scaled(), 16), "v5e-8"))
+print("=====")
+print(preflight(*made(plain, 16), ["v5e-8", "v5e-32"]))
+print("=====")
 print(plain.count_params(), plain.layers[-1].kernel.numpy().shape)
 """
 
@@ -248,7 +260,7 @@ def test_keras_on_jax_is_asked_as_much_as_by_its_fit(tmp_path):
         [sys.executable, "model.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    indivisible, divided, from_rows, stateful = done.stdout.split("=====")
+    indivisible, divided, from_rows, stateful, targets, held = done.stdout.split("=====")
     assert "not ready" in indivisible
     assert "a global batch of 12 can't be divided by 8 (v5e-8)" in indivisible
     assert "not ready" not in divided
@@ -257,4 +269,5 @@ def test_keras_on_jax_is_asked_as_much_as_by_its_fit(tmp_path):
     assert "fit would raise at model.py" in stateful
     assert "keras.ops.max(self.head.kernel)" in stateful
     assert "Take the values from the state" in stateful
-    assert stateful.splitlines()[-1] == "10 (4, 2)"
+    assert "for v5e-32 compiled for one device: the batch can't be divided" in targets
+    assert held.strip() == "10 (4, 2)"

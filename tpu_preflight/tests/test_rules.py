@@ -46,6 +46,25 @@ def test_what_is_refused_is_named_with_its_line(fn, says, line, fix, no_compiler
     assert states(report, 6) == states(report, 7) == [OPEN]
 
 
+def test_what_a_hidden_layer_computes_is_not_sent_to_the_input_pipeline(no_compiler):
+    weights = tf.Variable(tf.ones([8]))
+
+    def hidden(x):
+        return with_python(x * weights) * weights
+
+    fix = the(preflight(hidden, VECTOR, "v5e-1"), 1).fix
+    assert "the input pipeline can't do it" in fix and "a round trip in each step" in fix
+
+
+def test_sizes_of_one_line_are_said_once(no_compiler):
+    def three_times(x):
+        sizes = [tf.size(tf.unique(x[i:]).y) for i in range(3)]
+        return sum(sizes)
+
+    item = the(preflight(three_times, VECTOR, "v5e-1"), 1, "data-dependent")
+    assert "f32[<=8]" in item.finding
+
+
 def test_a_size_from_values_warns_with_its_bound(no_compiler):
     def with_unique(x):
         return tf.reduce_sum(tf.unique(x).y)

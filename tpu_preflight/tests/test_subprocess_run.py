@@ -10,6 +10,7 @@ import psutil
 import pytest
 from programs import ROOT
 
+from tpu_preflight.errors import PreflightError
 from tpu_preflight.processes import family
 from tpu_preflight.report import FAIL, NOTHING, PASS, Report
 from tpu_preflight.subprocess_run import run_in_subprocess
@@ -102,6 +103,15 @@ def test_the_environment_is_named_and_is_no_verdict(name, variable, value, modul
     report = run_in_subprocess(f"mine:{name}", ["v5e-8"])
     assert report.status == "can't tell"
     assert variable in repr(report.items[0])
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_connection_to_a_tpu_is_to_be_left_out(is_imported, module):
+    if is_imported:
+        module.write_text(MODULE + "\n\nconnects()\n")
+    with pytest.raises(PreflightError) as caught:
+        run_in_subprocess("mine:connects", ["v5e-8"])
+    assert "Leave the connection out here" in caught.value.fix
 
 
 def test_what_the_data_show_is_kept_where_a_compiler_ends_the_process(module):

@@ -63,8 +63,9 @@ def preflight(
             memory for large variables); and a model of Keras 3 again, where TensorFlow has two
             CPUs, for a step of ``fit`` on both.
         data: A ``tf.data.Dataset`` of global batches, as ``fit`` takes it, each divided by the
-            target's replicas. Or ``tf.TensorSpec``s (tensors, arrays), as a tuple of the function's
-            arguments: what one replica gets. For JAX ``jax.ShapeDtypeStruct``s (or arrays), as a
+            target's replicas; ``(x, y)`` of arrays, with a model, is one such batch. Or
+            ``tf.TensorSpec``s (tensors, arrays), as a tuple of the function's arguments: what one
+            replica gets. For JAX ``jax.ShapeDtypeStruct``s (or arrays), as a
             tuple of the function's arguments: what one device gets; with a ``NamedSharding`` (over
             a ``jax.sharding.AbstractMesh`` of the target's devices) what all get together. None
             where the factory gives it.
@@ -134,6 +135,7 @@ def preflight(
                 timings, without_profile = context.profile()
                 items += without_profile
     items.sort(key=lambda item: item.check)
+    items = list(dict.fromkeys(items))  # what six operations of one line do is said once
     return Report(
         subject=context.subject.title,
         targets=names,

@@ -11,6 +11,7 @@ import os
 import pathlib
 import re
 import sys
+import traceback
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -199,7 +200,8 @@ def _load(module_name: str, attribute: str) -> object:
         raise PreflightError(
             f"{module_name} could not be imported.",
             _description(error),
-            "Run the command in the folder that holds the module, and see that "
+            _without_connection(error)
+            or "Run the command in the folder that holds the module, and see that "
             f"`python -c 'import {module_name}'` works there. A file named like a package hides "
             "it.",
         ) from error
@@ -223,6 +225,17 @@ def _load(module_name: str, attribute: str) -> object:
             "Write the name as the module does.",
         )
     return getattr(module, attribute)
+
+
+def _without_connection(error: BaseException) -> str:
+    """Advise to leave a connection to a TPU out, where that is what raised; else nothing."""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if re.search(r"cluster_resolver/tpu|tpu_strategy_util", frame.filename):
+            return (
+                "Leave the connection out here: no TPU is asked. Resolver, connection and strategy "
+                'belong in `if __name__ == "__main__":`, or in a function that only a run calls.'
+            )
+    return ""
 
 
 def _divide_cpu() -> None:
@@ -277,7 +290,8 @@ def _answer(
             refusal = PreflightError(
                 f"{module}:{attribute} raised an error.",
                 _description(error),
-                f"See that `python -c 'import {module}; {module}.{attribute}()' < /dev/null` "
+                _without_connection(error)
+                or f"See that `python -c 'import {module}; {module}.{attribute}()' < /dev/null` "
                 "works.",
             )
     return {"error": [refusal.what, refusal.why, refusal.fix]}, b""

@@ -14,15 +14,15 @@ def check(context: Context) -> list[Item]:
     sample = context.subject.sample
     if sample is None or not sample.shapes:
         return []
-    items = division(sample.largest, context.targets)
-    rows = rows_of(sample.largest)
+    items = division(sample.largest_outer, context.targets)
+    rows = rows_of(sample.largest_outer)
     if rows is not None:
         items.append(_remainder(sample, rows, context.subject.structure))
     return items
 
 
 def _remainder(sample: Sample, rows: int, structure: object) -> Item:
-    smaller = {rows_of(shapes) for shapes in sample.shapes} - {rows, None}
+    smaller = {rows_of(shapes) for shapes in sample.outer} - {rows, None}
     if smaller:
         return finding(3, "partial", least=min(smaller), rows=rows)
     is_open = any(_has_open_rows(spec) for spec in tf.nest.flatten(structure))

@@ -13,7 +13,7 @@ def check(context: Context) -> list[Item]:
     sample = context.subject.sample
     if sample is None or not sample.shapes:
         return []
-    count = len(sample.shapes)
+    count = len(sample.outer)
     # Where the sample is not the whole dataset, there may be others.
     words = {"every": "the first", "least": "at least ", "so_far": " so far"}
     if sample.ended:

@@ -62,4 +62,7 @@ def _compare(run: Callable[..., results.Results], program: Program) -> Item:
         nudged = run(compiled=True, growth=tolerance / 100)
         if set(names) <= set(results.differing_names(compiled, nudged, tolerance)):
             return finding(4, "rounding", names=", ".join(names[:2]))
-    return finding(4, difference.key, step="the function on this CPU", **difference.words)
+    key = difference.key
+    if key in ("refuses", "silent"):
+        key += "_in_jax"
+    return finding(4, key, step="the function on this CPU", **difference.words)

@@ -22,8 +22,12 @@ def check(context: Context) -> list[Item]:
     # It is traced; what follows is slow on a TPU, or wrong.
     exported = context.subject.exported
     part = ""
-    if context.jobs[0].replicas > 1 and not exported.program.mesh:
+    alone = [job.target for job in context.jobs if job.replicas > 1 and not job.program.mesh]
+    if alone and context.subject.model is None:
         part = "; compiled for one device: the arguments have no sharding"
+    elif alone:
+        targets = ", ".join(alone)
+        part = f"; for {targets} compiled for one device: the batch can't be divided"
     items = [finding(1, "traced", kind=kind, part=part)]
     if exported.float64 is not None:
         operation, source = exported.float64

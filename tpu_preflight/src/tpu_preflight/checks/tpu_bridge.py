@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tpu_preflight.checks.xla_rules import refusal_words
 from tpu_preflight.context import Context
-from tpu_preflight.program import Tracing, bridge, graph_operations, place_of
+from tpu_preflight.program import Tracing, bridge, elsewhere, graph_operations, place_of
 from tpu_preflight.report import Item, finding
 
 
@@ -21,6 +21,7 @@ class _Verdict:
     message: str = ""  # why
     on_host: str = ""  # operations that the host would take over with soft device placement
     where: str = ""  # the operation is made
+    elsewhere: str = ""  # it could be computed
 
 
 def check(context: Context) -> list[Item]:
@@ -37,6 +38,7 @@ def check(context: Context) -> list[Item]:
     # What XLA on this CPU lacks a TPU may have, or its host.
     verdict = _ask(traced)
     words["on_host"] = verdict.on_host
+    words["elsewhere"] = verdict.elsewhere
     if not verdict.message:
         return [finding(1, "no_kernel_here", **words)]
     if not verdict.on_host:
@@ -69,7 +71,13 @@ def _ask(traced: Tracing) -> _Verdict:
         if operation.type == strict.refused:
             place = place_of(operation)
             break
-    return _Verdict(strict.refused, strict.message, ", ".join(soft.on_host), place)
+    return _Verdict(
+        operation=strict.refused,
+        message=strict.message,
+        on_host=", ".join(soft.on_host),
+        where=place,
+        elsewhere=elsewhere(traced.graph, strict.refused),
+    )
 
 
 def _is_placement_soft() -> bool:

@@ -51,9 +51,16 @@ def _fix(refusal: NotCompilable, is_shared: bool) -> str:
 
 
 def _sizes(program: Program) -> list[Item]:
-    items = [_bounded(size) for size in program.bounded if size.source is not None]
-    if items:
-        return items
+    # Of one operation on one line the largest says it for all.
+    largest: dict[tuple[str, Any], Bounded] = {}
+    for size in program.bounded:
+        if size.source is None:
+            continue
+        key = size.operation, size.source
+        if _values(size) > _values(largest.setdefault(key, size)):
+            largest[key] = size
+    if largest:
+        return [_bounded(size) for size in largest.values()]
     if not program.bounded:
         return [finding(1, "no_bounded", inside="every shape is static")]
     # What no line of the learner makes is not theirs to change.
@@ -63,14 +70,18 @@ def _sizes(program: Program) -> list[Item]:
     return [finding(1, "no_bounded", inside=inside, where=where)]
 
 
-def _bounded(size: Bounded) -> Item:
-    # As in f32[<=8,4]: 32 elements at most.
+def _values(size: Bounded) -> int:
+    """Count the elements at most: of f32[<=8,4] they are 32."""
     _, _, dimensions = size.shape.partition("[")
+    return math.prod(map(int, re.findall(r"\d+", dimensions)))
+
+
+def _bounded(size: Bounded) -> Item:
     return finding(
         1,
         "bounded",
         operation=size.operation,
         shape=size.shape,
-        values=math.prod(map(int, re.findall(r"\d+", dimensions))),
+        values=_values(size),
         where=size.source,
     )

@@ -8,6 +8,7 @@ from tpu_preflight.program.tensorflow_export import (
     Bounded,
     Parameter,
     Program,
+    elsewhere,
     export,
     graph_operations,
     line_finder,

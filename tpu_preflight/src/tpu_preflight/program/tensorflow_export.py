@@ -22,6 +22,13 @@ _CTC = (
     "Hand in dense labels with their lengths, no SparseTensor, to tf.nn.ctc_loss(labels, logits, "
     "label_length, logit_length, logits_time_major=False, blank_index=...)."
 )
+_VARIABLE_READS = {"ReadVariableOp", "ResourceGather", "ResourceGatherNd"}
+
+PIPELINE_FIX = "Do this in the input pipeline, before the model, or write it with other operations."
+INSIDE_FIX = (
+    "Write it with other operations: it computes with the model's variables, so the input pipeline "
+    "can't do it."
+)
 _FIXES = {
     "CTCLoss": _CTC,
     "CTCLossV2": _CTC,
@@ -231,7 +238,7 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
         fix = "Keep strings and the like in the input pipeline; hand in numbers."
     elif refusal.reason == "no kernel":
         what = f"XLA has no {refusal.operation}{_at(refusal)}."
-        fix = "Do this in the input pipeline, before the model, or write it with other operations."
+        fix = elsewhere(graph, refusal.operation)
     elif refusal.reason == "size":
         what = f"The size that {refusal.operation} makes depends on a value{_at(refusal)}."
         fix = (
@@ -245,6 +252,29 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
         fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
     fix = _FIXES.get(refusal.operation, fix)
     return NotCompilable(what, refusal.line[:500], fix, refusal, refusal.reason)
+
+
+def elsewhere(graph: Any, operation_type: str) -> str:
+    """Say where else to compute what the first operation of a type computes."""
+    for operation in graph_operations(graph).values():
+        if operation.type == operation_type and _reads_variables(operation):
+            return INSIDE_FIX
+    return PIPELINE_FIX
+
+
+def _reads_variables(operation: Any) -> bool:
+    """Say whether an operation's inputs are computed from variables, as in a hidden layer."""
+    queue = [operation]
+    visited = set()
+    while queue:
+        current = queue.pop()
+        if current.name in visited:
+            continue
+        visited.add(current.name)
+        if current.type in _VARIABLE_READS:
+            return True
+        queue += [tensor.op for tensor in current.inputs]
+    return False
 
 
 def _type_of_node(name: str, graph: Any) -> str:

@@ -22,6 +22,8 @@ SECONDS = 20.0  # no further batch of the dataset is asked for after so long
 
 Batch = tuple[tf.Tensor, ...]
 Shapes = tuple[tuple[int, ...], ...]
+# As an element of the data has them: sizes that are open in a ragged or sparse tensor are None.
+OuterShapes = tuple[tuple[int | None, ...], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Sample:
     ended: bool  # whether the pipeline ended within the sample
     endless: bool
     error: str = ""
+    # For each set of shapes those of the whole tensors: a ragged one consists of several.
+    outer_shapes: dict[Shapes, OuterShapes] = dataclasses.field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -47,6 +51,16 @@ class Sample:
             return sum(math.prod(shape) for shape in shapes)
 
         return max(self.shapes, key=values)
+
+    @property
+    def outer(self) -> list[OuterShapes]:
+        """The sets of shapes of whole tensors, each once."""
+        return list(dict.fromkeys(self.outer_shapes[shapes] for shapes in self.shapes))
+
+    @property
+    def largest_outer(self) -> OuterShapes:
+        """The shapes of whole tensors in the batch with the most values."""
+        return self.outer_shapes[self.largest]
 
 
 def _stages(dataset: tf.data.Dataset) -> Iterator[tuple[tf.data.Dataset, list[tf.Graph]]]:
@@ -110,6 +124,7 @@ def sample(dataset: tf.data.Dataset, count: int, seconds: float = SECONDS) -> Sa
         PreflightError: It gives no batch, and no error either.
     """
     shapes: collections.Counter[Shapes] = collections.Counter()
+    outer_shapes: dict[Shapes, OuterShapes] = {}
     batches: list[Batch] = []
     ended = False
     cardinality = tf.data.UNKNOWN_CARDINALITY
@@ -121,6 +136,8 @@ def sample(dataset: tf.data.Dataset, count: int, seconds: float = SECONDS) -> Sa
             tensors = tuple(tf.nest.flatten(batch, expand_composites=True))
             signature = tuple(tuple(tensor.shape) for tensor in tensors)
             shapes[signature] += 1
+            if signature not in outer_shapes:
+                outer_shapes[signature] = tuple(map(_outer_shape, tf.nest.flatten(batch)))
             if len(batches) < BATCHES_KEPT and signature == next(iter(shapes)):
                 batches.append(tensors)
             if time.monotonic() - start > seconds:
@@ -142,4 +159,10 @@ def sample(dataset: tf.data.Dataset, count: int, seconds: float = SECONDS) -> Sa
         ended=ended or 0 <= cardinality <= shapes.total(),
         endless=cardinality == tf.data.INFINITE_CARDINALITY,
         error=error_text,
+        outer_shapes=outer_shapes,
     )
+
+
+def _outer_shape(tensor: tf.Tensor | tf.RaggedTensor | tf.SparseTensor) -> tuple[int | None, ...]:
+    """Give a tensor's shape; a ragged one's parts have others."""
+    return tuple(tensor.shape)
