@@ -182,7 +182,12 @@ def run(
         if len(description.programs) > 1 and description.programs[-1]["from_step"] == start + 1:
             say(translated(f"From step {start + 1:,} on another program computes this run."))
         _repair_pointer(folder)
-        manager = tf.train.CheckpointManager(state, folder.at(CHECKPOINTS), KEPT, None, "step")
+        manager = tf.train.CheckpointManager(
+            checkpoint=state,
+            directory=folder.at(CHECKPOINTS),
+            max_to_keep=KEPT,
+            checkpoint_name="step",
+        )
         # Steps after the checkpoint are computed again.
         log = read_log(folder, start)
         # From this step on the batches are those of a run that nothing disturbed.

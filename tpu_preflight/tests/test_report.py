@@ -1,5 +1,6 @@
 """The report: its status, and the forms that show it."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -212,11 +213,21 @@ def test_a_page_has_every_finding_that_a_verbose_text_has(example):
 
 
 def test_a_program_for_one_of_several_devices_says_so_in_one_row():
-    estimate = Estimate("v5e-8", 8, None, 1e9, 1e8, 100, 1000, 1.0, 2.0)
+    estimate = Estimate(
+        target="v5e-8",
+        replicas=8,
+        rows=None,
+        flops=1e9,
+        bytes=1e8,
+        peak_bytes=100,
+        available_bytes=1000,
+        compute_ms=1.0,
+        memory_ms=2.0,
+    )
     text = Report("model", ("v5e-8",), (), (estimate,)).text()
     assert "replicas     1 of 8, no sharding\n" in text
     for empty in ("rows each", "all-reduce", "most rows"):
         assert empty not in text
-    sharded = Estimate("v5e-8", 8, 4, 1e9, 1e8, 100, 1000, 1.0, 2.0, all_reduce_bytes=0)
+    sharded = dataclasses.replace(estimate, rows=4, all_reduce_bytes=0)
     text = Report("model", ("v5e-8",), (), (sharded,)).text()
     assert "replicas     8\n" in text and "rows each    4\n" in text

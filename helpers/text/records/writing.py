@@ -232,7 +232,13 @@ def write(
     )
     _check_known(parsed, source.shard(settings.part, number=0, shards=1, seed=0))
     # One folder, or two: what is held out has a folder in the other one.
-    main_job = Job(folder.path, source, settings, tokenizer_json, source.versions())
+    main_job = Job(
+        path=folder.path,
+        source=source,
+        settings=settings,
+        tokenizer=tokenizer_json,
+        versions=source.versions(),
+    )
     jobs = [main_job]
     if held_out:
         fewer_shards = max(1, shards // 10)

@@ -289,7 +289,7 @@ def _refused(
     if refusal.where:
         what += f" at {refusal.where}"
     why = advice["why"] or f"{refusal.operation}: {refusal.line}"[:500]
-    return NotCompilable(f"{what}.", why, advice["fix"], refusal, reason)
+    return NotCompilable(f"{what}.", why=why, fix=advice["fix"], refusal=refusal, reason=reason)
 
 
 def _advice(error: Exception) -> Mapping[str, str]:

@@ -203,10 +203,10 @@ def _not_for_xla(resource: Resource, traced: Tracing) -> NotCompilable:
     refusal = _use_of_resource(traced.graph)
     return NotCompilable(
         f"{traced.name} uses the {resource.kind}{_at(refusal)}.",
-        f"The {resource.kind} lives on the host; XLA can't hold it.",
-        _FIXES.get(resource.kind, "Do this in the input pipeline, and hand in what was found."),
-        refusal,
-        "no kernel",
+        why=f"The {resource.kind} lives on the host; XLA can't hold it.",
+        fix=_FIXES.get(resource.kind, "Do this in the input pipeline, and hand in what was found."),
+        refusal=refusal,
+        reason="no kernel",
     )
 
 
@@ -251,7 +251,9 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
         what = f"XLA refuses {refusal.operation or name}{_at(refusal)}."
         fix = "Read the line above: it is XLA's own. Cut the function down until it compiles."
     fix = _FIXES.get(refusal.operation, fix)
-    return NotCompilable(what, refusal.line[:500], fix, refusal, refusal.reason)
+    return NotCompilable(
+        what, why=refusal.line[:500], fix=fix, refusal=refusal, reason=refusal.reason
+    )
 
 
 def elsewhere(graph: Any, operation_type: str) -> str:

@@ -273,10 +273,11 @@ def limited(seconds: float | None, name: str) -> Iterator[None]:
         what += f"; it was at {source}." if source is not None else "."
         raise NotCompilable(
             what,
-            "While a graph is built, Python runs: a loop over a Python condition may never end.",
-            "Make it a loop over a tensor, or bound its rounds.",
-            Refusal("", source=source),
-            "late",
+            why="While a graph is built, Python runs: "
+            "a loop over a Python condition may never end.",
+            fix="Make it a loop over a tensor, or bound its rounds.",
+            refusal=Refusal("", source=source),
+            reason="late",
         ) from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
