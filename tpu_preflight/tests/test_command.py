@@ -83,7 +83,7 @@ def test_what_nobody_foresaw_is_no_verdict(monkeypatch, capsys):
     monkeypatch.setattr(command, "run_in_subprocess", run_in_subprocess)
     assert command.main(["m:f"]) == 2
     what, why, fix = capsys.readouterr().err.splitlines()
-    assert "says nothing of your model" in what
+    assert "says nothing about your model" in what
     assert "KeyError: 'of ours'" in why
     assert "Fix: " in fix
 
@@ -110,7 +110,7 @@ def test_what_is_no_number_no_name_or_two_forms_is_refused_at_once(words, capsys
     usage, message = capsys.readouterr().err.rsplit("error:", 1)
     assert raised.value.code == 2
     assert "usage: tpu-preflight" in usage
-    assert re.search("is no|are required|not allowed with", message)
+    assert re.search("is not|are required|not allowed with", message)
 
 
 def test_each_option_stands_in_the_readme_and_the_help_is_in_groups(capsys):

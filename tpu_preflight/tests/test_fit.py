@@ -33,8 +33,8 @@ PROGRAM = Program(
                 "3 parts of 22 rows, one after the other, and 1.00 GiB for the sum",
                 "is float32 now: 14.00 GiB of 15.75 GiB by arithmetic: would fit",  # 4 + 20 / 2
                 "12 equal blocks): 15.55 GiB of 15.75 GiB by arithmetic: would fit",
-                "optimizer state in parts over 8 devices, which needs code of your own: 22.25 GiB",
-                "state and weights in parts over 8 devices, which needs code of your own: 21.38",
+                "optimizer state in parts over 8 devices, which needs your own code: 22.25 GiB",
+                "state and weights in parts over 8 devices, which needs your own code: 21.38",
                 "more memory on each device: v4, v5p, v6e",
             ],
             [],

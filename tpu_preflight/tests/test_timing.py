@@ -27,7 +27,7 @@ def test_the_line_that_takes_the_time_is_named_with_its_gradient():
     specs = (tf.TensorSpec([4096, 1024]),)
     report = preflight(step, specs, "v5e-1", profile=True, progress=stages.append)
     assert report.status == "ready"
-    assert "v5e-1, with full effort, minutes: compiling" in stages
+    assert "v5e-1, with full effort (minutes): compiling" in stages
     (step_time,) = report.timings
     longest = step_time.lines[0]
     assert longest.name.endswith("y = x @ weight")

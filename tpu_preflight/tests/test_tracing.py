@@ -21,7 +21,7 @@ def never_returns(x):
 
 @pytest.mark.parametrize("convert", [tf.function, tf.autograph.experimental.do_not_convert])
 def test_tracing_that_does_not_return_is_stopped_at_its_line(convert):
-    with pytest.raises(NotCompilable, match="come back from tracing within 2 s") as raised:
+    with pytest.raises(NotCompilable, match="was not traced within 2 s") as raised:
         trace(convert(never_returns), F8, timeout=2)  # AutoGraph's own work takes a part
     assert raised.value.source.function == "never_returns"
     # Nothing interrupts what comes later, and the next function is traced as usual.

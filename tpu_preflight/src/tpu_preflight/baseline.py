@@ -51,8 +51,8 @@ def compare(report: Report, earlier: Report) -> tuple[Change, ...]:
     if report.subject != earlier.subject:
         raise PreflightError(
             f"The baseline is of {earlier.subject}, not of {report.subject}.",
-            "What another model or function takes says nothing of this one.",
-            "Make one of this: tpu-preflight module:name --json > baseline.json",
+            "What another model or function takes says nothing about this one.",
+            "Make one of this one: tpu-preflight module:name --json > baseline.json",
         )
     # Targets that only one of them has are left out below.
     if not set(report.targets) & set(earlier.targets):

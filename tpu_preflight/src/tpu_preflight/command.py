@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
 
     cost = parser.add_argument_group("the price of a run, with a profile")
-    cost.add_argument("--steps", type=_positive, metavar="N", help="how long the run is")
+    cost.add_argument("--steps", type=_positive, metavar="N", help="steps of the run")
     cost.add_argument(
         "--price", action="append", default=[], metavar="[KIND=]PRICE",
         help="of a chip for an hour, in your currency: 1.2, or v5e=1.20 for each kind",
@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(word: str) -> int:
     if not word.isdecimal() or not 0 < int(word) < 10**15:  # what is longer is no float
-        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no whole number from 1 to 10^15")
+        raise argparse.ArgumentTypeError(f"{word[:40]!r} is not a whole number from 1 to 10^15")
     return int(word)
 
 
@@ -120,7 +120,7 @@ def _varied(word: str) -> tuple[str, list[int | str]]:
     """Read one ``--vary``: a name, and the values of it that are tried."""
     name, _, values = word.partition("=")
     if not (name.isidentifier() and values):
-        raise argparse.ArgumentTypeError(f"{word!r} is no name with values: rows=4,6")
+        raise argparse.ArgumentTypeError(f"{word!r} is not a name with values, such as rows=4,6")
     numbers_and_words: list[int | str] = []
     for value in values.split(","):
         numbers_and_words.append(int(value) if value.isdecimal() else value)
@@ -129,7 +129,9 @@ def _varied(word: str) -> tuple[str, list[int | str]]:
 
 def _milliseconds(word: str) -> float:
     if not re.fullmatch(r"(?=.*[1-9])\d{1,15}(\.\d+)?(ms)?", word):
-        raise argparse.ArgumentTypeError(f"{word[:40]!r} is no time in milliseconds, such as 231ms")
+        raise argparse.ArgumentTypeError(
+            f"{word[:40]!r} is not a time in milliseconds, such as 231ms"
+        )
     return float(word.removesuffix("ms"))
 
 

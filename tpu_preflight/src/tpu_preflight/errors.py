@@ -74,7 +74,7 @@ def unforeseen(error: Exception) -> PreflightError:
     else:
         fix = "Report it with this line."
     return PreflightError(
-        "The preflight could not go on, which says nothing of your model.",
+        "The preflight could not go on. That says nothing about your model.",
         f"{type(error).__name__}: {str(error)[:300]}.",
         fix,
     )

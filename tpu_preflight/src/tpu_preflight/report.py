@@ -229,7 +229,7 @@ class Report(Displayable):
             return _rebuilt(cls, content)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PreflightError(
-                "This text is no report of a preflight.",
+                "This text is not the report of a preflight.",
                 f"{type(error).__name__}: {str(error).rstrip('.')[:200]}.",
                 "Make a new one: tpu-preflight module:name --json",
             ) from error

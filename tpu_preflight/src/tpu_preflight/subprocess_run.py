@@ -27,7 +27,7 @@ from tpu_preflight.text import steady
 REMEDIES = {
     "time": "Raise it with --timeout, or find what never ends.",
     "memory": "Take fewer rows, a smaller model, or more memory.",
-    "ended": "Import the module, and run a compiled step, in a Python of its own first.{wrote}",
+    "ended": "Import the module, and run a compiled step, in a separate Python first.{wrote}",
 }
 # Which Keras it is, is part of the model.
 KERAS_SETTINGS = ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")

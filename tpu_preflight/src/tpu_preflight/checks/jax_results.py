@@ -35,7 +35,7 @@ def _reason_not_to_run(exported: Exported, values: int) -> str:
     if exported.calls:
         return "it calls Python"
     if exported.rounds > MOST_ROUNDS or values > MOST_VALUES:
-        return "it takes long"
+        return "it takes too long"
     return ""
 
 

@@ -217,7 +217,7 @@ def _check(compiled: Compiled) -> None:
     """Raise an error where there are no estimates to read."""
     if compiled.ok and compiled.effort == "full":
         return
-    message = compiled.message or "The compiler's estimates are worth something with full effort."
+    message = compiled.message or "The compiler's estimates need its full effort."
     fix = "Fix what the compiler names."
     if compiled.ok:
         fix = 'Compile it with effort="full".'

@@ -86,7 +86,7 @@ def remedies(
         for name, bytes_ in divisible.items():
             if bytes_:
                 lines.append(
-                    f"{name} in parts over {devices} devices, which needs code of your own: "
+                    f"{name} in parts over {devices} devices, which needs your own code: "
                     f"{arithmetic(bytes_ * (1 - 1 / devices))}"
                 )
 

@@ -61,20 +61,20 @@ def read(words: Sequence[str], targets: Sequence[str]) -> dict[str, float]:
         kind, number = kind.strip(), number.strip()
         if not re.fullmatch(r"\d+(\.\d+)?|\.\d+", number):
             raise PreflightError(
-                f"{word!r} is no price.",
+                f"{word!r} is not a price.",
                 "A price is a number: what one chip costs for an hour, in your currency.",
                 "Write --price 1.2, or --price v5e=1.20 for each kind.",
             )
         if kind and kind not in kinds.values():
             raise PreflightError(
-                f"There is a price for {kind!r}, which is not compared.",
+                f"There is a price for {kind!r}, which is not among the targets.",
                 f"The targets are of the kinds {', '.join(sorted(set(kinds.values())))}.",
                 "Write the kind as in the target, without its size: v5e=1.20.",
             )
         if kind in by_kind:
             raise PreflightError(
                 f"There are two prices for {kind or 'all kinds'}.",
-                "A run has one price, and it isn't known which counts.",
+                "A run has one price, and it isn't clear which of them counts.",
                 "Leave one out: --price v5e=1.20.",
             )
         by_kind[kind] = float(number)
@@ -166,7 +166,7 @@ def verdict(entries: Sequence[Price]) -> str:
     Where a step has other numbers of rows on some targets, the cost of a row counts.
     """
     steps = entries[0].steps
-    summary = f"{steps:,} steps; hours of steps alone; nothing is added for start or saving."
+    summary = f"{steps:,} steps. The hours are of the steps alone, without start-up and saving."
     priced = [entry for entry in entries if entry.per_chip_hour is not None]
     # One price by itself compares nothing.
     if len(priced) < 2:

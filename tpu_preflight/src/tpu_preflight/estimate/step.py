@@ -95,11 +95,11 @@ class Exchange:
         low = plain_number(self.low_ms, 2)
         high = plain_number(self.high_ms, 2)
         text = (
-            f"{self.kind}: {size(self.bytes)} at {self.parts} places of the step, "
+            f"{self.kind}: {size(self.bytes)} at {self.parts} places in the step, "
             f"{low} to {high} ms over the interconnect; {overlap}"
         )
         if self.quoted:
-            text += "; its bandwidth is quoted from a paper, as Google's pages don't say it"
+            text += "; its bandwidth is from a paper, as Google's pages don't give it"
         return text
 
 

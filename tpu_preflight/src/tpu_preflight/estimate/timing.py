@@ -31,7 +31,7 @@ def estimate(job: Job, say: Callable[[str], None]) -> Timing:
     """
 
     def report_stage(stage: str, seconds: float) -> None:
-        say(f"{job.target}, with full effort, minutes: {stage}")
+        say(f"{job.target}, with full effort (minutes): {stage}")
 
     compiled = compiler.compile(job.program, job.target, effort="full", progress=report_stage)
     if not compiled.ok:

@@ -204,7 +204,7 @@ def _not_for_xla(resource: Resource, traced: Tracing) -> NotCompilable:
     return NotCompilable(
         f"{traced.name} uses the {resource.kind}{_at(refusal)}.",
         why=f"The {resource.kind} lives on the host; XLA can't hold it.",
-        fix=_FIXES.get(resource.kind, "Do this in the input pipeline, and hand in what was found."),
+        fix=_FIXES.get(resource.kind, "Do this in the input pipeline, and give the step the result."),
         refusal=refusal,
         reason="no kernel",
     )
@@ -235,7 +235,7 @@ def _refused(error: Exception, name: str, graph: Any) -> NotCompilable:
     if refusal.operation == "_Arg":
         refusal = dataclasses.replace(refusal, reason="argument", source=None, layer="")
         what = f"{name} has an argument of a type that XLA does not know."
-        fix = "Keep strings and the like in the input pipeline; hand in numbers."
+        fix = "Keep strings and the like in the input pipeline; give the step numbers."
     elif refusal.reason == "no kernel":
         what = f"XLA has no {refusal.operation}{_at(refusal)}."
         fix = elsewhere(graph, refusal.operation)

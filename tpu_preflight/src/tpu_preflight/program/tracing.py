@@ -269,13 +269,13 @@ def limited(seconds: float | None, name: str) -> Iterator[None]:
         yield
     except _StoppedTracing as stopped:
         source = stopped.args[0]
-        what = f"{name} did not come back from tracing within {seconds:g} s"
+        what = f"{name} was not traced within {seconds:g} s"
         what += f"; it was at {source}." if source is not None else "."
         raise NotCompilable(
             what,
             why="While a graph is built, Python runs: "
             "a loop over a Python condition may never end.",
-            fix="Make it a loop over a tensor, or bound its rounds.",
+            fix="Make it a loop over a tensor, or limit its rounds.",
             refusal=Refusal("", source=source),
             reason="late",
         ) from None

@@ -102,7 +102,7 @@ class JaxSubject(Subject):
 def _no_arguments(what: str) -> PreflightError:
     return PreflightError(
         what,
-        "XLA compiles a function of JAX for one set of shapes at a time.",
+        "XLA compiles a JAX function for one set of shapes at a time.",
         "Write preflight(step, (state, batch)), with arrays or jax.ShapeDtypeStructs.",
     )
 

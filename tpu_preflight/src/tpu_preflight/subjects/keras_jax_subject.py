@@ -166,7 +166,7 @@ def _not_trainable(what: str) -> PreflightError:
     return PreflightError(
         what,
         "What is checked is one step of training, on one batch.",
-        "Call model.compile(...), and hand in preflight(model, (x, y)) or a dataset.",
+        "Call model.compile(...), then preflight(model, (x, y)), or give a dataset.",
     )
 
 

@@ -65,7 +65,7 @@ class TensorflowSubject(Subject):
             raise PreflightError(
                 "There are no data, so there are no shapes to compile for.",
                 "XLA compiles for one set of shapes at a time.",
-                "Hand in a dataset or TensorSpecs: preflight(model, dataset), or let the function "
+                "Give a dataset or TensorSpecs: preflight(model, dataset), or let the function "
                 "that makes the model end with `return model, dataset`.",
             )
         if keras and _are_arrays(data):
@@ -430,7 +430,7 @@ def _refuse_strategy(strategy: Any) -> None:
         raise PreflightError(
             f"The model was made under a {type(strategy).__name__}.",
             "The TPU's compiler is asked about a step without this machine's strategy in it.",
-            "Hand in the function that makes the model: it is called outside a scope, and once "
+            "Give the function that makes the model: it is called outside a scope, and once "
             "more inside, to see that everything is made there.",
         )
 
