@@ -117,7 +117,7 @@ def test_each_option_stands_in_the_readme_and_the_help_is_in_groups(capsys):
     with pytest.raises(SystemExit):
         command.main(["--help"])
     text = capsys.readouterr().out
-    options = set(re.findall(r"(?<![\w-])--[a-z-]+", text)) - {"--help"}
+    options = set(re.findall(r"(?<![\w=-])--[a-z-]+", text)) - {"--help"}
     assert len(options) == 13
     assert {option for option in options if f"`{option}" not in README} == set()
     headings = [
