@@ -204,7 +204,9 @@ def _not_for_xla(resource: Resource, traced: Tracing) -> NotCompilable:
     return NotCompilable(
         f"{traced.name} uses the {resource.kind}{_at(refusal)}.",
         why=f"The {resource.kind} lives on the host; XLA can't hold it.",
-        fix=_FIXES.get(resource.kind, "Do this in the input pipeline, and give the step the result."),
+        fix=_FIXES.get(
+            resource.kind, "Do this in the input pipeline, and give the step the result."
+        ),
         refusal=refusal,
         reason="no kernel",
     )
