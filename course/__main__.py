@@ -1,5 +1,6 @@
 """The command line: ``tpu-course``, and ``python -m course`` where it isn't installed."""
 
+import io
 import os
 import sys
 
@@ -40,6 +41,7 @@ def command() -> None:
         if signal.getsignal(number) != signal.SIG_IGN:  # nohup's
             signal.signal(number, stop)
     _open_closed_streams()
+    _drop_unread_output()
     _restart_without_flags()
     try:
         if not sys.flags.dev_mode:
@@ -68,6 +70,31 @@ def _open_closed_streams() -> None:
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)
             setattr(sys, name, os.fdopen(descriptor, "r+"))
+
+
+class _UnreadFile(io.FileIO):
+    """A stream's file; what is written to a pipe that nobody reads any more is dropped."""
+
+    def write(self, data: bytes) -> int | None:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return len(data)
+
+
+def _drop_unread_output() -> None:
+    """Let no work end because its words have no reader: `| head`, or `| tee` after Ctrl-C.
+
+    A run that says that it saves now would end at these words, and lose its steps.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not getattr(sys, f"__{name}__"):  # opened by this program, or by a test
+            continue
+        file = io.BufferedWriter(_UnreadFile(stream.fileno(), "w", closefd=False))
+        is_at_once = name == "stderr" or stream.line_buffering
+        writer = io.TextIOWrapper(file, stream.encoding, stream.errors, line_buffering=is_at_once)
+        setattr(sys, name, writer)
 
 
 def _restart_without_flags() -> None:

@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import site
+import subprocess
 import sys
 import time
 import tomllib
@@ -155,6 +156,21 @@ def test_a_full_disk_behind_the_output_is_told():
     assert process.returncode == 2
     assert "Why: The disk is full.\n" in process.stderr
     assert len(process.stderr.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("stream", "words", "status"),
+    [("stdout", ["explain", "--page"], 0), ("stderr", ["run", "99"], 2)],
+)
+def test_a_reader_that_has_ended_ends_no_command(stream, words, status):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {stream: pipe}
+        command = [sys.executable, "-m", "course", *words]
+        process = subprocess.run(command, cwd=ROOT, text=True, **streams)
+    assert process.returncode == status
+    assert not process.stdout and not process.stderr
 
 
 @pytest.mark.parametrize("owner", [running, app])  # within a command, and around them
