@@ -272,6 +272,8 @@ def _unreadable(name: str, error: BaseException) -> CourseError:
     why = f"{cause(error)}."
     if isinstance(error, datasets.arrow_writer.SchemaInferenceError | StopIteration):
         why = "It is empty."
+    elif isinstance(error, EOFError):  # of gzip, bz2 and xz
+        why = "It is cut off: what is compressed in it has no end."
     return CourseError(
         what, why, "Check that you may read it; if it is cut off or damaged, copy it again."
     )
