@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def served(
     """Run a program that prints its port as soon as it listens; kill it at the block's end.
 
     ``environment`` has all its variables, and ``log`` gets what it writes to standard error. If it
-    isn't ready within so many ``seconds``, a `CourseError` has the end of the log.
+    isn't ready within so many ``seconds``, a `CourseError` says so and has the end of the log.
     """
     arguments = [str(word) for word in command]
     with (
@@ -56,6 +57,7 @@ def served(
         stack.callback(process.kill)
         # A read has no time limit: the timer ends the process, and that ends the read.
         timer = threading.Timer(seconds, process.kill)
+        start_time = time.monotonic()
         timer.start()
         port = process.stdout.readline()  # empty once the process has ended, or was killed
         timer.cancel()
@@ -63,9 +65,12 @@ def served(
         if port and process.poll() is None:
             yield process, int(port)
             return
-        lines = log.read_text("utf-8", "replace").strip().splitlines()
+        lines = log.read_text("utf-8", "replace").strip().splitlines()[-_LINES_OF_LOG:]
+        # What it wrote is no reason then: most of it is harmless.
+        if time.monotonic() - start_time >= seconds:
+            lines.insert(0, f"It was not ready within {seconds:g} seconds.")
         raise CourseError(
             "A process of the course did not start.",
-            "\n".join(lines[-_LINES_OF_LOG:]) or f"It was not ready within {seconds:g} seconds.",
+            "\n".join(lines) or "It ended without a word.",
             "Run the cell again; if it stays so, restart the kernel.",
         )

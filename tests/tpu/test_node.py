@@ -266,8 +266,13 @@ def processes_that_name(folder):
     [
         ("raise ImportError('not here')", 60.0, "ImportError: not here"),
         ("import time; time.sleep(600)", 2.0, "not ready within 2 seconds"),
+        (
+            "import sys, time; print('harmless', file=sys.stderr); time.sleep(600)",
+            5.0,
+            "not ready within 5 seconds.\nharmless",
+        ),
     ],
-    ids=["dies", "hangs"],
+    ids=["dies", "hangs", "hangs and writes"],
 )
 def test_a_worker_that_does_not_start_is_told(tensorflow, seconds, told, tmp_path, monkeypatch):
     (tmp_path / "packages").mkdir()
