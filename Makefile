@@ -6,6 +6,9 @@
 
 # Some environments forbid bytecode; importing TensorFlow then takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
+# A file there that is named as a module of Python, such as types.py, ends Python before any code of
+# the course could say so. Here it is not needed: .venv has all that runs.
+unexport PYTHONPATH
 
 PYTHON_VENV := .venv/bin/python
 # make run LANGUAGE=ko, and lab, slides: the Korean edition.

@@ -6,6 +6,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -114,6 +115,24 @@ def test_make_installs_when_venv_is_missing_or_older_than_the_lock(tmp_path):
     assert "install.sh" not in make("-n", "run")
     os.utime(tmp_path / ".venv/.installed", (1, 1))
     assert "install.sh" in make("-n", "run")
+
+
+def test_a_file_that_hides_a_module_of_python_does_not_end_make(tmp_path):
+    for name in ("Makefile", "requirements.txt", "tpu_preflight/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/.installed").touch()
+    python = tmp_path / ".venv/bin/python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -c "import re; print(re.__file__)"\n')
+    python.chmod(0o755)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "types.py").write_text("")
+    environment = os.environ | {"PYTHONPATH": str(mine)}
+    process = call("make", "run", cwd=tmp_path, env=environment)
+    assert process.returncode == 0, process.stderr
+    assert str(tmp_path) not in process.stdout
 
 
 @pytest.mark.parametrize("tool", ["site", "browser", "spelling", "publish"])
