@@ -39,7 +39,7 @@ def _check_packages(place: Place) -> None:
         subprocess.run([sys.executable, "-m", "pip", *arguments], check=True)
     raise CourseError(
         "The course's packages are installed now.",
-        "This kernel started with other versions, and Python can't exchange them while it runs.",
+        "This kernel started with other versions, and Python can't replace them while it runs.",
         f"Choose {restart}, then run this cell again: it will pass.",
     )
 

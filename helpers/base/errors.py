@@ -14,8 +14,8 @@ _CAUSES = {
     errno.EMFILE: "Too many files are open (ulimit -n)",
     errno.ENFILE: "Too many files are open (ulimit -n)",
     errno.ENOTEMPTY: "Another process has written there",
-    errno.ENOTDIR: "A file stands where a folder must be",
-    errno.EEXIST: "A file stands where a folder must be",
+    errno.ENOTDIR: "A file is where a folder must be",
+    errno.EEXIST: "A file is where a folder must be",
 }
 # What reading a file that was changed or cut off can raise, whatever reads it.
 _READING_ERRORS = (
@@ -79,7 +79,7 @@ def unforeseen(error: BaseException) -> CourseError:
     if path:
         why += f" ({path})"
     return CourseError(
-        f"`{shlex.join(sys.argv[1:])[:200]}` could not go on.",
+        f"`{shlex.join(sys.argv[1:])[:200]}` could not continue.",
         f"{why}.",
         "If a file that it reads was changed or is damaged, bring that back. If not, the course is "
         "at fault: please open an issue with what the command shows after PYTHONDEVMODE=1. "

@@ -18,7 +18,7 @@ def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:
     return CantWrite(
         f"{path.name[:60]} could not be written.",
         f"{cause(error)} ({path.parent.name or path.parent}).",
-        "Set that right, or name another folder or bucket that you may write to, and run the same "
+        "Fix that, or name another folder or bucket that you may write to, and run the same "
         "command again; nothing already written is lost.",
     )
 

@@ -160,7 +160,7 @@ class Folder:
         except filelock.Timeout:
             raise CourseError(
                 f"Another process writes to {short(self.path)}.",
-                "Two at once would be in each other's way.",
+                "Two at the same time would interfere with each other.",
                 "Wait until it has ended (or stop it: Ctrl-C there), or name another folder.",
             ) from None
         except OSError as error:  # another user's file, or a folder

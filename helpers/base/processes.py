@@ -72,5 +72,5 @@ def served(
         raise CourseError(
             "A process of the course did not start.",
             "\n".join(lines) or "It ended without a word.",
-            "Run the cell again; if it stays so, restart the kernel.",
+            "Run the cell again; if it happens again, restart the kernel.",
         )

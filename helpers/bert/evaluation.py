@@ -177,7 +177,7 @@ def evaluate_records(
     if not (same_documents and same_tokenizer):
         raise CourseError(
             f"The records in {records.HELD_OUT} are of another text, or of another tokenizer.",
-            "Results on them would say nothing of this run.",
+            "Results on them would say nothing about this run.",
             "Bring back what `tpu-course prepare` wrote, or move the folder away.",
         )
     held_out = fix_masks(list(sequences(manifest)), data.masks, trained_on.sequence_length)

@@ -242,8 +242,8 @@ def _check_exchanged(
     """Raise a `CourseError` if records whose files changed have other bytes."""
     if records.verify(data).fingerprint != description.data:
         raise CourseError(
-            "The records were exchanged while the run read them.",
-            f"What it learned since step {saved_step:,} may be of the one and the other.",
+            "The records were replaced while the run read them.",
+            f"What it learned since step {saved_step:,} may come from both.",
             "Bring those it began with back, and run the same command again.",
         )
 
@@ -335,7 +335,7 @@ def signals(say: Callable[[str], None]) -> Iterator[list[signal.Signals]]:
     def receive(number: int, _: object) -> None:
         signal.signal(number, handlers[number])
         received.append(signal.Signals(number))
-        message = f"{SIGNALS[number]}: saving after this step (once more: stop at once)."
+        message = f"{SIGNALS[number]}: saving after this step (once more: stop immediately)."
         say(translated(message))
 
     handlers = {number: signal.signal(number, receive) for number in SIGNALS}

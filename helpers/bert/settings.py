@@ -137,7 +137,7 @@ class Description:
         pattern = re.search(r"[*?[\\]", folder.at(CHECKPOINTS))
         if pattern:
             raise CourseError(
-                f"A run can't lie in {short(folder.path)}.",
+                f"A run can't be kept in {short(folder.path)}.",
                 f"TensorFlow takes the {pattern[0]} in its path for a pattern and deletes what "
                 "fits.",
                 "Name a folder whose path has no *, ?, [ or \\.",
@@ -148,13 +148,13 @@ class Description:
                 if folder.exists(name):
                     raise CourseError(
                         f"{short(folder.path)} has a {name} and no {SETTINGS}.",
-                        "It is of no run that can go on, and a new one would write over it.",
+                        "It belongs to no run that can continue, and a new run would overwrite it.",
                         f"Name another output folder, or bring {SETTINGS} back.",
                     )
         elif earlier != self and (saved_steps(folder) or folder.exists(LOG)):
             raise CourseError(
                 f"The output folder holds another run: {self._differences(earlier)}.",
-                "A run goes on as it began.",
+                "A run must continue as it began.",
                 "Give the settings it was started with to go on, or take another output folder.",
             )
 

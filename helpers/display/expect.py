@@ -31,7 +31,7 @@ def expect(error: type[BaseException], match: str) -> Iterator[None]:
         name = type(raised).__name__
         if not re.search(match, _message(raised)):
             raise CourseError(
-                f"{name} came, but its message does not contain {match!r}.",
+                f"{name} was raised, but its message does not contain {match!r}.",
                 "The library's wording differs from the version this cell was written for.",
                 "Read the message above, then compare your versions with requirements.txt.",
             ) from raised

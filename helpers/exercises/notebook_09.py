@@ -18,7 +18,7 @@ def _check_last_scores(answer: object) -> str:
     scores = np.asarray(returned(answer(x, table)))
     expected = np.einsum("rw,vw->rv", x[:, -1], table)
     if scores.shape != expected.shape or not np.allclose(scores, expected, atol=1e-5):
-        raise Wrong("These are other scores: [rows, words], of the last position, are asked for.")
+        raise Wrong("These are other scores. Return those of the last position, [rows, words].")
     # To compute all scores and throw away most of them gives the same result.
     graph = tf.function(answer).get_concrete_function(x, table).graph
     for operation in graph.get_operations():

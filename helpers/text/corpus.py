@@ -201,4 +201,4 @@ def _check_for_records(tokenizer: tokenizers.Tokenizer) -> None:
         raise ValueError(f"it has not all of {', '.join(SPECIAL)}, which masking needs")
     ids = sorted(tokenizer.get_vocab().values())
     if ids != list(range(len(ids))) or len(ids) == len(SPECIAL):
-        raise ValueError(f"its {len(ids)} tokens aren't numbered from 0 on, or none is a word")
+        raise ValueError(f"its {len(ids)} tokens aren't numbered from 0, or none is a word")

@@ -63,8 +63,8 @@ def test_what_a_killed_write_left_goes_and_one_process_at_a_time_writes(tmp_path
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("file", "A file stands where a folder must be"),
-        ("file/below/it", "A file stands where a folder must be"),
+        ("file", "A file is where a folder must be"),
+        ("file/below/it", "A file is where a folder must be"),
         ("link", "No such file"),
         ("글" * 100, "name too long"),
         ("new/below", None),

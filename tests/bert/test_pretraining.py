@@ -80,7 +80,7 @@ def test_records_that_are_exchanged_meanwhile_are_told(tmp_path):
     options = {"tokenizer": corpus.kept_tokenizer(), "sequence_length": 64, "shards": 1}
     records.write(texts, folder, **options)
     records.write(texts[::-1], replacement, **options)
-    with pytest.raises(CourseError, match="were exchanged while the run read them"):
+    with pytest.raises(CourseError, match="were replaced while the run read them"):
         train(folder, tmp_path / "run", SHORT, report=replace)
     assert saved(tmp_path / "run") == [SAVE]
 

@@ -165,7 +165,7 @@ REASONS = [
     ("00-3", "counts once", MEAN, "mean = tf.reduce_max(hidden - 9.0 * (1.0 - mask), 1)"),
     ("00-3", "take a cross-entropy", LOSS, 'loss = "mse"'),
     ("00-3", "two scores, not 3", "Dense(2)", "Dense(3)"),
-    ("01-2", "After the mean is taken away", "reduce_max", "reduce_mean"),
+    ("01-2", "After the mean is subtracted", "reduce_max", "reduce_mean"),
     ("02-4", "stays hidden", "texts.map(checked)", "texts.filter(lambda x: x[-1] < 100)"),
     ("05-1", "made 6 steps", "strategy.num_replicas_in_sync", "1"),
     ("05-1", "made 1 steps", "strategy.num_replicas_in_sync", "2"),

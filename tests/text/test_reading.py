@@ -94,7 +94,7 @@ def test_a_damaged_shard_is_told_by_every_reader(texts, written, tmp_path, damag
         (lambda table: table["shards"][0].update(documents=None), "documents is None"),
         (lambda table: table["settings"].update(vocabulary=70_000), "rows of shard-00000"),
         (lambda table: table["settings"].update(vocabulary=60_000), "manifest.json was changed"),
-        (lambda table: table["settings"].update(tokenizer_sha256="0"), "json was exchanged"),
+        (lambda table: table["settings"].update(tokenizer_sha256="0"), "json was replaced"),
     ],
 )
 def test_a_manifest_that_was_changed_by_hand_is_told(written, tmp_path, change, words):

@@ -93,7 +93,7 @@ class Shard:
             raise self._damaged(f"Its checksum is {crc}; {self.crc32c} was written.")
 
     def _damaged(self, why: str) -> ShardDamaged:
-        fix = "Delete it and prepare the records again: only this shard is written anew."
+        fix = "Delete it and prepare the records again: only this shard is written again."
         return ShardDamaged(f"{self.name} is damaged.", why, fix)
 
 
@@ -245,8 +245,8 @@ def manifest(path: str | os.PathLike[str]) -> Manifest:
         raise CourseError(
             f"{short(path)} holds no finished records.",
             f"There is no {MANIFEST}: the folder is another one, or not all shards are written.",
-            "Check the path, or run the command that writes them again: it goes on where it "
-            "stopped.",
+            "Check the path, or run the command that writes them again: it continues "
+            "where it stopped.",
         )
     return from_json(path, MANIFEST, data)
 
@@ -263,8 +263,8 @@ def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
         if tokenizer.get_vocab_size() == table.settings.vocabulary:
             return tokenizer
     raise CourseError(
-        f"{short(table.path)} has not the tokenizer that its records were made with.",
-        f"Its {TOKENIZER} was exchanged, deleted or not copied, or the {MANIFEST} was changed.",
+        f"{short(table.path)} does not have the tokenizer that its records were made with.",
+        f"Its {TOKENIZER} was replaced, deleted or not copied, or the {MANIFEST} was changed.",
         "Copy it again, or run the command that wrote the records: it writes what is missing.",
     )
 
@@ -285,7 +285,7 @@ def steps_per_epoch(table: Manifest, global_batch_size: int) -> int:
     if table.rows < global_batch_size:
         raise CourseError(
             f"{table.rows:,} rows: fewer than one batch of {global_batch_size:,}.",
-            "An epoch would have no step, for ever.",
+            "An epoch would never have a step.",
             "Take a smaller batch, or more text.",
         )
     return table.rows // global_batch_size
