@@ -68,15 +68,13 @@ def test_the_notebook_asks_with_each_stub_then_its_check(number):
 
 
 @pytest.mark.parametrize("number", NUMBERED)
-def test_a_hint_comes_after_its_exercise(number):
-    cells = nbformat.read(NUMBERED[number], 4).cells
-    places = {}
-    for index, cell in enumerate(cells):
-        for call, name in re.findall(r'^(check|hint)\("(\d\d-\d)"', cell.source, re.MULTILINE):
-            places[call, name] = index
-    for call, name in places:
-        if call == "hint":
-            assert places["hint", name] > places["check", name], name
+def test_a_hint_comes_right_after_the_check_of_its_exercise(number):
+    sources = [cell.source for cell in nbformat.read(NUMBERED[number], 4).cells]
+    for name in EXERCISES:
+        if name.startswith(f"{number}-"):
+            place = sources.index(f'check("{name}", {EXERCISES[name].answer})')
+            assert sources[place + 1] == f'hint("{name}")'
+            assert sources.count(f'hint("{name}")') == 1
 
 
 @pytest.mark.parametrize("number", NUMBERED)

@@ -69,6 +69,7 @@ def undefined(cells: list[dict]) -> str:
 def test_the_core_uses_no_name_that_a_skipped_cell_defines(path):
     notebook = nbformat.read(path, 4)
     skipped = tagged(notebook, "beyond-core")
+    assert skipped  # each notebook has something that 90 minutes leave out
     core = [cell for index, cell in enumerate(notebook.cells) if index not in skipped]
     assert undefined(core) == "All checks passed!\n"
     assert "core.ipynb" in undefined([*core, nbformat.v4.new_code_cell("of_a_skipped_cell")])
