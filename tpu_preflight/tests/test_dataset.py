@@ -48,7 +48,7 @@ def generated():
         (column(np.zeros([16], "complex128")), "tensor 1", FAIL, "complex128"),
         (column(np.zeros([16], "float64")), "tensor 1", WARN, "emulates"),
         (column(tf.ragged.constant([[1], [1, 2]] * 8)), "tensor 1", FAIL, "RaggedTensor"),
-        (column(tf.ragged.constant([[1], [1, 2]] * 8)), "over 8 replicas", PASS, "1 for each"),
+        (column(tf.ragged.constant([[1], [1, 2]] * 8)), "over 8 replicas", PASS, "1 on each"),
         (column(tf.ragged.constant([[1], [1, 2]] * 8)), "remainder", PASS, "8 rows"),
         (
             column(tf.ragged.constant([[1]] * 8 + [[1, 2]] * 8)),
@@ -56,7 +56,7 @@ def generated():
             PASS,
             "1 set of shapes",
         ),
-        (batches(16, number=80), "over 8 replicas", PASS, "2 for each"),
+        (batches(16, number=80), "over 8 replicas", PASS, "2 on each"),
         (batches(20, number=80), "over 8 replicas", FAIL, "such as 24"),
         (batches(16), "remainder", PASS, "16 rows"),
         (batches(24, drop_remainder=False), "remainder", WARN, "16 rows instead of 24"),

@@ -5,12 +5,13 @@ import subprocess
 import sys
 import textwrap
 
+import jax
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tpu_preflight.checks import batch_results, strategy_scope
+from tpu_preflight.checks import array_division, batch_results, strategy_scope
 from tpu_preflight.context import Context
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.report import FAIL, OPEN, PASS
@@ -229,9 +230,9 @@ def made(model, rows):
     return model, (np.ones([rows, 4], "float32"), np.ones([rows, 2], "float32"))
 
 plain = keras.Sequential([keras.Input([4]), keras.layers.Dense(2)])
-print(preflight(*made(plain, 12), "v5e-8"))
+print(preflight(*made(plain, 12), "v5e-8").text(verbose=True))
 print("=====")
-print(preflight(*made(plain, 16), "v5e-8"))
+print(preflight(*made(plain, 16), "v5e-8").text(verbose=True))
 print("=====")
 
 class Rows(keras.utils.PyDataset):
@@ -241,11 +242,11 @@ class Rows(keras.utils.PyDataset):
     def __getitem__(self, index):
         return made(plain, 24)[1]
 
-print(preflight(plain, Rows(), "v5e-8"))
+print(preflight(plain, Rows(), "v5e-8").text(verbose=True))
 print("=====")
-print(preflight(*made(Scaled(), 16), "v5e-8"))
+print(preflight(*made(Scaled(), 16), "v5e-8").text(verbose=True))
 print("=====")
-print(preflight(*made(plain, 16), ["v5e-8", "v5e-32"]))
+print(preflight(*made(plain, 16), ["v5e-8", "v5e-32"]).text(verbose=True))
 print("=====")
 print(plain.count_params(), plain.layers[-1].kernel.numpy().shape)
 """
@@ -271,3 +272,13 @@ def test_keras_on_jax_is_asked_as_much_as_by_its_fit(tmp_path):
     assert "Take the values from the state" in stateful
     assert "for v5e-32 compiled for one device: the batch can't be divided" in targets
     assert held.strip() == "10 (4, 2)"
+
+
+def test_the_array_that_the_devices_cant_divide_is_named():
+    paths = jax.tree.flatten_with_path(({"others": 0, "rows": 0}, 0))[0]
+    names = [array_division._name(path) for path, _ in paths]
+    assert names == ["x['others']", "x['rows']", "y"]
+    shapes = [(12, 4), (16, 4), (16,)]
+    _, item = array_division.division(shapes, [Target("v5e-8", 8)], names)
+    assert item.state == FAIL
+    assert "a global batch of 12 rows in x['others'] can't be divided by 8" in item.finding
