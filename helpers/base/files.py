@@ -10,7 +10,7 @@ from helpers.base.errors import CourseError, cause
 
 
 class CantWrite(CourseError):
-    """A file could not be written; what stood there before is untouched."""
+    """A file could not be written; the earlier file is untouched."""
 
 
 def cant_write(path: pathlib.PurePath, error: Exception) -> CantWrite:

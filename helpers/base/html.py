@@ -1,4 +1,4 @@
-"""Pages, written from the templates in the folder beside this file."""
+"""Pages, written from the templates in the folder next to this file."""
 
 import functools
 import html
@@ -21,7 +21,7 @@ def _escaped(value: object) -> object:
 
 
 def _marked(text: str) -> Markup:
-    """Escape a text; what stands between backticks becomes code."""
+    """Escape a text; text between backticks becomes code."""
     escaped = html.escape(text)
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped))
 

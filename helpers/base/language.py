@@ -1,7 +1,7 @@
 """The language of messages: English, or another that ``notebooks/locale`` translates.
 
 A message is looked up as a whole. One with ``{words}`` in braces is a pattern, and what a message
-has in their places is looked up, too. Babel is imported only for another language than English.
+has in their places is looked up as well. Babel is imported only for another language than English.
 """
 
 import contextlib

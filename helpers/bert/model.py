@@ -103,7 +103,7 @@ class TFPackedBertForMaskedLM(TFBertForMaskedLM):
 
     ``attention_mask`` holds 1, 2, ... on the sequences of a row and 0 on padding, and
     ``position_ids`` restart in each, as in packed rows. A token attends to its
-    own sequence alone, so it gets what it would get in a row of its own. A mask of ones and zeros
+    own sequence alone, so it gets what it would get in a separate row. A mask of ones and zeros
     is one sequence per row. ``from_pretrained`` reads a `TFBertForMaskedLM`, and the reverse.
 
     A row may be longer than ``max_position_embeddings``; its sequences may not.

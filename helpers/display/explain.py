@@ -1,6 +1,6 @@
 """From an error, or a pasted log, to its cause and what to do about it.
 
-The symptoms are data: symptoms.toml, beside this file, with one regular expression for each. What
+The symptoms are data: symptoms.toml, next to this file, with one regular expression for each. What
 comes between two parts of a message, or between it and the words near it, is bounded, so a search
 takes time in proportion to the length of the text.
 """

@@ -1,4 +1,4 @@
-"""BERT's masking for tf.data: vectorised, with static shapes, drawn anew at each step.
+"""BERT's masking for tf.data: vectorised, with static shapes, drawn again at each step.
 
 Source: Devlin et al., "BERT" (https://arxiv.org/abs/1810.04805), section 3.1, task 1; the fixed
 number of masked positions is ``max_predictions_per_seq`` of google-research/bert.

@@ -1,6 +1,6 @@
 """Connects a place with its TPU, or says within seconds why that can't be done.
 
-TensorFlow waits for ever at an address where nobody answers, so the address is asked first: the
+TensorFlow waits forever at an address that doesn't answer, so the address is tried first: the
 same question that TensorFlow's own client asks, with a time limit. ``helpers.runtime`` passes
 ``connect`` on; notebooks 04 and 05 have its lines of TensorFlow in full.
 """
@@ -42,7 +42,7 @@ def devices_at(endpoint: str, seconds: float = SECONDS) -> list[str]:
 
     Gives such as ``["CPU:0", "TPU:0", "TPU:1", "TPU_SYSTEM:0"]``.
 
-    Raises `CourseError`: Nobody listens there, no answer came in time, or it is no worker's.
+    Raises `CourseError`: Nothing listens there, no answer came in time, or it is no worker's.
     """
     import grpc
 

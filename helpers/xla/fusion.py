@@ -189,7 +189,7 @@ def _results(kernel: str, shapes: Sequence[str]) -> tuple[Buffer, ...]:
 def executed(fn: Callable, *args: object) -> tuple[str, ...]:
     """Run a function and list the TensorFlow operations that really ran, in their order.
 
-    Each is a kernel of its own, whose result is a temporary in memory: ``("Exp", "Sum")``. A
+    Each is a separate kernel, whose result is a temporary in memory: ``("Exp", "Sum")``. A
     function that XLA compiled shows none: it runs XLA's kernels instead. Call it once before, so
     that tracing is not counted.
 
