@@ -58,6 +58,7 @@ def load(path: pathlib.Path) -> Notebook:
     with unreadable(f"{path.parent.name}/{path.name} can't be used.", fix):
         content = json.loads(path.read_text("utf-8"))
         version = content["nbformat"]
+        # Older forms have their cells elsewhere.
         if version != 4:
             raise ValueError(f"its form is {version}, not 4")
         cells = content["cells"]

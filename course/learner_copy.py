@@ -51,6 +51,7 @@ def prepare(work: pathlib.Path = WORK, folder: pathlib.Path = NOTEBOOKS) -> list
 def _renewed(notebook: Notebook, copy: pathlib.Path) -> str | None:
     """Write a notebook for the learner, with the answers of their copy; None if that is current."""
     text = notebook.path.read_text("utf-8")
+    # The copy says which edition of the original it was made from.
     edition = hashlib.sha256(text.encode()).hexdigest()[:12]
     node = json.loads(text)
     what = f"{notebook.path.name} has an exercise's cell without an id."
@@ -63,6 +64,7 @@ def _renewed(notebook: Notebook, copy: pathlib.Path) -> str | None:
             copied_node = json.loads(copy.read_text("utf-8"))
             if copied_node["metadata"].get("course_edition") == edition:
                 return None
+            # Answers replace the stubs of their cells; those of cells that are gone are not taken.
             answers |= _answers(copied_node)
     for cell in node["cells"]:
         if cell["cell_type"] == "code":

@@ -27,6 +27,7 @@ def write_own(path: pathlib.Path, data: str | bytes, earlier: pathlib.Path) -> N
         data = data.encode()
     note = earlier / ".written" / path.parent.name / path.name
     try:
+        # A file that isn't there is as good as the new one: there is nothing to keep.
         current = path.read_bytes() if path.exists() else data
         digest = note.read_bytes() if note.exists() else b""
     except OSError as error:
@@ -34,6 +35,7 @@ def write_own(path: pathlib.Path, data: str | bytes, earlier: pathlib.Path) -> N
     if current != data and hashlib.sha256(current).digest() != digest:
         why = "was not as written here last" if digest else "is written anew"
         keep(path, current, earlier, why)
+    # The file before its note: after a kill between them, the file is what is to be written.
     write(path, data)
     write(note, hashlib.sha256(data).digest())
 
@@ -52,6 +54,7 @@ def new_folder(path: str | os.PathLike[str]) -> pathlib.Path:
         )
     folder.check()
     local_path = pathlib.Path(folder.path)
+    # A folder is put in its place whole: a shell in the old one would stand in what is gone.
     is_current = local_path.absolute() == pathlib.Path.cwd()
     if folder.list() or local_path.is_symlink() or is_current:
         raise CourseError(

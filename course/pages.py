@@ -43,10 +43,12 @@ def answer_in_place(source: str) -> str:
         if isinstance(exercise, Question):
             rows = _choices(name, exercise, text)
             cell["metadata"]["tags"].append("remove-input")
+        # In a notebook's JSON a cell's quotation marks have backslashes.
         elif function == "check" and f'hint(\\"{name}\\")"' in source:
             rows = []  # the hints stand below their own cell
         else:
             rows = _hints(name)
+        # What is stored there is said of an answer that nobody has given.
         cell["outputs"] = []
         if rows:
             page = html.render("asked.html", TEMPLATES, name=name, rows=rows)
@@ -57,6 +59,7 @@ def answer_in_place(source: str) -> str:
 
 def _choices(name: str, question: Question, text: dict) -> list[tuple[str, html.Markup]]:
     """Move a question's choices out of the text above it: each with the verdict on it."""
+    # The expression keeps the letters: after the stem come letter and words in turn.
     stem, *parts = CHOICE.split("".join(text["source"]))
     text["source"] = stem.rstrip()
     letters, words = parts[::2], parts[1::2]
@@ -128,6 +131,7 @@ def paste_form() -> str:
         }
         rows.append(row)
     data["symptoms"] = rows
+    # A text with </script> in it would end the page's own script.
     script = json.dumps(data).replace("</", "<\\/")
     return html.render("paste.html", TEMPLATES, data=html.Markup(script))
 
@@ -148,7 +152,9 @@ def verdicts() -> str:
 
 
 def _verdicts(path: pathlib.Path, names_by_number: Mapping[str, set[str]]) -> Iterator[dict]:
+    # The first line names the versions that gave the verdicts; the columns come after it.
     lines = path.read_text("utf-8").splitlines()[1:]
+    # Messages have quotation marks that belong to them.
     for columns in csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE):
         row = OPTIONAL_COLUMNS | {"subject": columns.get("kind")} | columns
         row["numbers"] = _notebooks_that_use(row["code"] or row["name"], names_by_number)

@@ -21,6 +21,7 @@ def temporary() -> Iterator[None]:
     Before, it ends what a killed command left: its folder, and the processes that still use it.
     """
     path = pathlib.Path(tempfile.gettempdir(), "tpu-course")
+    # Kernels outlive a command that was killed, and have its folder in their environment.
     for leftover in leftovers(path):
         kill(_users_of(leftover))
         shutil.rmtree(leftover, ignore_errors=True)
