@@ -86,7 +86,9 @@ def test_maxtexts_runs_are_excluded_and_without_their_mark_would_narrow_the_rang
     runs = published()
     counted = [run for run in runs if not run.excluded]
     excluded = [run for run in runs if run.excluded]
-    assert [run.run[:7] for run in excluded] == ["MaxText"] * 7
+    assert len(excluded) == 7
+    for run in excluded:
+        assert run.run.startswith("MaxText")
     assert factors(runs) == factors(counted)
     unmarked, _ = factors(dataclasses.replace(run, excluded="") for run in runs)
     assert unmarked["v5e"].basis == "v5e"
