@@ -191,11 +191,16 @@ def _questions(notebook: dict, number: str) -> Iterator[str]:
         yield f"the questions {names} aren't those of notebook_{number}.toml: {own}"
 
 
+def is_appendix(cells: list[dict]) -> bool:
+    """Whether a notebook's first cell says so: it has no exercise, and no sitting of a class."""
+    return "**An appendix.**" in source(cells[0])
+
+
 def _ending(cells: list[dict], number: str) -> Iterator[str]:
     text = "\n".join(map(source, cells))
     if not re.search(r"^## Recap\n(?:.*\n)*?- \[ \] ", text, re.MULTILINE):
         yield "no recap as a checklist"
-    if f'check("{number}-1"' not in text:
+    if not is_appendix(cells) and f'check("{number}-1"' not in text:
         yield "no exercise with a check"
 
 

@@ -20,6 +20,7 @@ GROUPS = {
         "lab": notebooks.lab,
         "run": notebooks.run,
         "explain": notebooks.explain_log,
+        "confirm": notebooks.confirm,
     },
     "Your own text and model": {
         "prepare": training.prepare,

@@ -142,6 +142,33 @@ def explain_log(
     raise typer.Exit(0 if explanation else 1)
 
 
+def confirm(
+    file: Annotated[
+        typer.FileBinaryRead,
+        typer.Argument(metavar="FILE", help="What notebook 13 printed last; - for what is piped."),
+    ],
+) -> None:
+    """Check a report of notebook 13, which was run on a TPU, and say what follows from it.
+
+    Prints each time beside its prediction, the rows for the table of published steps, and the
+    sentences of the course that were confirmed or refuted.
+
+    **Example**: `tpu-course confirm report.json`
+
+    **Exit status**: 0 a report from a TPU · 1 one that was rehearsed on a CPU · 2 no report that
+    can be used, with the reason
+    """
+    from course import confirmation
+    from helpers.confirm import report as reports
+
+    fix = "Give the file with what notebook 13 printed last."
+    with unreadable("The report can't be read.", fix):
+        content = file.read(reports.LONGEST_FILE + 1).decode()
+    report = reports.read(content)
+    typer.echo(confirmation.text(report))
+    raise typer.Exit(int(report.rehearsed))
+
+
 def solutions() -> None:
     """Write the teacher's edition: the notebooks with the solutions in: **build/solutions**.
 

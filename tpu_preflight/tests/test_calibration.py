@@ -19,6 +19,14 @@ from tpu_preflight.estimate.step import Timing
 GENERATIONS = ("v2", "v3", "v4", "v5e", "v5p", "v6e")
 
 
+def test_a_rate_that_its_authors_expect_is_not_shown_as_measured():
+    names = {run.run for run in published() if run.expected}
+    assert names == {run.run for run in published() if run.run.startswith("MaxText")}
+    shown = repr(published())
+    assert "MaxText, 16B on v5e-256 (2023-11, expected)" in shown
+    assert shown.count(", expected)") == len(names) == 7
+
+
 def test_every_run_has_its_source_and_month_and_numbers_that_can_be():
     runs = published()
     names = {run.run for run in runs}

@@ -11,8 +11,9 @@ promise. The runs are few, most are of 2018 to 2021, and six were sent in to ben
 a step with a smaller estimate than any of the table (`least_ms`) the host's dispatch and input are
 a larger part, and no run tells how large: the report has no range and no price for it.
 
-MaxText's runs on v5e and v5p (`Run.excluded`) are shown, predicted from the others, and count for
-no factor. Of a model that TensorFlow's libraries have, no other run was found there, or on v6e.
+MaxText's on v5e and v5p (`Run.excluded`), whose pages say which rate they expect, are shown,
+predicted from the others, and count for no factor. Of a model that TensorFlow's libraries have, no
+other run was found there, or on v6e.
 The runs on v6e are small steps of JAX. They count for v6e alone (`Run.general`): an estimate of
 theirs has Pallas' kernels and what the program waits for in it, and their smallest is smaller.
 Imports no TensorFlow.
@@ -67,6 +68,11 @@ class Run:
     def general(self) -> bool:
         """Whether it counts for other generations as well, where they have too few runs."""
         return not self.model.startswith("blind ")
+
+    @property
+    def expected(self) -> bool:
+        """Whether its authors published what they expect, and don't say that they measured it."""
+        return "expected performance" in self.computed
 
     @property
     def ratio(self) -> float:
@@ -130,6 +136,8 @@ def _table_row(run: Run, error: float) -> dict[str, str]:
     """Write a run as a row of the table that is shown, by the names of its columns."""
     predicted_ms = float(f"{run.published_ms / (1 + error):.3g}")
     title = f"{run.run} ({run.month or run.source})"
+    if run.expected:
+        title = f"{run.run} ({run.month}, expected)"
     return {
         "run": Link(title, run.source) if run.source.startswith("https://") else title,
         "devices": f"{run.devices} of {run.generation}",
