@@ -78,7 +78,7 @@ def test_data_that_no_program_takes_end_the_wait(no_compiler, monkeypatch):
 
     monkeypatch.setattr(checklist, "DECIDED", 0.5)
     report = preflight(never_ends, column(["a"] * 16), "v5e-1")
-    assert "back from tracing within 0.5 s" in the(report, 1).finding
+    assert "was not traced within 0.5 s" in the(report, 1).finding
     assert len(states(report, 3)) > 1
 
 
