@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 
-from helpers.base.errors import CourseError
+from helpers.base.errors import CourseError, cause
 from helpers.text.records.writing import Task, write_shard
 
 
@@ -32,9 +32,16 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
     handlers = {}
     for number in (signal.SIGINT, signal.SIGHUP):
         handlers[number] = signal.signal(number, signal.SIG_IGN)
-    pool = concurrent.futures.ProcessPoolExecutor(
-        max_workers=min(workers, len(tasks)), mp_context=spawn, initializer=end_with_parent
-    )
+    try:
+        pool = concurrent.futures.ProcessPoolExecutor(
+            max_workers=min(workers, len(tasks)), mp_context=spawn, initializer=end_with_parent
+        )
+    except OSError as error:
+        raise CourseError(
+            "No processes can work side by side here.",
+            f"They need semaphores, which Linux has in /dev/shm ({cause(error)}).",
+            "Leave --workers out, or give the container a /dev/shm that you may write to.",
+        ) from error
     jobs, numbers = zip(*tasks, strict=True)
     results = pool.map(write_shard, jobs, numbers)
     for number, handler in handlers.items():

@@ -1,16 +1,22 @@
 """Kills and Ctrl-C, two commands at once: what is finished stays, the rest is written again."""
 
+import concurrent.futures
+import functools
 import os
 import random
 import signal
 import subprocess
 import sys
+import unittest.mock
 
 import psutil
 import pytest
 from conventions import ROOT
 from record_files import contents, finished, prepared
 from terminal import call, gone, wait_for
+
+from course import runners
+from helpers.base.errors import CourseError
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +61,17 @@ def test_killed_at_a_random_moment_and_run_again_gives_the_same_bytes(
     prepared(tmp_path)
     assert before_the_second_run.items() <= finished(tmp_path).items()
     assert contents(tmp_path) == contents(undisturbed)
+
+
+def test_a_machine_without_semaphores_is_told(tmp_path, monkeypatch):
+    error = FileNotFoundError(
+        2, "No such file or directory"
+    )  # of multiprocessing, without /dev/shm
+    pool = unittest.mock.Mock(side_effect=error)
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", pool)
+    run = functools.partial(runners.by_processes, workers=2)
+    with pytest.raises(CourseError, match=r"side by side(.|\n)*/dev/shm(.|\n)*--workers"):
+        prepared(tmp_path / "out", run=run)
 
 
 AT_ALL = {"Ctrl-C": signal.SIGINT, "close the terminal": signal.SIGHUP}
