@@ -297,8 +297,8 @@ CASES = [
     # tpu_values.py, __getitem__; mixed_precision of tf-keras; the module's variable is on the host.
     Case(own(touch=assign_a_slice), "'assign'", "assign it whole", where="variable[0].assign"),
     Case(scaled_by_policy, "Mixed precision is not", "mixed_bfloat16", where="Dense"),
-    Case(ready(run_eagerly=True), "run_eagerly=True", "Take"),
-    Case(of_a_variable_from_before, "made outside the scope: 1", "its scope"),
+    Case(ready(run_eagerly=True), "run_eagerly=True", "Remove"),
+    Case(of_a_variable_from_before, "made outside the scope: 1", "inside the scope"),
     # tpu_strategy.py, _reduce_to: a TPUStrategy has no mean of a nest, so whole numbers stay whole.
     Case(alone(WithCall, labels_by_name, row_of_part), real_fit="raises"),
     Case(alone(WithCall, labels), "convert 0.5", "in a tuple", real_fit="raises"),
