@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from programs import F8
 
+from tpu_preflight.checks.xla_rules import refusal_words
 from tpu_preflight.program import NotCompilable, trace
 
 pytestmark = pytest.mark.slow
@@ -24,6 +25,10 @@ def test_tracing_that_does_not_return_is_stopped_at_its_line(convert):
     with pytest.raises(NotCompilable, match="was not traced within 2 s") as raised:
         trace(convert(never_returns), F8, timeout=2)  # AutoGraph's own work takes a part
     assert raised.value.source.function == "never_returns"
+    # A report gives the place a line of its own: the sentence ends without it.
+    words = refusal_words(raised.value, is_shared=False)
+    assert " was not traced within 2 s. While a graph is built" in words["what"]
+    assert "time.sleep(0.01)" in words["where"]
     # Nothing interrupts what comes later, and the next function is traced as usual.
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert trace(lambda x: x + 1, F8).concrete.structured_outputs.shape == [8]

@@ -36,7 +36,9 @@ def refusal_words(refusal: NotCompilable, is_shared: bool) -> dict[str, Any]:
     ``is_shared`` is whether each replica gets its share of a global batch.
     """
     # The place has a line of its own in a report.
-    what = refusal.what.replace(f" at {refusal.where}", "")
+    what = refusal.what
+    for place in (f"; it was at {refusal.where}", f" at {refusal.where}"):
+        what = what.replace(place, "")
     if refusal.operation != "_Arg" and not what.startswith(("XLA has no", "The size that")):
         what = f"{what} {refusal.why}"
     return {"what": what, "fix": _fix(refusal, is_shared), "where": refusal.where}
