@@ -25,7 +25,7 @@ from course.catalog import TEMPLATES
 from course.outputs import new_folder
 from helpers.base import files
 from helpers.base.errors import CourseError
-from helpers.base.folders import Folder
+from helpers.base.folders import Folder, short
 from helpers.base.temporary import leftovers, reserved_folder
 from helpers.bert import evaluation
 from helpers.bert.data import Data, read
@@ -91,7 +91,15 @@ def load(
     """
     folder = Folder(run)
     description = Description.of_trained(folder)
-    source = read(description.records if data is None else data)
+    if data is None:
+        data = description.records
+        if not Folder(data).exists(records.MANIFEST):
+            raise CourseError(
+                f"The run's records are not in {short(data)}.",
+                "The run was trained on records in that folder: they were moved or deleted since.",
+                "Give the folder that they are in now with --data.",
+            )
+    source = read(data)
     if source.manifest.fingerprint != description.data:
         raise CourseError(
             "These records are not those that the run was trained on.",

@@ -151,6 +151,16 @@ def test_records_may_be_moved_and_may_have_nothing_held_out(run, tmp_path):
         export.export(run, tmp_path / "again", moved)
 
 
+def test_a_run_whose_records_were_moved_asks_for_their_new_folder(run, tmp_path):
+    copied = shutil.copytree(run, tmp_path / "run")
+    settings = (copied / "settings.json").read_text()
+    (copied / "settings.json").write_text(settings.replace(str(run), str(tmp_path / "gone")))
+    with pytest.raises(CourseError, match="records are not in") as raised:
+        export.export(copied, tmp_path / "out")
+    assert "in now with --data." in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "says"),
     [
