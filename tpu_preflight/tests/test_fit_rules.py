@@ -149,31 +149,48 @@ class ByName(keras.Model):
             indices = keras.ops.cast(indices, "int32")
         return self.head(tf.gather(tf.eye(8), indices))
 
-def build(casts):
-    model = ByName(casts)
+class Alone(ByName):
+    def compute_loss(self, x, y, y_pred, *others, **options):
+        return tf.reduce_mean(y_pred)
+
+class Flawed(ByName):
+    def compute_loss(self, x, y, y_pred, *others, **options):
+        if isinstance(tf.distribute.get_strategy(), tf.distribute.MirroredStrategy):
+            raise ValueError("one replica only")
+        return tf.reduce_mean(y_pred)
+
+def build(kind, casts, labels=True):
+    model = kind(casts)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     indices = tf.ones([16], tf.int32)
-    return model, tf.data.Dataset.from_tensors(({"indices": indices}, indices))
+    element = {"indices": indices}
+    if labels:
+        element = (element, indices)
+    return model, tf.data.Dataset.from_tensors(element)
 
-for casts in (False, True):
-    for item in preflight(lambda: build(casts), target="v5e-8").items:
+for case in [(ByName, False), (ByName, True), (Alone, False, False), (Flawed, True)]:
+    for item in preflight(lambda: build(*case), target="v5e-8").items:
         if item.check == 5:
-            print(casts, item.state, item.name, item.finding)
+            print(case[0].__name__, case[1], item.state, item.name, item.finding)
 """
 
 
-def test_a_step_of_fit_on_two_cpus_decides(tmp_path):
-    """Of whole numbers in a dictionary, a MirroredStrategy makes means, a TPUStrategy doesn't."""
+def test_a_step_of_fit_on_two_cpus_is_tried_where_the_step_runs_in_the_scope(tmp_path):
+    """Of whole numbers outside a tuple, a MirroredStrategy makes means, a TPUStrategy doesn't."""
     (tmp_path / "model.py").write_text(ON_TWO_CPUS)
     done = subprocess.run(
         [sys.executable, "model.py"], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if "fit on two replicas" in line]
-    raises, works = lines
-    assert raises.startswith("False fail") and "Unable to automatically build" in raises
-    assert works.startswith("True pass")
-    assert done.stdout.count("fail") == 1
+    lines = done.stdout.splitlines()
+    fits = [line for line in lines if "fit on two replicas" in line]
+    works, raises = fits
+    assert works.startswith("ByName True pass")
+    assert raises.startswith("Flawed True fail") and "one replica only" in raises
+    failures = [line for line in lines if " fail made inside strategy.scope()" in line]
+    (failure,) = failures
+    assert failure.startswith("ByName False")
+    assert "Unable to automatically build" in failure
 
 
 class Rows(keras.utils.PyDataset):

@@ -101,6 +101,8 @@ class Context:
     side_effects: list[SideEffect] = dataclasses.field(default_factory=list)
     # The step as ``TPUStrategy.run`` traces it, by the check `strategy_scope`; None if it doesn't.
     traced_under_run: Tracing | None = None
+    # Whether that was the step as it is made inside the strategy's scope, with nothing against it.
+    runs_in_scope: bool = False
     # Known after `compiling`: Google's compiler's answer to each job.
     answers: list[Answer] = dataclasses.field(default_factory=list)
 

@@ -21,9 +21,9 @@ ERRORS_OF_A_MODEL = (tf.errors.InvalidArgumentError, tf.errors.FailedPreconditio
 
 
 def check(context: Context) -> list[Item]:
-    """Train on a small batch, if this process has two CPUs and nothing else was found."""
+    """Train on a small batch, if this process has two CPUs and the step runs in the scope."""
     subject = context.subject
-    if context.refusal is not None or context.traced_under_run is None:
+    if context.refusal is not None or not context.runs_in_scope:
         return []
     # Two copies of a large model may need more memory than there is.
     if not subject.can_fit_replicated or subject.takes_long(context.jobs[0].program):

@@ -63,6 +63,7 @@ def check(context: Context) -> list[Item]:
             except ValueError as error:
                 line = messages.shorten(messages.line_of(error))
                 return [*items, finding(5, "unlisted", said=line)]
+            context.runs_in_scope = True
             return [*items, finding(5, "run", kind=kind)]
     # Without the scope, the bridge can still be asked about the operations.
     with contextlib.suppress(NotCompilable):

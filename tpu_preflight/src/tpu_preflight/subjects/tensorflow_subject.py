@@ -346,9 +346,7 @@ class TensorflowSubject(Subject):
             if spec.shape.rank:
                 tensor = tensor[: spec.shape[0]]
             rows.append(tensor)
-        has_integers = any(row.dtype.is_integer for row in rows)
-        # A real fit takes the means itself.
-        if isinstance(self.structure, tuple) and has_integers and not self.can_fit_replicated:
+        if isinstance(self.structure, tuple) and self._has_integers:
             means = self._packed([_mean_of_replicas(row) for row in rows])
             self.model._maybe_symbolic_build(data_batch=means)
         element = tf.nest.map_structure(_on_two_replicas, self._packed(rows))
@@ -362,12 +360,20 @@ class TensorflowSubject(Subject):
         return hasattr(self.model, "_maybe_symbolic_build")
 
     @property
+    def _has_integers(self) -> bool:
+        """Whether the sample has whole numbers, of which a mean is none."""
+        return any(tensor.dtype.is_integer for tensor in self.sample.batches[0])
+
+    @property
     def can_fit_replicated(self) -> bool:
         """Whether the model can be made again and trained on two CPUs of this process."""
         if self.factory is None or self.sample is None or self.kind != "train step":
             return False
         # What these settings raise is known, and says nothing of the model.
         if self.is_marked or getattr(self.model, "run_eagerly", False):
+            return False
+        # Outside a tuple a ``TPUStrategy`` leaves whole numbers whole; the CPU's takes their mean.
+        if self._has_integers and not isinstance(self.structure, tuple):
             return False
         return self._is_built_by_fit and len(tf.config.list_logical_devices("CPU")) > 1
 
