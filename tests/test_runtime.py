@@ -247,11 +247,12 @@ def needed() -> set[str]:
 def test_what_the_notebooks_import_is_there_or_installed(place):
     listed = (ROOT / "tests/repo" / place).read_text("utf-8")
     installed = {*BOOTSTRAP, *ANY_VERSION, *COMPILER}
-    # What pip brings with them because they ask for it, without any extra.
-    for name in installed:
+    # What pip brings with them because they ask for it, without any extra; nbformat is there.
+    for name in (*installed, "nbformat"):
         for requirement in importlib.metadata.requires(name) or ():
             if "extra ==" not in requirement:
                 listed += f"\n{requirement}"
     present = {*map(plain, re.findall(r"^[\w.-]+", listed, re.MULTILINE))}
+    assert "nbformat" in present
     assert needed() > {"tensorflow", "pandas", "platformdirs"}
     assert needed() - present - installed == set()
