@@ -58,6 +58,7 @@ def check_all(
 
     Raises `CourseError`: One of them is about another sentence, or no verdict.
     """
+    # A slip in BY_HAND would otherwise judge nothing, without a word.
     asked = [sentence.id for sentence in unconfirmed() if sentence.check == "by_hand"]
     for name, verdict in judged.items():
         if name not in asked or verdict not in (CONFIRMED, REFUTED):
@@ -70,6 +71,7 @@ def check_all(
     findings: dict[str, Finding] = {}
     verdicts = []
     for sentence in unconfirmed():
+        # Several sentences may share a check: it runs once.
         if sentence.check not in findings:
             findings[sentence.check] = _try(globals()[sentence.check], trial)
         verdict, evidence = findings[sentence.check]
@@ -163,6 +165,7 @@ def tpu7x_clock(trial: Trial) -> Finding:
     """Compare a large product's time with what the compiler's cycles make at 2.2 GHz."""
     if trial.machine.rehearsed or trial.machine.chip != "tpu7x":
         return NOT_APPLICABLE, "no TPU7x"
+    # A product of large matrices is the cycles of the compiler and little else.
     product = trial.times["product"]
     ratio = product.median_ms / product.predicted_ms
     return _judge(abs(ratio - 1) <= WITHIN, f"{ratio:.2f} times the prediction")
@@ -216,6 +219,7 @@ def same_lines(trial: Trial) -> Finding:
     host = tf.distribute.OneDeviceStrategy("/CPU:0")
     losses = _fit(trial.machine.strategy)
     expected = _fit(host)
+    # A TPU multiplies in bfloat16, so the losses are near each other and not equal.
     is_same = abs(losses[-1] - expected[-1]) <= 0.02 * expected[-1]
     return _judge(is_same, f"loss {losses[-1]:.3f}, the CPU's {expected[-1]:.3f}")
 
@@ -224,6 +228,7 @@ def _fit(strategy: Any) -> list[float]:
     import numpy as np
     import tensorflow as tf
 
+    # NumPy draws for both, so that both train on the same numbers.
     draw = np.random.default_rng(0).normal
     x = draw(size=[128, 8]).astype("float32")
     y = x.sum(1, keepdims=True)
@@ -231,6 +236,7 @@ def _fit(strategy: Any) -> list[float]:
     with strategy.scope():
         model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[8])])
         model.compile("sgd", "mse", steps_per_execution=2)
+    # Both begin with the same weights.
     model.set_weights([np.zeros([8, 1]), np.zeros([1])])
     return model.fit(data, epochs=3, verbose=0).history["loss"]
 
@@ -243,6 +249,7 @@ def steps_per_call(trial: Trial) -> Finding:
 
     strategy = trial.machine.strategy
     with strategy.scope():
+        # Small, so that most of a call is the part of Python.
         weights = tf.Variable(tf.zeros([128, 128]))
 
     def step() -> None:
@@ -256,14 +263,18 @@ def steps_per_call(trial: Trial) -> Finding:
 
     seconds = {}
     for count in (1, 10):
+        # As many steps for both.
         calls = 100 // count
+        # The first call compiles.
         steps(tf.constant(count))
         begin = time.perf_counter()
         for _ in range(calls):
             result = steps(tf.constant(count))
+        # TensorFlow goes on before the device is done; to read a result is to wait for it.
         strategy.experimental_local_results(result)[0].numpy()
         seconds[count] = time.perf_counter() - begin
     gain = seconds[1] / seconds[10]
+    # Less than a tenth is within the noise of a host.
     return _judge(gain >= 1.1, f"{gain:.2f} times as fast")
 
 
@@ -281,6 +292,7 @@ def resume(trial: Trial) -> Finding:
 
     def train(weights: tf.Variable, numbers: range) -> None:
         def step(number: Any) -> None:
+            # The step's number is its seed, so a resumed step draws the same.
             noise = tf.random.stateless_normal([64, 64], tf.stack([number, 0]))
             weights.assign(0.9 * weights + 0.1 * tf.tanh(noise @ weights))
 
@@ -294,6 +306,7 @@ def resume(trial: Trial) -> Finding:
         train(weights, range(2))
         path = tf.train.Checkpoint(weights=weights).save(str(pathlib.Path(folder, "step")))
         train(weights, range(2, 4))
+        # Nothing but the checkpoint leads from one to the other.
         tf.train.Checkpoint(weights=restored).restore(path).assert_consumed()
         train(restored, range(2, 4))
     is_same = bool((weights.numpy() == restored.numpy()).all())
@@ -314,13 +327,16 @@ def bucketizing(trial: Trial) -> Finding:
         return strategy.run(tf.reduce_sum, args=(rows,), options=options)
 
     seconds = []
+    # All three are rounded up to 8 rows.
     for count in (5, 6, 7):
         begin = time.perf_counter()
         result = strategy.experimental_local_results(total(tf.ones([count, 128])))[0]
+        # The rows that fill the bucket up must not count.
         if float(result) != count * 128:
             return REFUTED, f"{count} rows of ones gave {float(result):g}"
         seconds.append(time.perf_counter() - begin)
     text = ", ".join(f"{value:.3f}" for value in seconds)
+    # Compiling takes far longer than this sum.
     return _judge(max(seconds[1:]) < seconds[0] / 2, f"5, 6 and 7 rows took {text} s")
 
 
@@ -342,6 +358,7 @@ def silent_answers(trial: Trial) -> Finding:
         tf.constant([0, 2]),
         tf.constant([float("nan"), 1e10]),
     )
+    # TensorFlow on a CPU raises at the first two, when no XLA is asked.
     expected = [[10, 30], [-1, 4], [0, 2**31 - 1]]
     return _judge(values == expected, f"gather, division, cast: {values}")
 
@@ -358,6 +375,7 @@ def iterators(trial: Trial) -> Finding:
     iterator = iter(trial.machine.strategy.experimental_distribute_dataset(data.prefetch(2)))
     for _ in range(20):
         next(iterator)
+    # What waits in notebook 05 is the end of an iterator, not its use.
     begin = time.perf_counter()
     del iterator
     gc.collect()
@@ -376,6 +394,7 @@ def small_integers(trial: Trial) -> Finding:
         numbers = tf.constant([1, 2], dtype)
         try:
             values += _run(trial, lambda x: x + x, numbers)
+        # A type that the compiler refuses is an answer as well.
         except Exception as error:
             return REFUTED, f"{dtype.name}: {cause(error)}"
     return _judge(values == [[2, 4]] * 4, f"1 + 1 and 2 + 2: {values}")

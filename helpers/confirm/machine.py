@@ -76,6 +76,7 @@ def find(framework: str = "", chip: str = "v5e") -> Machine:
     """
     place = detect()
     has_tpu = place.kind in ATTACHED
+    # One library at a time can open a TPU, so this choice is made before any is imported.
     if not framework:
         use_tensorflow = not has_tpu or (place.tpu and _installed("tensorflow-tpu"))
         framework = TENSORFLOW if use_tensorflow else JAX
@@ -108,6 +109,7 @@ def _with_jax(place: Place, chip: str, has_tpu: bool) -> Machine:
 def _with_tensorflow(place: Place, chip: str) -> Machine:
     import tensorflow as tf
 
+    # Where the place names the TPU, its name counts and not the argument.
     if place.accelerator is not None:
         chip = place.accelerator.chip.name
     rehearsed = place.tpu is None

@@ -34,6 +34,7 @@ def in_order_of_memory(chip: str) -> list[Program]:
 
 def measure(machine: Machine, program: Program, prediction: Prediction, profiles: str = "") -> Time:
     """Measure a program ten times, ten steps each, after one that compiles it."""
+    # A CPU would take minutes for the sizes of a TPU.
     if machine.rehearsed:
         program = program.smaller(SMALLER)
     if machine.framework == JAX:
@@ -113,6 +114,7 @@ def _call_of_tensorflow(program: Program, strategy: Any) -> Callable[[], None]:
     ops = programs.tensorflow_operations()
 
     def fill(arrays: Sequence[Array]) -> list[tf.Variable]:
+        # Variables: XLA could compute with constants while it compiles.
         variables = []
         for array in arrays:
             value = tf.fill(array.shape, tf.cast(array.value, array.dtype))
@@ -128,6 +130,7 @@ def _call_of_tensorflow(program: Program, strategy: Any) -> Callable[[], None]:
         for variable, value in zip(state, program.function(ops, *tensors), strict=True):
             variable.assign(value)
 
+    # One number is enough to wait for, and quick to fetch.
     def first_number() -> Any:
         return tf.reshape(state[0], [-1])[0]
 
@@ -146,6 +149,7 @@ def _call_of_tensorflow(program: Program, strategy: Any) -> Callable[[], None]:
 
 def _peak_bytes(machine: Machine) -> int | None:
     """Read the device's own counter: the most bytes in use since it was started."""
+    # All devices do the same, so the first one is read.
     if machine.framework == JAX:
         import jax
 
@@ -161,6 +165,7 @@ def _peak_bytes(machine: Machine) -> int | None:
 
 def _fake_peak_bytes(program: Program) -> int:
     """Stand in for a TPU's counter, which a CPU doesn't have: the sizes of the arguments."""
+    # No claim about memory: with it a rehearsal goes the way of a real run.
     total_bytes = 0
     for array in (*program.state, *program.constants):
         size = 2 if array.dtype == "bfloat16" else 4

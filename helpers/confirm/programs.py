@@ -84,14 +84,17 @@ def layer(
     attention = ops.softmax(ops.einsum("bqhd,bkhd->bhqk", queries, keys))
     mixed = ops.einsum("bhqk,bkhd->bqhd", attention, values)
     x = x + ops.reshape(mixed, [rows, length, width]) @ out
+    # ReLU instead of GELU, which the two libraries approximate differently.
     return (x + ops.maximum(x @ wide, 0) @ narrow,)
 
 
 def training(ops: Operations, wide: Any, narrow: Any, speeds: Any, other: Any, x: Any) -> tuple:
     """A training step: two products, their gradients by hand, and an update with momentum."""
+    # As in mixed precision: products in bfloat16, weights in float32.
     wide_16 = ops.cast(wide, x.dtype)
     narrow_16 = ops.cast(narrow, x.dtype)
     hidden = ops.maximum(x @ wide_16, 0)
+    # Of half the squared error; so this is also its gradient.
     error = hidden @ narrow_16 - x
     narrow_gradient = ops.transpose(hidden) @ error
     hidden_gradient = error @ ops.transpose(narrow_16) * ops.cast(hidden > 0, x.dtype)

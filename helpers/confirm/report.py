@@ -106,6 +106,7 @@ class Report:
 
 def _rows(path: pathlib.Path) -> list[dict[str, str]]:
     lines = path.read_text("utf-8").splitlines()
+    # The first lines say how the table was made.
     lines = [line for line in lines if not line.startswith("# ")]
     return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
 
@@ -137,6 +138,7 @@ def to_json(report: Report) -> str:
     times = []
     for time in report.times:
         row = dataclasses.asdict(time)
+        # Four digits: more than the clock of a host is worth.
         row["steps_ms"] = [float(f"{ms:.4g}") for ms in time.steps_ms]
         times.append(row)
     content = {
@@ -159,6 +161,7 @@ def read(text: str) -> Report:
     content = _parse(text)
     _check_form(content)
     report = _from_content(content)
+    # The kind of TPU first: the others look its numbers up.
     for check in (_check_chip, _check_memory_counters, _check_times, _check_sentences):
         problem = check(report)
         if problem:
@@ -182,6 +185,7 @@ def _parse(text: str) -> Any:
 
 
 def _refuse_constant(name: str) -> None:
+    # Python reads NaN and Infinity, which JSON does not have.
     raise ValueError(f"{name} is no number of JSON")
 
 
@@ -232,12 +236,14 @@ def _check_chip(report: Report) -> str:
 
 def _check_memory_counters(report: Report) -> str:
     for time in report.times:
+        # A rehearsal has a fake counter; among measured rows it would pass for memory of a TPU.
         if time.counter == "fake" and not report.rehearsed:
             return f"{time.program} has a fake memory counter, and the report isn't rehearsed."
         if (time.peak_bytes is None) != (time.counter == "none"):
             return (
                 f"{time.program} has a memory of {time.peak_bytes} by the counter {time.counter}."
             )
+        # Of the whole chip: a counter may include what the runtime keeps for itself.
         memory = ALL_CHIPS[report.chip].hbm_gib * 2**30
         if time.peak_bytes is not None and time.peak_bytes > memory:
             return f"{time.program} took {time.peak_bytes:,} bytes; a {report.chip} has {memory:,}."
@@ -252,6 +258,7 @@ def _check_times(report: Report) -> str:
     predicted = predictions_of(report.chip)
     for time in report.times:
         prediction = predicted[time.program]
+        # What was predicted before is what makes the comparison worth something.
         if not math.isclose(time.predicted_ms, prediction.ms):
             return (
                 f"{time.program} was predicted with {prediction.ms:g} ms on a {report.chip}, and "
@@ -277,6 +284,7 @@ def _check_sentences(report: Report) -> str:
     if problem:
         return problem
     for verdict in report.verdicts:
+        # Whoever reads the verdict must see what it rests on.
         if verdict.verdict != NOT_APPLICABLE and not verdict.evidence.strip():
             return f"{verdict.id} is {verdict.verdict}, without evidence."
     return ""
@@ -291,6 +299,7 @@ def _differences(kind: str, names: Iterable[str], expected: Iterable[str]) -> st
             return f"There is no {kind} {name!r:.60}."
         if seen.count(name) > 1:
             return f"The {kind} {name} is there more than once."
+    # A report that leaves out what failed would count only what went well.
     for name in known:
         if name not in seen:
             return f"The {kind} {name} is missing."

@@ -52,6 +52,7 @@ def check(context: Context) -> list[Item]:
     """Compare the results with the arguments of the same shape and place, on each target."""
     items = []
     for answer in context.answers:
+        # Without a mesh there is one device, and it has the whole of each array.
         if not answer.compiled.ok or not answer.job.program.mesh:
             continue
         losses = _losses(answer, context.subject.exported.results)
@@ -68,6 +69,7 @@ def _losses(answer: Answer, results: Sequence[Result]) -> list[_Loss]:
     taken, _, given = head[0].partition(" -> ") if head else ("", "", "")
     taken_shapes = _SHAPE.findall(taken)
     given_shapes = _SHAPE.findall(given)
+    # Where arguments were dropped, the order no longer says which is which.
     if len(taken_shapes) != len(program.parameters) or len(given_shapes) != len(results):
         return []
     arguments = []
@@ -78,9 +80,11 @@ def _losses(answer: Answer, results: Sequence[Result]) -> list[_Loss]:
     for result, whole, shape in zip(results, program.results, given_shapes, strict=True):
         path = tuple(_PART.findall(result.name))
         array = _Array(path, result.name, whole, shape_bytes(shape))
+        # Whoever gives a result its place (`out_shardings`, a constraint) has chosen it.
         peer = None if result.is_placed else _peer(array, arguments)
         if peer is not None and array.bytes - peer.bytes > MUCH:
             losses.append(_Loss(result, array, peer))
+    # The report names the first and counts the others.
     return sorted(losses, key=lambda loss: -loss.bytes)
 
 
@@ -94,6 +98,7 @@ def _peer(array: _Array, arguments: Sequence[_Array]) -> _Array | None:
     # What is in no nest has its shape alone.
     if not longest and any(argument.path for argument in alike):
         return None
+    # Adam's `mu['kernel']` is compared with `['kernel']`, not with another array of its shape.
     peers = [argument for argument in alike if _common_end(array, argument) == longest]
     if not peers or any(peer.bytes >= array.bytes or not peer.is_sharded for peer in peers):
         return None

@@ -50,8 +50,10 @@ def watched(functions: Iterable[object]) -> Iterator[list[SideEffect]]:
     original = builtins.print
 
     def record(*values: Any, **options: Any) -> None:
+        # An f-string is text by now, so its words have to tell.
         if any(map(_is_traced, values)) or any(map(_writes_traced, values)):
             effects.append(SideEffect(PRINTS, source=_line()))
+        # The learner still sees what the program prints.
         original(*values, **options)
 
     try:
@@ -60,9 +62,11 @@ def watched(functions: Iterable[object]) -> Iterator[list[SideEffect]]:
     finally:
         for _, name in sorted(_names_that_keep(namespaces) - earlier):
             effects.append(SideEffect(KEEPS, name))
+        # It changed while tracing, and stays as it is in each compiled step.
         for key, value in _numbers(namespaces).items():
             if numbers.get(key, value) != value:
                 effects.append(SideEffect(COUNTS, key[1]))
+        # A function may be traced more than once.
         effects[:] = dict.fromkeys(effects)
 
 
@@ -77,11 +81,13 @@ def _line() -> Source | None:
 
 
 def _is_number(value: object) -> bool:
+    # A flag (a `bool` is an `int`) counts nothing.
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_traced(value: object) -> bool:
     """Say whether this stands for a value that only a run has."""
+    # A model of one framework shall not load the other.
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(value, jax.core.Tracer):
         return True
