@@ -22,7 +22,6 @@ from helpers.text.corpus import DATA
 from tpu_preflight import compiler
 from tpu_preflight.estimate import calibration
 from tpu_preflight.estimate.calibration import Run
-from tpu_preflight.estimate.measured import step_seconds
 from tpu_preflight.program import Program, export
 
 Loss = Callable[..., tf.Tensor]
@@ -323,13 +322,7 @@ def estimated(run: Run) -> Run:
     if run.model.startswith("blind "):
         return blind.estimated(run)
     compiled = compiler.compile(program(run), run.target, effort="full", timeout=TIMEOUT)
-    estimate_ms = 1e3 * step_seconds(compiler.profile(compiled))
-    roofline_ms = 1e3 * compiler.roofline(compiled).seconds
-    return dataclasses.replace(
-        run,
-        estimate_ms=float(f"{estimate_ms:.3g}"),
-        roofline_ms=float(f"{roofline_ms:.3g}"),
-    )
+    return blind.with_estimate(run, compiled)
 
 
 def write(runs: Iterable[Run]) -> None:

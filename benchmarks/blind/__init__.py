@@ -83,9 +83,8 @@ def compiled_step(name: str) -> compiler.Compiled:
     return compiled
 
 
-def estimated(run: Run) -> Run:
-    """Compile the step of a row of ``published.tsv``, and fill in estimate and bound."""
-    compiled = compiled_step(run.model.removeprefix("blind "))
+def with_estimate(run: Run, compiled: compiler.Compiled) -> Run:
+    """Fill in a row's estimate and bound from its compiled program, with three digits."""
     estimate_ms = 1e3 * step_seconds(compiler.profile(compiled))
     roofline_ms = 1e3 * compiler.roofline(compiled).seconds
     return dataclasses.replace(
@@ -93,6 +92,11 @@ def estimated(run: Run) -> Run:
         estimate_ms=float(f"{estimate_ms:.3g}"),
         roofline_ms=float(f"{roofline_ms:.3g}"),
     )
+
+
+def estimated(run: Run) -> Run:
+    """Compile the step of a row of ``published.tsv``, and fill in estimate and bound."""
+    return with_estimate(run, compiled_step(run.model.removeprefix("blind ")))
 
 
 def prediction(name: str, compiled: compiler.Compiled) -> Prediction:
