@@ -27,6 +27,7 @@ def end_with_parent() -> None:
 def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
     """Write shards side by side; raise a `CourseError` if a process was killed."""
     spawn = multiprocessing.get_context("spawn")
+    jobs, numbers = zip(*tasks, strict=True)
     # Ctrl-C and a closed terminal reach all processes. Those that start now ignore them: the
     # parent says what happens, when the shards at work are done.
     handlers = {}
@@ -42,10 +43,11 @@ def by_processes(tasks: Sequence[Task], workers: int) -> Iterator[int]:
             f"They need semaphores, which Linux has in /dev/shm ({cause(error)}).",
             "Leave --workers out, or give the container a /dev/shm that you may write to.",
         ) from error
-    jobs, numbers = zip(*tasks, strict=True)
-    results = pool.map(write_shard, jobs, numbers)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    else:
+        results = pool.map(write_shard, jobs, numbers)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     try:
         yield from results
     except concurrent.futures.process.BrokenProcessPool:

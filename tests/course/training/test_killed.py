@@ -64,14 +64,15 @@ def test_killed_at_a_random_moment_and_run_again_gives_the_same_bytes(
 
 
 def test_a_machine_without_semaphores_is_told(tmp_path, monkeypatch):
-    error = FileNotFoundError(
-        2, "No such file or directory"
-    )  # of multiprocessing, without /dev/shm
+    # What multiprocessing raises without /dev/shm:
+    error = FileNotFoundError(2, "No such file or directory")
     pool = unittest.mock.Mock(side_effect=error)
     monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", pool)
     run = functools.partial(runners.by_processes, workers=2)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)]
     with pytest.raises(CourseError, match=r"side by side(.|\n)*/dev/shm(.|\n)*--workers"):
         prepared(tmp_path / "out", run=run)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)] == handlers
 
 
 AT_ALL = {"Ctrl-C": signal.SIGINT, "close the terminal": signal.SIGHUP}
