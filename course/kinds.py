@@ -75,6 +75,13 @@ def find_kind(path: str) -> Kind:
             "gzip, bz2 or xz. Name JSON lines .jsonl; of a table make them: "
             "pandas.read_csv(FILE).to_json('NEW.jsonl', orient='records', lines=True).",
         )
+    # English in UTF-16 without a mark: half of its bytes are zeros, and UTF-8 allows those.
+    if file_format == "text" and beginning.count(b"\0") > len(beginning) / 10:
+        raise CourseError(
+            f"The text {_name(path)} can't be read.",
+            "Between its letters are zeros: it is UTF-16 without a mark, or no text.",
+            "Write it in UTF-8: `iconv -f UTF-16LE -t UTF-8 FILE > NEW`.",
+        )
     if file_format == "json":
         _check_depth(beginning)
     return Kind(file_format, compression)

@@ -67,6 +67,12 @@ def run() -> None:
                 "Write LC_ALL=C.UTF-8 PYTHONUTF8=1 before the command.",
             )
         app(prog_name=NAME, color=color)
+    except SystemExit as ending:
+        # Typer says nothing at Ctrl-C. A command that has said what is kept ends with no cause.
+        typer_exit = ending.__context__
+        if typer_exit is not None and isinstance(typer_exit.__cause__, KeyboardInterrupt):
+            typer.echo("Stopped.", err=True)
+        raise
     except Exception as error:
         if sys.flags.dev_mode:
             raise

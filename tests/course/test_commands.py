@@ -208,6 +208,18 @@ def test_sigterm_ends_a_command_in_order(command, monkeypatch, send):
     assert endings == ["kernels"]
 
 
+# Before the shards, where only Typer hears of it; while they are written.
+@pytest.mark.parametrize("function", ["course.documents.find", "helpers.text.records.write"])
+def test_ctrl_c_is_told_once(command, monkeypatch, function):
+    def interrupt(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(function, interrupt)
+    status, _, errors = command("prepare", "-i", "a.txt", "-o", "out")
+    assert status == 130
+    assert errors.count("Stopped.") == 1
+
+
 def test_a_command_that_needs_no_tensorflow_and_no_jupyter_imports_neither():
     script = "import course.commands.app, course.learner_copy, sys\n"
     script += "assert not {'tensorflow', 'nbformat', 'papermill', 'babel'} & {*sys.modules}"

@@ -232,6 +232,8 @@ WRONG = {
     "object.jsonl": (b'{"body": {"ko": "\xeb\xac\xb8"}}', "but {'body': 'a structure'}"),
     "deep.jsonl": (b'{"body": ' + b"[" * 10**5, "RecursionError"),
     "utf-16.txt": (b"\xff\xfea\0", "-f UTF-16"),
+    "without-a-mark.txt": ("A line.\n".encode("utf-16-le"), "-f UTF-16LE"),
+    "without-a-mark.gz": (gzip.compress("A line.\n".encode("utf-16-le")), "-f UTF-16LE"),
     "cut.jsonl": (objects(LINES)[:-5], "JSON"),
     "table.parquet": (b"PAR1 and then nothing", "Parquet"),
     "surrogate.parquet": (surrogate(), r"document 0 of 2: .*UTF8 sequence at string index 1"),
