@@ -97,7 +97,10 @@ class _Kernel:
         return self._log.read().decode("utf-8", "replace").splitlines()
 
     def end(self) -> None:
-        """Kill what the cells started, also in sessions or with an environment of its own."""
+        """Kill what the cells started, also in sessions or with an environment of its own.
+
+        A process that left both, and whose parent has ended, is nobody's: it isn't found.
+        """
         for process in psutil.process_iter(["environ"]):
             environment = process.info["environ"] or {}
             if environment.get(MARK) == self._folder or _session(process.pid) == self._pid:
