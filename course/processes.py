@@ -1,9 +1,11 @@
 """Temporary files of a command, and the memory that this machine has left."""
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -11,7 +13,9 @@ import psutil
 
 from helpers.base.processes import variables_set
 from helpers.base.temporary import leftovers, reserved_folder
-from tpu_preflight.processes import kill
+from tpu_preflight.processes import family, kill
+
+_PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
 
 @contextlib.contextmanager
@@ -31,6 +35,23 @@ def temporary() -> Iterator[None]:
         variables_set({"tempdir": None}, vars(tempfile)),  # or tempfile keeps the former
     ):
         yield
+
+
+@contextlib.contextmanager
+def daemons_ended() -> Iterator[None]:
+    """End what the block started and left behind: on Linux, daemons too, whatever they hide.
+
+    A daemon's parent has ended. Instead of the machine's first process, this one takes its place.
+    """
+    before = family(os.getpid())
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    try:
+        yield
+    finally:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
+        kill(process for process in family(os.getpid()) if process not in before)
 
 
 def _users_of(folder: pathlib.Path) -> list[psutil.Process]:

@@ -99,7 +99,7 @@ class _Kernel:
     def end(self) -> None:
         """Kill what the cells started, also in sessions or with an environment of its own.
 
-        A process that left both, and whose parent has ended, is nobody's: it isn't found.
+        A daemon that left both has another parent: `course.processes.daemons_ended` is for those.
         """
         for process in psutil.process_iter(["environ"]):
             environment = process.info["environ"] or {}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from course import catalog, outputs
-from course.processes import temporary
+from course.processes import daemons_ended, temporary
 from helpers.base import language as languages
 from helpers.base.errors import CourseError, unreadable
 from helpers.base.settings import ENVIRONMENT
@@ -51,7 +51,8 @@ def run(
         build = build / "workshop"  # never taken for a whole run
     page = build / "index.html"
     try:
-        results = running.run(selection, build, workshop=workshop)
+        with daemons_ended():
+            results = running.run(selection, build, workshop=workshop)
     except KeyboardInterrupt:
         typer.echo(f"Stopped. What is done: {page}", err=True)
         raise typer.Exit(130) from None
@@ -204,7 +205,8 @@ def store(names: Names = None, language: Language = None) -> None:
 
     from course import running
 
-    results = running.store(selection)
+    with daemons_ended():
+        results = running.store(selection)
     raise typer.Exit(_status(results))
 
 

@@ -6,7 +6,7 @@ import sys
 import tempfile
 
 from conventions import ROOT
-from terminal import gone
+from terminal import gone, wait_for
 
 from course import outputs, processes
 
@@ -34,6 +34,19 @@ def test_a_command_ends_what_a_killed_one_left(tmp_path, monkeypatch):
         assert own_file in set(tmp_path.iterdir())
     assert list(tmp_path.iterdir()) == [own_file]
     assert tempfile.gettempdir() == str(tmp_path)
+
+
+def test_a_daemon_that_hides_ends_with_the_block(tmp_path):
+    daemon = "setsid env -i sh -c 'echo $$ >pid; exec sleep 614' & wait $!; sleep 615"
+    earlier_child = subprocess.Popen(["sleep", "616"])
+    with processes.daemons_ended():
+        parent = subprocess.Popen(["sh", "-c", daemon], cwd=tmp_path, start_new_session=True)
+        wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
+        parent.kill()
+        parent.wait()
+    assert gone(int((tmp_path / "pid").read_text()))
+    assert earlier_child.poll() is None
+    earlier_child.kill()
 
 
 def test_what_was_changed_since_it_was_written_is_kept(tmp_path, capsys):
