@@ -51,7 +51,9 @@ def daemons_ended() -> Iterator[None]:
     finally:
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 0)
-        kill(process for process in family(os.getpid()) if process not in before)
+        left_behind = [process for process in family(os.getpid()) if process not in before]
+        kill(left_behind)
+        psutil.wait_procs(left_behind, timeout=5)  # or those that became its children are zombies
 
 
 def _users_of(folder: pathlib.Path) -> list[psutil.Process]:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 
+import psutil
 from conventions import ROOT
 from terminal import gone, wait_for
 
@@ -44,7 +45,7 @@ def test_a_daemon_that_hides_ends_with_the_block(tmp_path):
         wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
         parent.kill()
         parent.wait()
-    assert gone(int((tmp_path / "pid").read_text()))
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert earlier_child.poll() is None
     earlier_child.kill()
 
