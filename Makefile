@@ -63,15 +63,25 @@ build/browser/.installed: .ci/requirements/browser.txt .venv/.installed
 	@$(PYTHON_VENV) -m uv pip install -q --python build/browser/bin/python --require-hashes -r $<
 	@touch $@
 
-browser: build/browser/.installed site ## Try notebooks and pages in this machine's Chromium
+browser: build/browser/.installed site slides ## Try notebooks, pages and slides in this machine's Chromium
 	@build/browser/bin/python -m pytest -q -n 2 --dist loadgroup tests/browser
 
 # JupyterLab and RISE show the same slides: each cell of a notebook has its Slide Type.
-slides: .venv/.installed ## Write the core of the notebooks as slides: build/slides
+slides: build/slides/reveal.js ## Write the core of the notebooks as slides: build/slides
 	@$(PYTHON_VENV) -m nbconvert --to slides --log-level WARN --embed-images \
+	  --template slides --TemplateExporter.extra_template_basedirs=course \
+	  --SlidesExporter.reveal_url_prefix=reveal.js --SlidesExporter.reveal_theme=white \
 	  --TagRemovePreprocessor.enabled=True --TagRemovePreprocessor.remove_input_tags=hide-input \
 	  --TagRemovePreprocessor.remove_cell_tags=beyond-core \
 	  --output-dir build/slides notebooks/$(if $(EDITION),$(LANGUAGE)/)*.ipynb
+
+build/slides/reveal.js: .ci/requirements/slides.txt .venv/.installed
+	@rm -rf build/slides/reveal.js build/reveal
+	@$(PYTHON_VENV) -m uv pip install -q --no-deps --target build/reveal --require-hashes -r $<
+	@mkdir -p build/slides
+	@mv build/reveal/sphinx_revealjs/_static/revealjs $@
+	@rm -rf build/reveal
+	@touch $@
 
 build/site/.installed: .ci/requirements/site.txt .venv/.installed
 	@rm -rf build/site
