@@ -1,4 +1,4 @@
-"""The slides of `make slides` as a teacher projects them: 1280 x 720, in a room without a network."""
+"""The slides of `make slides` as a teacher projects them: 1280 x 720, without a network."""
 
 import pytest
 from conftest import ROOT
