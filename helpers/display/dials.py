@@ -1,5 +1,6 @@
 """A picture for each value of a dial, drawn beforehand: it turns without a kernel or a script."""
 
+import base64
 import io
 import re
 from collections.abc import Callable, Iterable
@@ -40,10 +41,21 @@ def drawing(fig: object, salt: str) -> str:
     return svg
 
 
+def standalone(svg: str) -> str:
+    """Give a drawing as the address of an image, black on white: what a page keeps without CSS."""
+    svg = svg.replace(
+        '<svg aria-hidden="true" ',
+        '<svg xmlns="http://www.w3.org/2000/svg" style="background: #ffffff" ',
+        1,
+    )
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
 class Dial:
     """A choice of values, each with its picture and a caption. It shows the first, or ``start``'s.
 
-    It is HTML and CSS alone. Where they are left out, as on GitHub, captions follow their values.
+    It is HTML and CSS alone. JupyterLab takes CSS and drawings away from a notebook that it doesn't
+    trust: there a still image of the start's value is shown in their place.
     """
 
     def __init__(self, label: str, draw: Callable, values: Iterable, start: object = None) -> None:
@@ -56,6 +68,8 @@ class Dial:
         if start not in self.states:
             start = next(iter(self.states))
         self.start = start
+        svg, _ = self.states[start]
+        self.still = standalone(svg)
 
     def __repr__(self) -> str:
         _, caption = self.states[self.start]

@@ -1,6 +1,7 @@
 """Each notebook as a learner meets it: in JupyterLab, run from top to bottom, answered, moved."""
 
 import dataclasses
+import json
 import re
 import tomllib
 
@@ -122,6 +123,28 @@ def test_a_dial_turns_by_the_arrow_keys(notebook):
         dial.locator("input:checked").press("ArrowLeft")
         assert figure.count() == 1
         assert figure.inner_html() != picture
+
+
+def test_a_dial_of_an_untrusted_notebook_is_one_picture_with_its_words(page, lab):
+    address, token = lab
+    path = ROOT / "notebooks/00_start_here.ipynb"
+    stored = json.loads(path.read_text("utf-8"))
+    with_dial = [c for c in stored["cells"] if '"dial' in str(c.get("outputs"))]
+    content = stored | {"cells": with_dial}
+    data = {"type": "notebook", "format": "json", "content": content}
+    headers = {"Authorization": f"token {token}"}
+    page.request.put(f"{address}api/contents/untrusted.ipynb", data=data, headers=headers)
+    page.goto(f"{address}lab/tree/untrusted.ipynb?reset&token={token}")
+    dial = page.locator(".jp-OutputArea-output .dial")
+    expect(dial).to_have_count(1, timeout=CELL)
+    assert dial.locator("svg, style").count() == 0  # JupyterLab's sanitizer was here
+    text = " ".join(dial.inner_text().split())
+    assert re.fullmatch(r"rows of x 32: .* trusted yet, .* turn it\.", text)
+    picture = dial.get_by_role("img")
+    assert picture.count() == 1
+    assert len(picture.get_attribute("alt")) > 20
+    assert picture.evaluate("image => image.naturalWidth") > 100
+    page.request.delete(f"{address}api/contents/untrusted.ipynb", headers=headers)
 
 
 def test_an_answer_is_judged_at_once(notebook):

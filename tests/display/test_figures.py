@@ -1,5 +1,6 @@
 """Figures: one style, closed after drawing, with a caption; a dial of them."""
 
+import base64
 import re
 from xml.etree import ElementTree
 
@@ -31,6 +32,11 @@ def test_figure_shows_a_closed_png_with_its_alt_text_and_a_caption_the_same_twic
     assert figure.png == drawn(1, 2)[1].png
 
 
+def parsed(html):
+    html = re.sub(r"( checked| data-[\w-]+)(?=[ >])", r'\1=""', html)
+    return ElementTree.fromstring(re.sub("(<(?:input|img).*?)>", r"\1/>", html))
+
+
 def test_a_dial_has_a_picture_and_its_words_for_each_value_and_needs_no_script():
     def draw(n):
         fig, _ = drawn(1, n)
@@ -39,8 +45,7 @@ def test_a_dial_has_a_picture_and_its_words_for_each_value_and_needs_no_script()
     dial = Dial("rows", draw, (2, 30, 4), start=30)
     assert repr(dial) == "rows 30: a < 30 & b"
     assert plt.get_fignums() == []
-    html = re.sub(r"( checked| data-[\w-]+)(?=[ >])", r'\1=""', dial._repr_html_())
-    page = ElementTree.fromstring(re.sub("(<input.*?)>", r"\1/>", html))
+    page = parsed(dial._repr_html_())
     labels = page.findall(".//label")
     assert ["".join(label.itertext()).strip() for label in labels] == ["2", "30", "4"]
     keys = [label.find("input").attrib for label in labels]
@@ -62,3 +67,29 @@ def test_a_dial_has_a_picture_and_its_words_for_each_value_and_needs_no_script()
         names_in_figures.append(names)
     # What one draws isn't hidden with another.
     assert not names_in_figures[0] & names_in_figures[1]
+
+
+def test_a_dial_that_lost_its_css_and_drawings_shows_one_image_with_its_words():
+    """As JupyterLab shows it in a notebook that it doesn't trust."""
+
+    def draw(n):
+        fig, _ = drawn(1, n)
+        fig.axes[0].set_xlabel(f"ticks of {n}")
+        return fig, f"it rises to {n}"
+
+    html = Dial("rows", draw, (2, 30), start=30)._repr_html_()
+    cleaned = re.sub(r"(?s)<style.*?</style>|</?(svg|g|path|text|defs|use)\b.*?>", "", html)
+    page = parsed(cleaned)
+    assert "ticks of 2" in "".join(page.itertext())
+    for parent in page.findall(".//*[@hidden]/.."):
+        for child in parent.findall("*[@hidden]"):
+            parent.remove(child)
+    text = " ".join("".join(page.itertext()).split())
+    assert text.startswith("rows 30: it rises to 30 This notebook is not trusted")
+    (image,) = page.findall(".//img")
+    assert image.get("alt") == "30: it rises to 30"
+    scheme, code = image.get("src").split(",")
+    assert scheme == "data:image/svg+xml;base64"
+    drawing = ElementTree.fromstring(base64.b64decode(code))
+    assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "ticks of 30" in "".join(drawing.itertext())
