@@ -33,7 +33,7 @@ from helpers.base.errors import CourseError, cause, unreadable
 from tpu_preflight import processes
 
 # The notebooks that take longest (2026-11), the longest first.
-LONGEST_FIRST = ["05", "07", "11", "10", "08", "03", "12", "02"]
+LONGEST_FIRST = ["07", "08", "10", "11", "05", "12", "03", "02"]
 BEYOND_CORE = "beyond-core"  # the tag of a cell that a workshop has no time for
 LAST_LINES = 12  # of an error
 LONGEST_LINE = 1000  # characters of such a line
