@@ -37,8 +37,12 @@ NO_CELL = (
 TRY = "Give it the whole traceback; if this is all of it, search the Web for the line."
 
 # The last line of a Python traceback, its first line, and lines in which other programs report an
-# error: with a status as TensorFlow and JAX name it, or as command lines and C++ do.
-RAISED = re.compile(r"(?:\w{1,60}\.){0,9}\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)")
+# error: with a status as TensorFlow and JAX name it, or as command lines and C++ do. What a CI says
+# of a step that failed is no error of the program.
+RAISED = re.compile(
+    r"(?!Error: Process completed with)(?:\w{1,60}\.){0,9}"
+    r"\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)"
+)
 TRACEBACK = re.compile(r"(?:\w{1,60} )?Traceback \(most recent call last\)")
 REPORTED = re.compile(
     r"(?:^|[\W_])(?:ERROR|FATAL|CANCELLED|UNKNOWN|INVALID_ARGUMENT|DEADLINE_EXCEEDED|NOT_FOUND"
