@@ -55,10 +55,9 @@ class Chip:
     hop_gb_per_s: float = 0.0
     # Bandwidth between a chip and its host's memory, in 10⁹ bytes a second each way; 0 if unknown.
     pcie_gb_per_s: float = 0.0
-    # What a measured kernel took, as a share of the compiler's estimate for it: a product, which
-    # stands for all that computes, and a copy, for what waits for memory.
-    product_ratio: float = 1.0
-    copy_ratio: float = 1.0
+    # Whether published steps took what kernels do whose transfers run beside their computing; the
+    # compiler's estimate is the sum of both (`estimate.measured`). Needs `copy_gb_per_s`.
+    overlaps: bool = False
     measured: str = ""  # who measured them
     # Whether `ici_gb_per_s` is quoted from a paper, by others, as Google's pages don't say it.
     ici_quoted: bool = False

@@ -11,8 +11,8 @@ promise. The runs are few, most are of 2018 to 2021, and six were sent in to ben
 a step with a smaller estimate than any of the table (`least_ms`) the host's dispatch and input are
 a larger part, and no run tells how large: the report has no range and no price for it.
 
-MaxText's on v5e and v5p (`Run.excluded`), whose pages say which rate they expect, are shown,
-predicted from the others, and count for no factor. Of a model that TensorFlow's libraries have, no
+MaxText's on v5e and v5p (`Run.excluded`), whose pages say which rate they expect, and a single
+product on v6e are shown, predicted from the others, and count for no factor. Of a model that TensorFlow's libraries have, no
 other run was found there, or on v6e.
 The runs on v6e are small steps of JAX. They count for v6e alone (`Run.general`): an estimate of
 theirs has Pallas' kernels and what the program waits for in it, and their smallest is smaller.

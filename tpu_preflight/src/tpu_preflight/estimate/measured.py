@@ -1,22 +1,49 @@
-"""A step's time by its kernels' estimates, and by what single kernels took when measured."""
+"""A step's time by its kernels' estimates, where the hardware was seen to do better than they say.
+
+libtpu adds the time of a kernel's transfers to that of its computing: between two programs that
+differ in where their tensors are (K1 and K2 of ``published.tsv``: on the chip, in its memory) its
+estimate of the same kernel grows by nine tenths of the transfers' time. But a kernel reads its next
+block while it computes on this one, so that the longer of the two hides the other.
+"""
 
 import dataclasses
 
 from tpu_preflight.chips import hardware
+from tpu_preflight.chips.hardware import Chip
+from tpu_preflight.compiler.advice import Kernel
 from tpu_preflight.compiler.profiling import Profile
 
 
 def corrected(profile: Profile) -> Profile:
-    """Correct the kernels' time by kernels that were measured on this generation.
+    """Let each kernel's transfers run beside its computing, where the generation's steps did.
 
-    Where none was measured (`Chip.product_ratio` is 1), it stays the compiler's.
+    On others (`Chip.overlaps` is False: no published steps told) it stays the compiler's.
     """
     chip = hardware.slice_of(profile.target, jax=True).chip
+    if not chip.overlaps:
+        return profile
     kernels = []
     for kernel in profile.kernels:
-        ratio = chip.copy_ratio if kernel.bound == "HBM" else chip.product_ratio
-        kernels.append(dataclasses.replace(kernel, seconds=kernel.seconds * ratio))
+        seconds = overlapped_seconds(kernel, chip)
+        kernels.append(dataclasses.replace(kernel, seconds=seconds))
     return dataclasses.replace(profile, kernels=tuple(kernels))
+
+
+def overlapped_seconds(kernel: Kernel, chip: Chip) -> float:
+    """Take the longer of a kernel's computing and its transfers instead of their sum.
+
+    Transfers run at the rate of a copy that was measured. Where they alone take longer than the
+    whole estimate, the kernel reads only a part of a tensor, and its estimate stays, as does that
+    of a Pallas kernel, which is no sum (`kernel_time`).
+    """
+    if kernel.kind == "custom-call":
+        return kernel.seconds
+    copy_rate = chip.copy_gb_per_s * 1e9 / chip.replicas
+    transfer_seconds = kernel.hbm_bytes / copy_rate
+    if transfer_seconds > kernel.seconds:
+        return kernel.seconds
+    computing_seconds = kernel.seconds - transfer_seconds
+    return max(computing_seconds, transfer_seconds, kernel.compute_seconds)
 
 
 def step_seconds(profile: Profile) -> float:
