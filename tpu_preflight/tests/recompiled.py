@@ -11,7 +11,14 @@ import pytest
 from benchmarks.published import estimated
 from tpu_preflight.estimate.calibration import published
 
-NAMES = ["big_vision", "gpt-jax", "MaxText, 16B", "MaxText, 32B on v5e", "GPT of 160M, K1", "Product"]
+NAMES = [
+    "big_vision",
+    "gpt-jax",
+    "MaxText, 16B",
+    "MaxText, 32B on v5e",
+    "GPT of 160M, K1",
+    "Product",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

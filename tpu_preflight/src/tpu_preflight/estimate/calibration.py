@@ -12,8 +12,8 @@ a step with a smaller estimate than any of the table (`least_ms`) the host's dis
 a larger part, and no run tells how large: the report has no range and no price for it.
 
 MaxText's on v5e and v5p (`Run.excluded`), whose pages say which rate they expect, and a single
-product on v6e are shown, predicted from the others, and count for no factor. Of a model that TensorFlow's libraries have, no
-other run was found there, or on v6e.
+product on v6e are shown, predicted from the others, and count for no factor. Of a model that
+TensorFlow's libraries have, no other run was found there, or on v6e.
 The runs on v6e are small steps of JAX. They count for v6e alone (`Run.general`): an estimate of
 theirs has Pallas' kernels and what the program waits for in it, and their smallest is smaller.
 Imports no TensorFlow.
@@ -108,7 +108,8 @@ class Factor:
         return translated(
             f"{self.generation}: {self.runs} published runs (from {self.basis}) took "
             f"{self.low:.2f} to {self.high:.2f} times the estimate, {self.middle:.2f} as their "
-            f"geometric mean; predicted from each other, they were {self.error:.0%} off on average"
+            f"geometric mean; each predicted from the others alone was {self.error:.0%} off, "
+            "on average"
         )
 
 
