@@ -13,7 +13,7 @@ from programs import ROOT
 from small_models import KINDS, VECTOR, batches, classifier, dense, mean, ready, the
 
 from tpu_preflight.checklist import preflight
-from tpu_preflight.checks import strategy_scope
+from tpu_preflight.checks import replica_update, strategy_scope
 from tpu_preflight.context import Context
 from tpu_preflight.errors import PreflightError
 from tpu_preflight.report import FAIL, OPEN, PASS, WARN
@@ -330,6 +330,14 @@ CASES = [
     # It draws others on two devices.
     Case(ready(dropout=0.8, optimizer="sgd"), real_fit="less"),
 ]
+
+
+@pytest.mark.parametrize(("factor", "is_fault"), [(1.0005, False), (1.02, True), (8, True)])
+def test_what_an_optimizers_epsilon_leaves_of_a_factor_is_no_fault(factor, is_fault):
+    key = (False, "kernel", 0)
+    change = np.arange(1.0, 5)
+    _, faults = replica_update._compared({key: factor * change}, {key: change}, 8, 1e-4)
+    assert faults == [key] * is_fault
 
 
 @pytest.mark.parametrize("case", CASES)
