@@ -14,6 +14,8 @@ PYTHON_VENV := .venv/bin/python
 # make run LANGUAGE=ko, and lab, slides: the Korean edition.
 # LANGUAGE of the environment is gettext's, and may be a list.
 EDITION := $(if $(filter command,$(origin LANGUAGE)),--language $(LANGUAGE))
+# make lab PORT=8890. A hosting service sets PORT in the environment for a server of its own.
+PORT_OPTION := $(if $(filter command,$(origin PORT)),--port $(PORT))
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -98,7 +100,7 @@ site: build/site/.installed ## Write the course as pages to read and search: bui
 	done
 
 lab: .venv/.installed ## Open your copy of the course (work) in JupyterLab
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m course lab $(EDITION)
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" $(PYTHON_VENV) -m course lab $(EDITION) $(PORT_OPTION)
 
 build/spelling/.installed: .ci/requirements/spelling.txt .venv/.installed
 	@rm -rf build/spelling

@@ -68,7 +68,15 @@ def _status(results: tuple) -> int:
     return int(any(result.state != "passed" for result in results))
 
 
-def lab(language: Language = None) -> None:
+def lab(
+    language: Language = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="JupyterLab's port, or the next free one. Without: 8888."
+        ),
+    ] = None,
+) -> None:
     """Open your copies of the notebooks in JupyterLab: **work/00_start_here.ipynb** first.
 
     An update of the course (git pull) doesn't touch them. When a notebook has changed with it, your
@@ -96,6 +104,8 @@ def lab(language: Language = None) -> None:
         f"--LabApp.default_url=/lab/tree/{page}",
         f"--LabApp.app_settings_dir={settings}",
     ]
+    if port is not None:
+        command.append(f"--port={port}")
     os.execv(command[0], command)
 
 

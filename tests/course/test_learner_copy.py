@@ -85,6 +85,20 @@ def test_a_damaged_copy_is_not_written_over(folder, tmp_path):
         learner_copy.prepare(tmp_path / "work", folder)
 
 
+@pytest.mark.parametrize("port", [[], ["--port", "8890"]])
+def test_lab_asks_jupyter_for_the_port(monkeypatch, port):
+    command = []
+    monkeypatch.setattr(learner_copy, "prepare", lambda *_: [])
+    monkeypatch.setattr(notebooks.os, "execv", lambda program, words: command.extend(words))
+    assert CliRunner().invoke(app, ["lab", *port]).exit_code == 0
+    assert ("--port=8890" in command) == bool(port)
+
+
+@pytest.mark.parametrize("value", ["0", "65536", "eighty"])
+def test_lab_refuses_what_is_no_port(value):
+    assert CliRunner().invoke(app, ["lab", "--port", value]).exit_code == 2
+
+
 @pytest.mark.parametrize("edition", ["", "ko"])
 def test_lab_opens_the_first_notebook(monkeypatch, edition):
     command = []

@@ -117,6 +117,18 @@ def test_make_installs_when_venv_is_missing_or_older_than_the_lock(tmp_path):
     assert "install.sh" in make("-n", "run")
 
 
+def test_make_lab_takes_the_port_of_its_command_line_alone():
+    environment = os.environ | {"PORT": "1"}  # as a hosting service sets it for its own server
+    environment.pop("MAKEFLAGS", None)
+
+    def lab(*words: str) -> str:
+        words = ("make", "-n", "-o", ".venv/.installed", "lab", *words)
+        return call(*words, cwd=ROOT, env=environment, check=True).stdout
+
+    assert "course lab --language ko --port 8890" in lab("LANGUAGE=ko", "PORT=8890")
+    assert "--port" not in lab()
+
+
 def test_a_file_that_hides_a_module_of_python_does_not_end_make(tmp_path):
     for name in ("Makefile", "requirements.txt", "tpu_preflight/pyproject.toml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
