@@ -175,6 +175,7 @@ for case in [(ByName, False), (ByName, True), (Alone, False, False), (Flawed, Tr
 """
 
 
+@pytest.mark.long
 def test_a_step_of_fit_on_two_cpus_is_tried_where_the_step_runs_in_the_scope(tmp_path):
     """Of whole numbers outside a tuple, a MirroredStrategy makes means, a TPUStrategy doesn't."""
     (tmp_path / "model.py").write_text(ON_TWO_CPUS)
@@ -269,6 +270,7 @@ print(plain.count_params(), plain.layers[-1].kernel.numpy().shape)
 """
 
 
+@pytest.mark.long
 def test_keras_on_jax_is_asked_as_much_as_by_its_fit(tmp_path):
     """State is taken out of the variables, and the devices divide arrays."""
     (tmp_path / "model.py").write_text(textwrap.dedent(KERAS_ON_JAX))
