@@ -293,6 +293,15 @@ REPLICATED = NamedSharding(AbstractMesh((8,), ("data",)), PartitionSpec())
 
 
 @LINUX
+@pytest.mark.parametrize("sharding", [None, REPLICATED])
+def test_a_step_that_uses_no_argument_is_judged(sharding):
+    x = jax.ShapeDtypeStruct((8, 128), jnp.float32, sharding=sharding)
+    report = preflight(lambda x: jnp.ones((4, 128)) * 2, (x,), "v5e-8")
+    assert report.status == "ready"
+    assert the(report, 6, "memory of v5e-8").state == PASS
+
+
+@LINUX
 @pytest.mark.parametrize(
     ("fn", "line"),
     [
