@@ -58,6 +58,9 @@ class Exported:
     rounds: float
     sources: Mapping[str, Source | None]  # the learner's line of each of the program's names
     results: tuple[Result, ...]  # one for each of the program's
+    # The learner's lines that fill an array with one value, by its shape: ``f32[8,128]``.
+    fills: Mapping[str, Sequence[Source]]
+    replicated: tuple[str, ...]  # the shapes that a constraint puts on each device as a whole
 
     def find(self, name: str) -> Source | None:
         """Look up the learner's line of an operation.
@@ -114,6 +117,7 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
     result = list(body.operations)[-1]
     mesh = _mesh(module)
     results = _results(main, result.operands)
+    fills = _fills(module)
     # Last, as it changes the module.
     sources, float64, text = _replace_names(module, name)
     program = Program(
@@ -137,6 +141,8 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
         rounds=_rounds(jaxpr),
         sources=sources,
         results=results,
+        fills=fills,
+        replicated=_replicated(module),
     )
 
 
@@ -443,6 +449,35 @@ def _results(main: Any, values: Sequence[Any]) -> tuple[Result, ...]:
             is_placed = is_placed or value.owner.name == "sdy.sharding_constraint"
         results.append(Result(name[1] if name else "result", source, is_placed))
     return tuple(results)
+
+
+def _fills(module: Any) -> dict[str, list[Source]]:
+    """Find the learner's lines that fill an array with one value, by the array's shape."""
+    from jax.extend.mlir import ir
+
+    fills: dict[str, list[Source]] = {}
+    for operation in _all_operations(module):
+        if operation.name != "stablehlo.broadcast_in_dim":
+            continue
+        value = operation.operands[0].owner
+        if isinstance(value, ir.Block) or value.name != "stablehlo.constant":
+            continue
+        source = messages.learners_line(_frames(operation.location))
+        lines = fills.setdefault(_shape(operation.results[0].type), [])
+        if source is not None and source not in lines:
+            lines.append(source)
+    return fills
+
+
+def _replicated(module: Any) -> tuple[str, ...]:
+    """Give the shapes for which a constraint says that each device has the whole."""
+    shapes = []
+    for operation in _all_operations(module):
+        if operation.name != "sdy.sharding_constraint":
+            continue
+        if not any(_spec(str(operation.attributes["sharding"]))):
+            shapes.append(_shape(operation.results[0].type))
+    return tuple(shapes)
 
 
 class _Names:
