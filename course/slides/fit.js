@@ -73,10 +73,24 @@ function pages(section) {
   return result;
 }
 
-function fit(section) {
+/** Show the code of a fragment with the question above it; the outputs wait for a key. */
+function askFirst(section) {
   for (const fragment of section.querySelectorAll(":scope > .fragment")) {
+    for (const outputs of fragment.querySelectorAll(".jp-Cell-outputWrapper")) {
+      outputs.classList.add("fragment");
+    }
     fragment.replaceWith(...fragment.children);
   }
+}
+
+/** Let a slide that begins with outputs show them at once: the code was on the slide before. */
+function showOutputs(part) {
+  if (part.querySelector(".jp-InputArea")) return;
+  for (const outputs of part.querySelectorAll(".fragment")) outputs.classList.remove("fragment");
+}
+
+function fit(section) {
+  askFirst(section);
   if (section.offsetHeight > HEIGHT) {
     for (const cell of [...section.children]) {
       if (cell.matches(".jp-Cell") && height(cell) > HEIGHT - PADDING) {
@@ -89,6 +103,7 @@ function fit(section) {
   let last = section;
   for (const page of pages(section).slice(1)) {
     const slide = document.createElement("section");
+    showOutputs(page[0]);
     slide.append(...page);
     last.after(slide);
     last = slide;
@@ -106,6 +121,7 @@ window.addEventListener("load", () => {
     center: false,
     transition: "none",
     hash: true,
+    pdfSeparateFragments: false,
     slideNumber: "c/t",
     plugins: [RevealNotes],
   });

@@ -74,3 +74,20 @@ def test_a_deck_prints_a_page_for_each_slide(projector):
     projector.goto((SLIDES / f"{NAMES[0]}.slides.html").as_uri() + "?print-pdf")
     projector.wait_for_selector(".pdf-page")
     assert projector.locator(".pdf-page").count() == slides
+
+
+def test_the_output_of_a_question_s_cell_waits_for_a_key(projector):
+    show(projector, "02_xla_rules")
+    projector.evaluate("""() => {
+      const slides = Reveal.getSlides();
+      const asked = slides.find((slide) => slide.innerText.includes("without the wrapper"));
+      const {h, v} = Reveal.getIndices(asked);
+      Reveal.slide(h, v);
+    }""")
+    slide = projector.locator("section.present section.present")
+    output = slide.get_by_text("reference")
+    assert slide.get_by_text("compare(halve_if_large, large)").is_visible()
+    assert not output.is_visible()
+    projector.keyboard.press("Space")
+    assert output.is_visible()
+    assert slide.get_by_text("Before you run it.").is_visible()
