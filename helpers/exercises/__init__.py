@@ -43,7 +43,9 @@ def check_table(answer: Callable[[], dict], truth: Mapping[str, tuple[object, st
     # The first that differs is enough: several at once would be a list to copy.
     for key, (expected, why) in truth.items():
         if table[key] != expected:
-            raise Wrong(f"{key}: it is not {table[key]}. {why}")
+            # A text in the place of a number looks like the right one without its quotes.
+            shown = repr(table[key]) if isinstance(table[key], str) else table[key]
+            raise Wrong(f"{key}: it is not {shown}. {why}")
 
 
 def hlo(answer: Callable, *specs: object) -> str:

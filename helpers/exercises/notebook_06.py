@@ -63,7 +63,7 @@ def _check_read(answer: object) -> str:
             raise Wrong(f"Elements must be int32 (6, 8), not {spec.dtype.name} {spec.shape}.")
         # A dataset that repeats would never end.
         batches = list(itertools.islice(dataset.as_numpy_iterator(), 4))
-    rows = [tuple(row) for row in np.concatenate(batches).tolist()]
+    rows = [tuple(row) for batch in batches for row in batch.tolist()]
     if len(set(rows)) < len(rows):
         raise Wrong("A record comes more than once.")
     is_whole = [row[0] % 100 % 8 == 0 and row[-1] == row[0] + 7 for row in rows]

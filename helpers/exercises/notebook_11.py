@@ -224,15 +224,25 @@ def _close(number: float, expected: float) -> bool:
 
 # The shape of an array, and of the part that each of eight devices holds of it.
 PARTS = {(64, 3): (8, 3), (16, 64): (16, 8), (64, 64): (8, 64), (3, 5): (3, 5), (): ()}
+# The longest axis has a remainder, the other one has not.
+PARTS |= {(16, 70): (2, 70), (70, 16): (70, 2)}
+PARTS_OF_FOUR = {(4, 6): (1, 6), (12, 8): (3, 8), (6, 10): (6, 10)}
 
 
 def _check_shardings(answer: object) -> str:
-    tree = {"layers": [np.zeros(shape, np.float32) for shape in PARTS]}
-    shardings = returned(answer(tree, AbstractMesh((8,), ("data",))))
+    _check_parts(answer, 8, PARTS)
+    _check_parts(answer, 4, PARTS_OF_FOUR)
+    return "jax.device_put(tree, shardings(tree, mesh)) lays the arrays out."
+
+
+def _check_parts(answer: object, devices: int, parts: dict[tuple, tuple]) -> None:
+    tree = {"layers": [np.zeros(shape, np.float32) for shape in parts]}
+    shardings = returned(answer(tree, AbstractMesh((devices,), ("data",))))
     if jax.tree.structure(shardings) != jax.tree.structure(tree):
         raise Wrong("Return the same tree, with a NamedSharding in the place of each array.")
-    for (shape, expected), sharding in zip(PARTS.items(), shardings["layers"], strict=True):
+    for (shape, expected), sharding in zip(parts.items(), shardings["layers"], strict=True):
         part = sharding.shard_shape(shape)
         if part != expected:
-            raise Wrong(f"Of an array of {shape} a device holds {expected}, not {part}.")
-    return "jax.device_put(tree, shardings(tree, mesh)) lays the arrays out."
+            raise Wrong(
+                f"Of an array of {shape}, one of {devices} devices holds {expected}, not {part}."
+            )

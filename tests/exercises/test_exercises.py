@@ -232,6 +232,7 @@ MESSAGES = {  # what the answer does with a graph's text, and what it is told
     f"raise ValueError({STACK + 'KeyError: b'!r})": "not right. Your code raised KeyError: b",
     f"raise ValueError('{NODE} In[0] [Op:MatMul] name: ')": "raised ValueError: In[0]",
     "return exercises.check_table(lambda: {}, {'a': (1, '')})": "keys unchanged",
+    "return exercises.check_table(lambda: {'a': '1'}, {'a': (1, '')})": "it is not '1'",
 }
 
 
