@@ -1,5 +1,8 @@
 """Families of errors, as the installed versions raise them: each explained by its symptom."""
 
+import json
+
+import datasets
 import flax.linen as linen
 import flax.nnx as nnx
 import jax
@@ -7,9 +10,11 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 import optax
+import orbax.checkpoint
 import pytest
 import tensorflow as tf
 import tf_keras
+import transformers
 from jax.experimental import pallas
 from jax.sharding import NamedSharding, PartitionSpec
 
@@ -330,6 +335,40 @@ def variable_changed_under_jit(_):
     jax.jit(scale)(2.0)
 
 
+# --- Checkpoints and the Hub's libraries ---
+
+
+def checkpoint_twice_in_one_folder(folder):
+    checkpointer = orbax.checkpoint.StandardCheckpointer()
+    for _ in range(2):
+        checkpointer.save(folder / "checkpoint", {"a": jnp.ones(2)})
+        checkpointer.wait_until_finished()
+
+
+def checkpoint_that_is_not_there(folder):
+    orbax.checkpoint.StandardCheckpointer().restore(folder / "none")
+
+
+def folder_without_a_checkpoint(folder):
+    orbax.checkpoint.StandardCheckpointer().restore(folder)
+
+
+def model_of_an_unknown_architecture(folder):
+    (folder / "config.json").write_text(json.dumps({"model_type": "nothing_yet"}))
+    transformers.AutoConfig.from_pretrained(str(folder))
+
+
+def folder_without_weights(folder):
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    transformers.TFBertModel.from_pretrained(str(folder))
+
+
+def misspelt_split(folder):
+    path = folder / "rows.jsonl"
+    path.write_text('{"a": 1}\n')
+    datasets.load_dataset("json", data_files=str(path), split="trian", cache_dir=str(folder))
+
+
 SHAPES = "Arrays of shapes that don't fit"
 TYPES = "Numbers of different types in one operation"
 OTHER_LABELS = "Labels of another shape than the model's output"
@@ -341,6 +380,7 @@ NO_KEY = "A random key that is missing or is none"
 TREES = "Trees of another structure"
 SHARDINGS = "Shardings that don't agree"
 FLAX_VARIABLES = "Variables that Flax was not given, or may not change"
+CHECKPOINT = "A checkpoint that is there already, or not finished"
 FAILING = {
     product_in_jax: SHAPES,
     sum_in_jax: SHAPES,
@@ -400,6 +440,12 @@ FAILING = {
     dropout_without_a_key: NO_KEY,
     optimizer_without_wrt: "Flax NNX's optimizer of before 0.11",
     variable_changed_under_jit: "A Flax NNX object under JAX's own jit",
+    checkpoint_twice_in_one_folder: CHECKPOINT,
+    checkpoint_that_is_not_there: CHECKPOINT,
+    folder_without_a_checkpoint: CHECKPOINT,
+    model_of_an_unknown_architecture: "A model or name that this transformers doesn't have",
+    folder_without_weights: "No weights of this format in the folder",
+    misspelt_split: "A configuration, split or column that the dataset doesn't have",
 }
 
 
