@@ -91,3 +91,11 @@ def test_the_output_of_a_question_s_cell_waits_for_a_key(projector):
     projector.keyboard.press("Space")
     assert output.is_visible()
     assert slide.get_by_text("Before you run it.").is_visible()
+
+
+def test_no_slide_offers_to_open_what_is_empty(projector):
+    show(projector, "02_xla_rules")
+    folded = projector.locator("details", has=projector.locator("summary", has_text="What this"))
+    assert folded.count() > 3
+    display = "all => all.map(element => getComputedStyle(element).display)"
+    assert set(folded.evaluate_all(display)) == {"none"}
