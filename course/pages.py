@@ -21,6 +21,9 @@ from helpers.exercises import Question, Verdict, find, hint, read
 # A cell that asks for a check or a hint: the function, the exercise, its notebook's number.
 CALL = re.compile(r'^(check|hint)\("((\d\d)-\w+)"', re.MULTILINE)
 CHOICE = re.compile(r"(?:^- )?\(([a-e])\)\s+", re.MULTILINE)
+TITLE = re.compile(r"# @title (.*)")
+GLOSSARY_ENTRY = re.compile(r"^## (?:<a id=.*?</a>)?(.+)\n\n((?:.+\n)+)", re.MULTILINE)
+LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
 API_NAME = re.compile(r"\b(?:tf|np|keras|layers|losses)(?:\.\w+)+|\bTF\w+")
 BOUNDED = "Keep the full size and let a mask decide what counts."  # as the preflight says it
 # The columns of a table of verdicts that not every table has.
@@ -35,6 +38,7 @@ def answer_in_place(source: str) -> str:
         if cell["cell_type"] == "markdown":
             text = cell
             continue
+        _keep_title(cell)
         call = CALL.search("".join(cell["source"]))
         if call is None:
             continue
@@ -55,6 +59,26 @@ def answer_in_place(source: str) -> str:
             output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": page}}
             cell["outputs"].append(output)
     return json.dumps(notebook)
+
+
+def _keep_title(cell: dict) -> None:
+    """Let a folded cell be opened by its own title instead of the words for all cells."""
+    title = TITLE.match("".join(cell["source"]))
+    if title:
+        # MyST-NB fills in what stands between braces.
+        prompt = title[1].replace("{", "{{").replace("}", "}}")
+        cell["metadata"]["mystnb"] = {"code_prompt_show": prompt, "code_prompt_hide": prompt}
+
+
+def glossary(source: str) -> dict[str, str]:
+    """Give what each word of the glossary, Markdown, means, by the word's anchor."""
+    meanings = {}
+    for heading, text in GLOSSARY_ENTRY.findall(source):
+        # The last links only number the notebooks that show the word.
+        text = re.sub(r"(?:\[\d\d\]\([^)]*\)[,\s]*)+$", "", text)
+        words = LINK.sub(r"\1", text).replace("`", "").replace("*", "")
+        meanings[catalog.slug(heading)] = " ".join(words.split())
+    return meanings
 
 
 def _choices(name: str, question: Question, text: dict) -> list[tuple[str, html.Markup]]:

@@ -53,6 +53,7 @@ html_theme = "furo"
 html_static_path = ["site.css", "site.js"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
+html_search_scorer = str(pathlib.Path(__file__).with_name("scorer.js"))  # an absolute path
 templates_path = ["."]
 html_copy_source = False
 html_show_sourcelink = False
@@ -68,6 +69,8 @@ html_sidebars = {
         "languages.html",
     ]
 }
+
+MEANING_BY_ANCHOR = pages.glossary((ROOT / FOLDER / "GLOSSARY.md").read_text("utf-8"))
 
 # A page that no server sends can't fetch the texts in which Sphinx's search shows a word.
 FETCH = """if (location.protocol == "file:") window.fetch = async (url) => ({
@@ -150,6 +153,20 @@ def verdicts_page(app: object) -> list[tuple[str, dict, str]]:
     return [(f"{FOLDER}/takes", context, "page.html")]
 
 
+def explain_words(app: object, doctree: nodes.document, page: str) -> None:
+    """Give the first link to each word of the glossary in a section what the word means."""
+    explained = set()
+    for link in doctree.findall(nodes.reference):
+        address, _, anchor = link.get("refuri", "").partition("#")
+        if not address.endswith("GLOSSARY.html") or anchor not in MEANING_BY_ANCHOR:
+            continue
+        section = next(link.findall(nodes.section, ascend=True, siblings=False), doctree)
+        if (id(section), anchor) not in explained:
+            explained.add((id(section), anchor))
+            link["reftitle"] = MEANING_BY_ANCHOR[anchor]
+            link["classes"].append("word")
+
+
 def complete_page(app: object, name: str, template: str, context: dict, doctree: object) -> None:
     """Lead to the same page in the other languages, or to their first; mark the page to print."""
     if name == "search":
@@ -187,11 +204,23 @@ def finish_site(app: object, error: Exception | None) -> None:
         tree = app.env.get_doctree(name)
         for raw in list(tree.findall(nodes.raw)):
             raw.parent.remove(raw)
-        texts[f"{name}.html"] = f'<div role="main">{html.escape(tree.astext())}</div>'
+        texts[f"{name}.html"] = f'<div role="main">{_searchable(tree)}</div>'
     script = f"const TEXTS = {json.dumps(texts)};\n{FETCH}"
     (folder / "_static/texts.js").write_text(script, "utf-8")
     shutil.copy(folder / f"{root_doc}.html", folder / "index.html")
     shutil.rmtree(folder / "jupyter_execute", ignore_errors=True)  # the pictures, once more
+
+
+def _searchable(node: nodes.Node) -> str:
+    """Write a page's text with its sections and headings, by which a search finds the place."""
+    if isinstance(node, nodes.title):
+        return f"<h2>{html.escape(node.astext())}</h2>"
+    if not any(node.findall(nodes.section)):
+        return html.escape(node.astext()) + "\n"
+    body = "".join(map(_searchable, node.children))
+    if isinstance(node, nodes.section):
+        return f'<section id="{node["ids"][0]}">{body}</section>'
+    return body
 
 
 def setup(app: object) -> None:
@@ -199,6 +228,7 @@ def setup(app: object) -> None:
     app.add_search_language(Korean)
     app.connect("source-read", prepare_source)
     app.connect("doctree-read", finish_links_and_pictures)
+    app.connect("doctree-resolved", explain_words)
     app.connect("html-collect-pages", verdicts_page)
     app.connect("html-page-context", complete_page)
     app.connect("build-finished", finish_site)

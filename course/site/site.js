@@ -140,23 +140,84 @@ function paste() {
 
 // --- Will a TPU take it? Rows with all words; of a pasted error, rows with most of them ---
 
+/** Say how well a row fits a word: by its name before its code and its texts; 0 not at all. */
+function fit(word, name, text) {
+  const literal = word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+  const begins = pattern(`(?<![\\p{L}\\p{N}])${literal}`, "u");
+  const whole = pattern(`(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`, "u");
+  if (name === word) return 5;
+  if (whole.test(name)) return 4;
+  if (name.includes(word)) return 3;
+  if (whole.test(text)) return 2;
+  return begins.test(text) ? 1 : 0; // within a word it would be another one
+}
+
 function takes() {
   const wanted = document.getElementById("wanted");
   const rows = [...document.querySelectorAll("#takes tbody tr")];
+  const names = rows.map((row) => row.querySelector("strong").textContent.toLowerCase());
   const texts = rows.map((row) => row.textContent.toLowerCase());
   function filter() {
     const words = [...new Set(wanted.value.toLowerCase().split(/[^\p{L}\p{N}_.]+/u).filter(Boolean))];
-    const counts = texts.map((text) => words.filter((word) => text.includes(word)).length);
+    const fits = rows.map((_, at) => words.map((word) => fit(word, names[at], texts[at])));
+    const counts = fits.map((row) => row.filter(Boolean).length);
+    const scores = fits.map((row) => row.reduce((sum, one) => sum + one, 0));
     const most = Math.max(...counts);
     // Of two or three words all are meant; a message's own names stand in no table.
     const enough = words.length > 3 ? Math.max(most - 1, words.length / 2) : words.length;
     rows.forEach((row, at) => (row.hidden = counts[at] < enough));
+    const order = rows.map((_, at) => at).sort((one, other) => scores[other] - scores[one]);
+    document.querySelector("#takes tbody").append(...order.map((at) => rows[at]));
     document.getElementById("shown").textContent = rows.filter((row) => !row.hidden).length;
   }
   wanted.addEventListener("input", filter);
   wanted.form.addEventListener("submit", (event) => event.preventDefault());
   wanted.value = decodeURIComponent(location.hash.slice(1));
   filter();
+}
+
+// --- The search: a result leads to the section that has the words, and shows them ---
+
+/** Give a section's own text, without the sections in it. */
+function ownText(section) {
+  const copy = section.cloneNode(true);
+  copy.querySelectorAll("section, script, style, .headerlink").forEach((part) => part.remove());
+  return copy.textContent.replace(/\s+/g, " ").trim();
+}
+
+/** Find the section that has most of the words, in its heading rather than in its text. */
+function bestSection(page, words) {
+  let best = null;
+  for (const section of page.querySelectorAll('[role="main"] section[id]')) {
+    const heading = section.querySelector("h1, h2, h3, h4, h5, h6").textContent.replace(/[#¶]$/, "");
+    const text = ownText(section);
+    let score = 0, start = -1;
+    for (const word of words) {
+      score += fit(word, heading.toLowerCase(), text.toLowerCase());
+      if (start < 0) start = text.toLowerCase().indexOf(word);
+    }
+    if (!best || score > best.score) best = { id: section.id, heading, text, score, start };
+  }
+  return best;
+}
+
+/** Take the place of Sphinx's summary, which shows a page's first occurrence of a part of a word. */
+function summary(source, terms, anchor) {
+  const page = new DOMParser().parseFromString(source, "text/html");
+  const typed = new URLSearchParams(location.search).get("q").toLowerCase();
+  const words = splitQuery(typed).filter((word) => !stopwords.has(word));
+  const place = bestSection(page, words.length ? words : [...terms]);
+  if (!place || !place.score) return null;
+  const first = Math.max(0, place.start - 100);
+  const text = element("p", (first ? "… " : "") + place.text.slice(first, first + 240).trim() + " …");
+  text.className = "context";
+  // Sphinx puts the text behind its link, which leads to the top of the page.
+  if (!anchor) queueMicrotask(() => {
+    const link = text.parentElement.querySelector("a");
+    if (!link.textContent.startsWith(place.heading)) link.append(` > ${place.heading}`);
+    link.href += `#${place.id}`;
+  });
+  return text;
 }
 
 /** Mend what the page's makers leave to a keyboard and a screen reader. */
@@ -173,4 +234,5 @@ document.addEventListener("DOMContentLoaded", () => {
   reachable();
   if (document.getElementById("pasted")) paste();
   if (document.getElementById("wanted")) takes();
+  if (document.getElementById("search-results")) Search.makeSearchSummary = summary;
 });

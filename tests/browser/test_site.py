@@ -69,6 +69,62 @@ def test_one_changes_the_language_and_finds_a_korean_word_before_its_particle(pa
     assert page.url.endswith("html/notebooks/03_padding_buckets.html")
 
 
+@pytest.mark.parametrize(
+    ("words", "page_title", "anchor"),
+    [
+        ("bucket boundaries", "How do I feed text of every length?", ""),
+        ("preemption", "Glossary", "#preemption"),
+        ("steps_per_execution", "How do I use a TPU VM (Cloud, Colab, Kaggle)?", "#steps-per-exec"),
+    ],
+)
+def test_a_search_leads_to_the_section_that_has_the_words(page, words, page_title, anchor):
+    page.goto(f"{(SITE / 'search.html').as_uri()}?q={words}")
+    results = page.locator("#search-results li:has(.context)")
+    results.first.wait_for()
+    page.wait_for_timeout(500)
+    titles = results.locator("a").all_inner_texts()
+    course = [title for title in titles if not title.startswith("Changelog")]
+    assert titles[: len(course)] == course  # the Changelog comes last
+    result = results.filter(has=page.get_by_role("link", name=page_title)).first
+    assert "#" in result.get_by_role("link").get_attribute("href")
+    assert anchor in result.get_by_role("link").get_attribute("href")
+    shown = result.locator(".context").inner_text().lower()
+    assert any(word in shown for word in words.split())
+    result.get_by_role("link").click()
+    target = page.url.partition("#")[2]
+    assert page.locator(f"section[id='{target}']").count() == 1
+
+
+@pytest.mark.parametrize("name", ["03_padding_buckets", "ko/notebooks/ko/03_padding_buckets"])
+def test_a_folded_cell_opens_by_its_own_title(page, name):
+    folder = "" if name.startswith("ko/") else "notebooks/"
+    page.goto((SITE / f"{folder}{name}.html").as_uri())
+    summaries = page.locator("details.hide summary").all_inner_texts()
+    source = ROOT / f"{folder}{name.removeprefix('ko/')}.ipynb"
+    titles = re.findall(r"# @title (.*?)\\n", source.read_text("utf-8"))
+    assert len(titles) > 5
+    assert [summary.strip() for summary in summaries] == titles
+
+
+def test_the_first_link_to_a_word_in_a_section_says_what_it_means(page):
+    page.goto((SITE / "notebooks/05_tpu_vm.html").as_uri())
+    word = page.locator("a.word", has_text="scope").first
+    meaning = word.get_attribute("title")
+    assert len(meaning) > 20
+    assert not re.search(r"[\[\]`*]", meaning)
+    tip = "word => getComputedStyle(word, '::after').content"
+    assert word.evaluate(tip) == "none"
+    page.keyboard.press("Tab")  # from here on a focus shows
+    word.focus()
+    assert word.evaluate(tip) == f'"{meaning}"'
+    per_section = page.locator("section").evaluate_all(
+        """all => all.map(s => [...s.querySelectorAll("a.word")]
+             .filter(a => a.closest("section") === s).map(a => a.hash))"""
+    )
+    for anchors in per_section:
+        assert len(set(anchors)) == len(anchors)
+
+
 @pytest.mark.parametrize("folder", ["notebooks", "ko/notebooks/ko"])
 def test_the_cheat_sheet_prints_on_one_page_of_a4(page, folder):
     page.goto((SITE / folder / "CHEATSHEET.html").as_uri())
@@ -169,6 +225,9 @@ def test_one_asks_what_a_tpu_takes_by_name_by_error_and_by_notebook(page):
     page.get_by_label("Operation, layer").press_sequentially("TFSwinModel")
     assert rows.count() == 1
     assert "refused" in rows.inner_text()
+    page.get_by_label("Operation, layer").fill("sort")
+    assert rows.first.locator("strong").inner_text() == "sort"
+    assert 0 < rows.count() < 30
     for words, name in (
         ("Input 0 to node `my/ones` with op Fill must be a compile-time constant.", "fill_n"),
         ("notebook 02 boolean_mask", "boolean_mask"),
