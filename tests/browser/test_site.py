@@ -92,7 +92,7 @@ def test_a_search_leads_to_the_section_that_has_the_words(page, words, page_titl
     assert any(word in shown for word in words.split())
     result.get_by_role("link").click()
     target = page.url.partition("#")[2]
-    assert page.locator(f"section[id='{target}']").count() == 1
+    page.locator(f"section[id='{target}']").wait_for()
 
 
 @pytest.mark.parametrize("name", ["03_padding_buckets", "ko/notebooks/ko/03_padding_buckets"])
