@@ -89,7 +89,7 @@ def test_the_output_of_a_question_s_cell_waits_for_a_key(projector):
     assert slide.get_by_text("compare(halve_if_large, large)").is_visible()
     assert not output.is_visible()
     projector.keyboard.press("Space")
-    assert output.is_visible()
+    output.wait_for(timeout=5000)  # it fades in
     assert slide.get_by_text("Before you run it.").is_visible()
 
 
