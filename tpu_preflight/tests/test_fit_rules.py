@@ -267,6 +267,13 @@ print("=====")
 print(preflight(*made(plain, 16), ["v5e-8", "v5e-32"]).text(verbose=True))
 print("=====")
 print(plain.count_params(), plain.layers[-1].kernel.numpy().shape)
+print("=====")
+
+class Averaged(Scaled):
+    def call(self, x):
+        return self.head(x) * float(np.asarray(x).mean())
+
+print(preflight(*made(Averaged(), 16), "v5e-8").text(verbose=True))
 """
 
 
@@ -280,7 +287,8 @@ def test_keras_on_jax_is_asked_as_much_as_by_its_fit(tmp_path):
         [sys.executable, "model.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    indivisible, divided, from_rows, stateful, targets, held = done.stdout.split("=====")
+    texts = done.stdout.split("=====")
+    indivisible, divided, from_rows, stateful, targets, held, unbuilt = texts
     assert "not ready" in indivisible
     assert "a global batch of 12 can't be divided by 8 (v5e-8)" in indivisible
     assert "not ready" not in divided
@@ -291,6 +299,9 @@ def test_keras_on_jax_is_asked_as_much_as_by_its_fit(tmp_path):
     assert "Take the values from the state" in stateful
     assert "for v5e-32 compiled for one device: the batch can't be divided" in targets
     assert held.strip() == "10 (4, 2)"
+    assert "not ready" in unbuilt
+    assert "fit would raise at model.py" in unbuilt
+    assert "NumPy is called" in unbuilt and "float(np.asarray(x).mean())" in unbuilt
 
 
 def test_the_array_that_the_devices_cant_divide_is_named():

@@ -340,6 +340,16 @@ def test_what_an_optimizers_epsilon_leaves_of_a_factor_is_no_fault(factor, is_fa
     assert faults == [key] * is_fault
 
 
+def test_a_change_that_is_rounding_beside_another_is_no_fault():
+    kernel, bias = (False, "kernel", 0), (False, "bias", 1)
+    large = np.ones(4)
+    alone = {kernel: large, bias: 1e-4 * large}
+    assert replica_update._compared({kernel: large, bias: 1e-5 * large}, alone, 8, 1e-3)[1] == []
+    alone[bias] = 1e-2 * large
+    faults = replica_update._compared({kernel: large, bias: 1e-3 * large}, alone, 8, 1e-3)[1]
+    assert faults == [bias]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_under_a_tpus_strategy(case, no_compiler):
     report = preflight(case.build, target="v5e-8")

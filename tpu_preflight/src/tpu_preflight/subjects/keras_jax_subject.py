@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -45,7 +46,26 @@ class KerasJaxSubject(JaxSubject):
             self.dataset = data
             self.data_form = "tensors"
             self.structure = tensorflow.nest.map_structure(_spec_in_jax, data.element_spec)
-        model._symbolic_build(data_batch=batch)  # as fit does: model, optimizer and metrics
+        self.model = model
+        self._purges = True
+        self._is_built = True
+        try:
+            model._symbolic_build(data_batch=batch)  # as fit does: model, optimizer and metrics
+        except Exception:  # fit would raise it: the finding of the trace
+            self._is_built = False
+
+            def build_step(state: Any, batch: Any) -> Any:
+                try:
+                    model._symbolic_build(data_batch=batch)
+                except RuntimeError as error:
+                    # Keras only says that it can't build the model. Why, and where, is the first.
+                    while error.__context__ is not None:
+                        error = error.__context__
+                    raise error from None
+
+            super().__init__(jax.jit(build_step), ((), batch))
+            self.name = model.name
+            return
         parts = (
             model.trainable_variables,
             model.non_trainable_variables,
@@ -54,7 +74,6 @@ class KerasJaxSubject(JaxSubject):
         )
         # The order in which Keras' own ``train_step`` takes its state.
         state = tuple([variable.value for variable in part] for part in parts)
-        self._purges = True
 
         def train_step(state: Any, batch: Any) -> Any:
             if not self._purges:
@@ -64,7 +83,6 @@ class KerasJaxSubject(JaxSubject):
 
         super().__init__(jax.jit(train_step, donate_argnums=0), (state, batch))
         self.name = model.name
-        self.model = model
 
     def export(self, targets: Sequence[Target]) -> list[Job]:
         """Divide the batch over the devices, so that gradients are added up across them."""
@@ -87,6 +105,9 @@ class KerasJaxSubject(JaxSubject):
             return super()._export(arguments)
         except NotCompilable as error:
             refusal = error
+        if not self._is_built:
+            refusal.what = re.sub("JAX can't trace [^ ]+", "fit would raise", refusal.what, count=1)
+            raise refusal from None
         # Does it need values that ``fit`` takes out of the variables?
         self._purges = False
         try:
