@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -54,7 +53,7 @@ class KerasJaxSubject(JaxSubject):
         except Exception:  # fit would raise it: the finding of the trace
             self._is_built = False
 
-            def build_step(state: Any, batch: Any) -> Any:
+            def train_step(state: Any, batch: Any) -> Any:
                 try:
                     model._symbolic_build(data_batch=batch)
                 except RuntimeError as error:
@@ -63,7 +62,7 @@ class KerasJaxSubject(JaxSubject):
                         error = error.__context__
                     raise error from None
 
-            super().__init__(jax.jit(build_step), ((), batch))
+            super().__init__(jax.jit(train_step), ((), batch))
             self.name = model.name
             return
         parts = (
@@ -106,7 +105,7 @@ class KerasJaxSubject(JaxSubject):
         except NotCompilable as error:
             refusal = error
         if not self._is_built:
-            refusal.what = re.sub("JAX can't trace [^ ]+", "fit would raise", refusal.what, count=1)
+            refusal.what = _as_of_fit(refusal.what)
             raise refusal from None
         # Does it need values that ``fit`` takes out of the variables?
         self._purges = False
@@ -116,7 +115,7 @@ class KerasJaxSubject(JaxSubject):
             raise refusal from None
         finally:
             self._purges = True
-        refusal.what = refusal.what.replace("JAX can't trace train_step", "fit would raise", 1)
+        refusal.what = _as_of_fit(refusal.what)
         refusal.why = (
             "It reads a variable from the model; fit takes the values out of the model's variables "
             f"and hands them over as the step's state ({refusal.why})"
@@ -181,6 +180,10 @@ def _purged(variables: Iterable[Any]) -> Iterator[None]:
     finally:
         for variable, value in values:
             variable._value = value
+
+
+def _as_of_fit(what: str) -> str:
+    return what.replace("JAX can't trace train_step", "fit would raise", 1)
 
 
 def _not_trainable(what: str) -> PreflightError:
