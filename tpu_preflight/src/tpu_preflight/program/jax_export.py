@@ -6,11 +6,15 @@ only inside the functions, and TensorFlow never.
 
 import contextlib
 import dataclasses
+import functools
+import inspect
 import math
 import pathlib
 import re
 import sys
 import tomllib
+import traceback
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -153,20 +157,24 @@ class _IsTraced(BaseException):
 def _trace(fn: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> Any:
     """Trace a function, as ``jax.jit`` does. Raises `NotCompilable`."""
     import jax
+    from jax._src.config import traceback_filtering
 
     is_plain = not is_jitted(fn)
     if is_plain:
         fn = jax.jit(fn)
     try:
-        if hasattr(fn, "trace"):
-            traced = fn.trace(*arguments)
-        else:
-            traced = _trace_by_lower(fn, arguments)
+        # With JAX's own frames: one of them may hold the rule that is at fault.
+        with traceback_filtering("off"):
+            if hasattr(fn, "trace"):
+                traced = fn.trace(*arguments)
+            else:
+                traced = _trace_by_lower(fn, arguments)
     except Exception as error:  # whatever the learner's function raises is the finding
         # JAX speaks of the arguments before it traces anything.
         if is_plain and "as an abstract array" in str(error):
             raise _not_arrays(error, name) from error
-        raise _refused(error, f"JAX can't trace {name}", _advice(error)) from error
+        place = _definition(fn)
+        raise _refused(error, f"JAX can't trace {name}", _advice(error), place) from error
     # flax.nnx.jit puts what JAX gives into an object of its own.
     traced = getattr(traced, "traced", traced)
     if not hasattr(traced, "jaxpr"):
@@ -279,7 +287,7 @@ def _refused(
         place: The learner's line, where the error's own stack doesn't lead to it.
         reason: As for `NotCompilable`.
     """
-    source = messages.source_of(error)
+    source = _backward_rule(error) or messages.source_of(error)
     if source is None and isinstance(error.__cause__, Exception):
         # While it lowers, JAX keeps the stack of the tracing there.
         source = messages.source_of(error.__cause__)
@@ -299,11 +307,53 @@ def _refused(
 
 
 def _advice(error: Exception) -> Mapping[str, str]:
-    """Choose the advice for an error's class, or for the nearest of its parents that has one."""
+    """Choose the advice for an error's class, the nearest of its parents that has one, or its text.
+
+    What a library raises says nothing of its kind but its text, and the files of its stack.
+    """
     for kind in type(error).__mro__:
         if kind.__name__ in _ADVICE:
             return _ADVICE[kind.__name__]
+    files = [frame.f_code.co_filename for frame in _stack(error)]
+    for row in _ADVICE["tracing"]:
+        match = re.search(row["pattern"], str(error), re.DOTALL)
+        if match is None or not any(re.search(row.get("stack", ""), file) for file in files):
+            continue
+        return {key: row[key].format(**match.groupdict()) for key in ("why", "fix")}
     return _ADVICE["other"]
+
+
+def _stack(error: BaseException) -> list[types.FrameType]:
+    """List the frames of an error, the outermost first."""
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def _backward_rule(error: BaseException) -> Source | None:
+    """Find the backward rule of a ``custom_vjp`` whose gradients JAX refuses; None otherwise.
+
+    JAX looks at them once the rule has ended, so it isn't in the stack any more.
+    """
+    frames = _stack(error)
+    if not frames or frames[-1].f_code.co_name != "_flatten_bwd":
+        return None
+    return _definition(frames[-1].f_locals.get("f"))
+
+
+def _definition(function: Any) -> Source | None:
+    """Find the line where a function is defined (of its decorators the first); None of a library's.
+
+    A partial's function may be a library's that calls one of the arguments.
+    """
+    if isinstance(function, functools.partial):
+        for part in (function.func, *function.args):
+            source = _definition(part)
+            if source is not None:
+                return source
+        return None
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None:
+        return None
+    return messages.learners_line([(code.co_filename, code.co_firstlineno, code.co_name)])
 
 
 def _refused_lowering(error: Exception, jaxpr: Any, name: str) -> NotCompilable:
