@@ -25,6 +25,9 @@ FOLDERS = (
     "IPYTHONDIR",
     "XDG_DATA_HOME",
 )
+# Milliseconds that a page may take to open: on a busy machine the browser's own 30 s are few for
+# JupyterLab.
+SLOW_PAGE = 120_000
 # No window of its own, and whichever port is free.
 SERVER = '{"ServerApp": {"open_browser": false, "port": 0}}'
 
@@ -64,7 +67,11 @@ def lab(tmp_path_factory):
         yield address_of(server, log), token
     finally:
         server.terminate()  # the server ends its kernels
-        server.wait(60)
+        try:
+            server.wait(60)
+        except subprocess.TimeoutExpired:
+            server.kill()  # a kernel whose server is gone ends by itself
+            raise
 
 
 def address_of(server: subprocess.Popen, log: pathlib.Path) -> str:
@@ -96,5 +103,6 @@ def browser():
 @pytest.fixture
 def page(browser):
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.set_default_navigation_timeout(SLOW_PAGE)
     yield page
     page.close()

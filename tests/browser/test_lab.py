@@ -6,7 +6,7 @@ import re
 import tomllib
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, SLOW_PAGE
 from playwright.sync_api import ConsoleMessage, Locator, Page, Request, expect
 
 NAMES = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -66,6 +66,7 @@ class Notebook:
 def notebook(request, browser, lab):
     address, token = lab
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.set_default_navigation_timeout(SLOW_PAGE)
     messages = []
     # The badges are the only pictures from elsewhere; the test needs no network.
     badge = re.compile(r"/(colab-badge|open-in-kaggle)\.svg$")
