@@ -33,6 +33,7 @@ OPTIONAL_COLUMNS = {"where": "", "code": "", "tpu": "", "instead": ""}
 def answer_in_place(source: str) -> str:
     """Let a notebook, JSON, answer: its choices and hints stand where cells ask for them."""
     notebook = json.loads(source)
+    _fold_results(notebook["cells"])
     text: dict = {}  # the Markdown above a cell
     for cell in notebook["cells"]:
         if cell["cell_type"] == "markdown":
@@ -59,6 +60,23 @@ def answer_in_place(source: str) -> str:
             output = {"output_type": "display_data", "metadata": {}, "data": {"text/html": page}}
             cell["outputs"].append(output)
     return json.dumps(notebook)
+
+
+def _fold_results(cells: Sequence[dict]) -> None:
+    """Fold what the cells right below a question print: it is the answer."""
+    is_below_question = False
+    for cell in cells:
+        tags = cell["metadata"].setdefault("tags", [])
+        if cell["cell_type"] == "markdown":
+            is_below_question = False
+        elif "question" in tags:
+            is_below_question = True
+        elif is_below_question:
+            tags.append("hide-output")
+            cell["metadata"]["mystnb"] = {
+                "code_prompt_show": translated("Show the result, after your guess"),
+                "code_prompt_hide": translated("Hide the result"),
+            }
 
 
 def _keep_title(cell: dict) -> None:

@@ -99,7 +99,7 @@ def test_a_search_leads_to_the_section_that_has_the_words(page, words, page_titl
 def test_a_folded_cell_opens_by_its_own_title(page, name):
     folder = "" if name.startswith("ko/") else "notebooks/"
     page.goto((SITE / f"{folder}{name}.html").as_uri())
-    summaries = page.locator("details.hide summary").all_inner_texts()
+    summaries = page.locator("details.above-input summary").all_inner_texts()
     source = ROOT / f"{folder}{name.removeprefix('ko/')}.ipynb"
     titles = re.findall(r"# @title (.*?)\\n", source.read_text("utf-8"))
     assert len(titles) > 5
@@ -151,6 +151,21 @@ def test_a_question_is_answered_by_keyboard_in_the_words_of_check(page, path):
             summary.press("Enter")
             assert card.locator("p").inner_text() == why.replace("`", "")
             assert card.inner_text().startswith("✓") == (letter == text["right"])
+
+
+@pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.stem)
+def test_the_result_below_a_question_waits_for_a_click(path, page):
+    (url,) = (SITE / "notebooks").glob(f"{path.stem[-2:]}_*.html")
+    page.goto(url.as_uri())
+    assert page.locator("details.below-input").count()
+    for question in page.locator(".asked[aria-label^=Question]").all():
+        # The cells between the question and the next text.
+        cell = question.locator("xpath=ancestor::div[contains(@class,'cell ')][1]")
+        below = cell.locator("xpath=following-sibling::*[1][self::div[contains(@class,'cell ')]]")
+        for output in below.locator(".cell_output").all():
+            assert not output.is_visible()
+            below.locator("details.below-input > summary").click()
+            assert output.is_visible()
 
 
 @pytest.mark.parametrize("path", [p for p in PAGES if (SITE / p).read_text().count('"dial"')])
