@@ -15,7 +15,7 @@ from course import catalog
 from course.catalog import TEMPLATES
 from helpers.base import html
 from helpers.base.language import translated
-from helpers.display import explain
+from helpers.display import explain, failure
 from helpers.exercises import Question, Verdict, find, hint, read
 
 # A cell that asks for a check or a hint: the function, the exercise, its notebook's number.
@@ -26,6 +26,32 @@ GLOSSARY_ENTRY = re.compile(r"^## (?:<a id=.*?</a>)?(.+)\n\n((?:.+\n)+)", re.MUL
 LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
 API_NAME = re.compile(r"\b(?:tf|np|keras|layers|losses)(?:\.\w+)+|\bTF\w+")
 BOUNDED = "Keep the full size and let a mask decide what counts."  # as the preflight says it
+# What site.js takes from failure.py, by name.
+FAILURE_PATTERNS = (
+    "RAISED",
+    "TRACEBACK",
+    "REPORTED",
+    "ENDED",
+    "QUOTED_ERROR",
+    "HARMLESS",
+    "LOGGED",
+    "FRAME",
+    "ARROW",
+    "MARKS",
+    "PACKAGE",
+    "STANDARD",
+    "CELL",
+    "PRIVATE",
+)
+FAILURE_VALUES = (
+    "UNTELLING",
+    "CELL_NAME",
+    "EXCERPT",
+    "LONGEST_MESSAGE",
+    "LONGEST_OWN_LINE",
+    "MOST_LINES",
+    "MOST_WORDS",
+)
 # The columns of a table of verdicts that not every table has.
 OPTIONAL_COLUMNS = {"where": "", "code": "", "tpu": "", "instead": ""}
 
@@ -136,10 +162,22 @@ def cards(notebook_by_page: Mapping[str, catalog.Notebook]) -> str:
 
 
 def symptoms_page(
-    symptoms: Sequence[explain.Symptom] = explain.SYMPTOMS, say: Callable[[str], str] = str
+    symptoms: Sequence[explain.Symptom] = explain.SYMPTOMS,
+    families: Sequence[explain.Family] = explain.FAMILIES,
+    say: Callable[[str], str] = str,
 ) -> str:
-    """Write symptoms as one page in Markdown, ordered by notebook; ``say`` translates the rest."""
-    return html.render("symptoms.md", TEMPLATES, symptoms=symptoms, say=say, plain=_escape_markdown)
+    """Write symptoms as one page in Markdown, ordered by notebook, and families of errors below.
+
+    ``say`` translates the rest.
+    """
+    return html.render(
+        "symptoms.md",
+        TEMPLATES,
+        symptoms=symptoms,
+        families=families,
+        say=say,
+        plain=_escape_markdown,
+    )
 
 
 def _escape_markdown(text: str) -> str:
@@ -156,11 +194,18 @@ def paste_form() -> str:
     A symptom's texts are in the page already: ``row`` counts its cards.
     """
     data: dict[str, object] = {}
-    for name in ("ESCAPES", "QUOTED", "BEFORE", "RAISED", "TRACEBACK"):
+    for name in ("ESCAPES", "QUOTED", "BEFORE"):
         data[name] = getattr(explain, name).pattern
+    for name in FAILURE_PATTERNS:
+        data[name] = getattr(failure, name).pattern
     for name in ("REACH", "MOST_MATCHES", "LONGEST_EVIDENCE", "MOST_BYTES"):
         data[name] = getattr(explain, name)
+    for name in FAILURE_VALUES:
+        data[name] = getattr(failure, name)
     data["nothing"] = translated(explain.NOTHING)
+    data["try"] = translated(explain.TRY)
+    data["by_class"] = translated(explain.BY_CLASS)
+    data["labels"] = {label: translated(label) for label in explain.LABELS}
     page_order = sorted(explain.SYMPTOMS, key=lambda symptom: symptom.lesson)
     rows = []
     for symptom in explain.SYMPTOMS:
@@ -173,6 +218,10 @@ def paste_form() -> str:
         }
         rows.append(row)
     data["symptoms"] = rows
+    family_rows = []
+    for number, family in enumerate(explain.FAMILIES, len(rows)):
+        family_rows.append({"seen": family.seen, "unless": family.unless, "row": number})
+    data["families"] = family_rows
     # A text with </script> in it would end the page's own script.
     script = json.dumps(data).replace("</", "<\\/")
     return html.render("paste.html", TEMPLATES, data=html.Markup(script))
@@ -201,7 +250,7 @@ def _verdicts(path: pathlib.Path, names_by_number: Mapping[str, set[str]]) -> It
         row = OPTIONAL_COLUMNS | {"subject": columns.get("kind")} | columns
         row["numbers"] = _notebooks_that_use(row["code"] or row["name"], names_by_number)
         matches = explain.explain(row["message"]).matches
-        if matches:
+        if matches and matches[0].sure != explain.BY_CLASS:
             row["numbers"].add(matches[0].symptom.lesson)
             row["instead"] = row["instead"] or matches[0].symptom.fix
         elif row["verdict"] == "bounded":

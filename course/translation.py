@@ -58,6 +58,7 @@ KEYS = {"hints", "because", "name", "why", "fix", "finding", "names", "advice", 
 SOURCES = [
     "helpers/exercises/*.toml",
     "helpers/display/symptoms.toml",
+    "helpers/display/families.toml",
     "helpers/tpu/places.toml",
     "helpers/exercises/*.py",
     "helpers/display/explain.py",
@@ -384,7 +385,11 @@ def _symptoms_page(po: Catalog) -> str:
     for symptom in explain.SYMPTOMS:
         fields = {name: say(getattr(symptom, name)) for name in SYMPTOM_FIELDS}
         symptoms.append(dataclasses.replace(symptom, **fields))
-    return pages.symptoms_page(symptoms, say)
+    families = []
+    for family in explain.FAMILIES:
+        fields = {name: say(getattr(family, name)) for name in SYMPTOM_FIELDS}
+        families.append(dataclasses.replace(family, **fields))
+    return pages.symptoms_page(symptoms, families, say)
 
 
 def _anchors(markdown: str) -> list[str]:

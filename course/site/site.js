@@ -94,6 +94,126 @@ function evidence(symptom, text, errors, known) {
   return best;
 }
 
+// --- The last error taken apart: `Failure` of helpers/display/failure.py ---
+
+/** Find an expression at the beginning of a line. */
+function begins(expression, line) {
+  return line.match(pattern(`^(?:${expression})`, ""));
+}
+
+function filled(match) {
+  return match.slice(1).filter((group) => group !== undefined);
+}
+
+/** Put the lines of a message together; below TensorFlow's heading begin where it tells more. */
+function messageOf(first, below, known) {
+  if (first.endsWith(known.UNTELLING) || below[0]?.endsWith(known.UNTELLING)) {
+    const telling = below.findIndex((line) => pattern(known.REPORTED, "").test(line));
+    if (telling >= 0) {
+      first = below[telling];
+      below = below.slice(telling + 1);
+    }
+  }
+  const message = [first];
+  for (const line of below.slice(0, known.MOST_LINES)) {
+    if (begins(known.LOGGED, line) || begins(known.TRACEBACK, line)) break;
+    message.push(line);
+  }
+  return message.join(" ").trim().slice(0, known.LONGEST_MESSAGE);
+}
+
+/** List the steps of the traceback that ends with a line; the outermost first. */
+function framesOf(lines, end, known) {
+  let begin = end;
+  while (begin > 0) {
+    begin -= 1;
+    if (begins(known.TRACEBACK, lines[begin]) || begins(known.RAISED, lines[begin])) break;
+  }
+  const steps = [];
+  for (let number = begin; number < end; number += 1) {
+    const match = begins(known.FRAME, lines[number]);
+    if (match) steps.push({ number, match });
+  }
+  return steps.map(({ number, match }, index) => {
+    const below = lines.slice(number + 1, index + 1 < steps.length ? steps[index + 1].number : end);
+    let [path, line = ""] = filled(match), source = "";
+    for (const one of below) {
+      const arrow = begins(known.ARROW, one);
+      if (arrow) [line, source] = arrow.slice(1);
+    }
+    const printed = match[1] !== undefined && below.length && !begins(known.MARKS, below[0]);
+    if (!source && printed) source = below[0];
+    path = path.replaceAll("\\", "/");
+    const inPackage = path.match(pattern(known.PACKAGE, ""));
+    let name = path.slice(path.lastIndexOf("/") + 1);
+    if (inPackage) name = inPackage[1];
+    else if (pattern(known.CELL, "").test(path)) name = known.CELL_NAME;
+    return { path, inPackage, source, place: line ? `${name}, line ${line}` : name };
+  });
+}
+
+/** Take the last error of a text apart; nothing where no program ended with one. */
+function lastFailure(lines, errors, known) {
+  const none = { package: "", raisedAt: "", ownLine: "" };
+  if (!errors) {
+    const quoted = (match, line) => {
+      const [kind, message] = filled(match);
+      return { ...none, kind, message: message.slice(0, known.LONGEST_MESSAGE), line };
+    };
+    const end = pattern(`^(?:${known.ENDED})`, "");
+    const ended = lines.findLast((line) => end.test(line));
+    if (ended !== undefined) return quoted(ended.match(end), ended);
+    if (lines.length > known.EXCERPT) return null;
+    const error = pattern(known.QUOTED_ERROR, "");
+    const line = lines.findLast((one) => error.test(one) && !begins(known.HARMLESS, one));
+    return line === undefined ? null : quoted(line.match(error), line);
+  }
+  const line = lines[errors.end], name = begins(known.RAISED, line)[0];
+  const failure = { ...none, kind: name.slice(name.lastIndexOf(".") + 1) };
+  const first = line.slice(name.length).replace(/^[:( ]+/, "");
+  failure.message = messageOf(first, lines.slice(errors.end + 1), known);
+  const standard = pattern(known.STANDARD, "i");
+  const frames = framesOf(lines, errors.end, known);
+  const steps = frames.filter((frame) => frame.inPackage || !standard.test(frame.path));
+  const last = steps.at(-1), own = steps.findLast((frame) => !frame.inPackage);
+  if (last?.inPackage) [failure.package, failure.raisedAt] = [last.inPackage[2], last.place];
+  if (own) failure.ownLine = own.source ? `${own.place}: ${own.source}` : own.place;
+  failure.ownLine = failure.ownLine.slice(0, known.LONGEST_OWN_LINE);
+  return failure;
+}
+
+/** Choose the line to search the Web for; empty if none reports an error. */
+function lastErrorLine(lines, errors, known) {
+  const reported = pattern(known.REPORTED, "");
+  if (!errors) return lines.findLast((line) => reported.test(line)) ?? "";
+  const line = lines[errors.end];
+  if (!line.endsWith(known.UNTELLING)) return line;
+  return lines.slice(errors.end).find((one) => reported.test(one)) ?? line;
+}
+
+/** Say what is known of an error without a symptom: by its family, or where it comes from. */
+function byClass(lines, errors, known) {
+  const failure = lastFailure(lines, errors, known);
+  const line = lastErrorLine(lines, errors, known) || failure?.line || "";
+  if (!failure) return { facts: { Line: line } };
+  const whole = `${failure.kind}: ${failure.message} @ ${failure.raisedAt}`;
+  const ascii = whole.replace(/[^\x00-\x7f]/g, "?");
+  const where = { "Raised in": failure.raisedAt, "Your line": failure.ownLine };
+  for (const family of known.families) {
+    if (family.unless && pattern(family.unless, "i").test(ascii)) continue;
+    for (const expression of family.seen) {
+      const match = ascii.match(pattern(expression, "di"));
+      if (!match) continue;
+      const spans = match.indices.slice(1).filter((span) => span && span[0] < span[1]);
+      const Here = spans.map(([start, end]) => whole.slice(start, end)).join(" · ");
+      return { family, seen: line.slice(0, known.LONGEST_EVIDENCE), facts: { Here, ...where } };
+    }
+  }
+  const words = `${failure.package} ${failure.kind} ${failure.message}`;
+  const search = words.replace(pattern(known.PRIVATE, "g"), " ").trim().split(/\s+/);
+  return { facts: { Line: line, ...where, Search: search.slice(0, known.MOST_WORDS).join(" ") } };
+}
+
 /** Look for known symptoms in a text: first those of its last error, of these the most telling. */
 function explain(pasted, known) {
   // Of a long log the beginning and the end, as the command reads it.
@@ -108,13 +228,28 @@ function explain(pasted, known) {
   }
   causes.sort((one, other) => one.place - other.place);
   const matches = causes.length || errors ? causes : notes;
-  return matches.slice(0, known.MOST_MATCHES);
+  if (matches.length) return { matches: matches.slice(0, known.MOST_MATCHES) };
+  const { family, seen, facts } = byClass(lines, errors, known);
+  if (!family) return { matches: [], facts };
+  return { matches: [{ symptom: family, seen, facts }] };
 }
 
 function element(name, ...inside) {
   const made = document.createElement(name);
   made.append(...inside);
   return made;
+}
+
+/** Show what a text says of its own error: a line for each label that has something. */
+function factLines(facts, known) {
+  const lines = [];
+  for (const [label, text] of Object.entries(facts ?? {})) {
+    if (!text) continue;
+    const line = element("p", element("strong", `${known.labels[label]}:`), " ", element("code", text));
+    line.className = "fact";
+    lines.push(line);
+  }
+  return lines;
 }
 
 /** Show the cards of the page that explain what was pasted, each with the line that shows it. */
@@ -124,16 +259,22 @@ function paste() {
   const cards = document.querySelectorAll("article section section section");
   field.addEventListener("input", () => {
     const answer = document.getElementById("told");
-    const blocks = explain(field.value, known).map(({ symptom, seen }) => {
+    const { matches, facts } = explain(field.value, known);
+    const blocks = matches.map(({ symptom, seen, facts }) => {
       const card = cards[symptom.row].cloneNode(true);
       const heading = card.querySelector("h3");
       heading.querySelector(".headerlink")?.remove();
       const [message, ...others] = card.querySelectorAll("li > p, li:not(:has(p))");
       const line = element("p", message.querySelector("strong"), " ", element("code", seen));
       const texts = others.map((item) => element("p", ...item.childNodes));
-      return element("section", element("h2", heading.textContent), line, ...texts);
+      const title = element("h2", heading.textContent);
+      if (facts) title.append(" (", element("em", known.by_class), ")");
+      return element("section", title, line, ...factLines(facts, known), ...texts);
     });
-    if (!blocks.length && field.value.trim()) blocks.push(element("p", known.nothing));
+    if (!blocks.length && field.value.trim()) {
+      blocks.push(element("p", known.nothing), ...factLines(facts, known));
+      blocks.push(element("p", element("strong", `${known.labels.Try}:`), ` ${known.try}`));
+    }
     answer.replaceChildren(...blocks);
   });
 }

@@ -2,7 +2,8 @@
 
 The symptoms are data: symptoms.toml, next to this file, with one regular expression for each. What
 comes between two parts of a message, or between it and the words near it, is bounded, so a search
-takes time in proportion to the length of the text.
+takes time in proportion to the length of the text. Where a text shows no symptom, families.toml has
+what the class of its last error and a few words of it say, which is less sure.
 """
 
 import bisect
@@ -15,12 +16,20 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
+from helpers.display.failure import (
+    REPORTED,
+    UNTELLING,
+    Failure,
+    error_span,
+    failure_of,
+    last_failure,
+)
 from tpu_preflight.errors import PreflightError
 
 MOST_MATCHES = 3
@@ -34,23 +43,14 @@ NO_CELL = (
     "No cell has failed since this kernel started. After a restart run the cell again, then "
     "%explain."
 )
-TRY = "Give it the whole traceback; if this is all of it, search the Web for the line."
-
-# The last line of a Python traceback, its first line, and lines in which other programs report an
-# error: with a status as TensorFlow and JAX name it, or as command lines and C++ do. What a CI says
-# of a step that failed is no error of the program.
-RAISED = re.compile(
-    r"(?!Error: Process completed with)(?:\w{1,60}\.){0,9}"
-    r"\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)"
+TRY = (
+    "Give it the whole traceback, from its first line. If this is all of it: look at your own "
+    "line, then search the issues of the package that raised for the words of Search, and compare "
+    "versions with pip show."
 )
-TRACEBACK = re.compile(r"(?:\w{1,60} )?Traceback \(most recent call last\)")
-REPORTED = re.compile(
-    r"(?:^|[\W_])(?:ERROR|FATAL|CANCELLED|UNKNOWN|INVALID_ARGUMENT|DEADLINE_EXCEEDED|NOT_FOUND"
-    r"|ALREADY_EXISTS|PERMISSION_DENIED|UNAUTHENTICATED|RESOURCE_EXHAUSTED|FAILED_PRECONDITION"
-    r"|ABORTED|OUT_OF_RANGE|UNIMPLEMENTED|INTERNAL|UNAVAILABLE|DATA_LOSS): "
-    r"|what\(\): |^FAILED .* - \w{1,60}: "
-)
-UNTELLING = "Graph execution error:"  # TensorFlow's heading; the error stands below it
+BY_CLASS = "by its class"  # how sure a family is
+# What a text says of its own error, in this order.
+LABELS = ("Seen", "Line", "Here", "Raised in", "Your line", "Search", "Try")
 
 
 class Text:
@@ -159,6 +159,50 @@ class Symptom:
 _ROWS = tomllib.loads(pathlib.Path(__file__).with_name("symptoms.toml").read_text("utf-8"))
 SYMPTOMS = tuple(Symptom(**row) for row in _ROWS["symptom"])
 
+
+@dataclass(frozen=True)
+class Family:
+    """What errors of one class or kind have in common: a row of families.toml."""
+
+    name: str  # in a few words
+    words: tuple[str, ...]  # what the page shows of its messages
+    seen: tuple[str, ...]  # regular expressions, of which the first that fits counts
+    why: str  # why such errors happen
+    fix: str  # what to do first
+    unless: str = ""  # a regular expression for what may not be in the error
+
+    def match(self, failure: Failure, line: str) -> "Match | None":
+        """Give what the family says about an error that is one of it."""
+        # As many characters as before, whatever they are.
+        ascii_text = failure.whole.encode("ascii", "replace").decode()
+        if self.unless and _compiled(self.unless).search(ascii_text):
+            return None
+        for expression in self.seen:
+            match = _compiled(expression).search(ascii_text)
+            if match is not None:
+                details = []
+                for group in range(1, match.re.groups + 1):
+                    start, end = match.span(group)
+                    if start < end:
+                        details.append(failure.whole[start:end])
+                facts = {"Here": " · ".join(details), **_whereabouts(failure)}
+                symptom = Symptom(self.name, (), self.why, self.fix, "", "", sure=BY_CLASS)
+                return Match(symptom, line[:LONGEST_EVIDENCE], facts=facts)
+        return None
+
+
+@functools.cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression, re.IGNORECASE | re.ASCII)
+
+
+def _whereabouts(failure: Failure) -> dict[str, str]:
+    return {"Raised in": failure.raised_at, "Your line": failure.own_line}
+
+
+_FAMILY_ROWS = tomllib.loads(pathlib.Path(__file__).with_name("families.toml").read_text("utf-8"))
+FAMILIES = tuple(Family(**row) for row in _FAMILY_ROWS["family"])
+
 # Where the evidence stands: with the error that ended the program, with an earlier one (which led
 # to it, or was overcome), or before any, in the log.
 AT_LAST_ERROR, AT_EARLIER_ERROR, BEFORE_ERRORS = range(3)
@@ -171,6 +215,7 @@ class Match:
     symptom: Symptom  # which one
     evidence: str  # the line of the text that shows it, shortened
     place: int = AT_LAST_ERROR  # or ``AT_EARLIER_ERROR``, ``BEFORE_ERRORS``
+    facts: Mapping[str, str] = field(default_factory=dict)  # what else the text says, by label
 
     @property
     def sure(self) -> str:
@@ -184,8 +229,10 @@ class Match:
 class Explanation:
     """What is known about an error: false where that is nothing."""
 
-    matches: tuple[Match, ...]  # the symptoms found in it, the most telling first; at most three
+    # The symptoms found in it, the most telling first, at most three; or its last error's family.
+    matches: tuple[Match, ...]
     unknown: str = ""  # where nothing is known, the last error's line; may be empty
+    facts: Mapping[str, str] = field(default_factory=dict)  # and what else the text says, by label
 
     def __bool__(self) -> bool:
         return bool(self.matches)
@@ -193,14 +240,16 @@ class Explanation:
     def __repr__(self) -> str:
         """Give titles with labelled lines below them, in the language of messages."""
         if not self.matches:
-            return _block(translated(NOTHING), {"Line": self.unknown, "Try": TRY})
+            return _block(translated(NOTHING), {"Line": self.unknown, **self.facts, "Try": TRY})
         blocks = []
         for match in self.matches:
             symptom = match.symptom
             title = translated(symptom.name)
             if match.sure != "certain":
                 title += f" ({translated(match.sure)})"
-            lines = {"Seen": match.evidence, "Why": symptom.why, "Fix": symptom.fix}
+            lines = {"Seen": match.evidence, **match.facts}
+            lines["Why"] = symptom.why
+            lines["Fix"] = symptom.fix
             if symptom.lesson:
                 lines["Lesson"] = f"notebook {symptom.lesson}"
             lines["Thread"] = symptom.link
@@ -232,20 +281,6 @@ class _Errors:
         return BEFORE_ERRORS
 
 
-def _errors(lines: Sequence[str]) -> _Errors:
-    begin = None
-    end = None
-    for number, line in enumerate(lines):
-        raised = RAISED.match(line)
-        if begin is None and (raised or TRACEBACK.match(line)):
-            begin = number
-        if raised:
-            end = number
-    if end is None:  # the text ends before the error's line
-        return _Errors(None, None)
-    return _Errors(begin, end)
-
-
 def _match(symptom: Symptom, texts: Sequence[Text], errors: _Errors) -> Match | None:
     """Find a symptom in a text where it is most telling."""
     best = None
@@ -264,7 +299,7 @@ def _match(symptom: Symptom, texts: Sequence[Text], errors: _Errors) -> Match | 
 
 def _last_error_line(lines: Sequence[str]) -> str:
     """Choose the line to search the Web for; empty if none reports an error."""
-    end = _errors(lines).end
+    end = error_span(lines)[1]
     if end is None:  # no Python: the last that any program reported
         for line in reversed(lines):
             if REPORTED.search(line):
@@ -283,16 +318,19 @@ def explain(error: BaseException | str) -> Explanation:
     Takes an exception, with its traceback if it has one, or a pasted log; colours, times and line
     breaks are ignored. Gives the symptoms found: first those of the error that came last, and among
     them the most telling first. Empty (and false) when there is none, with the last error's line.
-    A note, and what stands before every error, is given only where there is no error.
+    A note, and what stands before every error, is given only where there is no error. Where there
+    is no symptom, the family of the last error, if it is known.
     """
     if isinstance(error, (CourseError, PreflightError)):
         # It explains itself.
         symptom = Symptom(error.what, (), error.why, error.fix, source="", lesson="")
         return Explanation((Match(symptom, evidence=""),))
+    failure = None
     if isinstance(error, BaseException):
+        failure = failure_of(error)
         error = _text(error)
     lines = clean(error)
-    errors = _errors(lines)
+    errors = _Errors(*error_span(lines))
     # A message may be broken between words or, by a terminal's edge, within one.
     texts = [Text(lines, "\n")]
     if len(lines) > 1:
@@ -312,8 +350,21 @@ def explain(error: BaseException | str) -> Explanation:
     if not causes and errors.end is None:
         causes = notes
     if not causes:
-        return Explanation((), unknown=_last_error_line(lines))
+        return _by_class(failure or last_failure(lines), _last_error_line(lines))
     return Explanation(tuple(causes[:MOST_MATCHES]))
+
+
+def _by_class(failure: Failure | None, line: str) -> Explanation:
+    """Say what is known of an error without a symptom: by its family, or where it comes from."""
+    if failure is None:
+        return Explanation((), unknown=line)
+    line = line or failure.line
+    for family in FAMILIES:
+        match = family.match(failure, line)
+        if match is not None:
+            return Explanation((match,))
+    facts = {**_whereabouts(failure), "Search": failure.search_words}
+    return Explanation((), unknown=line, facts=facts)
 
 
 def _text(error: BaseException) -> str:

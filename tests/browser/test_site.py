@@ -191,14 +191,23 @@ def test_what_people_pasted_is_explained_as_by_the_command(page):
       const field = document.getElementById("pasted");
       field.value = text;
       field.dispatchEvent(new Event("input"));
-      return [...document.querySelectorAll("#told section")].map(
-        x => ["h2", "code"].map(y => x.querySelector(y).textContent));
+      const texts = (box, name) => [...box.querySelectorAll(name)].map(x => x.textContent);
+      const told = document.getElementById("told");
+      const sections = [...told.querySelectorAll("section")].map(
+        x => ["h2", "p:not(.fact) code"].map(y => x.querySelector(y).textContent));
+      return [sections, texts(told, ".fact strong"), texts(told, ".fact code")];
     })"""
-    for text, sections in zip(texts, page.evaluate(paste, texts), strict=True):
+    for text, (sections, labels, facts) in zip(texts, page.evaluate(paste, texts), strict=True):
+        explanation = explain(text)
         # A section's heading begins with the symptom's name.
-        for (heading, evidence), match in zip(sections, explain(text).matches, strict=True):
+        for (heading, evidence), match in zip(sections, explanation.matches, strict=True):
             assert heading.startswith(match.symptom.name)
             assert evidence == match.evidence
+        expected = {"Line": explanation.unknown, **explanation.facts}
+        if explanation:
+            expected = explanation.matches[0].facts
+        expected = {f"{label}:": fact for label, fact in expected.items() if fact}
+        assert dict(zip(labels, facts, strict=True)) == expected
 
 
 def test_of_five_million_characters_the_beginning_and_the_end_are_searched(page):

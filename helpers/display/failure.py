@@ -1,0 +1,257 @@
+"""The last error of a text, taken apart: its class, its message, who raised it, the reader's line.
+
+It takes what Python, IPython (old and new), Colab and pytest print, and the last words of programs
+in C++, of gcloud and of pip. site.js does the same with the same expressions, so these use neither
+named groups nor what JavaScript reads in another way, and are for ASCII.
+"""
+
+import re
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LONGEST_MESSAGE = 1000  # characters of a message that are searched
+MOST_LINES = 8  # of a message
+MOST_WORDS = 12  # to search the Web for
+LONGEST_OWN_LINE = 160
+
+# The last line of a Python traceback, its first line, and lines in which other programs report an
+# error: with a status as TensorFlow and JAX name it, or as command lines and C++ do. What a CI says
+# of a step that failed is no error of the program.
+RAISED = re.compile(
+    r"(?!Error: Process completed with)(?:\w{1,60}\.){0,9}"
+    r"\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)"
+)
+TRACEBACK = re.compile(r"(?:\w{1,60} )?Traceback \(most recent call last\)")
+REPORTED = re.compile(
+    r"(?:^|[\W_])(?:ERROR|FATAL|CANCELLED|UNKNOWN|INVALID_ARGUMENT|DEADLINE_EXCEEDED|NOT_FOUND"
+    r"|ALREADY_EXISTS|PERMISSION_DENIED|UNAUTHENTICATED|RESOURCE_EXHAUSTED|FAILED_PRECONDITION"
+    r"|ABORTED|OUT_OF_RANGE|UNIMPLEMENTED|INTERNAL|UNAVAILABLE|DATA_LOSS): "
+    r"|what\(\): |^FAILED .* - \w{1,60}: "
+)
+UNTELLING = "Graph execution error:"  # TensorFlow's heading; the error stands below it
+
+# What a program says that ends without a Python exception. A log's lines of level E are none of
+# these: most programs go on after them.
+ENDED = re.compile(
+    r"(what\(\)): (.*)|(Fatal Python error): (.*)|(F)(?:\d{4}|) ?[\d:. ]*\S{1,200}:\d{1,6}\] (.*)"
+    r"|(ERROR): (.*)|(Check failed): (.*)|(?:\S{1,60}: line \d{1,6}: {1,9}\d{1,9} )?"
+    r"(Segmentation fault|Illegal instruction|Bus error)\b(.{0,40})$",
+    re.ASCII,
+)
+# An error in the middle of a line, as people quote it in a title, and a status without a class.
+# Only in an excerpt: a log quotes errors that its program overcame.
+EXCERPT = 10  # lines
+QUOTED_ERROR = re.compile(
+    r"(?:^|[\s#*`:(])(?:\w{1,60}\.){0,9}(\w{1,60}(?:Error|Exception)): (.*)|\b(CANCELLED|UNKNOWN"
+    r"|INVALID_ARGUMENT|DEADLINE_EXCEEDED|NOT_FOUND|ALREADY_EXISTS|PERMISSION_DENIED"
+    r"|UNAUTHENTICATED|RESOURCE_EXHAUSTED|FAILED_PRECONDITION|ABORTED|OUT_OF_RANGE|UNIMPLEMENTED"
+    r"|INTERNAL|UNAVAILABLE|DATA_LOSS): (.*)",
+    re.ASCII,
+)
+HARMLESS = re.compile(r"[IW]\d{4} |[IW] {1,9}\S|.{0,60}\b(?:INFO|WARN|WARNING|DEBUG)\b", re.ASCII)
+# A line of a log below the error is not part of its message.
+LOGGED = re.compile(
+    r"[IWEF]\d{4} |[IWEF] {1,9}\S{1,200}:\d{1,6}\] |(?:INFO|WARNING|DEBUG|ERROR)\b|\*\*\* "
+    r"|During handling of|The above exception|-{10}|For simplicity, JAX|Arguments received by",
+    re.ASCII,
+)
+
+# One step of a traceback, by groups: file and line as Python prints them; as IPython does; a cell
+# and its line; a file, or a cell, as IPython and Colab did until 2022; as pytest does.
+FRAME = re.compile(
+    r'File "([^"]{1,400})", line (\d{1,7})|File (\S{1,400}?):(\d{1,7})(?:, in |$)'
+    r"|((?:Cell|Input) In ?\[\d{1,6}\])(?:, line (\d{1,7}))?"
+    r"|\[?([^\s\]]{1,400}\.py|<ipython-input-[^>]{1,60}>)\]?(?:\(\S{0,100}\))? in (?=[\w<])"
+    r"|([^\s:]{1,400}\.py):(\d{1,7}): (?:in |\w{1,60}$)",
+    re.ASCII,
+)
+ARROW = re.compile(r"-{2,9}> ?(\d{1,7}) (.*)", re.ASCII)  # IPython's mark at the line that failed
+MARKS = re.compile(r"[~^ ]{1,400}$")  # Python's marks below a source line
+
+PACKAGE = re.compile(r"(?:(?:site|dist)-packages|third_party/py)/(([A-Za-z_]\w{0,60}).*)", re.ASCII)
+# Python's own library, and code that was made while the program ran.
+STANDARD = re.compile(
+    r"/lib(?:64)?/python\d|/python\d{2,3}/lib/|^<(?!ipython-input)|/__autograph_generated",
+    re.ASCII | re.IGNORECASE,
+)
+CELL = re.compile(r"/ipykernel_\d|^<ipython-input|^(?:Cell|Input) In", re.ASCII)
+CELL_NAME = "a cell of the notebook"
+
+# What differs from one program to the next in a message: paths, addresses, numbers, shapes.
+PRIVATE = re.compile(
+    r"\{\{.{0,200}?\}\}|\S{0,400}[/\\]\S{0,400}|0x[0-9a-f]{1,16}|[(\[][\d, ]{1,200}[)\]]"
+    r"|[\"'`]|\b\d[\d.,]{0,40}\b",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One step of a traceback."""
+
+    path: str  # with slashes
+    number: str  # of the line; may be empty
+    source: str = ""  # the line itself
+
+    @property
+    def in_package(self) -> re.Match[str] | None:
+        """The path from an installed package on, and the package's name; None for other code."""
+        return PACKAGE.search(self.path)
+
+    @property
+    def place(self) -> str:
+        """The file, shortened, and the number of the line."""
+        match = self.in_package
+        if match is not None:
+            name = match[1]
+        elif CELL.search(self.path):
+            name = CELL_NAME
+        else:
+            name = self.path.rpartition("/")[2]
+        if not self.number:
+            return name
+        return f"{name}, line {self.number}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The last error of a text."""
+
+    kind: str  # the class without its module, or the word that a program in C++ began with
+    message: str  # in one line, cut
+    package: str = ""  # the one whose code raised it; empty where that isn't known, or your own
+    raised_at: str = ""  # file and line in that package
+    own_line: str = ""  # the last line outside of packages: file, line, source
+    line: str = ""  # the whole line, of an error that isn't Python's
+
+    @property
+    def whole(self) -> str:
+        """What the families' expressions are searched in."""
+        return f"{self.kind}: {self.message} @ {self.raised_at}"
+
+    @property
+    def search_words(self) -> str:
+        """Words to search issues for, without what only this program has."""
+        words = PRIVATE.sub(" ", f"{self.package} {self.kind} {self.message}").split()
+        return " ".join(words[:MOST_WORDS])
+
+
+def error_span(lines: Sequence[str]) -> tuple[int | None, int | None]:
+    """Give the lines in which errors begin and end, by number; None and None without any."""
+    begin = None
+    end = None
+    for number, line in enumerate(lines):
+        raised = RAISED.match(line)
+        if begin is None and (raised or TRACEBACK.match(line)):
+            begin = number
+        if raised:
+            end = number
+    if end is None:  # the text ends before the error's line
+        return None, None
+    return begin, end
+
+
+def last_failure(lines: Sequence[str]) -> Failure | None:
+    """Take the last error of a text apart; None where no program ended with one."""
+    end = error_span(lines)[1]
+    if end is None:
+        return _last_words(lines)
+    name = RAISED.match(lines[end])[0]
+    first_line = lines[end][len(name) :].lstrip(":( ")
+    message = _message(first_line, lines[end + 1 :])
+    return _failure(name.rpartition(".")[2], message, _frames(lines, end))
+
+
+def failure_of(error: BaseException) -> Failure:
+    """Take an exception apart that Python still has."""
+    frames = []
+    for step in traceback.extract_tb(error.__traceback__):
+        path = step.filename.replace("\\", "/")
+        frames.append(Frame(path, str(step.lineno or ""), step.line or ""))
+    lines = [" ".join(line.split()) for line in str(error).splitlines()]
+    message = _message("", [line for line in lines if line])
+    return _failure(type(error).__name__, message, frames)
+
+
+def _last_words(lines: Sequence[str]) -> Failure | None:
+    for line in reversed(lines):
+        match = ENDED.match(line)
+        if match is not None:
+            return _quoted(match, line)
+    if len(lines) > EXCERPT:
+        return None
+    for line in reversed(lines):
+        match = QUOTED_ERROR.search(line)
+        if match is not None and not HARMLESS.match(line):
+            return _quoted(match, line)
+    return None
+
+
+def _quoted(match: re.Match[str], line: str) -> Failure:
+    kind, message = (group for group in match.groups() if group is not None)
+    return Failure(kind, message[:LONGEST_MESSAGE], line=line)
+
+
+def _message(first_line: str, below: Sequence[str]) -> str:
+    """Put the lines of a message together; below TensorFlow's heading begin where it tells more."""
+    if first_line.endswith(UNTELLING) or (below and below[0].endswith(UNTELLING)):
+        for number, line in enumerate(below):
+            if REPORTED.search(line):
+                first_line = line
+                below = below[number + 1 :]
+                break
+    message = [first_line]
+    for line in below[:MOST_LINES]:
+        if LOGGED.match(line) or TRACEBACK.match(line):
+            break
+        message.append(line)
+    return " ".join(message).strip()[:LONGEST_MESSAGE]
+
+
+def _frames(lines: Sequence[str], end: int) -> list[Frame]:
+    """List the steps of the traceback that ends with a line; the outermost first."""
+    begin = end
+    while begin > 0:
+        begin -= 1
+        if TRACEBACK.match(lines[begin]) or RAISED.match(lines[begin]):
+            break
+    steps = []
+    for number in range(begin, end):
+        match = FRAME.match(lines[number])
+        if match is not None:
+            steps.append((number, match))
+    frames = []
+    for index, (number, match) in enumerate(steps):
+        next_number = end
+        if index + 1 < len(steps):
+            next_number = steps[index + 1][0]
+        filled = [group for group in match.groups() if group is not None]
+        line_number = filled[1] if len(filled) > 1 else ""
+        source = ""
+        below = lines[number + 1 : next_number]
+        for line in below:
+            arrow = ARROW.match(line)
+            if arrow is not None:
+                line_number = arrow[1]
+                source = arrow[2]
+        if not source and below and match[1] is not None and not MARKS.match(below[0]):
+            source = below[0]
+        frames.append(Frame(filled[0].replace("\\", "/"), line_number, source))
+    return frames
+
+
+def _failure(kind: str, message: str, frames: Sequence[Frame]) -> Failure:
+    package = ""
+    raised_at = ""
+    own_line = ""
+    steps = [frame for frame in frames if frame.in_package or not STANDARD.search(frame.path)]
+    if steps and steps[-1].in_package:
+        package = steps[-1].in_package[2]
+        raised_at = steps[-1].place
+    for frame in steps:
+        if not frame.in_package:
+            own_line = frame.place
+            if frame.source:
+                own_line += f": {frame.source}"
+    return Failure(kind, message, package, raised_at, own_line[:LONGEST_OWN_LINE])

@@ -1,0 +1,259 @@
+"""Where no symptom is in an error, its class and structure say what its family does."""
+
+import json
+import pickle
+import re
+import time
+import traceback
+
+import numpy as np
+import pytest
+
+from helpers.display.explain import FAMILIES, explain
+
+# A text for each family, written for this test; each has nothing that a symptom looks for.
+TEXTS = {
+    "The report of another error": "RayActorError: the actor died, see its own log",
+    "A package that pip can't install": "ERROR: No matching distribution found for kernelmaker",
+    "A TPU that could not be started": "RuntimeError: TPU platform is not available",
+    "A compiled library that can't be loaded": (
+        "OSError: libodd.so.3: cannot open shared object file: No such file or directory"
+    ),
+    "A module that is imported while it is still loading": (
+        "AttributeError: partially initialized module 'grain' has no attribute 'python'"
+    ),
+    "A part that this version of the package doesn't have": (
+        "ImportError: cannot import name 'odd' from 'kernelmaker' (/x/__init__.py)"
+    ),
+    "A package that is not installed here": "ModuleNotFoundError: No module named 'kernelmaker'",
+    "An argument that this function doesn't take": (
+        "TypeError: Trainer.__init__() got an unexpected keyword argument 'odd'"
+    ),
+    "An attribute that this object doesn't have": (
+        "AttributeError: 'Settings' object has no attribute 'odd'"
+    ),
+    "A None where something else is needed": "TypeError: 'NoneType' object is not subscriptable",
+    "Too little memory in the machine": "WorkerError: it ended with exit code -9",
+    "Too little memory on the accelerator": "OutOfMemoryError: the card ran out of memory",
+    "A disk that is full, or can't be written": "OSError: [Errno 30] Read-only file system: '/x'",
+    "A name that the server doesn't have": "HTTPError: 404 Client Error: Not Found for url: x",
+    "A right that the caller doesn't have": "HTTPError: 401 Client Error: Unauthorized for url: x",
+    "A limit on requests or machines": "QuotaError: Quota 'ODD' exceeded",
+    "A file or device that may not be opened": (
+        "PermissionError: [Errno 13] Permission denied: '/srv/odd.bin'"
+    ),
+    "A file that is not there": "FileNotFoundError: [Errno 2] No such file or directory: 'odd.txt'",
+    "Processes that don't find each other": "RuntimeError: Barrier 'odd' was left by a process",
+    "No connection, or no answer in time": "ConnectionResetError: [Errno 104] the peer is gone",
+    "A Pallas kernel that is refused": "ValueError: The Pallas TPU lowering wants other blocks",
+    "A value that isn't known while JAX traces": (
+        "TypeError: float() of a tracer: JitTracer<float32[]>"
+    ),
+    "A symbolic tensor where a value is needed": "ValueError: got a KerasTensor, name=odd",
+    "A value that can't become an array": (
+        "ValueError: setting an array element with a sequence. It has another length."
+    ),
+    "What this version or device doesn't do": "NotImplementedError: odd on this backend",
+    "An array's layout over devices that doesn't fit": (
+        "ValueError: PartitionSpec('odd') is for another array"
+    ),
+    "Something stored that doesn't fit what it is loaded into": (
+        "RuntimeError: Error(s) in loading state_dict for Odd: size mismatch for odd.weight"
+    ),
+    "Trees that differ in structure": "ValueError: the pytree and its axes do not match",
+    "Shapes that don't fit each other": "ValueError: shapes (7, 3) and (7, 5) are odd",
+    "Number types that don't fit each other": "TypeError: dtype float16 was wanted, not int8",
+    "Data of another format, or cut off": "UnidentifiedImageError: what kind is 'odd.png'?",
+    "An object that can't be sent to another process": (
+        "TypeError: cannot pickle '_thread.lock' object"
+    ),
+    "A name or value that isn't among those allowed": (
+        "ValueError: colour must be one of red and blue"
+    ),
+    "A key that isn't in the dictionary": "KeyError: 'odd_column'",
+    "An index out of range": "IndexError: list index out of range",
+    "A value of another kind": "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
+    "A name that Python doesn't know here": "UnboundLocalError: local variable 'odd' is not set",
+    "A crash in compiled code": "Fatal Python error: Segmentation fault",
+    "The compiler or runtime failed by itself": "OddRuntimeError: INTERNAL: RET_CHECK (x:7)",
+}
+
+
+def test_each_family_has_a_text():
+    assert {family.name for family in FAMILIES} == set(TEXTS)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_family_is_told_by_its_words_and_says_that_it_goes_by_the_class(name):
+    explanation = explain(f"step 1\nTraceback (most recent call last):\n{TEXTS[name]}\n")
+    (match,) = explanation.matches
+    assert match.symptom.name == name
+    assert match.sure == "by its class"
+    assert repr(explanation).startswith(f"{name} (by its class)\n  Seen: ")
+
+
+# --- What the installed versions raise ---
+
+
+def missing_module(_):
+    import kernelmaker  # noqa: F401
+
+
+def missing_name(_):
+    from numpy import kernelmaker  # noqa: F401
+
+
+def unknown_argument(_):
+    np.zeros(3, kernelmaker=True)
+
+
+def missing_attribute(_):
+    np.ones(3).kernelmaker  # noqa: B018
+
+
+def subscript_of_none(_):
+    re.match("a", "b")[0]
+
+
+def missing_file(folder):
+    (folder / "none.txt").read_bytes()
+
+
+def missing_key(_):
+    return {"loss": 1.0}["accuracy"]
+
+
+def missing_element(_):
+    return np.ones(3)[7]
+
+
+def local_function_for_a_process(_):
+    pickle.dumps(lambda: 0)
+
+
+def page_for_json(_):
+    json.loads("<html>")
+
+
+RAISED = {
+    missing_module: "A package that is not installed here",
+    missing_name: "A part that this version of the package doesn't have",
+    unknown_argument: "An argument that this function doesn't take",
+    missing_attribute: "An attribute that this object doesn't have",
+    subscript_of_none: "A None where something else is needed",
+    missing_file: "A file that is not there",
+    missing_key: "A key that isn't in the dictionary",
+    missing_element: "An index out of range",
+    local_function_for_a_process: "An object that can't be sent to another process",
+    page_for_json: "Data of another format, or cut off",
+}
+
+
+@pytest.mark.parametrize("fail", RAISED, ids=lambda fail: fail.__name__)
+def test_what_is_raised_here_is_told_by_its_class_alive_and_pasted(fail, tmp_path):
+    with pytest.raises(Exception) as caught:
+        fail(tmp_path)
+    text = "".join(traceback.format_exception(caught.value))
+    for error in (caught.value, text):
+        (match,) = explain(error).matches
+        assert match.symptom.name == RAISED[fail]
+        assert match.sure == "by its class"
+        assert match.facts["Your line"].startswith("test_explain_by_class.py, line ")
+
+
+# --- The parts of an error ---
+
+PYTHON = """
+Traceback (most recent call last):
+  File "/home/me/train.py", line 9, in <module>
+    fit(rows)
+    ~~~^^^^^^
+  File "/env/lib/python3.11/site-packages/kernelmaker/core/fit.py", line 77, in fit
+    raise OddError("no rows of 17")
+kernelmaker.errors.OddError: no rows of 17 in /data/a.bin
+step 3
+"""
+IPYTHON = """
+OddError                                  Traceback (most recent call last)
+Cell In[4], line 2
+      1 rows = read()
+----> 2 fit(rows)
+
+File ~/env/lib/python3.12/site-packages/kernelmaker/core/fit.py:77, in fit(rows)
+     76 def fit(rows):
+---> 77     raise OddError("no rows")
+
+OddError: no rows of 17 in /data/a.bin
+"""
+COLAB = """
+OddError                                  Traceback (most recent call last)
+<ipython-input-4-0123456789ab> in <cell line: 0>()
+      1 rows = read()
+----> 2 fit(rows)
+
+[/usr/lib/python3.10/dist-packages/kernelmaker/core/fit.py](https://localhost:8080/#) in fit(x)
+     76 def fit(rows):
+---> 77     raise OddError("no rows")
+
+OddError: no rows of 17 in /data/a.bin
+"""
+WINDOWS = r"""
+Traceback (most recent call last):
+  File "C:\Users\me\train.py", line 9, in <module>
+    fit(rows)
+  File "C:\env\Lib\site-packages\kernelmaker\core\fit.py", line 77, in fit
+OddError: no rows of 17 in C:\data\a.bin
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "own_line"),
+    [
+        (PYTHON, "train.py, line 9: fit(rows)"),
+        (IPYTHON, "a cell of the notebook, line 2: fit(rows)"),
+        (COLAB, "a cell of the notebook, line 2: fit(rows)"),
+        (WINDOWS, "train.py, line 9: fit(rows)"),
+    ],
+)
+def test_who_raised_and_your_own_line_are_read_in_each_form(text, own_line):
+    explanation = explain(text)
+    assert not explanation
+    facts = explanation.facts
+    assert facts["Raised in"] == "kernelmaker/core/fit.py, line 77"
+    assert facts["Your line"] == own_line
+    assert facts["Search"].startswith("kernelmaker OddError no rows of in")
+    assert f"\n  Your line: {own_line}\n" in repr(explanation)
+
+
+def test_an_error_of_an_earlier_step_or_of_a_log_does_not_speak():
+    earlier = "Traceback (most recent call last):\nKeyError: 'a'\n" * 2
+    explanation = explain(f"{earlier}Traceback (most recent call last):\nOddError: what?")
+    assert explanation.unknown == "OddError: what?"
+    assert not explanation
+    log = ["E0101 00:00:00.0 7 x.cc:1] UNAVAILABLE: the other end is gone, trying again"] * 20
+    assert not explain("\n".join(log))
+    assert not explain("WARNING: ConnectionError: no answer, trying again\nstep 1")
+
+
+def test_below_a_heading_of_tensorflow_the_line_that_tells_is_searched():
+    text = """tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:
+
+Detected at node 'x' defined at (most recent call last):
+  File "train.py", line 3, in <module>
+(0) INVALID_ARGUMENT: shapes [7,3] and [7,5] are odd
+"""
+    (match,) = explain(text).matches
+    assert match.symptom.name == "Shapes that don't fit each other"
+    assert match.facts["Here"] == "[7,3] · [7,5]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "unit",
+    ["shape (1, 2) ", "float32 ", "[1, ", "a/", "tpu ", "mesh axis ", "{{", "File ", "x.py", "-"],
+)
+def test_a_long_message_is_searched_in_little_time(unit):
+    began = time.process_time()
+    explain("ValueError: " + unit * (200_000 // len(unit)))
+    explain("\n".join(["ValueError: " + unit * 100] * 500))
+    assert time.process_time() - began < 5
