@@ -31,6 +31,7 @@ FAILURE_PATTERNS = (
     "RAISED",
     "TRACEBACK",
     "REPORTED",
+    "OTHER_CLASS",
     "ENDED",
     "QUOTED_ERROR",
     "HARMLESS",

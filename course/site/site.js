@@ -155,28 +155,31 @@ function framesOf(lines, end, known) {
 /** Take the last error of a text apart; nothing where no program ended with one. */
 function lastFailure(lines, errors, known) {
   const none = { package: "", raisedAt: "", ownLine: "" };
-  if (!errors) {
+  const raised = pattern(`^(?:${known.RAISED})`, ""), other = pattern(`^(?:${known.OTHER_CLASS})`, "");
+  let end = lines.findLastIndex((line) => other.test(line) && !raised.test(line));
+  if (errors && end < errors.end) end = errors.end;
+  if (end < 0) {
     const quoted = (match, line) => {
       const [kind, message] = filled(match);
       return { ...none, kind, message: message.slice(0, known.LONGEST_MESSAGE), line };
     };
-    const end = pattern(`^(?:${known.ENDED})`, "");
-    const ended = lines.findLast((line) => end.test(line));
-    if (ended !== undefined) return quoted(ended.match(end), ended);
+    const last = pattern(`^(?:${known.ENDED})`, "");
+    const ended = lines.findLast((line) => last.test(line));
+    if (ended !== undefined) return quoted(ended.match(last), ended);
     if (lines.length > known.EXCERPT) return null;
     const error = pattern(known.QUOTED_ERROR, "");
     const line = lines.findLast((one) => error.test(one) && !begins(known.HARMLESS, one));
     return line === undefined ? null : quoted(line.match(error), line);
   }
-  const line = lines[errors.end], name = begins(known.RAISED, line)[0];
-  const failure = { ...none, kind: name.slice(name.lastIndexOf(".") + 1) };
+  const line = lines[end], name = (line.match(raised) ?? line.match(other))[0];
+  const failure = { ...none, line: raised.test(line) ? "" : line, kind: name.slice(name.lastIndexOf(".") + 1) };
   const first = line.slice(name.length).replace(/^[:( ]+/, "");
-  failure.message = messageOf(first, lines.slice(errors.end + 1), known);
+  failure.message = messageOf(first, lines.slice(end + 1), known);
   const standard = pattern(known.STANDARD, "i");
-  const frames = framesOf(lines, errors.end, known);
+  const frames = framesOf(lines, end, known);
   const steps = frames.filter((frame) => frame.inPackage || !standard.test(frame.path));
-  const last = steps.at(-1), own = steps.findLast((frame) => !frame.inPackage);
-  if (last?.inPackage) [failure.package, failure.raisedAt] = [last.inPackage[2], last.place];
+  const inner = steps.at(-1), own = steps.findLast((frame) => !frame.inPackage);
+  if (inner?.inPackage) [failure.package, failure.raisedAt] = [inner.inPackage[2], inner.place];
   if (own) failure.ownLine = own.source ? `${own.place}: ${own.source}` : own.place;
   failure.ownLine = failure.ownLine.slice(0, known.LONGEST_OWN_LINE);
   return failure;
@@ -194,7 +197,7 @@ function lastErrorLine(lines, errors, known) {
 /** Say what is known of an error without a symptom: by its family, or where it comes from. */
 function byClass(lines, errors, known) {
   const failure = lastFailure(lines, errors, known);
-  const line = lastErrorLine(lines, errors, known) || failure?.line || "";
+  const line = failure?.line || lastErrorLine(lines, errors, known);
   if (!failure) return { facts: { Line: line } };
   const whole = `${failure.kind}: ${failure.message} @ ${failure.raisedAt}`;
   const ascii = whole.replace(/[^\x00-\x7f]/g, "?");

@@ -358,7 +358,7 @@ def _by_class(failure: Failure | None, line: str) -> Explanation:
     """Say what is known of an error without a symptom: by its family, or where it comes from."""
     if failure is None:
         return Explanation((), unknown=line)
-    line = line or failure.line
+    line = failure.line or line
     for family in FAMILIES:
         match = family.match(failure, line)
         if match is not None:

@@ -31,11 +31,13 @@ REPORTED = re.compile(
 )
 UNTELLING = "Graph execution error:"  # TensorFlow's heading; the error stands below it
 
+# Classes of other names, such as google.api_core.exceptions.NotFound: where the last line has one.
+OTHER_CLASS = re.compile(r"(?:[a-z_]\w{0,60}\.){1,9}[A-Z]\w{1,60}(?=: )", re.ASCII)
 # What a program says that ends without a Python exception. A log's lines of level E are none of
 # these: most programs go on after them.
 ENDED = re.compile(
     r"(what\(\)): (.*)|(Fatal Python error): (.*)|(F)(?:\d{4}|) ?[\d:. ]*\S{1,200}:\d{1,6}\] (.*)"
-    r"|(ERROR): (.*)|(Check failed): (.*)|(?:\S{1,60}: line \d{1,6}: {1,9}\d{1,9} )?"
+    r"|(ERROR|error): (.*)|(Check failed): (.*)|(?:\S{1,60}: line \d{1,6}: {1,9}\d{1,9} )?"
     r"(Segmentation fault|Illegal instruction|Bus error)\b(.{0,40})$",
     re.ASCII,
 )
@@ -123,7 +125,7 @@ class Failure:
     package: str = ""  # the one whose code raised it; empty where that isn't known, or your own
     raised_at: str = ""  # file and line in that package
     own_line: str = ""  # the last line outside of packages: file, line, source
-    line: str = ""  # the whole line, of an error that isn't Python's
+    line: str = ""  # the whole line, of an error that RAISED doesn't know
 
     @property
     def whole(self) -> str:
@@ -155,12 +157,20 @@ def error_span(lines: Sequence[str]) -> tuple[int | None, int | None]:
 def last_failure(lines: Sequence[str]) -> Failure | None:
     """Take the last error of a text apart; None where no program ended with one."""
     end = error_span(lines)[1]
+    expression = RAISED
+    line = ""
+    for number in reversed(range(end or 0, len(lines))):
+        if OTHER_CLASS.match(lines[number]) and not RAISED.match(lines[number]):
+            end = number
+            expression = OTHER_CLASS
+            line = lines[number]
+            break
     if end is None:
         return _last_words(lines)
-    name = RAISED.match(lines[end])[0]
+    name = expression.match(lines[end])[0]
     first_line = lines[end][len(name) :].lstrip(":( ")
     message = _message(first_line, lines[end + 1 :])
-    return _failure(name.rpartition(".")[2], message, _frames(lines, end))
+    return _failure(name.rpartition(".")[2], message, _frames(lines, end), line)
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -241,7 +251,7 @@ def _frames(lines: Sequence[str], end: int) -> list[Frame]:
     return frames
 
 
-def _failure(kind: str, message: str, frames: Sequence[Frame]) -> Failure:
+def _failure(kind: str, message: str, frames: Sequence[Frame], line: str = "") -> Failure:
     package = ""
     raised_at = ""
     own_line = ""
@@ -254,4 +264,4 @@ def _failure(kind: str, message: str, frames: Sequence[Frame]) -> Failure:
             own_line = frame.place
             if frame.source:
                 own_line += f": {frame.source}"
-    return Failure(kind, message, package, raised_at, own_line[:LONGEST_OWN_LINE])
+    return Failure(kind, message, package, raised_at, own_line[:LONGEST_OWN_LINE], line)

@@ -235,6 +235,29 @@ def test_an_error_of_an_earlier_step_or_of_a_log_does_not_speak():
     assert not explain("WARNING: ConnectionError: no answer, trying again\nstep 1")
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("google.api_core.exceptions.Aborted: quota exceeded", "A limit on requests or machines"),
+        ("error: metadata-generation-failed", "A package that pip can't install"),
+        (
+            "F0101 00:00:00.0 7 x.cc:1] Check failed: a == b",
+            "The compiler or runtime failed by itself",
+        ),
+        ("loading ends in a PicklingError: odd", "An object that can't be sent to another process"),
+        ("x.sh: line 3: 17 Bus error (core dumped) python x.py", "A crash in compiled code"),
+    ],
+)
+def test_an_error_that_has_no_class_of_the_usual_name_is_read(text, name):
+    earlier = "Traceback (most recent call last):\nKeyError: 'a'\n"
+    (match,) = explain(text).matches
+    assert match.symptom.name == name
+    assert match.evidence == text
+    if "google" in text:
+        (match,) = explain(f"{earlier}During handling of it:\n{text}").matches
+        assert match.evidence == text
+
+
 def test_below_a_heading_of_tensorflow_the_line_that_tells_is_searched():
     text = """tensorflow.python.framework.errors_impl.InvalidArgumentError: Graph execution error:
 
