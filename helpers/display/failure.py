@@ -38,7 +38,7 @@ OTHER_CLASS = re.compile(r"(?:[a-z_]\w{0,60}\.){1,9}[A-Z]\w{1,60}(?=: )", re.ASC
 ENDED = re.compile(
     r"(what\(\)): (.*)|(Fatal Python error): (.*)|(F)(?:\d{4}|) ?[\d:. ]*\S{1,200}:\d{1,6}\] (.*)"
     r"|(ERROR|error): (.*)|(Check failed): (.*)|(?:\S{1,60}: line \d{1,6}: {1,9}\d{1,9} )?"
-    r"(Segmentation fault|Illegal instruction|Bus error)\b(.{0,40})$",
+    r"(Segmentation fault|Illegal instruction|Bus error|[Kk]illed)\b(.{0,40})$",
     re.ASCII,
 )
 # An error in the middle of a line, as people quote it in a title, and a status without a class.

@@ -19,6 +19,7 @@ TEXTS = {
     "A compiled library that can't be loaded": (
         "OSError: libodd.so.3: cannot open shared object file: No such file or directory"
     ),
+    "Versions that a package refuses": "ImportError: kernelmaker requires odd version 3 or newer",
     "A module that is imported while it is still loading": (
         "AttributeError: partially initialized module 'grain' has no attribute 'python'"
     ),
@@ -63,6 +64,11 @@ TEXTS = {
     "Trees that differ in structure": "ValueError: the pytree and its axes do not match",
     "Shapes that don't fit each other": "ValueError: shapes (7, 3) and (7, 5) are odd",
     "Number types that don't fit each other": "TypeError: dtype float16 was wanted, not int8",
+    "A step that comes too early, too late or twice": (
+        "RuntimeError: prepare() must be called before the first step"
+    ),
+    "A size that isn't a multiple of another": "ValueError: 7 heads are not divisible by 2",
+    "NVIDIA's libraries, which fail": "RuntimeError: CUDA error: device-side assert triggered",
     "Data of another format, or cut off": "UnidentifiedImageError: what kind is 'odd.png'?",
     "An object that can't be sent to another process": (
         "TypeError: cannot pickle '_thread.lock' object"
