@@ -42,6 +42,7 @@ FAILURE_PATTERNS = (
     "PACKAGE",
     "STANDARD",
     "CELL",
+    "IGNORED",
     "PRIVATE",
 )
 FAILURE_VALUES = (

@@ -122,13 +122,8 @@ function messageOf(first, below, known) {
   return message.join(" ").trim().slice(0, known.LONGEST_MESSAGE);
 }
 
-/** List the steps of the traceback that ends with a line; the outermost first. */
-function framesOf(lines, end, known) {
-  let begin = end;
-  while (begin > 0) {
-    begin -= 1;
-    if (begins(known.TRACEBACK, lines[begin]) || begins(known.RAISED, lines[begin])) break;
-  }
+/** List the steps of a traceback, from its first line to its last; the outermost first. */
+function framesOf(lines, begin, end, known) {
   const steps = [];
   for (let number = begin; number < end; number += 1) {
     const match = begins(known.FRAME, lines[number]);
@@ -171,12 +166,16 @@ function lastFailure(lines, errors, known) {
     const line = lines.findLast((one) => error.test(one) && !begins(known.HARMLESS, one));
     return line === undefined ? null : quoted(line.match(error), line);
   }
+  const heading = pattern(`^(?:${known.TRACEBACK})`, "");
+  const above = lines.slice(0, end);
+  const begin = Math.max(0, above.findLastIndex((line) => heading.test(line) || raised.test(line)));
+  if (begin > 0 && begins(known.IGNORED, lines[begin - 1])) return null;
   const line = lines[end], name = (line.match(raised) ?? line.match(other))[0];
   const failure = { ...none, line: raised.test(line) ? "" : line, kind: name.slice(name.lastIndexOf(".") + 1) };
   const first = line.slice(name.length).replace(/^[:( ]+/, "");
   failure.message = messageOf(first, lines.slice(end + 1), known);
   const standard = pattern(known.STANDARD, "i");
-  const frames = framesOf(lines, end, known);
+  const frames = framesOf(lines, begin, end, known);
   const steps = frames.filter((frame) => frame.inPackage || !standard.test(frame.path));
   const inner = steps.at(-1), own = steps.findLast((frame) => !frame.inPackage);
   if (inner?.inPackage) [failure.package, failure.raisedAt] = [inner.inPackage[2], inner.place];

@@ -51,7 +51,7 @@ QUOTED_ERROR = re.compile(
     r"|INTERNAL|UNAVAILABLE|DATA_LOSS): (.*)",
     re.ASCII,
 )
-HARMLESS = re.compile(r"[IW]\d{4} |[IW] {1,9}\S|.{0,60}\b(?:INFO|WARN|WARNING|DEBUG)\b", re.ASCII)
+HARMLESS = re.compile(r"[IWE]\d{4} |[IWE] {1,9}\S|.{0,60}\b(?:INFO|WARN|WARNING|DEBUG)\b", re.ASCII)
 # A line of a log below the error is not part of its message.
 LOGGED = re.compile(
     r"[IWEF]\d{4} |[IWEF] {1,9}\S{1,200}:\d{1,6}\] |(?:INFO|WARNING|DEBUG|ERROR)\b|\*\*\* "
@@ -79,6 +79,9 @@ STANDARD = re.compile(
 )
 CELL = re.compile(r"/ipykernel_\d|^<ipython-input|^(?:Cell|Input) In", re.ASCII)
 CELL_NAME = "a cell of the notebook"
+
+# Python's heading of what it only reports, while an object is thrown away.
+IGNORED = re.compile(r"Exception ignored ")
 
 # What differs from one program to the next in a message: paths, addresses, numbers, shapes.
 PRIVATE = re.compile(
@@ -167,10 +170,13 @@ def last_failure(lines: Sequence[str]) -> Failure | None:
             break
     if end is None:
         return _last_words(lines)
+    begin = _traceback_begin(lines, end)
+    if begin > 0 and IGNORED.match(lines[begin - 1]):
+        return None
     name = expression.match(lines[end])[0]
     first_line = lines[end][len(name) :].lstrip(":( ")
     message = _message(first_line, lines[end + 1 :])
-    return _failure(name.rpartition(".")[2], message, _frames(lines, end), line)
+    return _failure(name.rpartition(".")[2], message, _frames(lines, begin, end), line)
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -219,13 +225,16 @@ def _message(first_line: str, below: Sequence[str]) -> str:
     return " ".join(message).strip()[:LONGEST_MESSAGE]
 
 
-def _frames(lines: Sequence[str], end: int) -> list[Frame]:
-    """List the steps of the traceback that ends with a line; the outermost first."""
-    begin = end
-    while begin > 0:
-        begin -= 1
-        if TRACEBACK.match(lines[begin]) or RAISED.match(lines[begin]):
-            break
+def _traceback_begin(lines: Sequence[str], end: int) -> int:
+    """Find the line with which the traceback begins that ends with a line."""
+    for number in reversed(range(end)):
+        if TRACEBACK.match(lines[number]) or RAISED.match(lines[number]):
+            return number
+    return 0
+
+
+def _frames(lines: Sequence[str], begin: int, end: int) -> list[Frame]:
+    """List the steps of a traceback, from its first line to its last; the outermost first."""
     steps = []
     for number in range(begin, end):
         match = FRAME.match(lines[number])

@@ -242,6 +242,46 @@ def test_an_error_of_an_earlier_step_or_of_a_log_does_not_speak():
 
 
 @pytest.mark.parametrize(
+    "log",
+    [
+        """
+Epoch 3/3
+8/8 ━━━━━━━━━━━━━━━━━━━━ 0s 62ms/step - loss: 0.2777
+Exception ignored in: <function Pool.__del__ at 0x7f>
+Traceback (most recent call last):
+  File "/env/lib/python3.11/site-packages/kernelmaker/pool.py", line 3, in __del__
+AttributeError: 'Pool' object has no attribute 'close'
+""",
+        """
+I0811 21:54:55.5 7 metric_logger.py:226] completed step: 1, seconds: 0.631, loss: 12.979
+W0811 21:54:56.5 7 client.py:3] UNAVAILABLE: no answer from the metrics' server, trying again
+E0811 21:54:57.5 7 client.py:3] DEADLINE_EXCEEDED: no answer from the metrics' server
+I0811 21:55:06.1 7 metric_logger.py:226] completed step: 2, seconds: 0.628, loss: 12.980
+""",
+        """
+INFO 11-07 06:32:56 [tpu_runner.py:287] Init mesh | mesh=Mesh('data': 1, 'model': 4)
+INFO 11-07 06:32:57 [tpu.py:63] Cannot use the backend None on TPU.
+WARNING 11-07 06:32:57 [tpu.py:66] kernels are not supported for head size 80; using XLA's.
+INFO 11-07 06:33:07 [loader.py:93] Loading the checkpoint took 9 s
+""",
+        """
+06/12/2025 10:05:38 - INFO - trainer -   ***** Running training *****
+06/12/2025 10:05:39 - WARNING - trainer -   float16 is not supported here, using float32 instead
+06/12/2025 10:05:40 - WARNING - hub -   ConnectionError: no answer, trying the cache
+{'loss': 0.43, 'epoch': 1.0}
+""",
+        """
+E external/local_xla/xla/stream_executor/cuda/cuda_dnn.cc:9] Unable to register cuDNN factory
+W external/local_xla/xla/tsl/framework/bfc_allocator.cc:2] Allocation of 512 exceeds 10% of memory
+Epoch 1/3
+""",
+    ],
+)
+def test_a_log_of_a_program_that_went_on_has_no_family(log):
+    assert "by its class" not in repr(explain(log))
+
+
+@pytest.mark.parametrize(
     ("text", "name"),
     [
         ("google.api_core.exceptions.Aborted: quota exceeded", "A limit on requests or machines"),
