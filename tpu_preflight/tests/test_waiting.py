@@ -3,7 +3,7 @@
 import pytest
 
 from tpu_preflight.chips.hardware import slice_of
-from tpu_preflight.compiler.execution import Exchange
+from tpu_preflight.compiler.execution import Exchange, exchange
 from tpu_preflight.compiler.waiting import Schedule, exchange_seconds
 from tpu_preflight.program.instructions import computations
 
@@ -91,6 +91,53 @@ ENTRY %main (x: f32[8,1024,1024]) -> (s32[], f32[8,1024,1024]) {
     found, main = computations(text)
     passage = Schedule(found, {}, V6E).run(main)
     assert passage.waiting == passage.seconds == pytest.approx(5 * PERMUTE)
+
+
+def test_a_sparsecore_sends_from_when_it_is_handed_something_until_it_is_awaited():
+    # As libtpu 0.0.51 writes it for TPU7x: asked at ``ask``, given ``ready`` at ``hand``.
+    text = """HloModule step, is_scheduled=true
+
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %add = f32[] add(%a, %b)
+}, execution_thread="sparsecore"
+
+%sent (s: f32[8,1024,1024]) -> f32[8,1024,1024] {
+  %s = f32[8,1024,1024]{2,1,0} parameter(0)
+  ROOT %all-reduce.1 = f32[8,1024,1024]{2,1,0} all-reduce(%s), channel_id=1, \
+replica_groups={{0,1,2,3,4,5,6,7}}, use_global_device_ids=true, to_apply=%sum
+}, execution_thread="sparsecore"
+
+%outer (o: f32[8,1024,1024]) -> f32[8,1024,1024] {
+  %o = f32[8,1024,1024]{2,1,0} parameter(0)
+  ROOT %call = f32[8,1024,1024]{2,1,0} custom-call(%o), custom_call_target="sparsecore", \
+called_computations={%sent}
+}, execution_thread="sparsecore"
+
+ENTRY %main (p: f32[8,1024,1024]) -> f32[8,1024,1024] {
+  %p = f32[8,1024,1024]{2,1,0} parameter(0)
+  %ask = ((), (), (s32[64]{0}, s32[3]{0:S(10)})) async-start(), \
+async_execution_thread="sparsecore", calls=%outer
+  %ready = f32[8,1024,1024]{2,1,0} exponential(%p), metadata={op_name="ready"}
+  %hand = ((f32[8,1024,1024]{2,1,0}), f32[8,1024,1024]{2,1,0}, (s32[64]{0})) \
+async-update(%ask, %ready), output_to_operand_aliasing={{2,0}: (0, {2,0})}
+  %beside = f32[8,1024,1024]{2,1,0} negate(%p), metadata={op_name="beside"}
+  %done = f32[8,1024,1024]{2,1,0} async-done(%hand)
+  ROOT %after = f32[8,1024,1024]{2,1,0} add(%done, %beside), metadata={op_name="after"}
+}
+"""
+    found, main = computations(text)
+    (ask,) = [instruction for instruction in found[main] if instruction.name == "ask"]
+    assert exchange(ask, found, 1) == Exchange("all-reduce", SENT, SENT * 2 * 7 / 8, waits=False)
+
+    def waits(**kernel_seconds):
+        return Schedule(found, kernel_seconds, V6E).run(main).waiting
+
+    whole = exchange_seconds(Exchange("all-reduce", SENT, SENT * 2 * 7 / 8), V6E)
+    assert waits(ready=1.0, after=1.0) == pytest.approx(whole)
+    assert waits(ready=1.0, beside=whole / 4) == pytest.approx(whole * 3 / 4)
+    assert waits(ready=1.0, beside=1.0) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,8 @@ def exchange(
     """
     if instruction.opcode == "fusion":
         return _exchange_in_fusion(instruction, module, cores)
+    if instruction.opcode == "async-start":
+        return _exchange_of_sparsecore(instruction, module, cores)
     match = _EXCHANGE.fullmatch(instruction.opcode)
     if match is None:
         return None
@@ -183,6 +185,16 @@ def _exchange_in_fusion(fusion: Instruction, module: Module, cores: int) -> Exch
         part = exchange(instruction, module, cores, scatters)
         if part is not None:
             return part._replace(waits=not fusion.name.startswith("async-collective-start"))
+    return None
+
+
+def _exchange_of_sparsecore(start: Instruction, module: Module, cores: int) -> Exchange | None:
+    """Say what a SparseCore sends while the kernels go on; None if it computes something else."""
+    for outer in module.get(start.called("calls"), ()):
+        for instruction in module.get(outer.called("called_computations"), ()):
+            part = exchange(instruction, module, cores)
+            if part is not None:
+                return part._replace(waits=False)
     return None
 
 

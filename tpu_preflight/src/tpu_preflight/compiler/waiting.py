@@ -56,6 +56,7 @@ class Schedule:
         now = waiting = 0.0
         free: dict[str, float] = {}  # when each link is free again
         ends: dict[str, float] = {}  # when the transfer is done that an instruction stands for
+        asked: dict[str, Transfer] = {}  # what a SparseCore is to send once it has been handed it
         # In the program's order: what an instruction waits for, its own time, what it begins.
         for instruction in self._module[name]:
             awaited = self._awaited(instruction, ends)
@@ -65,7 +66,7 @@ class Schedule:
             passage = self._inner(instruction, name)
             now += passage.seconds
             waiting += passage.waiting
-            transfer = self._transfer(instruction)
+            transfer = self._begun(instruction, asked)
             if transfer is None:
                 continue
             # A link carries one transfer after the other.
@@ -100,6 +101,22 @@ class Schedule:
             ends[instruction.name] = max(begun)
             return None
         return max(begun)
+
+    def _begun(self, instruction: Instruction, asked: dict[str, Transfer]) -> Transfer | None:
+        """Give the transfer that begins at an instruction; None if there is none.
+
+        A SparseCore is asked before there is anything to send: a later instruction hands it over.
+        """
+        if instruction.opcode == "async-update":
+            for operand in instruction.operands:
+                if operand in asked:
+                    return asked.pop(operand)
+            return None
+        transfer = self._transfer(instruction)
+        if transfer is not None and not instruction.operands:
+            asked[instruction.name] = transfer
+            return None
+        return transfer
 
     def _transfer(self, instruction: Instruction) -> Transfer | None:
         sent = exchange(instruction, self._module, self._slice.chip.replicas)

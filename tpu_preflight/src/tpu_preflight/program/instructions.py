@@ -25,8 +25,11 @@ class Instruction:
         return re.findall(r"%([^\s,(){}]+)", self.inside)
 
     def called(self, attribute: str) -> str | None:
-        """Name of the computation that an attribute such as ``calls`` leads to; None without it."""
-        match = re.search(rf"\b{attribute}=%?([^\s,(){{}}]+)", self.attributes)
+        """Name of the computation that an attribute such as ``calls`` leads to; None without it.
+
+        Of several in braces it is the first.
+        """
+        match = re.search(rf"\b{attribute}=\{{?%?([^\s,(){{}}]+)", self.attributes)
         if match is None:
             return None
         return match[1]
