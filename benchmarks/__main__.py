@@ -14,7 +14,7 @@ NAMES = {
     "prepare": "text to records: time and memory with the text's size (20 minutes, 8 GB)",
     "published": "compile published training runs for TPUs again: estimates (more than an hour)",
     "fine_tuning": "train what notebook 10 shows (forty minutes)",
-    "blind": "steps on v6e: `blind K1 R5` compiles those named (minutes each), alone it is a table",
+    "blind": "others' steps: `blind K1 R5` compiles those named (minutes each), alone a table",
 }
 
 

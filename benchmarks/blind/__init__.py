@@ -1,11 +1,12 @@
-"""Steps that others ran on v6e, written again: known ones, and eight that were predicted blind.
+"""Steps that others ran, written again: known ones, and eight on v6e that were predicted blind.
 
     python -m benchmarks blind K1       # compiles one step for its TPU, here: minutes
     python -m benchmarks blind          # the table of predictions, as it was committed
 
-K1 to K6 and the product P1 are known, and the estimator learned from them. R1 to R8 were described
-without what they took; ``notebooks/data/preregistered.tsv`` was committed before anybody here knew
-it, and is never changed. Nothing is run on a TPU.
+K1 to K6 and the product P1 are known, and the estimator learned from them; from Q1 and Q2, on
+TPU7x, it learned that a SparseCore sends as well. R1 to R8 were described without what they took;
+``notebooks/data/preregistered.tsv`` was committed before anybody here knew it, and is never
+changed. Nothing is run on a TPU.
 """
 
 import csv
@@ -37,6 +38,8 @@ class Step:
 STEPS = {
     **{f"K{number}": Step("small_gpt") for number in range(1, 7)},
     "P1": Step("product", "v6e-1", ((VMEM, "65536"),)),
+    "Q1": Step("qwen3", "tpu7x-8"),
+    "Q2": Step("qwen3", "tpu7x-8"),
     **{f"R{number}": Step("float32_gpt") for number in range(1, 5)},
     "R5": Step("language_models", "v6e-256", ((VMEM, "98304"),)),
     "R6": Step("language_models", "v6e-8"),
@@ -104,7 +107,7 @@ def prediction(name: str, compiled: compiler.Compiled) -> Prediction:
     """Read a step's prediction from its compiled program."""
     profile = compiler.profile(compiled)
     estimate = 1e3 * step_seconds(profile)
-    factor = calibration.factor("v6e")
+    factor = calibration.factor(compiled.target.partition("-")[0])
     gib = 2**30
     return Prediction(
         id=name,

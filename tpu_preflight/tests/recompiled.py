@@ -18,6 +18,8 @@ NAMES = [
     "MaxText, 32B on v5e",
     "GPT of 160M, K1",
     "Product",
+    "Qwen3-0.6B, copies",
+    "Qwen3-0.6B, FSDP",
 ]
 
 

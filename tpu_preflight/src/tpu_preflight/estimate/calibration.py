@@ -11,9 +11,9 @@ promise. The runs are few, most are of 2018 to 2021, and six were sent in to ben
 a step with a smaller estimate than any of the table (`least_ms`) the host's dispatch and input are
 a larger part, and no run tells how large: the report has no range and no price for it.
 
-MaxText's on v5e and v5p (`Run.excluded`), whose pages say which rate they expect, and a single
-product on v6e are shown, predicted from the others, and count for no factor. Of a model that
-TensorFlow's libraries have, no other run was found there, or on v6e.
+MaxText's on v5e and v5p (`Run.excluded`), whose pages say which rate they expect, a single
+product on v6e, and one model on TPU7x, twice, are shown, predicted from the others, and count for
+no factor. Of a model that TensorFlow's libraries have, no other run was found there, or on v6e.
 The runs on v6e are small steps of JAX. They count for v6e alone (`Run.general`): an estimate of
 theirs has Pallas' kernels and what the program waits for in it, and their smallest is smaller.
 Imports no TensorFlow.
@@ -44,7 +44,7 @@ class Run:
     # What is compiled for, such as ``v3-8``. A run on a larger slice is compiled for the smallest
     # one: what a device computes is the same.
     target: str
-    devices: int  # of the run: on v2 and v3 cores, on others chips
+    devices: int  # of the run: on v2, v3 and TPU7x cores, on others chips
     rows: int  # of the batch, on each device
     model: str  # how `benchmarks.published` builds it
     size: int  # tokens of a row, or pixels of an image's side
