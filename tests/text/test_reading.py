@@ -106,6 +106,17 @@ def test_a_manifest_that_was_changed_by_hand_is_told(written, tmp_path, change, 
         records.tokenizer_of(records.manifest(tmp_path))
 
 
+def test_verifying_compares_the_tokenizer_as_well(written, tmp_path):
+    tokenizer = copied(written, tmp_path) / "tokenizer.json"
+    original = tokenizer.read_bytes()
+    for damage in (flip_a_bit(bytearray(original)), original[:-1]):
+        tokenizer.write_bytes(damage)
+        with pytest.raises(CourseError, match="does not have the tokenizer"):
+            records.verify(tmp_path)
+    tokenizer.write_bytes(original)
+    assert records.verify(tmp_path).shards == written.shards
+
+
 def test_what_is_missing_is_told(written, tmp_path):
     with pytest.raises(CourseError, match="no finished records"):
         records.manifest(tmp_path)

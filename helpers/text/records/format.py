@@ -270,8 +270,17 @@ def tokenizer_of(table: Manifest) -> tokenizers.Tokenizer:
 
 
 def verify(path: str | os.PathLike[str]) -> Manifest:
-    """Compare every shard's bytes with the manifest; raise `ShardDamaged`, or as `manifest`."""
+    """Compare the tokenizer and every shard, to the last byte, with the manifest.
+
+    The manifest has no checksum of its own: its numbers are checked where they follow from others
+    (`from_json`), and its counts of documents and tokens are not.
+
+    Raises:
+        ShardDamaged: A shard is missing, or has other bytes.
+        CourseError: As `manifest` and `tokenizer_of`.
+    """
     table = manifest(path)
+    tokenizer_of(table)
     folder = Folder(table.path)
     sizes = folder.sizes()
     for shard in table.shards:
