@@ -103,6 +103,11 @@ def _train(answer: object, strategy: tf.distribute.Strategy, hide_labels: bool) 
     except ValueError as error:
         if "strategy scope" in str(error):
             raise Wrong("Model and optimizer belong in the scope: one was outside.") from error
+        if "non-empty" in str(error):
+            raise Wrong(
+                f"With {strategy.num_replicas_in_sync} replicas and {len(x)} rows no batch was "
+                "full: ask the strategy how many replicas it has."
+            ) from error
         raise
     losses, weights = _train_on_one_device(x, labels, batch_size)
     return Run(result, losses, weights)
@@ -140,7 +145,9 @@ def _compare(strategy: tf.distribute.Strategy, model: object, expected: list[np.
     steps = int(tf.identity(getattr(optimizer, "iterations", STEPS)))
     if steps != STEPS:
         raise Wrong(f"The model made {steps} steps; the rows are {STEPS} whole ones.")
-    raise Wrong("The weights aren't those of one device that has all rows of a step.")
+    raise Wrong(
+        "The weights aren't those of one device that has all rows of a step, in their order."
+    )
 
 
 def _close(array: np.ndarray, expected: np.ndarray) -> bool:

@@ -66,8 +66,16 @@ def _check_pretrain(pretrain: object) -> str:
             raise Wrong("build() is called outside of the strategy's scope.")
         return _build()
 
+    # An error that was raised in a graph would lose its text, so what was seen is kept.
+    calls_on_replica = []
+
+    def loss_of(model: tf.keras.Model, batch: dict) -> tf.Tensor:
+        is_on_replica = tf.distribute.get_replica_context() is not None
+        calls_on_replica.append(is_on_replica and tf.distribute.get_strategy() is strategy)
+        return _loss_sum(model, batch)
+
     def run(folder: pathlib.Path, steps: int) -> np.ndarray:
-        losses = returned(pretrain(strategy, build, _batch_at, _loss_sum, str(folder), steps))
+        losses = returned(pretrain(strategy, build, _batch_at, loss_of, str(folder), steps))
         return np.ravel(losses).astype(np.float32)
 
     # As on a machine that is taken away after three steps, and on the next one.
@@ -79,6 +87,8 @@ def _check_pretrain(pretrain: object) -> str:
     if len(losses) != 3 or not np.allclose(losses, LOSSES[:3], 1e-3):
         raise Wrong(f"The first 3 losses are {losses}, expected {LOSSES[:3]}.")
     if len(resumed_losses) == 6:
+        if not np.allclose(resumed_losses[:3], LOSSES[:3], 1e-3):
+            raise Wrong("Called again, it restored the weights, but took the steps from 0 again.")
         raise Wrong(
             "Called again, it began from scratch: restore the newest checkpoint, optimizer and all."
         )
@@ -89,6 +99,9 @@ def _check_pretrain(pretrain: object) -> str:
         )
     if checkpoints != 2:
         raise Wrong(
-            f"After 3 steps the folder holds {checkpoints} checkpoints, not the newest two."
+            f"After 3 steps the folder holds {checkpoints} checkpoints, not the newest two: save "
+            "after each step, with max_to_keep=2."
         )
+    if not all(calls_on_replica):
+        raise Wrong("The losses are right, but loss_of was called outside of strategy.run.")
     return "Ended after 3 steps, called again, and the losses are those of a run without an end."

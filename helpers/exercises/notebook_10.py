@@ -7,6 +7,7 @@ from helpers.exercises import Wrong, returned
 
 # Below this rate ten epochs of the check's small data hardly move the weights.
 LEAST_RATE = 1e-3
+EPOCHS = 10
 
 
 def _small_encoder() -> tf.keras.Model:
@@ -26,6 +27,9 @@ def _check_fine_tune(answer: object) -> str:
     logits = np.asarray(model(ids))
     if logits.shape != (512, 3):
         raise Wrong(f"512 texts and 3 classes have logits [512, 3], not {[*logits.shape]}.")
+    epochs = _epochs(model)
+    if epochs not in (None, EPOCHS):
+        raise Wrong(f"Ten epochs are asked for, and fit ran for {epochs:g}.")
     if np.allclose(logits.sum(1), 1, atol=1e-3):
         raise Wrong("These are probabilities: leave the softmax to the loss (from_logits=True).")
     if any(map(np.array_equal, pretrained, encoder.get_weights())):
@@ -56,6 +60,19 @@ def _check_loss(model: tf.keras.Model, labels: np.ndarray, logits: np.ndarray) -
             "of these 512 texts hardly move the weights. For so little data take 0.01."
         )
     raise Wrong(f"Loss {loss:.2f}, a guess {guess:.2f}: what does the loss take the scores for?")
+
+
+def _epochs(model: tf.keras.Model) -> float | None:
+    """Give how many epochs the optimizer made; None if `fit` can't tell.
+
+    Its own count is of its last call only, and one may call it ten times for an epoch each.
+    """
+    history = getattr(model, "history", None)
+    steps_per_epoch = getattr(history, "params", {}).get("steps")
+    iterations = getattr(getattr(model, "optimizer", None), "iterations", None)
+    if not steps_per_epoch or iterations is None:
+        return None
+    return int(tf.convert_to_tensor(iterations)) / steps_per_epoch
 
 
 def _learning_rate(model: tf.keras.Model) -> float:

@@ -42,6 +42,13 @@ def _check_fit(answer: object) -> str:
             f"The function gives {predictions.shape} for 256 rows: one number each, (256,)."
         )
     error = float(((predictions - y[256:]) ** 2).mean())
+    # A loss that takes [rows, 1] from [rows] compares each prediction with all of y.
+    if error > 0.8 * np.var(y):
+        raise Wrong(
+            f"Its mean squared error on new rows is {error:.2f}: hardly better than predicting "
+            "the mean of y for every row. Did the weights move, and are predictions and y both "
+            "[rows] in the loss?"
+        )
     if not error < 0.02:
         raise Wrong(f"Its mean squared error on new rows is {error:.2f}, and 0.02 is asked for.")
     # Least squares of NumPy may predict as well, but that is another exercise.
