@@ -198,7 +198,7 @@ function byClass(lines, errors, known) {
   const failure = lastFailure(lines, errors, known);
   const line = failure?.line || lastErrorLine(lines, errors, known);
   if (!failure) return { facts: { Line: line } };
-  const whole = `${failure.kind}: ${failure.message} @ ${failure.raisedAt}`;
+  const whole = `${failure.kind}: ${failure.message}\n@ ${failure.raisedAt}`;
   const ascii = whole.replace(/[^\x00-\x7f]/g, "?");
   const where = { "Raised in": failure.raisedAt, "Your line": failure.ownLine };
   for (const family of known.families) {

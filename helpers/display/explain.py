@@ -327,7 +327,7 @@ def explain(error: BaseException | str) -> Explanation:
         return Explanation((Match(symptom, evidence=""),))
     failure = None
     if isinstance(error, BaseException):
-        failure = failure_of(error)
+        failure = failure_of(error, clean(str(error)))
         error = _text(error)
     lines = clean(error)
     errors = _Errors(*error_span(lines))

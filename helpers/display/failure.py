@@ -74,7 +74,7 @@ MARKS = re.compile(r"[~^ ]{1,400}$")  # Python's marks below a source line
 PACKAGE = re.compile(r"(?:(?:site|dist)-packages|third_party/py)/(([A-Za-z_]\w{0,60}).*)", re.ASCII)
 # Python's own library, and code that was made while the program ran.
 STANDARD = re.compile(
-    r"/lib(?:64)?/python\d|/python\d{2,3}/lib/|^<(?!ipython-input)|/__autograph_generated",
+    r"/lib(?:64)?/python\d|\.pyx$|/python\d{2,3}/lib/|^<(?!ipython-input)|/__autograph_generated",
     re.ASCII | re.IGNORECASE,
 )
 CELL = re.compile(r"/ipykernel_\d|^<ipython-input|^(?:Cell|Input) In", re.ASCII)
@@ -133,7 +133,7 @@ class Failure:
     @property
     def whole(self) -> str:
         """What the families' expressions are searched in."""
-        return f"{self.kind}: {self.message} @ {self.raised_at}"
+        return f"{self.kind}: {self.message}\n@ {self.raised_at}"
 
     @property
     def search_words(self) -> str:
@@ -179,15 +179,20 @@ def last_failure(lines: Sequence[str]) -> Failure | None:
     return _failure(name.rpartition(".")[2], message, _frames(lines, begin, end), line)
 
 
-def failure_of(error: BaseException) -> Failure:
-    """Take an exception apart that Python still has."""
+def failure_of(error: BaseException, lines: Sequence[str]) -> Failure:
+    """Take an exception apart that Python still has; its message is given in clean lines."""
     frames = []
     for step in traceback.extract_tb(error.__traceback__):
         path = step.filename.replace("\\", "/")
         frames.append(Frame(path, str(step.lineno or ""), step.line or ""))
-    lines = [" ".join(line.split()) for line in str(error).splitlines()]
-    message = _message("", [line for line in lines if line])
-    return _failure(type(error).__name__, message, frames)
+    kind = type(error).__name__
+    message = _message("", lines)
+    # TensorFlow's "in user code:" quotes the error with its own traceback.
+    quoted = last_failure(lines) if error_span(lines)[1] is not None else None
+    if quoted is not None:
+        kind = quoted.kind
+        message = quoted.message
+    return _failure(kind, message, frames)
 
 
 def _last_words(lines: Sequence[str]) -> Failure | None:

@@ -326,3 +326,10 @@ def test_a_long_message_is_searched_in_little_time(unit):
     explain("ValueError: " + unit * (200_000 // len(unit)))
     explain("\n".join(["ValueError: " + unit * 100] * 500))
     assert time.process_time() - began < 5
+
+
+def test_what_is_named_here_is_of_the_message_only():
+    text = PYTHON.replace("no rows of 17 in /data/a.bin\nstep 3", "not divisible by 2")
+    (match,) = explain(text).matches
+    assert match.symptom.name == "A size that isn't a multiple of another"
+    assert match.facts["Here"] == ""
