@@ -69,7 +69,9 @@ def _check_train_program(answer: object) -> str:
         raise Wrong("Return two things: the model, and the list of the losses.")
     model, losses = run.result
     if len(losses) != STEPS:
-        raise Wrong(f"The rows are {STEPS} whole steps; there are {len(losses)} losses.")
+        raise Wrong(
+            f"Return a loss for each of the {STEPS} whole steps; the list has {len(losses)}."
+        )
     for step, (loss, expected) in enumerate(zip(losses, run.losses, strict=True), 1):
         if not np.isclose(float(loss), expected, atol=1e-4):
             raise Wrong(
