@@ -1,11 +1,13 @@
 """The predictions that were committed before anybody here knew the truth are whole."""
 
+import math
 import re
 
+import jax
 import pytest
 
 from benchmarks import blind
-from benchmarks.blind import bound
+from benchmarks.blind import bound, qwen3
 
 COLUMNS = [
     "id",
@@ -49,6 +51,23 @@ def test_ranges_hold_their_predictions_or_the_row_says_why_there_is_none():
 def test_a_step_that_is_unknown_is_refused():
     with pytest.raises(ValueError, match="'R9' is none of K1"):
         list(blind.run(small=False, steps=["R9"]))
+
+
+def test_qwen3_has_its_weights_and_fsdp_leaves_an_eighth_of_them_on_each_device():
+    of_all = {}
+    of_one = {}
+    for name in ("Q1", "Q2"):
+        _, (weights, _, tokens) = qwen3.step_and_arguments(name)
+        assert tokens.shape == (8, 1024)
+        assert tokens.sharding.shard_shape(tokens.shape) == (1, 1024)
+        arrays = jax.tree.leaves(weights)
+        of_all[name] = sum(array.size for array in arrays)
+        shards = [array.sharding.shard_shape(array.shape) for array in arrays]
+        of_one[name] = sum(map(math.prod, shards))
+    # Three in a layer's attention and one after it, three in the MLP, four norms; tied embeddings.
+    assert of_all["Q1"] == of_all["Q2"] == of_one["Q1"] == 596_049_920
+    norms = 28 * (2 * 1024 + 2 * 128) + 1024
+    assert of_one["Q2"] == (596_049_920 - norms) / 8 + norms
 
 
 COPY = """HloModule step, is_scheduled=true
