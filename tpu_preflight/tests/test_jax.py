@@ -92,6 +92,21 @@ def identity(x):
     return x
 
 
+def best_so_far(state):
+    return {"best": jnp.minimum(state["best"], jnp.inf), "loss": state["x"].mean()}
+
+
+def root_of_best(state):
+    return jnp.sqrt(-state["x"]) + state["best"]
+
+
+def masked_scores(x):
+    return jnp.where(x > 1, x, -jnp.inf)
+
+
+STATE = {"best": jnp.inf, "x": jnp.ones(2)}
+
+
 @pytest.mark.parametrize(
     ("fn", "argument", "check", "state", "words"),
     [
@@ -102,7 +117,11 @@ def identity(x):
         (jax.random.split, jax.random.key(0), 3, PASS, "random keys"),
         (jax.random.split, jax.random.key(0), 4, PASS, "the same on this CPU"),
         (numpy_noise, jnp.ones(8), 4, WARN, "once and then repeats them"),
-        (infinite, jnp.zeros(2, jnp.int32), 4, FAIL, "not finite"),
+        (infinite, jnp.zeros(2, jnp.int32), 4, WARN, "infinite"),
+        (infinite, jnp.zeros((), jnp.int32), 4, FAIL, "not finite"),
+        (best_so_far, STATE, 4, PASS, "the same on this CPU"),
+        (root_of_best, STATE, 4, FAIL, "not finite"),
+        (masked_scores, jnp.ones(2), 4, WARN, "infinite"),
         (jax.jit(counted), jnp.zeros(()), 4, PASS, "the same on this CPU"),
         (normalised, jnp.linspace(0.1, 0.9, 64), 4, PASS, "except for result: rounding decides"),
         (jax.jit(identity), np.zeros(3, jax.dtypes.float0), 4, OPEN, "the check jax results"),

@@ -350,6 +350,27 @@ def test_a_change_that_is_rounding_beside_another_is_no_fault():
     assert faults == [bias]
 
 
+def noise(seed, size):
+    return size * np.random.default_rng(seed).normal(size=4)
+
+
+@pytest.mark.parametrize(
+    ("bias", "state"), [(noise, PASS), (lambda seed, size: size * np.ones(4), FAIL)]
+)
+def test_a_change_that_rounding_makes_is_no_fault(bias, state):
+    """Adam makes as much of a gradient of zero, but for rounding, as of a large one."""
+    calls = []
+
+    def changes(batch, replicas, nudge=0.0):
+        calls.append(nudge)
+        size = 8.0 if replicas == 8 else 1.0
+        return {(False, "kernel", 0): np.ones(4), (False, "bias", 1): bias(len(calls), size)}
+
+    (item,) = replica_update._findings(changes, [], [], 8, 1e-3)
+    assert item.state == state
+    assert calls == [0.0, 0.0, 0.0, 1e-5]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_step_under_a_tpus_strategy(case, no_compiler):
     report = preflight(case.build, target="v5e-8")

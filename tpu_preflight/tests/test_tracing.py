@@ -32,3 +32,18 @@ def test_tracing_that_does_not_return_is_stopped_at_its_line(convert):
     # Nothing interrupts what comes later, and the next function is traced as usual.
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     assert trace(lambda x: x + 1, F8).concrete.structured_outputs.shape == [8]
+
+
+def hides_what_stops_it(x):
+    try:
+        while True:
+            time.sleep(0.01)
+    except BaseException:
+        raise ValueError("no shape") from None
+
+
+def test_what_becomes_of_an_interruption_is_no_error_of_the_learners():
+    step = tf.autograph.experimental.do_not_convert(hides_what_stops_it)
+    with pytest.raises(NotCompilable, match="was not traced within 1 s") as raised:
+        trace(step, F8, timeout=1)
+    assert raised.value.reason == "late"

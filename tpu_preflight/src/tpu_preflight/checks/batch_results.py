@@ -13,6 +13,7 @@ from tpu_preflight.subjects.operations import OPERATIONS, calls_of
 from tpu_preflight.subjects.pipeline import Batch
 from tpu_preflight.subjects.tensorflow_subject import rows_of
 
+NUDGES = 8  # of the variables, to see what rounding decides
 FEW_ROWS = 4  # of what is large, through the test step
 
 
@@ -89,6 +90,9 @@ def _compare(what: str, step: Callable[..., Any], batches: Sequence[Batch]) -> I
         difference = results.difference(eager, compiled, tolerance)
         if difference is not None:
             step_name = f"{what} on batch {number}"
+            names = results.differing_names(eager, compiled, tolerance)
+            if names and set(names) <= _decided_by_rounding(traced, batch, compiled, tolerance):
+                return finding(4, "rounding_decides", step=step_name, names=", ".join(names[:2]))
             return finding(4, difference.key, step=step_name, **difference.words)
     word = "batch" if len(batches) == 1 else "batches"
     return finding(4, "same", step=what, count=len(batches), batches=word)
@@ -105,6 +109,22 @@ def _run_three_times(
             repeated = execution.run(step, batch, restore, eagerly=True)
         compiled = execution.run(traced.function, batch, restore, eagerly=False)
     return eager, repeated, compiled
+
+
+def _decided_by_rounding(
+    traced: Tracing, batch: Batch, compiled: results.Results, tolerance: float
+) -> set[str]:
+    """Name the results that become others where the variables change in their last digits.
+
+    Such as the accuracy of equal rows whose scores are all zero, but for rounding.
+    """
+    names = set()
+    with execution.preserved(traced.variables) as restore:
+        for seed in range(NUDGES):
+            execution.nudge(traced.variables, tolerance / 100, seed)
+            nudged = execution.run(traced.function, batch, restore, eagerly=False)
+            names.update(results.differing_names(compiled, nudged, tolerance))
+    return names
 
 
 def _dropped_assertions(graph: tf.Graph) -> list[Item]:

@@ -16,6 +16,8 @@ from tpu_preflight.subjects.tensorflow_subject import rows_of
 SHARE = 0.3
 # Of a change: Adam's epsilon hides a factor of eight only nearly.
 NEGLIGIBLE = 0.01
+# Of a change, by a nudge of some hundredths of a thousandth: a steady one changes by as little.
+UNSTEADY = 0.1
 STEPS = 16  # until weights change: gradients may be gathered, a rate may warm up
 
 Key = tuple[bool, str, int]  # of a variable: whether it is no weight, its name, which it is
@@ -55,9 +57,9 @@ def check(context: Context) -> list[Item]:
     tolerance = execution.tolerance(job.graph)
     is_compiled = False
 
-    def changes(batch: list[tf.Tensor], replicas: int) -> Changes:
+    def changes(batch: list[tf.Tensor], replicas: int, nudge: float = 0.0) -> Changes:
         traced = subject.trace(*batch, replicas=replicas, alike=True)
-        return _changes(traced, batch, is_compiled)
+        return _changes(traced, batch, is_compiled, nudge)
 
     with contextlib.suppress(NotCompilable):
         try:
@@ -70,7 +72,7 @@ def check(context: Context) -> list[Item]:
 
 
 def _findings(
-    changes: Callable[[list[tf.Tensor], int], Changes],
+    changes: Callable[..., Changes],
     shared: list[tf.Tensor],
     repeated: list[tf.Tensor],
     replicas: int,
@@ -78,15 +80,32 @@ def _findings(
 ) -> list[Item]:
     """Compare what a step changes of the variables, on all replicas and on one device."""
     on_replicas = changes(shared, replicas)
-    factors, faults = _compared(on_replicas, changes(repeated, 1), replicas, tolerance)
+    alone = changes(repeated, 1)
+    factors, faults = _compared(on_replicas, alone, replicas, tolerance)
     if faults:  # a loss that compares rows knows no others than these
         _, unlike = _compared(on_replicas, changes(shared, 1), replicas, tolerance)
         faults = [key for key in faults if key in unlike or factors[key] < 1]
+    if faults:
+        nudged = changes(repeated, 1, nudge=tolerance / 100)
+        faults = [key for key in faults if not _is_rounding(alone[key], nudged[key])]
     return _report(factors, faults, replicas)
 
 
-def _changes(traced: Tracing, batch: list[tf.Tensor], is_compiled: bool) -> Changes:
-    """Run a step until weights change, and give how variables of floating-point numbers did."""
+def _is_rounding(change: np.ndarray, nudged: np.ndarray) -> bool:
+    """Say whether rounding makes a change: it is another where the variables hardly differ.
+
+    Adam makes as much of a gradient of zero, but for rounding, as of a large one.
+    """
+    return bool(np.linalg.norm(nudged - change) > UNSTEADY * np.linalg.norm(change))
+
+
+def _changes(
+    traced: Tracing, batch: list[tf.Tensor], is_compiled: bool, nudge: float = 0.0
+) -> Changes:
+    """Run a step until weights change, and give how variables of floating-point numbers did.
+
+    With a nudge the variables begin with values that are other by such a share.
+    """
     step = traced.function
     if is_compiled:
         step = tf.function(traced.concrete, jit_compile=True)
@@ -94,6 +113,8 @@ def _changes(traced: Tracing, batch: list[tf.Tensor], is_compiled: bool) -> Chan
     variables = [variable for variable in traced.variables if variable.dtype.is_floating]
     changes: Changes = {}
     with execution.preserved(traced.variables):
+        if nudge:
+            execution.nudge(traced.variables, nudge, seed=0)
         initial = [variable.read().astype(float) for variable in variables]
         for _ in range(STEPS):
             step(*batch)

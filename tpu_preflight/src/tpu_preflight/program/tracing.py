@@ -259,16 +259,23 @@ def limited(seconds: float | None, name: str) -> Iterator[None]:
         yield
         return
 
+    places = []  # where it was each time that it was interrupted
+
     def stop(number: int, frame: Any) -> None:
-        raise _StoppedTracing(messages.nearest_line(_written_frames(frame)))
+        places.append(messages.nearest_line(_written_frames(frame)))
+        raise _StoppedTracing(places[-1])
 
     previous_handler = signal.signal(signal.SIGALRM, stop)
     # Again each second, as the learner's code may catch what interrupts it.
     signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
     try:
         yield
-    except _StoppedTracing as stopped:
-        source = stopped.args[0]
+    except BaseException as error:
+        # What a library makes of the interruption (a bare except, a context that is left half
+        # entered) is no error of the learner's.
+        if not places or not isinstance(error, _StoppedTracing | Exception):
+            raise
+        source = error.args[0] if isinstance(error, _StoppedTracing) else places[-1]
         what = f"{name} was not traced within {seconds:g} s"
         what += f"; it was at {source}." if source is not None else "."
         raise NotCompilable(

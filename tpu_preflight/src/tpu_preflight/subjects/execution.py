@@ -51,6 +51,21 @@ def run(
         restore()
 
 
+def nudge(variables: Sequence[Resource], size: float, seed: int) -> None:
+    """Change each number of the floating-point variables by a random share, at most ``size``.
+
+    What changes much by that is decided by rounding.
+    """
+    generator = np.random.default_rng(seed)
+    for variable in variables:
+        if not variable.dtype.is_floating:
+            continue
+        value = variable.read().astype(float)
+        value *= 1 + generator.uniform(-size, size, value.shape)
+        tensor = tf.cast(tf.constant(value), variable.dtype)
+        tf.raw_ops.AssignVariableOp(resource=variable.handle, value=tensor)
+
+
 def _named(results: Any) -> dict[str, np.ndarray]:
     """Name the results, by a dictionary's keys or by their positions; of a nest the first."""
     if not isinstance(results, dict):

@@ -1,7 +1,7 @@
 """The results of two runs of the same step: do they agree, up to rounding? Knows NumPy alone."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,19 @@ TOLERANCES = {"float32": 1e-3, "float16": 5e-3, "bfloat16": 3e-2}
 
 # By their names; or what the step raised.
 Results = dict[str, np.ndarray] | Exception
+
+
+# Errors of TensorFlow and Python, and the words in an error of XLA, that say that this machine has
+# too little of something: they say nothing of the step.
+_MACHINE_ERRORS = (
+    "MemoryError",
+    "ResourceExhaustedError",
+    "UnavailableError",
+    "AbortedError",
+    "CancelledError",
+    "DeadlineExceededError",
+)
+_MACHINE_WORDS = ("RESOURCE_EXHAUSTED", "OOM when allocating")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +45,10 @@ def difference(eager: Results, compiled: Results, tolerance: float) -> Differenc
         compiled: Of the same step compiled by XLA.
         tolerance: How far rounding takes a result, relative to it.
     """
+    for result in (compiled, eager):
+        if isinstance(result, Exception) and _is_of_machine(result):
+            error = _error_words(result)["error"]
+            return Difference("no_room", {"said": f"{type(result).__name__}: {error}"})
     if isinstance(compiled, Exception):  # XLA refuses what it took when it compiled
         return Difference("refuses", _error_words(compiled))
     if isinstance(eager, Exception):
@@ -48,12 +65,25 @@ def difference(eager: Results, compiled: Results, tolerance: float) -> Differenc
         return Difference("differs", {"said": "; ".join(pairs)})
     # Equal may also mean that both are wrong.
     not_finite = []
+    infinite = []
     for name, value in compiled.items():
-        if _is_numeric(value) and not np.isfinite(value).all():
+        if not _is_numeric(value) or np.isfinite(value).all():
+            continue
+        # An infinite number is a fault as a loss; in an array it may be a mask.
+        if np.isnan(value).any() or value.size == 1:
             not_finite.append(name)
+        else:
+            infinite.append(name)
     if not_finite:
         return Difference("not_finite", {"bad": ", ".join(not_finite)})
+    if infinite:
+        return Difference("infinite", {"bad": ", ".join(infinite)})
     return None
+
+
+def _is_of_machine(error: Exception) -> bool:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return not kinds.isdisjoint(_MACHINE_ERRORS) or any(w in str(error) for w in _MACHINE_WORDS)
 
 
 def _error_words(error: Exception) -> dict[str, Any]:
@@ -74,6 +104,22 @@ def differing_names(left: Results, right: Results, tolerance: float) -> list[str
     if tolerance > TOLERANCES["float32"] and "loss" in left:
         names = ["loss"]
     return [name for name in names if not _agree(left[name], right.get(name), tolerance)]
+
+
+def non_finite_kinds(values: Iterable[Any]) -> set[str]:
+    """Say which kinds are among these numbers and arrays: ``inf``, ``nan``."""
+    kinds = set()
+    for value in values:
+        # Python's numbers have no dtype.
+        dtype = str(getattr(value, "dtype", type(value).__name__))
+        if not dtype.startswith(("float", "bfloat", "complex")) or dtype == "float0":
+            continue
+        numbers = np.asarray(value, np.complex128)
+        if np.isnan(numbers).any():
+            kinds.add("nan")
+        if np.isinf(numbers).any():
+            kinds.add("inf")
+    return kinds
 
 
 def _is_numeric(value: np.ndarray) -> bool:
