@@ -126,6 +126,14 @@ def branch_for_each(x):
     return jax.lax.cond(x > 0, jnp.sin, jnp.cos, x)
 
 
+def keys_for_one(x):
+    return jax.random.normal(jax.random.split(jax.random.key(0), 3), x.shape)
+
+
+def classes_as_floats(x):
+    return optax.softmax_cross_entropy_with_integer_labels(jnp.outer(x, x), x)
+
+
 # --- optimizers -----------------------------------------------------------------------------------
 
 
@@ -208,6 +216,8 @@ def mapped(out_specs, fn=mean_of_part):
         (branches_of_two_shapes, VECTOR, "jax.lax.cond(", "same shape", "Pad the smaller"),
         (branches_of_two_structures, VECTOR, "lax.cond(", "structure", "from each branch"),
         (branch_for_each, VECTOR, "jax.lax.cond(x > 0", "shape (8,)", "jnp.where(condition"),
+        (keys_for_one, VECTOR, "jax.random.normal(", "of shape (3,)", "jax.vmap(function)"),
+        (classes_as_floats, VECTOR, "_labels(jnp", "whole numbers", "labels.astype(jnp.int32)"),
         (state_of_more, VECTOR, "optimizer.update(", "have bias", "optimizer.init(params)"),
         (state_of_another, VECTOR, "optimizer.update(", "not one of this", "optimizer.init"),
         (state_of_other_shapes, VECTOR, "optimizer.update(", "(8,), (4,)", "optimizer.init"),

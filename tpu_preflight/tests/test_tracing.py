@@ -47,3 +47,14 @@ def test_what_becomes_of_an_interruption_is_no_error_of_the_learners():
     with pytest.raises(NotCompilable, match="was not traced within 1 s") as raised:
         trace(step, F8, timeout=1)
     assert raised.value.reason == "late"
+
+
+def makes_a_variable_in_each_call(x):
+    return x + tf.Variable(tf.zeros([8]))
+
+
+def test_a_variable_that_each_call_makes_has_a_fix_of_its_own():
+    with pytest.raises(NotCompilable) as raised:
+        trace(makes_a_variable_in_each_call, F8)
+    assert "self.add_weight" in raised.value.fix
+    assert "tf.Variable(tf.zeros" in raised.value.where

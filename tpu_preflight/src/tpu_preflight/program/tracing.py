@@ -235,13 +235,19 @@ def _untraceable(error: Exception, name: str) -> NotCompilable:
     # AutoGraph's own wrapper of an error says the error's name in its text.
     if not re.match(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b", line):
         line = f"{type(error).__name__}: {line}"
+    fix = "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU."
+    if "singleton tf.Variable" in line:
+        fix = (
+            "Make the variable once: in the layer's __init__ or build (self.add_weight), or before "
+            "the function. A value that lasts for one call needs no tf.Variable."
+        )
     what = f"TensorFlow can't trace {name}"
     if refusal.where:
         what += f" at {refusal.where}"
     return NotCompilable(
         f"{what}.",
         line[:500],
-        "Make it run as tf.function(fn).get_concrete_function(...) first, on a CPU.",
+        fix,
         refusal,
     )
 
