@@ -47,8 +47,16 @@ build/kerashub/.installed: .venv/.installed
 	  "keras-hub==0.32.0" "jax==0.10.2"
 	@touch $@
 
-libraries: build/pytorch/.installed build/kerashub/.installed ## Try today's PyTorch and KerasHub (some GB, apart)
+build/equinox/.installed: .venv/.installed
+	@rm -rf build/equinox
+	@$(PYTHON_VENV) -m uv venv -q --python $(PYTHON_VENV) build/equinox
+	@$(PYTHON_VENV) -m uv pip install -q --python build/equinox/bin/python --constraints requirements.txt \
+	  "equinox==0.13.8" jax pytest hypothesis psutil -e ./tpu_preflight
+	@touch $@
+
+libraries: build/pytorch/.installed build/kerashub/.installed build/equinox/.installed ## Try today's PyTorch, KerasHub and Equinox (some GB, apart)
 	@$(PYTHON_VENV) -m pytest -q -k "pytorch or kerashub" tests/course/training/test_export.py tests/notebooks/test_kerashub.py
+	@build/equinox/bin/python -m pytest -q -k equinox tpu_preflight/tests/test_jax_refusals.py
 
 build/beam/.installed: tests/repo/beam.txt .venv/.installed
 	@rm -rf build/beam

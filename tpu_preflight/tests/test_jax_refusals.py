@@ -208,7 +208,7 @@ def test_what_lowers_without_jax_is_no_verdict():
 
 def test_equinox_itself_is_written_for_a_tpu():
     equinox = pytest.importorskip(
-        "equinox", reason="needs Equinox in this environment: pip install equinox"
+        "equinox", reason="needs Equinox, which make libraries installs apart"
     )
     model = equinox.nn.MLP(8, 4, 16, 1, key=jax.random.key(0))
 
