@@ -420,3 +420,21 @@ def test_a_factorys_arguments_are_varied_to_see_which_of_them_fit():
     # By hand: what each layer is given and no more; its product twice forward, two backward.
     tflop = 16 * 4 * 2 * 262_144 * 512**2 / 1e12
     assert f"{tflop:.3g} TFLOP" in items["rows=4, remat=yes on v5e-1"].finding
+
+
+def moments_on_host(x, moment):
+    gradient = jnp.tanh(x)
+    moment = 0.9 * jax.device_put(moment, jax.memory.Space.Device) + gradient
+    return x - moment, jax.device_put(moment, jax.memory.Space.Host)
+
+
+@LINUX
+def test_a_result_that_goes_to_the_host_s_memory_compiles():
+    x = jnp.ones((256, 256))
+    moment = jax.device_put(jnp.zeros((256, 256)), jax.memory.Space.Host)
+    program = jax_export.export(moments_on_host, (x, moment)).program
+    assert (program.host_parameters, program.host_results) == ((1,), (1,))
+    report = preflight(moments_on_host, (x, moment), "v5e-1")
+    assert report.status == "ready"
+    on_device = jax_export.export(moments_on_host, (x, x)).program
+    assert (on_device.host_parameters, on_device.host_results) == ((), (1,))

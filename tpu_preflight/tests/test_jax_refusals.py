@@ -218,3 +218,41 @@ def test_equinox_itself_is_written_for_a_tpu():
 
     program = jax_export.export(step, (model, jnp.ones((16, 8)))).program
     assert "f32[16,4]" in program.results  # and a number that Equinox adds
+
+
+def both(x, y):
+    return x + 1, y * 2
+
+
+def scalar(x, y):
+    return jnp.sum(x * y)
+
+
+@pytest.mark.parametrize("donated", [(), (0,), (1,), (0, 1)])
+@pytest.mark.parametrize("fn", [both, scalar])
+def test_an_array_that_is_donated_and_given_twice_is_refused_where_jax_raises(fn, donated):
+    jitted = jax.jit(fn, donate_argnums=donated)
+    x = jnp.ones((4, 8))
+    program = jax_export.export(jitted, (x, x))
+    copied = jax_export.export(jitted, (x, x + 0))
+    assert copied.donated_twice == ()
+    try:
+        jax.block_until_ready(jitted(x, x))
+    except jax.errors.JaxRuntimeError as error:
+        assert "donate" in str(error)
+        assert program.donated_twice == (("argument 0", "argument 1"),)
+    else:
+        assert program.donated_twice == ()
+
+
+def test_two_names_of_one_donated_array_are_named():
+    weights = {"w": jnp.ones((4, 8))}
+    state = {"online": weights, "target": weights}
+
+    def learn(state):
+        return jax.tree.map(lambda leaf: leaf * 0.9, state)
+
+    report = preflight(jax.jit(learn, donate_argnums=0), (state,), "v5e-1")
+    assert report.status == "not ready"
+    (item,) = report.find("fail")
+    assert "argument 0, ['online']['w'] and argument 0, ['target']['w']" in item.finding

@@ -179,6 +179,8 @@ def _job(program: Program, slice_: hardware.Slice) -> dict[str, Any]:
         "mesh": program.mesh or [("replica", program.replicas)],
         "shardings": program.shardings or _batch_shardings(program),
         "donated": program.donated,
+        "host_parameters": program.host_parameters,
+        "host_results": program.host_results,
         "form": program.form,
     }
     if slice_.chip.cores > slice_.chip.replicas:

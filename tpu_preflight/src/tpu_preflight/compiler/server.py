@@ -190,7 +190,8 @@ class Compiler:
         In the job: ``topology``, ``chip`` (how its cores are joined, where it isn't libtpu's
         default), ``devices`` (how many that makes), ``replicas``, ``mesh`` (axes and sizes of the
         devices), ``shardings`` (for each parameter, the axes over which each dimension lies),
-        ``donated`` (parameters whose memory holds a result), ``effort``, ``flags`` (options of the
+        ``donated`` (parameters whose memory holds a result), ``host_parameters`` and
+        ``host_results`` (those in the host's memory), ``effort``, ``flags`` (options of the
         compiler, where some are set), ``folder`` (where libtpu writes what it makes), and
         ``form``: of ``stablehlo``, a text that jax divides over the mesh, or ``hlo``, a serialised
         ``HloModuleProto`` of one replica.
@@ -228,6 +229,8 @@ class Compiler:
             if is_one_of_several and dimensions:
                 shape = (shape[0] * replicas, *shape[1:])
             sharding = NamedSharding(mesh, spec)
+            if len(arguments) in job["host_parameters"]:
+                sharding = sharding.with_memory_kind("pinned_host")
             arguments.append(jax.ShapeDtypeStruct(shape, value.dtype, sharding=sharding))
 
         # The text comes from a file: see `answer`.
@@ -235,7 +238,15 @@ class Compiler:
         options |= {"xla_dump_to": job["folder"], "xla_dump_hlo_as_text": True}
         if job["effort"] == "least":
             options["optimization_level"] = 9
-        jitted = jax.jit(run, donate_argnums=tuple(job["donated"]), keep_unused=True)
+        placements = {"donate_argnums": tuple(job["donated"])}
+        if job["host_results"]:
+            # Where each device has all of it: how a result is divided, the program doesn't tell.
+            on_host = NamedSharding(mesh, PartitionSpec()).with_memory_kind("pinned_host")
+            shardings = [None] * len(read.results)
+            for position in job["host_results"]:
+                shardings[position] = on_host
+            placements["out_shardings"] = shardings
+        jitted = jax.jit(run, keep_unused=True, **placements)
         return jitted.lower(*arguments).compile(compiler_options=options)
 
     def _devices(self, job: dict[str, Any]) -> list[Any]:

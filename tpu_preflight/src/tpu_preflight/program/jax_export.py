@@ -34,6 +34,7 @@ _TYPES = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 
 _CALL = re.compile(r"callback|^debug_print$")  # an operation that calls Python
 _DONATED = re.compile(r"tf\.aliasing_output|jax\.buffer_donor")
+_ON_HOST = re.compile(r'mhlo\.memory_kind = "(?:un)?pinned_host"')
 # What JAX puts around the name of a function that it transforms.
 _TRANSFORM = re.compile(r"\b(?:jvp|transpose|vmap|checkpoint|remat|custom_[jv]+p)\(([^()]*)\)")
 
@@ -65,6 +66,8 @@ class Exported:
     # The learner's lines that fill an array with one value, by its shape: ``f32[8,128]``.
     fills: Mapping[str, Sequence[Source]]
     replicated: tuple[str, ...]  # the shapes that a constraint puts on each device as a whole
+    # Pairs of arguments that are one array, of which the step gives the memory away.
+    donated_twice: tuple[tuple[str, str], ...]
 
     def find(self, name: str) -> Source | None:
         """Look up the learner's line of an operation.
@@ -119,6 +122,7 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
     attributes = _attributes(main, "arg_attrs", len(body.arguments))
     parameters = tuple(_parameter(i, argument) for i, argument in enumerate(body.arguments))
     result = list(body.operations)[-1]
+    result_attributes = _attributes(main, "res_attrs", len(result.operands))
     mesh = _mesh(module)
     results = _results(main, result.operands)
     fills = _fills(module)
@@ -129,12 +133,14 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
         hlo=text.encode(),
         parameters=parameters,
         results=tuple(_shape(value.type) for value in result.operands),
-        donated=tuple(i for i, attribute in enumerate(attributes) if _DONATED.search(attribute)),
+        donated=_positions(_DONATED, attributes),
         replicas=math.prod(size for _, size in mesh),
         names=tuple(sources),
         form="stablehlo",
         mesh=mesh,
         shardings=tuple(map(_spec, attributes)) if mesh else (),
+        host_parameters=_positions(_ON_HOST, attributes),
+        host_results=_positions(_ON_HOST, result_attributes),
     )
     jaxpr = traced.jaxpr.jaxpr
     return Exported(
@@ -147,6 +153,7 @@ def export(fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Exported:
         results=results,
         fills=fills,
         replicated=_replicated(module),
+        donated_twice=_donated_twice(arguments, program.donated, len(parameters)),
     )
 
 
@@ -482,6 +489,41 @@ def _attributes(main: Any, kind: str, count: int) -> list[str]:
     if kind not in main.attributes:
         return [""] * count
     return list(map(str, main.attributes[kind])) or [""] * count
+
+
+def _donated_twice(
+    arguments: tuple[Any, ...], donated: Sequence[int], parameters: int
+) -> tuple[tuple[str, str], ...]:
+    """Name arguments that are the same array, where one of the two is donated."""
+    import jax
+
+    leaves, _ = jax.tree.flatten_with_path(arguments)
+    # Of arguments that the function doesn't use, or that are static, the program has none.
+    if len(leaves) != parameters:
+        return ()
+    positions: dict[int, int] = {}  # where each array was met first
+    pairs = []
+    for position, (path, leaf) in enumerate(leaves):
+        if not isinstance(leaf, jax.Array):
+            continue
+        first = positions.setdefault(id(leaf), position)
+        if first != position and (first in donated or position in donated):
+            pairs.append((_argument(leaves[first][0]), _argument(path)))
+    return tuple(pairs)
+
+
+def _argument(path: Any) -> str:
+    """Write where an argument's array is: ``argument 0, .params['w1']``."""
+    from jax.tree_util import keystr
+
+    place = keystr(path[1:])
+    name = f"argument {path[0].idx}"
+    return f"{name}, {place}" if place else name
+
+
+def _positions(expression: re.Pattern[str], attributes: Sequence[str]) -> tuple[int, ...]:
+    """Give the positions of the arguments (or results) whose attributes match."""
+    return tuple(i for i, attribute in enumerate(attributes) if expression.search(attribute))
 
 
 def _results(main: Any, values: Sequence[Any]) -> tuple[Result, ...]:

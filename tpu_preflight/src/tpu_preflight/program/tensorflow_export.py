@@ -87,6 +87,9 @@ class Program:
     mesh: tuple[tuple[str, int], ...] = ()
     # For each parameter, the axes of the mesh over which each dimension is sharded.
     shardings: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    # Positions of the parameters and of the results that stay in the host's memory.
+    host_parameters: tuple[int, ...] = ()
+    host_results: tuple[int, ...] = ()
 
 
 def program(traced: Tracing) -> Program:
