@@ -215,6 +215,7 @@ def paste_form() -> str:
             "seen": explain.lowered("|".join(symptom.seen)).pattern,
             "near": explain.lowered(symptom.near).pattern,
             "unless": explain.lowered(symptom.unless).pattern,
+            "not_in": explain.lowered(symptom.not_in).pattern,
             "note": symptom.sure == "note",
             "row": page_order.index(symptom),
         }

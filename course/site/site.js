@@ -80,9 +80,11 @@ function placeOf(line, errors) {
 
 /** Find a symptom in a text where it is most telling. */
 function evidence(symptom, text, errors, known) {
-  let best = null;
+  let best = null, quotations = null;
   for (const found of text.small.matchAll(pattern(symptom.seen, "g"))) {
     const start = found.index, end = start + found[0].length;
+    quotations ??= symptom.not_in ? [...text.small.matchAll(pattern(symptom.not_in, "g"))] : [];
+    if (quotations.some((one) => one.index <= start && end <= one.index + one[0].length)) continue;
     const around = text.small.slice(Math.max(0, start - known.REACH), end + known.REACH);
     if (symptom.unless && pattern(symptom.unless, "").test(around)) continue;
     if (!pattern(symptom.near, "").test(around)) continue;

@@ -109,6 +109,12 @@ def _is_near(places: Sequence[tuple[int, int]], start: int, end: int) -> bool:
     return index < len(places) and places[index][1] <= end + REACH
 
 
+def _is_within(places: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+    # They don't overlap, so only the last that begins before the message can hold it.
+    index = bisect.bisect(places, start, key=operator.itemgetter(0)) - 1
+    return index >= 0 and end <= places[index][1]
+
+
 @dataclass(frozen=True)
 class Symptom:
     """What an error looks like, why it happens, and what to do: a row of symptoms.toml."""
@@ -121,6 +127,7 @@ class Symptom:
     lesson: str  # number of the notebook that teaches it
     near: str = ""  # a regular expression for what must stand near it
     unless: str = ""  # a regular expression for what may not stand near it
+    not_in: str = ""  # a regular expression for what it may not be a part of
     sure: str = "certain"  # how sure the cause is: ``certain``, ``likely`` or ``note``
 
     @property
@@ -148,8 +155,11 @@ class Symptom:
             return []
         required = text.places(self.near)
         excluded = text.places(self.unless)
+        quotations = text.places(self.not_in)
         places = []
         for start, end in messages:
+            if _is_within(quotations, start, end):
+                continue
             has_context = not self.near or _is_near(required, start, end)
             if has_context and not _is_near(excluded, start, end):
                 places.append((start, end))

@@ -59,6 +59,45 @@ def test_a_log_in_which_nothing_is_wrong_is_not_explained(log):
     assert not explain(log)
 
 
+NO_CHIP = (
+    "Unable to initialize backend 'tpu': NOT_FOUND: TPU initialization failed: "
+    "No jellyfish device found."
+)
+LOCKED = (
+    "Unable to initialize backend 'tpu': ABORTED: Internal error when accessing libtpu "
+    'multi-process lockfile. Run "$ sudo rm /tmp/libtpu_lockfile".'
+)
+
+
+@pytest.mark.parametrize(
+    "logged",
+    [
+        "INFO:jax._src.xla_bridge:",
+        "INFO:2026-11-28 11:21:37,779:jax._src.xla_bridge:834: ",
+        "I1128 11:21:37.779199 140521081559936 xla_bridge.py:834] ",
+    ],
+)
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [(NO_CHIP, "No TPU chip on this machine"), (LOCKED, "Another program holds the TPU")],
+)
+def test_what_jax_logs_as_information_is_a_note_and_an_error_of_the_same_words_is_not(
+    logged, message, cause
+):
+    log = f"{logged}{message}\nstep 0 loss 0.889 | errors so far: 0\n"
+    assert names(log) == ["JAX looks for a TPU (a note)"]
+    error = f"Traceback (most recent call last):\nRuntimeError: {message}"
+    assert cause in names(log + error)
+    assert cause in names(error)
+    assert cause in names(f"WARNING:jax._src.xla_bridge:{message}")
+    assert cause in names(message.partition("'tpu': ")[2])
+
+
+@pytest.mark.parametrize("log", ["TPU node-1 state: PREEMPTED", "TPU worker preempted=True"])
+def test_a_tpu_that_was_preempted_went_away(log):
+    assert names(log) == ["The TPU went away"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
