@@ -69,8 +69,8 @@ def _compare(
     key = difference.key
     # The best loss so far begins as infinite.
     if key in ("not_finite", "infinite"):
-        given = results.non_finite_kinds(arguments)
-        if results.non_finite_kinds(compiled.values()) <= given:
+        kinds_of_arguments = results.non_finite_kinds(arguments)
+        if results.non_finite_kinds(compiled.values()) <= kinds_of_arguments:
             return finding(4, "same_values")
     if key in ("refuses", "silent"):
         key += "_in_jax"
