@@ -231,6 +231,13 @@ def test_who_raised_and_your_own_line_are_read_in_each_form(text, own_line):
     assert f"\n  Your line: {own_line}\n" in repr(explanation)
 
 
+def test_a_number_that_is_too_large_is_no_index():
+    index = explain("IndexError: list index out of range")
+    assert [match.symptom.name for match in index.matches] == ["An index out of range"]
+    overflow = explain("OverflowError: (34, 'Numerical result out of range')")
+    assert "An index out of range" not in [match.symptom.name for match in overflow.matches]
+
+
 def test_an_error_of_an_earlier_step_or_of_a_log_does_not_speak():
     earlier = "Traceback (most recent call last):\nKeyError: 'a'\n" * 2
     explanation = explain(f"{earlier}Traceback (most recent call last):\nOddError: what?")
