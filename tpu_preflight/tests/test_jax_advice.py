@@ -59,6 +59,10 @@ def without_rules(x):
     return jax.grad(jax.custom_vjp(jnp.sum))(x)
 
 
+def mean_of_no_axis(x):
+    return jax.lax.pmean(x, "batch")
+
+
 def forward_mode(x):
     @jax.custom_vjp
     def double(x):
@@ -208,6 +212,7 @@ def mapped(out_specs, fn=mean_of_part):
         (forward_mode, VECTOR, "jax.jvp(double", "reverse mode only", "jax.custom_jvp"),
         (gradient_of_many, VECTOR, "jax.grad(jnp.sin)", "one number", "jnp.mean(losses)"),
         (wider_carry, VECTOR, "jax.lax.scan(body", "total has type bfloat16[]", ".astype"),
+        (mean_of_no_axis, VECTOR, "jax.lax.pmean(", "the axis batch, and", "jax.shard_map"),
         (growing_carry, VECTOR, "jax.lax.scan(body", "rows has type float32[1]", "carry.at[i]"),
         (longer_carry, VECTOR, "jax.lax.while_loop(", "a tuple of length 2", "same parts"),
         (carry_alone, VECTOR, "jax.lax.scan(lambda", "must give a pair", "return carry, None"),
