@@ -63,6 +63,7 @@ def test_a_packed_row_gives_what_rows_of_one_sequence_give(models, seed, jit):
     assert min(differences_of(text.packed | {"position_ids": along_the_row})) > 10 * TOLERANCE
 
 
+@pytest.mark.long
 def test_ordinary_batches_give_what_the_ordinary_model_gives(models):
     text = Text(3)
     ordinary, packed = models

@@ -219,7 +219,7 @@ def test_a_course_error_and_an_exception_explain_themselves():
     assert names(error) == [NAME]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit",
     ["\n", "\x1b[", "(a, a, pid=1 ", "XError", "Unavailable: ", "PREEMPTED ", "Error: \n", "mesh "],

@@ -323,7 +323,7 @@ Detected at node 'x' defined at (most recent call last):
     assert match.facts["Here"] == "[7,3] · [7,5]"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "unit",
     ["shape (1, 2) ", "float32 ", "[1, ", "a/", "tpu ", "mesh axis ", "{{", "File ", "x.py", "-"],

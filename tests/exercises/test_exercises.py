@@ -28,6 +28,9 @@ tf.config.set_logical_device_configuration(CPU, [tf.config.LogicalDeviceConfigur
 # 11-3 is compiled for eight.
 jax.config.update("jax_num_cpu_devices", 8)
 
+# Their checks train or compile for seconds; with all wrong answers this is a minute and a half.
+COSTLY = ("00-3", "05-3", "08-2", "10-1", "11-2", "12-4")
+
 HERE = pathlib.Path(__file__).parent
 NUMBERED = {path.stem[:2]: path for path in NOTEBOOKS}
 EXERCISES = {}
@@ -123,7 +126,18 @@ def test_an_untouched_stub_is_not_yet_and_the_solution_is_right(name):
     assert solution.state == "right", solution
 
 
-@pytest.mark.parametrize("name", EXERCISES)
+def with_marks(names):
+    """Mark those of costly exercises as long."""
+    parameters = []
+    for name in names:
+        marks = []
+        if name in COSTLY:
+            marks.append(pytest.mark.long)
+        parameters.append(pytest.param(name, marks=marks))
+    return parameters
+
+
+@pytest.mark.parametrize("name", with_marks(EXERCISES))
 def test_a_typical_wrong_answer_is_refused_with_its_own_words(name):
     verdicts = {}
     for words, source in EXERCISES[name].wrong.items():
@@ -172,6 +186,7 @@ REASONS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "words", "part", "other"), REASONS)
 def test_a_wrong_answer_is_told_its_own_reason(name, words, part, other):
     source = other

@@ -8,7 +8,7 @@ import pytest
 from conventions import ROOT
 from flax import nnx
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 FEW = {"experts": 4, "chosen": 2, "expert_inner": 8}
 
 

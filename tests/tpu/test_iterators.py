@@ -5,7 +5,7 @@ import sys
 import pytest
 from terminal import call
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 # In a process of its own: the change is for the whole process.
 SCRIPT = """

@@ -43,7 +43,13 @@ def function_factory(n=1):
 
 
 @LINUX
-@pytest.mark.parametrize("build", [model_factory, function_factory], ids=["keras", "function"])
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(model_factory, id="keras", marks=pytest.mark.long),
+        pytest.param(function_factory, id="function"),
+    ],
+)
 def test_a_factorys_arguments_are_varied_as_if_each_were_asked_alone(build):
     with pytest.raises(PreflightError, match="no rows to vary"):
         preflight(build, target="v5e-8", vary={"rows": [4]})

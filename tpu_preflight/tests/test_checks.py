@@ -66,7 +66,7 @@ def test_a_check_that_raises_leaves_the_findings_of_the_others(monkeypatch):
     assert no_strategy.check == 5
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_check_is_added_as_the_readme_says(tmp_path):
     _, _, recipe = README.partition("## Add a check")
     recipe, _, _ = recipe.partition("\n## ")

@@ -48,7 +48,7 @@ def test_memory_near_the_limit_warns(monkeypatch):
     [
         pytest.param(small.conv_net, "v5e-8 v3-8", marks=pytest.mark.long),
         pytest.param(small.bert, "v5e-8", marks=pytest.mark.long),
-        (small.ready(keras), "v3-8"),
+        pytest.param(small.ready(keras), "v3-8", marks=pytest.mark.long),
     ],
 )
 def test_googles_compiler_agrees_and_its_numbers_can_be_counted_by_hand(build, targets):

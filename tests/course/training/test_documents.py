@@ -262,6 +262,7 @@ def test_a_cache_that_was_overwritten_is_told(tmp_path):
         all_of(source)
 
 
+@pytest.mark.long
 def test_two_thousand_small_files_take_no_second_for_each_hundred(tmp_path):
     for number in range(2_000):
         write(tmp_path, f"{number}.txt", b"one\ntwo\n")
@@ -272,6 +273,7 @@ def test_two_thousand_small_files_take_no_second_for_each_hundred(tmp_path):
     assert time.process_time() - start < 20  # 160 s, when each had Arrow files
 
 
+@pytest.mark.long
 def test_an_empty_variable_leaves_no_files_in_the_current_folder(tmp_path):
     write(tmp_path, "a.jsonl", objects(LINES))
     words = (sys.executable, "-m", "course", "prepare", "-i", "a.jsonl", "--field", "body")

@@ -48,7 +48,10 @@ def undisturbed(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(
+    "number",
+    [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 4))],
+)
 def test_killed_at_a_random_moment_and_run_again_gives_the_same_bytes(
     undisturbed, tmp_path, number
 ):
