@@ -38,6 +38,10 @@ FAILURE_PATTERNS = (
     "LOGGED",
     "FRAME",
     "ARROW",
+    "MESSAGE_MARK",
+    "CAUSED",
+    "HANDLED",
+    "ADVICE",
     "MARKS",
     "PACKAGE",
     "STANDARD",
@@ -51,6 +55,8 @@ FAILURE_VALUES = (
     "EXCERPT",
     "LONGEST_MESSAGE",
     "LONGEST_OWN_LINE",
+    "LONGEST_ADVICE",
+    "MOST_CAUSES",
     "MOST_LINES",
     "MOST_WORDS",
 )
@@ -223,7 +229,13 @@ def paste_form() -> str:
     data["symptoms"] = rows
     family_rows = []
     for number, family in enumerate(explain.FAMILIES, len(rows)):
-        family_rows.append({"seen": family.seen, "unless": family.unless, "row": number})
+        family_row = {
+            "seen": family.seen,
+            "unless": family.unless,
+            "reports": family.reports,
+            "row": number,
+        }
+        family_rows.append(family_row)
     data["families"] = family_rows
     # A text with </script> in it would end the page's own script.
     script = json.dumps(data).replace("</", "<\\/")

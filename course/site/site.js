@@ -168,13 +168,24 @@ function lastFailure(lines, errors, known) {
     const line = lines.findLast((one) => error.test(one) && !begins(known.HARMLESS, one));
     return line === undefined ? null : quoted(line.match(error), line);
   }
-  const heading = pattern(`^(?:${known.TRACEBACK})`, "");
-  const above = lines.slice(0, end);
-  const begin = Math.max(0, above.findLastIndex((line) => heading.test(line) || raised.test(line)));
+  const begin = tracebackBegin(lines, end, known);
   if (begin > 0 && begins(known.IGNORED, lines[begin - 1])) return null;
-  const line = lines[end], name = (line.match(raised) ?? line.match(other))[0];
-  const failure = { ...none, line: raised.test(line) ? "" : line, kind: name.slice(name.lastIndexOf(".") + 1) };
-  const first = line.slice(name.length).replace(/^[:( ]+/, "");
+  return failureAt(lines, begin, end, known);
+}
+
+/** Find the line with which the traceback begins that ends with a line. */
+function tracebackBegin(lines, end, known) {
+  const heading = pattern(`^(?:${known.TRACEBACK}|${known.RAISED})`, "");
+  return Math.max(0, lines.slice(0, end).findLastIndex((line) => heading.test(line)));
+}
+
+/** Take an error apart by the lines with which its traceback begins and ends. */
+function failureAt(lines, begin, end, known) {
+  const line = lines[end], raised = begins(known.RAISED, line);
+  const name = (raised ?? begins(known.OTHER_CLASS, line))[0];
+  const failure = { package: "", raisedAt: "", ownLine: "", line: raised ? "" : line };
+  failure.kind = name.slice(name.lastIndexOf(".") + 1);
+  const first = line.slice(name.length).replace(pattern(known.MESSAGE_MARK, ""), "");
   failure.message = messageOf(first, lines.slice(end + 1), known);
   const standard = pattern(known.STANDARD, "i");
   const frames = framesOf(lines, begin, end, known);
@@ -186,6 +197,29 @@ function lastFailure(lines, errors, known) {
   return failure;
 }
 
+/** Take apart what stands above the last error: its causes, and errors of their own. */
+function earlierFailures(lines, errors, known) {
+  const raisedFrom = [], handled = [], others = [];
+  let link = null, linked = true;
+  for (let number = (errors?.end ?? 0) - 1; number >= 0; number -= 1) {
+    const line = lines[number];
+    if (begins(known.CAUSED, line) || begins(known.HANDLED, line)) {
+      link = line;
+      continue;
+    }
+    if (!begins(known.RAISED, line)) continue;
+    const failure = failureAt(lines, tracebackBegin(lines, number, known), number, known);
+    failure.line = line;
+    linked = linked && link !== null;
+    if (!linked) others.unshift(failure);
+    else if (begins(known.CAUSED, link) && !handled.length) raisedFrom.unshift(failure);
+    else handled.push(failure);
+    link = null;
+  }
+  const causes = [...raisedFrom, ...handled];
+  return { causes: causes.slice(0, known.MOST_CAUSES), others: others.slice(0, known.MOST_CAUSES) };
+}
+
 /** Choose the line to search the Web for; empty if none reports an error. */
 function lastErrorLine(lines, errors, known) {
   const reported = pattern(known.REPORTED, "");
@@ -195,14 +229,18 @@ function lastErrorLine(lines, errors, known) {
   return lines.slice(errors.end).find((one) => reported.test(one)) ?? line;
 }
 
-/** Say what is known of an error without a symptom: by its family, or where it comes from. */
-function byClass(lines, errors, known) {
-  const failure = lastFailure(lines, errors, known);
-  const line = failure?.line || lastErrorLine(lines, errors, known);
-  if (!failure) return { facts: { Line: line } };
-  const whole = `${failure.kind}: ${failure.message}\n@ ${failure.raisedAt}`;
+/** Say what the message itself says is to be done. */
+function adviceOf(failure, known) {
+  const advice = failure.message.match(pattern(known.ADVICE, "i"));
+  return advice ? advice[1].slice(0, known.LONGEST_ADVICE) : "";
+}
+
+/** Find the family of an error, and what it says about it; nothing where it has none. */
+function familyOf(failure, line, known) {
+  const advice = adviceOf(failure, known);
+  const whole = `${failure.kind}: ${failure.message}\n@ ${failure.raisedAt}\n> ${advice}`;
   const ascii = whole.replace(/[^\x00-\x7f]/g, "?");
-  const where = { "Raised in": failure.raisedAt, "Your line": failure.ownLine };
+  const where = { "It advises": advice, "Raised in": failure.raisedAt, "Your line": failure.ownLine };
   for (const family of known.families) {
     if (family.unless && pattern(family.unless, "i").test(ascii)) continue;
     for (const expression of family.seen) {
@@ -213,9 +251,26 @@ function byClass(lines, errors, known) {
       return { family, seen: line.slice(0, known.LONGEST_EVIDENCE), facts: { Here, ...where } };
     }
   }
+  return { facts: where };
+}
+
+/** Say what is known of an error without a symptom: by its family, or where it comes from. */
+function byClass(lines, errors, known) {
+  const failure = lastFailure(lines, errors, known);
+  const line = failure?.line || lastErrorLine(lines, errors, known);
+  if (!failure) return { facts: { Line: line } };
+  const last = familyOf(failure, line, known);
+  if (last.family && !last.family.reports) return last;
+  const { causes, others } = earlierFailures(lines, errors, known);
+  for (const cause of last.family ? [...causes, ...others] : causes) {
+    const answer = familyOf(cause, cause.line, known);
+    if (answer.family && !answer.family.reports) return answer;
+  }
+  if (last.family) return last;
   const words = `${failure.package} ${failure.kind} ${failure.message}`;
   const search = words.replace(pattern(known.PRIVATE, "g"), " ").trim().split(/\s+/);
-  return { facts: { Line: line, ...where, Search: search.slice(0, known.MOST_WORDS).join(" ") } };
+  const Search = search.slice(0, known.MOST_WORDS).join(" ");
+  return { facts: { Line: line, ...last.facts, Search } };
 }
 
 /** Look for known symptoms in a text: first those of its last error, of these the most telling. */

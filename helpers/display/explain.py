@@ -8,6 +8,7 @@ what the class of its last error and a few words of it say, which is less sure.
 
 import bisect
 import codecs
+import dataclasses
 import functools
 import html
 import operator
@@ -23,9 +24,11 @@ from typing import Any, BinaryIO
 from helpers.base.errors import CourseError
 from helpers.base.language import translated
 from helpers.display.failure import (
+    MOST_CAUSES,
     REPORTED,
     UNTELLING,
     Failure,
+    earlier_failures,
     error_span,
     failure_of,
     last_failure,
@@ -50,7 +53,7 @@ TRY = (
 )
 BY_CLASS = "by its class"  # how sure a family is
 # What a text says of its own error, in this order.
-LABELS = ("Seen", "Line", "Here", "Raised in", "Your line", "Search", "Try")
+LABELS = ("Seen", "Line", "Here", "It advises", "Raised in", "Your line", "Search", "Try")
 
 
 class Text:
@@ -180,6 +183,7 @@ class Family:
     why: str  # why such errors happen
     fix: str  # what to do first
     unless: str = ""  # a regular expression for what may not be in the error
+    reports: bool = False  # whether such errors only pass on another one
 
     def match(self, failure: Failure, line: str) -> "Match | None":
         """Give what the family says about an error that is one of it."""
@@ -207,7 +211,11 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 
 def _whereabouts(failure: Failure) -> dict[str, str]:
-    return {"Raised in": failure.raised_at, "Your line": failure.own_line}
+    return {
+        "It advises": failure.advice,
+        "Raised in": failure.raised_at,
+        "Your line": failure.own_line,
+    }
 
 
 _FAMILY_ROWS = tomllib.loads(pathlib.Path(__file__).with_name("families.toml").read_text("utf-8"))
@@ -336,8 +344,10 @@ def explain(error: BaseException | str) -> Explanation:
         symptom = Symptom(error.what, (), error.why, error.fix, source="", lesson="")
         return Explanation((Match(symptom, evidence=""),))
     failure = None
+    led_to_it = None
     if isinstance(error, BaseException):
         failure = failure_of(error, clean(str(error)))
+        led_to_it = _causes_of(error)
         error = _text(error)
     lines = clean(error)
     errors = _Errors(*error_span(lines))
@@ -360,21 +370,65 @@ def explain(error: BaseException | str) -> Explanation:
     if not causes and errors.end is None:
         causes = notes
     if not causes:
-        return _by_class(failure or last_failure(lines), _last_error_line(lines))
+        return _by_class(failure or last_failure(lines), lines, led_to_it)
     return Explanation(tuple(causes[:MOST_MATCHES]))
 
 
-def _by_class(failure: Failure | None, line: str) -> Explanation:
-    """Say what is known of an error without a symptom: by its family, or where it comes from."""
+def _by_class(
+    failure: Failure | None, lines: Sequence[str], led_to_it: list[Failure] | None
+) -> Explanation:
+    """Say what is known of an error without a symptom: by its family, or where it comes from.
+
+    Where it has no family, or only reports another error, that of what led to it.
+    """
+    line = _last_error_line(lines)
     if failure is None:
         return Explanation((), unknown=line)
     line = failure.line or line
+    family, match = _family(failure, line)
+    if family is None or family.reports:
+        causes, others = earlier_failures(lines)
+        if led_to_it is not None:
+            causes = led_to_it
+        if family is not None:
+            causes += others
+        for cause in causes:
+            cause_family, cause_match = _family(cause, cause.line)
+            if cause_family is not None and not cause_family.reports:
+                match = cause_match
+                break
+    if match is not None:
+        return Explanation((match,))
+    facts = {**_whereabouts(failure), "Search": failure.search_words}
+    return Explanation((), unknown=line, facts=facts)
+
+
+def _family(failure: Failure, line: str) -> tuple[Family | None, Match | None]:
+    """Find the family of an error, and what it says about it."""
     for family in FAMILIES:
         match = family.match(failure, line)
         if match is not None:
-            return Explanation((match,))
-    facts = {**_whereabouts(failure), "Search": failure.search_words}
-    return Explanation((), unknown=line, facts=facts)
+            return family, match
+    return None, None
+
+
+def _causes_of(error: BaseException) -> list[Failure]:
+    """Take apart what led to an exception, in the order of earlier_failures."""
+    raised_from = []
+    handled = []
+    seen = [error]
+    while True:
+        cause = error.__cause__ or error.__context__
+        if cause is None or cause in seen or len(seen) > MOST_CAUSES:
+            return raised_from + handled
+        seen.append(cause)
+        failure = failure_of(cause, clean(str(cause)))
+        failure = dataclasses.replace(failure, line=f"{type(cause).__name__}: {cause}")
+        if error.__cause__ is not None and not handled:
+            raised_from.insert(0, failure)
+        else:
+            handled.append(failure)
+        error = cause
 
 
 def _text(error: BaseException) -> str:

@@ -5,6 +5,7 @@ in C++, of gcloud and of pip. site.js does the same with the same expressions, s
 named groups nor what JavaScript reads in another way, and are for ASCII.
 """
 
+import dataclasses
 import re
 import traceback
 from collections.abc import Sequence
@@ -14,13 +15,16 @@ LONGEST_MESSAGE = 1000  # characters of a message that are searched
 MOST_LINES = 8  # of a message
 MOST_WORDS = 12  # to search the Web for
 LONGEST_OWN_LINE = 160
+LONGEST_ADVICE = 240
+MOST_CAUSES = 20  # earlier errors that are looked at
 
 # The last line of a Python traceback, its first line, and lines in which other programs report an
 # error: with a status as TensorFlow and JAX name it, or as command lines and C++ do. What a CI says
 # of a step that failed is no error of the program.
 RAISED = re.compile(
     r"(?!Error: Process completed with)(?:\w{1,60}\.){0,9}"
-    r"\w{0,60}(?:Error|Exception|Interrupt|Exit)\b(?=:|\(|$)"
+    r"(?:\w{0,60}(?:Error|Exception|Interrupt|Exit)|Stop(?:Async)?Iteration|(?:Base)?ExceptionGroup"
+    r"|gaierror|TimeoutExpired|_?queue\.(?:Empty|Full))\b(?=:|\(|$)"
 )
 TRACEBACK = re.compile(r"(?:\w{1,60} )?Traceback \(most recent call last\)")
 REPORTED = re.compile(
@@ -55,7 +59,7 @@ HARMLESS = re.compile(r"[IWE]\d{4} |[IWE] {1,9}\S|.{0,60}\b(?:INFO|WARN|WARNING|
 # A line of a log below the error is not part of its message.
 LOGGED = re.compile(
     r"[IWEF]\d{4} |[IWEF] {1,9}\S{1,200}:\d{1,6}\] |(?:INFO|WARNING|DEBUG|ERROR)\b|\*\*\* "
-    r"|During handling of|The above exception|-{10}|For simplicity, JAX|Arguments received by",
+    r"|During handling of|The above exception|[+|]?-{10}|For simplicity, JAX|Arguments received by",
     re.ASCII,
 )
 
@@ -69,6 +73,11 @@ FRAME = re.compile(
     re.ASCII,
 )
 ARROW = re.compile(r"-{2,9}> ?(\d{1,7}) (.*)", re.ASCII)  # IPython's mark at the line that failed
+# What Python writes between an error and the one that it led to: raised from it, or while it was
+# handled.
+CAUSED = re.compile(r"The above exception was the direct cause")
+HANDLED = re.compile(r"During handling of the above exception")
+MESSAGE_MARK = re.compile(r"^(?::|\() ?")  # what stands between a class and its message
 MARKS = re.compile(r"[~^ ]{1,400}$")  # Python's marks below a source line
 
 PACKAGE = re.compile(r"(?:(?:site|dist)-packages|third_party/py)/(([A-Za-z_]\w{0,60}).*)", re.ASCII)
@@ -88,6 +97,19 @@ PRIVATE = re.compile(
     r"\{\{.{0,200}?\}\}|\S{0,400}[/\\]\S{0,400}|0x[0-9a-f]{1,16}|[(\[][\d, ]{1,200}[)\]]"
     r"|[\"'`]|\b\d[\d.,]{0,40}\b",
     re.ASCII,
+)
+
+# The sentence of a message that says what to do.
+ADVICE = re.compile(
+    r"(?:^|[.!?;:(] )((?:(?:so |or |and )?(?:please|try|consider|make sure|ensure|instead|did you"
+    r"|do you|have you|you (?:can|could|should|must|need|may|might|have to|probably|want)|if you"
+    r"|to (?:fix|avoid|debug|resolve|disable|enable|use|do|overcome|silence|get|allow|suppress)"
+    r"|use|set|pass|install|upgrade|run|add|call|specify|check (?:that|if|the|your)|increase"
+    r"|decrease|reduce|try to)\b"
+    r"|[A-Z][^.!?]{0,120}\b(?:should|must|needs? to|has to|have to)\b)"
+    r"(?:e\.g\.|i\.e\.|(?!e\.g|i\.e)[^\n]){10,300}?)"
+    r"(?=[.!?] |[.!?)]*$)",
+    re.ASCII | re.IGNORECASE,
 )
 
 
@@ -133,7 +155,15 @@ class Failure:
     @property
     def whole(self) -> str:
         """What the families' expressions are searched in."""
-        return f"{self.kind}: {self.message}\n@ {self.raised_at}"
+        return f"{self.kind}: {self.message}\n@ {self.raised_at}\n> {self.advice}"
+
+    @property
+    def advice(self) -> str:
+        """What the message itself says is to be done; may be empty."""
+        match = ADVICE.search(self.message)
+        if match is None:
+            return ""
+        return match[1][:LONGEST_ADVICE]
 
     @property
     def search_words(self) -> str:
@@ -160,23 +190,63 @@ def error_span(lines: Sequence[str]) -> tuple[int | None, int | None]:
 def last_failure(lines: Sequence[str]) -> Failure | None:
     """Take the last error of a text apart; None where no program ended with one."""
     end = error_span(lines)[1]
-    expression = RAISED
-    line = ""
     for number in reversed(range(end or 0, len(lines))):
         if OTHER_CLASS.match(lines[number]) and not RAISED.match(lines[number]):
             end = number
-            expression = OTHER_CLASS
-            line = lines[number]
             break
     if end is None:
         return _last_words(lines)
     begin = _traceback_begin(lines, end)
     if begin > 0 and IGNORED.match(lines[begin - 1]):
         return None
-    name = expression.match(lines[end])[0]
-    first_line = lines[end][len(name) :].lstrip(":( ")
+    return _failure_at(lines, begin, end)
+
+
+def _failure_at(lines: Sequence[str], begin: int, end: int) -> Failure:
+    """Take an error apart by the lines with which its traceback begins and ends."""
+    raised = RAISED.match(lines[end])
+    line = ""
+    if raised is None:
+        raised = OTHER_CLASS.match(lines[end])
+        line = lines[end]
+    name = raised[0]
+    first_line = MESSAGE_MARK.sub("", lines[end][len(name) :])
     message = _message(first_line, lines[end + 1 :])
     return _failure(name.rpartition(".")[2], message, _frames(lines, begin, end), line)
+
+
+def earlier_failures(lines: Sequence[str]) -> tuple[list[Failure], list[Failure]]:
+    """Take apart what stands above the last error: its causes, and errors of their own.
+
+    Of the causes those come first that errors were raised from, the oldest of them first; then
+    those that were being handled, the last one first. Of the others the first one comes first.
+    """
+    end = error_span(lines)[1]
+    if end is None:
+        return [], []
+    raised_from = []
+    handled = []
+    others = []
+    link = None
+    linked = True
+    for number in reversed(range(end)):
+        if CAUSED.match(lines[number]) or HANDLED.match(lines[number]):
+            link = lines[number]
+            continue
+        if not RAISED.match(lines[number]):
+            continue
+        failure = _failure_at(lines, _traceback_begin(lines, number), number)
+        failure = dataclasses.replace(failure, line=lines[number])
+        linked = linked and link is not None
+        if not linked:
+            others.insert(0, failure)
+        elif CAUSED.match(link) and not handled:
+            raised_from.insert(0, failure)
+        else:
+            handled.append(failure)
+        link = None
+    causes = raised_from + handled
+    return causes[:MOST_CAUSES], others[:MOST_CAUSES]
 
 
 def failure_of(error: BaseException, lines: Sequence[str]) -> Failure:

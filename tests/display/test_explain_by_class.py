@@ -13,6 +13,59 @@ from helpers.display.explain import FAMILIES, explain
 
 # A text for each family, written for this test; each has nothing that a symptom looks for.
 TEXTS = {
+    "An operator between values of different kinds": "TypeError: can't concat str to bytes",
+    "Values that have no order": (
+        "TypeError: '<' not supported between instances of 'Odd' and 'Odd'"
+    ),
+    "A call of something that is no function": "TypeError: 'Odd' object is not callable",
+    "Brackets behind something without elements": "TypeError: 'Odd' object is not subscriptable",
+    "Another number of values than names": "ValueError: too many values to unpack (expected 2)",
+    "One value where a collection is expected": "TypeError: 'Odd' object is not iterable",
+    "A text that is no number": "ValueError: could not convert string to float: 'odd'",
+    "An object that JSON can't hold": "TypeError: Object of type Odd is not JSON serializable",
+    "A class with a method that is still to be written": (
+        "TypeError: Can't instantiate abstract class Odd with abstract method go"
+    ),
+    "A relative import in a file that is run by itself": (
+        "ImportError: attempted relative import with no known parent package"
+    ),
+    "Something is there already": "FileExistsError: [Errno 17] File exists: '/odd'",
+    "Bytes or letters that this encoding doesn't have": (
+        "UnicodeDecodeError: 'utf-8' codec can't decode byte 0x80 in position 0: invalid"
+    ),
+    "A function that calls itself without end": (
+        "RecursionError: maximum recursion depth exceeded"
+    ),
+    "A division by zero": "ZeroDivisionError: division by zero",
+    "A number too large for its type": "OverflowError: int too large to convert to float",
+    "The program was interrupted": "KeyboardInterrupt",
+    "The program ended itself": "SystemExit: 2",
+    "Python can't read this source": "SyntaxError: invalid syntax",
+    "A question that nobody can answer here": "EOFError: EOF when reading a line",
+    "A collection that changes while a loop goes over it": (
+        "RuntimeError: dictionary changed size during iteration"
+    ),
+    "An event loop inside another one": (
+        "RuntimeError: asyncio.run() cannot be called from a running event loop"
+    ),
+    "An attribute that may not be set": "AttributeError: can't set attribute 'odd'",
+    "A collection with nothing in it": "ValueError: max() arg is an empty sequence",
+    "Collections of different lengths": "ValueError: zip() argument 2 is longer than argument 1",
+    "A file or connection that is closed already": "ValueError: I/O operation on closed file.",
+    "A port or address that is taken": "OSError: [Errno 98] Address already in use",
+    "Too many open files": "OSError: [Errno 24] Too many open files",
+    "An iterator that has no more elements": "StopIteration",
+    "A worker process that died": (
+        "RuntimeError: One of the processes has died abruptly while it mapped the rows"
+    ),
+    "A matrix that can't be solved or inverted": "LinAlgError: Singular matrix",
+    "A variable that is used before it is set": (
+        "UnboundLocalError: local variable 'odd' referenced before assignment"
+    ),
+    "No answer in time": "TimeoutError: the queue was silent",
+    "A file operation that the system refused": "OSError: [Errno 5] Input/output error: '/odd'",
+    "A check in the program that didn't hold": "AssertionError: odd",
+    "What the message itself advises": "OddError: no. Please set `even` first, then go on.",
     "The report of another error": "RayActorError: the actor died, see its own log",
     "A package that pip can't install": "ERROR: No matching distribution found for kernelmaker",
     "A TPU that could not be started": "RuntimeError: TPU platform is not available",
@@ -45,7 +98,7 @@ TEXTS = {
     ),
     "A file that is not there": "FileNotFoundError: [Errno 2] No such file or directory: 'odd.txt'",
     "Processes that don't find each other": "RuntimeError: Barrier 'odd' was left by a process",
-    "No connection, or no answer in time": "ConnectionResetError: [Errno 104] the peer is gone",
+    "No connection": "ConnectionResetError: [Errno 104] the peer is gone",
     "A Pallas kernel that is refused": "ValueError: The Pallas TPU lowering wants other blocks",
     "A value that isn't known while JAX traces": (
         "TypeError: float() of a tracer: JitTracer<float32[]>"
@@ -78,8 +131,8 @@ TEXTS = {
     ),
     "A key that isn't in the dictionary": "KeyError: 'odd_column'",
     "An index out of range": "IndexError: list index out of range",
-    "A value of another kind": "TypeError: unsupported operand type(s) for +: 'int' and 'str'",
-    "A name that Python doesn't know here": "UnboundLocalError: local variable 'odd' is not set",
+    "A value of another kind": "TypeError: unhashable type: 'odd'",
+    "A name that Python doesn't know here": "NameError: name 'odd' is not defined",
     "A crash in compiled code": "Fatal Python error: Segmentation fault",
     "The compiler or runtime failed by itself": "OddRuntimeError: INTERNAL: RET_CHECK (x:7)",
 }
