@@ -61,15 +61,15 @@ class CourseError(Exception):
         return "\n".join(lines)
 
 
-def cause(error: BaseException) -> str:
-    """Say in a few words, without a full stop, why something failed."""
+def cause(error: BaseException, clean: Callable[[str], str] = steady) -> str:
+    """Say in a few words, without a full stop, why something failed; ``clean`` takes its words."""
     if isinstance(error, TimeoutError) and not error.args:
         return "No answer came in time"
     number = getattr(error, "errno", None)
     if number in _CAUSES:
         return _CAUSES[number]
     words = getattr(error, "strerror", None) or error
-    return steady(f"{type(error).__name__}: {words}")[:_LONGEST_CAUSE].rstrip(".: ")
+    return clean(f"{type(error).__name__}: {words}")[:_LONGEST_CAUSE].rstrip(".: ")
 
 
 def unforeseen(error: BaseException) -> CourseError:

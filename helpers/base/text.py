@@ -1,6 +1,8 @@
 """An error's words, the same on every machine."""
 
+import pathlib
 import re
+import tempfile
 
 # What differs from one run or machine to the next, and what is left of it.
 _UNSTEADY = (
@@ -24,3 +26,27 @@ def steady(message: str) -> str:
     for pattern, replacement in _UNSTEADY:
         message = re.sub(pattern, replacement, message)
     return message.strip()
+
+
+# A path goes from its first folder to the last slash of the line, and on through one more name.
+# TensorFlow's names of devices, such as /job:localhost/task:0, are none.
+_PATH_BEGINS = r"(?:(?<![\w./])|(?<=file://))/(?!(?:job|replica|task|device):)[^\s/][^/\n]*/"
+_LAST_NAME = r"""(?:[^"':;\n]|["':;](?=\w))*"""
+_PATH = re.compile(f"{_PATH_BEGINS}(?:.*/)?{_LAST_NAME}")
+_MADE_LONGER = "/…/…"  # as a folder of one part, such as /data, is no path to the pattern
+
+
+def without_paths(message: str) -> str:
+    """Remove every path of this machine from an error's message, and what `steady` removes.
+
+    A folder may have a space in its name, and nothing says where such a path ends. So words between
+    a path and the next slash on its line, colon, semicolon or quotation mark go with it.
+
+    >>> without_paths("/home/ada l/step-1 failed: No space left on device")
+    '…: No space left on device'
+    """
+    folders = {str(pathlib.Path.home()), tempfile.gettempdir(), str(pathlib.Path.cwd())}
+    for folder in sorted(folders, key=len, reverse=True):
+        if folder != "/":
+            message = message.replace(folder, _MADE_LONGER)
+    return steady(_PATH.sub("…", message))

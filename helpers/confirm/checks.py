@@ -16,6 +16,7 @@ from packaging.version import Version
 
 from helpers.base.errors import CourseError, cause
 from helpers.base.settings import DRIVER
+from helpers.base.text import without_paths
 from helpers.confirm.machine import JAX, TENSORFLOW, Machine
 from helpers.confirm.report import (
     CONFIRMED,
@@ -86,7 +87,7 @@ def _try(check: Check, trial: Trial) -> Finding:
     try:
         return check(trial)
     except Exception as error:  # a TPU's library raises what it likes
-        return NOT_APPLICABLE, f"the check itself failed: {cause(error)}"
+        return NOT_APPLICABLE, f"the check itself failed: {cause(error, without_paths)}"
 
 
 def _judge(is_so: bool, evidence: str) -> Finding:
@@ -206,7 +207,7 @@ def jit_compile(trial: Trial) -> Finding:
         result = tf.function(lambda: strategy.run(square, args=(tf.constant(3.0),)))()
         value = float(strategy.experimental_local_results(result)[0])
     except Exception as error:
-        return CONFIRMED, cause(error)
+        return CONFIRMED, cause(error, without_paths)
     return _judge(value != 9.0, f"one small function gave {value:g}, 9 is right")
 
 
@@ -396,5 +397,5 @@ def small_integers(trial: Trial) -> Finding:
             values += _run(trial, lambda x: x + x, numbers)
         # A type that the compiler refuses is an answer as well.
         except Exception as error:
-            return REFUTED, f"{dtype.name}: {cause(error)}"
+            return REFUTED, f"{dtype.name}: {cause(error, without_paths)}"
     return _judge(values == [[2, 4]] * 4, f"1 + 1 and 2 + 2: {values}")
