@@ -37,6 +37,7 @@ class Variant:
     axis: str  # ``data``: each device has all weights; ``fsdp``: a slice of each
     layers: int = LAYERS
     scanned: bool = True  # the layers in a loop; otherwise each is written out
+    recomputed: bool = False  # a layer's values are computed again for its gradients, none is kept
 
 
 VARIANTS = {"Q1": Variant("data"), "Q2": Variant("fsdp")}
@@ -97,7 +98,13 @@ def feed_forward(x: jax.Array, weights: Arrays) -> jax.Array:
     return (gate * (x @ weights["up"])) @ weights["down"]
 
 
-def loss(weights: dict[str, Any], tokens: jax.Array, mesh: AbstractMesh, by_row: P) -> jax.Array:
+def loss(
+    weights: dict[str, Any],
+    tokens: jax.Array,
+    mesh: AbstractMesh,
+    by_row: P,
+    recomputed: bool,
+) -> jax.Array:
     """The mean cross-entropy of the next token; the table of words scores them as well."""
 
     def sharded(x: jax.Array) -> jax.Array:
@@ -108,6 +115,8 @@ def loss(weights: dict[str, Any], tokens: jax.Array, mesh: AbstractMesh, by_row:
         x = sharded(x + attended)
         return sharded(x + feed_forward(normed(x, layer["inner norm"]), layer)), None
 
+    if recomputed:
+        block = jax.checkpoint(block)
     x = sharded(weights["words"][tokens])
     if isinstance(weights["layers"], dict):
         x, _ = jax.lax.scan(block, x, weights["layers"])
@@ -166,7 +175,7 @@ def step_and_arguments(name: str, **changes: Any) -> tuple[Callable, tuple]:
     )
 
     def step(weights: dict[str, Any], state: optax.OptState, tokens: jax.Array) -> tuple:
-        value, gradients = jax.value_and_grad(loss)(weights, tokens, mesh, by_row)
+        value, gradients = jax.value_and_grad(loss)(weights, tokens, mesh, by_row, variant.recomputed)
         updates, state = optimizer.update(gradients, state, weights)
         return optax.apply_updates(weights, updates), state, value
 
