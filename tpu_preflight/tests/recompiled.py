@@ -2,7 +2,7 @@
 
 They take libtpu 0.0.51 little processor time: 60 and 78 s, and 180 and 230 for MaxText's 16B and
 32B on 256 chips, where a BERT-base takes 83 and a ResNet, with its convolutions, 166 to 207
-(2026-11); the GPT takes some 150, the product 2, Qwen3's two some 170 together. MaxText's
+(2026-11); the GPT takes some 150, the product 2, Qwen3's two some 150 and 290. MaxText's
 128B on v5p-256 takes half an hour: `python notebooks/data/maxtext.py 128B v5p-256`.
 """
 

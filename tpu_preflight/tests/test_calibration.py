@@ -125,8 +125,8 @@ def test_one_model_on_tpu7x_is_shown_and_makes_no_range_there():
     assert factor("tpu7x").basis == "other TPU generations: too few for this one"
     for row in rows:
         assert not row.general and row.devices * row.rows == 8
-        # With what a SparseCore sends; without it they took 1.69 and 1.72 times the estimate.
-        assert 1.0 < row.ratio < 1.4
+        # With what a SparseCore sends; without it they took 2.2 times the kernels.
+        assert 1.1 < row.ratio < 1.2
 
 
 # Published runs that were read after the table was made: generation, estimate and what the run

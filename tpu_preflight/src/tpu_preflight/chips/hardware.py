@@ -58,6 +58,8 @@ class Chip:
     # Whether published steps took what kernels do whose transfers run beside their computing; the
     # compiler's estimate is the sum of both (`estimate.measured`). Needs `copy_gb_per_s`.
     overlaps: bool = False
+    # Whether kernels hide what devices send each other meanwhile, as the compiled schedule has it.
+    hides_exchanges: bool = True
     measured: str = ""  # who measured them
     # Whether `ici_gb_per_s` is quoted from a paper, by others, as Google's pages don't say it.
     ici_quoted: bool = False

@@ -1,7 +1,8 @@
 """How long a step waits for other chips and for the host, beyond what its kernels hide.
 
 The compiled text is a schedule: a transfer begins at one instruction and is awaited at a later one,
-and what runs between them hides it. Transfers over the same links follow each other.
+and what runs between them hides it, but on a kind of TPU that was seen not to
+(`Chip.hides_exchanges`). Transfers over the same links follow each other.
 """
 
 import dataclasses
@@ -121,7 +122,8 @@ class Schedule:
     def _transfer(self, instruction: Instruction) -> Transfer | None:
         sent = exchange(instruction, self._module, self._slice.chip.replicas)
         if sent is not None:
-            return Transfer("chips", exchange_seconds(sent, self._slice), sent.waits)
+            waits = sent.waits or not self._slice.chip.hides_exchanges
+            return Transfer("chips", exchange_seconds(sent, self._slice), waits)
         return self._host_transfer(instruction)
 
     def _host_transfer(self, instruction: Instruction) -> Transfer | None:
