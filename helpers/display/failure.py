@@ -49,7 +49,8 @@ ENDED = re.compile(
 # Only in an excerpt: a log quotes errors that its program overcame.
 EXCERPT = 10  # lines
 QUOTED_ERROR = re.compile(
-    r"(?:^|[\s#*`:(])(?:\w{1,60}\.){0,9}(\w{1,60}(?:Error|Exception)): (.*)|\b(CANCELLED|UNKNOWN"
+    r"(?:^|[\s#*`:(])(?:\w{1,60}\.){0,9}(\w{1,60}(?:Error|Exception)): (.*)|\b(Check failed): (.*)"
+    r"|\b(CANCELLED|UNKNOWN"
     r"|INVALID_ARGUMENT|DEADLINE_EXCEEDED|NOT_FOUND|ALREADY_EXISTS|PERMISSION_DENIED"
     r"|UNAUTHENTICATED|RESOURCE_EXHAUSTED|FAILED_PRECONDITION|ABORTED|OUT_OF_RANGE|UNIMPLEMENTED"
     r"|INTERNAL|UNAVAILABLE|DATA_LOSS): (.*)",

@@ -13,6 +13,18 @@ from helpers.display.explain import FAMILIES, explain
 
 # A text for each family, written for this test; each has nothing that a symptom looks for.
 TEXTS = {
+    "A script that starts itself again in each process": (
+        "RuntimeError:\nAn attempt was made to start a new process before the bootstrapping ended"
+    ),
+    "A package that asks for what another one's objects don't have": (
+        '  File "/env/lib/python3.11/site-packages/oddlib/core.py", line 3, in fit\n'
+        "AttributeError: 'OddArray' object has no attribute 'odd'"
+    ),
+    "A file of yours that hides a package": (
+        "ModuleNotFoundError: No module named 'odd.core'; 'odd' is not a package"
+    ),
+    "A number that isn't allowed here": "ValueError: odd_rows must be greater than 0",
+    "Something that was not set": "ValueError: odd.template is not set, and none was handed over",
     "An operator between values of different kinds": "TypeError: can't concat str to bytes",
     "Values that have no order": (
         "TypeError: '<' not supported between instances of 'Odd' and 'Odd'"

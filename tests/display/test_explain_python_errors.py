@@ -55,6 +55,13 @@ RAISED = [
     ("from math import sqroot", PART, "sqroot · math"),
     ("import json.kernelmaker", PART, "json.kernelmaker"),
     ("import kernelmaker", "A package that is not installed here", "kernelmaker"),
+    (
+        "import math.odd",
+        "A file of yours that hides a package",
+        "math.odd · math",
+    ),
+    ("import math; math.sqrt(-1)", "A number that isn't allowed here", ""),
+    ("range(1, 2, 0)", "A number that isn't allowed here", ""),
     ("from . import rows", "A relative import in a file that is run by itself", ""),
     ("{'loss': 1}['accuracy']", "A key that isn't in the dictionary", "accuracy"),
     ("{}[1, 2]", "A key that isn't in the dictionary", "(1, 2)"),
